@@ -1,0 +1,209 @@
+"""How to find the distributed client that a call belongs to, and what its workers are."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from weakref import WeakKeyDictionary, WeakSet
+
+from distributed import Client, get_client, get_worker, rejoin, secede
+
+from skfleet.exceptions import FleetVersionError
+
+__all__ = [
+    "check_workers",
+    "current_client",
+    "offer_client",
+    "refuse_asynchronous",
+    "slot_released",
+    "worker_resources",
+]
+
+# Clients of this process that are nobody's default, but that tasks on their workers may use.
+_offered: WeakSet[Client] = WeakSet()
+
+# Addresses of the workers of each client whose versions have been found right.
+_checked: WeakKeyDictionary[Client, frozenset[str]] = WeakKeyDictionary()
+
+_waiting = threading.local()
+
+
+def current_client() -> Client | None:
+    """Find the client that work started here belongs to.
+
+    Inside a task it is the client of the worker that runs the task, so that nested work goes to
+    the same scheduler. Elsewhere it is distributed's default client.
+
+    Returns
+    -------
+    distributed.Client or None
+        None where no client is open.
+
+    Raises
+    ------
+    TypeError
+        When the client is asynchronous.
+
+    Notes
+    -----
+    A task that waits for other tasks holds one of the slots that they need: wait under
+    :func:`slot_released`.
+    """
+    client: Client | None
+    worker = _worker()
+    if worker is not None:
+        client = _offered_for(worker.scheduler.address) or get_client()
+    else:
+        try:
+            client = Client.current()
+        except ValueError:
+            return None
+    if client is None or client.status in ("closing", "closed"):
+        return None
+    refuse_asynchronous(client)
+    return client
+
+
+def refuse_asynchronous(client: Client) -> None:
+    """Raise TypeError for a client whose calls would return awaitables instead of answers."""
+    if client.asynchronous:
+        raise TypeError(
+            "client must be synchronous. Got an asynchronous distributed.Client instead. "
+            "Make a Client without asynchronous=True, or call this in asyncio.to_thread."
+        )
+
+
+def offer_client(client: Client) -> None:
+    """Let tasks on this client's workers find it, without making it anybody's default.
+
+    distributed would open another client for them, and make that one the default of the process.
+    """
+    _offered.add(client)
+
+
+@contextmanager
+def slot_released() -> Iterator[None]:
+    """Give the slot of the running task back to its worker while the task waits for others.
+
+    Outside a task, and inside another ``slot_released``, this does nothing.
+    """
+    if _worker() is None or getattr(_waiting, "inside", False):
+        yield
+        return
+    secede()
+    _waiting.inside = True
+    try:
+        yield
+    finally:
+        _waiting.inside = False
+        rejoin()
+
+
+def worker_resources(client: Client) -> dict[str, dict[str, float]]:
+    """Ask the scheduler for the resources that each worker offers now.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        A synchronous client.
+
+    Returns
+    -------
+    dict of str to dict
+        For each worker's address its resources; empty for an unlabelled worker.
+    """
+    workers = client.scheduler_info(n_workers=-1)["workers"]
+    return {address: dict(info.get("resources") or {}) for address, info in workers.items()}
+
+
+def check_workers(client: Client) -> None:
+    """Raise unless every worker runs scikit-fleet, scikit-learn and Python as the caller does.
+
+    Each worker is asked once, when it is first seen. Workers in this very process are not asked.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        A synchronous client.
+
+    Raises
+    ------
+    FleetVersionError
+        When a worker has no scikit-fleet, or another version of it, of scikit-learn or of Python
+        (major and minor).
+    """
+    scheduler = client.scheduler
+    if scheduler is not None and scheduler.address.startswith("inproc://"):
+        return
+    present = frozenset(client.nthreads())
+    unknown = present - _checked.get(client, frozenset())
+    if not unknown:
+        return
+    versions = _versions_lookup()
+    # A worker may leave while it is asked; its place is taken by one that is asked in its turn.
+    answers = client.run(versions, workers=sorted(unknown), on_error="return")
+    answers = {address: got for address, got in answers.items() if isinstance(got, dict)}
+    _refuse_mismatch(versions(), answers)
+    known = _checked.get(client, frozenset()) | frozenset(answers)
+    _checked[client] = known & present
+
+
+def _refuse_mismatch(
+    ours: dict[str, str | None], answers: dict[str, dict[str, str | None]]
+) -> None:
+    """Raise with the first worker that differs, and with the number of those like it."""
+    for name, wanted in ours.items():
+        wrong = {address: got[name] for address, got in answers.items() if got[name] != wanted}
+        if wrong:
+            address, found = min(wrong.items())
+            raise FleetVersionError(
+                f"{name} must be {wanted} on every worker, as it is here. "
+                f"Got {found or 'none'} on {address} ({len(wrong)} of {len(answers)} workers "
+                f"differ) instead. Install {name} {wanted} where the workers run, and start "
+                "them again."
+            )
+
+
+def _versions_lookup() -> Any:
+    """Make the function that reads versions, in a form that travels without scikit-fleet."""
+
+    # A function at module level would be pickled as a reference to this module, which is just
+    # what a worker without scikit-fleet cannot import; one made here is pickled by value.
+    def versions() -> dict[str, str | None]:
+        import importlib
+        import importlib.metadata
+        import sys
+
+        try:
+            skfleet = importlib.import_module("skfleet").__version__
+        except ImportError:
+            skfleet = None
+        try:
+            sklearn = importlib.metadata.version("scikit-learn")
+        except importlib.metadata.PackageNotFoundError:
+            sklearn = None
+        return {
+            "Python": "{}.{}".format(*sys.version_info[:2]),
+            "scikit-learn": sklearn,
+            "scikit-fleet": skfleet,
+        }
+
+    return versions
+
+
+def _worker() -> Any:
+    """Give the worker that runs the present task, or None outside a task."""
+    try:
+        return get_worker()
+    except ValueError:
+        return None
+
+
+def _offered_for(address: str) -> Client | None:
+    """Find the offered client of a scheduler, if this process has one."""
+    for client in list(_offered):
+        if client.scheduler is not None and client.scheduler.address == address:
+            return client
+    return None

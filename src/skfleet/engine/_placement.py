@@ -1,0 +1,121 @@
+"""Which workers may run a task: what a device asks of them, and whether any of them offers it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from skfleet.exceptions import PlacementError
+
+__all__ = ["ANYWHERE", "Placement", "Workers", "check_satisfiable", "placement_for"]
+
+# The address of each worker, with the resources that it offers: {"tcp://...": {"GPU": 1.0}}.
+Workers = Mapping[str, Mapping[str, float]]
+
+_HOW_TO_LABEL = (
+    'Label workers with Fleet(resources=[{"CPU": 1}, {"GPU": 1}]) '
+    'or dask worker --resources "GPU=1".'
+)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A request for resources, which a worker must offer to be given a task.
+
+    Parameters
+    ----------
+    resources : tuple of (str, float), default=()
+        Names and amounts. Nothing asked means that every worker will do.
+    """
+
+    resources: tuple[tuple[str, float], ...] = ()
+
+    @classmethod
+    def of(cls, resources: Mapping[str, float] | None) -> Placement:
+        """Make a placement from a mapping of names to amounts, or from None."""
+        return cls(tuple(sorted((name, float(n)) for name, n in (resources or {}).items())))
+
+    def as_dict(self) -> dict[str, float]:
+        """Give the resources as a new dict, the form in which a scheduler takes them."""
+        return dict(self.resources)
+
+    def __str__(self) -> str:
+        return _describe(self.as_dict()) or "anywhere"
+
+
+ANYWHERE = Placement()
+
+
+def placement_for(device: str, workers: Workers) -> Placement:
+    """Choose the placement of a task that is to run on a device.
+
+    Parameters
+    ----------
+    device : {"auto", "cpu", "cuda"}
+        "auto" follows the data and so asks for nothing. "cuda" asks for a worker labelled ``GPU``.
+        "cpu" asks for one labelled ``CPU``, or for nothing where no worker carries either label.
+    workers : mapping of str to mapping
+        The resources that each worker offers.
+
+    Returns
+    -------
+    Placement
+        A placement that at least one of the workers satisfies.
+
+    Raises
+    ------
+    PlacementError
+        When no worker can be told to be one of that device.
+    """
+    if device == "auto":
+        return ANYWHERE
+    if device == "cuda":
+        placement = Placement((("GPU", 1.0),))
+    elif device == "cpu":
+        # Resources cannot say "not on a GPU": once any worker is labelled, only a label will do.
+        labelled = any(offer.get("CPU") or offer.get("GPU") for offer in workers.values())
+        if not labelled:
+            return ANYWHERE
+        placement = Placement((("CPU", 1.0),))
+    else:
+        raise ValueError(
+            f"device must be one of 'auto', 'cpu' or 'cuda'. Got {device!r} instead. "
+            "Use 'cuda' for an NVIDIA GPU."
+        )
+    check_satisfiable(placement, workers)
+    return placement
+
+
+def check_satisfiable(placement: Placement, workers: Workers) -> None:
+    """Raise unless one worker alone offers everything that a placement asks for.
+
+    A scheduler keeps a task that no worker can satisfy, and waits for ever.
+
+    Parameters
+    ----------
+    placement : Placement
+        What is asked.
+    workers : mapping of str to mapping
+        The resources that each worker offers.
+
+    Raises
+    ------
+    PlacementError
+        When no worker offers it, or no worker is there at all.
+    """
+    asked = placement.as_dict()
+    if not asked:
+        return
+    for offer in workers.values():
+        if all(offer.get(name, 0) >= amount for name, amount in asked.items()):
+            return
+    offers = sorted({_describe(offer) or "no resources" for offer in workers.values()})
+    raise PlacementError(
+        f"placement must be offered by at least one worker. Got {placement} instead, while the "
+        f"{len(workers)} worker(s) offer {' or '.join(offers) or 'nothing'}. {_HOW_TO_LABEL}"
+    )
+
+
+def _describe(resources: Mapping[str, float]) -> str:
+    """Write resources as the command line of a worker takes them."""
+    return ", ".join(f"{name}={amount:g}" for name, amount in sorted(resources.items()))
