@@ -14,6 +14,11 @@ def is_array(x: Any) -> bool:
     return array_api_compat.is_array_api_obj(x) and not array_api_compat.is_dask_array(x)
 
 
+def is_foreign(x: Any) -> bool:
+    """Say whether x is an array of another library than NumPy."""
+    return is_array(x) and not isinstance(x, np.ndarray)
+
+
 def is_host(x: Any) -> bool:
     """Say whether the values of x lie in this process's main memory."""
     if isinstance(x, np.ndarray) or not is_array(x):

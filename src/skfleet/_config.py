@@ -80,5 +80,3 @@ def config_context(**settings: Any) -> Iterator[None]:
         yield
     finally:
         _current.reset(token)
-
-

@@ -11,6 +11,7 @@ import numpy as np
 
 from skfleet import _linalg
 from skfleet._array import is_host
+from skfleet._config import get_config
 from skfleet.blocks._local import as_column, as_rows, local_blocks, n_rows_of, slice_rows
 
 # A piece of a block that is worked on at once: its working copies stay this small.
@@ -84,9 +85,12 @@ def row_blocks(
     cuts : sequence of int or None, default=None
         Numbers of rows of the blocks, for rows in this process; by default one block.
     """
-    if "dask" in sys.modules:
-        from skfleet.blocks._dask import dask_blocks, is_dask
+    spreading = get_config().engine == "dask" and dtype is not None
+    if spreading or "dask" in sys.modules:
+        from skfleet.blocks._dask import dask_blocks, is_dask, spread
 
+        if spreading and not is_dask(X):
+            X = spread(X)
         if is_dask(X):
             return dask_blocks(X, y, sample_weight, dtype=dtype)
         y, sample_weight = (

@@ -58,7 +58,8 @@ class DaskEngine:
             source, args = _with_sources(args)
             count(tasks=source)
             task = dask.delayed(partial(_on_worker, func), pure=False)(*args, dask_key_name=key)
-            return self.client.compute(task, optimize_graph=False, **settings)
+            with _quiet():
+                return self.client.compute(task, optimize_graph=False, **settings)
         with _quiet():
             return self.client.submit(
                 partial(_on_worker, func), *args, key=key, pure=False, **settings
@@ -86,7 +87,8 @@ class DaskEngine:
         args = tuple(_as_delayed(arg) if isinstance(arg, Future) else arg for arg in args)
         call = dask.delayed(partial(_on_worker, func), pure=False)
         tasks = [call(item, *args, dask_key_name=_key(name)) for item in items]
-        return self.client.compute(tasks, optimize_graph=False, **self._settings(placement, 0))
+        with _quiet():
+            return self.client.compute(tasks, optimize_graph=False, **self._settings(placement, 0))
 
     def gather(self, tasks: Sequence[Task]) -> list[Any]:
         """Return the results in order; after a failure the other tasks are given up."""

@@ -198,7 +198,12 @@ def fold(
 
 
 def _step(
-    step: Callable[..., Any], dtype: np.dtype | None, check: bool, state: Any, handle: Block, *args: Any
+    step: Callable[..., Any],
+    dtype: np.dtype | None,
+    check: bool,
+    state: Any,
+    handle: Block,
+    *args: Any,
 ) -> Any:
     """Learn one block; a block without rows teaches nothing."""
     block = open_block(handle)
