@@ -12,7 +12,7 @@ from skfleet._array import is_array, namespace
 
 
 def check_block(block: Any) -> None:
-    """Raise if the rows of a block that the driver has not seen hold NaN, infinity or bad weights."""
+    """Raise if rows that the driver has not seen hold NaN, infinity or bad weights."""
     for name, part in (("X", block.X), ("y", block.y), ("sample_weight", block.sample_weight)):
         if part is not None and not _linalg.all_finite(part):
             values = part.data if _linalg.is_sparse(part) else part
@@ -52,8 +52,8 @@ def check_numeric(stand_in: Any) -> None:
             )
         if kind not in "biuf":
             raise ValueError(
-                f"{subject} must be numeric. Got dtype {dtype} instead. Encode it as numbers first, "
-                "with a OneHotEncoder or an OrdinalEncoder, say."
+                f"{subject} must be numeric. Got dtype {dtype} instead. Encode it as numbers "
+                "first, with a OneHotEncoder or an OrdinalEncoder, say."
             )
 
 

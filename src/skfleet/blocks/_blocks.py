@@ -116,8 +116,8 @@ def open_block(handle: Block) -> Block:
     for name, part in (("y", y), ("sample_weight", weight)):
         if part is not None and n_rows_of(part) != n_rows:
             raise ValueError(
-                f"{name} must have as many rows as X in every block. Got {n_rows_of(part)} instead of "
-                f"{n_rows} in block {handle.number}. Cut both alike, or make their lengths known."
+                f"{name} must have as many rows as X in every block. Got {n_rows_of(part)} instead "
+                f"of {n_rows} in block {handle.number}. Cut both alike, or make their lengths known."
             )
     return Block(X, y, weight, handle.number, handle.start)
 

@@ -1,4 +1,4 @@
-"""Rows in Dask arrays and frames: aligned, cut, and each block a small graph that one task can run."""
+"""Rows in Dask arrays and frames: aligned, cut, each block a small graph that one task runs."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Subgraph:
 
 
 class Source:
-    """What several blocks need (one file cut in two, say), computed once where there is no cluster."""
+    """What several blocks need (one file cut in two, say), made once where there is no cluster."""
 
     def __init__(self, graph: dict[Any, Any]) -> None:
         self.graph = graph
@@ -74,8 +74,8 @@ class Source:
 class DaskBlock(NamedTuple):
     """A block that a graph of its own makes from inputs that others use too.
 
-    `inputs` maps keys to futures (rows that are already in the workers' memory) or, in a task, to their
-    values. `shared` lists keys that other blocks need as well; `source` can make them.
+    `inputs` maps keys to futures (rows in the workers' memory) or, in a task, to their values.
+    `shared` lists keys that other blocks need as well; `source` can make them.
     """
 
     graph: Subgraph
@@ -117,11 +117,11 @@ def dask_blocks(X: Any, y: Any, sample_weight: Any, *, dtype: Any) -> RowBlocks:
     collections = [part for part in (X, y, sample_weight) if part is not None]
     futures = _futures_in(collections)
     optimized = iter(dask.optimize(*collections))
-    parts = [None if part is None else _parts(next(optimized)) for part in (X, y, sample_weight)]
-    n_blocks = len(parts[0])
+    runs = _parts(next(optimized))
+    others = [None if part is None else _parts(next(optimized)) for part in (y, sample_weight)]
     outs = [
-        dask.delayed(_join, pure=False)(*(None if part is None else part[i] for part in parts))
-        for i in range(n_blocks)
+        dask.delayed(_join, pure=False)(run, *(None if o is None else o[i] for o in others))
+        for i, run in enumerate(runs)
     ]
     handles = _own_graphs(outs, futures)
     starts = None if lengths is None else np.concatenate([[0], np.cumsum(lengths)])
@@ -176,9 +176,9 @@ def _with_lengths(x: Any, lengths: tuple[int, ...]) -> Any:
 
 
 def _align(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any, tuple[int, ...] | None]:
-    """Cut y and sample_weight as X is cut, and return its lengths, measured only where nothing else helps."""
+    """Cut y and sample_weight as X is cut; lengths are measured only where nothing else helps."""
     lengths = _known_lengths(X)
-    aligned = []
+    aligned: list[Any] = []
     for name, part in (("y", y), ("sample_weight", sample_weight)):
         if part is None:
             aligned.append(None)
@@ -213,9 +213,9 @@ def _same_length(name: str, got: int, wanted: int) -> None:
 
 
 def _own_graphs(outs: Sequence[Any], futures: dict[Any, Any]) -> list[DaskBlock]:
-    """Split the graph of many delayed blocks into what only one block needs and what several need.
+    """Split the graph of delayed blocks into what only one of them needs and what several need.
 
-    What only one block needs becomes that block's own graph, so that a block is loaded inside one task
+    What only one block needs becomes that block's own graph: the block is loaded inside one task
     and dropped there. What several need stays in the scheduler's sight.
     """
     merged = HighLevelGraph.merge(*(out.dask for out in outs))
@@ -254,7 +254,7 @@ def _futures_in(collections: Sequence[Any]) -> dict[Any, Any]:
 
 def map_dask_rows(func: Any, model: Any, X: Any, output: Output, *, check: Any, raw: bool) -> Any:
     """Return a lazy answer of which shape, chunks, dtype and names are known now."""
-    # A task of its own, so that the model is one value that workers pass on, not a copy in each task.
+    # A task of its own: the model is one value that workers pass on, not a copy in each task.
     shared = dask.delayed(identity_of, pure=False, name="model")(Opaque(model))
     if is_dask_frame(X):
         meta = _named(output.empty(), stand_in(X).index, output)
@@ -315,7 +315,7 @@ def _named(values: Any, index: Any, output: Output) -> Any:
         return values
     if output.width is None:
         return pd.Series(values, index=index)
-    return pd.DataFrame(values, index=index, columns=output.columns)
+    return pd.DataFrame(values, index=index, columns=output.columns)  # type: ignore[arg-type]
 
 
 def spread(X: Any, n_bytes: int = 64 * 2**20) -> Any:

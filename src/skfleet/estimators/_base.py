@@ -22,9 +22,9 @@ class FleetEstimator(BaseEstimator):
     ) -> RowBlocks:
         """Check what is given to ``fit`` and cut it into blocks.
 
-        `check` goes to scikit-learn's ``check_X_y`` (``y_numeric``, ``multi_output``) where the rows
-        are in this process. Of Dask collections the driver checks kind, width and lengths; values are
-        checked in the first pass.
+        `check` goes to scikit-learn's ``check_X_y`` (``y_numeric``, ``multi_output``) for rows in
+        this process. Of Dask collections the driver checks kind, width and lengths; their values
+        are checked in the first pass.
         """
         if is_lazy(X):
             self._check_width(stand_in(X), y, reset=reset)
