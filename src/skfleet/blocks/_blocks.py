@@ -87,15 +87,13 @@ def row_blocks(
     """
     spreading = get_config().engine == "dask" and dtype is not None
     if spreading or "dask" in sys.modules:
-        from skfleet.blocks._dask import dask_blocks, is_dask, spread
+        from skfleet.blocks._dask import bring_home, dask_blocks, is_dask, spread
 
         if spreading and not is_dask(X):
             X = spread(X)
         if is_dask(X):
             return dask_blocks(X, y, sample_weight, dtype=dtype)
-        y, sample_weight = (
-            part.compute() if is_dask(part) else part for part in (y, sample_weight)
-        )
+        y, sample_weight = bring_home(y), bring_home(sample_weight)
     parts, lengths, n_features, kind = local_blocks(X, y, sample_weight, dtype=dtype, cuts=cuts)
     starts = np.concatenate([[0], np.cumsum(lengths)])
     blocks = tuple(Block(*part, i, int(starts[i])) for i, part in enumerate(parts))

@@ -27,6 +27,11 @@ def is_dask(x: Any) -> bool:
     return dask.is_dask_collection(x)
 
 
+def bring_home(x: Any) -> Any:
+    """Return the values of a Dask collection; anything else as it is."""
+    return x.compute() if is_dask(x) else x
+
+
 def is_dask_frame(x: Any) -> bool:
     """Say whether x is a Dask DataFrame or Series."""
     return is_dask(x) and hasattr(x, "map_partitions") and hasattr(x, "npartitions")
