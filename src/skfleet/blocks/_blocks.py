@@ -115,7 +115,7 @@ def open_block(handle: Block) -> Block:
         if part is not None and n_rows_of(part) != n_rows:
             raise ValueError(
                 f"{name} must have as many rows as X in every block. Got {n_rows_of(part)} instead "
-                f"of {n_rows} in block {handle.number}. Cut both alike, or make their lengths known."
+                f"of {n_rows} in block {handle.number}. Cut both alike, or make lengths known."
             )
     return Block(X, y, weight, handle.number, handle.start)
 
