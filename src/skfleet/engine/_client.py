@@ -134,8 +134,7 @@ def check_workers(client: Client) -> None:
         When a worker has no scikit-fleet, or another version of it, of scikit-learn or of Python
         (major and minor).
     """
-    scheduler = client.scheduler
-    if scheduler is not None and scheduler.address.startswith("inproc://"):
+    if _address(client).startswith("inproc://"):
         return
     present = frozenset(client.nthreads())
     unknown = present - _checked.get(client, frozenset())
@@ -204,6 +203,11 @@ def _worker() -> Any:
 def _offered_for(address: str) -> Client | None:
     """Find the offered client of a scheduler, if this process has one."""
     for client in list(_offered):
-        if client.scheduler is not None and client.scheduler.address == address:
+        if _address(client) == address:
             return client
     return None
+
+
+def _address(client: Client) -> str:
+    """Address of a client's scheduler; empty once the client is closed."""
+    return getattr(client.scheduler, "address", None) or ""
