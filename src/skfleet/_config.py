@@ -1,0 +1,84 @@
+"""What a caller may set for a stretch of code: engine, device, resident blocks, fixed summation order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from typing import Any
+
+_CHOICES: dict[str, tuple[object, ...]] = {
+    "engine": ("auto", "local", "dask"),
+    "device": ("auto", "cpu", "cuda"),
+    "keep_blocks": ("auto", True, False),
+    "deterministic": (True, False),
+}
+
+
+@dataclass(frozen=True)
+class Config:
+    """The settings in force."""
+
+    engine: str = "auto"
+    device: str = "auto"
+    keep_blocks: bool | str = "auto"
+    deterministic: bool = False
+
+
+_current: ContextVar[Config] = ContextVar("skfleet_config", default=Config())
+
+
+def get_config() -> Config:
+    """Return the settings in force in this thread of execution."""
+    return _current.get()
+
+
+@contextmanager
+def config_context(**settings: Any) -> Iterator[None]:
+    """Change how skfleet runs inside a ``with`` block.
+
+    Parameters
+    ----------
+    engine : {"auto", "local", "dask"}, default="auto"
+        Where the work on rows runs. ``"auto"`` follows the data: Dask collections run on the
+        current Dask client when there is one, everything else in this process. ``"local"``
+        runs everything in this process. ``"dask"`` runs everything on the current client, rows
+        that live in this process included, and raises without a client.
+    device : {"auto", "cpu", "cuda"}, default="auto"
+        Which workers may run a fit: ``"auto"`` any, ``"cpu"`` workers labelled ``CPU``, ``"cuda"``
+        workers labelled ``GPU``.
+    keep_blocks : {"auto", True, False}, default="auto"
+        Whether an estimator that makes several passes keeps the blocks in the memory of the
+        workers for the time of the fit. ``"auto"`` keeps them when they fit into what the workers
+        have free, and otherwise loads, reduces and drops every block in every pass.
+    deterministic : bool, default=False
+        ``True`` sums block by block in a fixed tree, so that the last bits of an answer do not
+        depend on which worker held which block, at the price of one task per block and pass.
+
+    Raises
+    ------
+    ValueError
+        If a setting does not exist or has a value that is not one of the above.
+
+    Examples
+    --------
+    >>> import skfleet
+    >>> with skfleet.config_context(engine="local", deterministic=True):
+    ...     pass
+    """
+    for name, value in settings.items():
+        if name not in _CHOICES:
+            raise ValueError(
+                f"config_context has the settings {', '.join(_CHOICES)}. Got {name!r} instead."
+            )
+        if not any(value is choice or value == choice for choice in _CHOICES[name]):
+            choices = ", ".join(repr(choice) for choice in _CHOICES[name])
+            raise ValueError(f"{name} must be one of {choices}. Got {value!r} instead.")
+    token = _current.set(replace(_current.get(), **settings))
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+

@@ -1,0 +1,109 @@
+"""The few matrix operations that blocks need, dense or sparse: the only file that knows sparse."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from skfleet._array import is_array, like, namespace, to_host
+
+
+def is_sparse(X: Any) -> bool:
+    """Say whether X is a SciPy sparse matrix or array."""
+    return sparse.issparse(X)
+
+
+def as_csr(X: Any) -> Any:
+    """Return a SciPy sparse X in CSR form, matrix or array as it came."""
+    return X.tocsr()
+
+
+def dot(X: Any, B: Any) -> Any:
+    """Return X @ B, dense, with the host array B brought to where X is."""
+    return X @ like(B, X)
+
+
+def tdot(X: Any, V: Any) -> Any:
+    """Return X.T @ V, dense, for a V that is already where X is."""
+    return X.T @ V
+
+
+def gram(X: Any, weights: Any = None) -> np.ndarray:
+    """Return X.T @ diag(weights) @ X as a dense float64 host array."""
+    if is_sparse(X):
+        scaled = X if weights is None else X.multiply(np.asarray(weights)[:, None]).tocsr()
+        product = X.T @ scaled
+        return np.asarray(product.toarray(), dtype=np.float64)
+    scaled = X if weights is None else X * weights[:, None]
+    return to_host(X.T @ scaled).astype(np.float64, copy=False)
+
+
+def column_sums(X: Any, weights: Any = None) -> np.ndarray:
+    """Return the (weighted) sums of the columns of X as a float64 host array."""
+    if is_sparse(X):
+        summed = X.sum(axis=0, dtype=np.float64) if weights is None else X.T @ np.asarray(weights)
+        return np.asarray(summed, dtype=np.float64).ravel()
+    if weights is not None:
+        return to_host(weights @ X).astype(np.float64, copy=False)
+    xp = namespace(X)
+    return to_host(xp.sum(X, axis=0, dtype=xp.float64))
+
+
+def row_norms(X: Any) -> Any:
+    """Return the squared Euclidean norms of the rows of X, where X is and in its precision."""
+    if is_sparse(X):
+        return np.asarray(X.multiply(X).sum(axis=1)).ravel()
+    return namespace(X).sum(X * X, axis=1)
+
+
+def dense_rows(X: Any) -> np.ndarray:
+    """Return X as a dense host array."""
+    return X.toarray() if is_sparse(X) else to_host(X)
+
+
+def hstack(parts: Sequence[Any]) -> Any:
+    """Join parts side by side, sparse if any of them is."""
+    if len(parts) == 1:
+        return parts[0]
+    if any(is_sparse(part) for part in parts):
+        return sparse.hstack(parts, format="csr")
+    return namespace(*parts).concat(list(parts), axis=1)
+
+
+def vstack(parts: Sequence[Any]) -> Any:
+    """Join parts one below the other, sparse if any of them is."""
+    if len(parts) == 1:
+        return parts[0]
+    if any(is_sparse(part) for part in parts):
+        return sparse.vstack(parts, format="csr")
+    return namespace(*parts).concat(list(parts), axis=0)
+
+
+def row_bytes(X: Any) -> int:
+    """Return the bytes that one row of X takes, on average for a sparse X."""
+    n_rows = max(X.shape[0], 1)
+    if is_sparse(X):
+        return max(1, (X.data.nbytes + X.indices.nbytes) // n_rows)
+    if is_array(X):
+        width = int(np.prod(X.shape[1:], dtype=np.int64))
+        return max(1, width * np.dtype(str(X.dtype).rsplit(".", 1)[-1]).itemsize)
+    return 8
+
+
+def all_finite(X: Any) -> bool:
+    """Say whether X holds neither NaN nor infinity."""
+    if is_sparse(X):
+        return all_finite(X.data)
+    if not is_array(X):
+        return True
+    xp = namespace(X)
+    if not xp.isdtype(X.dtype, "real floating"):
+        return True
+    # A finite sum proves it in one read and without a mask; only a doubt is looked into.
+    with np.errstate(over="ignore", invalid="ignore"):
+        if bool(xp.isfinite(xp.sum(X))):
+            return True
+    return bool(xp.all(xp.isfinite(X)))

@@ -1,0 +1,154 @@
+"""What rows look like to the rest of the house: a Block, and RowBlocks made of many."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+
+from skfleet import _linalg
+from skfleet._array import is_host
+from skfleet.blocks._local import as_column, as_rows, local_blocks, n_rows_of, slice_rows
+
+# A piece of a block that is worked on at once: its working copies stay this small.
+PIECE_BYTES = 4 * 2**20
+
+
+class Block(NamedTuple):
+    """Aligned rows, all on one device.
+
+    In a handle the fields may also be futures (of the parts), or X a future of, or a way to load,
+    the whole block: `open_block` makes a block of arrays of any of them.
+    """
+
+    X: Any
+    y: Any = None
+    sample_weight: Any = None
+    number: int = 0  # which block of the rows this is
+    start: int | None = None  # global number of its first row, where known
+
+    @property
+    def n_rows(self) -> int:
+        """The number of rows."""
+        return n_rows_of(self.X)
+
+
+@runtime_checkable
+class Loadable(Protocol):
+    """A block that is not in memory yet."""
+
+    def load(self) -> Block:
+        """Bring the block into this process's memory."""
+        ...
+
+
+@dataclass(frozen=True)
+class RowBlocks:
+    """Rows cut into blocks that one worker can hold.
+
+    `lengths` are the blocks' numbers of rows, None where that is not known before a pass. `dtype`
+    is what kernels compute in: float32 for float32 rows, float64 for all others, and None for rows
+    that are handed on untouched. `checked` says that the driver has seen the values and found them
+    finite. `n_bytes` estimates the rows' size in memory.
+    """
+
+    blocks: tuple[Block, ...]
+    lengths: tuple[int, ...] | None
+    n_features: int
+    dtype: np.dtype | None
+    checked: bool = True
+    n_bytes: int | None = None
+    on_dask: bool = False
+
+    @property
+    def n_rows(self) -> int | None:
+        """The number of rows, None where not all lengths are known."""
+        return None if self.lengths is None else sum(self.lengths)
+
+
+def row_blocks(
+    X: Any, y: Any = None, sample_weight: Any = None, *, dtype: Any = "float", cuts: Any = None
+) -> RowBlocks:
+    """Cut X, and y and sample_weight along with it, into blocks.
+
+    Parameters
+    ----------
+    X : array, sparse matrix, frame, Dask array or Dask DataFrame with n_samples rows
+    y, sample_weight : the same for one or more values a row, however they are cut themselves
+    dtype : "float" or None, default="float"
+        "float" makes numeric matrices of frames and computes in X's own float type; None leaves
+        every row as it is.
+    cuts : sequence of int or None, default=None
+        Numbers of rows of the blocks, for rows in this process; by default one block.
+    """
+    if "dask" in sys.modules:
+        from skfleet.blocks._dask import dask_blocks, is_dask
+
+        if is_dask(X):
+            return dask_blocks(X, y, sample_weight, dtype=dtype)
+        y, sample_weight = (
+            part.compute() if is_dask(part) else part for part in (y, sample_weight)
+        )
+    parts, lengths, n_features, kind = local_blocks(X, y, sample_weight, dtype=dtype, cuts=cuts)
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    blocks = tuple(Block(*part, i, int(starts[i])) for i, part in enumerate(parts))
+    n_bytes = sum(n * _linalg.row_bytes(b.X) for n, b in zip(lengths, blocks, strict=True))
+    return RowBlocks(blocks, tuple(lengths), n_features, kind, n_bytes=n_bytes)
+
+
+def open_block(handle: Block) -> Block:
+    """Make a block of arrays of a handle, loading it or joining its column parts as needed."""
+    X, y, weight = handle.X, handle.y, handle.sample_weight
+    if isinstance(X, Loadable):
+        X = X.load()
+    if isinstance(X, Block):
+        X, y, weight = X.X, X.y, X.sample_weight
+    if isinstance(X, list):
+        X = _linalg.hstack(X)
+    n_rows = n_rows_of(X)
+    for name, part in (("y", y), ("sample_weight", weight)):
+        if part is not None and n_rows_of(part) != n_rows:
+            raise ValueError(
+                f"{name} must have as many rows as X in every block. Got {n_rows_of(part)} instead of "
+                f"{n_rows} in block {handle.number}. Cut both alike, or make their lengths known."
+            )
+    return Block(X, y, weight, handle.number, handle.start)
+
+
+def pieces(block: Block, dtype: np.dtype | None) -> Iterator[Block]:
+    """Cut a block into pieces whose working copies in dtype stay small; nothing is copied yet.
+
+    Rows on a device are one piece: there, few large kernels win.
+    """
+    if dtype is None or not is_host(block.X):
+        yield block
+        return
+    n_rows = block.n_rows
+    if _linalg.is_sparse(block.X):
+        size = 2 * _linalg.row_bytes(block.X)
+    else:
+        size = dtype.itemsize * (block.X.shape[1] if len(block.X.shape) == 2 else 1)
+    step = max(1, PIECE_BYTES // max(size, 1))
+    for low in range(0, n_rows, step):
+        high = min(low + step, n_rows)
+        yield Block(
+            slice_rows(block.X, low, high),
+            slice_rows(block.y, low, high),
+            slice_rows(block.sample_weight, low, high),
+            block.number,
+            None if block.start is None else block.start + low,
+        )
+
+
+def as_numbers(block: Block, dtype: np.dtype | None) -> Block:
+    """Convert a block (or a piece) to what kernels compute on: matrices of dtype."""
+    if dtype is None:
+        return block
+    return block._replace(
+        X=as_rows(block.X, dtype),
+        y=as_column(block.y),
+        sample_weight=as_column(block.sample_weight),
+    )

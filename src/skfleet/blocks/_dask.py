@@ -1,0 +1,250 @@
+"""Rows in Dask arrays and frames: aligned, cut, and each block a small graph that one task can run."""
+
+from __future__ import annotations
+
+import math
+import sys
+import threading
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import dask
+import dask.array as da
+import numpy as np
+from dask.core import get_dependencies, toposort
+from dask.highlevelgraph import HighLevelGraph
+from dask.task_spec import Alias, DataNode
+
+from skfleet import _linalg
+from skfleet.blocks._blocks import Block, RowBlocks
+from skfleet.blocks._local import float_dtype, n_rows_of
+
+
+def is_dask(x: Any) -> bool:
+    """Say whether x is a Dask collection."""
+    return dask.is_dask_collection(x)
+
+
+def is_dask_frame(x: Any) -> bool:
+    """Say whether x is a Dask DataFrame or Series."""
+    return is_dask(x) and hasattr(x, "map_partitions") and hasattr(x, "npartitions")
+
+
+def stand_in(X: Any) -> Any:
+    """Return rows of the kind, width, names and types that X has, without any row."""
+    if is_dask_frame(X):
+        return X._meta
+    meta = X._meta
+    if _linalg.is_sparse(meta):
+        return type(meta)((0, X.shape[1]), dtype=X.dtype)
+    return np.empty((0, *X.shape[1:]), dtype=X.dtype)
+
+
+class Subgraph:
+    """Tasks of a Dask graph that travel as one value: no scheduler looks inside."""
+
+    __slots__ = ("tasks",)
+
+    def __init__(self, tasks: dict[Any, Any]) -> None:
+        self.tasks = tasks
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Subgraph, (self.tasks,)
+
+
+class Source:
+    """What several blocks need (one file cut in two, say), computed once where there is no cluster."""
+
+    def __init__(self, graph: dict[Any, Any]) -> None:
+        self.graph = graph
+        self._values: dict[Any, Any] | None = None
+        self._lock = threading.Lock()
+
+    def values(self, keys: Sequence[Any]) -> list[Any]:
+        """Return the values of the given keys, computing the whole source on first use."""
+        with self._lock:
+            if self._values is None:
+                every = list(self.graph)
+                self._values = dict(zip(every, dask.threaded.get(self.graph, every), strict=True))
+            return [self._values[key] for key in keys]
+
+
+class DaskBlock(NamedTuple):
+    """A block that a graph of its own makes from inputs that others use too.
+
+    `inputs` maps keys to futures (rows that are already in the workers' memory) or, in a task, to their
+    values. `shared` lists keys that other blocks need as well; `source` can make them.
+    """
+
+    graph: Subgraph
+    key: Any
+    inputs: dict[Any, Any]
+    shared: tuple[Any, ...] = ()
+    source: Any = None
+
+    def load(self) -> Block:
+        """Run the graph here."""
+        tasks = dict(self.graph.tasks)
+        values = dict(self.inputs)
+        if self.source is not None:
+            values |= dict(zip(self.shared, self.source.values(self.shared), strict=True))
+        tasks |= {key: DataNode(key, value) for key, value in values.items()}
+        return dask.get(tasks, self.key)
+
+    @property
+    def is_resident(self) -> bool:
+        """Whether all that is left to do is to put parts in memory side by side."""
+        work = [task for task in self.graph.tasks.values() if not isinstance(task, Alias)]
+        return bool(self.inputs) and not self.shared and len(work) == 1
+
+
+def _join(X: Any, y: Any, sample_weight: Any) -> Block:
+    """Put the parts of a block side by side."""
+    return Block(_linalg.hstack(X) if isinstance(X, list) else X, y, sample_weight)
+
+
+def dask_blocks(X: Any, y: Any, sample_weight: Any, *, dtype: Any) -> RowBlocks:
+    """Cut y and sample_weight as X is cut, and make a block of every run of rows."""
+    if dtype is not None and is_dask_frame(X):
+        X = X.to_dask_array()
+    if dtype is not None and X.ndim != 2:
+        raise ValueError(
+            f"X must have two dimensions. Got {X.ndim} instead. Reshape it with X.reshape(-1, 1)."
+        )
+    X, y, sample_weight, lengths = _align(X, y, sample_weight)
+    collections = [part for part in (X, y, sample_weight) if part is not None]
+    futures = _futures_in(collections)
+    optimized = iter(dask.optimize(*collections))
+    parts = [None if part is None else _parts(next(optimized)) for part in (X, y, sample_weight)]
+    n_blocks = len(parts[0])
+    outs = [
+        dask.delayed(_join, pure=False)(*(None if part is None else part[i] for part in parts))
+        for i in range(n_blocks)
+    ]
+    handles = _own_graphs(outs, futures)
+    starts = None if lengths is None else np.concatenate([[0], np.cumsum(lengths)])
+    blocks = tuple(
+        Block(handle, number=i, start=None if starts is None else int(starts[i]))
+        for i, handle in enumerate(handles)
+    )
+    kind = None if dtype is None else float_dtype(stand_in(X))
+    dense = lengths is not None and not is_dask_frame(X) and not _linalg.is_sparse(X._meta)
+    return RowBlocks(
+        blocks,
+        lengths,
+        X.shape[1] if len(X.shape) == 2 else 1,
+        kind,
+        checked=False,
+        n_bytes=int(X.nbytes) if dense else None,
+        on_dask=True,
+    )
+
+
+def _parts(x: Any) -> list[Any]:
+    """Return a delayed value per run of rows; a list of column parts where columns are cut too."""
+    if is_dask_frame(x):
+        return x.to_delayed(optimize_graph=False)
+    grid = x.to_delayed(optimize_graph=False)
+    if x.ndim == 1:
+        return list(grid)
+    return [row[0] if len(row) == 1 else list(row) for row in grid.reshape(grid.shape[0], -1)]
+
+
+def _known_lengths(x: Any) -> tuple[int, ...] | None:
+    """Return the numbers of rows of the chunks, None unless all are known."""
+    if is_dask_frame(x) or any(math.isnan(n) for n in x.chunks[0]):
+        return None
+    return tuple(int(n) for n in x.chunks[0])
+
+
+def _n_runs(x: Any) -> int:
+    """Return into how many runs of rows x is cut."""
+    return x.npartitions if is_dask_frame(x) else x.numblocks[0]
+
+
+def _measure(x: Any) -> tuple[int, ...]:
+    """Count the rows of every run."""
+    firsts = [p[0] if isinstance(p, list) else p for p in _parts(dask.optimize(x)[0])]
+    return tuple(dask.compute(*(dask.delayed(n_rows_of)(p) for p in firsts)))
+
+
+def _with_lengths(x: Any, lengths: tuple[int, ...]) -> Any:
+    """Return x with its lengths known, leaving the caller's own object as it was."""
+    return da.Array(x.dask, x.name, chunks=(lengths, *x.chunks[1:]), meta=x._meta)
+
+
+def _align(
+    X: Any, y: Any, sample_weight: Any
+) -> tuple[Any, Any, Any, tuple[int, ...] | None]:
+    """Cut y and sample_weight as X is cut, and return its lengths, measured only where nothing else helps."""
+    lengths = _known_lengths(X)
+    aligned = []
+    for name, part in (("y", y), ("sample_weight", sample_weight)):
+        if part is None:
+            aligned.append(None)
+            continue
+        if not is_dask(part):
+            values = np.asarray(part)
+            lengths = lengths or _measure(X)
+            _same_length(name, len(values), sum(lengths))
+            part = da.from_array(values, chunks=(lengths, *values.shape[1:]))
+        if is_dask_frame(part):
+            part = part.to_dask_array()
+        own = _known_lengths(part)
+        if own is None and lengths is None and _n_runs(part) == _n_runs(X):
+            pass  # cut alike as far as anyone can tell; opening a block checks it
+        else:
+            lengths = lengths or _measure(X)
+            if own is None:
+                own = _measure(part)
+                part = _with_lengths(part, own)
+            _same_length(name, sum(own), sum(lengths))
+            part = part.rechunk({0: lengths})
+        aligned.append(part.rechunk({1: -1}) if part.ndim == 2 else part)
+    if lengths is not None and not is_dask_frame(X):
+        X = _with_lengths(X, lengths)
+    return X, aligned[0], aligned[1], lengths
+
+
+def _same_length(name: str, got: int, wanted: int) -> None:
+    """Raise unless per-row values are as many as rows."""
+    if got != wanted:
+        raise ValueError(f"{name} must have as many rows as X. Got {got} instead of {wanted}.")
+
+
+def _own_graphs(outs: Sequence[Any], futures: dict[Any, Any]) -> list[DaskBlock]:
+    """Split the graph of many delayed blocks into what only one block needs and what several need.
+
+    What only one block needs becomes that block's own graph, so that a block is loaded inside one task
+    and dropped there. What several need stays in the scheduler's sight.
+    """
+    merged = HighLevelGraph.merge(*(out.dask for out in outs))
+    culled = merged.cull({out.key for out in outs})
+    graph = {key: node for key, node in dict(culled).items() if key not in futures}
+    known = graph | futures
+    needs = {key: get_dependencies(known, task=node) for key, node in graph.items()}
+    owner: dict[Any, Any] = {out.key: i for i, out in enumerate(outs)}
+    order = toposort(graph, dependencies={k: v & graph.keys() for k, v in needs.items()})
+    for key in reversed(order):
+        for need in needs[key]:
+            owner[need] = owner[key] if owner.get(need, owner[key]) == owner[key] else None
+    own: list[dict[Any, Any]] = [{} for _ in outs]
+    for key, i in owner.items():
+        if i is not None and key in graph:
+            own[i][key] = graph[key]
+    common = {key: node for key, node in graph.items() if owner[key] is None}
+    source = Source(common) if common else None
+    blocks = []
+    for out, tasks in zip(outs, own, strict=True):
+        outside = set().union(*(needs[key] for key in tasks)) - tasks.keys()
+        shared = tuple(key for key in outside if key in common)
+        inputs = {key: futures[key] for key in outside if key in futures}
+        blocks.append(DaskBlock(Subgraph(tasks), out.key, inputs, shared, source if shared else None))
+    return blocks
+
+
+def _futures_in(collections: Sequence[Any]) -> dict[Any, Any]:
+    """Return what collections hold on a cluster already, by key."""
+    if "distributed" not in sys.modules:
+        return {}
+    return {future.key: future for future in sys.modules["distributed"].futures_of(collections)}

@@ -1,0 +1,84 @@
+"""Rows that live in this process: NumPy, CuPy, SciPy sparse, pandas, cuDF."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from skfleet import _linalg
+from skfleet._array import astype, is_array, is_floating
+
+
+def is_frame(X: Any) -> bool:
+    """Say whether X has named columns and positions by ``iloc``, as pandas and cuDF frames have."""
+    return hasattr(X, "iloc")
+
+
+def n_rows_of(X: Any) -> int:
+    """Return the number of rows of an array, a sparse matrix, a frame or a list."""
+    return int(X.shape[0]) if hasattr(X, "shape") else len(X)
+
+
+def slice_rows(X: Any, low: int, high: int) -> Any:
+    """Return the rows low to high of X, without a copy where the container can."""
+    if X is None or (low == 0 and high == n_rows_of(X)):
+        return X
+    return X.iloc[low:high] if is_frame(X) else X[low:high]
+
+
+def float_dtype(X: Any) -> np.dtype:
+    """Return what to compute in: float32 for float32 rows, float64 for all others."""
+    if is_frame(X):
+        dtypes = set(X.dtypes) if X.ndim == 2 else {X.dtype}
+        single = dtypes == {np.dtype(np.float32)}
+    else:
+        single = is_floating(X) and str(X.dtype).endswith("float32")
+    return np.dtype(np.float32 if single else np.float64)
+
+
+def as_rows(X: Any, dtype: np.dtype) -> Any:
+    """Return X as a numeric matrix of dtype in the library it belongs to."""
+    if is_frame(X):
+        return X.to_numpy(dtype=dtype, na_value=np.nan) if _is_pandas(X) else X.to_cupy(dtype)
+    if _linalg.is_sparse(X):
+        return _linalg.as_csr(X).astype(dtype, copy=False)
+    return astype(X if is_array(X) else np.asarray(X), dtype)
+
+
+def _is_pandas(X: Any) -> bool:
+    """Say whether a frame is pandas' own."""
+    return type(X).__module__.split(".")[0] == "pandas"
+
+
+def as_column(v: Any) -> Any:
+    """Return per-row values without the container around them: frames and lists become arrays."""
+    if v is None or is_array(v):
+        return v
+    if is_frame(v):
+        return v.to_numpy() if _is_pandas(v) else v.to_cupy()
+    return np.asarray(v)
+
+
+def local_blocks(
+    X: Any, y: Any, sample_weight: Any, *, dtype: Any, cuts: Any
+) -> tuple[list[tuple[Any, Any, Any]], list[int], int, np.dtype | None]:
+    """Cut rows in this process at the given cuts, as views where the containers allow."""
+    n_rows = n_rows_of(X)
+    if dtype is not None:
+        y, sample_weight = as_column(y), as_column(sample_weight)
+    for name, part in (("y", y), ("sample_weight", sample_weight)):
+        if part is not None and n_rows_of(part) != n_rows:
+            raise ValueError(
+                f"{name} must have as many rows as X. Got {n_rows_of(part)} instead of {n_rows}."
+            )
+    lengths = [n_rows] if cuts is None else [int(n) for n in cuts]
+    if sum(lengths) != n_rows:
+        raise ValueError(f"cuts must add up to {n_rows} rows. Got {sum(lengths)} instead.")
+    n_features = int(X.shape[1]) if len(getattr(X, "shape", ())) == 2 else 1
+    parts = []
+    low = 0
+    for length in lengths:
+        parts.append(tuple(slice_rows(v, low, low + length) for v in (X, y, sample_weight)))
+        low += length
+    return parts, lengths, n_features, None if dtype is None else float_dtype(X)

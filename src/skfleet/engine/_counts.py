@@ -1,0 +1,65 @@
+"""The cost of what ran: passes over the data and tasks submitted, counted and readable."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+logger = logging.getLogger("skfleet.engine")
+
+
+@dataclass
+class Counts:
+    """Passes over the rows and tasks submitted so far."""
+
+    passes: int = 0
+    tasks: int = 0
+
+
+_open: ContextVar[tuple[Counts, ...]] = ContextVar("skfleet_counts", default=())
+
+
+@contextmanager
+def counting() -> Iterator[Counts]:
+    """Count the passes over the data and the tasks submitted inside a ``with`` block.
+
+    Yields
+    ------
+    Counts
+        With ``passes``, the number of times that all rows were read, and ``tasks``, the number of
+        tasks given to an engine. Both grow while the block runs. Nested blocks each count what
+        runs inside them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skfleet.engine import counting
+    >>> from skfleet.estimators import Ridge
+    >>> X = np.arange(12.0).reshape(6, 2) ** 2
+    >>> with counting() as counts:
+    ...     model = Ridge().fit(X, X[:, 0])
+    >>> counts.passes
+    1
+    """
+    counts = Counts()
+    token = _open.set((*_open.get(), counts))
+    try:
+        yield counts
+    finally:
+        _open.reset(token)
+
+
+def count(*, passes: int = 0, tasks: int = 0) -> None:
+    """Add to every count that is open."""
+    for counts in _open.get():
+        counts.passes += passes
+        counts.tasks += tasks
+
+
+def log_pass(name: str, n_blocks: int, n_tasks: int) -> None:
+    """Count one pass and say so in the log."""
+    count(passes=1)
+    logger.debug("pass %s: %d blocks in %d tasks", name, n_blocks, n_tasks)

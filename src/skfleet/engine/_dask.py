@@ -1,0 +1,277 @@
+"""The engine on a Dask cluster: tasks are futures, and a pass goes to where the blocks are."""
+
+from __future__ import annotations
+
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import dask
+from dask.delayed import Delayed
+from dask.highlevelgraph import HighLevelGraph
+from dask.sizeof import sizeof
+from distributed import Client, Future, as_completed, get_worker, wait
+
+from skfleet._config import get_config
+from skfleet.blocks import Block, Loadable, RowBlocks, open_block
+from skfleet.engine._base import Task
+from skfleet.engine._client import check_workers, slot_released, worker_resources
+from skfleet.engine._counts import count
+from skfleet.engine._placement import ANYWHERE, Placement, check_satisfiable
+from skfleet.engine._reduce import identity, reduce_group
+from skfleet.engine._threads import library_threads
+
+# Arguments larger than this cross to a worker once, not with every task.
+SHARED_BYTES = 2**16
+
+
+class DaskEngine:
+    """A Dask cluster, through a client."""
+
+    def __init__(self, client: Client) -> None:
+        check_workers(client)
+        self.client = client
+
+    @property
+    def n_slots(self) -> int:
+        """How many tasks run at once."""
+        return max(1, sum(self.client.nthreads().values()))
+
+    def submit(
+        self,
+        func: Callable[..., Any],
+        /,
+        *args: Any,
+        name: str = "",
+        priority: int = 0,
+        placement: Placement = ANYWHERE,
+    ) -> Task:
+        """Start func(*args); futures among or inside the arguments arrive as their values."""
+        count(tasks=1)
+        settings = self._settings(placement, priority)
+        key = _key(name)
+        if _needs_graph(args):
+            source, args = _with_sources(args)
+            count(tasks=source)
+            task = dask.delayed(partial(_on_worker, func), pure=False)(*args, dask_key_name=key)
+            return self.client.compute(task, optimize_graph=False, **settings)
+        with _quiet():
+            return self.client.submit(
+                partial(_on_worker, func), *args, key=key, pure=False, **settings
+            )
+
+    def map(
+        self,
+        func: Callable[..., Any],
+        items: Iterable[Any],
+        *args: Any,
+        name: str = "",
+        placement: Placement = ANYWHERE,
+    ) -> list[Task]:
+        """Start func(item, *args) for every item, in one message where the items share a source."""
+        items = list(items)
+        if len(items) > 1:
+            args = tuple(self.share(arg) if sizeof(arg) > SHARED_BYTES else arg for arg in args)
+        if not _needs_graph(items):
+            return [
+                self.submit(_threaded(func, item), item, *args, name=name, placement=placement)
+                for item in items
+            ]
+        source, items = _with_sources(items)
+        count(tasks=source + len(items))
+        args = tuple(_as_delayed(arg) if isinstance(arg, Future) else arg for arg in args)
+        call = dask.delayed(partial(_on_worker, func), pure=False)
+        tasks = [call(item, *args, dask_key_name=_key(name)) for item in items]
+        return self.client.compute(tasks, optimize_graph=False, **self._settings(placement, 0))
+
+    def gather(self, tasks: Sequence[Task]) -> list[Any]:
+        """Return the results in order; after a failure the other tasks are given up."""
+        try:
+            with slot_released():
+                return self.client.gather(list(tasks))
+        except BaseException:
+            self.cancel(tasks)
+            raise
+
+    def as_completed(self, tasks: Sequence[Task]) -> Iterator[Task]:
+        """Yield the tasks as they end."""
+        with slot_released():
+            yield from as_completed(tasks)
+
+    def cancel(self, tasks: Sequence[Task]) -> None:
+        """Give up what has not ended."""
+        self.client.cancel(list(tasks), force=True)
+
+    def share(self, value: Any) -> Task:
+        """Send a value to the cluster once; workers pass it on among themselves.
+
+        It is the result of a task, so that it is made again if its only holder dies.
+        """
+        return self.submit(identity, value, name="share")
+
+    def together(self, blocks: Sequence[Block]) -> list[list[Block]]:
+        """Group blocks in memory by the worker that holds most of each; the others stay alone."""
+        here = [block for block in blocks if _is_resident(block)]
+        alone = [[block] for block in blocks if not _is_resident(block)]
+        if not here:
+            return alone
+        futures = {f.key: f for block in here for f in _futures_of(block)}
+        holders = self.client.who_has(list(futures.values()))
+        groups: dict[str, list[Block]] = {address: [] for address in self.client.nthreads()}
+        lost = []
+        for block in here:
+            votes: dict[str, int] = defaultdict(int)
+            for future in _futures_of(block):
+                for address in holders.get(future.key, ()):
+                    votes[address] += address in groups
+            if not any(votes.values()):
+                lost.append(block)
+                continue
+            address = max(votes, key=lambda a: (votes[a], -len(groups[a])))
+            groups[address].append(block)
+        for block in lost:  # being made again somewhere after a worker's death
+            min(groups.values(), key=len, default=alone).append(block)
+        return [group for group in groups.values() if group] + alone
+
+    @contextmanager
+    def hold(self, rows: RowBlocks) -> Iterator[RowBlocks]:
+        """Load the blocks into the workers' memory, where that is wanted and they fit."""
+        loads = [block for block in rows.blocks if isinstance(block.X, Loadable)]
+        if not any(not _is_resident(block) for block in loads) or not self._is_wanted(rows):
+            yield rows
+            return
+        tasks = self.map(_load, rows.blocks, name="load-block")
+        try:
+            with slot_released():
+                wait(tasks)
+            for task, block in zip(tasks, rows.blocks, strict=True):
+                if task.status == "error":
+                    task.exception().add_note(f"While loading block {block.number}.")
+                    task.result()
+            held = zip(rows.blocks, tasks, strict=True)
+            yield replace(rows, blocks=tuple(b._replace(X=task) for b, task in held))
+        finally:
+            for task in tasks:
+                task.release()
+
+    def _is_wanted(self, rows: RowBlocks) -> bool:
+        """Decide whether to keep rows in memory: what was asked for, or whether they fit."""
+        wanted = get_config().keep_blocks
+        if wanted != "auto":
+            return bool(wanted)
+        n_bytes = rows.n_bytes
+        if n_bytes is None:
+            probes = {0, len(rows.blocks) // 2, len(rows.blocks) - 1}
+            sizes = self.map(_block_bytes, [rows.blocks[i] for i in probes], name="measure-block")
+            n_bytes = max(self.gather(sizes)) * len(rows.blocks)
+        return n_bytes <= self._free_bytes()
+
+    def _free_bytes(self) -> float:
+        """Return what the workers may still hold before they begin to spill, with room to work."""
+        free = 0.0
+        for worker in self.client.scheduler_info(n_workers=-1)["workers"].values():
+            limit = worker["memory_limit"] or dask.system.MEMORY_LIMIT
+            free += max(0.0, 0.5 * limit - worker["metrics"].get("memory", 0))
+        return free
+
+    def _settings(self, placement: Placement, priority: int) -> dict[str, Any]:
+        """Return what the scheduler is told of a task, having checked that a worker can run it."""
+        settings: dict[str, Any] = {"priority": priority}
+        if placement != ANYWHERE:
+            check_satisfiable(placement, worker_resources(self.client))
+            settings["resources"] = placement.as_dict()
+        return settings
+
+
+def _key(name: str) -> str:
+    """Make a task's key: what the dashboard shows, and a part that no other task has."""
+    return f"{name or 'task'}-{uuid.uuid4().hex}"
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Send large values without Dask's warning about it: here that is what was meant."""
+    with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"}):
+        yield
+
+
+def _threaded(func: Callable[..., Any], group: Any) -> Callable[..., Any]:
+    """Let the task that reduces a worker's own blocks use all of that worker's threads."""
+    if isinstance(func, partial) and func.func is reduce_group and all(map(_is_resident, group)):
+        return partial(_with_worker_threads, func)
+    return func
+
+
+def _with_worker_threads(func: Callable[..., Any], *args: Any) -> Any:
+    """Reduce a group with as many threads as the worker has."""
+    return func(*args, n_threads=get_worker().state.nthreads)
+
+
+def _on_worker(func: Callable[..., Any], *args: Any) -> Any:
+    """Run a task with one library thread: the worker's threads are there for its tasks."""
+    with library_threads(1):
+        return func(*args)
+
+
+def _load(handle: Block) -> Block:
+    """Bring a block into the memory of the worker that runs this."""
+    return open_block(handle)
+
+
+def _block_bytes(handle: Block) -> int:
+    """Measure a block."""
+    block = open_block(handle)
+    return sum(sizeof(part) for part in block[:3] if part is not None)
+
+
+def _is_resident(block: Block) -> bool:
+    """Say whether a block, or all its parts, are in some worker's memory."""
+    return isinstance(block.X, Future) or getattr(block.X, "is_resident", False)
+
+
+def _futures_of(block: Block) -> list[Future]:
+    """Return the futures that a block in memory consists of."""
+    return [block.X] if isinstance(block.X, Future) else list(block.X.inputs.values())
+
+
+def _needs_graph(value: Any) -> bool:
+    """Say whether arguments hold a block whose making is shared with others."""
+    if isinstance(value, Block):
+        return bool(getattr(value.X, "shared", ()))
+    return isinstance(value, list | tuple) and any(map(_needs_graph, value))
+
+
+def _as_delayed(future: Future) -> Delayed:
+    """Return what stands for a future in a graph."""
+    return Delayed(future.key, {future.key: future})
+
+
+def _with_sources(values: Any) -> tuple[int, Any]:
+    """Turn what blocks share into parts of a graph; also return how many tasks make them."""
+    layers: dict[int, HighLevelGraph] = {}
+
+    def turn(value: Any) -> Any:
+        if isinstance(value, Block):
+            lazy = value.X
+            if not getattr(lazy, "shared", ()):
+                return value
+            graph = layers.setdefault(
+                id(lazy.source),
+                HighLevelGraph({"shared": lazy.source.graph}, {"shared": set()}),
+            )
+            inputs = {key: _as_delayed(future) for key, future in lazy.inputs.items()}
+            inputs |= {key: Delayed(key, graph, layer="shared") for key in lazy.shared}
+            return value._replace(X=lazy._replace(inputs=inputs, shared=(), source=None))
+        if isinstance(value, Future):
+            return _as_delayed(value)
+        if isinstance(value, list | tuple):
+            return type(value)(turn(v) for v in value)
+        return value
+
+    turned = turn(values)
+    n_tasks = sum(len(graph.layers["shared"]) for graph in layers.values())
+    return n_tasks, turned

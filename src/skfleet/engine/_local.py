@@ -1,0 +1,82 @@
+"""The engine in this process: calls run at once, and a pass uses the processor's cores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import joblib
+import psutil
+
+from skfleet._config import get_config
+from skfleet.blocks import Block, Loadable, RowBlocks, open_block
+from skfleet.engine._base import Task
+from skfleet.engine._counts import count
+from skfleet.engine._placement import ANYWHERE, Placement
+from skfleet.engine._reduce import reduce_group
+
+
+class LocalEngine:
+    """This process, with as many threads in a pass as it has cores."""
+
+    def __init__(self, n_threads: int | None = None) -> None:
+        self.n_slots = n_threads or joblib.cpu_count()
+
+    def submit(
+        self,
+        func: Callable[..., Any],
+        /,
+        *args: Any,
+        name: str = "",
+        priority: int = 0,
+        placement: Placement = ANYWHERE,
+    ) -> Task:
+        """Run func(*args) now; what it returns is the task."""
+        count(tasks=1)
+        if isinstance(func, partial) and func.func is reduce_group:
+            func = partial(func, n_threads=self.n_slots)
+        return func(*args)
+
+    def map(
+        self,
+        func: Callable[..., Any],
+        items: Iterable[Any],
+        *args: Any,
+        name: str = "",
+        placement: Placement = ANYWHERE,
+    ) -> list[Task]:
+        """Run func(item, *args) for every item."""
+        return [self.submit(func, item, *args, name=name, placement=placement) for item in items]
+
+    def gather(self, tasks: Sequence[Task]) -> list[Any]:
+        """Return the results."""
+        return list(tasks)
+
+    def as_completed(self, tasks: Sequence[Task]) -> Iterator[Task]:
+        """Yield the tasks, which have all ended."""
+        yield from tasks
+
+    def cancel(self, tasks: Sequence[Task]) -> None:
+        """Give up what has not ended: nothing, here."""
+
+    def together(self, blocks: Sequence[Block]) -> list[list[Block]]:
+        """Return one group: all blocks are in this process."""
+        return [list(blocks)]
+
+    def share(self, value: Any) -> Any:
+        """Return the value: there is nowhere to send it."""
+        return value
+
+    @contextmanager
+    def hold(self, rows: RowBlocks) -> Iterator[RowBlocks]:
+        """Load the blocks that are not in memory, where that is wanted and they fit into half of it."""
+        wanted = get_config().keep_blocks
+        lazy = any(isinstance(block.X, Loadable) for block in rows.blocks)
+        if wanted == "auto":
+            wanted = (rows.n_bytes or 0) <= psutil.virtual_memory().available // 2
+        if lazy and wanted:
+            rows = replace(rows, blocks=tuple(open_block(block) for block in rows.blocks))
+        yield rows

@@ -1,0 +1,214 @@
+"""Passes over rows: statistics that merge in any grouping, and learning in sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, is_dataclass, replace
+from functools import partial
+from itertools import chain, islice, pairwise
+from typing import Any
+
+import numpy as np
+
+from skfleet._config import get_config
+from skfleet._validation import check_block
+from skfleet.blocks import Block, RowBlocks, as_numbers, open_block, pieces
+from skfleet.engine._base import Engine, Task
+from skfleet.engine._counts import log_pass
+from skfleet.engine._placement import ANYWHERE, Placement
+from skfleet.engine._threads import library_threads
+
+# How many partial results one task of the combining tree merges.
+FAN_IN = 8
+# How many pieces a thread takes on before the group's threads meet.
+WINDOW = 64
+
+
+def add(a: Any, b: Any) -> Any:
+    """Add two partial results: numbers, arrays, and tuples, lists, dicts or dataclasses of them."""
+    if isinstance(a, tuple | list):
+        merged = [add(x, y) for x, y in zip(a, b, strict=True)]
+        return type(a)(*merged) if hasattr(a, "_fields") else type(a)(merged)
+    if isinstance(a, dict):
+        return {key: add(value, b[key]) for key, value in a.items()}
+    if is_dataclass(a) and not isinstance(a, type):
+        return replace(a, **{k: add(getattr(a, k), getattr(b, k)) for k in a.__dataclass_fields__})
+    return a + b
+
+
+def identity(x: Any) -> Any:
+    """Return x."""
+    return x
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """A statistic of rows that may be merged in any grouping.
+
+    `per_block(block, *args)` makes a partial result of a block (or a piece of one) of at least one
+    row, on the host and in float64; `combine` merges two and must be associative; `finalize` runs
+    in the driver. The functions and the arguments travel to the workers.
+    """
+
+    per_block: Callable[..., Any]
+    combine: Callable[[Any, Any], Any] = add
+    finalize: Callable[[Any], Any] = identity
+
+    @property
+    def name(self) -> str:
+        """What runs, in a word: the name of its tasks on the dashboard."""
+        func = self.per_block
+        while isinstance(func, partial):
+            func = func.func
+        return getattr(func, "__name__", type(func).__name__).strip("_").replace("_", "-")
+
+
+def map_reduce(
+    engine: Engine,
+    reduction: Reduction,
+    rows: RowBlocks,
+    *args: Any,
+    placement: Placement = ANYWHERE,
+) -> Any:
+    """Make one pass over the rows and return the reduction's result.
+
+    One task per worker goes over the blocks that live there; blocks that are loaded for the pass are
+    a task each. Partial results are merged in a tree. A lost worker's share is computed again.
+    """
+    blocks = rows.blocks
+    groups = [[b] for b in blocks] if get_config().deterministic else engine.together(blocks)
+    tasks = engine.map(
+        partial(reduce_group, reduction, rows.dtype, not rows.checked),
+        groups,
+        *args,
+        name=reduction.name,
+        placement=placement,
+    )
+    log_pass(reduction.name, len(blocks), len(tasks))
+    result = engine.gather([_tree(engine, reduction, tasks, placement)])[0]
+    if result is None:
+        raise ValueError("X must have at least one row. Got none instead.")
+    return reduction.finalize(result)
+
+
+def _tree(engine: Engine, reduction: Reduction, tasks: list[Task], placement: Placement) -> Task:
+    """Merge partial results, a few at a time and ahead of other work, so that they never pile up."""
+    while len(tasks) > 1:
+        tasks = [
+            tasks[low]
+            if low + 1 == len(tasks)
+            else engine.submit(
+                partial(_combine_all, reduction.combine),
+                tasks[low : low + FAN_IN],
+                name=f"{reduction.name}-combine",
+                priority=10,
+                placement=placement,
+            )
+            for low in range(0, len(tasks), FAN_IN)
+        ]
+    return tasks[0]
+
+
+def _combine_all(combine: Callable[[Any, Any], Any], partials: Sequence[Any]) -> Any:
+    """Merge partial results from left to right; None stands for no rows."""
+    result = None
+    for value in partials:
+        if value is not None:
+            result = value if result is None else combine(result, value)
+    return result
+
+
+def reduce_group(
+    reduction: Reduction,
+    dtype: np.dtype | None,
+    check: bool,
+    handles: Sequence[Block],
+    *args: Any,
+    n_threads: int = 1,
+) -> Any:
+    """Reduce the blocks of one group, in threads where asked; None where there are no rows."""
+
+    def reduce_pieces(share: Sequence[Block] | Iterator[Block]) -> Any:
+        return _combine_all(reduction.combine, map(reduce_piece, share))
+
+    def reduce_piece(piece: Block) -> Any:
+        try:
+            block = as_numbers(piece, dtype)
+            if check:
+                check_block(block)
+            return reduction.per_block(block, *args)
+        except Exception as error:
+            error.add_note(f"While reducing block {piece.number} ({reduction.name}).")
+            raise
+
+    cut = chain.from_iterable(pieces(open_block(handle), dtype) for handle in handles)
+    if n_threads == 1:
+        return reduce_pieces(cut)
+    results = []
+    with library_threads(1), ThreadPoolExecutor(n_threads) as pool:
+        while window := list(islice(cut, WINDOW * n_threads)):
+            cuts = np.linspace(0, len(window), n_threads + 1).astype(int)
+            results.extend(pool.map(reduce_pieces, [window[a:b] for a, b in pairwise(cuts)]))
+    return _combine_all(reduction.combine, results)
+
+
+def with_starts(engine: Engine, rows: RowBlocks) -> RowBlocks:
+    """Return the same rows with known lengths, so that every block knows its first row's number."""
+    if rows.lengths is not None:
+        return rows
+    groups = [[block] for block in rows.blocks]
+    lengths = tuple(engine.gather(engine.map(_count_rows, groups, name="count-rows")))
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    blocks = tuple(b._replace(start=int(s)) for b, s in zip(rows.blocks, starts, strict=False))
+    return replace(rows, blocks=blocks, lengths=lengths)
+
+
+def _count_rows(handles: Sequence[Block]) -> int:
+    """Count the rows of a group."""
+    return sum(open_block(handle).n_rows for handle in handles)
+
+
+def fold(
+    engine: Engine,
+    step: Callable[..., Any],
+    state: Any,
+    rows: RowBlocks,
+    *args: Any,
+    placement: Placement = ANYWHERE,
+) -> Any:
+    """Learn from the blocks in their order: state = step(state, block, *args), block after block.
+
+    `step` returns the new state and leaves the old one as it was, so that a block learned on a worker
+    that died can be learned again from the state before it. The state stays on the workers until the
+    end.
+    """
+    name = Reduction(step).name
+    for handle in rows.blocks:
+        state = engine.submit(
+            partial(_step, step, rows.dtype, not rows.checked),
+            state,
+            handle,
+            *args,
+            name=name,
+            placement=placement,
+        )
+    log_pass(name, len(rows.blocks), len(rows.blocks))
+    return engine.gather([state])[0]
+
+
+def _step(
+    step: Callable[..., Any], dtype: np.dtype | None, check: bool, state: Any, handle: Block, *args: Any
+) -> Any:
+    """Learn one block; a block without rows teaches nothing."""
+    block = open_block(handle)
+    if block.n_rows == 0:
+        return state
+    try:
+        block = as_numbers(block, dtype)
+        if check and dtype is not None:
+            check_block(block)
+        return step(state, block, *args)
+    except Exception as error:
+        error.add_note(f"While learning from block {block.number}.")
+        raise
