@@ -137,16 +137,16 @@ def check_workers(client: Client) -> None:
     if _address(client).startswith("inproc://"):
         return
     present = frozenset(client.nthreads())
-    unknown = present - _checked.get(client, frozenset())
-    if not unknown:
-        return
-    versions = _versions_lookup()
-    # A worker may leave while it is asked; its place is taken by one that is asked in its turn.
-    answers = client.run(versions, workers=sorted(unknown), on_error="return")
-    answers = {address: got for address, got in answers.items() if isinstance(got, dict)}
-    _refuse_mismatch(versions(), answers)
-    known = _checked.get(client, frozenset()) | frozenset(answers)
-    _checked[client] = known & present
+    known = _checked.get(client, frozenset()) & present
+    unknown = present - known
+    if unknown:
+        versions = _versions_lookup()
+        # A worker may leave while it is asked; what takes its place is asked in its turn.
+        answers = client.run(versions, workers=sorted(unknown), on_error="return")
+        answers = {address: got for address, got in answers.items() if isinstance(got, dict)}
+        _refuse_mismatch(versions(), answers)
+        known |= frozenset(answers)
+    _checked[client] = known
 
 
 def _refuse_mismatch(

@@ -71,9 +71,8 @@ def start_local_cluster(
         )
     each = None if resources is None or isinstance(resources, Mapping) else list(resources)
     n_workers, threads = _sizes(n_workers, threads_per_worker, processes, each)
-    if security is True:
-        security = Security.temporary()
-    security = security or Security()
+    if isinstance(security, bool) or security is None:
+        security = Security.temporary() if security else Security()
     if memory_limit == "auto":
         # Workers on threads each measure the whole process, and stop at their own limit.
         memory_limit = MEMORY_LIMIT // n_workers if processes else MEMORY_LIMIT
@@ -137,10 +136,10 @@ def _sizes(
                 f"Got {len(each)} instead. Leave n_workers out, or give one mapping for all."
             )
         n_workers = len(each)
-    if n_workers is None and threads is None:
-        return (CPU_COUNT, 1) if processes else (1, CPU_COUNT)
     if n_workers is None:
-        return (max(1, CPU_COUNT // threads) if processes else 1), threads
+        if threads is None:
+            threads = 1 if processes else CPU_COUNT
+        n_workers = max(1, CPU_COUNT // threads) if processes else 1
     return n_workers, threads or max(1, CPU_COUNT // n_workers)
 
 
@@ -164,8 +163,8 @@ class _FleetNanny(Nanny):
     _n_starting = 0
     _before: dict[str, str | None] = {}
 
-    def __init__(self, *args: Any, env: dict[str, str], **options: Any) -> None:
-        super().__init__(*args, env=env, **options)
+    def __init__(self, address: str, *, env: dict[str, str], **options: Any) -> None:
+        super().__init__(address, env=env, **options)
         self.pre_spawn_env = {**self.pre_spawn_env, **env}
 
     async def instantiate(self) -> Any:
