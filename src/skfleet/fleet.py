@@ -305,20 +305,20 @@ def _connect(
     options: dict[str, Any] = {} if security is None else {"security": security}
     if timeout is not None:
         options["timeout"] = timeout
+    # A client that fails in its constructor stays the default one, so the first is none: it only
+    # finds out whether all is well.
     try:
-        client = Client(address, **options)
-    except OSError as error:
+        trial = Client(address, set_as_default=False, **options)
+    except (OSError, TypeError) as error:  # TypeError: TLS without credentials
         raise FleetError(
-            f"address must be that of a running scheduler. Got {address!r} instead, where none "
-            "answers. Start one with `dask scheduler`, and give `security` if it uses TLS."
+            f"address must be that of a running scheduler. Got {address!r} instead, with which no "
+            "connection was made. Start one with `dask scheduler`, and give `security` if it uses "
+            "TLS."
         ) from error
-    try:
-        refuse_asynchronous(client)
-        check_workers(client)
-    except BaseException:
-        client.close()
-        raise
-    return client
+    with trial:
+        refuse_asynchronous(trial)
+        check_workers(trial)
+    return Client(address, **options)
 
 
 def _contradiction(name: str, value: object, situation: str) -> ValueError:

@@ -132,7 +132,7 @@ def _sizes(
     if each is not None:
         if n_workers not in (None, len(each)) or not each:
             raise ValueError(
-                f"resources must have one mapping for each of the {n_workers or ''} workers. "
+                f"resources must have one mapping for each of {n_workers or 'the'} workers. "
                 f"Got {len(each)} instead. Leave n_workers out, or give one mapping for all."
             )
         n_workers = len(each)
