@@ -43,7 +43,6 @@ CHECKS = {
     "PR07",  # parameter without a description
     "PR10",  # a space before the colon
     "RT03",  # return value without a description
-    "YD01",  # no Yields section
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
 import tomllib
@@ -176,11 +177,16 @@ def test_one_backend_class():
 
 
 def loaded_after(code):
-    """List the top-level packages, and distributed's submodules, loaded after code has run."""
+    """List the top-level packages that a fresh interpreter has loaded after code has run."""
     report = "import sys; print(*{name.split('.')[0] for name in sys.modules})"
+    path = os.pathsep.join(filter(None, [str(PACKAGE.parent), os.environ.get("PYTHONPATH")]))
     run = subprocess.run(
-        [sys.executable, "-c", f"{code}\n{report}"], capture_output=True, text=True, check=True
+        [sys.executable, "-c", f"{code}\n{report}"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
     )
+    assert run.returncode == 0, run.stderr
     return set(run.stdout.split())
 
 
