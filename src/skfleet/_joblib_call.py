@@ -166,9 +166,12 @@ class ParallelCall:
 
     def _pack(self, batch: _Batch) -> tuple[Any, list[Future]]:
         """Pickle a batch, its large arguments apart."""
-        calls, batch.shared = self._shared.take_out(batch.calls)
         try:
+            calls, batch.shared = self._shared.take_out(batch.calls)
             payload: Any = Parcel.pack((calls, self._nested))
+            if payload.nbytes >= PAYLOAD_SCATTER_FROM:
+                calls, batch.shared = self._shared.take_out(batch.calls, functions=True)
+                payload = Parcel.pack((calls, self._nested))
         except Exception as error:
             error.add_note(
                 f"arguments of {batch.name} must be picklable, to travel to a worker. "

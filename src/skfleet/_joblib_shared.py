@@ -81,14 +81,20 @@ class SharedArguments:
         """Send objects to every worker, whatever their size."""
         return {id(o): (o, Share(client, Parcel.pack(o), broadcast=True)) for o in objects}
 
-    def take_out(self, calls: Sequence[Call]) -> tuple[list[Call], list[tuple[Any, Share]]]:
-        """Replace the large arguments of calls by slots, and give what the slots stand for."""
+    def take_out(
+        self, calls: Sequence[Call], *, functions: bool = False
+    ) -> tuple[list[Call], list[tuple[Any, Share]]]:
+        """Replace the large arguments of calls by slots, and give what the slots stand for.
+
+        With ``functions``, the functions too: one that is pickled by value takes along what it
+        refers to, which no one can see from outside.
+        """
         shared: list[tuple[Any, Share]] = []
         slots: dict[int, Slot] = {}
 
-        def slot(value: Any) -> Any:
+        def slot(value: Any, always: bool = False) -> Any:
             if id(value) not in slots:
-                share = self._share(value)
+                share = self._share(value, always=always)
                 if share is None:
                     return value
                 slots[id(value)] = Slot(len(shared))
@@ -96,12 +102,16 @@ class SharedArguments:
             return slots[id(value)]
 
         taken = [
-            (function, [slot(a) for a in args], {key: slot(a) for key, a in kwargs.items()})
+            (
+                slot(function, True) if functions else function,
+                [slot(arg) for arg in args],
+                {key: slot(arg) for key, arg in kwargs.items()},
+            )
             for function, args, kwargs in calls
         ]
         return taken, shared
 
-    def _share(self, value: Any) -> Share | None:
+    def _share(self, value: Any, *, always: bool = False) -> Share | None:
         """Give the share of a value, sent now if need be; None for what travels in its task."""
         if id(value) in self._everywhere:
             return self._everywhere[id(value)][1]
@@ -110,7 +120,7 @@ class SharedArguments:
         found = self._weak.get(id(value))
         if found is not None and found[0]() is value:
             return found[1]
-        if isinstance(value, type) or sizeof(value) < SHARE_FROM:
+        if not always and (isinstance(value, type) or sizeof(value) < SHARE_FROM):
             return None
         share = _share_content(self._client, Parcel.pack(value))
         try:

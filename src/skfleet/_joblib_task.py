@@ -16,6 +16,7 @@ from uuid import uuid4
 
 import cloudpickle
 from dask.utils import funcname
+from distributed.protocol import dask_deserialize, dask_serialize
 from joblib import parallel_config
 
 from skfleet.engine._threads import library_threads
@@ -104,14 +105,27 @@ class Parcel:
     def __sizeof__(self) -> int:
         return self.nbytes  # what Dask weighs when it places, moves and spills
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        # What arrived as a memoryview cannot be pickled again (to spill, to another worker).
-        return Parcel, (self.header, [pickle.PickleBuffer(buffer) for buffer in self.buffers])
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        # What arrived as a memoryview cannot be pickled as it is.
+        kind: Any = pickle.PickleBuffer if protocol >= 5 else bytes
+        return Parcel, (bytes(self.header), [kind(part) for part in self._flat()])
+
+
+@dask_serialize.register(Parcel)
+def _serialize(parcel: Parcel) -> tuple[dict, list]:
+    """Give Dask the bytes as they are: through its scheduler it pickles without buffers apart."""
+    return {}, [parcel.header, *parcel._flat()]
+
+
+@dask_deserialize.register(Parcel)
+def _deserialize(header: dict, frames: list) -> Parcel:
+    """Take a parcel from the wire."""
+    return Parcel(frames[0], frames[1:])
 
 
 @dataclass(frozen=True)
 class Slot:
-    """The place of a shared argument in the arguments of a call."""
+    """The place of something shared in a call."""
 
     index: int
 
@@ -196,7 +210,7 @@ def _run_calls(payload: Parcel, shared: Sequence[Parcel]) -> list[Any]:
 
     with parallel_config(backend=nested, n_jobs=n_jobs):
         return [
-            function(*map(fill, args), **{key: fill(value) for key, value in kwargs.items()})
+            fill(function)(*map(fill, args), **{key: fill(arg) for key, arg in kwargs.items()})
             for function, args, kwargs in calls
         ]
 
