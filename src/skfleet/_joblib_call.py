@@ -34,6 +34,10 @@ PAYLOAD_SCATTER_FROM = 1_000_000
 N_RESENDS = 10
 CHECK_EVERY = 5.0
 
+# What Dask says of a task whose data were lost: when it notices, and when it is asked for the task
+# later. Another batch may have sent the data again in between.
+_LOST = ("lost dependencies", "already forgotten")
+
 
 @dataclass(eq=False)
 class _Batch:
@@ -235,23 +239,19 @@ class ParallelCall:
                     parcel = error.parcel
             return parcel.open(own=True)
         except CancelledError as error:
-            if self._closed or self._send_again(batch):
+            if self._closed or self._send_again(batch, error):
                 return None
             return Outcome(False, self._explain(batch, error))
         except BaseException as error:
             return Outcome(False, self._explain(batch, error))
 
-    def _send_again(self, batch: _Batch) -> bool:
+    def _send_again(self, batch: _Batch, error: CancelledError) -> bool:
         """Send a batch whose data died with a worker; False if that is not what cancelled it."""
         if batch.n_sent > N_RESENDS or self._client.status != "running":
             return False
         try:
-            reason = getattr(batch.future.exception(), "reason", None)
-        except BaseException as error:
-            reason = getattr(error, "reason", None)
-        try:
             lost = [(obj, share) for obj, share in batch.shared if share.is_lost()]
-            if not lost and reason != "lost dependencies":
+            if not lost and getattr(error, "reason", None) not in _LOST:
                 return False
             for obj, share in lost:
                 share.send_again(obj)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -28,6 +29,8 @@ _SUBMIT_OPTIONS = {
     "retries",
     "workers",
 }
+
+_PID = os.getpid()
 
 
 class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
@@ -195,6 +198,8 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
         """Tell how many calls run at once for an ``n_jobs``."""
         if n_jobs == 0:
             raise ValueError("n_jobs == 0 in Parallel has no meaning")
+        if os.getpid() != _PID:
+            return 1  # a forked child has the objects of its parent's client, and not its threads
         level = self.nesting_level or 0
         if n_jobs == 1 or level > 1 or (level == 1 and self._options.get("resources")):
             # A task keeps its resources while it waits: nested tasks might wait for them for ever.
