@@ -3,6 +3,8 @@
 import importlib
 from typing import Any
 
+import joblib
+
 from skfleet._config import config_context, get_config
 
 __version__ = "0.1.0.dev0"
@@ -24,3 +26,13 @@ def __getattr__(name: str) -> Any:
 def __dir__() -> list[str]:
     """List the public names, imported yet or not."""
     return sorted(__all__)
+
+
+def _joblib_backend(**params: Any) -> Any:
+    """Make the joblib backend; only then are the cluster libraries imported."""
+    from skfleet.joblib_backend import FleetBackend
+
+    return FleetBackend(**params)
+
+
+joblib.register_parallel_backend("skfleet", _joblib_backend)

@@ -9,7 +9,7 @@ from skfleet.blocks._blocks import (
     pieces,
     row_blocks,
 )
-from skfleet.blocks._outputs import Output, is_lazy, map_rows, stand_in
+from skfleet.blocks._outputs import Output, first_rows, is_lazy, map_rows, stand_in
 
 __all__ = [
     "Block",
@@ -17,6 +17,7 @@ __all__ = [
     "Output",
     "RowBlocks",
     "as_numbers",
+    "first_rows",
     "is_lazy",
     "map_rows",
     "open_block",

@@ -1,0 +1,331 @@
+"""How the batches of one Parallel call reach the fleet, and that each of them reports back."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import logging
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+from distributed import Client, Future, KilledWorker
+
+from skfleet._joblib_shared import Share, SharedArguments
+from skfleet._joblib_task import Call, Outcome, Parcel, RetriableError, home, run_batch, task_name
+from skfleet.exceptions import FleetError
+
+__all__ = ["ParallelCall"]
+
+logger = logging.getLogger(__name__)
+
+# A batch that is heavier than this is scattered: Dask warns of large graphs.
+PAYLOAD_SCATTER_FROM = 1_000_000
+
+# How often a batch is sent again whose data died with a worker, and how often (in seconds) a silent
+# fleet is asked whether it is still there.
+N_RESENDS = 10
+CHECK_EVERY = 5.0
+
+# What Dask says of a task whose data were lost: when it notices, and when it is asked for the task
+# later. Another batch may have sent the data again in between.
+_LOST = ("lost dependencies", "already forgotten")
+
+
+@dataclass(eq=False)
+class _Batch:
+    """A batch on its way: what it calls, whom it reports to, and the future of its outcome."""
+
+    calls: Sequence[Call]
+    report: Callable[[Outcome], Any]
+    name: str = ""
+    shared: list[tuple[Any, Share]] = field(default_factory=list)
+    future: Future | None = None
+    n_sent: int = 0
+
+
+class ParallelCall:
+    """The batches of one ``Parallel`` call, at most ``limit`` of them in flight.
+
+    joblib waits until each batch has reported, and hears of nothing else. So whatever happens to a
+    batch, from its pickling in the driver to the end of its scheduler, arrives in one queue and
+    ends in one report.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    limit : int or None
+        Largest number of batches in flight; None leaves all queuing to the scheduler.
+    nested : tuple of (ParallelBackendBase, int)
+        Backend and n_jobs of Parallel calls within tasks.
+    n_threads : int
+        Threads of BLAS and OpenMP libraries in a task.
+    shared : SharedArguments
+    options : dict
+        Keyword arguments of ``Client.submit``.
+    has_workers : callable
+        Tells whether any worker may run the batches now.
+    patience : float
+        Seconds for which there may be no such worker.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        limit: int | None,
+        nested: tuple[Any, int],
+        n_threads: int,
+        shared: SharedArguments,
+        options: dict[str, Any],
+        has_workers: Callable[[], bool],
+        patience: float,
+    ) -> None:
+        self._client = client
+        self._limit = limit
+        self._nested = nested
+        self._shared = shared
+        self._submit = partial(client.submit, run_batch, pure=False, **options)
+        self._task_options = {
+            "origin": home(),
+            "n_threads": n_threads,
+            # An outcome is returned even where a call failed. For Dask to retry it must be raised.
+            "retriable": bool(options.get("retries")),
+        }
+        self._has_workers = has_workers
+        self._patience = patience
+        self._lock = threading.RLock()
+        self._running: set[_Batch] = set()
+        self._waiting: deque[_Batch] = deque()
+        self._arrivals: queue.SimpleQueue = queue.SimpleQueue()
+        self._closed = False
+        self._alone_since: float | None = None
+        # In the context of the call: warnings filters and notes of an enclosing task go with it.
+        context = contextvars.copy_context()
+        self._thread = threading.Thread(
+            target=context.run, args=(self._deliver,), name="skfleet-joblib", daemon=True
+        )
+        self._thread.start()
+
+    def submit(self, calls: Sequence[Call], report: Callable[[Outcome], Any]) -> None:
+        """Send a batch, or keep it until there is room."""
+        batch = _Batch(calls, report)
+        with self._lock:
+            if self._closed:
+                return
+            if self._limit is not None and len(self._running) >= self._limit:
+                self._waiting.append(batch)
+                return
+            self._running.add(batch)
+        self._send(batch)
+
+    def abort(self) -> None:
+        """Cancel what is in flight, and report nothing any more."""
+        with self._lock:
+            self._closed = True
+            self._waiting.clear()
+            futures = [batch.future for batch in self._running if batch.future is not None]
+            self._running.clear()
+        # A client that is closed has cancelled them already.
+        with contextlib.suppress(Exception):
+            self._client.cancel(futures, force=True)
+
+    def close(self) -> None:
+        """End the delivery, and let go of everything."""
+        with self._lock:
+            self._closed = True
+            self._waiting.clear()
+            self._running.clear()
+        self._arrivals.put(None)
+        if threading.current_thread() is not self._thread:
+            self._thread.join(timeout=CHECK_EVERY)
+
+    # -- from the thread that dispatches -------------------------------------------------------
+
+    def _send(self, batch: _Batch) -> None:
+        """Submit a batch to the scheduler; an error on the way is what the batch reports."""
+        try:
+            batch.name = batch.name or task_name(batch.calls)
+            payload, shared = self._pack(batch)
+            # A new key each time: a cancelled key may still be on its way out.
+            future = self._submit(
+                payload,
+                shared,
+                key=f"{batch.name}-{uuid4().hex}",
+                name=batch.name,
+                **self._task_options,
+            )
+            batch.future = future
+            batch.n_sent += 1
+            future.add_done_callback(lambda future: self._arrivals.put((batch, future)))
+        except BaseException as error:
+            self._arrivals.put((batch, error))
+
+    def _pack(self, batch: _Batch) -> tuple[Any, list[Future]]:
+        """Pickle a batch, its large arguments apart."""
+        try:
+            calls, batch.shared = self._shared.take_out(batch.calls)
+            payload: Any = Parcel.pack((calls, self._nested))
+            if payload.nbytes >= PAYLOAD_SCATTER_FROM:
+                calls, batch.shared = self._shared.take_out(batch.calls, functions=True)
+                payload = Parcel.pack((calls, self._nested))
+        except Exception as error:
+            error.add_note(
+                f"arguments of {batch.name} must be picklable, to travel to a worker. "
+                "Pass arrays or plain objects, or run it with require='sharedmem'."
+            )
+            raise
+        if payload.nbytes >= PAYLOAD_SCATTER_FROM:
+            share = Share(self._client, payload)
+            batch.shared.append((payload, share))
+            payload = share.future
+        return payload, [share.future for _, share in batch.shared]
+
+    # -- in the thread that delivers -----------------------------------------------------------
+
+    def _deliver(self) -> None:
+        """Report what arrives, until the call is closed."""
+        while True:
+            try:
+                arrived = [self._arrivals.get(timeout=CHECK_EVERY)]
+            except queue.Empty:
+                self._check_fleet()
+                continue
+            with contextlib.suppress(queue.Empty):
+                while True:
+                    arrived.append(self._arrivals.get_nowait())
+            if None in arrived:
+                return
+            self._alone_since = None
+            for batch, outcome in self._outcomes(arrived):
+                self._finish(batch, outcome)
+            # Batches and their results must not live on in this frame until the next arrival.
+            arrived = batch = outcome = None
+
+    def _outcomes(self, arrived: list[Any]) -> Any:
+        """Fetch the outcomes of what arrived: together, and one by one where that fails."""
+        finished = [
+            (batch, future)
+            for batch, future in arrived
+            if isinstance(future, Future) and future is batch.future and future.status == "finished"
+        ]
+        parcels: dict[_Batch, Parcel] = {}
+        if len(finished) > 1 and not self._closed:
+            with contextlib.suppress(Exception, CancelledError):
+                got = self._client.gather([future for _, future in finished])
+                parcels = {batch: parcel for (batch, _), parcel in zip(finished, got, strict=True)}
+        for batch, future in arrived:
+            if self._closed:
+                return
+            if isinstance(future, BaseException):
+                yield batch, Outcome(False, future)
+            elif future is batch.future:
+                yield batch, self._outcome(batch, future, parcels.pop(batch, None))
+
+    def _outcome(self, batch: _Batch, future: Future, parcel: Parcel | None) -> Outcome | None:
+        """Give the outcome of a batch, or None when it was sent again."""
+        try:
+            if parcel is None:
+                try:
+                    parcel = future.result()
+                except RetriableError as error:
+                    parcel = error.parcel
+            return parcel.open(own=True)
+        except CancelledError as error:
+            if self._closed or self._send_again(batch, error):
+                return None
+            return Outcome(False, self._explain(batch, error))
+        except BaseException as error:
+            return Outcome(False, self._explain(batch, error))
+
+    def _send_again(self, batch: _Batch, error: CancelledError) -> bool:
+        """Send a batch whose data died with a worker; False if that is not what cancelled it."""
+        if batch.n_sent > N_RESENDS or self._client.status != "running":
+            return False
+        try:
+            lost = [(obj, share) for obj, share in batch.shared if share.is_lost()]
+            if not lost and getattr(error, "reason", None) not in _LOST:
+                return False
+            for obj, share in lost:
+                share.send_again(obj)
+        except Exception:
+            logger.debug("arguments of %s could not be sent again", batch.name, exc_info=True)
+            return False
+        self._send(batch)
+        return True
+
+    def _finish(self, batch: _Batch, outcome: Outcome | None) -> None:
+        """Make room for the next batch, and report the outcome to joblib."""
+        if outcome is None:
+            return
+        following = None
+        with self._lock:
+            self._running.discard(batch)
+            batch.future = None
+            if self._waiting and not self._closed:
+                following = self._waiting.popleft()
+                self._running.add(following)
+        if following is not None:
+            self._send(following)
+        try:
+            batch.report(outcome)
+        except BaseException:
+            logger.exception("joblib could not take the outcome of %s", batch.name)
+
+    def _check_fleet(self) -> None:
+        """End the call when there is nobody left to run it."""
+        with self._lock:
+            if not self._running:
+                return
+        problem = None
+        if self._client.status in ("closing", "closed"):
+            problem = "its client was closed"
+        else:
+            try:
+                alone = not self._has_workers()
+            except Exception:
+                logger.debug("the scheduler did not answer", exc_info=True)
+                return  # the client cancels the futures when it gives the scheduler up
+            now = time.monotonic()
+            if not alone:
+                self._alone_since = None
+            elif self._alone_since is None:
+                self._alone_since = now
+            elif now - self._alone_since > self._patience:
+                problem = f"no worker for it has been there for {now - self._alone_since:.0f} s"
+        if problem is not None:
+            with self._lock:
+                batches = [*self._running, *self._waiting]
+                self._waiting.clear()
+            for batch in batches:
+                name = batch.name or task_name(batch.calls)
+                error = FleetError(f"{name} must be run by a worker, but {problem}.")
+                self._finish(batch, Outcome(False, error))
+
+    def _explain(self, batch: _Batch, error: BaseException) -> BaseException:
+        """Turn an error of Dask's into one that names the task and says what to do."""
+        name = batch.name
+        if isinstance(error, KilledWorker):
+            told = FleetError(
+                f"{name} must leave its worker alive. Got {type(error).__name__} instead: its "
+                "workers died again and again while they ran it. Look for a lack of memory or a "
+                f"crash of native code in their logs. {error}"
+            )
+        elif isinstance(error, CancelledError):
+            told = FleetError(
+                f"{name} was cancelled before it ended: by another user of the scheduler, "
+                f"because the scheduler went away, or because its data were lost. {error}"
+            )
+        else:
+            told = FleetError(
+                f"{name} could not be run or brought back. Got {type(error).__name__}: {error}"
+            )
+        told.__cause__ = error
+        return told

@@ -1,0 +1,167 @@
+"""Which large arguments of joblib calls are on the fleet already, and for how long they stay there."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dask.sizeof import sizeof
+from distributed import Client, Future
+
+from skfleet._joblib_task import Call, Parcel, Slot
+
+__all__ = ["Share", "SharedArguments"]
+
+# Below this an argument costs less within its task than a transfer of its own.
+SHARE_FROM = 64 * 1024
+
+# Objects that cannot be referred to weakly (lists, dicts) are recognised while a call lasts, but
+# only so many, because they are kept alive for it.
+_N_STRONG = 16
+
+_lock = threading.RLock()
+_by_content: weakref.WeakValueDictionary[tuple[str, bytes], Share] = weakref.WeakValueDictionary()
+_keepers: dict[int, weakref.finalize] = {}
+
+
+class Share:
+    """An object on the fleet, sent once for all who hold equal content."""
+
+    def __init__(self, client: Client, parcel: Parcel, *, broadcast: bool = False) -> None:
+        self._client = client
+        self._broadcast = broadcast
+        self.future: Future = self._send(parcel)
+
+    def _send(self, parcel: Parcel) -> Future:
+        """Scatter under a new key: under an old one it dies with what was just released."""
+        return self._client.scatter(parcel, hash=False, broadcast=self._broadcast)
+
+    def is_lost(self) -> bool:
+        """Tell whether no worker holds the data any more."""
+        if self.future.status != "finished":
+            return True
+        return not any(self._client.who_has([self.future]).values())
+
+    def send_again(self, obj: Any) -> None:
+        """Replace data that died with their worker."""
+        self.future = self._send(Parcel.pack(obj))
+
+
+class SharedArguments:
+    """The large arguments of one Parallel call.
+
+    Equal content is sent once per fleet. It stays while any of the driver's objects with that
+    content lives, or for the call where an object cannot be referred to weakly.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    everywhere : mapping of int to (object, Share), default=None
+        What :meth:`broadcast` sent to every worker beforehand.
+
+    Notes
+    -----
+    Within a call an object is recognised by its identity, so it must not be changed meanwhile.
+    Between calls its content is hashed again.
+    """
+
+    def __init__(
+        self, client: Client, everywhere: Mapping[int, tuple[Any, Share]] | None = None
+    ) -> None:
+        self._client = client
+        self._weak: dict[int, tuple[weakref.ref, Share]] = {}
+        self._strong: OrderedDict[int, tuple[Any, Share]] = OrderedDict()
+        self._everywhere = everywhere or {}
+
+    @staticmethod
+    def broadcast(client: Client, objects: Sequence[Any]) -> dict[int, tuple[Any, Share]]:
+        """Send objects to every worker, whatever their size."""
+        return {id(o): (o, Share(client, Parcel.pack(o), broadcast=True)) for o in objects}
+
+    def take_out(
+        self, calls: Sequence[Call], *, functions: bool = False
+    ) -> tuple[list[Call], list[tuple[Any, Share]]]:
+        """Replace the large arguments of calls by slots, and give what the slots stand for.
+
+        With ``functions``, the functions too: one that is pickled by value takes along what it
+        refers to, which no one can see from outside.
+        """
+        shared: list[tuple[Any, Share]] = []
+        slots: dict[int, Slot] = {}
+
+        def slot(value: Any, always: bool = False) -> Any:
+            if id(value) not in slots:
+                share = self._share(value, always=always)
+                if share is None:
+                    return value
+                slots[id(value)] = Slot(len(shared))
+                shared.append((value, share))
+            return slots[id(value)]
+
+        taken = [
+            (
+                slot(function, True) if functions else function,
+                [slot(arg) for arg in args],
+                {key: slot(arg) for key, arg in kwargs.items()},
+            )
+            for function, args, kwargs in calls
+        ]
+        return taken, shared
+
+    def _share(self, value: Any, *, always: bool = False) -> Share | None:
+        """Give the share of a value, sent now if need be; None for what travels in its task."""
+        if id(value) in self._everywhere:
+            return self._everywhere[id(value)][1]
+        if id(value) in self._strong:
+            return self._strong[id(value)][1]
+        found = self._weak.get(id(value))
+        if found is not None and found[0]() is value:
+            return found[1]
+        if not always and (isinstance(value, type) or sizeof(value) < SHARE_FROM):
+            return None
+        share = _share_content(self._client, Parcel.pack(value))
+        try:
+            self._weak[id(value)] = self._refer(value), share
+        except TypeError:
+            self._strong[id(value)] = value, share
+            if len(self._strong) > _N_STRONG:
+                self._strong.popitem(last=False)
+        else:
+            _keep_while_alive(value, share)
+        return share
+
+    def _refer(self, value: Any) -> weakref.ref:
+        """Refer to an object weakly, and forget its share with it."""
+        weak, key = self._weak, id(value)
+        return weakref.ref(value, lambda _: weak.pop(key, None))
+
+
+def _share_content(client: Client, parcel: Parcel) -> Share:
+    """Find the share of equal content on the same fleet, or send the content."""
+    key = (client.id, parcel.digest())
+    with _lock:
+        share = _by_content.get(key)
+        if share is None or share.future.status != "finished":
+            share = _by_content[key] = Share(client, parcel)
+    return share
+
+
+def _keep_while_alive(obj: Any, share: Share) -> None:
+    """Keep a share until the object dies, or until its content is another."""
+    with _lock:
+        keeper = _keepers.get(id(obj))
+        if keeper is not None:
+            kept = keeper.peek()
+            if kept is not None and kept[2][1] is share:
+                return
+            keeper.detach()
+        keeper = _keepers[id(obj)] = weakref.finalize(obj, _forget, id(obj), share)
+        keeper.atexit = False
+
+
+def _forget(obj_id: int, share: Share) -> None:
+    """Let go of a share whose object is gone: the last reference to it was this call's argument."""
+    _keepers.pop(obj_id, None)

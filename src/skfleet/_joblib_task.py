@@ -1,0 +1,298 @@
+"""What a worker does with one batch of joblib calls, and how calls and outcomes are packed to travel."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import cloudpickle
+from dask.utils import funcname
+from distributed.protocol import dask_deserialize, dask_serialize
+from joblib import parallel_config
+
+from skfleet.engine._threads import library_threads
+
+__all__ = [
+    "Note",
+    "Outcome",
+    "Parcel",
+    "RetriableError",
+    "Slot",
+    "echo",
+    "home",
+    "run_batch",
+    "task_name",
+]
+
+Call = tuple[Callable[..., Any], Sequence[Any], dict[str, Any]]
+
+# Up to this size every call gets a copy of its own of a shared array; from here on all calls of a
+# worker read the same memory, which is then read-only, as in joblib's own process backends.
+READ_ONLY_FROM = 1_000_000
+
+_PROCESS = uuid4().hex
+
+
+def home() -> str:
+    """Name this process, so that a task can tell whether it runs in the one that asked for it."""
+    return f"{_PROCESS}-{os.getpid()}"  # a forked child inherits the first half
+
+
+class Parcel:
+    """An object pickled once, its large buffers apart, to be opened any number of times.
+
+    Opening gives new objects each time, so calls that share a parcel cannot change one another's
+    lists or frames.
+    """
+
+    __slots__ = ("buffers", "header")
+
+    def __init__(self, header: bytes, buffers: Sequence[Any]) -> None:
+        self.header = header
+        self.buffers = buffers
+
+    @classmethod
+    def pack(cls, obj: Any) -> Parcel:
+        """Pickle an object, by value where pickle alone cannot (lambdas, ``__main__``)."""
+        buffers: list[pickle.PickleBuffer] = []
+        if not cloudpickle.list_registry_pickle_by_value():
+            try:
+                header = pickle.dumps(obj, protocol=5, buffer_callback=buffers.append)
+            except Exception:
+                pass
+            else:
+                if b"__main__" not in header:
+                    return cls(header, buffers)
+            buffers.clear()
+        return cls(cloudpickle.dumps(obj, protocol=5, buffer_callback=buffers.append), buffers)
+
+    def open(self, *, view: bool = False, own: bool = False) -> Any:
+        """Rebuild the object: on copies of the buffers, on read-only views, or on the buffers.
+
+        ``own`` is for a parcel that nobody else opens: only a buffer that is read-only is copied.
+        """
+        flat = self._flat()
+        if view:
+            return pickle.loads(self.header, buffers=[part.toreadonly() for part in flat])
+        kept = [part if own and not part.readonly else bytearray(part) for part in flat]
+        return pickle.loads(self.header, buffers=kept)
+
+    def digest(self) -> bytes:
+        """Hash the content: equal digests, equal objects."""
+        digest = hashlib.blake2b(self.header, digest_size=16)
+        for part in self._flat():
+            digest.update(part)
+        return digest.digest()
+
+    def _flat(self) -> list[memoryview]:
+        """Give the buffers as flat bytes, in memory order: a Fortran array has one of its own."""
+        return [pickle.PickleBuffer(buffer).raw() for buffer in self.buffers]
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the header and of all buffers."""
+        return len(self.header) + sum(memoryview(buffer).nbytes for buffer in self.buffers)
+
+    def __sizeof__(self) -> int:
+        return self.nbytes  # what Dask weighs when it places, moves and spills
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        # What arrived as a memoryview cannot be pickled as it is.
+        kind: Any = pickle.PickleBuffer if protocol >= 5 else bytes
+        return Parcel, (bytes(self.header), [kind(part) for part in self._flat()])
+
+
+@dask_serialize.register(Parcel)
+def _serialize(parcel: Parcel) -> tuple[dict, list]:
+    """Give Dask the bytes as they are: through its scheduler it pickles without buffers apart."""
+    return {}, [parcel.header, *parcel._flat()]
+
+
+@dask_deserialize.register(Parcel)
+def _deserialize(header: dict, frames: list) -> Parcel:
+    """Take a parcel from the wire."""
+    return Parcel(frames[0], frames[1:])
+
+
+@dataclass(frozen=True)
+class Slot:
+    """The place of something shared in a call."""
+
+    index: int
+
+
+class Note(NamedTuple):
+    """Something a task printed ("stdout", "stderr": text) or warned of ("warning": its record)."""
+
+    kind: str
+    content: Any
+
+
+class Outcome(NamedTuple):
+    """What became of a batch: the results of its calls, or the first error, and its notes."""
+
+    ok: bool
+    value: Any
+    trace: str = ""
+    notes: Sequence[Note] = ()
+
+
+class RetriableError(Exception):
+    """Carries a failed outcome past Dask, which retries only a task that raises."""
+
+    def __init__(self, parcel: Parcel) -> None:
+        super().__init__(parcel)
+        self.parcel = parcel
+
+
+def task_name(calls: Sequence[Call]) -> str:
+    """Name a batch after its function and, if there is one, the estimator it is called with."""
+    function, args, kwargs = calls[0]
+    name = funcname(function).strip("_<>") or "call"
+    for first in [*args[:1], *list(kwargs.values())[: not args]]:
+        if hasattr(type(first), "get_params"):
+            name += f"-{type(first).__name__}"
+    if len(calls) == 1:
+        return name
+    # The scheduler learns durations by name: a batch must not pass for a single call.
+    return f"batch_of_{name}_{len(calls)}_calls"
+
+
+def run_batch(
+    payload: Parcel,
+    shared: Sequence[Parcel],
+    *,
+    name: str,
+    origin: str,
+    n_threads: int,
+    retriable: bool,
+) -> Parcel:
+    """Run the calls of a batch one after the other, and pack what became of them."""
+    notes: list[Note] = []
+    here = origin == home()
+    if not here:
+        _listen()
+    # In the caller's own process prints and warnings are home already.
+    token = _notes.set(None if here else notes)
+    try:
+        with library_threads(n_threads):
+            outcome = Outcome(True, _run_calls(payload, shared))
+    except BaseException as error:
+        # The frames of this file say nothing to the caller.
+        trace = traceback.format_exception(type(error), error, error.__traceback__)
+        outcome = Outcome(False, error, "".join(trace))
+    finally:
+        _notes.reset(token)
+    parcel = _pack_outcome(outcome._replace(notes=tuple(notes)), name)
+    if retriable and not outcome.ok:
+        raise RetriableError(parcel)
+    return parcel
+
+
+def _run_calls(payload: Parcel, shared: Sequence[Parcel]) -> list[Any]:
+    """Put the shared arguments into their slots and call, nested calls on the nested backend."""
+    calls, (nested, n_jobs) = payload.open()
+
+    def fill(value: Any) -> Any:
+        if not isinstance(value, Slot):
+            return value
+        parcel = shared[value.index]
+        return parcel.open(view=parcel.nbytes >= READ_ONLY_FROM)
+
+    with parallel_config(backend=nested, n_jobs=n_jobs):
+        return [
+            fill(function)(*map(fill, args), **{key: fill(arg) for key, arg in kwargs.items()})
+            for function, args, kwargs in calls
+        ]
+
+
+def _pack_outcome(outcome: Outcome, name: str) -> Parcel:
+    """Pack an outcome; where that fails, pack an error which says so."""
+    try:
+        parcel = Parcel.pack(outcome)
+        if not outcome.ok:
+            parcel.open()  # many exceptions pickle and cannot be rebuilt
+        return parcel
+    except Exception as error:
+        if outcome.ok:
+            problem: Exception = pickle.PicklingError(
+                f"result of {name} must be picklable, to come back from its worker. Got "
+                f"{type(error).__name__}: {error} instead. Return arrays or plain objects."
+            )
+        else:
+            problem = RuntimeError(
+                f"{name} raised {type(outcome.value).__name__}: {outcome.value} "
+                "(the exception itself cannot be pickled)"
+            )
+        notes = tuple(note for note in outcome.notes if isinstance(note.content, str))
+        return Parcel.pack(Outcome(False, problem, outcome.trace, notes))
+
+
+# -- what tasks print and warn of ---------------------------------------------------------------
+
+# Where the running task's notes go. A context variable and not a thread's: a nested call delivers
+# its notes from a thread of its own, which runs in the context of the task.
+_notes: ContextVar[list[Note] | None] = ContextVar("skfleet_notes", default=None)
+
+
+class _Listening:
+    """A standard stream of a worker process, that takes down what a task writes."""
+
+    def __init__(self, kind: str, stream: Any) -> None:
+        self._kind = kind
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        notes = _notes.get()
+        if notes is None:
+            return self._stream.write(text)
+        notes.append(Note(self._kind, text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def _listen() -> None:
+    """Take down what tasks write and warn of in this worker process, from now on."""
+    for kind in ("stdout", "stderr"):
+        stream = getattr(sys, kind)
+        if not isinstance(stream, _Listening):
+            setattr(sys, kind, _Listening(kind, stream))
+    show = warnings.showwarning
+    if hasattr(show, "skfleet_listens"):
+        return
+
+    def listening(message, category, filename, lineno, file=None, line=None):  # type: ignore
+        notes = _notes.get()
+        if notes is None or file is not None:
+            show(message, category, filename, lineno, file, line)
+        else:
+            notes.append(Note("warning", (message, category, filename, lineno)))
+
+    listening.skfleet_listens = True  # type: ignore[attr-defined]
+    # Replaced for good: catch_warnings in each task would race between a worker's threads.
+    warnings.showwarning = listening
+
+
+def echo(notes: Sequence[Note]) -> None:
+    """Print and warn again, in the process of the caller, what a task did elsewhere."""
+    for kind, content in notes:
+        if kind == "warning":
+            message, category, filename, lineno = content
+            warnings.warn_explicit(message, category, filename, lineno)
+        else:
+            getattr(sys, kind).write(content)

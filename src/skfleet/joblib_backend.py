@@ -1,0 +1,381 @@
+"""The joblib backend ``"skfleet"``: what joblib asks of a backend, answered for a fleet."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from distributed import Client
+from joblib.parallel import AutoBatchingMixin, FallbackToBackend, ParallelBackendBase
+
+from skfleet._joblib_call import ParallelCall
+from skfleet._joblib_shared import SharedArguments
+from skfleet._joblib_task import Outcome, echo
+from skfleet.engine._client import check_workers, refuse_asynchronous, slot_released
+from skfleet.engine._placement import Placement, check_satisfiable
+from skfleet.fleet import default_client
+
+__all__ = ["FleetBackend"]
+
+# What Client.submit takes besides the call itself. Anything else it would pass to the function.
+_SUBMIT_OPTIONS = {
+    "allow_other_workers",
+    "fifo_timeout",
+    "priority",
+    "resources",
+    "retries",
+    "workers",
+}
+
+_PID = os.getpid()
+
+
+class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
+    """Run the calls of :class:`joblib.Parallel` on a fleet.
+
+    Registered as ``"skfleet"`` by ``import skfleet``, for ``joblib.parallel_config("skfleet")``.
+    Making one starts nothing: the client is looked for at the first ``Parallel`` call, and without
+    one the embedded fleet is started.
+
+    Parameters
+    ----------
+    scheduler_host : str, default=None
+        Address of a scheduler to connect to, where no ``client`` is given.
+    scatter : list or tuple of object, default=None
+        Objects to send to every worker before the first call, and to keep there.
+    client : distributed.Client, default=None
+        The client to use. Default: that of the running task within a worker, else the current
+        default client, else that of the embedded fleet.
+    loop : tornado.ioloop.IOLoop, default=None
+        Event loop of the client that ``scheduler_host`` asks for.
+    wait_for_workers_timeout : float, default=10
+        Seconds to wait for a first worker.
+    nesting_level : int, default=None
+        How many Parallel calls there are around this one. Set by joblib.
+    inner_max_num_threads : int, default=None
+        Threads that BLAS and OpenMP libraries may use in a task. Default: the threads of the fleet
+        divided by the calls in flight, so 1 unless ``n_jobs`` is small.
+    **submit_options
+        ``workers``, ``allow_other_workers``, ``resources``, ``retries``, ``priority`` and
+        ``fifo_timeout`` of :meth:`distributed.Client.submit`.
+
+    Raises
+    ------
+    TypeError
+        When ``scatter`` is no list or tuple, the client is asynchronous, or an option is unknown.
+    skfleet.exceptions.PlacementError
+        At the first call, when no worker offers the ``resources``.
+    skfleet.exceptions.FleetError
+        From a call whose task kills its workers, or when the fleet is gone.
+    TimeoutError
+        When no worker has come in time.
+
+    Notes
+    -----
+    ``n_jobs=None`` and ``-1`` mean the whole fleet, as it is when the call starts. ``n_jobs=k`` keeps
+    at most k calls in flight, each batch of calls counting once. ``n_jobs=1`` runs in the calling
+    process, as in every joblib backend.
+
+    A Parallel call within a task uses the fleet as long as some of its threads are idle, and runs
+    in the task itself otherwise; so does any call nested deeper, and one within a task that holds
+    ``resources``.
+
+    Arguments from 64 kB on travel apart from their calls, once for equal content, and stay as long
+    as the driver's object lives. From 1 MB on tasks see them read-only, as with joblib's own
+    process backends. Warnings and printed output of tasks come home with their results.
+
+    Examples
+    --------
+    >>> import joblib, skfleet
+    >>> from distributed import Client
+    >>> with (
+    ...     Client(processes=False, n_workers=1, dashboard_address=None) as client,
+    ...     joblib.parallel_config("skfleet", client=client),
+    ... ):
+    ...     joblib.Parallel()(joblib.delayed(abs)(i) for i in (-1, -2))
+    [1, 2]
+    """
+
+    MIN_IDEAL_BATCH_DURATION = 0.2
+    MAX_IDEAL_BATCH_DURATION = 1.0
+    supports_retrieve_callback = True
+    supports_inner_max_num_threads = True
+    default_n_jobs = -1
+
+    parallel: Any = None
+    _call: ParallelCall | None = None
+
+    def __init__(
+        self,
+        scheduler_host: str | None = None,
+        scatter: list | tuple | None = None,
+        client: Client | None = None,
+        loop: Any = None,
+        wait_for_workers_timeout: float = 10,
+        *,
+        nesting_level: int | None = None,
+        inner_max_num_threads: int | None = None,
+        **submit_options: Any,
+    ) -> None:
+        super().__init__(nesting_level=nesting_level, inner_max_num_threads=inner_max_num_threads)
+        if scatter is not None and not isinstance(scatter, (list, tuple)):
+            raise TypeError(
+                f"scatter must be a list or tuple of objects. Got {type(scatter).__name__} "
+                "instead. Write scatter=[X]."
+            )
+        unknown = sorted(set(submit_options) - _SUBMIT_OPTIONS)
+        if unknown:
+            raise TypeError(
+                f"options must be among {sorted(_SUBMIT_OPTIONS)}. Got {unknown} instead. "
+                "Look up distributed.Client.submit."
+            )
+        if client is not None:
+            refuse_asynchronous(client)
+        self.wait_for_workers_timeout = wait_for_workers_timeout
+        self._scheduler_host = scheduler_host
+        self._loop = loop
+        self._given_client = client
+        self._scatter = list(scatter or ())
+        self._options = submit_options
+        # What is found at the first call. The backends of single Parallel objects share it.
+        self._found: dict[str, Any] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # On a worker there are another client and no objects of the driver's to recognise.
+        return _rebuild, (type(self), self._settings())
+
+    def _settings(self) -> dict[str, Any]:
+        """Give the arguments that mean the same in every process."""
+        return {
+            "wait_for_workers_timeout": self.wait_for_workers_timeout,
+            "nesting_level": self.nesting_level,
+            "inner_max_num_threads": self.inner_max_num_threads,
+            **self._options,
+        }
+
+    @property
+    def client(self) -> Client:
+        """The client in use; looked for, or started, when it is first needed."""
+        if self._given_client is not None:
+            return self._given_client
+        client = self._found.get("client")
+        if client is None or client.status in ("closing", "closed"):
+            if self._scheduler_host:
+                client = Client(self._scheduler_host, loop=self._loop, set_as_default=False)
+            else:
+                client = default_client()
+            self._found["client"] = client
+        return client
+
+    # -- what joblib asks, before a call ---------------------------------------------------------
+
+    def configure(self, n_jobs: int = 1, parallel: Any = None, **_hints: Any) -> int:
+        """Get ready for a Parallel object, and tell how many calls will run at once.
+
+        joblib's hints (where to map memory, whether to prefer threads) have no meaning here.
+        """
+        if parallel is not self.parallel:
+            # One instance serves all Parallel objects of a context, several at a time if they
+            # return generators; joblib does not say which of them it aborts. So each gets its own.
+            raise FallbackToBackend(self._for_parallel(parallel))
+        n_jobs_effective = self.effective_n_jobs(n_jobs)
+        self._n_jobs = n_jobs
+        return n_jobs_effective
+
+    def _for_parallel(self, parallel: Any) -> FleetBackend:
+        """Make the backend of one Parallel object."""
+        backend = _rebuild(type(self), self._settings())
+        backend._scheduler_host, backend._loop = self._scheduler_host, self._loop
+        backend._given_client, backend._found = self._given_client, self._found
+        backend._scatter = self._scatter
+        backend.parallel = parallel
+        return backend
+
+    def effective_n_jobs(self, n_jobs: int | None) -> int:
+        """Tell how many calls run at once for an ``n_jobs``."""
+        if n_jobs == 0:
+            raise ValueError("n_jobs == 0 in Parallel has no meaning")
+        if os.getpid() != _PID:
+            return 1  # a forked child has the objects of its parent's client, and not its threads
+        level = self.nesting_level or 0
+        if n_jobs == 1 or level > 1 or (level == 1 and self._options.get("resources")):
+            # A task keeps its resources while it waits: nested tasks might wait for them for ever.
+            return 1
+        slots = self._count_slots()
+        if slots == 0:
+            return 0
+        wanted = self._limit(n_jobs, slots) or slots
+        if level == 1:
+            return min(wanted, max(1, slots - self._count_busy()))
+        # joblib takes 1 to mean: do not use a backend at all. A fleet of one worker is one.
+        return max(2, min(wanted, slots))
+
+    @staticmethod
+    def _limit(n_jobs: int | None, slots: int) -> int | None:
+        """Give the largest number of calls in flight, or None for the whole fleet."""
+        if n_jobs is None or n_jobs == -1:
+            return None
+        return n_jobs if n_jobs > 0 else max(1, slots + 1 + n_jobs)
+
+    def _count_busy(self) -> int:
+        """Count the tasks that workers have been given, the calling one included."""
+        return sum(len(keys) for keys in self.client.processing().values())
+
+    def _count_slots(self) -> int:
+        """Count the calls that the fleet can run at once, after waiting for a first worker."""
+        workers = self._workers()
+        if not workers and self.wait_for_workers_timeout:
+            self._wait_for_workers()
+            workers = self._workers()
+        if not workers:
+            return 0
+        resources = self._options.get("resources")
+        offers = {address: info.get("resources") or {} for address, info in workers.items()}
+        check_satisfiable(Placement.of(resources), offers)
+        slots = [
+            _slots_of(info["nthreads"], offers[address], resources or {})
+            for address, info in workers.items()
+            if self._may_use(address, info)
+        ]
+        if not slots:
+            raise ValueError(
+                f"workers must name workers of this fleet. Got {self._options['workers']!r} "
+                f"instead. Its workers are {sorted(workers)}."
+            )
+        return sum(slots)
+
+    def _workers(self) -> Mapping[str, Any]:
+        """Ask the scheduler which workers there are."""
+        return self.client.scheduler_info(n_workers=-1)["workers"]
+
+    def _may_use(self, address: str, info: Mapping[str, Any]) -> bool:
+        """Tell whether a worker is among those that the ``workers`` option allows."""
+        allowed = self._options.get("workers")
+        if allowed is None or self._options.get("allow_other_workers"):
+            return True
+        allowed = [allowed] if isinstance(allowed, (str, int)) else allowed
+        return any(one in (address, info.get("name"), info.get("host")) for one in allowed)
+
+    def _has_workers(self) -> bool:
+        """Tell whether any worker may run the calls now."""
+        resources = self._options.get("resources") or {}
+        return any(
+            self._may_use(address, info)
+            and _slots_of(1, info.get("resources") or {}, resources) > 0
+            for address, info in self._workers().items()
+        )
+
+    def _wait_for_workers(self) -> None:
+        """Wait for a first worker. An adaptive cluster starts one only where there is a task."""
+        timeout = self.wait_for_workers_timeout
+        probe = self.client.submit(_probe, pure=False)
+        try:
+            probe.result(timeout=timeout)
+        except TimeoutError as error:
+            raise TimeoutError(
+                f"{type(self).__name__} has no worker after {timeout} seconds. Start workers, or "
+                f'wait longer: parallel_config("skfleet", wait_for_workers_timeout='
+                f"{max(10, 2 * timeout)})."
+            ) from error
+        finally:
+            probe.release()
+
+    def get_nested_backend(self) -> tuple[FleetBackend, int]:
+        """Give the backend of Parallel calls within tasks."""
+        settings = self._settings()
+        settings["nesting_level"] = (self.nesting_level or 0) + 1
+        # First what others wait for.
+        settings["priority"] = settings.get("priority", 0) + 1
+        return _rebuild(type(self), settings), -1
+
+    # -- what joblib asks, in a call -------------------------------------------------------------
+
+    def start_call(self) -> None:
+        """Begin a Parallel call."""
+        client = self.client
+        slots = self._count_slots()
+        if not self.nesting_level:
+            check_workers(client)
+        limit = self._limit(self._n_jobs, slots)
+        in_flight = min(limit or slots, slots)
+        self._call = ParallelCall(
+            client,
+            limit=limit,
+            nested=self.get_nested_backend(),
+            n_threads=self.inner_max_num_threads or max(1, slots // max(1, in_flight)),
+            shared=SharedArguments(client, self._scattered(client)),
+            options=self._options,
+            has_workers=self._has_workers,
+            patience=max(30.0, self.wait_for_workers_timeout or 0),
+        )
+
+    def _scattered(self, client: Client) -> Mapping[int, Any]:
+        """Send the objects of ``scatter`` to every worker, once for this context."""
+        if self._scatter and self._found.get("scattered_by") is not client:
+            self._found["scattered"] = SharedArguments.broadcast(client, self._scatter)
+            self._found["scattered_by"] = client
+        return self._found.get("scattered", {})
+
+    def submit(self, func: Any, callback: Any = None) -> None:
+        """Send a batch of calls."""
+        assert self._call is not None
+        self._call.submit(func.items, callback)
+
+    def retrieve_result_callback(self, out: Outcome) -> Any:
+        """Print and warn what the batch did, and give its results or raise its error."""
+        echo(out.notes)
+        if out.ok:
+            return out.value
+        if out.trace:
+            out.value.__cause__ = _RemoteTraceback(out.trace)
+        raise out.value
+
+    def abort_everything(self, ensure_ready: bool = True) -> None:
+        """Cancel what was sent."""
+        if self._call is not None:
+            self._call.abort()
+
+    def stop_call(self) -> None:
+        """End a Parallel call."""
+        if self._call is not None:
+            self._call.close()
+            self._call = None
+
+    def terminate(self) -> None:
+        """Forget how long the batches of a Parallel object took."""
+        self.reset_batch_stats()
+
+    @contextlib.contextmanager
+    def retrieval_context(self) -> Iterator[None]:
+        """Let others use the slot of the task, if this is one, that waits for nested calls."""
+        with slot_released():
+            yield
+
+
+class _RemoteTraceback(Exception):
+    """Shows, as the cause of an error, the traceback it had on its worker."""
+
+    def __init__(self, trace: str) -> None:
+        super().__init__(trace)
+        self.trace = trace
+
+    def __str__(self) -> str:
+        return f'\n"""\n{self.trace}"""'
+
+
+def _rebuild(cls: type[FleetBackend], settings: dict[str, Any]) -> FleetBackend:
+    """Make a backend from its settings."""
+    return cls(**settings)
+
+
+def _slots_of(n_threads: int, offered: Mapping[str, float], asked: Mapping[str, float]) -> int:
+    """Count the tasks that a worker can run at once, given what each of them asks for."""
+    shares = [offered.get(name, 0) / amount for name, amount in asked.items() if amount > 0]
+    return min([n_threads, *map(math.floor, shares)])
+
+
+def _probe() -> None:
+    """Do nothing, on the first worker that comes."""

@@ -1,0 +1,274 @@
+"""scikit-learn's exhaustive and randomized searches, and where their fits run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Self
+from weakref import WeakSet
+
+import joblib
+from joblib.parallel import ParallelBackendBase
+from sklearn import model_selection
+
+__all__ = ["GridSearchCV", "RandomizedSearchCV"]
+
+
+class _FitsOnFleet:
+    """What a search of scikit-learn's needs to run on a fleet; everything else it keeps."""
+
+    def fit(self, X: Any, y: Any = None, **params: Any) -> Self:
+        """Fit and score every candidate on every split, on the workers of the fleet.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            Training rows.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs), default=None
+            Targets; None for unsupervised learning.
+        **params : dict of str -> object
+            What the estimator, the scorer and the splitter are to be given: ``groups``,
+            ``sample_weight``, or what metadata routing asks for.
+
+        Returns
+        -------
+        self : object
+            The fitted search.
+        """
+        with _on_fleet(), _travelling_light(self):
+            return super().fit(X, y, **params)  # type: ignore[misc]
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        if self not in _fitting:
+            return state  # type: ignore[return-value]
+        # scikit-learn sends the search itself with every fit, for its callbacks to know whose fit
+        # it is. It goes without what an earlier fit left behind and without the splits, which may
+        # be long lists of rows, or a generator that cannot be pickled: their number stands for
+        # them.
+        light = {
+            name: value
+            for name, value in state.items()
+            if not name.endswith("_") and name != "_checked_cv_orig"
+        }
+        light["cv"] = state.get("n_splits_", state["cv"])
+        return light
+
+
+# The searches that are being fitted in this process.
+_fitting: WeakSet[Any] = WeakSet()
+
+
+@contextmanager
+def _travelling_light(search: Any) -> Iterator[None]:
+    """Mark a search as being fitted: what is pickled of it meanwhile goes to the workers."""
+    _fitting.add(search)
+    try:
+        yield
+    finally:
+        _fitting.discard(search)
+
+
+@contextmanager
+def _on_fleet() -> Iterator[None]:
+    """Make the fleet joblib's backend, unless an enclosing context chose a backend itself."""
+    with joblib.parallel_config() as config:
+        chosen = isinstance(config["backend"], ParallelBackendBase)
+    if chosen:
+        yield
+    else:
+        with joblib.parallel_config("skfleet"):
+            yield
+
+
+class GridSearchCV(_FitsOnFleet, model_selection.GridSearchCV):
+    r"""Exhaustive search over a grid of parameters, with its fits on a fleet.
+
+    This is :class:`sklearn.model_selection.GridSearchCV`: it chooses the candidate
+
+    .. math:: \hat\theta = \arg\max_{\theta} \frac{1}{K} \sum_{k=1}^{K}
+              s(f_{\theta}^{(-k)}, D_k)
+
+    where :math:`f_{\theta}^{(-k)}` was fitted without fold :math:`D_k` and :math:`s` is the score
+    (Hastie, Tibshirani and Friedman, *The Elements of Statistical Learning*, 2nd ed., 7.10). Its
+    results are scikit-learn's; only where the fits run is changed.
+
+    Parameters
+    ----------
+    estimator : estimator object
+        What to fit. Each candidate is fitted on a clone.
+    param_grid : dict or list of dict
+        Parameter names, and for each the values to try.
+    scoring : str, callable, list, tuple or dict, default=None
+        How a fitted candidate is scored; None is the estimator's own ``score``.
+    n_jobs : int, default=None
+        Most fits in flight at once. None and -1 mean the whole fleet, 1 the calling process.
+    refit : bool, str or callable, default=True
+        Whether, or by which score, the best candidate is fitted again on all rows.
+    cv : int, cross-validation generator or iterable, default=None
+        The splits; None means 5 folds.
+    verbose : int, default=0
+        How much to print; what fits print on the workers is printed here.
+    pre_dispatch : int or str, default='2*n_jobs'
+        How many fits to dispatch ahead.
+    error_score : 'raise' or numeric, default=np.nan
+        The score of a candidate whose fit fails.
+    return_train_score : bool, default=False
+        Whether to score on the training rows too.
+
+    Attributes
+    ----------
+    cv_results_ : dict of str -> ndarray of shape (n_candidates,)
+        Parameters, scores, ranks and times of all candidates.
+    best_estimator_ : estimator
+        The best candidate, fitted on all rows. Only with ``refit``.
+    best_score_ : float
+        Mean score of the best candidate over the splits.
+    best_params_ : dict
+        Its parameters.
+    best_index_ : int
+        Its place in ``cv_results_``.
+    scorer_ : callable or dict of str -> callable
+        The scorers in use.
+    n_splits_ : int
+        Number of splits.
+    refit_time_ : float
+        Seconds that the last fit took. Only with ``refit``.
+    multimetric_ : bool
+        Whether there are several scores.
+    classes_ : ndarray of shape (n_classes,)
+        Labels, of a classifier. Only with ``refit``.
+    n_features_in_ : int
+        Number of columns. Only with ``refit``.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns, where X has names that are strings.
+
+    Raises
+    ------
+    skfleet.exceptions.FleetError
+        When a fit kills its workers again and again, or the fleet is gone.
+
+    See Also
+    --------
+    RandomizedSearchCV : Draws candidates instead of trying them all.
+
+    Notes
+    -----
+    Fits run on the current fleet: the current default client, or the embedded fleet that is
+    started where there is none. An enclosing ``joblib.parallel_config`` that names a backend wins,
+    ``parallel_config("skfleet", client=...)`` included. Rows travel once to the fleet, and each
+    candidate makes one pass over them per split, and one more for the last fit, which runs in the
+    calling process.
+
+    Examples
+    --------
+    >>> from distributed import Client
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.svm import SVC
+    >>> from skfleet.model_selection import GridSearchCV
+    >>> X, y = load_iris(return_X_y=True)
+    >>> with Client(processes=False, n_workers=1, dashboard_address=None):
+    ...     search = GridSearchCV(SVC(), {"C": [0.001, 1]}).fit(X, y)
+    >>> search.best_params_
+    {'C': 1}
+    """
+
+
+class RandomizedSearchCV(_FitsOnFleet, model_selection.RandomizedSearchCV):
+    r"""Search over candidates drawn at random, with its fits on a fleet.
+
+    This is :class:`sklearn.model_selection.RandomizedSearchCV`: of ``n_iter`` candidates
+    :math:`\theta_i` drawn from the given distributions it chooses
+
+    .. math:: \hat\theta = \arg\max_{\theta_i} \frac{1}{K} \sum_{k=1}^{K}
+              s(f_{\theta_i}^{(-k)}, D_k)
+
+    (Bergstra and Bengio, *Random Search for Hyper-Parameter Optimization*, JMLR 13, 2012). Its
+    results are scikit-learn's; only where the fits run is changed.
+
+    Parameters
+    ----------
+    estimator : estimator object
+        What to fit. Each candidate is fitted on a clone.
+    param_distributions : dict or list of dict
+        Parameter names, and for each a list of values or a distribution with ``rvs``.
+    n_iter : int, default=10
+        Number of candidates.
+    scoring : str, callable, list, tuple or dict, default=None
+        How a fitted candidate is scored; None is the estimator's own ``score``.
+    n_jobs : int, default=None
+        Most fits in flight at once. None and -1 mean the whole fleet, 1 the calling process.
+    refit : bool, str or callable, default=True
+        Whether, or by which score, the best candidate is fitted again on all rows.
+    cv : int, cross-validation generator or iterable, default=None
+        The splits; None means 5 folds.
+    verbose : int, default=0
+        How much to print; what fits print on the workers is printed here.
+    pre_dispatch : int or str, default='2*n_jobs'
+        How many fits to dispatch ahead.
+    random_state : int, RandomState instance or None, default=None
+        Seed of the draws.
+    error_score : 'raise' or numeric, default=np.nan
+        The score of a candidate whose fit fails.
+    return_train_score : bool, default=False
+        Whether to score on the training rows too.
+
+    Attributes
+    ----------
+    cv_results_ : dict of str -> ndarray of shape (n_iter,)
+        Parameters, scores, ranks and times of all candidates.
+    best_estimator_ : estimator
+        The best candidate, fitted on all rows. Only with ``refit``.
+    best_score_ : float
+        Mean score of the best candidate over the splits.
+    best_params_ : dict
+        Its parameters.
+    best_index_ : int
+        Its place in ``cv_results_``.
+    scorer_ : callable or dict of str -> callable
+        The scorers in use.
+    n_splits_ : int
+        Number of splits.
+    refit_time_ : float
+        Seconds that the last fit took. Only with ``refit``.
+    multimetric_ : bool
+        Whether there are several scores.
+    classes_ : ndarray of shape (n_classes,)
+        Labels, of a classifier. Only with ``refit``.
+    n_features_in_ : int
+        Number of columns. Only with ``refit``.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns, where X has names that are strings.
+
+    Raises
+    ------
+    skfleet.exceptions.FleetError
+        When a fit kills its workers again and again, or the fleet is gone.
+
+    See Also
+    --------
+    GridSearchCV : Tries every combination of the given values.
+
+    Notes
+    -----
+    Fits run on the current fleet: the current default client, or the embedded fleet that is
+    started where there is none. An enclosing ``joblib.parallel_config`` that names a backend wins,
+    ``parallel_config("skfleet", client=...)`` included. Rows travel once to the fleet, and each
+    candidate makes one pass over them per split, and one more for the last fit, which runs in the
+    calling process.
+
+    Examples
+    --------
+    >>> from distributed import Client
+    >>> from scipy.stats import loguniform
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.svm import SVC
+    >>> from skfleet.model_selection import RandomizedSearchCV
+    >>> X, y = load_iris(return_X_y=True)
+    >>> with Client(processes=False, n_workers=1, dashboard_address=None):
+    ...     search = RandomizedSearchCV(
+    ...         SVC(), {"C": loguniform(0.01, 100)}, n_iter=5, random_state=0
+    ...     ).fit(X, y)
+    >>> sorted(search.best_params_)
+    ['C']
+    """
