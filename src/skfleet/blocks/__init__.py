@@ -9,6 +9,7 @@ from skfleet.blocks._blocks import (
     pieces,
     row_blocks,
 )
+from skfleet.blocks._local import n_rows_of, slice_rows
 from skfleet.blocks._outputs import Output, first_rows, is_lazy, map_rows, stand_in
 
 __all__ = [
@@ -20,8 +21,10 @@ __all__ = [
     "first_rows",
     "is_lazy",
     "map_rows",
+    "n_rows_of",
     "open_block",
     "pieces",
     "row_blocks",
+    "slice_rows",
     "stand_in",
 ]

@@ -18,8 +18,8 @@ from skfleet.blocks._local import float_dtype, is_frame, n_rows_of, slice_rows
 class Output:
     """What a method answers for n rows: n values of dtype, or n rows of `width` values.
 
-    `columns` are names for the values where the answer is a frame. `blank` is the answer for no rows
-    where that is not a plain array.
+    `columns` are names for the values where the answer is a frame. `blank` is the answer for no
+    rows where that is not a plain array.
     """
 
     dtype: Any

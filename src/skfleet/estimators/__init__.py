@@ -1,0 +1,9 @@
+"""Estimators on rows of any container and any size."""
+
+from skfleet.estimators._incremental import Incremental
+from skfleet.estimators.wrappers import ParallelPostFit
+
+__all__ = [
+    "Incremental",
+    "ParallelPostFit",
+]
