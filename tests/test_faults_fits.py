@@ -66,7 +66,8 @@ def test_kmeans_survives_a_killed_worker(processes, resident):
     undisturbed = model.fit(X).cluster_centers_.copy()
     with killing_one_worker(processes, after_passes=4) as killed:
         again = model.fit(X).cluster_centers_
-    assert killed and killed[0] < 15
+    assert killed
+    assert killed[0] < 15
     np.testing.assert_allclose(again, undisturbed, rtol=1e-8, atol=1e-10)
 
 

@@ -296,7 +296,10 @@ def test_retries_run_a_failing_task_again(threads):
 
 
 def test_retries_end_in_the_error_of_the_task(threads):
-    with parallel_config("skfleet", client=threads, retries=1), pytest.raises(KeyError, match="call"):
+    with (
+        parallel_config("skfleet", client=threads, retries=1),
+        pytest.raises(KeyError, match="call"),
+    ):
         Parallel(batch_size=1)(delayed(fail)(i, 1) for i in range(3))
 
 

@@ -26,9 +26,9 @@ def check_block(block: Any) -> None:
 
 def check_weight(sample_weight: Any) -> None:
     """Raise if a weight is negative."""
-    if sample_weight is None:
+    if sample_weight is None or sample_weight.shape[0] == 0:
         return
-    lowest = float(namespace(sample_weight).min(sample_weight)) if len(sample_weight) else 0.0
+    lowest = float(namespace(sample_weight).min(sample_weight))
     if lowest < 0:
         raise ValueError(
             f"sample_weight must be non-negative. Got {lowest:g} instead. Drop those rows or set 0."

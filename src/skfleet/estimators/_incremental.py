@@ -166,8 +166,8 @@ class Incremental(ParallelPostFit):
         if not hasattr(self.estimator, "partial_fit"):
             raise TypeError(
                 f"estimator must have partial_fit. Got {type(self.estimator).__name__} instead. "
-                "Take one that learns incrementally (SGDClassifier, MiniBatchKMeans, ...), or train "
-                "it with ParallelPostFit on a sample."
+                "Take one that learns incrementally (SGDClassifier, MiniBatchKMeans, ...), or "
+                "train it with ParallelPostFit on a sample."
             )
         if self.shuffle not in ("blocks", False):
             raise ValueError(f"shuffle must be 'blocks' or False. Got {self.shuffle!r} instead.")
