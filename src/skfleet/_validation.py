@@ -82,7 +82,16 @@ def check_sample_weight(sample_weight: Any, n_rows: int) -> Any:
             "Input sample_weight contains NaN or infinity. Every weight must be finite."
         )
     check_weight(sample_weight)
+    check_total_weight(float(namespace(sample_weight).sum(sample_weight)))
     return sample_weight
+
+
+def check_total_weight(total: float) -> None:
+    """Raise if no row has a weight."""
+    if total == 0:
+        raise ValueError(
+            "sample_weight must hold a weight above 0. Got zero for every row instead."
+        )
 
 
 def check_choice(name: str, value: Any, choices: Any) -> None:

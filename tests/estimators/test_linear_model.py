@@ -22,7 +22,17 @@ from skfleet.engine import counting
 from skfleet.estimators import LogisticRegression, Ridge
 
 
-@parametrize_with_checks([Ridge(), LogisticRegression(), LogisticRegression(solver="lbfgs")])
+def _expected_failures(estimator):
+    if isinstance(estimator, Ridge):
+        reason = "there are no iterations: n_iter_ is None, as for scikit-learn's direct solvers"
+        return {"check_non_transformer_estimators_n_iter": reason}
+    return {}
+
+
+@parametrize_with_checks(
+    [Ridge(), LogisticRegression(), LogisticRegression(solver="lbfgs", tol=1e-12)],
+    expected_failed_checks=_expected_failures,
+)
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
@@ -157,7 +167,10 @@ def test_logistic_regression_on_badly_scaled_columns(names, C):
     ours = LogisticRegression(C=C, tol=1e-10).fit(X, y)
     assert _kkt(ours, X, y) < 1e-9
     if _kkt(theirs, X, y) < 1e-9:
-        assert _difference(ours.coef_, theirs.coef_, X) < 1e-5
+        # Added to all classes alike, a number changes no probability; the penalty wants these to
+        # add up to nothing, but on the widest columns that is lost in scikit-learn's rounding.
+        theirs_centred = theirs.coef_ - (theirs.coef_.mean(axis=0) if len(names) > 2 else 0)
+        assert _difference(ours.coef_, theirs_centred, X) < 1e-5
     else:
         assert _kkt(ours, X, y) < _kkt(theirs, X, y)
 
@@ -305,7 +318,7 @@ def test_predicts_in_a_fresh_process(kind, tmp_path, cluster_client):
     [
         (Ridge(solver="newton"), "solver must be one of"),
         (Ridge(-1), "alpha must be"),
-        (Ridge([1, 2]), "alpha must be"),
+        (Ridge([[1, 2]]), "alpha must be"),
         (Ridge(np.nan), "alpha must be"),
         (Ridge(positive=True), "positive must be"),
         (LogisticRegression(solver="newton"), "solver must be one of"),
@@ -324,12 +337,8 @@ def test_bad_parameters_raise_before_any_pass(model, match):
     X = _columns(60)
     for rows in (X, da.from_array(X, chunks=(20, 8))):
         with counting() as counts, pytest.raises(ValueError, match=match):
-            model.fit(rows, _labels(X, [0, 1]))
-        assert (
-            counts.tasks == 0
-            or "one per target" in match
-            or model.get_params().get("alpha") == [1, 2]
-        )
+            model.fit(rows, np.arange(60) % 2)
+        assert counts.tasks == 0
 
 
 def _spoiled(X, value):
@@ -364,7 +373,9 @@ class TestBadRows:
     def test_types(self, model, lazy):
         X = _columns(60)
         y = _labels(X, [0, 1])
-        self._raises(model, lazy, "numeric|could not convert", X.astype(str).astype(object), y)
+        self._raises(
+            model, lazy, "numeric|could not convert", np.full(X.shape, "a", dtype=object), y
+        )
         self._raises(model, lazy, "Complex", X.astype(complex), y)
         self._raises(model, lazy, "2D|two dim", X[:, 0], y)
 

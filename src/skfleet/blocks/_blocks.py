@@ -125,10 +125,11 @@ def pieces(block: Block, dtype: np.dtype | None) -> Iterator[Block]:
 
     Rows on a device are one piece: there, few large kernels win.
     """
-    if dtype is None or not is_host(block.X):
-        yield block
-        return
     n_rows = block.n_rows
+    if dtype is None or not is_host(block.X):
+        if n_rows:
+            yield block
+        return
     if _linalg.is_sparse(block.X):
         size = 2 * _linalg.row_bytes(block.X)
     else:

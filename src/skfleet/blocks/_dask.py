@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import dask
@@ -119,7 +119,7 @@ def dask_blocks(X: Any, y: Any, sample_weight: Any, *, dtype: Any) -> RowBlocks:
     X, y, sample_weight, lengths = _align(X, y, sample_weight)
     collections = [part for part in (X, y, sample_weight) if part is not None]
     futures = _futures_in(collections)
-    optimized = iter(dask.optimize(*collections))
+    optimized = _optimize(collections)
     runs = _parts(next(optimized))
     others = [None if part is None else _parts(next(optimized)) for part in (y, sample_weight)]
     outs = [
@@ -143,6 +143,16 @@ def dask_blocks(X: Any, y: Any, sample_weight: Any, *, dtype: Any) -> RowBlocks:
         n_bytes=int(X.nbytes) if dense else None,
         on_dask=True,
     )
+
+
+def _optimize(collections: Sequence[Any]) -> Iterator[Any]:
+    """Optimize collections: arrays together, so that what they share is made once, frames alone.
+
+    dask.optimize (2026.8.0) of a frame and an array together gives the frame the array's values.
+    """
+    arrays = iter(dask.optimize(*(x for x in collections if not is_dask_frame(x))))
+    for x in collections:
+        yield dask.optimize(x)[0] if is_dask_frame(x) else next(arrays)
 
 
 def _parts(x: Any) -> list[Any]:

@@ -13,6 +13,9 @@ from skfleet._array import is_foreign
 from skfleet._validation import check_block, check_numeric, check_sample_weight
 from skfleet.blocks import Block, Output, RowBlocks, is_lazy, map_rows, row_blocks, stand_in
 
+# scikit-learn's word for "this method takes no target", which is not the same as None.
+_NO_TARGET = "no_validation"
+
 
 class FleetEstimator(BaseEstimator):
     """An estimator on rows of any container: scikit-learn's checks, wherever the rows are."""
@@ -45,12 +48,12 @@ class FleetEstimator(BaseEstimator):
         check_is_fitted(self)
         model = self if model is None else model
         if is_lazy(X):
-            self._check_width(stand_in(X), None, reset=False)
+            self._check_width(stand_in(X), reset=False)
             return map_rows(func, model, X, output, check=check_block)
-        X, _ = self._checked(X, None, reset=False)
+        X, _ = self._checked(X, reset=False)
         return map_rows(func, model, X, output)
 
-    def _check_width(self, rows: Any, y: Any, *, reset: bool) -> None:
+    def _check_width(self, rows: Any, y: Any = _NO_TARGET, *, reset: bool) -> None:
         """Record, or compare, the number and the names of the columns."""
         if len(rows.shape) != 2:
             raise ValueError(
@@ -58,21 +61,19 @@ class FleetEstimator(BaseEstimator):
                 "X.reshape(-1, 1) if it has a single feature."
             )
         check_numeric(rows)
-        if y is None:
-            validate_data(self, rows, reset=reset, skip_check_array=True)
-        else:
-            validate_data(self, rows, y, reset=reset, skip_check_array=True)
+        validate_data(self, rows, y, reset=reset, skip_check_array=True)
 
-    def _checked(self, X: Any, y: Any, *, reset: bool, **check: Any) -> tuple[Any, Any]:
+    def _checked(
+        self, X: Any, y: Any = _NO_TARGET, *, reset: bool, **check: Any
+    ) -> tuple[Any, Any]:
         """Check rows in this process as scikit-learn does."""
         if is_foreign(X):
             self._check_width(np.empty((0, *X.shape[1:])), y, reset=reset)
             check_block(Block(X))
-            return X, y
+            return X, None if y is _NO_TARGET else y
         settings = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "reset": reset}
-        if y is None:
-            return validate_data(self, X, **settings), None
-        return validate_data(self, X, y, **settings, **check)
+        checked = validate_data(self, X, y, **settings, **check)
+        return checked if isinstance(checked, tuple) else (checked, None)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

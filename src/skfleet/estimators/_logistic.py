@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skfleet._array import is_foreign, like, namespace, to_host
 from skfleet._linalg import is_sparse_kind
-from skfleet._validation import check_choice, check_unused
+from skfleet._validation import check_choice, check_total_weight, check_unused
 from skfleet.blocks import Output, RowBlocks
 from skfleet.engine import Engine, Reduction, engine_for, map_reduce
 from skfleet.estimators._base import FleetEstimator
@@ -52,8 +52,8 @@ NARROW = 300
 class LogisticRegression(ClassifierMixin, FleetEstimator):
     r"""Logistic regression with an L2 penalty, on rows of any container.
 
-    Minimises :math:`C \sum_i w_i \ell(y_i, x_i^T \beta + b) + \tfrac12 \|\beta\|^2` with the negative
-    log-likelihood of a binary or multinomial (softmax) model, as
+    Minimises :math:`C \sum_i w_i \ell(y_i, x_i^T \beta + b) + \tfrac12 \|\beta\|^2` with the
+    negative log-likelihood of a binary or multinomial (softmax) model, as
     :class:`sklearn.linear_model.LogisticRegression` does (Hastie, Tibshirani and Friedman, The
     Elements of Statistical Learning, section 4.4). The intercept is never penalised.
 
@@ -119,9 +119,10 @@ class LogisticRegression(ClassifierMixin, FleetEstimator):
 
     Notes
     -----
-    One pass over the rows finds means, deviations and classes. Newton's method then takes one pass per
-    iteration (typically 5 to 8), in which each worker sums a Hessian of as many rows and columns as
-    there are coefficients; L-BFGS takes about one pass per iteration (tens), and sums a gradient.
+    One pass over the rows finds means, deviations and classes. Newton's method then takes one pass
+    to begin with and one per iteration (typically 5), in which each worker sums a Hessian of as
+    many rows and columns as there are coefficients; L-BFGS takes about one pass per iteration
+    (tens), and sums a gradient.
     Columns are brought to unit deviation piece by piece inside a pass, with the penalty adjusted so
     that the objective stays as above. Rows that fit stay in the workers' memory; others are loaded
     in each pass.
@@ -256,6 +257,7 @@ class LogisticRegression(ClassifierMixin, FleetEstimator):
         loss: Loss = BinaryLogistic() if n_classes == 2 else Multinomial(n_classes)
         weight = counts.weight if class_weight is None else counts.weight * class_weight
         total = float(weight.sum())
+        check_total_weight(total)
         if np.count_nonzero(weight) < 2:
             raise ValueError(
                 "sample_weight must leave at least two classes with weight. Got only one class "
@@ -292,6 +294,10 @@ class LogisticRegression(ClassifierMixin, FleetEstimator):
                 stacklevel=3,
             )
         coef = found.coef.reshape(loss.n_outputs, size)
+        if loss.n_outputs > 1:
+            # The same added to every class changes no probability, so at the optimum the penalty
+            # makes each column's coefficients add up to nothing. Solvers hardly see that direction.
+            coef = coef - coef.mean(axis=0)
         self.classes_ = counts.labels
         slopes = coef[:, :n_features] / scaling.scale
         self.coef_ = slopes.astype(rows.dtype, copy=False)

@@ -11,7 +11,7 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 
 from skfleet._array import like, to_host
 from skfleet._linalg import column_sums, gram, is_sparse, tdot
-from skfleet._validation import check_choice, check_unused
+from skfleet._validation import check_choice, check_total_weight, check_unused
 from skfleet.blocks import Block, Output
 from skfleet.engine import Reduction, engine_for, map_reduce
 from skfleet.estimators._base import FleetEstimator
@@ -192,7 +192,8 @@ class Ridge(MultiOutputMixin, RegressorMixin, FleetEstimator):
                 "instead. Use an iterative solver, such as SGDRegressor in Incremental."
             )
         sums = map_reduce(engine_for(rows), Reduction(ridge_products, merge_products), rows)
-        one_target = sums.xy.shape[1] == 1 and len(getattr(y, "shape", (0,))) == 1
+        check_total_weight(sums.weight)
+        one_target = sums.xy.shape[1] == 1
         if alpha.size not in (1, sums.xy.shape[1]):
             raise ValueError(
                 f"alpha must be one number, or one per target. Got {alpha.size} numbers for "
@@ -209,7 +210,8 @@ class Ridge(MultiOutputMixin, RegressorMixin, FleetEstimator):
             intercept = sums.y_mean - coef @ sums.x_mean
         self.n_iter_ = None
         self.coef_ = (coef[0] if one_target else coef).astype(rows.dtype, copy=False)
-        self.intercept_ = float(intercept[0]) if one_target else intercept.astype(rows.dtype)
+        column = len(getattr(y, "shape", (0,))) == 1
+        self.intercept_ = float(intercept[0]) if column else intercept.astype(rows.dtype)
         if not self.fit_intercept:
             self.intercept_ = 0.0
         return self
@@ -221,7 +223,8 @@ class Ridge(MultiOutputMixin, RegressorMixin, FleetEstimator):
             alpha = np.asarray(alpha, dtype=object)
             if alpha.ndim != 1 or not all(isinstance(a, Real) for a in alpha):
                 raise ValueError(
-                    f"alpha must be a number, or a one-dimensional array. Got {self.alpha!r} instead."
+                    "alpha must be a number, or a one-dimensional array. "
+                    f"Got {self.alpha!r} instead."
                 )
         alpha = np.atleast_1d(np.asarray(alpha, dtype=np.float64))
         if not (alpha >= 0).all() or not np.isfinite(alpha).all():

@@ -45,9 +45,9 @@ def newton(
     """Minimise objective + penalty by Newton's method (Nocedal and Wright, 2006, section 3.3).
 
     Value, gradient and Hessian come from one evaluation, so the evaluation that finds a full step
-    good enough is the next iteration's; only a step that must be halved costs another one. Stops when
-    the largest entry of the gradient is at most tol, or when no step can lower the value by more than
-    its own rounding.
+    good enough is the next iteration's; only a step that must be halved costs another one. Stops
+    when the largest entry of the gradient is at most tol, or when no step can lower the value by
+    more than its own rounding.
     """
     coef = start
     value, gradient, hessian = _with_penalty(objective, penalty, coef)
@@ -106,8 +106,8 @@ def lbfgs(
 ) -> Solution:
     """Minimise objective + penalty by L-BFGS (Liu and Nocedal, 1989), as SciPy has it.
 
-    An iteration is one evaluation of value and gradient where its first step is taken. Stops when the
-    largest entry of the gradient is at most tol.
+    An iteration is one evaluation of value and gradient where its first step is taken. Stops when
+    the largest entry of the gradient is at most tol.
     """
 
     def evaluate(coef: np.ndarray) -> tuple[float, np.ndarray]:
@@ -118,11 +118,14 @@ def lbfgs(
         "maxiter": max_iter,
         "maxls": 50,
         "gtol": tol,
-        "ftol": 64 * np.finfo(np.float64).eps,
+        "ftol": 0.0,
         "maxfun": 50 * max_iter,
     }
     found = optimize.minimize(evaluate, start, method="L-BFGS-B", jac=True, options=options)
-    return Solution(found.x, int(found.nit), found.status == 0)
+    # A line search that finds nothing lower ends at the rounding of the value: no more can be had.
+    largest = float(np.max(np.abs(found.jac), initial=0.0))
+    at_rounding = found.status == 2 and largest <= np.sqrt(np.finfo(np.float64).eps)
+    return Solution(found.x, int(found.nit), bool(largest <= tol or at_rounding))
 
 
 newton.needs = ("value", "gradient", "hessian")  # type: ignore[attr-defined]
