@@ -52,8 +52,8 @@ NARROW = 300
 class LogisticRegression(ClassifierMixin, FleetEstimator):
     r"""Logistic regression with an L2 penalty, on rows of any container.
 
-    Minimises :math:`C \sum_i w_i \ell(y_i, x_i^T \beta + b) + \tfrac12 \|\beta\|^2` with the negative
-    log-likelihood of a binary or multinomial (softmax) model, as
+    Minimises :math:`C \sum_i w_i \ell(y_i, x_i^T \beta + b) + \tfrac12 \|\beta\|^2` with the
+    negative log-likelihood of a binary or multinomial (softmax) model, as
     :class:`sklearn.linear_model.LogisticRegression` does (Hastie, Tibshirani and Friedman, The
     Elements of Statistical Learning, section 4.4). The intercept is never penalised.
 
@@ -119,10 +119,10 @@ class LogisticRegression(ClassifierMixin, FleetEstimator):
 
     Notes
     -----
-    One pass over the rows finds means, deviations and classes. Newton's method then takes one pass per
-    iteration (typically 5 to 8), in which each worker sums a Hessian of as many rows and columns as
-    there are coefficients; L-BFGS takes about one pass per iteration (tens), and sums a gradient.
-    Columns are brought to unit deviation piece by piece inside a pass, with the penalty adjusted so
+    One pass over the rows finds means, deviations and classes. Newton's method then takes one pass
+    per iteration (typically 5 to 8), in which each worker sums a Hessian of as many rows and columns
+    as there are coefficients; L-BFGS takes about one pass per iteration (tens), and sums a
+    gradient. Columns are brought to unit deviation piece by piece inside a pass, with the penalty adjusted so
     that the objective stays as above. Rows that fit stay in the workers' memory; others are loaded
     in each pass.
 

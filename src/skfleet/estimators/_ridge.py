@@ -221,7 +221,8 @@ class Ridge(MultiOutputMixin, RegressorMixin, FleetEstimator):
             alpha = np.asarray(alpha, dtype=object)
             if alpha.ndim != 1 or not all(isinstance(a, Real) for a in alpha):
                 raise ValueError(
-                    f"alpha must be a number, or a one-dimensional array. Got {self.alpha!r} instead."
+                    "alpha must be a number, or a one-dimensional array. "
+                    f"Got {self.alpha!r} instead."
                 )
         alpha = np.atleast_1d(np.asarray(alpha, dtype=np.float64))
         if not (alpha >= 0).all() or not np.isfinite(alpha).all():

@@ -93,8 +93,9 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Fl
     Passes over the rows: one for the column means and variances, then for the start one
     (``"k-means++"`` on few rows, ``"random"``), five (k-means||) or none, then one per iteration,
     one more in an iteration that finds a cluster empty and gives it the row farthest from its
-    centre, and one for the inertia at the end unless the centres had stopped moving. On a cluster an iteration brings ``n_clusters * (n_features + 2)`` numbers home. Rows that fit stay in the
-    workers' memory; others are loaded in each pass.
+    centre, and one for the inertia at the end unless the centres had stopped moving. On a
+    cluster an iteration brings ``n_clusters * (n_features + 2)`` numbers home. Rows that fit stay
+    in the workers' memory; others are loaded in each pass.
 
     Examples
     --------

@@ -33,8 +33,8 @@ class Labels:
 class Objective:
     """The weighted average loss of rows as a function of coefficients, which live on the host.
 
-    Coefficients are a flat array of n_outputs rows of n_features (+ 1 for an intercept) numbers, for
-    columns as `scaling` sees them. Every evaluation is one pass over the rows.
+    Coefficients are a flat array of n_outputs rows of n_features (+ 1 for an intercept) numbers,
+    for columns as `scaling` sees them. Every evaluation is one pass over the rows.
     """
 
     def __init__(

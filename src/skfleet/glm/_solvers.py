@@ -45,9 +45,9 @@ def newton(
     """Minimise objective + penalty by Newton's method (Nocedal and Wright, 2006, section 3.3).
 
     Value, gradient and Hessian come from one evaluation, so the evaluation that finds a full step
-    good enough is the next iteration's; only a step that must be halved costs another one. Stops when
-    the largest entry of the gradient is at most tol, or when no step can lower the value by more than
-    its own rounding.
+    good enough is the next iteration's; only a step that must be halved costs another one. Stops
+    when the largest entry of the gradient is at most tol, or when no step can lower the value by
+    more than its own rounding.
     """
     coef = start
     value, gradient, hessian = _with_penalty(objective, penalty, coef)
@@ -106,8 +106,8 @@ def lbfgs(
 ) -> Solution:
     """Minimise objective + penalty by L-BFGS (Liu and Nocedal, 1989), as SciPy has it.
 
-    An iteration is one evaluation of value and gradient where its first step is taken. Stops when the
-    largest entry of the gradient is at most tol.
+    An iteration is one evaluation of value and gradient where its first step is taken. Stops when
+    the largest entry of the gradient is at most tol.
     """
 
     def evaluate(coef: np.ndarray) -> tuple[float, np.ndarray]:
