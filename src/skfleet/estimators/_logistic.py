@@ -120,11 +120,11 @@ class LogisticRegression(ClassifierMixin, FleetEstimator):
     Notes
     -----
     One pass over the rows finds means, deviations and classes. Newton's method then takes one pass
-    per iteration (typically 5 to 8), in which each worker sums a Hessian of as many rows and columns
-    as there are coefficients; L-BFGS takes about one pass per iteration (tens), and sums a
-    gradient. Columns are brought to unit deviation piece by piece inside a pass, with the penalty adjusted so
-    that the objective stays as above. Rows that fit stay in the workers' memory; others are loaded
-    in each pass.
+    per iteration (typically 5 to 8), in which each worker sums a Hessian of as many rows and
+    columns as there are coefficients; L-BFGS takes about one pass per iteration (tens), and sums a
+    gradient. Columns are brought to unit deviation piece by piece inside a pass, with the penalty
+    adjusted so that the objective stays as above. Rows that fit stay in the workers' memory; others
+    are loaded in each pass.
 
     Examples
     --------
