@@ -29,8 +29,8 @@ test: setup lint typecheck doctest ## all checks and tests but the slow ones and
 test-all: test ## test, then the slow suites: killed workers, memory limits, the peers' own tests
 	$(PYTEST) -q -m "slow and not gpu" tests
 
-test-gpu: setup ## the tests that need CuPy and a CUDA device
-	$(PYTEST) -m gpu tests
+test-gpu: setup ## the tests that need CuPy and a CUDA device; writes benchmarks/results/gpu-*.json
+	PYTHONPATH=benchmarks $(PYTEST) -p record_gpu -q -m gpu tests
 
 lint: setup ## format, style and who may import whom; changes nothing
 	$(BIN)/ruff format --check .
@@ -45,7 +45,7 @@ typecheck: setup ## mypy on the rooms whose types are complete
 	$(BIN)/mypy
 
 doctest: setup ## the examples in docstrings, README and docs
-	$(PYTEST) -q --doctest-modules --doctest-glob='*.md' src README.md docs
+	$(PYTEST) -q --show-capture=no --doctest-modules --doctest-glob='*.md' src README.md docs
 
 bench: $(VENV)/.ready-bench ## the benchmarks, once, in this environment
 	cd benchmarks && "$(abspath $(BIN))/asv" run --python=same --quick --show-stderr

@@ -44,10 +44,10 @@ def nearest(
         scores = dot(rows, doubled)
         scores += like(norms, scores)
         labels = xp.argmin(scores, axis=1)
-        if isinstance(scores, np.ndarray):
-            least = scores[np.arange(high - low), labels]
-        else:
+        if is_foreign(scores):
             least = xp.min(scores, axis=1)
+        else:  # quicker than a second search
+            least = scores[np.arange(high - low), labels]
         squared = least + row_norms(rows)
         yield low, high, rows, labels, xp.where(squared > 0, squared, xp.zeros_like(squared))
 

@@ -1,0 +1,75 @@
+"""The example that ``make demo`` runs: it agrees with scikit-learn, and would say if it did not."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parent.parent
+QUICKSTART = ROOT / "examples" / "quickstart.py"
+
+
+@pytest.fixture
+def quickstart(monkeypatch):
+    """Import the example without running it."""
+    spec = importlib.util.spec_from_file_location("quickstart", QUICKSTART)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "quickstart", module)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "expected"),
+    [
+        ([1.0, 2.0], [1.0, 2.0], 0.0),
+        ([3.0, 5.0], [3.0, 4.0], 0.2),
+        ([1, 2, 3, 5], [1, 2, 3, 4], 0.25),
+        ("{'C': 1}", "{'C': 2}", 1.0),
+        ([1.0], [[1.0]], np.inf),
+    ],
+)
+def test_difference(quickstart, ours, theirs, expected):
+    assert quickstart.difference(ours, theirs) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("ours", "status"), [(1.0, 0), (1.0 + 1e-3, 1), (np.nan, 1)])
+def test_status_says_whether_answers_agree(quickstart, monkeypatch, capsys, ours, status):
+    def use():
+        return quickstart.Use(
+            "a use",
+            "one number",
+            lambda: quickstart.Answer(lambda: "ours", [ours]),
+            lambda: quickstart.Answer(lambda: "theirs", [1.0]),
+            1e-6,
+        )
+
+    monkeypatch.setattr(quickstart, "USES", [use])
+    monkeypatch.setattr(
+        quickstart,
+        "Fleet",
+        lambda n_workers: nullcontext(),
+    )
+    assert quickstart.main() == status
+    assert ("FAILED" in capsys.readouterr().out) == bool(status)
+
+
+@pytest.mark.slow
+def test_quickstart_agrees_with_scikit_learn():
+    path = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
+    run = subprocess.run(
+        [sys.executable, str(QUICKSTART)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "agree with scikit-learn" in run.stdout
+    assert "Warning" not in run.stderr
