@@ -1,4 +1,4 @@
-"""Array libraries: whose array is this, where does it live, how do host values get there and back."""
+"""Array libraries: whose array is this, where does it live, how do values get there and back."""
 
 from __future__ import annotations
 
@@ -12,6 +12,11 @@ import numpy as np
 def is_array(x: Any) -> bool:
     """Say whether x is an array of an array library (NumPy, CuPy, ...); Dask arrays are not."""
     return array_api_compat.is_array_api_obj(x) and not array_api_compat.is_dask_array(x)
+
+
+def is_foreign(x: Any) -> bool:
+    """Say whether x is an array of another library than NumPy."""
+    return is_array(x) and not isinstance(x, np.ndarray)
 
 
 def is_host(x: Any) -> bool:
@@ -43,7 +48,7 @@ def is_floating(x: Any) -> bool:
 
 
 def like(value: Any, block: Any, *, dtype: Any = None) -> Any:
-    """Bring a host value to where a block is: its library, its device and, for reals, its precision.
+    """Bring a host value to where a block is: its library, its device, for reals its precision.
 
     The driver holds NumPy and a block holds whatever the caller gave; this is where they meet.
     """

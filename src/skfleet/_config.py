@@ -1,4 +1,4 @@
-"""What a caller may set for a stretch of code: engine, device, resident blocks, fixed summation order."""
+"""What a caller may set for a stretch of code: engine, device, kept blocks, summation order."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ class Config:
     deterministic: bool = False
 
 
-_current: ContextVar[Config] = ContextVar("skfleet_config", default=Config())
+_DEFAULT = Config()
+_current: ContextVar[Config] = ContextVar("skfleet_config", default=_DEFAULT)
 
 
 def get_config() -> Config:
@@ -80,5 +81,3 @@ def config_context(**settings: Any) -> Iterator[None]:
         yield
     finally:
         _current.reset(token)
-
-

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any
 
+import numpy as np
+
 from skfleet import _linalg
-from skfleet._array import namespace
+from skfleet._array import is_array, namespace
 
 
 def check_block(block: Any) -> None:
-    """Raise if the rows of a block that the driver has not seen hold NaN, infinity or bad weights."""
+    """Raise if rows that the driver has not seen hold NaN, infinity or bad weights."""
     for name, part in (("X", block.X), ("y", block.y), ("sample_weight", block.sample_weight)):
         if part is not None and not _linalg.all_finite(part):
             values = part.data if _linalg.is_sparse(part) else part
@@ -30,3 +33,53 @@ def check_weight(sample_weight: Any) -> None:
         raise ValueError(
             f"sample_weight must be non-negative. Got {lowest:g} instead. Drop those rows or set 0."
         )
+
+
+def check_numeric(stand_in: Any) -> None:
+    """Raise if rows of which only kind and types are known cannot be numbers.
+
+    `stand_in` is an array or a frame of the same types as the rows, with no rows in it.
+    """
+    named = getattr(stand_in, "dtypes", None)
+    dtypes = {"X": stand_in.dtype} if named is None else dict(named.items())
+    for name, dtype in dtypes.items():
+        kind = getattr(dtype, "kind", "O")
+        subject = name if name == "X" else f"Column {name!r} of X"
+        if kind == "c":
+            raise ValueError(
+                f"{subject} must be real. Got {dtype} instead. Complex data not supported: take "
+                "the real and imaginary parts as columns of their own."
+            )
+        if kind not in "biuf":
+            raise ValueError(
+                f"{subject} must be numeric. Got dtype {dtype} instead. Encode it as numbers "
+                "first, with a OneHotEncoder or an OrdinalEncoder, say."
+            )
+
+
+def check_sample_weight(sample_weight: Any, n_rows: int) -> Any:
+    """Return one weight per row of rows in this process, or raise."""
+    if sample_weight is None:
+        return None
+    if isinstance(sample_weight, Real):
+        sample_weight = np.full(n_rows, float(sample_weight))
+    if not is_array(sample_weight):
+        sample_weight = np.asarray(sample_weight)
+    if len(sample_weight.shape) != 1:
+        raise ValueError(
+            "sample_weight must be 1D array or scalar. "
+            f"Got {len(sample_weight.shape)} dimensions instead. Give one weight per row."
+        )
+    if sample_weight.shape[0] != n_rows:
+        raise ValueError(
+            f"sample_weight must have as many rows as X. Got {sample_weight.shape[0]} instead of "
+            f"{n_rows}."
+        )
+    if isinstance(sample_weight, np.ndarray) and sample_weight.dtype.kind not in "f":
+        sample_weight = sample_weight.astype(np.float64)
+    if not _linalg.all_finite(sample_weight):
+        raise ValueError(
+            "Input sample_weight contains NaN or infinity. Every weight must be finite."
+        )
+    check_weight(sample_weight)
+    return sample_weight

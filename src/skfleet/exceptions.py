@@ -20,6 +20,11 @@ class MissingGuardError(FleetError, SystemExit):
 
     The error is a :class:`SystemExit` as well, because the traceback would only show lines of
     scikit-fleet: an uncaught one ends the script with its message as the only line on the screen.
+
+    Parameters
+    ----------
+    message : str
+        What to say.
     """
 
     def __init__(self, message: str) -> None:

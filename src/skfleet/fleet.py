@@ -1,17 +1,338 @@
-"""How a fleet is started and closed: a local cluster of labelled workers, and its client."""
+"""How a fleet is started, scaled and closed, and which client work uses when none is named."""
 
 from __future__ import annotations
 
 import atexit
 import sys
 import threading
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
 
 from dask.system import CPU_COUNT
-from distributed import Client, LocalCluster
+from distributed import Client, Security
+from distributed.deploy import Cluster
 
-from skfleet.engine._client import current_client, offer_client
+from skfleet.engine._client import (
+    check_workers,
+    current_client,
+    offer_client,
+    refuse_asynchronous,
+)
+from skfleet.engine._local_cluster import start_local_cluster
+from skfleet.exceptions import FleetError
 
-__all__ = ["default_client"]
+__all__ = ["Fleet", "default_client"]
+
+
+class Fleet:
+    """A client on a local cluster of labelled workers, or on a scheduler that runs already.
+
+    Parameters
+    ----------
+    address : str or distributed.deploy.Cluster, default=None
+        The address of a running scheduler ("tcp://10.0.0.1:8786", "tls://..."), or a cluster
+        object of Dask's. By default a cluster is started on this machine, for this user alone: it
+        listens on the loopback interface only.
+    n_workers : int, default=None
+        Number of workers. By default as many as fill the cores.
+    threads_per_worker : int, default=None
+        Threads of each worker: how many tasks it runs at a time. By default 1 for processes. The
+        BLAS and OpenMP libraries of a worker process are held to the same number of threads.
+    processes : bool, default=True
+        Whether workers are processes. Otherwise they are threads of this process, which start at
+        once and share memory, and whose Python code takes turns.
+    memory_limit : int, float, str or None, default="auto"
+        Memory of each worker: bytes, a fraction of the machine's, text such as "4 GiB", or
+        None for no limit. "auto" is the machine's memory divided by ``n_workers``; undivided for
+        workers on threads, each of which measures the whole process.
+    resources : mapping, or sequence of mappings, default=None
+        What workers are labelled with, for all of them or one mapping for each. By default
+        ``{"CPU": threads_per_worker}``. A worker for tasks on a GPU is labelled ``{"GPU": 1}``.
+        Workers added later by `scale` or `adapt` take the mapping for all, or the default.
+    env : mapping of str to str, default=None
+        Further environment variables of worker processes, set before they start.
+    dashboard_address : str or None, default="127.0.0.1:0"
+        Where the dashboard listens; port 0 takes a free one. None starts none. The dashboard
+        needs Bokeh, and is silently absent without it.
+    security : distributed.Security or bool, default=None
+        TLS credentials. True makes temporary ones for a local cluster (needs ``cryptography``).
+    timeout : float or str, default=None
+        Seconds to wait for the scheduler at `address`; by default what Dask is configured to.
+    asynchronous : bool, default=False
+        Only False is possible; the name is there so that True gets an answer.
+
+    Attributes
+    ----------
+    client : distributed.Client
+        The client, distributed's default one from now on until the fleet is closed.
+    dashboard_link : str or None
+        Address of the dashboard, where there is one.
+
+    Raises
+    ------
+    MissingGuardError
+        When a script starts worker processes outside ``if __name__ == "__main__":``.
+    FleetError
+        When no scheduler answers at `address`.
+    FleetVersionError
+        When workers there lack scikit-fleet, or have another version of it, of scikit-learn or of
+        Python.
+    TypeError
+        When the fleet is to be asynchronous.
+    ValueError
+        When parameters contradict one another.
+
+    See Also
+    --------
+    distributed.LocalCluster : Dask's own local cluster.
+
+    Notes
+    -----
+    Workers find ``SCIPY_ARRAY_API=1`` in their environment, which scikit-learn's Array API
+    dispatch needs to be there before SciPy is imported.
+
+    Closing the fleet makes the client that was the default before the default again. Leaving the
+    ``with`` block closes it, after an error too. A cluster or a scheduler that the fleet did not
+    start stays as it is.
+
+    Examples
+    --------
+    >>> from skfleet import Fleet
+    >>> with Fleet(n_workers=2, processes=False) as client:
+    ...     client.submit(sum, [1, 2, 3]).result()
+    6
+    """
+
+    client: Client
+
+    def __init__(
+        self,
+        address: str | Cluster | None = None,
+        *,
+        n_workers: int | None = None,
+        threads_per_worker: int | None = None,
+        processes: bool = True,
+        memory_limit: int | float | str | None = "auto",
+        resources: Mapping[str, float] | Sequence[Mapping[str, float]] | None = None,
+        env: Mapping[str, str] | None = None,
+        dashboard_address: str | None = "127.0.0.1:0",
+        security: Security | bool | None = None,
+        timeout: float | str | None = None,
+        asynchronous: bool = False,
+    ) -> None:
+        if asynchronous:
+            raise TypeError(
+                "asynchronous must be False. Got True instead. "
+                "Use distributed.Client(asynchronous=True) for work that does not pass here."
+            )
+        self._cluster: Cluster | None = None
+        self._is_ours = address is None
+        if address is None:
+            if timeout is not None:
+                raise _contradiction("timeout", timeout, "without an address")
+            self._cluster = start_local_cluster(
+                n_workers=n_workers,
+                threads_per_worker=threads_per_worker,
+                processes=processes,
+                memory_limit=memory_limit,
+                resources=resources,
+                env=env,
+                dashboard_address=dashboard_address,
+                security=security,
+            )
+            try:
+                self.client = Client(self._cluster)
+            except BaseException:
+                self._cluster.close()
+                raise
+        else:
+            only_local = {
+                "n_workers": (n_workers, None),
+                "threads_per_worker": (threads_per_worker, None),
+                "processes": (processes, True),
+                "memory_limit": (memory_limit, "auto"),
+                "resources": (resources, None),
+                "env": (env, None),
+                "dashboard_address": (dashboard_address, "127.0.0.1:0"),
+            }
+            for name, (value, default) in only_local.items():
+                if value != default:
+                    raise _contradiction(name, value, "with an address")
+            self.client = _connect(address, security, timeout)
+            self._cluster = address if isinstance(address, Cluster) else None
+
+    @property
+    def dashboard_link(self) -> str | None:
+        """Address of the dashboard, or None where there is none."""
+        if self.client.status in ("closing", "closed"):
+            return None
+        if self._is_ours:
+            return getattr(self._cluster, "shown_dashboard", None)
+        try:
+            return self.client.dashboard_link or None
+        except KeyError:  # the scheduler offers none
+            return None
+
+    def scale(self, n: int) -> None:
+        """Change the number of workers.
+
+        Parameters
+        ----------
+        n : int
+            The number wanted. A local fleet has it on return; another cluster is only told.
+
+        Raises
+        ------
+        FleetError
+            When the fleet joined a scheduler by its address.
+        """
+        if not isinstance(n, int) or isinstance(n, bool) or n < 1:
+            raise ValueError(
+                f"n must be a positive whole number of workers. Got {n!r} instead. "
+                "Close the fleet to be rid of all workers."
+            )
+        cluster = self._scalable("scale")
+        self._stop_adapting()
+        cluster.scale(n)
+        if self._is_ours:
+            cluster.sync(_settled, cluster)
+
+    def adapt(self, *, minimum: int = 0, maximum: int | None = None) -> None:
+        """Let the number of workers follow the work, from now on until `scale` is called.
+
+        Parameters
+        ----------
+        minimum : int, default=0
+            The fewest workers.
+        maximum : int, default=None
+            The most workers; by default as many as this machine has cores.
+
+        Raises
+        ------
+        FleetError
+            When the fleet joined a scheduler by its address.
+        """
+        cluster = self._scalable("adapt")
+        if maximum is None:
+            maximum = max(CPU_COUNT, minimum)
+        if not 0 <= minimum <= maximum or maximum < 1:
+            raise ValueError(
+                f"minimum must be between 0 and maximum={maximum}. Got {minimum} instead. "
+                "Give both to Fleet.adapt, with maximum at least 1."
+            )
+        self._adaptive = cluster.adapt(minimum=minimum, maximum=maximum)
+
+    def close(self) -> None:
+        """Close the client, and the cluster if the fleet started it. Closing again does nothing."""
+        self._stop_adapting()
+        self.client.close()
+        if self._is_ours and self._cluster is not None:
+            self._cluster.close()
+
+    def __enter__(self) -> Client:
+        return self.client.__enter__()
+
+    def __exit__(self, *exc_info: object) -> None:
+        try:
+            self.client.__exit__(*exc_info)
+        finally:
+            self.close()
+
+    def __repr__(self) -> str:
+        return f"Fleet({', '.join(f'{k}={v!r}' for k, v in self._summary().items())})"
+
+    def _repr_html_(self) -> str:
+        rows = []
+        for name, value in self._summary().items():
+            text = escape(str(value))
+            if name == "dashboard":
+                text = f'<a href="{text}" target="_blank">{text}</a>'
+            rows.append(f"<tr><th style='text-align: left'>{escape(name)}</th><td>{text}</td></tr>")
+        return f"<table><caption>Fleet</caption>{''.join(rows)}</table>"
+
+    def _summary(self) -> dict[str, Any]:
+        """What the representations show: few words while the fleet is open, one when closed."""
+        if self.client.status in ("closing", "closed"):
+            return {"status": "closed"}
+        threads = self.client.nthreads()
+        summary: dict[str, Any] = {} if self._is_ours else {"address": self._address()}
+        summary |= {"n_workers": len(threads), "threads": sum(threads.values())}
+        if self.dashboard_link:
+            summary["dashboard"] = self.dashboard_link
+        return summary
+
+    def _address(self) -> str:
+        """Address of the scheduler."""
+        return str(self.client.scheduler.address)
+
+    _adaptive: Any = None
+
+    def _stop_adapting(self) -> None:
+        """Keep the number of workers from following the work."""
+        if self._adaptive is not None:
+            self._adaptive.stop()
+            self._adaptive = None
+
+    def _scalable(self, method: str) -> Cluster:
+        """Give the cluster that can be scaled, or say why there is none."""
+        if self._cluster is None:
+            raise FleetError(
+                f"Fleet.{method} must be called where the workers were started. Got a fleet that "
+                f"joined {self._address()} by its address instead. Start or stop workers with what "
+                "started that scheduler, or give Fleet its cluster object."
+            )
+        if self.client.status in ("closing", "closed"):
+            raise FleetError(
+                f"Fleet.{method} must be called on an open fleet. Got a closed one instead. "
+                "Start another Fleet."
+            )
+        return self._cluster
+
+
+def _connect(
+    address: str | Cluster, security: Security | bool | None, timeout: float | str | None
+) -> Client:
+    """Open a client on a running scheduler, whose workers are checked."""
+    if isinstance(security, bool):
+        raise _contradiction("security", security, "with an address")
+    if not isinstance(address, (str, Cluster)):
+        raise TypeError(
+            "address must be a scheduler's address or a Dask cluster object. "
+            f"Got {type(address).__name__} instead. A distributed.Client needs no Fleet: "
+            "the default client is used as it is."
+        )
+    options: dict[str, Any] = {} if security is None else {"security": security}
+    if timeout is not None:
+        options["timeout"] = timeout
+    # A client that fails in its constructor stays the default one, so the first is none: it only
+    # finds out whether all is well.
+    try:
+        trial = Client(address, set_as_default=False, **options)
+    except (OSError, TypeError) as error:  # TypeError: TLS without credentials
+        raise FleetError(
+            f"address must be that of a running scheduler. Got {address!r} instead, with which no "
+            "connection was made. Start one with `dask scheduler`, and give `security` if it uses "
+            "TLS."
+        ) from error
+    with trial:
+        refuse_asynchronous(trial)
+        check_workers(trial)
+    return Client(address, **options)
+
+
+def _contradiction(name: str, value: object, situation: str) -> ValueError:
+    """Make the error for a parameter that means nothing beside the others."""
+    return ValueError(
+        f"{name} must not be given {situation}. Got {value!r} instead. "
+        f"Leave {name} out, or give it where the workers are started."
+    )
+
+
+async def _settled(cluster: Cluster) -> None:
+    """Wait until the workers of a local cluster are those that were asked for."""
+    await cluster
+
 
 _embedded_lock = threading.Lock()
 _embedded: Client | None = None
@@ -47,16 +368,9 @@ def default_client() -> Client:
 
 def _start_embedded() -> Client:
     """Start one worker on the threads of this process, and a client that is not the default."""
-    cluster = LocalCluster(
-        processes=False,
-        n_workers=1,
-        threads_per_worker=CPU_COUNT,
-        dashboard_address=None,
-        resources={"CPU": CPU_COUNT},
-    )
+    cluster = start_local_cluster(n_workers=1, processes=False, dashboard_address=None)
     client = Client(cluster, set_as_default=False)
     offer_client(client)
-    atexit.register(_close_embedded)
     print(
         f"scikit-fleet: no client is open, so {CPU_COUNT} threads of this process are used. "
         "Use Fleet() for worker processes, or open a distributed.Client.",
@@ -65,6 +379,7 @@ def _start_embedded() -> Client:
     return client
 
 
+@atexit.register
 def _close_embedded() -> None:
     """Close the embedded fleet, if it runs."""
     global _embedded

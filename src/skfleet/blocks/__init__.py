@@ -9,5 +9,18 @@ from skfleet.blocks._blocks import (
     pieces,
     row_blocks,
 )
+from skfleet.blocks._outputs import Output, is_lazy, map_rows, stand_in
 
-__all__ = ["Block", "Loadable", "RowBlocks", "as_numbers", "open_block", "pieces", "row_blocks"]
+__all__ = [
+    "Block",
+    "Loadable",
+    "Output",
+    "RowBlocks",
+    "as_numbers",
+    "is_lazy",
+    "map_rows",
+    "open_block",
+    "pieces",
+    "row_blocks",
+    "stand_in",
+]

@@ -11,6 +11,7 @@ import numpy as np
 
 from skfleet import _linalg
 from skfleet._array import is_host
+from skfleet._config import get_config
 from skfleet.blocks._local import as_column, as_rows, local_blocks, n_rows_of, slice_rows
 
 # A piece of a block that is worked on at once: its working copies stay this small.
@@ -84,14 +85,15 @@ def row_blocks(
     cuts : sequence of int or None, default=None
         Numbers of rows of the blocks, for rows in this process; by default one block.
     """
-    if "dask" in sys.modules:
-        from skfleet.blocks._dask import dask_blocks, is_dask
+    spreading = get_config().engine == "dask" and dtype is not None
+    if spreading or "dask" in sys.modules:
+        from skfleet.blocks._dask import bring_home, dask_blocks, is_dask, spread
 
+        if spreading and not is_dask(X):
+            X = spread(X)
         if is_dask(X):
             return dask_blocks(X, y, sample_weight, dtype=dtype)
-        y, sample_weight = (
-            part.compute() if is_dask(part) else part for part in (y, sample_weight)
-        )
+        y, sample_weight = bring_home(y), bring_home(sample_weight)
     parts, lengths, n_features, kind = local_blocks(X, y, sample_weight, dtype=dtype, cuts=cuts)
     starts = np.concatenate([[0], np.cumsum(lengths)])
     blocks = tuple(Block(*part, i, int(starts[i])) for i, part in enumerate(parts))
@@ -112,8 +114,8 @@ def open_block(handle: Block) -> Block:
     for name, part in (("y", y), ("sample_weight", weight)):
         if part is not None and n_rows_of(part) != n_rows:
             raise ValueError(
-                f"{name} must have as many rows as X in every block. Got {n_rows_of(part)} instead of "
-                f"{n_rows} in block {handle.number}. Cut both alike, or make their lengths known."
+                f"{name} must have as many rows as X in every block. Got {n_rows_of(part)} instead "
+                f"of {n_rows} in block {handle.number}. Cut both alike, or make lengths known."
             )
     return Block(X, y, weight, handle.number, handle.start)
 

@@ -1,10 +1,11 @@
-"""Rows in Dask arrays and frames: aligned, cut, and each block a small graph that one task can run."""
+"""Rows in Dask arrays and frames: aligned, cut, each block a small graph that one task runs."""
 
 from __future__ import annotations
 
 import math
 import sys
 import threading
+import uuid
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -17,12 +18,18 @@ from dask.task_spec import Alias, DataNode
 
 from skfleet import _linalg
 from skfleet.blocks._blocks import Block, RowBlocks
-from skfleet.blocks._local import float_dtype, n_rows_of
+from skfleet.blocks._local import as_rows, float_dtype, n_rows_of
+from skfleet.blocks._outputs import Output, run_rows
 
 
 def is_dask(x: Any) -> bool:
     """Say whether x is a Dask collection."""
     return dask.is_dask_collection(x)
+
+
+def bring_home(x: Any) -> Any:
+    """Return the values of a Dask collection; anything else as it is."""
+    return x.compute() if is_dask(x) else x
 
 
 def is_dask_frame(x: Any) -> bool:
@@ -53,7 +60,7 @@ class Subgraph:
 
 
 class Source:
-    """What several blocks need (one file cut in two, say), computed once where there is no cluster."""
+    """What several blocks need (one file cut in two, say), made once where there is no cluster."""
 
     def __init__(self, graph: dict[Any, Any]) -> None:
         self.graph = graph
@@ -72,8 +79,8 @@ class Source:
 class DaskBlock(NamedTuple):
     """A block that a graph of its own makes from inputs that others use too.
 
-    `inputs` maps keys to futures (rows that are already in the workers' memory) or, in a task, to their
-    values. `shared` lists keys that other blocks need as well; `source` can make them.
+    `inputs` maps keys to futures (rows in the workers' memory) or, in a task, to their values.
+    `shared` lists keys that other blocks need as well; `source` can make them.
     """
 
     graph: Subgraph
@@ -115,11 +122,11 @@ def dask_blocks(X: Any, y: Any, sample_weight: Any, *, dtype: Any) -> RowBlocks:
     collections = [part for part in (X, y, sample_weight) if part is not None]
     futures = _futures_in(collections)
     optimized = iter(dask.optimize(*collections))
-    parts = [None if part is None else _parts(next(optimized)) for part in (X, y, sample_weight)]
-    n_blocks = len(parts[0])
+    runs = _parts(next(optimized))
+    others = [None if part is None else _parts(next(optimized)) for part in (y, sample_weight)]
     outs = [
-        dask.delayed(_join, pure=False)(*(None if part is None else part[i] for part in parts))
-        for i in range(n_blocks)
+        dask.delayed(_join, pure=False)(run, *(None if o is None else o[i] for o in others))
+        for i, run in enumerate(runs)
     ]
     handles = _own_graphs(outs, futures)
     starts = None if lengths is None else np.concatenate([[0], np.cumsum(lengths)])
@@ -173,12 +180,10 @@ def _with_lengths(x: Any, lengths: tuple[int, ...]) -> Any:
     return da.Array(x.dask, x.name, chunks=(lengths, *x.chunks[1:]), meta=x._meta)
 
 
-def _align(
-    X: Any, y: Any, sample_weight: Any
-) -> tuple[Any, Any, Any, tuple[int, ...] | None]:
-    """Cut y and sample_weight as X is cut, and return its lengths, measured only where nothing else helps."""
+def _align(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any, tuple[int, ...] | None]:
+    """Cut y and sample_weight as X is cut; lengths are measured only where nothing else helps."""
     lengths = _known_lengths(X)
-    aligned = []
+    aligned: list[Any] = []
     for name, part in (("y", y), ("sample_weight", sample_weight)):
         if part is None:
             aligned.append(None)
@@ -213,9 +218,9 @@ def _same_length(name: str, got: int, wanted: int) -> None:
 
 
 def _own_graphs(outs: Sequence[Any], futures: dict[Any, Any]) -> list[DaskBlock]:
-    """Split the graph of many delayed blocks into what only one block needs and what several need.
+    """Split the graph of delayed blocks into what only one of them needs and what several need.
 
-    What only one block needs becomes that block's own graph, so that a block is loaded inside one task
+    What only one block needs becomes that block's own graph: the block is loaded inside one task
     and dropped there. What several need stays in the scheduler's sight.
     """
     merged = HighLevelGraph.merge(*(out.dask for out in outs))
@@ -239,7 +244,9 @@ def _own_graphs(outs: Sequence[Any], futures: dict[Any, Any]) -> list[DaskBlock]
         outside = set().union(*(needs[key] for key in tasks)) - tasks.keys()
         shared = tuple(key for key in outside if key in common)
         inputs = {key: futures[key] for key in outside if key in futures}
-        blocks.append(DaskBlock(Subgraph(tasks), out.key, inputs, shared, source if shared else None))
+        blocks.append(
+            DaskBlock(Subgraph(tasks), out.key, inputs, shared, source if shared else None)
+        )
     return blocks
 
 
@@ -248,3 +255,76 @@ def _futures_in(collections: Sequence[Any]) -> dict[Any, Any]:
     if "distributed" not in sys.modules:
         return {}
     return {future.key: future for future in sys.modules["distributed"].futures_of(collections)}
+
+
+def map_dask_rows(func: Any, model: Any, X: Any, output: Output, *, check: Any, raw: bool) -> Any:
+    """Return a lazy answer of which shape, chunks, dtype and names are known now."""
+    # A task of its own: the model is one value that workers pass on, not a copy in each task.
+    shared = dask.delayed(identity_of, pure=False, name="model")(Opaque(model))
+    if is_dask_frame(X):
+        meta = _named(output.empty(), stand_in(X).index, output)
+        return X.map_partitions(
+            _frame_rows, func, shared, output, check, raw, meta=meta, enforce_metadata=False
+        )
+    if X.ndim == 2:
+        X = X.rechunk({1: -1})
+    wide = output.width is not None
+    return X.map_blocks(
+        _array_rows,
+        func,
+        shared,
+        output,
+        check,
+        raw,
+        dtype=output.dtype,
+        meta=output.empty(),
+        name=f"{getattr(func, '__name__', 'rows')}-{uuid.uuid4().hex}",
+        chunks=(X.chunks[0], (output.width,)) if wide else (X.chunks[0],),
+        drop_axis=None if wide or X.ndim == 1 else 1,
+        new_axis=1 if wide and X.ndim == 1 else None,
+    )
+
+
+class Opaque:
+    """A value that Dask passes on without looking inside for parts of a graph."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Opaque, (self.value,)
+
+
+def identity_of(opaque: Opaque) -> Any:
+    """Return the value inside."""
+    return opaque.value
+
+
+def _array_rows(rows: Any, func: Any, model: Any, output: Output, check: Any, raw: bool) -> Any:
+    """Answer for one chunk."""
+    return run_rows(func, model, rows, output, check, raw)
+
+
+def _frame_rows(rows: Any, func: Any, model: Any, output: Output, check: Any, raw: bool) -> Any:
+    """Answer for one partition, with its index."""
+    return _named(run_rows(func, model, rows, output, check, raw), rows.index, output)
+
+
+def _named(values: Any, index: Any, output: Output) -> Any:
+    """Put an index, and names of columns, to an answer."""
+    import pandas as pd
+
+    if hasattr(values, "iloc"):
+        return values
+    if output.width is None:
+        return pd.Series(values, index=index)
+    return pd.DataFrame(values, index=index, columns=output.columns)  # type: ignore[arg-type]
+
+
+def spread(X: Any, n_bytes: int = 64 * 2**20) -> Any:
+    """Return rows that are in this process as a Dask array, to run on a cluster on request."""
+    rows = as_rows(X, float_dtype(X)) if hasattr(X, "iloc") or not hasattr(X, "shape") else X
+    step = max(1, min(n_bytes // _linalg.row_bytes(rows), -(-rows.shape[0] // 8)))
+    return da.from_array(rows, chunks=(step, *rows.shape[1:]), asarray=False)

@@ -1,4 +1,4 @@
-"""What every engine can do: the protocol that solvers' and estimators' passes are written against."""
+"""What every engine can do: the protocol that passes over rows are written against."""
 
 from __future__ import annotations
 

@@ -134,20 +134,19 @@ def check_workers(client: Client) -> None:
         When a worker has no scikit-fleet, or another version of it, of scikit-learn or of Python
         (major and minor).
     """
-    scheduler = client.scheduler
-    if scheduler is not None and scheduler.address.startswith("inproc://"):
+    if _address(client).startswith("inproc://"):
         return
     present = frozenset(client.nthreads())
-    unknown = present - _checked.get(client, frozenset())
-    if not unknown:
-        return
-    versions = _versions_lookup()
-    # A worker may leave while it is asked; its place is taken by one that is asked in its turn.
-    answers = client.run(versions, workers=sorted(unknown), on_error="return")
-    answers = {address: got for address, got in answers.items() if isinstance(got, dict)}
-    _refuse_mismatch(versions(), answers)
-    known = _checked.get(client, frozenset()) | frozenset(answers)
-    _checked[client] = known & present
+    known = _checked.get(client, frozenset()) & present
+    unknown = present - known
+    if unknown:
+        versions = _versions_lookup()
+        # A worker may leave while it is asked; what takes its place is asked in its turn.
+        answers = client.run(versions, workers=sorted(unknown), on_error="return")
+        answers = {address: got for address, got in answers.items() if isinstance(got, dict)}
+        _refuse_mismatch(versions(), answers)
+        known |= frozenset(answers)
+    _checked[client] = known
 
 
 def _refuse_mismatch(
@@ -204,6 +203,11 @@ def _worker() -> Any:
 def _offered_for(address: str) -> Client | None:
     """Find the offered client of a scheduler, if this process has one."""
     for client in list(_offered):
-        if client.scheduler is not None and client.scheduler.address == address:
+        if _address(client) == address:
             return client
     return None
+
+
+def _address(client: Client) -> str:
+    """Address of a client's scheduler; empty once the client is closed."""
+    return getattr(client.scheduler, "address", None) or ""

@@ -15,6 +15,7 @@ from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from dask.sizeof import sizeof
 from distributed import Client, Future, as_completed, get_worker, wait
+from distributed.system import MEMORY_LIMIT
 
 from skfleet._config import get_config
 from skfleet.blocks import Block, Loadable, RowBlocks, open_block
@@ -58,7 +59,8 @@ class DaskEngine:
             source, args = _with_sources(args)
             count(tasks=source)
             task = dask.delayed(partial(_on_worker, func), pure=False)(*args, dask_key_name=key)
-            return self.client.compute(task, optimize_graph=False, **settings)
+            with _quiet():
+                return self.client.compute(task, optimize_graph=False, **settings)
         with _quiet():
             return self.client.submit(
                 partial(_on_worker, func), *args, key=key, pure=False, **settings
@@ -73,20 +75,21 @@ class DaskEngine:
         placement: Placement = ANYWHERE,
     ) -> list[Task]:
         """Start func(item, *args) for every item, in one message where the items share a source."""
-        items = list(items)
-        if len(items) > 1:
+        each = list(items)
+        if len(each) > 1:
             args = tuple(self.share(arg) if sizeof(arg) > SHARED_BYTES else arg for arg in args)
-        if not _needs_graph(items):
+        if not _needs_graph(each):
             return [
                 self.submit(_threaded(func, item), item, *args, name=name, placement=placement)
-                for item in items
+                for item in each
             ]
-        source, items = _with_sources(items)
-        count(tasks=source + len(items))
+        source, each = _with_sources(each)
+        count(tasks=source + len(each))
         args = tuple(_as_delayed(arg) if isinstance(arg, Future) else arg for arg in args)
         call = dask.delayed(partial(_on_worker, func), pure=False)
-        tasks = [call(item, *args, dask_key_name=_key(name)) for item in items]
-        return self.client.compute(tasks, optimize_graph=False, **self._settings(placement, 0))
+        tasks = [call(item, *args, dask_key_name=_key(name)) for item in each]
+        with _quiet():
+            return self.client.compute(tasks, optimize_graph=False, **self._settings(placement, 0))
 
     def gather(self, tasks: Sequence[Task]) -> list[Any]:
         """Return the results in order; after a failure the other tasks are given up."""
@@ -134,7 +137,10 @@ class DaskEngine:
             address = max(votes, key=lambda a: (votes[a], -len(groups[a])))
             groups[address].append(block)
         for block in lost:  # being made again somewhere after a worker's death
-            min(groups.values(), key=len, default=alone).append(block)
+            if groups:
+                min(groups.values(), key=len).append(block)
+            else:
+                alone.append([block])
         return [group for group in groups.values() if group] + alone
 
     @contextmanager
@@ -174,7 +180,7 @@ class DaskEngine:
         """Return what the workers may still hold before they begin to spill, with room to work."""
         free = 0.0
         for worker in self.client.scheduler_info(n_workers=-1)["workers"].values():
-            limit = worker["memory_limit"] or dask.system.MEMORY_LIMIT
+            limit = worker["memory_limit"] or MEMORY_LIMIT
             free += max(0.0, 0.5 * limit - worker["metrics"].get("memory", 0))
         return free
 

@@ -20,7 +20,7 @@ from skfleet.engine._reduce import reduce_group
 
 
 class LocalEngine:
-    """This process, with as many threads in a pass as it has cores."""
+    """The engine of this process, with as many threads in a pass as it has cores."""
 
     def __init__(self, n_threads: int | None = None) -> None:
         self.n_slots = n_threads or joblib.cpu_count()
@@ -72,7 +72,7 @@ class LocalEngine:
 
     @contextmanager
     def hold(self, rows: RowBlocks) -> Iterator[RowBlocks]:
-        """Load the blocks that are not in memory, where that is wanted and they fit into half of it."""
+        """Load the blocks that are not in memory, where wanted and if they fit into half of it."""
         wanted = get_config().keep_blocks
         lazy = any(isinstance(block.X, Loadable) for block in rows.blocks)
         if wanted == "auto":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, is_dataclass, replace
 from functools import partial
@@ -73,8 +73,8 @@ def map_reduce(
 ) -> Any:
     """Make one pass over the rows and return the reduction's result.
 
-    One task per worker goes over the blocks that live there; blocks that are loaded for the pass are
-    a task each. Partial results are merged in a tree. A lost worker's share is computed again.
+    One task per worker goes over the blocks that live there; blocks that are loaded for the pass
+    are a task each. Partial results are merged in a tree. A lost worker's share is computed again.
     """
     blocks = rows.blocks
     groups = [[b] for b in blocks] if get_config().deterministic else engine.together(blocks)
@@ -93,7 +93,7 @@ def map_reduce(
 
 
 def _tree(engine: Engine, reduction: Reduction, tasks: list[Task], placement: Placement) -> Task:
-    """Merge partial results, a few at a time and ahead of other work, so that they never pile up."""
+    """Merge partial results a few at a time, ahead of other work, so that they never pile up."""
     while len(tasks) > 1:
         tasks = [
             tasks[low]
@@ -110,7 +110,7 @@ def _tree(engine: Engine, reduction: Reduction, tasks: list[Task], placement: Pl
     return tasks[0]
 
 
-def _combine_all(combine: Callable[[Any, Any], Any], partials: Sequence[Any]) -> Any:
+def _combine_all(combine: Callable[[Any, Any], Any], partials: Iterable[Any]) -> Any:
     """Merge partial results from left to right; None stands for no rows."""
     result = None
     for value in partials:
@@ -145,7 +145,7 @@ def reduce_group(
     cut = chain.from_iterable(pieces(open_block(handle), dtype) for handle in handles)
     if n_threads == 1:
         return reduce_pieces(cut)
-    results = []
+    results: list[Any] = []
     with library_threads(1), ThreadPoolExecutor(n_threads) as pool:
         while window := list(islice(cut, WINDOW * n_threads)):
             cuts = np.linspace(0, len(window), n_threads + 1).astype(int)
@@ -179,9 +179,9 @@ def fold(
 ) -> Any:
     """Learn from the blocks in their order: state = step(state, block, *args), block after block.
 
-    `step` returns the new state and leaves the old one as it was, so that a block learned on a worker
-    that died can be learned again from the state before it. The state stays on the workers until the
-    end.
+    `step` returns the new state and leaves the old one as it was, so that a block learned on a
+    worker that died can be learned again from the state before it. The state stays on the workers
+    until the end.
     """
     name = Reduction(step).name
     for handle in rows.blocks:
@@ -198,7 +198,12 @@ def fold(
 
 
 def _step(
-    step: Callable[..., Any], dtype: np.dtype | None, check: bool, state: Any, handle: Block, *args: Any
+    step: Callable[..., Any],
+    dtype: np.dtype | None,
+    check: bool,
+    state: Any,
+    handle: Block,
+    *args: Any,
 ) -> Any:
     """Learn one block; a block without rows teaches nothing."""
     block = open_block(handle)

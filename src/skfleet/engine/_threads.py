@@ -25,8 +25,8 @@ def _controller() -> ThreadpoolController:
 def library_threads(n_threads: int) -> Iterator[None]:
     """Limit the libraries' threads, process-wide, until the last of overlapping users is done.
 
-    The limit belongs to the process, so tasks in several threads share the first one's: were each to
-    restore what it found, the last to leave would restore another task's limit for good.
+    The limit belongs to the process, so tasks in several threads share the first one's: were each
+    to restore what it found, the last to leave would restore another task's limit for good.
     """
     global _depth, _limiter
     with _lock:

@@ -1,0 +1,63 @@
+# Every target sets up what it needs in $(VENV) first; `make help` lists them.
+# PYTHON=python3.12 picks the interpreter, VENV=folder the place.
+
+SHELL := /bin/sh
+VENV ?= .venv
+BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest
+# uv has its own names for what the environment tells pip
+ifdef PIP_FIND_LINKS
+export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
+endif
+ifdef PIP_INDEX_URL
+export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
+endif
+
+.PHONY: help setup demo test test-all test-gpu lint format typecheck doctest bench docs clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+setup: $(VENV)/.ready-test ## make .venv with everything that demo and test need
+
+demo: setup ## scikit-learn code on a fleet of two worker processes, next to scikit-learn
+	@$(BIN)/python examples/quickstart.py
+
+test: setup lint typecheck doctest ## all checks and tests but the slow ones and those for a GPU
+	$(PYTEST) -q -m "not slow and not gpu" tests
+
+test-all: test ## test, then the slow suites: killed workers, memory limits, the peers' own tests
+	$(PYTEST) -q -m "slow and not gpu" tests
+
+test-gpu: setup ## the tests that need CuPy and a CUDA device
+	$(PYTEST) -m gpu tests
+
+lint: setup ## format, style and who may import whom; changes nothing
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports
+
+format: setup ## reformat, and repair what ruff can
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+typecheck: setup ## mypy on the rooms whose types are complete
+	$(BIN)/mypy
+
+doctest: setup ## the examples in docstrings, README and docs
+	$(PYTEST) -q --doctest-modules --doctest-glob='*.md' src README.md docs
+
+bench: $(VENV)/.ready-bench ## the benchmarks, once, in this environment
+	cd benchmarks && "$(abspath $(BIN))/asv" run --python=same --quick --show-stderr
+
+docs: $(VENV)/.ready-docs ## the documentation as HTML in docs/_build
+	$(BIN)/python -m sphinx -W -q -b html docs docs/_build
+
+clean: ## remove what the targets made, .venv included
+	rm -rf $(VENV) build dist docs/_build .mypy_cache .pytest_cache .ruff_cache \
+	    .import_linter_cache .hypothesis benchmarks/.asv
+
+# One environment; each extra is installed once, and again when pyproject.toml changed.
+$(VENV)/.ready-%: pyproject.toml .ci/setup
+	@.ci/setup "$(VENV)" "$*"
+	@touch "$@"

@@ -1,0 +1,256 @@
+"""What a local cluster is made of: its workers' threads, memory, labels and environment."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import dask.config
+from dask.system import CPU_COUNT
+from distributed import Nanny, Scheduler, Security, SpecCluster, Worker, WorkerPlugin
+from distributed.system import MEMORY_LIMIT
+
+from skfleet.exceptions import FleetError, MissingGuardError
+
+__all__ = ["start_local_cluster"]
+
+_LOOPBACK = "127.0.0.1"
+_THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+)
+
+# Names the file by which a worker process tells that the script lacks its guard.
+_MARK_VARIABLE = "SKFLEET_MISSING_GUARD_MARK"
+
+
+class _LocalCluster(SpecCluster):
+    """A cluster on this machine that knows whether its dashboard can be shown."""
+
+    @property
+    def shown_dashboard(self) -> str | None:
+        """Address of the dashboard, or None where it was not asked for or Bokeh is absent."""
+        if not self.scheduler_spec["options"]["dashboard"]:
+            return None
+        return self.dashboard_link or None
+
+
+def start_local_cluster(
+    *,
+    n_workers: int | None = None,
+    threads_per_worker: int | None = None,
+    processes: bool = True,
+    memory_limit: int | float | str | None = "auto",
+    resources: Mapping[str, float] | Sequence[Mapping[str, float]] | None = None,
+    env: Mapping[str, str] | None = None,
+    dashboard_address: str | None = None,
+    security: Security | bool | None = None,
+) -> _LocalCluster:
+    """Start a scheduler and workers on the loopback interface; see `Fleet` for the parameters."""
+    if processes:
+        _refuse_children()
+        _refuse_unreadable_script()
+    elif env:
+        raise ValueError(
+            f"env must not be given with processes=False. Got {dict(env)!r} instead. "
+            "Set os.environ: the workers are threads of this process."
+        )
+    each = None if resources is None or isinstance(resources, Mapping) else list(resources)
+    n_workers, threads = _sizes(n_workers, threads_per_worker, processes, each)
+    if isinstance(security, bool) or security is None:
+        security = Security.temporary() if security else Security()
+    if memory_limit == "auto":
+        # Workers on threads each measure the whole process, and stop at their own limit.
+        memory_limit = MEMORY_LIMIT // n_workers if processes else MEMORY_LIMIT
+    if security.require_encryption:
+        protocol = "tls://"
+    else:
+        protocol = "tcp://" if processes else "inproc://"
+    host = {} if protocol == "inproc://" else {"host": _LOOPBACK}
+    common: dict[str, Any] = {**host, "protocol": protocol, "security": security}
+    # The HTTP server starts in any case; unless told where, it listens beyond the loopback.
+    quiet = {"dashboard": False, "dashboard_address": f"{_LOOPBACK}:0"}
+    shown = {"dashboard": True, "dashboard_address": dashboard_address}
+    has_dashboard = dashboard_address is not None and find_spec("bokeh") is not None
+    scheduler = {**common, "port": 0, **(shown if has_dashboard else quiet)}
+    worker = {
+        **common,
+        **quiet,
+        "nthreads": threads,
+        "memory_limit": memory_limit,
+        "resources": dict(resources) if isinstance(resources, Mapping) else {"CPU": threads},
+        "silence_logs": logging.WARN,
+    }
+    if processes:
+        worker["env"] = _environment(threads, env or {})
+        worker["plugins"] = (_IgnoreInterrupt(),)
+
+    def spec(**options: Any) -> dict[str, Any]:
+        """One worker, as SpecCluster takes it."""
+        return {"cls": _FleetNanny if processes else Worker, "options": {**worker, **options}}
+
+    with _guard_watched(processes) as mark:
+        first = {"env": {**worker["env"], **mark}} if processes else {}
+        labels = [worker["resources"]] * n_workers if each is None else map(dict, each)
+        return _LocalCluster(
+            scheduler={"cls": Scheduler, "options": scheduler},
+            workers={i: spec(resources=label, **first) for i, label in enumerate(labels)},
+            worker=spec(),
+            security=security,
+            silence_logs=logging.WARN,
+            name="fleet",
+        )
+
+
+def _sizes(
+    n_workers: int | None,
+    threads: int | None,
+    processes: bool,
+    each: list[Mapping[str, float]] | None,
+) -> tuple[int, int]:
+    """Complete the number of workers and of their threads, so that they fill the cores."""
+    for name, value in {"n_workers": n_workers, "threads_per_worker": threads}.items():
+        if value is not None and (not isinstance(value, int) or value < 1):
+            raise ValueError(
+                f"{name} must be a positive whole number. Got {value!r} instead. "
+                "Leave it out to fill the cores."
+            )
+    if each is not None:
+        if n_workers not in (None, len(each)) or not each:
+            raise ValueError(
+                f"resources must have one mapping for each of {n_workers or 'the'} workers. "
+                f"Got {len(each)} instead. Leave n_workers out, or give one mapping for all."
+            )
+        n_workers = len(each)
+    if n_workers is None:
+        if threads is None:
+            threads = 1 if processes else CPU_COUNT
+        n_workers = max(1, CPU_COUNT // threads) if processes else 1
+    return n_workers, threads or max(1, CPU_COUNT // n_workers)
+
+
+def _environment(threads: int, more: Mapping[str, str]) -> dict[str, str]:
+    """What must be in a worker's environment before it imports NumPy and SciPy."""
+    return {
+        **dict.fromkeys(_THREAD_VARIABLES, str(threads)),
+        "SCIPY_ARRAY_API": "1",
+        **{name: str(value) for name, value in more.items()},
+    }
+
+
+class _FleetNanny(Nanny):
+    """A nanny whose worker's environment is complete from the start, and stays the worker's.
+
+    distributed sets the variables that a process must find at its start in *this* process, and
+    leaves them there, where they would reach the program's other children.
+    """
+
+    _lock = threading.Lock()
+    _n_starting = 0
+    _before: dict[str, str | None] = {}
+
+    def __init__(self, address: str, *, env: dict[str, str], **options: Any) -> None:
+        super().__init__(address, env=env, **options)
+        self.pre_spawn_env = {**self.pre_spawn_env, **env}
+
+    async def instantiate(self) -> Any:
+        """Start the worker process; this runs again whenever the worker has died."""
+        cls = _FleetNanny
+        with cls._lock:
+            if cls._n_starting == 0:
+                cls._before = {}
+            for name in self.pre_spawn_env:
+                cls._before.setdefault(name, os.environ.get(name))
+            cls._n_starting += 1
+        try:
+            return await super().instantiate()
+        finally:
+            with cls._lock:
+                cls._n_starting -= 1
+                if cls._n_starting == 0:
+                    for name, value in cls._before.items():
+                        if value is None:
+                            os.environ.pop(name, None)
+                        else:
+                            os.environ[name] = value
+
+
+class _IgnoreInterrupt(WorkerPlugin):
+    """Leaves Ctrl-C, which a terminal sends to every process, to the one that owns the fleet."""
+
+    name = "skfleet-ignore-interrupt"
+
+    def setup(self, worker: Worker) -> None:
+        """Ignore the signal; workers that lose their owner exit by themselves."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _refuse_unreadable_script() -> None:
+    """Raise for a script from standard input, which worker processes cannot import."""
+    main = sys.modules.get("__main__")
+    path = getattr(main, "__file__", None)
+    if path is None or getattr(main, "__spec__", None) is not None or Path(path).exists():
+        return
+    if dask.config.get("distributed.worker.multiprocessing-method") == "spawn":
+        raise FleetError(
+            f"script must be a file that worker processes can import. Got {path} instead. "
+            "Save the script, or use Fleet(processes=False)."
+        )
+
+
+def _refuse_children() -> None:
+    """Raise in a process that cannot, or must not, start worker processes."""
+    process = multiprocessing.current_process()
+    # The attribute by which multiprocessing itself knows a child that still imports the script.
+    if getattr(process, "_inheriting", False):
+        mark = os.environ.get(_MARK_VARIABLE)
+        if mark is None:
+            raise _missing_guard()
+        with suppress(OSError):
+            Path(mark).touch()
+        raise SystemExit(1)  # quietly: the process that started this one says why
+    if process.daemon:
+        raise FleetError(
+            "Fleet() must be called in a process that may start others. Got a worker process "
+            "instead. Use Fleet(processes=False) inside a task."
+        )
+
+
+@contextmanager
+def _guard_watched(processes: bool) -> Iterator[dict[str, str]]:
+    """Turn the failure of workers that met an unguarded script into one line that says so."""
+    if not processes:
+        yield {}
+        return
+    with tempfile.TemporaryDirectory(prefix="skfleet-") as folder:
+        mark = Path(folder, "missing-guard")
+        try:
+            yield {_MARK_VARIABLE: str(mark)}
+        except Exception:
+            if mark.exists():
+                raise _missing_guard() from None
+            raise
+
+
+def _missing_guard() -> MissingGuardError:
+    """Make the error for a script without its guard."""
+    script = getattr(sys.modules.get("__main__"), "__file__", None) or "the script"
+    return MissingGuardError(
+        'Fleet() must be called under `if __name__ == "__main__":` in a script. Got a call that '
+        f"runs when {script} is imported instead, and every worker process imports it. Put the "
+        "script's work under that line."
+    )

@@ -1,0 +1,159 @@
+"""Worlds: every (engine, container) pair in which an estimator must give the same answer."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+from skfleet.blocks import _blocks
+
+
+def _cuts(n: int) -> tuple[int, ...]:
+    """Unequal cuts of n rows, one of them empty."""
+    first = n // 3
+    return (first, 0, n // 2 - first, n - n // 2)
+
+
+def _frame(X):
+    import pandas as pd
+
+    return pd.DataFrame(X, columns=[f"c{i}" for i in range(X.shape[1])])
+
+
+def _dask_array(X, **chunks):
+    import dask.array as da
+
+    return da.from_array(X, chunks=(_cuts(len(X)), *((2,) if X.ndim == 2 else ())))
+
+
+def _unknown(X):
+    import dask.array as da
+
+    X = da.from_array(X, chunks=(_cuts(len(X)), *X.shape[1:]))
+    return X[da.ones(X.shape[0], chunks=X.chunks[0], dtype=bool)]
+
+
+def _dask_frame(X):
+    import dask.dataframe as dd
+    import pandas as pd
+
+    if X.ndim == 1:
+        return dd.from_pandas(pd.Series(X, name="y"), npartitions=3)
+    return dd.from_pandas(_frame(X), npartitions=3)
+
+
+def _strict(X):
+    import array_api_strict as xp
+
+    return xp.asarray(X, device=xp.Device("device1")) if X.dtype.kind in "biuf" else X
+
+
+def _cupy(X):
+    import cupy
+
+    return cupy.asarray(X) if X.dtype.kind in "biuf" else X
+
+
+def _dask_cupy(X):
+    return _dask_array(X).map_blocks(_cupy) if X.dtype.kind in "biuf" else _dask_array(X)
+
+
+def _csr(X):
+    from scipy import sparse
+
+    return sparse.csr_array(X)
+
+
+def _csr_matrix(X):
+    from scipy import sparse
+
+    return sparse.csr_matrix(X)
+
+
+def _persisted(X):
+    return _dask_array(X).rechunk({1: -1} if X.ndim == 2 else {}).persist()
+
+
+def _same(X):
+    return X
+
+
+@dataclass
+class World:
+    """One way to hand over rows; `X` and `column` turn host arrays into the world's containers."""
+
+    name: str
+    to_X: Callable[[Any], Any]
+    to_column: Callable[[Any], Any] = _same
+    on_cluster: bool = False
+    piece_bytes: int | None = None
+    client: Any = field(default=None, repr=False)
+
+    def X(self, X):
+        return self.to_X(X)
+
+    def column(self, v):
+        """Turn y or sample_weight into what this world's caller would have."""
+        return None if v is None else self.to_column(np.asarray(v))
+
+    def host(self, answer):
+        """Bring an answer home as a NumPy array."""
+        from skfleet._array import to_host
+
+        answer = answer.compute() if hasattr(answer, "compute") else answer
+        return to_host(answer)
+
+    def __str__(self):
+        return self.name
+
+
+WORLDS = [
+    World("numpy", _same),
+    World("numpy-7-pieces", _same, piece_bytes=2**11),
+    World("csr-array", _csr),
+    World("csr-matrix", _csr_matrix),
+    World("strict", _strict, _strict),
+    World("pandas", _frame),
+    World("dask-array", _dask_array, _dask_array),
+    World("dask-frame", _dask_frame, _dask_frame),
+    World("cluster-array", _dask_array, _dask_array, on_cluster=True),
+    World("cluster-persisted", _persisted, _persisted, on_cluster=True),
+    World("cluster-unknown", _unknown, _unknown, on_cluster=True),
+    World("cluster-frame", _dask_frame, _dask_frame, on_cluster=True),
+    pytest.param(World("cupy", _cupy, _cupy), marks=pytest.mark.gpu),
+    pytest.param(
+        World("cluster-cupy", _dask_cupy, _dask_array, on_cluster=True), marks=pytest.mark.gpu
+    ),
+]
+
+
+@pytest.fixture(scope="session")
+def cluster_client():
+    """Two workers of one thread each in this process; nobody's default client."""
+    from distributed import Client, LocalCluster
+
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None
+        ) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+@pytest.fixture(params=WORLDS, ids=str)
+def world(request, monkeypatch):
+    """Each world in turn, its cluster the current one where it has one."""
+    chosen = request.param
+    with contextlib.ExitStack() as stack:
+        if chosen.piece_bytes:
+            monkeypatch.setattr(_blocks, "PIECE_BYTES", chosen.piece_bytes)
+        if chosen.on_cluster:
+            client = request.getfixturevalue("cluster_client")
+            stack.enter_context(client.as_current())
+        yield chosen

@@ -1,0 +1,193 @@
+"""The client that work belongs to, outside tasks and inside them, and the check of its workers."""
+
+import asyncio
+import sys
+from types import SimpleNamespace
+
+import pytest
+from distributed import Client, LocalCluster
+
+from skfleet.engine import _client
+from skfleet.engine._client import (
+    check_workers,
+    current_client,
+    offer_client,
+    refuse_asynchronous,
+    slot_released,
+    worker_resources,
+)
+from skfleet.exceptions import FleetVersionError
+
+
+@pytest.fixture
+def cluster():
+    with LocalCluster(
+        processes=False,
+        n_workers=1,
+        threads_per_worker=1,
+        dashboard_address="127.0.0.1:0",
+        resources={"CPU": 1},
+    ) as cluster:
+        yield cluster
+
+
+def nested_total(n):
+    """Sum 0..n-1 with a task for each number, from inside a task."""
+    client = current_client()
+    with slot_released(), slot_released():
+        return sum(client.gather(client.map(int, range(n)))), client.id
+
+
+def test_no_client_is_none():
+    assert current_client() is None
+
+
+def test_default_client_is_current(cluster):
+    with Client(cluster) as client:
+        assert current_client() is client
+    assert current_client() is None
+
+
+def test_client_made_later_is_current_and_the_earlier_comes_back(cluster):
+    with Client(cluster) as first:
+        with Client(cluster) as second:
+            assert current_client() is second
+        assert current_client() is first
+
+
+def test_closed_client_is_not_current(cluster):
+    with Client(cluster) as client:
+        client.close()
+        assert current_client() is None
+
+
+def test_task_finds_the_client_of_its_scheduler(cluster):
+    with Client(cluster) as client:
+        # one thread: without its slot given back, the task would wait for ever for the others
+        assert client.submit(nested_total, 4).result(timeout=30) == (6, client.id)
+
+
+def test_task_finds_an_offered_client_that_is_not_the_default(cluster):
+    with Client(cluster, set_as_default=False) as client:
+        offer_client(client)
+        assert current_client() is None
+        assert client.submit(nested_total, 4).result(timeout=30) == (6, client.id)
+        assert current_client() is None
+
+
+def test_slot_released_outside_a_task_does_nothing():
+    with slot_released():
+        assert not getattr(_client._waiting, "inside", False)
+
+
+def test_slot_is_taken_back_after_an_error(cluster):
+    def fails():
+        with slot_released():
+            raise ZeroDivisionError
+
+    with Client(cluster) as client:
+        with pytest.raises(ZeroDivisionError):
+            client.submit(fails).result(timeout=30)
+        assert client.submit(nested_total, 3).result(timeout=30)[0] == 3
+
+
+async def meet_an_asynchronous_client():
+    """Open an asynchronous client, and see it refused."""
+    async with (
+        LocalCluster(
+            processes=False, n_workers=1, asynchronous=True, dashboard_address="127.0.0.1:0"
+        ) as cluster,
+        Client(cluster, asynchronous=True) as client,
+    ):
+        for refused in (current_client, lambda: refuse_asynchronous(client)):
+            with pytest.raises(TypeError, match=r"client must be synchronous. Got an asynchronous"):
+                refused()
+
+
+def test_asynchronous_client_is_refused():
+    asyncio.run(meet_an_asynchronous_client())
+
+
+def test_worker_resources(cluster):
+    with Client(cluster) as client:
+        (resources,) = worker_resources(client).values()
+        assert resources == {"CPU": 1}
+
+
+def test_workers_of_this_process_are_not_asked(cluster, monkeypatch):
+    with Client(cluster) as client:
+        monkeypatch.setattr(client, "run", None)  # calling it would raise
+        check_workers(client)
+
+
+def made_client(answers):
+    """A stand-in for a client whose workers answer what is given."""
+    asked = []
+
+    class Answering:
+        scheduler = SimpleNamespace(address="tcp://scheduler:1")
+
+        def nthreads(self):
+            return dict.fromkeys(answers, 1)
+
+        def run(self, function, *, workers, on_error):
+            asked.extend(workers)
+            return {address: answers[address] for address in workers}
+
+    return Answering(), asked
+
+
+def ours():
+    return _client._versions_lookup()()
+
+
+def test_each_worker_is_asked_once():
+    answers = {"a": ours(), "b": ours()}
+    client, asked = made_client(answers)
+    check_workers(client)
+    check_workers(client)
+    assert asked == ["a", "b"]
+    answers["c"] = ours()
+    check_workers(client)
+    assert asked == ["a", "b", "c"]
+    del answers["c"]
+    check_workers(client)
+    answers["c"] = ours()  # another process may be there now
+    check_workers(client)
+    assert asked == ["a", "b", "c", "c"]
+
+
+def test_worker_that_left_while_asked_is_no_error():
+    client, _ = made_client({"a": ours(), "b": OSError("gone")})
+    check_workers(client)
+
+
+@pytest.mark.parametrize(
+    ("name", "found", "said"),
+    [
+        ("Python", "2.7", "Got 2.7 on b"),
+        ("scikit-learn", "0.1", "Got 0.1 on b"),
+        ("scikit-learn", None, "Got none on b"),
+        ("scikit-fleet", "0.0", "Got 0.0 on b"),
+        ("scikit-fleet", None, "Got none on b"),
+    ],
+)
+def test_worker_with_other_versions_is_refused_every_time(name, found, said):
+    client, _ = made_client({"a": ours(), "b": {**ours(), name: found}})
+    for _ in range(2):
+        with pytest.raises(FleetVersionError, match=said) as error:
+            check_workers(client)
+        assert str(error.value).startswith(f"{name} must be {ours()[name]} on every worker")
+        assert "(1 of 2 workers differ)" in str(error.value)
+
+
+def test_versions_are_those_of_this_process():
+    import sklearn
+
+    import skfleet
+
+    assert ours() == {
+        "Python": f"{sys.version_info[0]}.{sys.version_info[1]}",
+        "scikit-learn": sklearn.__version__,
+        "scikit-fleet": skfleet.__version__,
+    }

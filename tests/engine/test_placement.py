@@ -1,0 +1,99 @@
+"""Placements: what a device asks for, and the refusal of what nobody offers."""
+
+import pickle
+import subprocess
+import sys
+
+import pytest
+
+from skfleet.engine._placement import ANYWHERE, Placement, check_satisfiable, placement_for
+from skfleet.exceptions import FleetError, PlacementError
+
+CPU = Placement((("CPU", 1.0),))
+GPU = Placement((("GPU", 1.0),))
+
+PLAIN = {"a": {}, "b": {}}
+CPUS = {"a": {"CPU": 2.0}, "b": {"CPU": 2.0}}
+GPUS = {"a": {"GPU": 1.0}}
+MIXED = {"a": {"CPU": 2.0}, "b": {"GPU": 1.0}}
+GPU_AND_PLAIN = {"a": {}, "b": {"GPU": 1.0}}
+OTHER = {"a": {"LICENCE": 1.0}}
+
+
+@pytest.mark.parametrize(
+    ("device", "workers", "expected"),
+    [
+        ("auto", {}, ANYWHERE),
+        ("auto", GPUS, ANYWHERE),
+        ("cpu", {}, ANYWHERE),
+        ("cpu", PLAIN, ANYWHERE),
+        ("cpu", OTHER, ANYWHERE),
+        ("cpu", CPUS, CPU),
+        ("cpu", MIXED, CPU),
+        ("cuda", GPUS, GPU),
+        ("cuda", MIXED, GPU),
+        ("cuda", GPU_AND_PLAIN, GPU),
+    ],
+)
+def test_device_gives_placement(device, workers, expected):
+    assert placement_for(device, workers) == expected
+
+
+@pytest.mark.parametrize(
+    ("device", "workers"),
+    [
+        ("cuda", {}),
+        ("cuda", PLAIN),
+        ("cuda", CPUS),
+        ("cpu", GPUS),
+        # an unlabelled worker beside a labelled one cannot be asked for by a resource
+        ("cpu", GPU_AND_PLAIN),
+    ],
+)
+def test_device_nobody_offers_raises(device, workers):
+    with pytest.raises(PlacementError, match=r"must be offered .* Got .* instead.* Label"):
+        placement_for(device, workers)
+
+
+def test_unknown_device_raises():
+    with pytest.raises(ValueError, match=r"device must be one of .* Got 'gpu' instead. Use 'cuda'"):
+        placement_for("gpu", MIXED)
+
+
+def test_one_worker_must_offer_everything():
+    both = Placement.of({"CPU": 1, "GPU": 1})
+    with pytest.raises(PlacementError, match="CPU=1, GPU=1 instead, while the 2 worker"):
+        check_satisfiable(both, MIXED)
+    check_satisfiable(both, {"a": {"CPU": 1.0, "GPU": 1.0}})
+
+
+def test_amounts_count():
+    check_satisfiable(Placement.of({"CPU": 2}), CPUS)
+    with pytest.raises(PlacementError, match=r"CPU=3 instead, .* offer CPU=2\."):
+        check_satisfiable(Placement.of({"CPU": 3}), CPUS)
+
+
+def test_placement_is_a_value():
+    one, two = Placement.of({"B": 1, "A": 2}), Placement.of({"A": 2.0, "B": 1.0})
+    assert one == two == pickle.loads(pickle.dumps(one))
+    assert len({one, two, ANYWHERE, Placement.of(None), Placement.of({})}) == 2
+    given = one.as_dict()
+    given["A"] = 9
+    assert one.as_dict() == {"A": 2.0, "B": 1.0}
+    assert str(one) == "A=2, B=1"
+    assert str(ANYWHERE) == "anywhere"
+
+
+def test_placement_error_is_a_fleet_error():
+    assert issubclass(PlacementError, FleetError)
+
+
+def test_placement_does_not_load_dask():
+    """The decision is pure; the package around it may load more, so the file is run alone."""
+    code = (
+        "import runpy, sys, skfleet._config as known\n"
+        "from skfleet.engine import _placement\n"
+        "runpy.run_path(_placement.__file__)\n"
+        "assert 'distributed' not in sys.modules, 'distributed was imported'\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
