@@ -1,3 +1,4 @@
+import asyncio
 import gc
 import os
 import pickle
@@ -6,6 +7,7 @@ import sys
 import threading
 import time
 import warnings
+import weakref
 
 import joblib
 import numpy as np
@@ -27,7 +29,7 @@ def threads():
     """A fleet of one worker with four threads, in this process."""
     with (
         LocalCluster(
-            processes=False, n_workers=1, threads_per_worker=4, dashboard_address=None
+            processes=False, n_workers=1, threads_per_worker=4, dashboard_address=":0"
         ) as cluster,
         Client(cluster) as client,
     ):
@@ -38,7 +40,7 @@ def threads():
 def processes():
     """A fleet of two worker processes."""
     with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
         yield client
@@ -52,15 +54,15 @@ def client(request):
 @pytest.fixture
 def sent(monkeypatch):
     """Count what is sent to the fleet apart from calls."""
-    parcels = []
+    sizes = []
     send = _joblib_shared.Share._send
 
     def counting(self, parcel):
-        parcels.append(parcel)
+        sizes.append(parcel.nbytes)  # not the parcel: it holds the memory of the object
         return send(self, parcel)
 
     monkeypatch.setattr(_joblib_shared.Share, "_send", counting)
-    return parcels
+    return sizes
 
 
 def double(x):
@@ -226,8 +228,12 @@ def test_wrong_parameters_raise(params, message):
 
 
 def test_asynchronous_client_is_refused(threads):
-    with pytest.raises(TypeError, match="synchronous"):
-        FleetBackend(client=Client(threads.scheduler.address, asynchronous=True))
+    async def make_backend():
+        async with Client(threads.scheduler.address, asynchronous=True) as client:
+            with pytest.raises(TypeError, match="synchronous"):
+                FleetBackend(client=client)
+
+    asyncio.run(make_backend())
 
 
 def test_zero_jobs_raise(threads):
@@ -237,7 +243,7 @@ def test_zero_jobs_raise(threads):
 
 def test_no_worker_in_time_raises():
     with (
-        LocalCluster(n_workers=0, processes=False, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=0, processes=False, dashboard_address=":0") as cluster,
         Client(cluster, set_as_default=False) as client,
         parallel_config("skfleet", client=client, wait_for_workers_timeout=0.1),
         pytest.raises(TimeoutError, match=r"no worker after 0.1 seconds"),
@@ -247,7 +253,7 @@ def test_no_worker_in_time_raises():
 
 def test_late_workers_are_waited_for():
     with (
-        LocalCluster(n_workers=0, processes=False, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=0, processes=False, dashboard_address=":0") as cluster,
         Client(cluster, set_as_default=False) as client,
         parallel_config("skfleet", client=client),
     ):
@@ -260,7 +266,7 @@ def test_closed_client_ends_the_call():
     waiting = threading.Event()
     _gates["closed"] = waiting, release
     cluster = LocalCluster(
-        processes=False, n_workers=1, threads_per_worker=2, dashboard_address=None
+        processes=False, n_workers=1, threads_per_worker=2, dashboard_address=":0"
     )
     client = Client(cluster, set_as_default=False)
 
@@ -365,7 +371,7 @@ def test_one_job_runs_here(processes):
 def test_fleet_of_one_thread_is_used():
     with (
         LocalCluster(
-            processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None
+            processes=False, n_workers=1, threads_per_worker=1, dashboard_address=":0"
         ) as cluster,
         Client(cluster, set_as_default=False) as client,
         parallel_config("skfleet", client=client),
@@ -393,7 +399,7 @@ def test_resources_bound_the_calls_in_flight():
             n_workers=1,
             threads_per_worker=4,
             resources={"GPU": 2},
-            dashboard_address=None,
+            dashboard_address=":0",
         ) as cluster,
         Client(cluster, set_as_default=False) as client,
         parallel_config("skfleet", client=client, resources={"GPU": 1}),
@@ -409,9 +415,9 @@ def test_resources_bound_the_calls_in_flight():
 # -- shared arguments --------------------------------------------------------------------------
 
 
-def test_equal_content_is_sent_once(client, sent):
+def test_equal_content_is_sent_once(processes, sent):
     X = np.arange(20_000.0)
-    with parallel_config("skfleet", client=client):
+    with parallel_config("skfleet", client=processes):
         for _ in range(5):
             assert Parallel()(delayed(total)(X, i) for i in range(4)) == [X.sum()] * 4
         same = X.copy()
@@ -422,10 +428,11 @@ def test_equal_content_is_sent_once(client, sent):
         assert len(sent) == 2
 
 
-def test_shared_data_go_with_the_object(client, sent):
+def test_shared_data_go_with_the_object(processes, sent):
+    gc.collect()
     X = np.arange(30_000.0)
     before = len(_joblib_shared._by_content)
-    with parallel_config("skfleet", client=client):
+    with parallel_config("skfleet", client=processes):
         Parallel()(delayed(total)(X, i) for i in range(4))
     assert len(sent) == 1
     gc.collect()
@@ -433,6 +440,21 @@ def test_shared_data_go_with_the_object(client, sent):
     del X
     gc.collect()
     assert len(_joblib_shared._by_content) == before
+
+
+def test_workers_in_this_process_do_not_keep_data_alive(threads, sent):
+    X = np.arange(30_000.0)
+    alive = weakref.ref(X)
+    with parallel_config("skfleet", client=threads):
+        Parallel()(delayed(total)(X, i) for i in range(4))
+    assert len(sent) == 1
+    del X
+    for _ in range(500):
+        gc.collect()
+        if alive() is None:
+            break
+        time.sleep(0.01)
+    assert alive() is None
 
 
 def test_small_arguments_travel_with_their_calls(client, sent):

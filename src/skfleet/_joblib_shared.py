@@ -54,7 +54,8 @@ class SharedArguments:
     """The large arguments of one Parallel call.
 
     Equal content is sent once per fleet. It stays while any of the driver's objects with that
-    content lives, or for the call where an object cannot be referred to weakly.
+    content lives; or for the call, where an object cannot be referred to weakly, or where the
+    workers are in this process.
 
     Parameters
     ----------
@@ -72,6 +73,9 @@ class SharedArguments:
         self, client: Client, everywhere: Mapping[int, tuple[Any, Share]] | None = None
     ) -> None:
         self._client = client
+        # Workers in this process hold the very memory of an object, and would keep it alive for as
+        # long as it keeps its share. To share it again costs no transfer.
+        self._in_process = client.scheduler.address.startswith("inproc://")
         self._weak: dict[int, tuple[weakref.ref, Share]] = {}
         self._strong: OrderedDict[int, tuple[Any, Share]] = OrderedDict()
         self._everywhere = everywhere or {}
@@ -130,7 +134,8 @@ class SharedArguments:
             if len(self._strong) > _N_STRONG:
                 self._strong.popitem(last=False)
         else:
-            _keep_while_alive(value, share)
+            if not self._in_process:
+                _keep_while_alive(value, share)
         return share
 
     def _refer(self, value: Any) -> weakref.ref:
