@@ -302,7 +302,10 @@ def test_retries_run_a_failing_task_again(threads):
 
 
 def test_retries_end_in_the_error_of_the_task(threads):
-    with parallel_config("skfleet", client=threads, retries=1), pytest.raises(KeyError, match="call"):
+    with (
+        parallel_config("skfleet", client=threads, retries=1),
+        pytest.raises(KeyError, match="call"),
+    ):
         Parallel(batch_size=1)(delayed(fail)(i, 1) for i in range(3))
 
 
@@ -626,6 +629,23 @@ def test_import_registers_without_the_cluster_libraries():
         "    else: raise AssertionError('a client was started')\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_without_a_client_the_embedded_fleet_starts_at_first_use():
+    code = (
+        "import joblib, skfleet\n"
+        "def nest(i):\n"
+        "    return sum(joblib.Parallel()(joblib.delayed(abs)(-j) for j in range(i)))\n"
+        "with joblib.parallel_config('skfleet'):\n"
+        "    for _ in range(2):\n"
+        "        print(joblib.Parallel()(joblib.delayed(nest)(i) for i in range(4)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, timeout=60, capture_output=True, text=True
+    )
+    assert done.stdout == "[0, 0, 1, 3]\n" * 2
+    assert done.stderr.count("\n") == 1
+    assert "Fleet(" in done.stderr
 
 
 def test_keys_name_the_function_and_the_estimator(threads):

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from distributed import Client, get_worker
+from distributed import Client
 from joblib.parallel import AutoBatchingMixin, FallbackToBackend, ParallelBackendBase
 
 from skfleet._joblib_call import ParallelCall
@@ -75,9 +75,9 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
 
     Notes
     -----
-    ``n_jobs=None`` and ``-1`` mean the whole fleet, as it is when the call starts. ``n_jobs=k`` keeps
-    at most k calls in flight, each batch of calls counting once. ``n_jobs=1`` runs in the calling
-    process, as in every joblib backend.
+    ``n_jobs=None`` and ``-1`` mean the whole fleet, as it is when the call starts. ``n_jobs=k``
+    keeps at most k calls in flight, each batch of calls counting once. ``n_jobs=1`` runs in the
+    calling process, as in every joblib backend.
 
     A Parallel call within a task uses the fleet as long as some of its threads are idle, and runs
     in the task itself otherwise; so does any call nested deeper, and one within a task that holds
@@ -330,7 +330,7 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
         if out.ok:
             return out.value
         if out.trace:
-            out.value.__cause__ = _RemoteTraceback(out.trace)
+            out.value.__cause__ = _RemoteTracebackError(out.trace)
         raise out.value
 
     def abort_everything(self, ensure_ready: bool = True) -> None:
@@ -355,7 +355,7 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
             yield
 
 
-class _RemoteTraceback(Exception):
+class _RemoteTracebackError(Exception):
     """Shows, as the cause of an error, the traceback it had on its worker."""
 
     def __init__(self, trace: str) -> None:
@@ -371,9 +371,7 @@ def _rebuild(cls: type[FleetBackend], settings: dict[str, Any]) -> FleetBackend:
     return cls(**settings)
 
 
-def _slots_of(
-    n_threads: int, offered: Mapping[str, float], asked: Mapping[str, float]
-) -> int:
+def _slots_of(n_threads: int, offered: Mapping[str, float], asked: Mapping[str, float]) -> int:
     """Count the tasks that a worker can run at once, given what each of them asks for."""
     shares = [offered.get(name, 0) / amount for name, amount in asked.items() if amount > 0]
     return min([n_threads, *map(math.floor, shares)])

@@ -1,4 +1,4 @@
-"""A pytest plugin that runs scikit-learn's tests of its searches on ours, on a fleet of processes."""
+"""A pytest plugin that runs scikit-learn's tests of its searches on ours, in worker processes."""
 
 import pytest
 import sklearn.model_selection
