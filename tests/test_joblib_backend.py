@@ -491,6 +491,16 @@ def test_large_closure_is_sent_once(client, sent):
     assert len(sent) == 1
 
 
+def test_heavy_batch_is_sent_apart_from_the_graph(client, sent):
+    arrays = [np.full(5_000, float(i)) for i in range(120)]
+    with parallel_config("skfleet", client=client):
+        totals = Parallel(batch_size=30, pre_dispatch="all")(
+            delayed(total)(array) for array in arrays
+        )
+    assert totals == [5_000.0 * i for i in range(120)]
+    assert len(sent) == 4
+
+
 def test_large_array_is_read_only_and_small_one_a_copy(client):
     with parallel_config("skfleet", client=client):
         small = np.zeros(20_000)

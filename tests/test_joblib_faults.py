@@ -68,6 +68,18 @@ def test_parallel_survives_the_death_of_workers(fleet, tmp_path, n_killed, pre_d
     assert set(pids).isdisjoint(fleet.run(os.getpid).values())
 
 
+def test_heavy_batches_survive_the_death_of_all_workers(fleet, tmp_path):
+    arrays = [np.full(5_000, float(i)) for i in range(120)]
+    pids = list(fleet.run(os.getpid).values())
+    thread = kill_when(tmp_path / "started", pids)
+    with parallel_config("skfleet"):
+        results = Parallel(batch_size=30, pre_dispatch="all")(
+            delayed(slow_sum)(array, i, tmp_path / "started") for i, array in enumerate(arrays)
+        )
+    thread.join()
+    assert results == [5_000.0 * i + i for i in range(120)]
+
+
 class SlowSVC(SVC):
     """Takes its time, and tells when it is being fitted."""
 

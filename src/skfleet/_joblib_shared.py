@@ -1,4 +1,4 @@
-"""Which large arguments of joblib calls are on the fleet already, and for how long they stay there."""
+"""Which large arguments of joblib calls are on the fleet, and for how long they stay there."""
 
 from __future__ import annotations
 
@@ -96,9 +96,9 @@ class SharedArguments:
         shared: list[tuple[Any, Share]] = []
         slots: dict[int, Slot] = {}
 
-        def slot(value: Any, always: bool = False) -> Any:
+        def slot(value: Any, is_function: bool = False) -> Any:
             if id(value) not in slots:
-                share = self._share(value, always=always)
+                share = self._share(value, is_function=is_function)
                 if share is None:
                     return value
                 slots[id(value)] = Slot(len(shared))
@@ -115,7 +115,7 @@ class SharedArguments:
         ]
         return taken, shared
 
-    def _share(self, value: Any, *, always: bool = False) -> Share | None:
+    def _share(self, value: Any, *, is_function: bool = False) -> Share | None:
         """Give the share of a value, sent now if need be; None for what travels in its task."""
         if id(value) in self._everywhere:
             return self._everywhere[id(value)][1]
@@ -124,9 +124,12 @@ class SharedArguments:
         found = self._weak.get(id(value))
         if found is not None and found[0]() is value:
             return found[1]
-        if not always and (isinstance(value, type) or sizeof(value) < SHARE_FROM):
+        if not is_function and (isinstance(value, type) or sizeof(value) < SHARE_FROM):
             return None
-        share = _share_content(self._client, Parcel.pack(value))
+        parcel = Parcel.pack(value)
+        if is_function and parcel.nbytes < SHARE_FROM:
+            return None
+        share = _share_content(self._client, parcel)
         try:
             self._weak[id(value)] = self._refer(value), share
         except TypeError:

@@ -1,4 +1,4 @@
-"""What a worker does with one batch of joblib calls, and how calls and outcomes are packed to travel."""
+"""What a worker does with a batch of joblib calls, and how calls and outcomes are packed."""
 
 from __future__ import annotations
 
