@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import textwrap
+from urllib.request import urlopen
 
 import dask.config
 import pytest
@@ -194,13 +195,15 @@ def test_sizes_fill_the_cores():
 # What it looks like
 
 
-def test_repr_has_sizes_and_the_dashboard():
+@pytest.mark.parametrize("address", ["127.0.0.1:0", ":0"])
+def test_repr_has_sizes_and_a_dashboard_that_answers_on_the_loopback(address):
     pytest.importorskip("bokeh", reason="the dashboard needs Bokeh")
-    fleet = Fleet(n_workers=2, threads_per_worker=1, processes=False)
+    fleet = Fleet(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=address)
     try:
         link = fleet.dashboard_link
-        assert link.startswith("http://")
-        assert link.endswith("/status")
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/status", link)
+        with urlopen(link.replace("/status", "/health"), timeout=30) as answer:
+            assert answer.read() == b"ok"
         assert repr(fleet) == f"Fleet(n_workers=2, threads=2, dashboard={link!r})"
         assert f'<a href="{link}"' in fleet._repr_html_()
     finally:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from distributed import LocalCluster, Nanny
 
+from skfleet.engine._client import current_client, slot_released
 from skfleet.engine._local_cluster import _FleetNanny
 from skfleet.exceptions import FleetError, FleetVersionError, MissingGuardError
 from skfleet.fleet import Fleet
@@ -143,6 +144,19 @@ def start_a_fleet_of_threads():
     """Start threads from a worker process."""
     with Fleet(n_workers=1, processes=False) as client:
         return client.submit(sum, [1, 2]).result()
+
+
+def nested_total(n):
+    """Sum 0..n-1 with a task for each number, from inside a task."""
+    client = current_client()
+    with slot_released():
+        return sum(client.gather(client.map(int, range(n))))
+
+
+def test_nested_work_in_a_worker_process():
+    with Fleet(n_workers=1, threads_per_worker=1) as client:
+        totals = client.map(nested_total, range(1, 5))
+        assert client.gather(totals) == [0, 1, 3, 6]
 
 
 def test_fleet_inside_a_worker_process():

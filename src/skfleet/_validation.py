@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from skfleet import _linalg
-from skfleet._array import is_array, namespace
+from skfleet._array import astype, is_array, is_floating, namespace
 
 
 def check_block(block: Any) -> None:
@@ -26,9 +26,9 @@ def check_block(block: Any) -> None:
 
 def check_weight(sample_weight: Any) -> None:
     """Raise if a weight is negative."""
-    if sample_weight is None:
+    if sample_weight is None or sample_weight.shape[0] == 0:
         return
-    lowest = float(namespace(sample_weight).min(sample_weight)) if len(sample_weight) else 0.0
+    lowest = float(namespace(sample_weight).min(sample_weight))
     if lowest < 0:
         raise ValueError(
             f"sample_weight must be non-negative. Got {lowest:g} instead. Drop those rows or set 0."
@@ -75,8 +75,8 @@ def check_sample_weight(sample_weight: Any, n_rows: int) -> Any:
             f"sample_weight must have as many rows as X. Got {sample_weight.shape[0]} instead of "
             f"{n_rows}."
         )
-    if isinstance(sample_weight, np.ndarray) and sample_weight.dtype.kind not in "f":
-        sample_weight = sample_weight.astype(np.float64)
+    if not is_floating(sample_weight):
+        sample_weight = astype(sample_weight, np.dtype(np.float64))
     if not _linalg.all_finite(sample_weight):
         raise ValueError(
             "Input sample_weight contains NaN or infinity. Every weight must be finite."

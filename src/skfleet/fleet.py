@@ -53,8 +53,9 @@ class Fleet:
     env : mapping of str to str, default=None
         Further environment variables of worker processes, set before they start.
     dashboard_address : str or None, default="127.0.0.1:0"
-        Where the dashboard listens; port 0 takes a free one. None starts none. The dashboard
-        needs Bokeh, and is silently absent without it.
+        Where the dashboard listens; port 0 takes a free one, and ":8787" is a port of the
+        loopback interface. None starts none. The dashboard needs Bokeh, and is silently absent
+        without it.
     security : distributed.Security or bool, default=None
         TLS credentials. True makes temporary ones for a local cluster (needs ``cryptography``).
     timeout : float or str, default=None
@@ -198,13 +199,14 @@ class Fleet:
         if self._is_ours:
             cluster.sync(_settled, cluster)
 
-    def adapt(self, *, minimum: int = 0, maximum: int | None = None) -> None:
+    def adapt(self, *, minimum: int = 1, maximum: int | None = None) -> None:
         """Let the number of workers follow the work, from now on until `scale` is called.
 
         Parameters
         ----------
-        minimum : int, default=0
-            The fewest workers.
+        minimum : int, default=1
+            The fewest workers. With 0, a fleet without work has nobody who could be asked for a
+            GPU, and keeps no data.
         maximum : int, default=None
             The most workers; by default as many as this machine has cores.
 

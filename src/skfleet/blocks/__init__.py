@@ -9,18 +9,28 @@ from skfleet.blocks._blocks import (
     pieces,
     row_blocks,
 )
-from skfleet.blocks._outputs import Output, is_lazy, map_rows, stand_in
+from skfleet.blocks._local import n_rows_of, slice_rows
+from skfleet.blocks._outputs import Output, first_rows, is_lazy, map_rows, stand_in
+from skfleet.blocks._split import DrawnRows, merge_smallest, row_uniforms, smallest, take
 
 __all__ = [
     "Block",
+    "DrawnRows",
     "Loadable",
     "Output",
     "RowBlocks",
     "as_numbers",
+    "first_rows",
     "is_lazy",
     "map_rows",
+    "merge_smallest",
+    "n_rows_of",
     "open_block",
     "pieces",
     "row_blocks",
+    "row_uniforms",
+    "slice_rows",
+    "smallest",
     "stand_in",
+    "take",
 ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import sys
 import threading
-import uuid
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -19,7 +18,6 @@ from dask.task_spec import Alias, DataNode
 from skfleet import _linalg
 from skfleet.blocks._blocks import Block, RowBlocks
 from skfleet.blocks._local import as_rows, float_dtype, n_rows_of
-from skfleet.blocks._outputs import Output, run_rows
 
 
 def is_dask(x: Any) -> bool:
@@ -255,72 +253,6 @@ def _futures_in(collections: Sequence[Any]) -> dict[Any, Any]:
     if "distributed" not in sys.modules:
         return {}
     return {future.key: future for future in sys.modules["distributed"].futures_of(collections)}
-
-
-def map_dask_rows(func: Any, model: Any, X: Any, output: Output, *, check: Any, raw: bool) -> Any:
-    """Return a lazy answer of which shape, chunks, dtype and names are known now."""
-    # A task of its own: the model is one value that workers pass on, not a copy in each task.
-    shared = dask.delayed(identity_of, pure=False, name="model")(Opaque(model))
-    if is_dask_frame(X):
-        meta = _named(output.empty(), stand_in(X).index, output)
-        return X.map_partitions(
-            _frame_rows, func, shared, output, check, raw, meta=meta, enforce_metadata=False
-        )
-    if X.ndim == 2:
-        X = X.rechunk({1: -1})
-    wide = output.width is not None
-    return X.map_blocks(
-        _array_rows,
-        func,
-        shared,
-        output,
-        check,
-        raw,
-        dtype=output.dtype,
-        meta=output.empty(),
-        name=f"{getattr(func, '__name__', 'rows')}-{uuid.uuid4().hex}",
-        chunks=(X.chunks[0], (output.width,)) if wide else (X.chunks[0],),
-        drop_axis=None if wide or X.ndim == 1 else 1,
-        new_axis=1 if wide and X.ndim == 1 else None,
-    )
-
-
-class Opaque:
-    """A value that Dask passes on without looking inside for parts of a graph."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Opaque, (self.value,)
-
-
-def identity_of(opaque: Opaque) -> Any:
-    """Return the value inside."""
-    return opaque.value
-
-
-def _array_rows(rows: Any, func: Any, model: Any, output: Output, check: Any, raw: bool) -> Any:
-    """Answer for one chunk."""
-    return run_rows(func, model, rows, output, check, raw)
-
-
-def _frame_rows(rows: Any, func: Any, model: Any, output: Output, check: Any, raw: bool) -> Any:
-    """Answer for one partition, with its index."""
-    return _named(run_rows(func, model, rows, output, check, raw), rows.index, output)
-
-
-def _named(values: Any, index: Any, output: Output) -> Any:
-    """Put an index, and names of columns, to an answer."""
-    import pandas as pd
-
-    if hasattr(values, "iloc"):
-        return values
-    if output.width is None:
-        return pd.Series(values, index=index)
-    return pd.DataFrame(values, index=index, columns=output.columns)  # type: ignore[arg-type]
 
 
 def spread(X: Any, n_bytes: int = 64 * 2**20) -> Any:

@@ -9,20 +9,40 @@ from typing import Any
 
 import numpy as np
 
+from skfleet._linalg import is_sparse
 from skfleet.blocks._blocks import Block, as_numbers
-from skfleet.blocks._local import float_dtype, n_rows_of
+from skfleet.blocks._local import float_dtype, is_frame, n_rows_of, slice_rows
 
 
 @dataclass(frozen=True)
 class Output:
-    """What a method answers for n rows: n values of dtype, or n rows of `width` values."""
+    """What a method answers for n rows: n values of dtype, or n rows of `width` values.
 
-    dtype: np.dtype
+    `columns` are names for the values where the answer is a frame. `blank` is the answer for no
+    rows where that is not a plain array.
+    """
+
+    dtype: Any
     width: int | None = None
     columns: Sequence[Any] | None = None
+    blank: Any = None
 
-    def empty(self) -> np.ndarray:
+    @classmethod
+    def of(cls, answer: Any) -> Output:
+        """Describe the answers of which one for a few rows is given."""
+        if not is_frame(answer) and not hasattr(answer, "shape"):
+            answer = np.asarray(answer)
+        width = answer.shape[1] if len(answer.shape) == 2 else None
+        if is_frame(answer):
+            columns = list(answer.columns) if width is not None else None
+            return cls(answer.to_numpy().dtype, width, columns, slice_rows(answer, 0, 0))
+        blank = slice_rows(answer, 0, 0) if is_sparse(answer) else None
+        return cls(answer.dtype, width, None, blank)
+
+    def empty(self) -> Any:
         """Return the answer for no rows."""
+        if self.blank is not None:
+            return self.blank
         return np.empty((0,) if self.width is None else (0, self.width), dtype=self.dtype)
 
 
@@ -38,11 +58,18 @@ def stand_in(X: Any) -> Any:
     return stand_in(X)
 
 
+def first_rows(X: Any, *, real: bool) -> Any:
+    """Return a row or two like those of a Dask collection: made up, or its first real ones."""
+    from skfleet.blocks._dask_outputs import made_up_rows, real_rows
+
+    return real_rows(X) if real else made_up_rows(X)
+
+
 def map_rows(
     func: Callable[[Any, Any], Any],
     model: Any,
     X: Any,
-    output: Output,
+    output: Output | Sequence[Output],
     *,
     check: Callable[[Block], None] | None = None,
     raw: bool = False,
@@ -57,31 +84,31 @@ def map_rows(
         What func needs. On a cluster it crosses to each worker once.
     X : any rows
         Dask collections give a lazy answer, of which shape, chunks and dtype are known now.
-    output : Output
-        What comes out.
+    output : Output or list of Output
+        What comes out; a list where func returns a list.
     check : callable, default=None
         Raises if rows that the driver has not seen are not fit for use.
     raw : bool, default=False
         Hand on the rows untouched.
     """
     if is_lazy(X):
-        from skfleet.blocks._dask import map_dask_rows
+        from skfleet.blocks._dask_outputs import map_dask_rows
 
         return map_dask_rows(func, model, X, output, check=check, raw=raw)
-    return run_rows(func, model, X, output, raw=raw)
+    return run_rows(func, model, X, output, check=check, raw=raw)
 
 
 def run_rows(
     func: Callable[[Any, Any], Any],
     model: Any,
     X: Any,
-    output: Output,
+    output: Output | Sequence[Output],
     check: Callable[[Block], None] | None = None,
     raw: bool = False,
 ) -> Any:
     """Return func(model, rows) for rows in this process; no rows have an answer too."""
     if n_rows_of(X) == 0:
-        return output.empty()
+        return output.empty() if isinstance(output, Output) else [o.empty() for o in output]
     block = Block(X)
     if not raw:
         block = as_numbers(block, float_dtype(X))

@@ -19,6 +19,7 @@ import dask.config
 from dask.system import CPU_COUNT
 from distributed import Nanny, Scheduler, Security, SpecCluster, Worker, WorkerPlugin
 from distributed.system import MEMORY_LIMIT
+from distributed.utils import format_dashboard_link
 
 from skfleet.exceptions import FleetError, MissingGuardError
 
@@ -44,9 +45,12 @@ class _LocalCluster(SpecCluster):
     @property
     def shown_dashboard(self) -> str | None:
         """Address of the dashboard, or None where it was not asked for or Bokeh is absent."""
-        if not self.scheduler_spec["options"]["dashboard"]:
+        options = self.scheduler_spec["options"]
+        if not options["dashboard"]:
             return None
-        return self.dashboard_link or None
+        # SpecCluster.dashboard_link has the scheduler's host, where in-process ones do not listen.
+        host = options["dashboard_address"].rpartition(":")[0]
+        return format_dashboard_link(host, self.scheduler_info["services"]["dashboard"])
 
 
 def start_local_cluster(
@@ -84,8 +88,10 @@ def start_local_cluster(
     common: dict[str, Any] = {**host, "protocol": protocol, "security": security}
     # The HTTP server starts in any case; unless told where, it listens beyond the loopback.
     quiet = {"dashboard": False, "dashboard_address": f"{_LOOPBACK}:0"}
-    shown = {"dashboard": True, "dashboard_address": dashboard_address}
     has_dashboard = dashboard_address is not None and find_spec("bokeh") is not None
+    if has_dashboard and ":" not in str(dashboard_address).strip(":"):
+        dashboard_address = f"{_LOOPBACK}:{str(dashboard_address).strip(':')}"
+    shown = {"dashboard": True, "dashboard_address": dashboard_address}
     scheduler = {**common, "port": 0, **(shown if has_dashboard else quiet)}
     worker = {
         **common,

@@ -1,0 +1,11 @@
+"""Estimators on rows of any container and any size."""
+
+from skfleet.estimators._incremental import Incremental
+from skfleet.estimators.cluster import KMeans
+from skfleet.estimators.wrappers import ParallelPostFit
+
+__all__ = [
+    "Incremental",
+    "KMeans",
+    "ParallelPostFit",
+]

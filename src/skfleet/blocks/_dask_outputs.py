@@ -1,0 +1,132 @@
+"""Lazy answers for Dask arrays and frames: shape, chunks, dtype and names known before any work."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+import dask
+import numpy as np
+import pandas as pd
+
+from skfleet._linalg import is_sparse
+from skfleet.blocks._dask import is_dask_frame, stand_in
+from skfleet.blocks._local import is_frame, n_rows_of, slice_rows
+from skfleet.blocks._outputs import Output, run_rows
+
+
+class Opaque:
+    """A value that Dask passes on without looking inside for parts of a graph."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Opaque, (self.value,)
+
+
+def unwrap(opaque: Opaque) -> Any:
+    """Return the value inside."""
+    return opaque.value
+
+
+def made_up_rows(X: Any) -> Any:
+    """Return a few rows of the kind and types that X has, with values made up."""
+    if is_dask_frame(X):
+        return X._meta_nonempty
+    rows = stand_in(X)
+    shape = (1, *X.shape[1:])
+    return type(rows)(shape, dtype=X.dtype) if is_sparse(rows) else np.ones(shape, dtype=X.dtype)
+
+
+def real_rows(X: Any) -> Any:
+    """Return the first row of X."""
+    runs = X.partitions if is_dask_frame(X) else X.rechunk({1: -1} if X.ndim == 2 else {}).blocks
+    n_runs = X.npartitions if is_dask_frame(X) else X.numblocks[0]
+    for i in range(n_runs):
+        rows = runs[i].compute()
+        if n_rows_of(rows):
+            return slice_rows(rows, 0, 1)
+    raise ValueError("X must have at least one row. Got none instead.")
+
+
+def map_dask_rows(
+    func: Any, model: Any, X: Any, output: Output | Sequence[Output], *, check: Any, raw: bool
+) -> Any:
+    """Return a lazy answer of which shape, chunks, dtype and names are known now."""
+    # A task of its own: the model is one value that workers pass on, not a copy in each task.
+    shared = dask.delayed(unwrap, pure=False)(Opaque(model), dask_key_name=_key("model"))
+    answers = (func, shared, output, check, raw)
+    map_one = _map_frame if is_dask_frame(X) else _map_array
+    if not is_dask_frame(X) and X.ndim == 2:
+        X = X.rechunk({1: -1})
+    if isinstance(output, Output):
+        return map_one(_rows_of_frame if is_dask_frame(X) else _rows_of_array, X, output, *answers)
+    # One task answers for all outputs of a run of rows, and one per output picks its part.
+    every = map_one(_all_outputs, X, Output(np.dtype(object)), *answers)
+    return [map_one(_pick, every, one, i, one) for i, one in enumerate(output)]
+
+
+def _map_array(task: Any, X: Any, output: Output, *args: Any) -> Any:
+    """Run a task per chunk of an array."""
+    wide = output.width is not None
+    return X.map_blocks(
+        task,
+        *args,
+        dtype=output.dtype,
+        meta=_without_names(output.empty()),
+        name=_key(task.__name__.strip("_")),
+        chunks=(X.chunks[0], (output.width,)) if wide else (X.chunks[0],),
+        drop_axis=1 if X.ndim == 2 and not wide else None,
+        new_axis=1 if X.ndim == 1 and wide else None,
+    )
+
+
+def _map_frame(task: Any, X: Any, output: Output, *args: Any) -> Any:
+    """Run a task per partition of a frame."""
+    meta = _named(output.empty(), stand_in(X).index, output)
+    return X.map_partitions(task, *args, meta=meta, enforce_metadata=False)
+
+
+def _rows_of_array(rows: Any, func: Any, model: Any, output: Any, check: Any, raw: bool) -> Any:
+    """Answer for one chunk; a chunk of an array is never a frame."""
+    return _without_names(run_rows(func, model, rows, output, check, raw))
+
+
+def _rows_of_frame(rows: Any, func: Any, model: Any, output: Any, check: Any, raw: bool) -> Any:
+    """Answer for one partition, with its index."""
+    return _named(run_rows(func, model, rows, output, check, raw), rows.index, output)
+
+
+def _all_outputs(rows: Any, func: Any, model: Any, output: Any, check: Any, raw: bool) -> Any:
+    """Answer for all outputs of one run of rows, in a box that Dask takes for values."""
+    return Opaque((run_rows(func, model, rows, output, check, raw), getattr(rows, "index", None)))
+
+
+def _pick(box: Opaque, i: int, output: Output) -> Any:
+    """Take one output out of the box."""
+    answers, index = box.value
+    return _without_names(answers[i]) if index is None else _named(answers[i], index, output)
+
+
+def _without_names(values: Any) -> Any:
+    """Return the values of a frame; anything else as it is."""
+    return values.to_numpy() if is_frame(values) else values
+
+
+def _named(values: Any, index: Any, output: Output) -> Any:
+    """Put an index, and names of columns, to an answer."""
+    if is_frame(values) or is_sparse(values):
+        return values
+    if output.width is None:
+        return pd.Series(values, index=index)
+    columns = None if output.columns is None else pd.Index(output.columns)
+    return pd.DataFrame(values, index=index, columns=columns)
+
+
+def _key(name: str) -> str:
+    """Make a key: what the dashboard shows, and a part that nothing else has."""
+    return f"{name}-{uuid.uuid4().hex}"

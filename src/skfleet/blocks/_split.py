@@ -1,0 +1,54 @@
+"""Draws of rows by their global number: one seed, one answer, however the rows are cut."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from skfleet._array import like, namespace, to_host
+from skfleet._linalg import is_sparse, vstack
+
+
+def row_uniforms(seed: int, start: int, n_rows: int) -> np.ndarray:
+    """Return a uniform draw from [0, 1) for each of the rows start, start + 1, ...
+
+    The draw of a row depends on the seed and its global number alone. Philox is a counter-based
+    generator (Salmon et al., 2011): it can be set to any row at once, and gives four draws a count.
+    """
+    bits = np.random.Philox(key=seed)
+    bits.advance(start // 4)
+    skip = start % 4
+    return np.random.Generator(bits).random(skip + n_rows)[skip:]
+
+
+class DrawnRows(NamedTuple):
+    """Rows with the keys they were drawn by, in ascending order of (key, global number)."""
+
+    keys: np.ndarray
+    numbers: np.ndarray
+    rows: Any
+
+
+def smallest(keys: np.ndarray, start: int, X: Any, n: int) -> DrawnRows:
+    """Return the n rows of a block with the smallest finite keys."""
+    finite = np.flatnonzero(np.isfinite(keys))
+    if len(finite) > n:
+        finite = finite[np.argpartition(keys[finite], n - 1)[:n]]
+    chosen = finite[np.lexsort((finite, keys[finite]))]
+    return DrawnRows(keys[chosen], start + chosen, take(X, chosen))
+
+
+def merge_smallest(a: DrawnRows, b: DrawnRows, n: int) -> DrawnRows:
+    """Return the n rows with the smallest keys of two draws."""
+    keys, numbers = np.concatenate([a.keys, b.keys]), np.concatenate([a.numbers, b.numbers])
+    order = np.lexsort((numbers, keys))[:n]
+    return DrawnRows(keys[order], numbers[order], vstack([a.rows, b.rows])[order])
+
+
+def take(X: Any, chosen: np.ndarray | Sequence[int]) -> Any:
+    """Return chosen rows on the host, sparse rows as sparse ones."""
+    if is_sparse(X) or isinstance(X, np.ndarray):
+        return X[chosen]
+    return to_host(namespace(X).take(X, like(np.asarray(chosen), X), axis=0))

@@ -1,0 +1,268 @@
+"""Estimators around any estimator: predict with it, or train it, on rows that do not fit."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from sklearn.base import BaseEstimator, clone, is_classifier, is_regressor
+from sklearn.exceptions import NotFittedError
+from sklearn.utils import get_tags
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from skfleet.blocks import Output, first_rows, is_lazy, map_rows
+from skfleet.estimators._base import FleetEstimator
+from skfleet.metrics import accuracy_score, r2_score
+
+
+def _has(name: str) -> Any:
+    """Offer a method exactly when the wrapped estimator has it."""
+
+    def check(self: ParallelPostFit) -> bool:
+        getattr(self._wrapped, name)  # its AttributeError says why not
+        return True
+
+    return available_if(check)
+
+
+def _call(model: Any, rows: Any, *, method: str) -> Any:
+    """Run a method of the model on a run of rows."""
+    return getattr(model, method)(rows)
+
+
+class ParallelPostFit(BaseEstimator):
+    """Predict and transform rows of any size with any estimator.
+
+    The wrapped estimator is trained as it is, on rows that fit into this process (or is fitted
+    already). Its methods are then offered on rows of any container: each block of a Dask array or
+    DataFrame is handed to the estimator on the worker that holds it, and answers are lazy.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Any estimator or pipeline with scikit-learn's interface. It is never changed: ``fit`` trains
+        a clone. Without ``fit`` the estimator itself is used if it is fitted.
+    predict_meta, predict_proba_meta, transform_meta : array, sparse matrix or frame, default=None
+        What the method answers for no rows (type, dtype, width, column names). By default it is
+        found by running the method on a made-up row, or, if the estimator refuses that, on the
+        first real one.
+
+    Attributes
+    ----------
+    estimator_ : estimator
+        The fitted clone; there after ``fit``.
+    classes_, n_features_in_, feature_names_in_
+        Those of the fitted estimator, where it has them.
+
+    Raises
+    ------
+    TypeError
+        When ``fit`` is given a Dask collection and the estimator does not train on those.
+    sklearn.exceptions.NotFittedError
+        When neither the wrapper nor the estimator is fitted.
+
+    See Also
+    --------
+    Incremental : Train an estimator on rows that do not fit, block by block.
+
+    Notes
+    -----
+    One pass over the rows an answer. The model is a value of its own in the graph: each worker
+    receives it once, however many blocks it works on.
+
+    ``predict``, ``predict_proba``, ``predict_log_proba``, ``decision_function``, ``transform``,
+    ``inverse_transform``, ``score_samples`` and ``score`` exist when the estimator has them. Rows
+    in this process give the estimator's own answer. A Dask array gives a lazy array; a Dask
+    DataFrame gives a lazy Series or frame with its index; several outputs give a list of these.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from skfleet.estimators import ParallelPostFit
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = ParallelPostFit(LogisticRegression(max_iter=1000)).fit(X, y)
+    >>> many = da.from_array(X, chunks=(50, 4)).repeat(100, axis=0)
+    >>> answer = model.predict(many)
+    >>> answer.shape, answer.dtype
+    ((15000,), dtype('int64'))
+    """
+
+    def __init__(
+        self,
+        estimator: Any,
+        *,
+        predict_meta: Any = None,
+        predict_proba_meta: Any = None,
+        transform_meta: Any = None,
+    ) -> None:
+        self.estimator = estimator
+        self.predict_meta = predict_meta
+        self.predict_proba_meta = predict_proba_meta
+        self.transform_meta = transform_meta
+
+    @available_if(lambda self: hasattr(self.estimator, "fit"))
+    def fit(self, X: Any, y: Any = None, **fit_params: Any) -> ParallelPostFit:
+        """Fit a clone of the estimator.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or frame of shape (n_samples, n_features)
+            Rows in this process; rows of any kind for scikit-fleet's own estimators.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs), default=None
+            Targets.
+        **fit_params : dict
+            Handed on to the estimator's ``fit``.
+
+        Returns
+        -------
+        self : ParallelPostFit
+            Fitted.
+        """
+        if is_lazy(X) and not isinstance(self.estimator, FleetEstimator):
+            raise TypeError(
+                f"X must be in this process to fit {type(self.estimator).__name__}. Got a Dask "
+                "collection instead. Fit on a sample of it, or use Incremental if the estimator "
+                "has partial_fit."
+            )
+        self.estimator_ = clone(self.estimator).fit(X, y, **fit_params)
+        return self
+
+    @property
+    def _wrapped(self) -> Any:
+        """The estimator to work with: the fitted clone, or the one given."""
+        return getattr(self, "estimator_", self.estimator)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        try:
+            check_is_fitted(self._wrapped)
+        except NotFittedError:
+            return False
+        return True
+
+    @property
+    def classes_(self) -> Any:
+        """Labels the fitted estimator knows."""
+        return self._fitted.classes_
+
+    @property
+    def n_features_in_(self) -> int:
+        """Number of columns the estimator was fitted on."""
+        return self._fitted.n_features_in_
+
+    @property
+    def feature_names_in_(self) -> Any:
+        """Names of the columns the estimator was fitted on."""
+        return self._fitted.feature_names_in_
+
+    @property
+    def _fitted(self) -> Any:
+        """The fitted estimator; an attribute error where there is none yet."""
+        if not self.__sklearn_is_fitted__():
+            raise AttributeError(f"This {type(self).__name__} is not fitted yet.")
+        return self._wrapped
+
+    def _map(self, X: Any, method: str, meta: Any = None) -> Any:
+        """Answer with a method of the fitted estimator, in the container X came in."""
+        check_is_fitted(self)
+        model = self._wrapped
+        call = partial(_call, method=method)
+        if not is_lazy(X):
+            return call(model, X)
+        return map_rows(call, model, X, self._describe(call, model, X, meta), raw=True)
+
+    def _describe(self, call: Any, model: Any, X: Any, meta: Any) -> Any:
+        """Find out what the answers look like: told, or from a made-up row, or from a real one."""
+        if meta is not None:
+            return Output.of(meta)
+        try:
+            answer = call(model, first_rows(X, real=False))
+        except Exception:
+            # Made-up values need not be ones that the estimator takes (categories, ranges).
+            answer = call(model, first_rows(X, real=True))
+        return list(map(Output.of, answer)) if isinstance(answer, list) else Output.of(answer)
+
+    @_has("predict")
+    def predict(self, X: Any) -> Any:
+        """Predict for every row; see the class for what comes back."""
+        return self._map(X, "predict", self.predict_meta)
+
+    @_has("predict_proba")
+    def predict_proba(self, X: Any) -> Any:
+        """Predict probabilities of the classes for every row."""
+        return self._map(X, "predict_proba", self.predict_proba_meta)
+
+    @_has("predict_log_proba")
+    def predict_log_proba(self, X: Any) -> Any:
+        """Predict logarithms of the classes' probabilities for every row."""
+        return self._map(X, "predict_log_proba", self.predict_proba_meta)
+
+    @_has("decision_function")
+    def decision_function(self, X: Any) -> Any:
+        """Return the decision values of every row."""
+        return self._map(X, "decision_function")
+
+    @_has("transform")
+    def transform(self, X: Any) -> Any:
+        """Transform every row."""
+        return self._map(X, "transform", self.transform_meta)
+
+    @_has("inverse_transform")
+    def inverse_transform(self, X: Any) -> Any:
+        """Transform every row back."""
+        return self._map(X, "inverse_transform")
+
+    @_has("score_samples")
+    def score_samples(self, X: Any) -> Any:
+        """Score every row."""
+        return self._map(X, "score_samples")
+
+    @_has("get_feature_names_out")
+    def get_feature_names_out(self, input_features: Any = None) -> Any:
+        """Return the names of the columns that ``transform`` gives."""
+        return self._fitted.get_feature_names_out(input_features)
+
+    @_has("score")
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Score the fitted estimator.
+
+        Rows in this process are scored by the estimator itself. On Dask collections classifiers are
+        scored by accuracy and regressors by the coefficient of determination, in one pass.
+
+        Parameters
+        ----------
+        X : any rows of shape (n_samples, n_features)
+            Rows.
+        y : values of shape (n_samples,) or (n_samples, n_outputs), default=None
+            True labels or targets.
+        sample_weight : values of shape (n_samples,), default=None
+            Weights of the rows.
+
+        Returns
+        -------
+        score : float
+            The higher the better.
+        """
+        check_is_fitted(self)
+        if not is_lazy(X):
+            weight = {} if sample_weight is None else {"sample_weight": sample_weight}
+            return self._wrapped.score(X, y, **weight)
+        if is_classifier(self):
+            return accuracy_score(y, self.predict(X), sample_weight=sample_weight)
+        if is_regressor(self):
+            return r2_score(y, self.predict(X), sample_weight=sample_weight)
+        raise TypeError(
+            f"{type(self._wrapped).__name__} must be a classifier or a regressor to be scored on a "
+            "Dask collection. Got neither. Score a sample of the rows in this process."
+        )
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        inner = get_tags(self.estimator)
+        for name in ("estimator_type", "target_tags", "transformer_tags", "classifier_tags"):
+            setattr(tags, name, getattr(inner, name))
+        tags.regressor_tags, tags.input_tags = inner.regressor_tags, inner.input_tags
+        tags.non_deterministic, tags.no_validation = inner.non_deterministic, inner.no_validation
+        return tags

@@ -1,0 +1,244 @@
+"""KMeans against scikit-learn's, in every world, for any cut, and counted."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+
+import dask.array as da
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+from sklearn import cluster as reference
+from sklearn.datasets import make_blobs
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from skfleet.engine import counting
+from skfleet.estimators import KMeans
+from skfleet.estimators import _kmeans_start as starts
+
+
+_DRAWN_BY_NUMBER = "the start is drawn by row number, so repeating a row draws another start"
+
+
+def _expected_failures(_):
+    # scikit-learn's own KMeans fails these two for the same reason.
+    return {
+        "check_sample_weight_equivalence_on_dense_data": _DRAWN_BY_NUMBER,
+        "check_sample_weight_equivalence_on_sparse_data": _DRAWN_BY_NUMBER,
+    }
+
+
+@parametrize_with_checks(
+    [KMeans(n_clusters=3, random_state=0)], expected_failed_checks=_expected_failures
+)
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def blobs():
+    X, _ = make_blobs(600, 4, centers=6, cluster_std=1.5, random_state=0)
+    return X
+
+
+def _start(X, k):
+    return X[np.random.default_rng(3).choice(len(X), k, replace=False)]
+
+
+def _both(X, k=6, *, to=lambda X: X, weight=None, **settings):
+    given = {"n_clusters": k, "init": _start(X, k), "n_init": 1, **settings}
+    theirs = reference.KMeans(**given).fit(to(X), sample_weight=weight)
+    ours = KMeans(**given).fit(to(X), sample_weight=weight)
+    return ours, theirs
+
+
+@pytest.mark.parametrize("tol", [0, 1e-4])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_same_centres_as_scikit_learn_from_the_same_start(blobs, weighted, tol):
+    weight = np.random.default_rng(0).uniform(0, 3, len(blobs)) if weighted else None
+    ours, theirs = _both(blobs, weight=weight, tol=tol)
+    np.testing.assert_allclose(ours.cluster_centers_, theirs.cluster_centers_, atol=1e-6)
+    np.testing.assert_array_equal(ours.labels_, theirs.labels_)
+    np.testing.assert_allclose(ours.inertia_, theirs.inertia_, rtol=1e-10)
+    assert ours.n_iter_ == theirs.n_iter_
+    np.testing.assert_allclose(ours.transform(blobs), theirs.transform(blobs), atol=1e-6)
+    np.testing.assert_allclose(
+        ours.score(blobs, sample_weight=weight), theirs.score(blobs, sample_weight=weight)
+    )
+
+
+@pytest.mark.parametrize("to", [sparse.csr_array, sparse.csr_matrix], ids=lambda f: f.__name__)
+def test_same_centres_as_scikit_learn_on_sparse_rows(blobs, to):
+    X = np.where(blobs > 2, blobs, 0)
+    ours, theirs = _both(X, to=to)
+    np.testing.assert_allclose(ours.cluster_centers_, theirs.cluster_centers_, atol=1e-6)
+    np.testing.assert_array_equal(ours.labels_, theirs.labels_)
+
+
+def test_single_precision_stays_single(blobs):
+    ours, theirs = _both(blobs, to=lambda X: X.astype(np.float32))
+    assert ours.cluster_centers_.dtype == theirs.cluster_centers_.dtype == np.float32
+    assert ours.transform(blobs.astype(np.float32)).dtype == np.float32
+    np.testing.assert_allclose(ours.cluster_centers_, theirs.cluster_centers_, rtol=1e-4, atol=1e-4)
+
+
+def test_every_world_gives_the_same_answer(world, blobs):
+    weight = np.random.default_rng(0).uniform(0.5, 3, len(blobs))
+    model = KMeans(6, init="k-means||", random_state=0)
+    want = model.fit(blobs, sample_weight=weight).cluster_centers_.copy()
+    inertia, labels = model.inertia_, model.labels_
+    model.fit(world.X(blobs), sample_weight=world.column(weight))
+    np.testing.assert_allclose(model.cluster_centers_, want, rtol=1e-8)
+    np.testing.assert_allclose(model.inertia_, inertia, rtol=1e-8)
+    np.testing.assert_array_equal(world.host(model.labels_), labels)
+    np.testing.assert_array_equal(world.host(model.predict(world.X(blobs))), labels)
+    assert world.host(model.transform(world.X(blobs))).shape == (len(blobs), 6)
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    cuts=st.lists(st.integers(0, 300), min_size=0, max_size=16),
+    init=st.sampled_from(["k-means++", "k-means||", "random"]),
+    seed=st.integers(0, 5),
+)
+def test_any_cut_gives_the_same_answer(cuts, init, seed):
+    X, _ = make_blobs(300, 3, centers=5, random_state=seed)
+    edges = [0, *sorted(cuts), 300]
+    rows = da.from_array(X, chunks=(tuple(np.diff(edges).tolist()), 3))
+    model = KMeans(5, init=init, n_init=1, random_state=seed)
+    want = model.fit(X).cluster_centers_.copy()
+    np.testing.assert_allclose(model.fit(rows).cluster_centers_, want, rtol=1e-8)
+
+
+@pytest.mark.parametrize("init", ["k-means++", "k-means||"])
+def test_default_start_is_as_good_as_ten_of_scikit_learns(init):
+    ours, theirs = [], []
+    for seed in range(8):
+        X, _ = make_blobs(4000, 5, centers=50, cluster_std=0.5, random_state=seed)
+        rows = da.from_array(X, chunks=(900, 5))
+        ours.append(KMeans(50, init=init, random_state=seed).fit(rows).inertia_)
+        theirs.append(reference.KMeans(50, n_init=10, random_state=seed).fit(X).inertia_)
+    assert np.mean(ours) <= 1.15 * np.mean(theirs)
+
+
+def test_many_rows_start_with_k_means_parallel(monkeypatch, blobs):
+    monkeypatch.setattr(starts, "FEW_ROWS", 100)
+    many = KMeans(6, random_state=0).fit(blobs).cluster_centers_
+    explicit = KMeans(6, init="k-means||", random_state=0).fit(blobs).cluster_centers_
+    np.testing.assert_array_equal(many, explicit)
+
+
+@pytest.mark.parametrize(("init", "start"), [("k-means++", 1), ("k-means||", 5), ("random", 1)])
+def test_passes(init, start, cluster_client):
+    X, _ = make_blobs(900, 4, centers=6, cluster_std=3, random_state=0)
+    rows = da.from_array(X, chunks=(50, 4))
+    with cluster_client.as_current(), counting() as counts:
+        model = KMeans(6, init=init, n_init=1, random_state=0, tol=0).fit(rows)
+    assert counts.passes == 1 + start + model.n_iter_
+    # 18 blocks are loaded once, then two workers reduce them and one task merges
+    assert counts.tasks <= 18 + 4 * counts.passes
+
+
+def test_inertia_is_the_sum_of_squares(blobs):
+    model = KMeans(4, random_state=0).fit(blobs)
+    squares = ((blobs - model.cluster_centers_[model.labels_]) ** 2).sum()
+    np.testing.assert_allclose(model.inertia_, squares, rtol=1e-12)
+
+
+def test_far_from_the_origin_no_centre_falls_on_it():
+    X, _ = make_blobs(500, 3, centers=10, random_state=0)
+    X += 1e4
+    start = np.vstack([X[:9], [[0.0, 0.0, 0.0]]])  # nobody's nearest: an empty cluster
+    for model in (KMeans(10, init=start), KMeans(10, init="k-means||", random_state=0)):
+        centers = model.fit(X).cluster_centers_
+        assert (np.abs(centers - 1e4) < 100).all()
+
+
+def test_empty_clusters_get_the_farthest_rows():
+    X = np.array([[0.0], [0.1], [0.2], [9.0], [20.0]])
+    start = np.array([[0.0], [-50.0], [-60.0]])
+    ours = KMeans(3, init=start, max_iter=1, tol=0).fit(X)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        theirs = reference.KMeans(3, init=start, max_iter=1, tol=0).fit(X)
+    np.testing.assert_allclose(
+        np.sort(ours.cluster_centers_, axis=0), np.sort(theirs.cluster_centers_, axis=0)
+    )
+
+
+@pytest.mark.parametrize("init", ["k-means++", "k-means||", "random"])
+def test_fewer_distinct_rows_than_clusters_warns(init):
+    X = np.repeat([[0.0, 1.0], [5.0, 5.0]], 20, axis=0)
+    with pytest.warns(ConvergenceWarning, match="distinct clusters"):
+        model = KMeans(4, init=init, n_init=1, random_state=0).fit(X)
+    assert model.inertia_ == 0
+
+
+def test_constant_rows():
+    with pytest.warns(ConvergenceWarning):
+        model = KMeans(2, random_state=0).fit(np.ones((10, 3)))
+    np.testing.assert_allclose(model.cluster_centers_, 1)
+
+
+def test_callable_start(blobs):
+    model = KMeans(6, init=lambda X, k, random_state: X[:k], random_state=0).fit(blobs)
+    np.testing.assert_allclose(
+        model.cluster_centers_,
+        KMeans(6, init=blobs[:6]).fit(blobs).cluster_centers_,
+    )
+    with pytest.raises(ValueError, match="callable"):
+        model.fit(da.from_array(blobs))
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        ({"n_clusters": 0}, "n_clusters must be"),
+        ({"n_clusters": 2.5}, "n_clusters must be"),
+        ({"init": "kmeans"}, "init must be one of"),
+        ({"init": np.zeros((3, 2))}, "initial centers"),
+        ({"init": np.full((8, 4), np.nan)}, "init must be finite"),
+        ({"n_init": 0}, "n_init must be"),
+        ({"max_iter": 0}, "max_iter must be"),
+        ({"tol": -1}, "tol must be"),
+        ({"algorithm": "auto"}, "algorithm must be"),
+        ({"n_clusters": 1000}, "should be >= n_clusters"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("lazy", [False, True], ids=["numpy", "dask"])
+def test_bad_parameters_raise_before_any_task(settings, match, lazy, blobs):
+    X = da.from_array(blobs, chunks=(100, 4)) if lazy else blobs
+    with counting() as counts, pytest.raises(ValueError, match=match):
+        KMeans(**settings).fit(X)
+    assert counts.tasks == 0
+
+
+def test_bad_rows(blobs):
+    holed = blobs.copy()
+    holed[7, 1] = np.nan
+    for rows in (holed, da.from_array(holed, chunks=(100, 4))):
+        with pytest.raises(ValueError, match="NaN"):
+            KMeans(3).fit(rows)
+    with pytest.raises(ValueError, match="non-negative"):
+        KMeans(3).fit(blobs, sample_weight=-np.ones(len(blobs)))
+    with pytest.raises(NotFittedError):
+        KMeans(3).predict(blobs)
+    with pytest.raises(ValueError, match="features"):
+        KMeans(3, random_state=0).fit(blobs).predict(da.from_array(blobs[:, :2]))
+
+
+def test_lazy_labels_stay_behind_when_pickled(blobs, cluster_client):
+    with cluster_client.as_current():
+        rows = da.from_array(blobs, chunks=(200, 4)).persist()
+        model = KMeans(6, random_state=0).fit(rows)
+        assert model.labels_.shape == (600,)
+        assert model.labels_.dtype == np.int32
+        labels = model.labels_.compute()
+    again = pickle.loads(pickle.dumps(model))
+    assert not hasattr(again, "labels_")
+    np.testing.assert_array_equal(again.predict(blobs), labels)

@@ -1,0 +1,91 @@
+"""A worker process dies in the middle of a fit: the answer is that of an undisturbed fit."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from contextlib import contextmanager
+
+import dask.array as da
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+
+from skfleet.engine import counting
+from skfleet.estimators import KMeans, LogisticRegression, Ridge
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def processes():
+    """A client of two worker processes."""
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+@contextmanager
+def killing_one_worker(client, after_passes):
+    """Kill a worker process once a fit has begun that many passes; yield a list that says so."""
+    victim = min(client.run(os.getpid).values())
+    killed = []
+    with counting() as counts:
+
+        def kill():
+            deadline = time.monotonic() + 120
+            while counts.passes < after_passes and time.monotonic() < deadline:
+                time.sleep(0.005)
+            if counts.passes >= after_passes:
+                os.kill(victim, signal.SIGKILL)
+                killed.append(counts.passes)
+
+        thread = threading.Thread(target=kill)
+        thread.start()
+        yield killed
+        thread.join()
+
+
+def _rows(n_rows=400_000):
+    """Rows that a cluster makes itself, and labels that follow from them."""
+    X = da.random.default_rng(0).normal(size=(n_rows, 20), chunks=(20_000, 20))
+    return X, (X[:, 0] - X[:, 1] + 0.5 * X[:, 2] > 0.3).astype(int)
+
+
+@pytest.mark.parametrize("resident", [True, False], ids=["resident", "streamed"])
+def test_kmeans_survives_a_killed_worker(processes, resident):
+    X, _ = _rows()
+    if resident:
+        X = X.persist()
+    start = np.random.default_rng(1).normal(size=(10, 20))
+    model = KMeans(n_clusters=10, init=start, n_init=1, max_iter=15, tol=0)
+    undisturbed = model.fit(X).cluster_centers_.copy()
+    with killing_one_worker(processes, after_passes=4) as killed:
+        again = model.fit(X).cluster_centers_
+    assert killed
+    assert killed[0] < 15
+    np.testing.assert_allclose(again, undisturbed, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("solver", ["newton-cholesky", "lbfgs"])
+def test_logistic_regression_survives_a_killed_worker(processes, solver):
+    X, y = _rows()
+    model = LogisticRegression(C=1e-2, tol=1e-10, solver=solver)
+    undisturbed = model.fit(X, y).coef_.copy()
+    with killing_one_worker(processes, after_passes=2) as killed:
+        again = model.fit(X, y).coef_
+    assert killed
+    np.testing.assert_allclose(again, undisturbed, rtol=1e-6, atol=1e-9)
+
+
+def test_ridge_survives_a_killed_worker(processes):
+    X, y = _rows(2_000_000)
+    undisturbed = Ridge().fit(X, y).coef_
+    with killing_one_worker(processes, after_passes=1) as killed:
+        again = Ridge().fit(X, y).coef_
+    assert killed
+    np.testing.assert_allclose(again, undisturbed, rtol=1e-8)

@@ -1,0 +1,60 @@
+"""Rows larger than the workers' memory are streamed: right answers, and no worker restarted."""
+
+from __future__ import annotations
+
+import os
+
+import dask.array as da
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+
+from skfleet.estimators import LogisticRegression, Ridge
+
+pytestmark = pytest.mark.slow
+
+MEMORY_LIMIT = 500 * 2**20
+CHUNK_ROWS = 200_000
+COLUMNS = 20
+
+
+@pytest.fixture
+def small_workers():
+    """A client of two worker processes of half a gigabyte each."""
+    with (
+        LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            memory_limit=MEMORY_LIMIT,
+            dashboard_address=None,
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+def _too_many_rows():
+    """Rows three times as large as both workers' memory, and a target that they determine."""
+    n_chunks = -(-3 * 2 * MEMORY_LIMIT // (CHUNK_ROWS * COLUMNS * 8))
+    rng = da.random.default_rng(0)
+    X = rng.random(size=(n_chunks * CHUNK_ROWS, COLUMNS), chunks=(CHUNK_ROWS, COLUMNS))
+    assert X.nbytes >= 3 * 2 * MEMORY_LIMIT
+    return X, np.linspace(-1, 1, COLUMNS)
+
+
+def test_ridge_streams_rows_larger_than_memory(small_workers):
+    X, coef = _too_many_rows()
+    before = small_workers.run(os.getpid)
+    model = Ridge(alpha=1e-3).fit(X, X @ coef + 2.0)
+    assert small_workers.run(os.getpid) == before
+    np.testing.assert_allclose(model.coef_, coef, atol=1e-6)
+    np.testing.assert_allclose(model.intercept_, 2.0, atol=1e-6)
+
+
+def test_logistic_regression_streams_rows_larger_than_memory(small_workers):
+    X, coef = _too_many_rows()
+    noise = da.random.default_rng(1).logistic(size=X.shape[0], chunks=CHUNK_ROWS)
+    before = small_workers.run(os.getpid)
+    model = LogisticRegression(C=np.inf).fit(X, (X @ coef + noise > 0).astype(int))
+    assert small_workers.run(os.getpid) == before
+    np.testing.assert_allclose(model.coef_[0], coef, atol=0.02)

@@ -1,0 +1,219 @@
+"""The rules of the house that no import contract can see, read from the source text."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "src" / "skfleet"
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+# Nobody pays for these with an import of skfleet; they are looked for when a caller uses them.
+OPTIONAL = {
+    "cudf", "cuml", "cupy", "dask_cuda", "lightgbm", "matplotlib", "numba", "optuna", "xgboost",
+}  # fmt: skip
+
+
+def module_of(path):
+    """Name the module that a file of the package is."""
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def dask_modules():
+    """Read from the import contract which modules may know Dask."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    contracts = settings["tool"]["importlinter"]["contracts"]
+    (contract,) = (c for c in contracts if "dask" in c.get("forbidden_modules", ()))
+    return {line.split(" -> ")[0] for line in contract["ignore_imports"]}
+
+
+def imports(tree):
+    """Yield (module, name or None) for each import in a syntax tree."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, None) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from ((node.module or "", alias.name) for alias in node.names)
+
+
+def import_time_imports(tree):
+    """Yield the imports that run when the module is imported: those outside of functions."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            continue
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            yield from imports(node)
+        else:
+            yield from import_time_imports(node)
+
+
+def optional_at_import(tree):
+    """Find the optional libraries that importing a module would import."""
+    return {module.split(".")[0] for module, _ in import_time_imports(tree)} & OPTIONAL
+
+
+def private_sklearn(tree):
+    """Find the names that scikit-learn does not promise to keep."""
+    found = set()
+    for module, name in imports(tree):
+        dotted = f"{module}.{name}" if name else module
+        if dotted.split(".")[0] == "sklearn" and any(
+            part.startswith("_") and not part.startswith("__") for part in dotted.split(".")
+        ):
+            found.add(dotted)
+    return found
+
+
+def computing_calls(tree):
+    """Find the lines that compute a Dask collection by a method."""
+    return {
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("compute", "persist")
+    }
+
+
+def container_checks(tree):
+    """Find the lines that ask isinstance of a container of rows."""
+    containers = {
+        "ndarray",
+        "DataFrame",
+        "Series",
+        "csr_array",
+        "csr_matrix",
+        "spmatrix",
+        "sparray",
+    }
+    return {
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "isinstance"
+        and containers
+        & {getattr(part, "attr", getattr(part, "id", None)) for part in ast.walk(node.args[1])}
+    }
+
+
+@pytest.fixture(params=FILES, ids=module_of)
+def file(request):
+    return request.param
+
+
+def test_files_stay_short(file):
+    n_lines = len(file.read_text().splitlines())
+    assert n_lines <= 500, f"{file.name} has {n_lines} lines: part it along a seam"
+
+
+def test_every_file_says_what_it_knows(file):
+    text = file.read_text()
+    assert not text.strip() or ast.get_docstring(ast.parse(text)), f"{file} needs a first sentence"
+
+
+def test_files_are_named_after_a_question(file):
+    assert file.stem.strip("_") not in ("utils", "util", "helpers", "common", "misc", "core")
+
+
+def test_optional_libraries_are_not_imported_with_a_module(file):
+    assert not optional_at_import(ast.parse(file.read_text()))
+
+
+def test_private_names_of_scikit_learn_live_in_one_file(file):
+    if file.name != "_sklearn_private.py":
+        assert not private_sklearn(ast.parse(file.read_text()))
+
+
+def test_only_files_that_know_dask_compute(file):
+    if module_of(file) not in dask_modules():
+        assert not computing_calls(ast.parse(file.read_text()))
+
+
+def test_containers_are_told_apart_in_few_places(file):
+    room = file.relative_to(PACKAGE).parts[0]
+    if room not in ("blocks", "_array.py", "_linalg.py"):
+        assert not container_checks(ast.parse(file.read_text()))
+
+
+def test_rules_catch_what_they_are_for():
+    broken = ast.parse(
+        "import cupy.linalg\n"
+        "class A:\n    from xgboost import XGBClassifier\n"
+        "def f(x):\n    import numba\n    x.persist()\n    return x.sum().compute()\n"
+        "from sklearn.linear_model._base import LinearModel\n"
+        "from sklearn.utils import _safe_indexing\n"
+        "from sklearn.base import __version__\n"
+        "isinstance(x, (int, np.ndarray))\n"
+    )
+    assert optional_at_import(broken) == {"cupy", "xgboost"}
+    assert computing_calls(broken) == {6, 7}
+    assert container_checks(broken) == {11}
+    assert private_sklearn(broken) == {
+        "sklearn.linear_model._base.LinearModel",
+        "sklearn.utils._safe_indexing",
+    }
+
+
+def test_dask_files_of_the_contract_are_read():
+    assert {"skfleet.blocks._dask", "skfleet.engine._dask", "skfleet.fleet"} <= dask_modules()
+
+
+def test_one_backend_class():
+    classes = [
+        node.name
+        for node in ast.walk(ast.parse((PACKAGE / "joblib_backend.py").read_text()))
+        if isinstance(node, ast.ClassDef)
+    ]
+    assert classes == ["FleetBackend"]
+
+
+def loaded_after(code):
+    """List the top-level packages that a fresh interpreter has loaded after code has run."""
+    report = "import sys; print(*{name.split('.')[0] for name in sys.modules})"
+    path = os.pathsep.join(filter(None, [str(PACKAGE.parent), os.environ.get("PYTHONPATH")]))
+    run = subprocess.run(
+        [sys.executable, "-c", f"{code}\n{report}"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    assert run.returncode == 0, run.stderr
+    return set(run.stdout.split())
+
+
+def test_import_loads_no_optional_library():
+    loaded = loaded_after("import skfleet")
+    assert "skfleet" in loaded
+    assert not loaded & OPTIONAL
+    assert not loaded & {"dask", "distributed"}  # they come with the first use of a fleet
+
+
+def test_rooms_load_no_optional_library():
+    loaded = loaded_after("import skfleet.estimators, skfleet.model_selection, skfleet.metrics")
+    assert "sklearn" in loaded
+    assert not loaded & OPTIONAL
+
+
+def test_fleet_is_imported_when_asked_for():
+    assert "distributed" in loaded_after("import skfleet; skfleet.Fleet")
+
+
+def test_names_of_the_package():
+    import skfleet
+
+    assert {"Fleet", "config_context", "estimators", "metrics", "model_selection"} <= set(
+        dir(skfleet)
+    )
+    for name in skfleet.__all__:
+        assert getattr(skfleet, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'Flet'"):
+        skfleet.Flet  # noqa: B018
