@@ -145,6 +145,25 @@ class Outcome(NamedTuple):
     trace: str = ""
     notes: Sequence[Note] = ()
 
+    def result(self) -> list[Any]:
+        """Give the results, or raise the error with the traceback it had on the worker."""
+        if self.ok:
+            return self.value
+        if self.trace:
+            self.value.__cause__ = _RemoteTracebackError(self.trace)
+        raise self.value
+
+
+class _RemoteTracebackError(Exception):
+    """Shows, as the cause of an error, the traceback it had on its worker."""
+
+    def __init__(self, trace: str) -> None:
+        super().__init__(trace)
+        self.trace = trace
+
+    def __str__(self) -> str:
+        return f'\n"""\n{self.trace}"""'
+
 
 class RetriableError(Exception):
     """Carries a failed outcome past Dask, which retries only a task that raises."""
