@@ -16,6 +16,11 @@ def is_sparse(X: Any) -> bool:
     return sparse.issparse(X)
 
 
+def is_sparse_kind(X: Any) -> bool:
+    """Say whether X is sparse, or made of blocks of sparse rows."""
+    return is_sparse(X) or is_sparse(getattr(X, "_meta", None))
+
+
 def as_csr(X: Any) -> Any:
     """Return a SciPy sparse X in CSR form, matrix or array as it came."""
     return X.tocsr()

@@ -83,3 +83,16 @@ def check_sample_weight(sample_weight: Any, n_rows: int) -> Any:
         )
     check_weight(sample_weight)
     return sample_weight
+
+
+def check_choice(name: str, value: Any, choices: Any) -> None:
+    """Raise unless a parameter is one of the choices."""
+    if not isinstance(value, str) or value not in choices:
+        known = ", ".join(map(repr, choices))
+        raise ValueError(f"{name} must be one of {known}. Got {value!r} instead.")
+
+
+def check_unused(name: str, value: Any, only: Any, instead: str) -> None:
+    """Raise unless a parameter without meaning here has the one value that it may have."""
+    if value is None or value != only:
+        raise ValueError(f"{name} must be {only!r}. Got {value!r} instead. {instead}")

@@ -20,7 +20,6 @@ from skfleet.engine import counting
 from skfleet.estimators import KMeans
 from skfleet.estimators import _kmeans_start as starts
 
-
 _DRAWN_BY_NUMBER = "the start is drawn by row number, so repeating a row draws another start"
 
 

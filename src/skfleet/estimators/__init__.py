@@ -2,10 +2,13 @@
 
 from skfleet.estimators._incremental import Incremental
 from skfleet.estimators.cluster import KMeans
+from skfleet.estimators.linear_model import LogisticRegression, Ridge
 from skfleet.estimators.wrappers import ParallelPostFit
 
 __all__ = [
     "Incremental",
     "KMeans",
+    "LogisticRegression",
     "ParallelPostFit",
+    "Ridge",
 ]

@@ -66,8 +66,8 @@ class Incremental(ParallelPostFit):
     ``epochs`` passes over the rows, and for a classifier one more over y alone to find the classes,
     unless they are given. Blocks are learned in sequence: a fleet adds memory, not speed. The
     model is copied before each block, so a block that was lost with its worker is learned
-    again from the model before it, and exactly once. Blocks are drawn, not rows: an answer depends on how the
-    rows are cut (`Bottou, 2012, Stochastic gradient descent tricks
+    again from the model before it, and exactly once. Blocks are drawn, not rows: an
+    answer depends on how the rows are cut (`Bottou, 2012, Stochastic gradient descent tricks
     <https://doi.org/10.1007/978-3-642-35289-8_25>`_, section 2, on why order matters).
 
     Examples

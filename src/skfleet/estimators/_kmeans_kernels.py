@@ -9,39 +9,11 @@ import numpy as np
 from scipy import sparse
 
 from skfleet._array import is_foreign, like, namespace, to_host
-from skfleet._linalg import column_sums, dense_rows, dot, is_sparse, row_norms, tdot
+from skfleet._linalg import dense_rows, dot, is_sparse, row_norms, tdot
 from skfleet.blocks import Block
 
 # Rows whose distances to all centres are held at once: they should stay in the processor's cache.
 ROWS_AT_ONCE = 512
-
-
-class Moments(NamedTuple):
-    """Weight, mean and sum of squared deviations of rows, per column."""
-
-    n_rows: float
-    mean: np.ndarray
-    squares: np.ndarray
-
-
-def moments(block: Block) -> Moments:
-    """Return the moments of a block about its own mean."""
-    n_rows = block.n_rows
-    mean = column_sums(block.X) / n_rows
-    if is_sparse(block.X):
-        squares = column_sums(block.X.multiply(block.X).tocsr()) - n_rows * mean**2
-        return Moments(n_rows, mean, np.maximum(squares, 0.0))
-    X = block.X - like(mean, block.X)
-    return Moments(n_rows, mean, column_sums(X * X))
-
-
-def merge_moments(a: Moments, b: Moments) -> Moments:
-    """Merge the moments of two blocks (Chan, Golub and LeVeque, 1983)."""
-    n_rows = a.n_rows + b.n_rows
-    shift = b.mean - a.mean
-    share = b.n_rows / n_rows
-    squares = a.squares + b.squares + a.n_rows * share * shift**2
-    return Moments(n_rows, a.mean + share * shift, squares)
 
 
 def centred(X: Any, mean: np.ndarray) -> Any:

@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from skfleet._linalg import is_sparse
+from skfleet._linalg import is_sparse_kind
 from skfleet.blocks import Block, Output, RowBlocks, is_lazy, merge_smallest, smallest
 from skfleet.engine import Engine, Reduction, engine_for, map_reduce, with_starts
 from skfleet.estimators._base import FleetEstimator
@@ -23,12 +23,11 @@ from skfleet.estimators._kmeans_kernels import (
     distances,
     labels_of,
     lloyd,
-    merge_moments,
-    moments,
     squared_distances,
     weights_of,
 )
 from skfleet.estimators._kmeans_start import first_centers
+from skfleet.estimators._moments import merge_moments, moments
 
 _STARTS = ("k-means++", "k-means||", "random")
 
@@ -164,7 +163,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Fl
                 )
             known = map_reduce(engine, Reduction(moments, merge_moments), rows)
             rows = replace(rows, checked=True)
-            mean = np.zeros(rows.n_features) if _is_sparse_kind(X) else known.mean
+            mean = np.zeros(rows.n_features) if is_sparse_kind(X) else known.mean
             tol = self.tol * float(np.mean(known.squares / known.n_rows))
             scale = float(np.sum(known.squares / known.n_rows + known.mean**2))
             best = None
@@ -368,11 +367,6 @@ def _check_count(name: str, value: Any) -> None:
     """Raise unless a parameter is a positive whole number."""
     if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
         raise ValueError(f"{name} must be a positive whole number. Got {value!r} instead.")
-
-
-def _is_sparse_kind(X: Any) -> bool:
-    """Say whether rows are sparse, or blocks of sparse rows."""
-    return is_sparse(X) or is_sparse(getattr(X, "_meta", None))
 
 
 def _farthest(block: Block, centers: np.ndarray, mean: np.ndarray, n: int) -> Any:
