@@ -1,3 +1,4 @@
+import asyncio
 import gc
 import os
 import pickle
@@ -6,6 +7,7 @@ import sys
 import threading
 import time
 import warnings
+import weakref
 
 import joblib
 import numpy as np
@@ -27,7 +29,7 @@ def threads():
     """A fleet of one worker with four threads, in this process."""
     with (
         LocalCluster(
-            processes=False, n_workers=1, threads_per_worker=4, dashboard_address=None
+            processes=False, n_workers=1, threads_per_worker=4, dashboard_address=":0"
         ) as cluster,
         Client(cluster) as client,
     ):
@@ -38,7 +40,7 @@ def threads():
 def processes():
     """A fleet of two worker processes."""
     with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
         yield client
@@ -52,15 +54,15 @@ def client(request):
 @pytest.fixture
 def sent(monkeypatch):
     """Count what is sent to the fleet apart from calls."""
-    parcels = []
+    sizes = []
     send = _joblib_shared.Share._send
 
     def counting(self, parcel):
-        parcels.append(parcel)
+        sizes.append(parcel.nbytes)  # not the parcel: it holds the memory of the object
         return send(self, parcel)
 
     monkeypatch.setattr(_joblib_shared.Share, "_send", counting)
-    return parcels
+    return sizes
 
 
 def double(x):
@@ -226,8 +228,12 @@ def test_wrong_parameters_raise(params, message):
 
 
 def test_asynchronous_client_is_refused(threads):
-    with pytest.raises(TypeError, match="synchronous"):
-        FleetBackend(client=Client(threads.scheduler.address, asynchronous=True))
+    async def make_backend():
+        async with Client(threads.scheduler.address, asynchronous=True) as client:
+            with pytest.raises(TypeError, match="synchronous"):
+                FleetBackend(client=client)
+
+    asyncio.run(make_backend())
 
 
 def test_zero_jobs_raise(threads):
@@ -237,7 +243,7 @@ def test_zero_jobs_raise(threads):
 
 def test_no_worker_in_time_raises():
     with (
-        LocalCluster(n_workers=0, processes=False, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=0, processes=False, dashboard_address=":0") as cluster,
         Client(cluster, set_as_default=False) as client,
         parallel_config("skfleet", client=client, wait_for_workers_timeout=0.1),
         pytest.raises(TimeoutError, match=r"no worker after 0.1 seconds"),
@@ -247,7 +253,7 @@ def test_no_worker_in_time_raises():
 
 def test_late_workers_are_waited_for():
     with (
-        LocalCluster(n_workers=0, processes=False, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=0, processes=False, dashboard_address=":0") as cluster,
         Client(cluster, set_as_default=False) as client,
         parallel_config("skfleet", client=client),
     ):
@@ -260,7 +266,7 @@ def test_closed_client_ends_the_call():
     waiting = threading.Event()
     _gates["closed"] = waiting, release
     cluster = LocalCluster(
-        processes=False, n_workers=1, threads_per_worker=2, dashboard_address=None
+        processes=False, n_workers=1, threads_per_worker=2, dashboard_address=":0"
     )
     client = Client(cluster, set_as_default=False)
 
@@ -342,7 +348,16 @@ def test_n_jobs_bounds_the_calls_in_flight(threads, n_jobs, pre_dispatch):
             delayed(count_running)(i) for i in range(12)
         )
     assert _running["all"] == 12
-    assert 1 < _running["most"] <= (n_jobs if n_jobs > 0 else 3)
+    assert 1 <= _running["most"] <= (n_jobs if n_jobs > 0 else 3)
+
+
+@pytest.mark.parametrize("n_jobs", [2, 3, -2])
+def test_n_jobs_are_run_at_once(threads, n_jobs):
+    n_at_once = n_jobs if n_jobs > 0 else 3
+    _barriers["n_jobs"] = threading.Barrier(n_at_once, timeout=60)
+    with parallel_config("skfleet", client=threads):
+        # returns only if that many run at the same time
+        Parallel(n_jobs=n_jobs, batch_size=1)(delayed(meet)("n_jobs") for _ in range(2 * n_at_once))
 
 
 @pytest.mark.parametrize("n_jobs", [None, -1])
@@ -368,7 +383,7 @@ def test_one_job_runs_here(processes):
 def test_fleet_of_one_thread_is_used():
     with (
         LocalCluster(
-            processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None
+            processes=False, n_workers=1, threads_per_worker=1, dashboard_address=":0"
         ) as cluster,
         Client(cluster, set_as_default=False) as client,
         parallel_config("skfleet", client=client),
@@ -386,6 +401,9 @@ def test_error_cancels_what_was_dispatched(threads):
             )
         Parallel()(delayed(double)(i) for i in range(3))
     assert _running["all"] < 10
+    while _running["now"]:  # a thread cannot be stopped, and would disturb the next count
+        time.sleep(0.01)
+    assert _running["all"] < 10
 
 
 def test_resources_bound_the_calls_in_flight():
@@ -396,25 +414,27 @@ def test_resources_bound_the_calls_in_flight():
             n_workers=1,
             threads_per_worker=4,
             resources={"GPU": 2},
-            dashboard_address=None,
+            dashboard_address=":0",
         ) as cluster,
         Client(cluster, set_as_default=False) as client,
         parallel_config("skfleet", client=client, resources={"GPU": 1}),
     ):
         assert joblib.effective_n_jobs(-1) == 2
+        _barriers["resources"] = threading.Barrier(2, timeout=60)
+        Parallel(batch_size=1)(delayed(meet)("resources") for _ in range(4))
         Parallel(batch_size=1)(delayed(count_running)(i) for i in range(8))
         # a task that holds the resource runs nested calls itself
         nested = Parallel(batch_size=1)(delayed(nest)(3) for _ in range(4))
-    assert _running["most"] == 2
+    assert 1 <= _running["most"] <= 2
     assert nested == [[0, 2, 4]] * 4
 
 
 # -- shared arguments --------------------------------------------------------------------------
 
 
-def test_equal_content_is_sent_once(client, sent):
+def test_equal_content_is_sent_once(processes, sent):
     X = np.arange(20_000.0)
-    with parallel_config("skfleet", client=client):
+    with parallel_config("skfleet", client=processes):
         for _ in range(5):
             assert Parallel()(delayed(total)(X, i) for i in range(4)) == [X.sum()] * 4
         same = X.copy()
@@ -425,10 +445,11 @@ def test_equal_content_is_sent_once(client, sent):
         assert len(sent) == 2
 
 
-def test_shared_data_go_with_the_object(client, sent):
+def test_shared_data_go_with_the_object(processes, sent):
+    gc.collect()
     X = np.arange(30_000.0)
     before = len(_joblib_shared._by_content)
-    with parallel_config("skfleet", client=client):
+    with parallel_config("skfleet", client=processes):
         Parallel()(delayed(total)(X, i) for i in range(4))
     assert len(sent) == 1
     gc.collect()
@@ -436,6 +457,21 @@ def test_shared_data_go_with_the_object(client, sent):
     del X
     gc.collect()
     assert len(_joblib_shared._by_content) == before
+
+
+def test_workers_in_this_process_do_not_keep_data_alive(threads, sent):
+    X = np.arange(30_000.0)
+    alive = weakref.ref(X)
+    with parallel_config("skfleet", client=threads):
+        Parallel()(delayed(total)(X, i) for i in range(4))
+    assert len(sent) == 1
+    del X
+    for _ in range(500):
+        gc.collect()
+        if alive() is None:
+            break
+        time.sleep(0.01)
+    assert alive() is None
 
 
 def test_small_arguments_travel_with_their_calls(client, sent):
@@ -467,6 +503,16 @@ def test_large_closure_is_sent_once(client, sent):
     with parallel_config("skfleet", client=client):
         assert Parallel(batch_size=1)(delayed(shifted)(i) for i in range(6)) == list(range(6))
     assert len(sent) == 1
+
+
+def test_heavy_batch_is_sent_apart_from_the_graph(client, sent):
+    arrays = [np.full(5_000, float(i)) for i in range(120)]
+    with parallel_config("skfleet", client=client):
+        totals = Parallel(batch_size=30, pre_dispatch="all")(
+            delayed(total)(array) for array in arrays
+        )
+    assert totals == [5_000.0 * i for i in range(120)]
+    assert len(sent) == 4
 
 
 def test_large_array_is_read_only_and_small_one_a_copy(client):
@@ -607,6 +653,23 @@ def test_import_registers_without_the_cluster_libraries():
         "    else: raise AssertionError('a client was started')\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_without_a_client_the_embedded_fleet_starts_at_first_use():
+    code = (
+        "import joblib, skfleet\n"
+        "def nest(i):\n"
+        "    return sum(joblib.Parallel()(joblib.delayed(abs)(-j) for j in range(i)))\n"
+        "with joblib.parallel_config('skfleet'):\n"
+        "    for _ in range(2):\n"
+        "        print(joblib.Parallel()(joblib.delayed(nest)(i) for i in range(4)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, timeout=60, capture_output=True, text=True
+    )
+    assert done.stdout == "[0, 0, 1, 3]\n" * 2
+    assert done.stderr.count("\n") == 1
+    assert "Fleet(" in done.stderr
 
 
 def test_keys_name_the_function_and_the_estimator(threads):

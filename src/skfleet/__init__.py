@@ -30,9 +30,7 @@ def __dir__() -> list[str]:
 
 def _joblib_backend(**params: Any) -> Any:
     """Make the joblib backend; only then are the cluster libraries imported."""
-    from skfleet.joblib_backend import FleetBackend
-
-    return FleetBackend(**params)
+    return importlib.import_module("skfleet.joblib_backend").FleetBackend(**params)
 
 
 joblib.register_parallel_backend("skfleet", _joblib_backend)

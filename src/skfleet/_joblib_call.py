@@ -47,6 +47,7 @@ class _Batch:
     report: Callable[[Outcome], Any]
     name: str = ""
     shared: list[tuple[Any, Share]] = field(default_factory=list)
+    payload: Share | None = None
     future: Future | None = None
     n_sent: int = 0
 
@@ -182,11 +183,12 @@ class ParallelCall:
                 "Pass arrays or plain objects, or run it with require='sharedmem'."
             )
             raise
+        futures = [share.future for _, share in batch.shared]
+        batch.payload = None
         if payload.nbytes >= PAYLOAD_SCATTER_FROM:
-            share = Share(self._client, payload)
-            batch.shared.append((payload, share))
-            payload = share.future
-        return payload, [share.future for _, share in batch.shared]
+            batch.payload = Share(self._client, payload)
+            payload = batch.payload.future
+        return payload, futures
 
     # -- in the thread that delivers -----------------------------------------------------------
 
@@ -251,7 +253,8 @@ class ParallelCall:
             return False
         try:
             lost = [(obj, share) for obj, share in batch.shared if share.is_lost()]
-            if not lost and getattr(error, "reason", None) not in _LOST:
+            others = batch.payload is not None and batch.payload.is_lost()
+            if not (lost or others or getattr(error, "reason", None) in _LOST):
                 return False
             for obj, share in lost:
                 share.send_again(obj)

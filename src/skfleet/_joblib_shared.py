@@ -1,4 +1,4 @@
-"""Which large arguments of joblib calls are on the fleet already, and for how long they stay there."""
+"""Which large arguments of joblib calls are on the fleet, and for how long they stay there."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ class SharedArguments:
     """The large arguments of one Parallel call.
 
     Equal content is sent once per fleet. It stays while any of the driver's objects with that
-    content lives, or for the call where an object cannot be referred to weakly.
+    content lives; or for the call, where an object cannot be referred to weakly, or where the
+    workers are in this process.
 
     Parameters
     ----------
@@ -72,6 +73,9 @@ class SharedArguments:
         self, client: Client, everywhere: Mapping[int, tuple[Any, Share]] | None = None
     ) -> None:
         self._client = client
+        # Workers in this process hold the very memory of an object, and would keep it alive for as
+        # long as it keeps its share. To share it again costs no transfer.
+        self._in_process = client.scheduler.address.startswith("inproc://")
         self._weak: dict[int, tuple[weakref.ref, Share]] = {}
         self._strong: OrderedDict[int, tuple[Any, Share]] = OrderedDict()
         self._everywhere = everywhere or {}
@@ -92,9 +96,9 @@ class SharedArguments:
         shared: list[tuple[Any, Share]] = []
         slots: dict[int, Slot] = {}
 
-        def slot(value: Any, always: bool = False) -> Any:
+        def slot(value: Any, is_function: bool = False) -> Any:
             if id(value) not in slots:
-                share = self._share(value, always=always)
+                share = self._share(value, is_function=is_function)
                 if share is None:
                     return value
                 slots[id(value)] = Slot(len(shared))
@@ -111,7 +115,7 @@ class SharedArguments:
         ]
         return taken, shared
 
-    def _share(self, value: Any, *, always: bool = False) -> Share | None:
+    def _share(self, value: Any, *, is_function: bool = False) -> Share | None:
         """Give the share of a value, sent now if need be; None for what travels in its task."""
         if id(value) in self._everywhere:
             return self._everywhere[id(value)][1]
@@ -120,9 +124,12 @@ class SharedArguments:
         found = self._weak.get(id(value))
         if found is not None and found[0]() is value:
             return found[1]
-        if not always and (isinstance(value, type) or sizeof(value) < SHARE_FROM):
+        if not is_function and (isinstance(value, type) or sizeof(value) < SHARE_FROM):
             return None
-        share = _share_content(self._client, Parcel.pack(value))
+        parcel = Parcel.pack(value)
+        if is_function and parcel.nbytes < SHARE_FROM:
+            return None
+        share = _share_content(self._client, parcel)
         try:
             self._weak[id(value)] = self._refer(value), share
         except TypeError:
@@ -130,7 +137,8 @@ class SharedArguments:
             if len(self._strong) > _N_STRONG:
                 self._strong.popitem(last=False)
         else:
-            _keep_while_alive(value, share)
+            if not self._in_process:
+                _keep_while_alive(value, share)
         return share
 
     def _refer(self, value: Any) -> weakref.ref:

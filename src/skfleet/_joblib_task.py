@@ -1,4 +1,4 @@
-"""What a worker does with one batch of joblib calls, and how calls and outcomes are packed to travel."""
+"""What a worker does with a batch of joblib calls, and how calls and outcomes are packed."""
 
 from __future__ import annotations
 
@@ -145,6 +145,25 @@ class Outcome(NamedTuple):
     trace: str = ""
     notes: Sequence[Note] = ()
 
+    def result(self) -> list[Any]:
+        """Give the results, or raise the error with the traceback it had on the worker."""
+        if self.ok:
+            return self.value
+        if self.trace:
+            self.value.__cause__ = _RemoteTracebackError(self.trace)
+        raise self.value
+
+
+class _RemoteTracebackError(Exception):
+    """Shows, as the cause of an error, the traceback it had on its worker."""
+
+    def __init__(self, trace: str) -> None:
+        super().__init__(trace)
+        self.trace = trace
+
+    def __str__(self) -> str:
+        return f'\n"""\n{self.trace}"""'
+
 
 class RetriableError(Exception):
     """Carries a failed outcome past Dask, which retries only a task that raises."""
@@ -184,8 +203,10 @@ def run_batch(
     # In the caller's own process prints and warnings are home already.
     token = _notes.set(None if here else notes)
     try:
+        # Opened first: this imports what the calls need, and with it their libraries.
+        calls, nested = payload.open()
         with library_threads(n_threads):
-            outcome = Outcome(True, _run_calls(payload, shared))
+            outcome = Outcome(True, _run_calls(calls, nested, shared))
     except BaseException as error:
         # The frames of this file say nothing to the caller.
         trace = traceback.format_exception(type(error), error, error.__traceback__)
@@ -198,9 +219,10 @@ def run_batch(
     return parcel
 
 
-def _run_calls(payload: Parcel, shared: Sequence[Parcel]) -> list[Any]:
+def _run_calls(
+    calls: Sequence[Call], nested: tuple[Any, int], shared: Sequence[Parcel]
+) -> list[Any]:
     """Put the shared arguments into their slots and call, nested calls on the nested backend."""
-    calls, (nested, n_jobs) = payload.open()
 
     def fill(value: Any) -> Any:
         if not isinstance(value, Slot):
@@ -208,7 +230,8 @@ def _run_calls(payload: Parcel, shared: Sequence[Parcel]) -> list[Any]:
         parcel = shared[value.index]
         return parcel.open(view=parcel.nbytes >= READ_ONLY_FROM)
 
-    with parallel_config(backend=nested, n_jobs=n_jobs):
+    backend, n_jobs = nested
+    with parallel_config(backend=backend, n_jobs=n_jobs):
         return [
             fill(function)(*map(fill, args), **{key: fill(arg) for key, arg in kwargs.items()})
             for function, args, kwargs in calls

@@ -75,9 +75,9 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
 
     Notes
     -----
-    ``n_jobs=None`` and ``-1`` mean the whole fleet, as it is when the call starts. ``n_jobs=k`` keeps
-    at most k calls in flight, each batch of calls counting once. ``n_jobs=1`` runs in the calling
-    process, as in every joblib backend.
+    ``n_jobs=None`` and ``-1`` mean the whole fleet, as it is when the call starts. ``n_jobs=k``
+    keeps at most k calls in flight, each batch of calls counting once. ``n_jobs=1`` runs in the
+    calling process, as in every joblib backend.
 
     A Parallel call within a task uses the fleet as long as some of its threads are idle, and runs
     in the task itself otherwise; so does any call nested deeper, and one within a task that holds
@@ -327,11 +327,7 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
     def retrieve_result_callback(self, out: Outcome) -> Any:
         """Print and warn what the batch did, and give its results or raise its error."""
         echo(out.notes)
-        if out.ok:
-            return out.value
-        if out.trace:
-            out.value.__cause__ = _RemoteTraceback(out.trace)
-        raise out.value
+        return out.result()
 
     def abort_everything(self, ensure_ready: bool = True) -> None:
         """Cancel what was sent."""
@@ -353,17 +349,6 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
         """Let others use the slot of the task, if this is one, that waits for nested calls."""
         with slot_released():
             yield
-
-
-class _RemoteTraceback(Exception):
-    """Shows, as the cause of an error, the traceback it had on its worker."""
-
-    def __init__(self, trace: str) -> None:
-        super().__init__(trace)
-        self.trace = trace
-
-    def __str__(self) -> str:
-        return f'\n"""\n{self.trace}"""'
 
 
 def _rebuild(cls: type[FleetBackend], settings: dict[str, Any]) -> FleetBackend:

@@ -26,7 +26,7 @@ def callback_thread():
 
     To the first test that brings it up it would look like a leaked thread.
     """
-    with Client(processes=False, n_workers=1, dashboard_address=None) as client:
+    with Client(processes=False, n_workers=1, dashboard_address=":0") as client:
         future = client.submit(int)
         future.add_done_callback(id)
         future.result()

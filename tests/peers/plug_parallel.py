@@ -12,5 +12,5 @@ joblib.parallel.BACKENDS["skfleet"] = FleetBackend
 
 @pytest.fixture(scope="session", autouse=True)
 def fleet():
-    with Client(n_workers=2, threads_per_worker=1, dashboard_address=None) as client:
+    with Client(n_workers=2, threads_per_worker=1, dashboard_address=":0") as client:
         yield client

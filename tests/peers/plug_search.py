@@ -1,4 +1,4 @@
-"""A pytest plugin that runs scikit-learn's tests of its searches on ours, on a fleet of processes."""
+"""A pytest plugin that runs scikit-learn's tests of its searches on ours, in worker processes."""
 
 import pytest
 import sklearn.model_selection
@@ -12,5 +12,5 @@ sklearn.model_selection.RandomizedSearchCV = RandomizedSearchCV
 
 @pytest.fixture(scope="session", autouse=True)
 def fleet():
-    with Client(n_workers=2, threads_per_worker=1, dashboard_address=None) as client:
+    with Client(n_workers=2, threads_per_worker=1, dashboard_address=":0") as client:
         yield client

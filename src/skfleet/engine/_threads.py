@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from typing import Any
 
 from threadpoolctl import ThreadpoolController
@@ -13,29 +13,41 @@ from threadpoolctl import ThreadpoolController
 _lock = threading.Lock()
 _depth = 0
 _limiter: Any = None
+_known: tuple[int, ThreadpoolController, ThreadpoolController] | None = None
 
 
-@cache
-def _controller() -> ThreadpoolController:
-    """Find the libraries once: looking for them costs more than setting them."""
-    return ThreadpoolController()
+def _controllers() -> tuple[ThreadpoolController, ThreadpoolController]:
+    """Find the BLAS and the OpenMP libraries; again only where modules were imported since.
+
+    Looking for them costs more than setting them, but a task may import what brings another one.
+    """
+    global _known
+    known, n_modules = _known, len(sys.modules)
+    if known is None or known[0] != n_modules:
+        found = ThreadpoolController()
+        known = n_modules, found.select(user_api="blas"), found.select(user_api="openmp")
+        _known = known
+    return known[1], known[2]
 
 
 @contextmanager
 def library_threads(n_threads: int) -> Iterator[None]:
-    """Limit the libraries' threads, process-wide, until the last of overlapping users is done.
+    """Limit the libraries' threads until the last of overlapping users is done.
 
-    The limit belongs to the process, so tasks in several threads share the first one's: were each
-    to restore what it found, the last to leave would restore another task's limit for good.
+    The limit of a BLAS belongs to the process, so tasks in several threads share the first one's:
+    were each to restore what it found, the last to leave would restore another task's limit for
+    good. That of OpenMP belongs to the calling thread, so each task sets its own.
     """
     global _depth, _limiter
+    blas, openmp = _controllers()
     with _lock:
         if _depth == 0:
-            _limiter = _controller().limit(limits=n_threads)
+            _limiter = blas.limit(limits=n_threads)
             _limiter.__enter__()
         _depth += 1
     try:
-        yield
+        with openmp.limit(limits=n_threads):
+            yield
     finally:
         with _lock:
             _depth -= 1

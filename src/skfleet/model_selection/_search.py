@@ -39,9 +39,9 @@ class _FitsOnFleet:
             return super().fit(X, y, **params)  # type: ignore[misc]
 
     def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()
+        state: dict[str, Any] = super().__getstate__()  # type: ignore[assignment]
         if self not in _fitting:
-            return state  # type: ignore[return-value]
+            return state
         # scikit-learn sends the search itself with every fit, for its callbacks to know whose fit
         # it is. It goes without what an earlier fit left behind and without the splits, which may
         # be long lists of rows, or a generator that cannot be pickled: their number stands for

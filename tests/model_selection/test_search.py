@@ -1,0 +1,278 @@
+import inspect
+import pickle
+import subprocess
+import sys
+
+import joblib
+import numpy as np
+import pytest
+import sklearn.model_selection as reference
+from distributed import Client, LocalCluster
+from scipy.stats import loguniform
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.datasets import load_iris, make_classification
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.exceptions import FitFailedWarning
+from sklearn.model_selection import KFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
+from sklearn.tree import DecisionTreeClassifier
+
+from skfleet import _joblib_call
+from skfleet.joblib_backend import FleetBackend
+from skfleet.model_selection import GridSearchCV, RandomizedSearchCV
+
+X, y = load_iris(return_X_y=True)
+PAIRS = [
+    (GridSearchCV, reference.GridSearchCV),
+    (RandomizedSearchCV, reference.RandomizedSearchCV),
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def fleet():
+    """Make a fleet of two worker processes the default."""
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+@pytest.fixture
+def sent(monkeypatch):
+    """Collect the calls that reach the fleet."""
+    calls = []
+    submit = _joblib_call.ParallelCall.submit
+
+    def collecting(self, batch, report):
+        calls.extend(batch)
+        return submit(self, batch, report)
+
+    monkeypatch.setattr(_joblib_call.ParallelCall, "submit", collecting)
+    return calls
+
+
+def assert_same_results(ours, theirs):
+    assert ours.keys() == theirs.keys()
+    for name, expected in theirs.items():
+        if not name.endswith("_time"):
+            np.testing.assert_array_equal(ours[name], expected, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {},
+        {"return_train_score": True, "cv": 3},
+        {"scoring": ["accuracy", "f1_macro"], "refit": "f1_macro"},
+        {"n_jobs": 2, "refit": False},
+        {"cv": KFold(4, shuffle=True, random_state=0)},
+    ],
+)
+def test_grid_search_gives_scikit_learns_results(params, sent):
+    pipeline = make_pipeline(StandardScaler(), SVC())
+    grid = {"svc__C": [0.1, 1, 10], "svc__kernel": ["linear", "rbf"]}
+    ours = GridSearchCV(pipeline, grid, **params).fit(X, y)
+    assert len(sent) == 6 * ours.n_splits_
+    theirs = reference.GridSearchCV(pipeline, grid, **params).fit(X, y)
+    assert_same_results(ours.cv_results_, theirs.cv_results_)
+    assert vars(ours).keys() == vars(theirs).keys()
+    if params.get("refit", True):
+        assert ours.best_params_ == theirs.best_params_
+        assert ours.best_score_ == theirs.best_score_
+        np.testing.assert_array_equal(ours.predict(X), theirs.predict(X))
+
+
+def test_randomized_search_gives_scikit_learns_results(sent):
+    params = {"C": loguniform(1e-2, 1e2), "gamma": loguniform(1e-3, 1)}
+    ours = RandomizedSearchCV(SVC(), params, n_iter=4, random_state=3).fit(X, y)
+    assert len(sent) == 20
+    theirs = reference.RandomizedSearchCV(SVC(), params, n_iter=4, random_state=3).fit(X, y)
+    assert_same_results(ours.cv_results_, theirs.cv_results_)
+    assert ours.best_params_ == theirs.best_params_
+
+
+def test_forest_in_a_search(sent):
+    forest = RandomForestClassifier(n_estimators=5, random_state=0)
+    grid = {"max_depth": [2, 3]}
+    ours = GridSearchCV(forest, grid, cv=3).fit(X, y)
+    theirs = reference.GridSearchCV(forest, grid, cv=3).fit(X, y)
+    assert_same_results(ours.cv_results_, theirs.cv_results_)
+
+
+def test_equal_looking_candidates_are_distinct():
+    data, labels = make_classification(300, 8, random_state=0)
+    tree = DecisionTreeClassifier(random_state=0)
+    grid = {"max_features": [1, 1.0]}
+    ours = GridSearchCV(tree, grid).fit(data, labels)
+    theirs = reference.GridSearchCV(tree, grid).fit(data, labels)
+    assert_same_results(ours.cv_results_, theirs.cv_results_)
+    first, second = ours.cv_results_["mean_test_score"]
+    assert first != second
+
+    grid = {"param": [1, 1.0, True]}
+    results = GridSearchCV(ScoreByType(), grid, cv=2, refit=False).fit(X, y).cv_results_
+    assert list(results["mean_test_score"]) == [1, 2, 3]
+
+
+class ScoreByType(ClassifierMixin, BaseEstimator):
+    """Its score tells the type of its parameter."""
+
+    def __init__(self, param=1):
+        self.param = param
+
+    def fit(self, X, y):
+        self.classes_ = np.unique(y)
+        return self
+
+    def score(self, X, y):
+        return 1 + [int, float, bool].index(type(self.param))
+
+
+class FailsSometimes(ClassifierMixin, BaseEstimator):
+    def __init__(self, fails=False):
+        self.fails = fails
+
+    def fit(self, X, y):
+        if self.fails:
+            raise ValueError("no such model")
+        self.classes_ = np.unique(y)
+        return self
+
+    def predict(self, X):
+        return np.full(len(X), self.classes_[0])
+
+
+def test_failing_fits_score_nan_and_warn():
+    search = GridSearchCV(FailsSometimes(), {"fails": [False, True]}, cv=3)
+    with (
+        pytest.warns(FitFailedWarning, match="3 fits failed out of a total of 6"),
+        pytest.warns(UserWarning, match="non-finite"),
+    ):
+        search.fit(X, y)
+    assert search.best_params_ == {"fails": False}
+    assert np.isnan(search.cv_results_["mean_test_score"][1])
+
+
+def test_all_fits_failing_raises():
+    with pytest.raises(ValueError, match="All the 3 fits failed"):
+        GridSearchCV(FailsSometimes(), {"fails": [True]}, cv=3).fit(X, y)
+
+
+def test_error_score_raise_raises_the_error_of_the_fit():
+    with pytest.raises(ValueError, match="no such model"):
+        GridSearchCV(FailsSometimes(), {"fails": [True]}, error_score="raise").fit(X, y)
+
+
+def test_generator_of_splits():
+    splits = KFold(3, shuffle=True, random_state=0)
+    ours = GridSearchCV(SVC(), {"C": [1, 10]}, cv=splits.split(X, y)).fit(X, y)
+    theirs = reference.GridSearchCV(SVC(), {"C": [1, 10]}, cv=splits).fit(X, y)
+    assert_same_results(ours.cv_results_, theirs.cv_results_)
+
+
+def test_fits_are_sent_without_an_earlier_fit(sent):
+    search = GridSearchCV(RandomForestClassifier(20, random_state=0), {"max_depth": [2, None]})
+    search.fit(X, y)
+    before = len(pickle.dumps(search))
+    sizes = []
+
+    class Probe:
+        """Weighs, in the driver, the search that goes with the fits."""
+
+        def __call__(self, estimator, X, y):
+            return 1.0
+
+        def __reduce__(self):
+            # the search is pickled in the same batch, with this as its scoring
+            kept = search.__getstate__()
+            assert not [name for name in kept if name.endswith("_")]
+            assert kept["cv"] == 5
+            sizes.append(len(pickle.dumps({**kept, "scoring": None})))
+            return constant_scorer, ()
+
+    assert "best_estimator_" in search.__getstate__()
+    search.set_params(scoring=Probe()).fit(X, y)
+    assert sizes
+    assert max(sizes) < before / 10
+    # and as a whole once more when the fit is over
+    assert "best_estimator_" in search.__getstate__()
+
+
+def constant_scorer():
+    return _one
+
+
+def _one(estimator, X, y):
+    return 1.0
+
+
+def test_fitted_search_is_used_in_a_process_without_cluster(tmp_path):
+    search = GridSearchCV(SVC(), {"C": [0.1, 1]}).fit(X, y)
+    joblib.dump((search, X, search.predict(X)), tmp_path / "search.pkl")
+    code = (
+        "import sys, joblib\n"
+        "search, X, expected = joblib.load(sys.argv[1])\n"
+        "assert (search.predict(X) == expected).all()\n"
+        "assert 'distributed' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code, tmp_path / "search.pkl"], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("backend", ["sequential", "threading"])
+def test_chosen_backend_wins(sent, backend):
+    with joblib.parallel_config(backend):
+        GridSearchCV(SVC(), {"C": [0.1, 1]}).fit(X, y)
+    assert sent == []
+
+
+def test_n_jobs_of_an_enclosing_context_is_kept(monkeypatch):
+    asked = []
+    configure = FleetBackend.configure
+
+    def watching(self, n_jobs=1, parallel=None, **hints):
+        asked.append(n_jobs)
+        return configure(self, n_jobs, parallel, **hints)
+
+    monkeypatch.setattr(FleetBackend, "configure", watching)
+    with joblib.parallel_config(n_jobs=2):
+        GridSearchCV(SVC(), {"C": [0.1, 1]}).fit(X, y)
+    assert set(asked) == {2}
+
+
+@pytest.mark.parametrize(("ours", "theirs"), PAIRS)
+def test_they_look_like_scikit_learns(ours, theirs):
+    assert str(inspect.signature(ours)) == str(inspect.signature(theirs))
+    assert issubclass(ours, theirs)
+    search = ours(SVC(), {"C": [0.1, 1]})
+    assert search.get_params().keys() == theirs(SVC(), {"C": [1]}).get_params().keys()
+    assert clone(search).get_params()["estimator__C"] == 1.0
+    assert ours.__name__ in search._repr_html_()
+    assert repr(search).startswith(f"{ours.__name__}(estimator=SVC()")
+
+
+def test_callbacks_are_called():
+    seen = []
+
+    class Recorder:
+        """The least that scikit-learn takes for a callback."""
+
+        def setup(self, *args, **kwargs):
+            seen.append("setup")
+
+        def teardown(self, *args, **kwargs):
+            seen.append("teardown")
+
+        def on_fit_task_begin(self, *args, **kwargs):
+            seen.append("begin")
+
+        def on_fit_task_end(self, *args, **kwargs):
+            seen.append("end")
+
+    search = GridSearchCV(SVC(), {"C": [0.1, 1]}, cv=2).set_callbacks(Recorder())
+    search.fit(X, y)
+    assert seen[0] == "setup"
+    assert seen[-1] == "teardown"
+    assert "begin" in seen

@@ -1,0 +1,86 @@
+import functools
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from distributed.protocol import deserialize, serialize
+from numpy.testing import assert_array_equal
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.tree import DecisionTreeClassifier
+from sklearn.utils.parallel import delayed
+
+from skfleet._joblib_task import Parcel, task_name
+
+A = np.arange(12.0).reshape(3, 4)
+
+
+@pytest.mark.parametrize(
+    "obj",
+    [
+        A,
+        np.asfortranarray(A),
+        A[:, ::2],
+        np.array(["a", None], dtype=object),
+        sp.csr_array(A),
+        pd.DataFrame({"a": [1, 2], "b": ["x", "y"]}),
+        [A, {"k": A}],
+        lambda: A,
+    ],
+)
+@pytest.mark.parametrize("protocol", ["dask", 4, 5])
+@pytest.mark.parametrize("how", [{}, {"own": True}, {"view": True}])
+def test_parcel_keeps_its_content(obj, protocol, how):
+    parcel = Parcel.pack(obj)
+    digest, nbytes = parcel.digest(), parcel.nbytes
+    if protocol == "dask":
+        parcel = deserialize(*serialize(parcel))
+    else:
+        parcel = pickle.loads(pickle.dumps(parcel, protocol=protocol))
+    assert (parcel.digest(), parcel.nbytes) == (digest, nbytes)
+    opened = parcel.open(**how)
+    if callable(obj):
+        obj, opened = obj(), opened()
+    if isinstance(obj, list):
+        assert_array_equal(opened[1]["k"], A)
+        obj, opened = obj[0], opened[0]
+    if isinstance(obj, pd.DataFrame):
+        pd.testing.assert_frame_equal(opened, obj)
+    elif sp.issparse(obj):
+        assert_array_equal(opened.toarray(), A)
+    else:
+        assert type(opened) is type(obj)
+        assert_array_equal(opened, obj)
+
+
+def test_content_decides_the_digest():
+    assert Parcel.pack(A).digest() == Parcel.pack(A.copy()).digest()
+    digests = {Parcel.pack(x).digest() for x in (A, A + 1, A.T, A.astype("f4"), A.ravel())}
+    assert len(digests) == 5
+
+
+def test_opened_arrays_are_copies_or_read_only_views():
+    parcel = Parcel.pack(A)
+    copy, view = parcel.open(), parcel.open(view=True)
+    assert not np.shares_memory(copy, A)
+    assert copy.flags.writeable
+    assert np.shares_memory(view, A)
+    assert not view.flags.writeable
+
+
+@pytest.mark.parametrize(
+    ("calls", "name"),
+    [
+        ([(len, ([],), {})], "len"),
+        ([(lambda x: x, (1,), {})], "lambda"),
+        ([(functools.partial(len, []), (), {})], "len"),
+        ([delayed(len)(StandardScaler(), A)], "len-StandardScaler"),
+        ([(len, (), {"tree": DecisionTreeClassifier(), "X": A})], "len-DecisionTreeClassifier"),
+        ([(len, (make_pipeline(StandardScaler()),), {})], "len-Pipeline"),
+        ([(len, ([],), {})] * 3, "batch_of_len_3_calls"),
+    ],
+)
+def test_tasks_are_named_after_function_and_estimator(calls, name):
+    assert task_name(calls) == name
