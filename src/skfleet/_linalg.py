@@ -89,13 +89,15 @@ def vstack(parts: Sequence[Any]) -> Any:
 
 def row_bytes(X: Any) -> int:
     """Return the bytes that one row of X takes, on average for a sparse X."""
+    if not hasattr(X, "shape"):
+        return 8 * np.size(X[0]) if len(X) else 8
     n_rows = max(X.shape[0], 1)
     if is_sparse(X):
         return max(1, (X.data.nbytes + X.indices.nbytes) // n_rows)
     if is_array(X):
         width = int(np.prod(X.shape[1:], dtype=np.int64))
         return max(1, width * np.dtype(str(X.dtype).rsplit(".", 1)[-1]).itemsize)
-    return 8
+    return 8 * int(np.prod(X.shape[1:], dtype=np.int64))
 
 
 def all_finite(X: Any) -> bool:

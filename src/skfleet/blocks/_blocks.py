@@ -102,14 +102,12 @@ def row_blocks(
 
 
 def open_block(handle: Block) -> Block:
-    """Make a block of arrays of a handle, loading it or joining its column parts as needed."""
+    """Make a block of a handle, loading it as needed."""
     X, y, weight = handle.X, handle.y, handle.sample_weight
     if isinstance(X, Loadable):
         X = X.load()
     if isinstance(X, Block):
         X, y, weight = X.X, X.y, X.sample_weight
-    if isinstance(X, list):
-        X = _linalg.hstack(X)
     n_rows = n_rows_of(X)
     for name, part in (("y", y), ("sample_weight", weight)):
         if part is not None and n_rows_of(part) != n_rows:

@@ -64,9 +64,10 @@ def local_blocks(
     X: Any, y: Any, sample_weight: Any, *, dtype: Any, cuts: Any
 ) -> tuple[list[tuple[Any, Any, Any]], list[int], int, np.dtype | None]:
     """Cut rows in this process at the given cuts, as views where the containers allow."""
-    n_rows = n_rows_of(X)
     if dtype is not None:
+        X = X if hasattr(X, "shape") else np.asarray(X)
         y, sample_weight = as_column(y), as_column(sample_weight)
+    n_rows = n_rows_of(X)
     for name, part in (("y", y), ("sample_weight", sample_weight)):
         if part is not None and n_rows_of(part) != n_rows:
             raise ValueError(

@@ -14,7 +14,7 @@ import dask
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from dask.sizeof import sizeof
-from distributed import Client, Future, as_completed, get_worker, wait
+from distributed import Client, Future, as_completed, get_worker
 from distributed.system import MEMORY_LIMIT
 
 from skfleet._config import get_config
@@ -103,7 +103,8 @@ class DaskEngine:
     def as_completed(self, tasks: Sequence[Task]) -> Iterator[Task]:
         """Yield the tasks as they end."""
         with slot_released():
-            yield from as_completed(tasks)
+            # without its loop, it would look for a default client
+            yield from as_completed(tasks, loop=self.client.loop)
 
     def cancel(self, tasks: Sequence[Task]) -> None:
         """Give up what has not ended."""
@@ -152,8 +153,8 @@ class DaskEngine:
             return
         tasks = self.map(_load, rows.blocks, name="load-block")
         try:
-            with slot_released():
-                wait(tasks)
+            for _ in self.as_completed(tasks):
+                pass  # all are in memory, or have failed
             for task, block in zip(tasks, rows.blocks, strict=True):
                 if task.status == "error":
                     task.exception().add_note(f"While loading block {block.number}.")

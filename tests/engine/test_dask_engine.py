@@ -1,0 +1,176 @@
+"""The engine on a cluster: where tasks go, what stays there, and what is left behind."""
+
+from __future__ import annotations
+
+import time
+
+import dask.array as da
+import numpy as np
+import pytest
+from distributed import get_worker, wait
+
+from skfleet import Fleet, config_context
+from skfleet.blocks import row_blocks
+from skfleet.engine import LocalEngine, Placement, Reduction, engine_for, map_reduce
+from skfleet.engine._client import worker_resources
+from skfleet.engine._dask import DaskEngine
+from skfleet.engine._placement import placement_for
+from skfleet.exceptions import PlacementError
+
+
+def _count(block):
+    return block.n_rows
+
+
+def _keys(client):
+    """What the scheduler still knows of."""
+    return {
+        str(key)
+        for key in client.run_on_scheduler(lambda dask_scheduler: set(dask_scheduler.tasks))
+    }
+
+
+def _settled(client, known):
+    """Wait until the scheduler knows nothing new."""
+    deadline = time.monotonic() + 10
+    while _keys(client) - known and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return _keys(client) - known
+
+
+def test_the_engine_follows_the_data(cluster_client):
+    X = np.ones((6, 2))
+    assert isinstance(engine_for(row_blocks(X)), LocalEngine)
+    lazy = row_blocks(da.from_array(X))
+    assert isinstance(engine_for(lazy), LocalEngine), "there is no client"
+    with config_context(engine="dask"), pytest.raises(RuntimeError, match="must have a client"):
+        engine_for(lazy)
+    with cluster_client.as_current():
+        assert isinstance(engine_for(lazy), DaskEngine)
+        assert isinstance(engine_for(row_blocks(X)), LocalEngine)
+        with config_context(engine="local"):
+            assert isinstance(engine_for(lazy), LocalEngine)
+        with config_context(engine="dask"):
+            rows = row_blocks(X)
+            engine = engine_for(rows)
+            assert isinstance(engine, DaskEngine)
+            assert map_reduce(engine, Reduction(_count), rows) == 6
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_nothing_stays_after_rows_were_held(cluster_client, fails):
+    engine = DaskEngine(cluster_client)
+    known = _keys(cluster_client)
+    rows = row_blocks(da.ones((40, 3), chunks=(4, 3)))
+    try:
+        with engine.hold(rows) as held:
+            assert map_reduce(engine, Reduction(_count), held) == 40
+            assert len(engine.together(held.blocks)) <= 2
+            assert len(_keys(cluster_client) - known) >= 10
+            if fails:
+                raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        assert fails
+    del held
+    assert _settled(cluster_client, known) == set()
+
+
+def test_rows_that_do_not_fit_are_not_held():
+    with Fleet(n_workers=1, threads_per_worker=1, processes=False, memory_limit="16 GB") as client:
+        engine = DaskEngine(client)
+        large = row_blocks(da.zeros((10**9, 4), chunks=(10**7, 4)))  # 32 GB, made lazily
+        small = row_blocks(da.zeros((100, 4), chunks=(10, 4)))
+        for rows, stays in ((large, False), (small, True)):
+            with engine.hold(rows) as held:
+                assert (held is not rows) == stays
+        with config_context(keep_blocks=False), engine.hold(small) as held:
+            assert held is small
+        unknown = da.zeros((100, 4), chunks=(10, 4))
+        unknown = row_blocks(unknown[unknown[:, 0] == 0])
+        with engine.hold(unknown) as held:
+            assert held is not unknown
+
+
+def test_a_block_that_cannot_be_loaded_is_named(cluster_client):
+    def load(block_info=None):
+        if block_info[None]["chunk-location"][0] == 3:
+            raise OSError("no such file")
+        return np.ones((5, 2))
+
+    X = da.map_blocks(load, chunks=((5,) * 6, (2,)), dtype=float, meta=np.empty((0, 0)))
+    engine = DaskEngine(cluster_client)
+    known = _keys(cluster_client)
+    with pytest.raises(OSError, match="no such file") as caught, engine.hold(row_blocks(X)):
+        pass
+    assert "While loading block 3." in caught.value.__notes__
+    del caught
+    assert _settled(cluster_client, known) == set()
+
+
+def test_a_large_argument_is_sent_once(cluster_client):
+    engine = DaskEngine(cluster_client)
+    shared = engine.share(np.ones(10**6))
+    tasks = [engine.submit(lambda x, i: x.sum() + i, shared, i) for i in range(4)]
+    assert engine.gather(tasks) == [10**6 + i for i in range(4)]
+
+
+def test_tasks_are_cancelled(cluster_client):
+    engine = DaskEngine(cluster_client)
+    known = _keys(cluster_client)
+    tasks = engine.map(time.sleep, [0.2] * 50)
+    engine.cancel(tasks)
+    del tasks
+    assert _settled(cluster_client, known) == set()
+
+
+def test_tasks_come_as_they_end(cluster_client):
+    engine = DaskEngine(cluster_client)
+    slow, quick = engine.submit(time.sleep, 1.0), engine.submit(int, 3)
+    assert next(engine.as_completed([slow, quick])) is quick
+
+
+def test_parts_of_rows_in_memory_are_held_too(cluster_client):
+    with cluster_client.as_current():
+        X = da.ones((40, 3), chunks=(4, 3)).persist()
+        wait(X)
+        engine = DaskEngine(cluster_client)
+        rows = row_blocks(X, X[:, 0])  # the target is still to be made
+        with engine.hold(rows) as held:
+            assert sum(map(len, engine.together(held.blocks))) == 10
+            assert len(engine.together(held.blocks)) <= 2
+
+
+def _where(block):
+    return {get_worker().address: 1}
+
+
+def _merge(a, b):
+    return a | b
+
+
+def test_placed_passes_run_where_the_label_is():
+    with Fleet(
+        n_workers=2, threads_per_worker=1, processes=False, resources=[{"CPU": 1}, {"GPU": 1}]
+    ) as client:
+        engine = DaskEngine(client)
+        rows = row_blocks(da.ones((40, 3), chunks=(4, 3)))
+        offers = worker_resources(client)
+        for device, label in (("cuda", "GPU"), ("cpu", "CPU")):
+            placement = placement_for(device, offers)
+            found = map_reduce(engine, Reduction(_where, _merge), rows, placement=placement)
+            assert [offers[address] for address in found] == [{label: 1.0}]
+        with pytest.raises(PlacementError, match="TPU"):
+            map_reduce(engine, Reduction(_where, _merge), rows, placement=Placement.of({"TPU": 1}))
+
+
+def _fit_inside(_):
+    from skfleet.estimators import Ridge
+
+    X = da.from_array(np.random.default_rng(0).normal(size=(60, 3)), chunks=(20, 3))
+    return Ridge().fit(X, X[:, 0]).coef_
+
+
+def test_a_fit_inside_a_task_does_not_wait_for_itself():
+    with Fleet(n_workers=1, threads_per_worker=1, processes=False) as client:
+        coef = client.submit(_fit_inside, 0).result(timeout=60)
+        assert coef.shape == (3,)
