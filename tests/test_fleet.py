@@ -45,6 +45,7 @@ def run_script(code, *, timeout=120, **options):
 
 
 def test_with_gives_a_client_that_is_the_default():
+    before = dask.config.get("scheduler", None)  # a test before may have left one
     with Fleet(n_workers=2, processes=False) as client:
         assert type(client) is Client
         assert current_client() is default_client() is client
@@ -53,7 +54,7 @@ def test_with_gives_a_client_that_is_the_default():
     assert client.status == "closed"
     assert client.cluster.status.name == "closed"
     assert current_client() is None
-    assert dask.config.get("scheduler", None) is None
+    assert dask.config.get("scheduler", None) is before
 
 
 def test_without_with():
@@ -375,9 +376,10 @@ def test_embedded_fleet_starts_once_and_says_so_once(capsys):
 
 @pytest.mark.usefixtures("no_embedded")
 def test_embedded_fleet_is_nobodys_default():
+    before = dask.config.get("scheduler", None)  # a test before may have left one
     embedded = default_client()
     assert current_client() is None
-    assert dask.config.get("scheduler", None) is None
+    assert dask.config.get("scheduler", None) is before
     assert embedded.submit(lambda: current_client().id).result() == embedded.id
     assert current_client() is None
     with Fleet(n_workers=1, processes=False) as client:
