@@ -52,7 +52,7 @@ doctest: setup ## the examples in docstrings, README and docs
 bench: $(VENV)/.ready-bench ## the benchmarks, once, in this environment
 	@mkdir -p benchmarks/.asv
 	@$(ASV) machine --yes >/dev/null
-	$(ASV) run --python=same --quick --show-stderr
+	$(ASV) run --environment existing:same --quick --show-stderr
 
 docs: $(VENV)/.ready-docs ## the documentation as HTML in docs/_build
 	$(BIN)/python -m sphinx -W -q -b html docs docs/_build
