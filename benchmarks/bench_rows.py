@@ -2,6 +2,7 @@
 
 import dask.array as da
 import numpy as np
+from distributed import wait
 
 from skfleet import Fleet
 from skfleet.engine import counting
@@ -10,7 +11,7 @@ from skfleet.estimators import KMeans, LogisticRegression, Ridge
 ESTIMATORS = {
     "Ridge": lambda: Ridge(),
     "LogisticRegression": lambda: LogisticRegression(tol=1e-6),
-    "KMeans": lambda: KMeans(n_clusters=8, random_state=0),
+    "KMeans": lambda: KMeans(n_clusters=8, max_iter=10, tol=0.0, random_state=0),
 }
 
 
@@ -22,13 +23,15 @@ class Rows:
     timeout = 300
 
     def setup(self, estimator, n_blocks):
-        rng = np.random.default_rng(0)
-        X = rng.normal(size=(200_000, 20))
-        y = (X @ rng.normal(size=20) + rng.logistic(size=len(X)) > 0).astype(float)
         self.fleet = Fleet(n_workers=2, processes=False, dashboard_address=None)
-        rows = len(X) // n_blocks
-        self.X = self.fleet.client.persist(da.from_array(X, chunks=(rows, -1)))
-        self.y = self.fleet.client.persist(da.from_array(y, chunks=rows))
+        rng = da.random.default_rng(0)
+        X = rng.normal(size=(200_000, 20), chunks=(200_000 // 64, 20))
+        y = X @ np.linspace(-1, 1, 20) + rng.logistic(size=200_000, chunks=X.chunks[0]) > 0
+        # The same rows, whatever the cut.
+        cut = 200_000 // n_blocks
+        blocks = [X.rechunk((cut, 20)), y.astype(float).rechunk(cut)]
+        self.X, self.y = self.fleet.client.persist(blocks)
+        wait([self.X, self.y])
         self.model = ESTIMATORS[estimator]()
 
     def teardown(self, estimator, n_blocks):

@@ -270,7 +270,7 @@ def table(uses: list[Use]) -> str:
 NOTE = """\
 difference: of coefficients, centres or scores, relative to scikit-learn's; of labels,
 the share that is unlike. passes: times that all rows in blocks were read; tasks: what
-that took. Data this small gain nothing from a fleet: the seconds are mostly overhead."""
+that took. On data this small seconds say little: they are mostly overhead."""
 
 
 def main() -> int:

@@ -56,9 +56,11 @@ def test_client_made_later_is_current_and_the_earlier_comes_back(cluster):
 
 
 def test_closed_client_is_not_current(cluster):
-    with Client(cluster) as client:
-        client.close()
-        assert current_client() is None
+    client = Client(cluster)
+    assert current_client() is client
+    # Not within a `with` block: distributed would leave its scheduler in Dask's settings.
+    client.close()
+    assert current_client() is None
 
 
 def test_task_finds_the_client_of_its_scheduler(cluster):
