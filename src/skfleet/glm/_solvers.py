@@ -107,7 +107,7 @@ def lbfgs(
     """Minimise objective + penalty by L-BFGS (Liu and Nocedal, 1989), as SciPy has it.
 
     An iteration is one evaluation of value and gradient where its first step is taken. Stops when
-    the largest entry of the gradient is at most tol.
+    the largest entry of the gradient is at most tol, or when the value falls by its rounding only.
     """
 
     def evaluate(coef: np.ndarray) -> tuple[float, np.ndarray]:
@@ -118,14 +118,15 @@ def lbfgs(
         "maxiter": max_iter,
         "maxls": 50,
         "gtol": tol,
-        "ftol": 0.0,
+        "ftol": np.finfo(np.float64).eps,
         "maxfun": 50 * max_iter,
     }
     found = optimize.minimize(evaluate, start, method="L-BFGS-B", jac=True, options=options)
-    # A line search that finds nothing lower ends at the rounding of the value: no more can be had.
+    # Status 2 is a line search that finds nothing lower. Where the gradient is small that is the
+    # rounding of the value, of which a gradient of sqrt(eps) is the square root: no more can be had.
     largest = float(np.max(np.abs(found.jac), initial=0.0))
-    at_rounding = found.status == 2 and largest <= np.sqrt(np.finfo(np.float64).eps)
-    return Solution(found.x, int(found.nit), bool(largest <= tol or at_rounding))
+    at_rounding = found.status == 2 and largest <= 100 * np.sqrt(np.finfo(np.float64).eps)
+    return Solution(found.x, int(found.nit), found.status == 0 or at_rounding)
 
 
 newton.needs = ("value", "gradient", "hessian")  # type: ignore[attr-defined]
