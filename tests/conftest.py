@@ -132,6 +132,17 @@ WORLDS = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def same_scheduler_after():
+    """Undo what a client that was closed within its own ``with`` leaves in Dask's settings."""
+    import dask
+
+    before = dask.config.get("scheduler", None)
+    yield
+    if dask.config.get("scheduler", None) is not before:
+        dask.config.set(scheduler=before)
+
+
 @pytest.fixture(scope="session")
 def cluster_client():
     """Two workers of one thread each in this process; nobody's default client."""

@@ -122,8 +122,8 @@ def lbfgs(
         "maxfun": 50 * max_iter,
     }
     found = optimize.minimize(evaluate, start, method="L-BFGS-B", jac=True, options=options)
-    # Status 2 is a line search that finds nothing lower. Where the gradient is small that is the
-    # rounding of the value, of which a gradient of sqrt(eps) is the square root: no more can be had.
+    # Status 2 is a line search that finds nothing lower. Where the gradient is about the square
+    # root of the value's rounding, no more can be had.
     largest = float(np.max(np.abs(found.jac), initial=0.0))
     at_rounding = found.status == 2 and largest <= 100 * np.sqrt(np.finfo(np.float64).eps)
     return Solution(found.x, int(found.nit), found.status == 0 or at_rounding)
