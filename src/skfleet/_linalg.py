@@ -89,8 +89,6 @@ def vstack(parts: Sequence[Any]) -> Any:
 
 def row_bytes(X: Any) -> int:
     """Return the bytes that one row of X takes, on average for a sparse X."""
-    if not hasattr(X, "shape"):
-        return 8 * np.size(X[0]) if len(X) else 8
     n_rows = max(X.shape[0], 1)
     if is_sparse(X):
         return max(1, (X.data.nbytes + X.indices.nbytes) // n_rows)

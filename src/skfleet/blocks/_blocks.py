@@ -97,7 +97,9 @@ def row_blocks(
     parts, lengths, n_features, kind = local_blocks(X, y, sample_weight, dtype=dtype, cuts=cuts)
     starts = np.concatenate([[0], np.cumsum(lengths)])
     blocks = tuple(Block(*part, i, int(starts[i])) for i, part in enumerate(parts))
-    n_bytes = sum(n * _linalg.row_bytes(b.X) for n, b in zip(lengths, blocks, strict=True))
+    n_bytes = None
+    if kind is not None:
+        n_bytes = sum(n * _linalg.row_bytes(b.X) for n, b in zip(lengths, blocks, strict=True))
     return RowBlocks(blocks, tuple(lengths), n_features, kind, n_bytes=n_bytes)
 
 

@@ -111,7 +111,7 @@ def _join(X: Any, y: Any, sample_weight: Any) -> Block:
 def dask_blocks(X: Any, y: Any, sample_weight: Any, *, dtype: Any) -> RowBlocks:
     """Cut y and sample_weight as X is cut, and make a block of every run of rows."""
     if dtype is not None and is_dask_frame(X):
-        X = X.to_dask_array()
+        X = _as_array(X)
     if dtype is not None and X.ndim != 2:
         raise ValueError(
             f"X must have two dimensions. Got {X.ndim} instead. Reshape it with X.reshape(-1, 1)."
@@ -143,6 +143,19 @@ def dask_blocks(X: Any, y: Any, sample_weight: Any, *, dtype: Any) -> RowBlocks:
         n_bytes=int(X.nbytes) if dense else None,
         on_dask=True,
     )
+
+
+def _as_array(frame: Any) -> Any:
+    """Return the values of a frame or Series, pandas' own types as float64 or objects."""
+    dtypes = dict(frame._meta.dtypes) if frame.ndim == 2 else {None: frame._meta.dtype}
+    own = {
+        name: np.dtype(np.float64) if getattr(dtype, "kind", "O") in "biuf" else np.dtype(object)
+        for name, dtype in dtypes.items()
+        if not isinstance(dtype, np.dtype)
+    }
+    if own:
+        frame = frame.astype(own if frame.ndim == 2 else own[None])
+    return frame.to_dask_array()
 
 
 def _optimize(collections: Sequence[Any]) -> Iterator[Any]:
@@ -202,7 +215,7 @@ def _align(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any, tuple[int
             _same_length(name, len(values), sum(lengths))
             part = da.from_array(values, chunks=(lengths, *values.shape[1:]))
         if is_dask_frame(part):
-            part = part.to_dask_array()
+            part = _as_array(part)
         own = _known_lengths(part)
         if own is None and lengths is None and _n_runs(part) == _n_runs(X):
             pass  # cut alike as far as anyone can tell; opening a block checks it

@@ -60,10 +60,16 @@ def as_column(v: Any) -> Any:
     return np.asarray(v)
 
 
+def _sized(v: Any) -> Any:
+    """Return v, as an array if it is one that does not say how long it is."""
+    return v if v is None or hasattr(v, "shape") or hasattr(v, "__len__") else np.asarray(v)
+
+
 def local_blocks(
     X: Any, y: Any, sample_weight: Any, *, dtype: Any, cuts: Any
 ) -> tuple[list[tuple[Any, Any, Any]], list[int], int, np.dtype | None]:
     """Cut rows in this process at the given cuts, as views where the containers allow."""
+    X, y, sample_weight = _sized(X), _sized(y), _sized(sample_weight)
     if dtype is not None:
         X = X if hasattr(X, "shape") else np.asarray(X)
         y, sample_weight = as_column(y), as_column(sample_weight)

@@ -13,6 +13,7 @@ from sklearn.base import clone, is_classifier
 from sklearn.utils import check_random_state
 
 from skfleet._array import to_host
+from skfleet._linalg import as_csr, is_sparse
 from skfleet.blocks import Block, RowBlocks, is_lazy, n_rows_of, row_blocks, slice_rows
 from skfleet.engine import Reduction, engine_for, fold, map_reduce
 from skfleet.estimators.wrappers import ParallelPostFit
@@ -204,9 +205,17 @@ class Incremental(ParallelPostFit):
         """Cut the rows; frames, text and lists stay what they are."""
         if is_lazy(X):
             return row_blocks(X, y, sample_weight, dtype=None)
+        if is_sparse(X):
+            X = as_csr(X)
+        elif not hasattr(X, "__len__") and not hasattr(X, "shape"):
+            X = np.asarray(X)
         n_rows = n_rows_of(X)
+        if n_rows == 0:
+            raise ValueError(
+                "X must have at least one row. Got 0 sample(s) while a minimum of 1 is required."
+            )
         size = self.batch_size or 10_000
-        cuts = [min(size, n_rows - low) for low in range(0, n_rows, size)] or [0]
+        cuts = [min(size, n_rows - low) for low in range(0, n_rows, size)]
         return row_blocks(X, y, sample_weight, dtype=None, cuts=cuts)
 
 
