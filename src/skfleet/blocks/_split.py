@@ -35,8 +35,8 @@ def smallest(keys: np.ndarray, start: int, X: Any, n: int) -> DrawnRows:
     """Return the n rows of a block with the smallest finite keys."""
     finite = np.flatnonzero(np.isfinite(keys))
     if len(finite) > n:
-        finite = finite[np.argpartition(keys[finite], n - 1)[:n]]
-    chosen = finite[np.lexsort((finite, keys[finite]))]
+        finite = finite[keys[finite] <= np.partition(keys[finite], n - 1)[n - 1]]
+    chosen = finite[np.lexsort((finite, keys[finite]))][:n]
     return DrawnRows(keys[chosen], start + chosen, take(X, chosen))
 
 

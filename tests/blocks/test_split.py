@@ -1,0 +1,54 @@
+"""Draws by global row number: the same for every cut, and the right ones."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import sparse
+
+from skfleet.blocks import merge_smallest, row_uniforms, smallest
+
+
+@given(
+    start=st.integers(0, 10**13),
+    n=st.integers(0, 60),
+    cut=st.integers(0, 60),
+    seed=st.integers(0, 2**31),
+)
+def test_a_rows_draw_does_not_depend_on_the_cut(start, n, cut, seed):
+    cut = min(cut, n)
+    whole = row_uniforms(seed, start, n)
+    parts = [row_uniforms(seed, start, cut), row_uniforms(seed, start + cut, n - cut)]
+    np.testing.assert_array_equal(whole, np.concatenate(parts))
+
+
+def test_draws_are_uniform_and_of_their_seed():
+    draws = row_uniforms(1, 3, 100_000)
+    assert 0 <= draws.min() < draws.max() < 1
+    np.testing.assert_allclose(np.histogram(draws, 10, (0, 1))[0] / 1e5, 0.1, atol=0.005)
+    assert abs(np.corrcoef(draws[:-1], draws[1:])[0, 1]) < 0.02
+    assert not np.array_equal(draws, row_uniforms(2, 3, 100_000))
+
+
+@given(
+    keys=st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0, np.inf]), min_size=1, max_size=30),
+    cut=st.integers(0, 30),
+    n=st.integers(1, 10),
+    as_sparse=st.booleans(),
+)
+def test_the_smallest_keys_win_for_any_cut(keys, cut, n, as_sparse):
+    keys = np.array(keys)
+    cut = min(cut, len(keys))
+    X = np.arange(1.0, len(keys) + 1)[:, None]
+    X = sparse.csr_array(X) if as_sparse else X
+    whole = smallest(keys, 0, X, n)
+    parts = merge_smallest(
+        smallest(keys[:cut], 0, X[:cut], n), smallest(keys[cut:], cut, X[cut:], n), n
+    )
+    np.testing.assert_array_equal(parts.keys, whole.keys)
+    np.testing.assert_array_equal(parts.numbers, whole.numbers)
+    np.testing.assert_array_equal(np.sort(keys[np.isfinite(keys)])[:n], whole.keys)
+    for drawn in (whole, parts):
+        rows = drawn.rows.toarray() if as_sparse else drawn.rows
+        np.testing.assert_array_equal(rows[:, 0], drawn.numbers + 1.0)

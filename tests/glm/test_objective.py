@@ -1,0 +1,67 @@
+"""The average loss over blocks: its derivatives, weights, and what scaling leaves alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import optimize, sparse
+
+from skfleet.blocks import row_blocks
+from skfleet.engine import counting, engine_for
+from skfleet.glm import BinaryLogistic, Labels, Multinomial, Objective, Scaling
+
+
+def _objective(n_classes=2, *, weighted=False, to=lambda X: X, scaled=True, fit_intercept=True):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(80, 3)) * [1, 10, 0.1] + [0, 5, 0]
+    names = np.array(["a", "b", "c"])[:n_classes]
+    y = names[rng.integers(0, n_classes, 80)]
+    weight = rng.uniform(0, 2, 80) if weighted else None
+    class_weight = np.arange(1.0, n_classes + 1) if weighted else None
+    rows = row_blocks(to(X), y, weight)
+    shift = X.mean(axis=0) if scaled and not sparse.issparse(to(X)) else np.zeros(3)
+    return Objective(
+        engine_for(rows),
+        rows,
+        BinaryLogistic() if n_classes == 2 else Multinomial(n_classes),
+        total_weight=80.0,
+        scaling=Scaling(shift, X.std(axis=0) if scaled else np.ones(3)),
+        labels=Labels(names, class_weight),
+        fit_intercept=fit_intercept,
+    )
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("fit_intercept", [False, True])
+@pytest.mark.parametrize("to", [lambda X: X, sparse.csr_array], ids=["dense", "sparse"])
+def test_gradient_and_hessian_are_the_derivatives(n_classes, weighted, fit_intercept, to):
+    objective = _objective(n_classes, weighted=weighted, to=to, fit_intercept=fit_intercept)
+    size = (1 if n_classes == 2 else n_classes) * (3 + fit_intercept)
+    coef = np.random.default_rng(1).normal(size=size)
+    value, gradient, hessian = objective.value_gradient_hessian(coef)
+    alone = objective.value_and_gradient(coef)
+    assert value == pytest.approx(alone[0], rel=1e-14)
+    np.testing.assert_allclose(gradient, alone[1], rtol=1e-12)
+    slope = optimize.approx_fprime(coef, lambda c: objective.value_and_gradient(c)[0], 1e-7)
+    np.testing.assert_allclose(gradient, slope, atol=1e-5)
+    curve = optimize.approx_fprime(coef, lambda c: objective.value_and_gradient(c)[1], 1e-7)
+    np.testing.assert_allclose(hessian, curve, atol=1e-5)
+    np.testing.assert_allclose(hessian, hessian.T, atol=1e-12)
+
+
+def test_scaling_changes_the_coordinates_only():
+    rng = np.random.default_rng(1)
+    scaled, plain = _objective(scaled=True), _objective(scaled=False)
+    _, scaling, _, _ = scaled._how
+    coef = rng.normal(size=4)
+    same = np.append(coef[:3] / scaling.scale, coef[3] - coef[:3] / scaling.scale @ scaling.shift)
+    assert scaled.value_and_gradient(coef)[0] == pytest.approx(plain.value_and_gradient(same)[0])
+
+
+def test_every_evaluation_is_one_pass():
+    objective = _objective()
+    with counting() as counts:
+        objective.value_and_gradient(np.zeros(4))
+        objective.value_gradient_hessian(np.zeros(4))
+    assert counts.passes == 2

@@ -1,0 +1,103 @@
+"""Solvers: they reach the optimum, in as many evaluations as they say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from skfleet.glm import L2, lbfgs, newton
+
+SOLVERS = [newton, lbfgs]
+
+
+class Quadratic:
+    """Half of (c - target)' A (c - target), which counts its evaluations."""
+
+    def __init__(self, A, target):
+        self.A, self.target, self.n_evaluations = A, target, 0
+
+    def value_and_gradient(self, coef):
+        self.n_evaluations += 1
+        off = coef - self.target
+        return 0.5 * off @ self.A @ off, self.A @ off
+
+    def value_gradient_hessian(self, coef):
+        return (*self.value_and_gradient(coef), self.A)
+
+
+class Softplus(Quadratic):
+    """A sum of log(1 + exp(.)) both ways: full Newton steps from far out overshoot."""
+
+    def value_gradient_hessian(self, coef):
+        self.n_evaluations += 1
+        off = self.A @ (coef - self.target)
+        value = np.logaddexp(0, off).sum() + np.logaddexp(0, -off).sum()
+        slope = np.tanh(off / 2)
+        curve = 0.5 / np.cosh(np.clip(off / 2, -300, 300)) ** 2
+        return value, self.A.T @ slope, (self.A.T * curve) @ self.A
+
+    def value_and_gradient(self, coef):
+        return self.value_gradient_hessian(coef)[:2]
+
+
+def _free(n):
+    return L2(np.zeros(n))
+
+
+@settings(max_examples=25, deadline=None)
+@given(n=st.integers(1, 8), log_cond=st.floats(0, 6), seed=st.integers(0, 100), i=st.integers(0, 1))
+def test_they_reach_the_optimum(n, log_cond, seed, i):
+    rng = np.random.default_rng(seed)
+    basis, _ = np.linalg.qr(rng.normal(size=(n, n)))
+    A = (basis * np.logspace(0, -log_cond, n)) @ basis.T
+    objective = Quadratic(A, rng.normal(size=n))
+    penalty = L2(rng.uniform(0, 1e-3, n))
+    found = SOLVERS[i](objective, penalty, np.zeros(n), tol=1e-10, max_iter=1000)
+    gradient = objective.value_and_gradient(found.coef)[1] + penalty.gradient(found.coef)
+    assert found.converged
+    # SciPy's L-BFGS may end at the rounding of the value, the square root of its gradient's
+    assert np.abs(gradient).max() < (1e-10 if SOLVERS[i] is newton else 1e-6)
+
+
+def test_a_full_newton_step_is_the_next_iteration():
+    objective = Quadratic(np.diag([1.0, 100.0]), np.ones(2))
+    found = newton(objective, _free(2), np.zeros(2), tol=1e-8, max_iter=10)
+    assert (found.n_iter, objective.n_evaluations) == (1, 2)
+    # at the optimum already
+    again = newton(objective, _free(2), found.coef, tol=1e-8, max_iter=10)
+    assert (again.n_iter, objective.n_evaluations) == (0, 3)
+
+
+@pytest.mark.parametrize("solver", SOLVERS, ids=lambda s: s.__name__)
+def test_steps_that_overshoot_are_shortened(solver):
+    objective = Softplus(np.eye(3), np.array([4.0, -5.0, 6.0]))
+    found = solver(objective, _free(3), np.zeros(3), tol=1e-9, max_iter=100)
+    assert found.converged
+    np.testing.assert_allclose(found.coef, objective.target, atol=1e-6)
+    assert objective.n_evaluations > found.n_iter + 1
+
+
+def test_a_singular_hessian_gives_the_shortest_step():
+    A = np.ones((3, 3))
+    found = newton(Quadratic(A, np.array([3.0, 0, 0])), _free(3), np.zeros(3), tol=1e-9, max_iter=9)
+    assert found.converged
+    np.testing.assert_allclose(found.coef, np.ones(3), atol=1e-9)
+
+
+@pytest.mark.parametrize("solver", SOLVERS, ids=lambda s: s.__name__)
+def test_an_unfinished_solution_says_so(solver):
+    objective = Softplus(np.eye(3), np.array([4.0, -5.0, 6.0]))
+    found = solver(objective, _free(3), np.zeros(3), tol=1e-12, max_iter=2)
+    assert not found.converged
+    assert found.n_iter == 2
+
+
+def test_penalty():
+    penalty, coef, h = L2(np.array([2.0, 0.0, 1.0])), np.array([1.0, -2.0, 3.0]), 1e-6
+    slope = [
+        (penalty.value(coef + h * e) - penalty.value(coef - h * e)) / (2 * h) for e in np.eye(3)
+    ]
+    np.testing.assert_allclose(penalty.gradient(coef), slope, atol=1e-8)
+    np.testing.assert_array_equal(penalty.hessian(coef), penalty.weights)
