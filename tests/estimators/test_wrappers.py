@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 
 import dask
@@ -293,11 +294,29 @@ def test_bad_use(data):
 
 
 class Heavy(DummyClassifier):
-    """A model of ten megabytes."""
+    """A model of ten megabytes that counts how often a process unpacks it."""
 
     def fit(self, X, y):
         self.weights_ = np.random.default_rng(0).bytes(10 * 2**20)
         return super().fit(X, y)
+
+    def __setstate__(self, state):
+        super().__setstate__(state)
+        os.environ["HEAVY"] = str(int(os.environ.get("HEAVY", 0)) + 1)
+
+
+@pytest.fixture
+def heavy_answer():
+    rows = da.zeros((5000, 3), chunks=(100, 3))
+    return ParallelPostFit(Heavy()).fit(np.zeros((4, 3)), [0, 1, 0, 1]).predict(rows)
+
+
+# Dask warns of what is meant here: the model travels with the graph, in one piece.
+@pytest.mark.filterwarnings("ignore:Sending large graph")
+def test_a_worker_unpacks_the_model_once(heavy_answer):
+    with Fleet(n_workers=2, threads_per_worker=1, dashboard_address=None) as client:
+        assert heavy_answer.compute().shape == (5000,)
+        assert set(client.run(os.environ.get, "HEAVY").values()) == {"1"}
 
 
 def _bytes_received():
@@ -305,15 +324,13 @@ def _bytes_received():
     return psutil.net_io_counters(pernic=True)["lo"].bytes_recv / (10 * 2**20)
 
 
-# Dask warns of what is meant here: the model travels with the graph, in one piece.
+@pytest.mark.slow  # it needs a machine on which nothing else talks to itself
 @pytest.mark.filterwarnings("ignore:Sending large graph")
 @pytest.mark.skipif("lo" not in psutil.net_io_counters(pernic=True), reason="no Linux loopback")
-def test_the_model_crosses_to_a_worker_once():
-    rows = da.zeros((5000, 3), chunks=(100, 3))
-    heavy = ParallelPostFit(Heavy()).fit(np.zeros((4, 3)), [0, 1, 0, 1])
+def test_the_model_crosses_to_a_worker_once(heavy_answer):
     with Fleet(n_workers=2, threads_per_worker=1, dashboard_address=None):
         before = _bytes_received()
-        assert heavy.predict(rows).compute().shape == (5000,)
+        assert heavy_answer.compute().shape == (5000,)
         received = _bytes_received() - before
     received -= 1  # by the scheduler, from this process
     assert 0.9 <= received / 2 <= 1.2

@@ -54,23 +54,31 @@ def real_rows(X: Any) -> Any:
 
 
 def map_dask_rows(
-    func: Any, model: Any, X: Any, output: Output | Sequence[Output], *, check: Any, raw: bool
+    func: Any,
+    model: Any,
+    X: Any,
+    output: Output | Sequence[Output],
+    *,
+    check: Any,
+    raw: bool,
+    name: str,
 ) -> Any:
     """Return a lazy answer of which shape, chunks, dtype and names are known now."""
     # A task of its own: the model is one value that workers pass on, not a copy in each task.
-    shared = dask.delayed(unwrap, pure=False)(Opaque(model), dask_key_name=_key("model"))
+    shared = dask.delayed(unwrap, pure=False)(Opaque(model), dask_key_name=_key(f"model-of-{name}"))
     answers = (func, shared, output, check, raw)
     map_one = _map_frame if is_dask_frame(X) else _map_array
     if not is_dask_frame(X) and X.ndim == 2:
         X = X.rechunk({1: -1})
     if isinstance(output, Output):
-        return map_one(_rows_of_frame if is_dask_frame(X) else _rows_of_array, X, output, *answers)
+        task = _rows_of_frame if is_dask_frame(X) else _rows_of_array
+        return map_one(task, X, output, name, *answers)
     # One task answers for all outputs of a run of rows, and one per output picks its part.
-    every = map_one(_all_outputs, X, Output(np.dtype(object)), *answers)
-    return [map_one(_pick, every, one, i, one) for i, one in enumerate(output)]
+    every = map_one(_all_outputs, X, Output(np.dtype(object)), name, *answers)
+    return [map_one(_pick, every, one, f"{name}-{i}", i, one) for i, one in enumerate(output)]
 
 
-def _map_array(task: Any, X: Any, output: Output, *args: Any) -> Any:
+def _map_array(task: Any, X: Any, output: Output, name: str, *args: Any) -> Any:
     """Run a task per chunk of an array."""
     wide = output.width is not None
     return X.map_blocks(
@@ -78,17 +86,17 @@ def _map_array(task: Any, X: Any, output: Output, *args: Any) -> Any:
         *args,
         dtype=output.dtype,
         meta=_without_names(output.empty()),
-        name=_key(task.__name__.strip("_")),
+        name=_key(name),
         chunks=(X.chunks[0], (output.width,)) if wide else (X.chunks[0],),
         drop_axis=1 if X.ndim == 2 and not wide else None,
         new_axis=1 if X.ndim == 1 and wide else None,
     )
 
 
-def _map_frame(task: Any, X: Any, output: Output, *args: Any) -> Any:
+def _map_frame(task: Any, X: Any, output: Output, name: str, *args: Any) -> Any:
     """Run a task per partition of a frame."""
     meta = _named(output.empty(), stand_in(X).index, output)
-    return X.map_partitions(task, *args, meta=meta, enforce_metadata=False)
+    return X.map_partitions(task, *args, meta=meta, enforce_metadata=False, token=name)
 
 
 def _rows_of_array(rows: Any, func: Any, model: Any, output: Any, check: Any, raw: bool) -> Any:

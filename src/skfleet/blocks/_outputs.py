@@ -73,6 +73,7 @@ def map_rows(
     *,
     check: Callable[[Block], None] | None = None,
     raw: bool = False,
+    name: str = "rows",
 ) -> Any:
     """Return func(model, rows) for all rows of X, in the container X came in.
 
@@ -90,11 +91,13 @@ def map_rows(
         Raises if rows that the driver has not seen are not fit for use.
     raw : bool, default=False
         Hand on the rows untouched.
+    name : str, default="rows"
+        What the tasks are called on a cluster.
     """
     if is_lazy(X):
         from skfleet.blocks._dask_outputs import map_dask_rows
 
-        return map_dask_rows(func, model, X, output, check=check, raw=raw)
+        return map_dask_rows(func, model, X, output, check=check, raw=raw, name=name)
     return run_rows(func, model, X, output, check=check, raw=raw)
 
 

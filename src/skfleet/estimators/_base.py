@@ -49,7 +49,8 @@ class FleetEstimator(BaseEstimator):
         model = self if model is None else model
         if is_lazy(X):
             self._check_width(stand_in(X), reset=False)
-            return map_rows(func, model, X, output, check=check_block)
+            name = f"{func.__name__.strip('_')}-{type(self).__name__}"
+            return map_rows(func, model, X, output, check=check_block, name=name)
         X, _ = self._checked(X, reset=False)
         return map_rows(func, model, X, output)
 

@@ -171,7 +171,8 @@ class ParallelPostFit(BaseEstimator):
         call = partial(_call, method=method)
         if not is_lazy(X):
             return call(model, X)
-        return map_rows(call, model, X, self._describe(call, model, X, meta), raw=True)
+        output = self._describe(call, model, X, meta)
+        return map_rows(call, model, X, output, raw=True, name=f"{method}-{type(model).__name__}")
 
     def _describe(self, call: Any, model: Any, X: Any, meta: Any) -> Any:
         """Find out what the answers look like: told, or from a made-up row, or from a real one."""
