@@ -5,8 +5,10 @@ from skfleet.blocks._blocks import (
     Loadable,
     RowBlocks,
     as_numbers,
+    block_bytes,
     open_block,
     pieces,
+    probes,
     row_blocks,
 )
 from skfleet.blocks._local import n_rows_of, slice_rows
@@ -20,6 +22,7 @@ __all__ = [
     "Output",
     "RowBlocks",
     "as_numbers",
+    "block_bytes",
     "first_rows",
     "is_lazy",
     "map_rows",
@@ -27,6 +30,7 @@ __all__ = [
     "n_rows_of",
     "open_block",
     "pieces",
+    "probes",
     "row_blocks",
     "row_uniforms",
     "slice_rows",

@@ -120,6 +120,18 @@ def open_block(handle: Block) -> Block:
     return Block(X, y, weight, handle.number, handle.start)
 
 
+def block_bytes(handle: Block) -> int:
+    """Load a block and measure its X."""
+    block = open_block(handle)
+    return block.n_rows * _linalg.row_bytes(block.X)
+
+
+def probes(rows: RowBlocks) -> list[Block]:
+    """Return the blocks from which to guess the size of all: the first, a middle, the last one."""
+    last = len(rows.blocks) - 1
+    return [rows.blocks[i] for i in sorted({0, last // 2, last})]
+
+
 def pieces(block: Block, dtype: np.dtype | None) -> Iterator[Block]:
     """Cut a block into pieces whose working copies in dtype stay small; nothing is copied yet.
 

@@ -18,7 +18,7 @@ from distributed import Client, Future, as_completed, get_worker
 from distributed.system import MEMORY_LIMIT
 
 from skfleet._config import get_config
-from skfleet.blocks import Block, Loadable, RowBlocks, open_block
+from skfleet.blocks import Block, Loadable, RowBlocks, block_bytes, open_block, probes
 from skfleet.engine._base import Task
 from skfleet.engine._client import check_workers, slot_released, worker_resources
 from skfleet.engine._counts import count
@@ -172,8 +172,7 @@ class DaskEngine:
             return bool(wanted)
         n_bytes = rows.n_bytes
         if n_bytes is None:
-            probes = {0, len(rows.blocks) // 2, len(rows.blocks) - 1}
-            sizes = self.map(_block_bytes, [rows.blocks[i] for i in probes], name="measure-block")
+            sizes = self.map(block_bytes, probes(rows), name="measure-block")
             n_bytes = max(self.gather(sizes)) * len(rows.blocks)
         return n_bytes <= self._free_bytes()
 
@@ -227,12 +226,6 @@ def _on_worker(func: Callable[..., Any], *args: Any) -> Any:
 def _load(handle: Block) -> Block:
     """Bring a block into the memory of the worker that runs this."""
     return open_block(handle)
-
-
-def _block_bytes(handle: Block) -> int:
-    """Measure a block."""
-    block = open_block(handle)
-    return sum(sizeof(part) for part in block[:3] if part is not None)
 
 
 def _is_resident(block: Block) -> bool:

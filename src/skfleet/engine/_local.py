@@ -12,7 +12,7 @@ import joblib
 import psutil
 
 from skfleet._config import get_config
-from skfleet.blocks import Block, Loadable, RowBlocks, open_block
+from skfleet.blocks import Block, Loadable, RowBlocks, block_bytes, open_block, probes
 from skfleet.engine._base import Task
 from skfleet.engine._counts import count
 from skfleet.engine._placement import ANYWHERE, Placement
@@ -75,8 +75,11 @@ class LocalEngine:
         """Load the blocks that are not in memory, where wanted and if they fit into half of it."""
         wanted = get_config().keep_blocks
         lazy = any(isinstance(block.X, Loadable) for block in rows.blocks)
-        if wanted == "auto":
-            wanted = (rows.n_bytes or 0) <= psutil.virtual_memory().available // 2
+        if lazy and wanted == "auto":
+            n_bytes = rows.n_bytes
+            if n_bytes is None:
+                n_bytes = max(map(block_bytes, probes(rows))) * len(rows.blocks)
+            wanted = n_bytes <= psutil.virtual_memory().available // 2
         if lazy and wanted:
             rows = replace(rows, blocks=tuple(open_block(block) for block in rows.blocks))
         yield rows

@@ -132,6 +132,10 @@ def reduce_group(
     def reduce_pieces(share: Sequence[Block] | Iterator[Block]) -> Any:
         return _combine_all(reduction.combine, map(reduce_piece, share))
 
+    def reduce_share(share: Sequence[Block]) -> Any:
+        with library_threads(1):  # OpenMP's limit is each thread's own
+            return reduce_pieces(share)
+
     def reduce_piece(piece: Block) -> Any:
         try:
             block = as_numbers(piece, dtype)
@@ -149,7 +153,7 @@ def reduce_group(
     with library_threads(1), ThreadPoolExecutor(n_threads) as pool:
         while window := list(islice(cut, WINDOW * n_threads)):
             cuts = np.linspace(0, len(window), n_threads + 1).astype(int)
-            results.extend(pool.map(reduce_pieces, [window[a:b] for a, b in pairwise(cuts)]))
+            results.extend(pool.map(reduce_share, [window[a:b] for a, b in pairwise(cuts)]))
     return _combine_all(reduction.combine, results)
 
 

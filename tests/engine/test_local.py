@@ -1,0 +1,74 @@
+"""The engine in this process: what it loads, and how many threads it uses."""
+
+from __future__ import annotations
+
+import threading
+
+import dask.array as da
+import numpy as np
+import psutil
+import pytest
+import threadpoolctl
+
+from skfleet import config_context
+from skfleet.blocks import Block, row_blocks
+from skfleet.engine import LocalEngine, Reduction, map_reduce
+from skfleet.engine._threads import library_threads
+
+
+def _loaded(rows):
+    return not any(hasattr(block.X, "load") for block in rows.blocks)
+
+
+@pytest.mark.parametrize("unknown", [False, True])
+def test_blocks_are_loaded_where_they_fit(unknown, monkeypatch):
+    X = da.ones((1000, 4), chunks=(100, 4))
+    rows = row_blocks(X[X[:, 0] > 0] if unknown else X)
+    engine = LocalEngine()
+    with engine.hold(rows) as held:
+        assert _loaded(held)
+        assert isinstance(held.blocks[3], Block)
+        np.testing.assert_array_equal(held.blocks[3].X, 1)
+    small = psutil.virtual_memory()._replace(available=2 * 1000 * 4 * 8 - 100)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: small)
+    with engine.hold(rows) as held:
+        assert not _loaded(held)
+    with config_context(keep_blocks=True), engine.hold(rows) as held:
+        assert _loaded(held)
+
+
+def _threads(block):
+    limits = {pool["num_threads"] for pool in threadpoolctl.threadpool_info()}
+    return {(threading.get_ident(), max(limits, default=1))}
+
+
+def _union(a, b):
+    return a | b
+
+
+def test_a_pass_uses_threads_and_one_of_the_libraries_in_each():
+    rows = row_blocks(np.ones((400_000, 8)))
+    found = map_reduce(LocalEngine(3), Reduction(_threads, _union), rows)
+    assert len({ident for ident, _ in found}) > 1
+    assert {n for _, n in found} == {1}
+
+
+def test_overlapping_limits_are_restored_by_the_last():
+    def limits():
+        return [pool["num_threads"] for pool in threadpoolctl.threadpool_info()]
+
+    before = limits()
+    inside, leave = threading.Event(), threading.Event()
+
+    def other():
+        with library_threads(1):
+            inside.set()
+            leave.wait(10)
+
+    thread = threading.Thread(target=other)
+    with library_threads(1):
+        thread.start()
+        inside.wait(10)
+    leave.set()
+    thread.join()
+    assert limits() == before
