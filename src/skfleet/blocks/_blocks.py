@@ -107,7 +107,11 @@ def open_block(handle: Block) -> Block:
     """Make a block of a handle, loading it as needed."""
     X, y, weight = handle.X, handle.y, handle.sample_weight
     if isinstance(X, Loadable):
-        X = X.load()
+        try:
+            X = X.load()
+        except Exception as error:
+            error.add_note(f"While loading block {handle.number}.")
+            raise
     if isinstance(X, Block):
         X, y, weight = X.X, X.y, X.sample_weight
     n_rows = n_rows_of(X)

@@ -155,9 +155,8 @@ class DaskEngine:
         try:
             for _ in self.as_completed(tasks):
                 pass  # all are in memory, or have failed
-            for task, block in zip(tasks, rows.blocks, strict=True):
+            for task in tasks:
                 if task.status == "error":
-                    task.exception().add_note(f"While loading block {block.number}.")
                     task.result()
             held = zip(rows.blocks, tasks, strict=True)
             yield replace(rows, blocks=tuple(b._replace(X=task) for b, task in held))
