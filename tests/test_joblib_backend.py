@@ -19,7 +19,7 @@ from sklearn.ensemble import RandomForestClassifier
 from threadpoolctl import threadpool_info
 
 import skfleet  # noqa: F401  (registers the backend)
-from skfleet import _joblib_shared
+from skfleet._joblib import _shared
 from skfleet.exceptions import FleetError, PlacementError
 from skfleet.joblib_backend import FleetBackend
 
@@ -55,13 +55,13 @@ def client(request):
 def sent(monkeypatch):
     """Count what is sent to the fleet apart from calls."""
     sizes = []
-    send = _joblib_shared.Share._send
+    send = _shared.Share._send
 
     def counting(self, parcel):
         sizes.append(parcel.nbytes)  # not the parcel: it holds the memory of the object
         return send(self, parcel)
 
-    monkeypatch.setattr(_joblib_shared.Share, "_send", counting)
+    monkeypatch.setattr(_shared.Share, "_send", counting)
     return sizes
 
 
@@ -448,15 +448,15 @@ def test_equal_content_is_sent_once(processes, sent):
 def test_shared_data_go_with_the_object(processes, sent):
     gc.collect()
     X = np.arange(30_000.0)
-    before = len(_joblib_shared._by_content)
+    before = len(_shared._by_content)
     with parallel_config("skfleet", client=processes):
         Parallel()(delayed(total)(X, i) for i in range(4))
     assert len(sent) == 1
     gc.collect()
-    assert len(_joblib_shared._by_content) == before + 1
+    assert len(_shared._by_content) == before + 1
     del X
     gc.collect()
-    assert len(_joblib_shared._by_content) == before
+    assert len(_shared._by_content) == before
 
 
 def test_workers_in_this_process_do_not_keep_data_alive(threads, sent):

@@ -12,7 +12,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.parallel import delayed
 
-from skfleet._joblib_task import Parcel, task_name
+from skfleet._joblib._task import Parcel, task_name
 
 A = np.arange(12.0).reshape(3, 4)
 

@@ -11,9 +11,9 @@ from typing import Any
 from distributed import Client
 from joblib.parallel import AutoBatchingMixin, FallbackToBackend, ParallelBackendBase
 
-from skfleet._joblib_call import ParallelCall
-from skfleet._joblib_shared import SharedArguments
-from skfleet._joblib_task import Outcome, echo
+from skfleet._joblib._call import ParallelCall
+from skfleet._joblib._shared import SharedArguments
+from skfleet._joblib._task import Outcome, echo
 from skfleet.engine._client import check_workers, refuse_asynchronous, slot_released
 from skfleet.engine._placement import Placement, check_satisfiable
 from skfleet.fleet import default_client

@@ -19,7 +19,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
 
-from skfleet import _joblib_call
+from skfleet._joblib import _call
 from skfleet.joblib_backend import FleetBackend
 from skfleet.model_selection import GridSearchCV, RandomizedSearchCV
 
@@ -44,13 +44,13 @@ def fleet():
 def sent(monkeypatch):
     """Collect the calls that reach the fleet."""
     calls = []
-    submit = _joblib_call.ParallelCall.submit
+    submit = _call.ParallelCall.submit
 
     def collecting(self, batch, report):
         calls.extend(batch)
         return submit(self, batch, report)
 
-    monkeypatch.setattr(_joblib_call.ParallelCall, "submit", collecting)
+    monkeypatch.setattr(_call.ParallelCall, "submit", collecting)
     return calls
 
 

@@ -9,8 +9,8 @@ from skfleet.blocks._blocks import (
     open_block,
     pieces,
     probes,
-    row_blocks,
 )
+from skfleet.blocks._cut import row_blocks
 from skfleet.blocks._local import n_rows_of, slice_rows
 from skfleet.blocks._outputs import Output, first_rows, is_lazy, map_rows, stand_in
 from skfleet.blocks._split import DrawnRows, merge_smallest, row_uniforms, smallest, take

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -11,8 +10,7 @@ import numpy as np
 
 from skfleet import _linalg
 from skfleet._array import is_host
-from skfleet._config import get_config
-from skfleet.blocks._local import as_column, as_rows, local_blocks, n_rows_of, slice_rows
+from skfleet.blocks._local import as_column, as_rows, n_rows_of, slice_rows
 
 # A piece of a block that is worked on at once: its working copies stay this small.
 PIECE_BYTES = 4 * 2**20
@@ -68,39 +66,6 @@ class RowBlocks:
     def n_rows(self) -> int | None:
         """The number of rows, None where not all lengths are known."""
         return None if self.lengths is None else sum(self.lengths)
-
-
-def row_blocks(
-    X: Any, y: Any = None, sample_weight: Any = None, *, dtype: Any = "float", cuts: Any = None
-) -> RowBlocks:
-    """Cut X, and y and sample_weight along with it, into blocks.
-
-    Parameters
-    ----------
-    X : array, sparse matrix, frame, Dask array or Dask DataFrame with n_samples rows
-    y, sample_weight : the same for one or more values a row, however they are cut themselves
-    dtype : "float" or None, default="float"
-        "float" makes numeric matrices of frames and computes in X's own float type; None leaves
-        every row as it is.
-    cuts : sequence of int or None, default=None
-        Numbers of rows of the blocks, for rows in this process; by default one block.
-    """
-    spreading = get_config().engine == "dask" and dtype is not None
-    if spreading or "dask" in sys.modules:
-        from skfleet.blocks._dask import bring_home, dask_blocks, is_dask, spread
-
-        if spreading and not is_dask(X):
-            X = spread(X)
-        if is_dask(X):
-            return dask_blocks(X, y, sample_weight, dtype=dtype)
-        y, sample_weight = bring_home(y), bring_home(sample_weight)
-    parts, lengths, n_features, kind = local_blocks(X, y, sample_weight, dtype=dtype, cuts=cuts)
-    starts = np.concatenate([[0], np.cumsum(lengths)])
-    blocks = tuple(Block(*part, i, int(starts[i])) for i, part in enumerate(parts))
-    n_bytes = None
-    if kind is not None:
-        n_bytes = sum(n * _linalg.row_bytes(b.X) for n, b in zip(lengths, blocks, strict=True))
-    return RowBlocks(blocks, tuple(lengths), n_features, kind, n_bytes=n_bytes)
 
 
 def open_block(handle: Block) -> Block:

@@ -30,6 +30,18 @@ def _controllers() -> tuple[ThreadpoolController, ThreadpoolController]:
     return known[1], known[2]
 
 
+def _take_control(blas: ThreadpoolController) -> None:
+    """Let this thread set the limits of an OpenBLAS that another one has set before.
+
+    threadpoolctl (3.8) heeds one thread at a time and ignores the others; here a lock sees to it
+    that they do not quarrel, and the last to leave need not be the first that came.
+    """
+    for library in blas.lib_controllers:
+        clear = getattr(library, "clear_controlling_thread", None)
+        if clear is not None:
+            clear(force=True)
+
+
 @contextmanager
 def library_threads(n_threads: int) -> Iterator[None]:
     """Limit the libraries' threads until the last of overlapping users is done.
@@ -42,6 +54,7 @@ def library_threads(n_threads: int) -> Iterator[None]:
     blas, openmp = _controllers()
     with _lock:
         if _depth == 0:
+            _take_control(blas)
             _limiter = blas.limit(limits=n_threads)
             _limiter.__enter__()
         _depth += 1
@@ -52,5 +65,6 @@ def library_threads(n_threads: int) -> Iterator[None]:
         with _lock:
             _depth -= 1
             if _depth == 0:
+                _take_control(blas)
                 _limiter.__exit__(None, None, None)
                 _limiter = None

@@ -11,7 +11,7 @@ from typing import Any
 from dask.sizeof import sizeof
 from distributed import Client, Future
 
-from skfleet._joblib_task import Call, Parcel, Slot
+from skfleet._joblib._task import Call, Parcel, Slot
 
 __all__ = ["Share", "SharedArguments"]
 
