@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 
+from skfleet import config_context
 from skfleet.engine import counting
 from skfleet.estimators import KMeans, LogisticRegression, Ridge
 
@@ -63,9 +64,10 @@ def test_kmeans_survives_a_killed_worker(processes, resident):
         X = X.persist()
     start = np.random.default_rng(1).normal(size=(10, 20))
     model = KMeans(n_clusters=10, init=start, n_init=1, max_iter=15, tol=0)
-    undisturbed = model.fit(X).cluster_centers_.copy()
-    with killing_one_worker(processes, after_passes=4) as killed:
-        again = model.fit(X).cluster_centers_
+    with config_context(keep_blocks=resident):
+        undisturbed = model.fit(X).cluster_centers_.copy()
+        with killing_one_worker(processes, after_passes=4) as killed:
+            again = model.fit(X).cluster_centers_
     assert killed
     assert killed[0] < 15
     np.testing.assert_allclose(again, undisturbed, rtol=1e-8, atol=1e-10)
