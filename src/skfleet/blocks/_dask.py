@@ -122,15 +122,12 @@ def dask_blocks(X: Any, y: Any, sample_weight: Any, *, dtype: Any) -> RowBlocks:
     optimized = _optimize(collections)
     runs = _parts(next(optimized))
     others = [None if part is None else _parts(next(optimized)) for part in (y, sample_weight)]
-    outs = [
-        dask.delayed(_join, pure=False)(run, *(None if o is None else o[i] for o in others))
-        for i, run in enumerate(runs)
-    ]
-    handles = _own_graphs(outs, futures)
+    parts = [(run, *(None if o is None else o[i] for o in others)) for i, run in enumerate(runs)]
+    handles = _own_graphs([dask.delayed(_join, pure=False)(*part) for part in parts], futures)
     starts = None if lengths is None else np.concatenate([[0], np.cumsum(lengths)])
     blocks = tuple(
-        Block(handle, number=i, start=None if starts is None else int(starts[i]))
-        for i, handle in enumerate(handles)
+        Block(*_in_memory(handle, part), i, None if starts is None else int(starts[i]))
+        for i, (handle, part) in enumerate(zip(handles, parts, strict=True))
     )
     kind = None if dtype is None else float_dtype(stand_in(X))
     dense = lengths is not None and not is_dask_frame(X) and not _linalg.is_sparse(X._meta)
@@ -269,6 +266,19 @@ def _own_graphs(outs: Sequence[Any], futures: dict[Any, Any]) -> list[DaskBlock]
             DaskBlock(Subgraph(tasks), out.key, inputs, shared, source if shared else None)
         )
     return blocks
+
+
+def _in_memory(handle: DaskBlock, parts: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the parts of a block as futures, where all are in the workers' memory already."""
+    if not handle.is_resident or isinstance(parts[0], list):
+        return handle, None, None
+    tasks, found = handle.graph.tasks, []
+    for part in parts:
+        key = None if part is None else part.key
+        while key in tasks:
+            key = tasks[key].target
+        found.append(None if part is None else handle.inputs[key])
+    return tuple(found)
 
 
 def _futures_in(collections: Sequence[Any]) -> dict[Any, Any]:

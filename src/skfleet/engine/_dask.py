@@ -234,7 +234,9 @@ def _is_resident(block: Block) -> bool:
 
 def _futures_of(block: Block) -> list[Future]:
     """Return the futures that a block in memory consists of."""
-    return [block.X] if isinstance(block.X, Future) else list(block.X.inputs.values())
+    if isinstance(block.X, Future):
+        return [part for part in block[:3] if part is not None]
+    return list(block.X.inputs.values())
 
 
 def _needs_graph(value: Any) -> bool:
