@@ -126,7 +126,9 @@ def dask_blocks(X: Any, y: Any, sample_weight: Any, *, dtype: Any) -> RowBlocks:
     handles = _own_graphs([dask.delayed(_join, pure=False)(*part) for part in parts], futures)
     starts = None if lengths is None else np.concatenate([[0], np.cumsum(lengths)])
     blocks = tuple(
-        Block(*_in_memory(handle, part), i, None if starts is None else int(starts[i]))
+        _in_memory(handle, part)._replace(
+            number=i, start=None if starts is None else int(starts[i])
+        )
         for i, (handle, part) in enumerate(zip(handles, parts, strict=True))
     )
     kind = None if dtype is None else float_dtype(stand_in(X))
@@ -268,17 +270,17 @@ def _own_graphs(outs: Sequence[Any], futures: dict[Any, Any]) -> list[DaskBlock]
     return blocks
 
 
-def _in_memory(handle: DaskBlock, parts: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the parts of a block as futures, where all are in the workers' memory already."""
+def _in_memory(handle: DaskBlock, parts: tuple[Any, ...]) -> Block:
+    """Return a block of futures of its parts where all are in the workers' memory already."""
     if not handle.is_resident or isinstance(parts[0], list):
-        return handle, None, None
+        return Block(handle)
     tasks, found = handle.graph.tasks, []
     for part in parts:
         key = None if part is None else part.key
         while key in tasks:
             key = tasks[key].target
         found.append(None if part is None else handle.inputs[key])
-    return tuple(found)
+    return Block(*found)
 
 
 def _futures_in(collections: Sequence[Any]) -> dict[Any, Any]:
