@@ -280,7 +280,8 @@ def _in_memory(handle: DaskBlock, parts: tuple[Any, ...]) -> Block:
         while key in tasks:
             key = tasks[key].target
         found.append(None if part is None else handle.inputs[key])
-    return Block(*found)
+    X, y, sample_weight = found
+    return Block(X, y, sample_weight)
 
 
 def _futures_in(collections: Sequence[Any]) -> dict[Any, Any]:

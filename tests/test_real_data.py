@@ -1,0 +1,96 @@
+"""Real data sets, where they lie beside the checkout: the same answers as scikit-learn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn import linear_model as reference
+from sklearn.compose import make_column_transformer
+from sklearn.feature_extraction.text import HashingVectorizer
+from sklearn.linear_model import SGDClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+from skfleet.estimators import Incremental, KMeans, LogisticRegression, ParallelPostFit, Ridge
+
+DATA = Path(__file__).parents[2] / "shared" / "data"
+
+pytestmark = pytest.mark.skipif(not DATA.exists(), reason="there is no folder of real data")
+
+
+def _adult(name):
+    columns = [
+        "age", "workclass", "fnlwgt", "education", "education_num", "marital_status", "occupation",
+        "relationship", "race", "sex", "capital_gain", "capital_loss", "hours", "country", "income",
+    ]  # fmt: skip
+    frame = pd.read_csv(DATA / f"adult-{name}.csv", names=columns, skipinitialspace=True)
+    frame = frame[pd.to_numeric(frame["age"], errors="coerce").notna()]
+    frame["age"] = frame["age"].astype(float)
+    return frame.drop(columns="income"), frame["income"].str.strip(".").to_numpy(dtype=object)
+
+
+@pytest.fixture(scope="module")
+def adult():
+    (X, y), (X_test, y_test) = _adult("train"), _adult("test")
+    text = X.select_dtypes(exclude="number").columns
+    encode = make_column_transformer(
+        (OneHotEncoder(handle_unknown="ignore", sparse_output=False), text),
+        remainder=StandardScaler(),
+    ).fit(X)
+    return encode.transform(X), y, encode.transform(X_test), y_test, X, encode
+
+
+def test_census_income(adult):
+    X, y, X_test, y_test, _, _ = adult
+    theirs = reference.LogisticRegression(tol=1e-10, solver="newton-cholesky").fit(X, y)
+    for rows in (X, da.from_array(X, chunks=(4000, X.shape[1]))):
+        ours = LogisticRegression(tol=1e-10).fit(rows, y)
+        np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-4)
+        assert abs(ours.score(X_test, y_test) - theirs.score(X_test, y_test)) < 1e-6
+
+
+def test_predictions_for_frames_with_text(adult):
+    _, y, _, _, frame, encode = adult
+    model = ParallelPostFit(make_pipeline(encode, reference.LogisticRegression(max_iter=200)))
+    model.fit(frame, y)
+    got = model.predict(dd.from_pandas(frame, npartitions=5)).compute()
+    np.testing.assert_array_equal(got, model.estimator_.predict(frame))
+    assert got.index.equals(frame.index)
+
+
+def test_prices_of_diamonds():
+    frame = pd.read_csv(DATA / "diamonds.csv")
+    X, y = frame[["carat", "depth", "table", "x", "y", "z"]], frame["price"].astype(float)
+    theirs = reference.Ridge(solver="cholesky").fit(X, y)
+    lazy = dd.from_pandas(X, npartitions=6)
+    for rows, target in ((X, y), (lazy, dd.from_pandas(y, npartitions=6))):
+        ours = Ridge().fit(rows, target)
+        np.testing.assert_allclose(ours.coef_, theirs.coef_, rtol=1e-6)
+    assert abs(ours.score(lazy, dd.from_pandas(y, npartitions=6)) - theirs.score(X, y)) < 1e-9
+
+
+def test_ham_and_spam():
+    lines = (DATA / "sms.tsv").read_text(encoding="utf-8").splitlines()
+    y, text = zip(*(line.split("\t", 1) for line in lines), strict=True)
+    X, y = HashingVectorizer(n_features=2**16).fit_transform(text), np.array(y)
+    cuts = [(low, min(low + 1000, len(y))) for low in range(0, len(y), 1000)]
+    theirs = SGDClassifier(random_state=0)
+    for low, high in cuts:
+        theirs.partial_fit(X[low:high], y[low:high], classes=["ham", "spam"])
+    ours = Incremental(SGDClassifier(random_state=0), shuffle=False, batch_size=1000).fit(X, y)
+    np.testing.assert_array_equal(ours.estimator_.coef_, theirs.coef_)
+    assert ours.score(X, y) > 0.97
+
+
+def test_trips_of_taxis():
+    frame = pd.read_csv(DATA / "taxis.csv")[["distance", "fare", "tip", "tolls"]].dropna()
+    X = StandardScaler().fit_transform(frame)
+    ours = KMeans(8, random_state=0, n_init=3).fit(da.from_array(X, chunks=(1000, 4)))
+    from sklearn.cluster import KMeans as TheirKMeans
+
+    assert ours.inertia_ <= 1.15 * TheirKMeans(8, n_init=10, random_state=0).fit(X).inertia_
