@@ -228,9 +228,35 @@ def test_few_passes(cluster_client):
     y = (X[:, 0] - X[:, 1] + rng.logistic(size=200_000, chunks=10_000) > 0).astype(int)
     with cluster_client.as_current(), counting() as counts:
         model = LogisticRegression(tol=1e-6).fit(X, y)
-    assert counts.passes == 2 + model.n_iter_[0] <= 12
+    assert counts.passes == 2 + model.n_iter_[0] <= 6
     # 20 blocks are loaded once, then two workers reduce them and one task merges
     assert counts.tasks <= 20 + 4 * counts.passes
+
+
+@pytest.mark.parametrize("case", ["separable", "without penalty", "a rare class", "sparse"])
+def test_a_start_from_a_sample_saves_passes_and_changes_nothing(case, monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30_000, 5))
+    noise = 0 if case == "separable" else rng.logistic(size=30_000)
+    y = (X[:, 0] - X[:, 1] + noise > (9 if case == "a rare class" else 0)).astype(int)
+    rows = sparse.csr_array(np.where(np.abs(X) > 1, X, 0)) if case == "sparse" else X
+    given_to_both = {"C": np.inf if case == "without penalty" else 1.0, "tol": 1e-10}
+    with counting() as quick:
+        ours = LogisticRegression(**given_to_both).fit(rows, y)
+    monkeypatch.setattr("skfleet.estimators._logistic.SAMPLE_ROWS", 10**6)
+    with counting() as slow:
+        from_zero = LogisticRegression(**given_to_both).fit(rows, y)
+    np.testing.assert_allclose(ours.coef_, from_zero.coef_, rtol=1e-6)
+    assert quick.passes < slow.passes
+
+
+def test_a_start_that_is_no_better_than_zero_is_given_up(monkeypatch):
+    X = np.random.default_rng(0).normal(size=(30_000, 5))
+    y = _labels(X, [0, 1])
+    want = LogisticRegression(tol=1e-10).fit(X, y)
+    monkeypatch.setattr("skfleet.estimators._logistic._start_on", lambda *args: np.full(6, 1e3))
+    got = LogisticRegression(tol=1e-10).fit(X, y)
+    np.testing.assert_allclose(got.coef_, want.coef_, rtol=1e-6, atol=1e-9)
 
 
 def test_warm_start_goes_on():
@@ -282,13 +308,17 @@ def test_every_world_gives_the_same_answer(world, kind):
 @given(
     cuts=st.lists(st.integers(0, 200), min_size=0, max_size=16),
     kind=st.sampled_from(["ridge", "logistic"]),
+    n_sample=st.sampled_from([15, 2000]),
 )
-def test_any_cut_gives_the_same_answer(cuts, kind):
+def test_any_cut_gives_the_same_answer(cuts, kind, n_sample):
     X = _columns(200, badly_scaled=True)
     y = _target(kind, X)
     edges = [0, *sorted(cuts), 200]
     rows = da.from_array(X, chunks=(tuple(np.diff(edges).tolist()), 8))
-    want, got = _fit(kind, X, y), _fit(kind, rows, y)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("skfleet.estimators._logistic.SAMPLE_ROWS", n_sample)
+        patch.setattr("skfleet.estimators._logistic.SAMPLE_ROWS_PER_COLUMN", 1)
+        want, got = _fit(kind, X, y), _fit(kind, rows, y)
     np.testing.assert_allclose(got.coef_ * X.std(axis=0), want.coef_ * X.std(axis=0), rtol=1e-8)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from skfleet._config import get_config
 from skfleet.blocks import RowBlocks
 from skfleet.engine._base import Engine, Task
-from skfleet.engine._counts import Counts, counting
+from skfleet.engine._counts import Counts, counting, uncounted
 from skfleet.engine._local import LocalEngine
 from skfleet.engine._placement import ANYWHERE, Placement
 from skfleet.engine._reduce import Reduction, add, fold, identity, map_reduce, with_starts
@@ -44,5 +44,6 @@ __all__ = [
     "fold",
     "identity",
     "map_reduce",
+    "uncounted",
     "with_starts",
 ]

@@ -52,6 +52,16 @@ def counting() -> Iterator[Counts]:
         _open.reset(token)
 
 
+@contextmanager
+def uncounted() -> Iterator[None]:
+    """Leave out what runs inside a ``with`` block: work on a sample is no pass over the rows."""
+    token = _open.set(())
+    try:
+        yield
+    finally:
+        _open.reset(token)
+
+
 def count(*, passes: int = 0, tasks: int = 0) -> None:
     """Add to every count that is open."""
     for counts in _open.get():

@@ -1,4 +1,4 @@
-"""Means and deviations of columns, and counts of labels, merged exactly across blocks."""
+"""What a first pass finds out: moments of columns, counts of labels, a sample of the rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from skfleet._array import like, to_host
 from skfleet._linalg import column_sums, is_sparse
-from skfleet.blocks import Block
+from skfleet.blocks import Block, DrawnRows, merge_smallest, row_uniforms, smallest
 
 
 class Moments(NamedTuple):
@@ -63,11 +63,40 @@ def merge_label_counts(a: LabelCounts, b: LabelCounts) -> LabelCounts:
     return LabelCounts(labels, n_rows, np.bincount(codes, np.concatenate([a.weight, b.weight])))
 
 
-def columns_and_labels(block: Block) -> tuple[Moments, LabelCounts]:
-    """Return the moments of a block's columns and the counts of its labels."""
-    return moments(block), label_counts(block)
+class Sample(NamedTuple):
+    """Rows drawn without replacement, with their labels and weights."""
+
+    drawn: DrawnRows
+    y: np.ndarray
+    sample_weight: np.ndarray | None
 
 
-def merge_columns_and_labels(a: Any, b: Any) -> tuple[Moments, LabelCounts]:
-    """Merge the moments and the counts of two blocks."""
-    return merge_moments(a[0], b[0]), merge_label_counts(a[1], b[1])
+def sample(block: Block, n: int, seed: int) -> Sample:
+    """Draw up to n rows of a block, the same ones for every cut of the rows."""
+    drawn = smallest(row_uniforms(seed, block.start, block.n_rows), block.start, block.X, n)
+    here = drawn.numbers - block.start
+    weight = None if block.sample_weight is None else to_host(block.sample_weight)[here]
+    return Sample(drawn, to_host(block.y)[here], weight)
+
+
+def merge_samples(a: Sample, b: Sample, n: int) -> Sample:
+    """Merge the draws of two blocks."""
+    numbers = np.concatenate([a.drawn.numbers, b.drawn.numbers])
+    drawn = merge_smallest(a.drawn, b.drawn, n)
+    order = np.argsort(numbers)
+    place = order[np.searchsorted(numbers, drawn.numbers, sorter=order)]
+    weight = None
+    if a.sample_weight is not None:
+        weight = np.concatenate([a.sample_weight, b.sample_weight])[place]
+    return Sample(drawn, np.concatenate([a.y, b.y])[place], weight)
+
+
+def survey(block: Block, n: int, seed: int) -> tuple[Moments, LabelCounts, Sample | None]:
+    """Return the moments of a block's columns, the counts of its labels, and n rows (if n)."""
+    return moments(block), label_counts(block), sample(block, n, seed) if n else None
+
+
+def merge_surveys(a: Any, b: Any, n: int) -> tuple[Moments, LabelCounts, Sample | None]:
+    """Merge what is known of two blocks."""
+    drawn = merge_samples(a[2], b[2], n) if n else None
+    return merge_moments(a[0], b[0]), merge_label_counts(a[1], b[1]), drawn

@@ -382,7 +382,7 @@ def _merge_farthest(a: Any, b: Any, n: int) -> Any:
     """Return the n rows farthest from their centres of two blocks."""
     drawn = merge_smallest(a[0], b[0], n)
     numbers = np.concatenate([a[0].numbers, b[0].numbers])
-    place = {int(number): i for i, number in enumerate(numbers)}
-    order = [place[int(number)] for number in drawn.numbers]
+    order = np.argsort(numbers)
+    order = order[np.searchsorted(numbers, drawn.numbers, sorter=order)]
     labels, weights = (np.concatenate([a[i], b[i]])[order] for i in (1, 2))
     return drawn, labels, weights

@@ -9,8 +9,8 @@ import numpy as np
 
 from skfleet._array import astype, is_foreign, like, namespace, to_host
 from skfleet._linalg import gram, is_sparse, tdot
-from skfleet.blocks import Block, RowBlocks
-from skfleet.engine import Engine, Reduction, map_reduce
+from skfleet.blocks import Block, RowBlocks, row_blocks
+from skfleet.engine import Engine, LocalEngine, Reduction, map_reduce
 from skfleet.glm._losses import Loss
 
 
@@ -61,6 +61,22 @@ class Objective:
     def value_gradient_hessian(self, coef: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
         """Return the average loss, its gradient and its Hessian, from one traversal."""
         return self._pass(coef, with_hessian=True)
+
+    def on_sample(self, X: Any, y: Any, sample_weight: Any) -> Objective:
+        """Return the same objective for a few rows in this process."""
+        loss, scaling, labels, fit_intercept = self._how
+        weight = np.ones(len(y)) if sample_weight is None else np.asarray(sample_weight)
+        if labels.class_weight is not None and labels.classes is not None:
+            weight = weight * labels.class_weight[np.searchsorted(labels.classes, y)]
+        return Objective(
+            LocalEngine(1),
+            row_blocks(X, y, sample_weight),
+            loss,
+            total_weight=float(weight.sum()),
+            scaling=scaling,
+            labels=labels,
+            fit_intercept=fit_intercept,
+        )
 
     def _pass(self, coef: np.ndarray, *, with_hessian: bool) -> tuple[float, np.ndarray, Any]:
         """Evaluate in one pass."""

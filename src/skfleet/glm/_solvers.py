@@ -40,17 +40,26 @@ MAX_HALVINGS = 30
 
 
 def newton(
-    objective: Smooth, penalty: Penalty, start: np.ndarray, *, tol: float, max_iter: int
+    objective: Smooth,
+    penalty: Penalty,
+    start: np.ndarray,
+    *,
+    tol: float,
+    max_iter: int,
+    value_at_zero: float = np.inf,
 ) -> Solution:
     """Minimise objective + penalty by Newton's method (Nocedal and Wright, 2006, section 3.3).
 
     Value, gradient and Hessian come from one evaluation, so the evaluation that finds a full step
     good enough is the next iteration's; only a step that must be halved costs another one. Stops
     when the largest entry of the gradient is at most tol, or when no step can lower the value by
-    more than its own rounding.
+    more than its own rounding. A start no better than `value_at_zero` is given up for zero.
     """
     coef = start
     value, gradient, hessian = _with_penalty(objective, penalty, coef)
+    if not value <= value_at_zero:
+        coef = np.zeros_like(start)
+        value, gradient, hessian = _with_penalty(objective, penalty, coef)
     for n_iter in range(max_iter):
         if np.max(np.abs(gradient), initial=0.0) <= tol:
             return Solution(coef, n_iter, True)
