@@ -47,8 +47,9 @@ def config_context(**settings: Any) -> Iterator[None]:
         runs everything in this process. ``"dask"`` runs everything on the current client, rows
         that live in this process included, and raises without a client.
     device : {"auto", "cpu", "cuda"}, default="auto"
-        Which workers may run a fit: ``"auto"`` any, ``"cpu"`` workers labelled ``CPU``, ``"cuda"``
-        workers labelled ``GPU``.
+        Which workers may run passes over blocks: ``"auto"`` any, ``"cpu"`` workers labelled
+        ``CPU``, ``"cuda"`` workers labelled ``GPU``. A pass works on a block with the library that
+        it came in; it is not converted.
     keep_blocks : {"auto", True, False}, default="auto"
         Whether an estimator that makes several passes keeps the blocks in the memory of the
         workers for the time of the fit. ``"auto"`` keeps them when they fit into what the workers
@@ -61,6 +62,11 @@ def config_context(**settings: Any) -> Iterator[None]:
     ------
     ValueError
         If a setting does not exist or has a value that is not one of the above.
+
+    Notes
+    -----
+    A device that no worker offers raises `skfleet.exceptions.PlacementError` when an estimator is
+    fitted, before any task is submitted.
 
     Examples
     --------

@@ -11,10 +11,18 @@ from distributed import get_worker, wait
 
 from skfleet import Fleet, config_context
 from skfleet.blocks import row_blocks
-from skfleet.engine import LocalEngine, Placement, Reduction, engine_for, map_reduce
+from skfleet.engine import (
+    LocalEngine,
+    Placement,
+    Reduction,
+    counting,
+    engine_for,
+    map_reduce,
+)
 from skfleet.engine._client import worker_resources
 from skfleet.engine._dask import DaskEngine
 from skfleet.engine._placement import placement_for
+from skfleet.estimators import Ridge
 from skfleet.exceptions import PlacementError
 
 
@@ -163,9 +171,34 @@ def test_placed_passes_run_where_the_label_is():
             map_reduce(engine, Reduction(_where, _merge), rows, placement=Placement.of({"TPU": 1}))
 
 
-def _fit_inside(_):
-    from skfleet.estimators import Ridge
+def test_the_device_asked_for_is_where_passes_run():
+    X = da.ones((40, 3), chunks=(4, 3))
+    with Fleet(
+        n_workers=2, threads_per_worker=1, processes=False, resources=[{"CPU": 1}, {"GPU": 1}]
+    ) as client:
+        offers = worker_resources(client)
+        for device, label in (("cuda", "GPU"), ("cpu", "CPU")):
+            with config_context(device=device):
+                rows = row_blocks(X)
+                engine = engine_for(rows)
+                with engine.hold(rows) as held:
+                    found = map_reduce(engine, Reduction(_where, _merge), held)
+            assert [offers[address] for address in found] == [{label: 1.0}]
 
+
+def test_a_device_that_is_not_there_raises_before_any_task(cluster_client):
+    for rows in (np.ones((6, 2)), da.ones((6, 2))):
+        with (
+            cluster_client.as_current(),
+            config_context(device="cuda"),
+            counting() as counts,
+            pytest.raises(PlacementError, match="GPU=1"),
+        ):
+            Ridge().fit(rows, np.arange(6.0))
+        assert counts.tasks == 0
+
+
+def _fit_inside(_):
     X = da.from_array(np.random.default_rng(0).normal(size=(60, 3)), chunks=(20, 3))
     return Ridge().fit(X, X[:, 0]).coef_
 

@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
+from skfleet._array import is_foreign
 from skfleet._config import get_config
 from skfleet.blocks import RowBlocks
 from skfleet.engine._base import Engine, Task
 from skfleet.engine._counts import Counts, counting, uncounted
 from skfleet.engine._local import LocalEngine
-from skfleet.engine._placement import ANYWHERE, Placement
+from skfleet.engine._placement import ANYWHERE, Placement, placement_for
 from skfleet.engine._reduce import Reduction, add, fold, identity, map_reduce, with_starts
 
 
 def engine_for(rows: RowBlocks) -> Engine:
     """Return the engine for rows: the current client's cluster for Dask collections, else here."""
-    wanted = get_config().engine
+    wanted, device = get_config().engine, get_config().device
     if wanted == "local" or not rows.on_dask:
-        return LocalEngine()
-    from skfleet.engine._client import current_client
+        return _here(rows, device)
+    from skfleet.engine._client import current_client, worker_resources
     from skfleet.engine._dask import DaskEngine
 
     client = current_client()
     if client is not None:
-        return DaskEngine(client)
+        return DaskEngine(client, placement_for(device, worker_resources(client)))
     if wanted == "dask":
         raise RuntimeError(
             "engine='dask' must have a client to run on. Got none instead. Open a "
             "distributed.Client or skfleet.Fleet() first."
         )
+    return _here(rows, device)
+
+
+def _here(rows: RowBlocks, device: str) -> Engine:
+    """Return the engine of this process, unless rows here are to be worked on elsewhere."""
+    if not all(is_foreign(block.X) for block in rows.blocks):
+        placement_for(device, {"this process": {"CPU": 1.0}})
     return LocalEngine()
 
 

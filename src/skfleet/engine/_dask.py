@@ -31,11 +31,12 @@ SHARED_BYTES = 2**16
 
 
 class DaskEngine:
-    """A Dask cluster, through a client."""
+    """A Dask cluster, through a client; `placement` says where tasks run that ask for nothing."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, placement: Placement = ANYWHERE) -> None:
         check_workers(client)
         self.client = client
+        self.placement = placement
 
     @property
     def n_slots(self) -> int:
@@ -185,9 +186,12 @@ class DaskEngine:
 
     def _settings(self, placement: Placement, priority: int) -> dict[str, Any]:
         """Return what the scheduler is told of a task, having checked that a worker can run it."""
+        if placement == ANYWHERE:
+            placement = self.placement
+        elif placement != self.placement:
+            check_satisfiable(placement, worker_resources(self.client))
         settings: dict[str, Any] = {"priority": priority}
         if placement != ANYWHERE:
-            check_satisfiable(placement, worker_resources(self.client))
             settings["resources"] = placement.as_dict()
         return settings
 

@@ -136,7 +136,3 @@ def lbfgs(
     largest = float(np.max(np.abs(found.jac), initial=0.0))
     at_rounding = found.status == 2 and largest <= 100 * np.sqrt(np.finfo(np.float64).eps)
     return Solution(found.x, int(found.nit), found.status == 0 or at_rounding)
-
-
-newton.needs = ("value", "gradient", "hessian")  # type: ignore[attr-defined]
-lbfgs.needs = ("value", "gradient")  # type: ignore[attr-defined]
