@@ -7,6 +7,7 @@ import subprocess
 import sys
 import warnings
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -440,6 +441,16 @@ def test_one_class(lazy):
         X, y = da.from_array(X, chunks=(20, 8)), da.from_array(y, chunks=30)
     with pytest.raises(ValueError, match="one class"):
         LogisticRegression().fit(X, y)
+
+
+def test_other_kinds_of_lazy_rows():
+    X = _columns(60)
+    rows = da.from_array(X, chunks=(20, 8))
+    with pytest.raises(TypeError, match="Got Delayed instead"):
+        Ridge().fit(dask.delayed(X), X[:, 0])
+    with counting() as counts, pytest.raises(ValueError, match="y should be a 1d array"):
+        LogisticRegression().fit(rows, rows[:, :1] > 0)
+    assert counts.tasks == 0
 
 
 @pytest.mark.parametrize("lazy", [False, True], ids=["numpy", "dask"])

@@ -39,6 +39,11 @@ def stand_in(X: Any) -> Any:
     """Return rows of the kind, width, names and types that X has, without any row."""
     if is_dask_frame(X):
         return X._meta
+    if not isinstance(X, da.Array):
+        raise TypeError(
+            f"X must be a Dask array or a Dask DataFrame. Got {type(X).__name__} instead. Make one "
+            "with dask.array.from_delayed or dask.dataframe.from_delayed."
+        )
     meta = X._meta
     if _linalg.is_sparse(meta):
         return type(meta)((0, X.shape[1]), dtype=X.dtype)

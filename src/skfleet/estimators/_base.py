@@ -31,6 +31,12 @@ class FleetEstimator(BaseEstimator):
         """
         if is_lazy(X):
             self._check_width(stand_in(X), y, reset=reset)
+            n_dims = len(getattr(y, "shape", ()))
+            if n_dims > 1 and not check.get("multi_output"):
+                raise ValueError(
+                    f"y should be a 1d array, got one of {n_dims} dimensions instead. "
+                    "Take its column, y[:, 0] say."
+                )
             rows = row_blocks(X, y, sample_weight)
             if 0 in (rows.n_rows, rows.n_features):
                 raise ValueError(
