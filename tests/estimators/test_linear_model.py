@@ -446,7 +446,7 @@ def test_one_class(lazy):
 def test_other_kinds_of_lazy_rows():
     X = _columns(60)
     rows = da.from_array(X, chunks=(20, 8))
-    with pytest.raises(TypeError, match="Got Delayed instead"):
+    with pytest.raises(TypeError, match="Got Delayed"):
         Ridge().fit(dask.delayed(X), X[:, 0])
     with counting() as counts, pytest.raises(ValueError, match="y should be a 1d array"):
         LogisticRegression().fit(rows, rows[:, :1] > 0)

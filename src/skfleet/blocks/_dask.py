@@ -32,7 +32,8 @@ def bring_home(x: Any) -> Any:
 
 def is_dask_frame(x: Any) -> bool:
     """Say whether x is a Dask DataFrame or Series."""
-    return is_dask(x) and hasattr(x, "map_partitions") and hasattr(x, "npartitions")
+    # Of the type: a Delayed value claims to have every attribute.
+    return is_dask(x) and hasattr(type(x), "map_partitions") and hasattr(type(x), "npartitions")
 
 
 def stand_in(X: Any) -> Any:
