@@ -13,6 +13,7 @@ import joblib
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster, get_worker
+from distributed.comm import CommClosedError
 from joblib import Parallel, delayed, parallel_config
 from sklearn.datasets import load_digits
 from sklearn.ensemble import RandomForestClassifier
@@ -712,3 +713,20 @@ def test_nothing_stays_on_the_scheduler(threads):
             break
         time.sleep(0.01)
     assert not any("double" in str(key) for key in scheduler.tasks)
+
+
+def test_data_are_sent_again_when_a_worker_dies_while_it_takes_them(monkeypatch):
+    with Client(processes=False, n_workers=1, dashboard_address=":0") as client:
+        scatter, failures = client.scatter, [CommClosedError("gone"), CommClosedError("gone")]
+
+        def failing(*args, **kwargs):
+            if failures:
+                raise failures.pop()
+            return scatter(*args, **kwargs)
+
+        monkeypatch.setattr(client, "scatter", failing)
+        monkeypatch.setattr(_shared.time, "sleep", lambda seconds: None)
+        with parallel_config("skfleet", client=client):
+            sums = Parallel()(delayed(np.sum)(np.full(50_000, i)) for i in (1, 2))
+        assert sums == [50_000, 100_000]
+        assert not failures

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -36,7 +37,17 @@ class Share:
         self.future: Future = self._send(parcel)
 
     def _send(self, parcel: Parcel) -> Future:
-        """Scatter under a new key: under an old one it dies with what was just released."""
+        """Scatter under a new key: under an old one it dies with what was just released.
+
+        The scheduler hands the data to workers, and fails if one of them dies meanwhile.
+        """
+        for wait in (0.2, 0.5, 1.0, 2.0, 4.0):
+            try:
+                return self._client.scatter(parcel, hash=False, broadcast=self._broadcast)
+            except OSError:
+                if self._client.status != "running":
+                    raise
+                time.sleep(wait)
         return self._client.scatter(parcel, hash=False, broadcast=self._broadcast)
 
     def is_lost(self) -> bool:
