@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
@@ -23,6 +24,9 @@ from skfleet.engine._local_cluster import start_local_cluster
 from skfleet.exceptions import FleetError
 
 __all__ = ["Fleet", "default_client"]
+
+# Seconds that a local cluster may take to have the workers it was told to have.
+_PATIENCE = 30.0
 
 
 class Fleet:
@@ -196,7 +200,14 @@ class Fleet:
         cluster = self._scalable("scale")
         self._stop_adapting()
         cluster.scale(n)
-        if self._is_ours:
+        if not self._is_ours:
+            return
+        cluster.sync(_settled, cluster)
+        # Adaptive scaling that was under way when it was stopped may have had the last word.
+        deadline = time.monotonic() + _PATIENCE
+        while len(self.client.nthreads()) != n and time.monotonic() < deadline:
+            time.sleep(0.05)
+            cluster.scale(n)
             cluster.sync(_settled, cluster)
 
     def adapt(self, *, minimum: int = 1, maximum: int | None = None) -> None:
