@@ -225,6 +225,10 @@ def test_bad_rows(blobs):
             KMeans(3).fit(rows)
     with pytest.raises(ValueError, match="non-negative"):
         KMeans(3).fit(blobs, sample_weight=-np.ones(len(blobs)))
+    rows = da.from_array(blobs, chunks=(100, 4))
+    for init in ("k-means++", "k-means||", "random", blobs[:3]):
+        with pytest.raises(ValueError, match="weight above 0"):
+            KMeans(3, init=init).fit(rows, sample_weight=da.zeros(len(blobs), chunks=70))
     with pytest.raises(NotFittedError):
         KMeans(3).predict(blobs)
     with pytest.raises(ValueError, match="features"):

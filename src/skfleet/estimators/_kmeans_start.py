@@ -12,6 +12,7 @@ from sklearn.cluster import kmeans_plusplus
 from sklearn.exceptions import ConvergenceWarning
 
 from skfleet._linalg import is_sparse, vstack
+from skfleet._validation import check_total_weight
 from skfleet.blocks import Block, DrawnRows, RowBlocks, merge_smallest, row_uniforms, smallest
 from skfleet.engine import Engine, Reduction, map_reduce
 from skfleet.estimators._kmeans_kernels import (
@@ -38,6 +39,7 @@ def first_centers(
         found = map_reduce(engine, Reduction(_all_rows, _merge_all), rows)
         found.sort(key=lambda part: part[0])
         X, weight = vstack([part[1] for part in found]), np.concatenate([p[2] for p in found])
+        check_total_weight(float(weight.sum()))
         X = X if is_sparse(X) else X - mean
         centers, _ = kmeans_plusplus(X, k, sample_weight=weight, random_state=rng)
         return as_dense(centers)
@@ -85,7 +87,10 @@ def _draw(
     """Draw n rows by weight, or by weight times squared distance to the nearest centre."""
     seed = int(rng.randint(np.iinfo(np.int32).max))
     reduction = Reduction(_drawn, partial(merge_smallest, n=n))
-    return map_reduce(engine, reduction, rows, n, seed, centers, mean)
+    drawn = map_reduce(engine, reduction, rows, n, seed, centers, mean)
+    if centers is None:
+        check_total_weight(float(len(drawn.keys)))  # a row with a weight is always drawn
+    return drawn
 
 
 def _drawn(block: Block, n: int, seed: int, centers: Any, mean: Any) -> DrawnRows:

@@ -15,6 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from skfleet._linalg import is_sparse_kind
+from skfleet._validation import check_total_weight
 from skfleet.blocks import Block, Output, RowBlocks, is_lazy, merge_smallest, smallest
 from skfleet.engine import Engine, Reduction, engine_for, map_reduce, with_starts
 from skfleet.estimators._base import FleetEstimator
@@ -210,6 +211,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Fl
             if self.verbose:
                 print(f"Iteration {n_iter - 1}, inertia {found.inertia}.")
             sums, weights = found.sums, found.weights
+            check_total_weight(float(weights.sum()))
             if (weights == 0).any():
                 sums, weights = self._relocate(engine, rows, centers, mean, sums, weights)
             moved = np.where(weights[:, None] > 0, sums, centers)
