@@ -177,6 +177,17 @@ def test_fewer_distinct_rows_than_clusters_warns(init):
     assert model.inertia_ == 0
 
 
+def test_fewer_rows_with_a_weight_than_clusters():
+    X = np.arange(10.0)[:, None]
+    weight = np.where(np.arange(10) < 2, 1.0, 0.0)
+    for init in ("k-means++", "k-means||", "random"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model = KMeans(3, init=init, n_init=1, random_state=0).fit(X, sample_weight=weight)
+        assert model.cluster_centers_.shape == (3, 1)
+        assert model.inertia_ == 0
+
+
 def test_constant_rows():
     with pytest.warns(ConvergenceWarning):
         model = KMeans(2, random_state=0).fit(np.ones((10, 3)))

@@ -34,7 +34,7 @@ def first_centers(
 ) -> np.ndarray:
     """Return k centres about the mean, by the method of the given name."""
     if kind == "random":
-        return _dense_about(_draw(engine, rows, k, rng).rows, mean)
+        return _filled(_dense_about(_draw(engine, rows, k, rng).rows, mean), k, rng)
     if kind == "k-means++" and rows.n_rows <= FEW_ROWS:
         found = map_reduce(engine, Reduction(_all_rows, _merge_all), rows)
         found.sort(key=lambda part: part[0])
@@ -64,9 +64,7 @@ def _kmeans_parallel(
         candidates = np.concatenate([candidates, _dense_about(drawn.rows, mean)])
     weight = map_reduce(engine, Reduction(candidate_weights), rows, candidates, mean)
     if len(candidates) < k:
-        # Fewer distinct rows than clusters: repeat some, and let the caller be warned.
-        extra = rng.randint(len(candidates), size=k - len(candidates))
-        return np.concatenate([candidates, candidates[extra]])
+        return _filled(candidates, k, rng)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return (
@@ -101,6 +99,12 @@ def _drawn(block: Block, n: int, seed: int, centers: Any, mean: Any) -> DrawnRow
     with np.errstate(divide="ignore"):
         keys = -np.log1p(-row_uniforms(seed, block.start, block.n_rows)) / rate
     return smallest(np.where(rate > 0, keys, np.inf), block.start, block.X, n)
+
+
+def _filled(centers: np.ndarray, k: int, rng: np.random.RandomState) -> np.ndarray:
+    """Repeat some centres where fewer rows than clusters can be told apart; the caller warns."""
+    extra = rng.randint(len(centers), size=k - len(centers))
+    return np.concatenate([centers, centers[extra]])
 
 
 def _all_rows(block: Block) -> list[tuple[int, Any, np.ndarray]]:
