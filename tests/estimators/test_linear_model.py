@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-import subprocess
-import sys
 import warnings
 
 import dask
@@ -331,23 +328,6 @@ def test_single_precision_stays_single(kind):
     single.fit(X.astype(np.float32), y)
     assert single.coef_.dtype == np.float32
     np.testing.assert_allclose(single.coef_, double.coef_, rtol=1e-2, atol=1e-3)
-
-
-@pytest.mark.parametrize("kind", ["ridge", "logistic"])
-def test_predicts_in_a_fresh_process(kind, tmp_path, cluster_client):
-    X = _columns(100)
-    with cluster_client.as_current():
-        model = _fit(kind, da.from_array(X, chunks=(30, 8)), _target(kind, X))
-    np.save(tmp_path / "X.npy", X)
-    (tmp_path / "model.pkl").write_bytes(pickle.dumps(model))
-    code = (
-        "import pickle, sys, numpy as np\n"
-        "model = pickle.load(open('model.pkl', 'rb'))\n"
-        "np.save('answer.npy', model.predict(np.load('X.npy')))\n"
-        "assert 'distributed' not in sys.modules\n"
-    )
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
-    np.testing.assert_array_equal(np.load(tmp_path / "answer.npy"), model.predict(X))
 
 
 @pytest.mark.parametrize(

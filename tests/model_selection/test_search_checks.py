@@ -1,0 +1,39 @@
+"""scikit-learn's checks on the searches, their fits on a fleet."""
+
+from __future__ import annotations
+
+import pytest
+from sklearn import model_selection as reference
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from skfleet.model_selection import GridSearchCV, RandomizedSearchCV
+
+
+@pytest.fixture(autouse=True)
+def _on_a_fleet(cluster_client):
+    with cluster_client.as_current():
+        yield
+
+
+_AS_STOCK = "scikit-learn's own search fails it alike: bad rows fail fit by fit, among its warnings"
+
+
+def _expected_failures(search):
+    failing = ["check_dtype_object", "check_estimators_nan_inf"]
+    is_regression = isinstance(search.estimator, Ridge)
+    failing.append("check_supervised_y_2d" if is_regression else "check_supervised_y_no_nan")
+    return dict.fromkeys(failing, _AS_STOCK)
+
+
+@parametrize_with_checks(
+    [
+        GridSearchCV(Ridge(), {"alpha": [0.1, 1.0]}, cv=2),
+        GridSearchCV(LogisticRegression(), {"C": [0.1, 1.0]}, cv=2),
+        RandomizedSearchCV(Ridge(), {"alpha": [0.1, 1.0]}, cv=2, n_iter=2, random_state=0),
+    ],
+    expected_failed_checks=_expected_failures,
+)
+def test_scikit_learn_checks(estimator, check):
+    assert isinstance(estimator, reference.GridSearchCV | reference.RandomizedSearchCV)
+    check(estimator)
