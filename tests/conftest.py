@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import gc
+import sys
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +15,24 @@ import numpy as np
 import pytest
 
 from skfleet.blocks import _blocks
+
+if sys.version_info < (3, 11, 8):
+    # Two threads in ast.parse at once, pytest's and one that formats a traceback, end in "AST
+    # constructor recursion depth mismatch" (python/cpython#106905). It takes a collection of
+    # garbage within the call to give way to the other thread.
+    _parse, _parsing = ast.parse, threading.Lock()
+
+    def _parse_alone(*args, **kwargs):
+        with _parsing:
+            collecting = gc.isenabled()
+            gc.disable()
+            try:
+                return _parse(*args, **kwargs)
+            finally:
+                if collecting:
+                    gc.enable()
+
+    ast.parse = _parse_alone
 
 
 def _cuts(n: int) -> tuple[int, ...]:
