@@ -81,7 +81,8 @@ def test_logistic_regression_survives_a_killed_worker(processes, solver):
     with killing_one_worker(processes, after_passes=2) as killed:
         again = model.fit(X, y).coef_
     assert killed
-    np.testing.assert_allclose(again, undisturbed, rtol=1e-6, atol=1e-9)
+    # blocks regrouped by the kill add up in another order: L-BFGS stops within its own rounding
+    assert np.linalg.norm(again - undisturbed) <= 1e-7 * np.linalg.norm(undisturbed)
 
 
 def test_ridge_survives_a_killed_worker(processes):
