@@ -1,16 +1,103 @@
-"""Scores of lazy answers equal scikit-learn's on the whole, weighted or not, for any cut."""
+"""Metrics of lazy values equal scikit-learn's on the whole, weighted or not, for any cut."""
 
 from __future__ import annotations
 
+import inspect
+
 import dask.array as da
+import dask.dataframe as dd
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as reference
 
+from skfleet import metrics
 from skfleet.engine import counting
-from skfleet.metrics import accuracy_score, r2_score
+from skfleet.metrics import _ranking
+
+N = 60
+RNG = np.random.default_rng(0)
+LABELS = RNG.integers(0, 3, N), RNG.integers(0, 3, N)
+BINARY = RNG.integers(0, 2, N), RNG.integers(0, 2, N)
+WORDS = tuple(np.array(["ant", "bee", "cat"])[v] for v in LABELS)
+MULTILABEL = RNG.integers(0, 2, (N, 4)), RNG.integers(0, 2, (N, 4))
+TARGETS = RNG.gamma(2.0, size=N), RNG.gamma(2.0, size=N)
+OUTPUTS = RNG.gamma(2.0, size=(N, 3)), RNG.gamma(2.0, size=(N, 3))
+PROBABILITIES = RNG.dirichlet(np.ones(3), size=N)
+ROUNDED = np.round(RNG.uniform(size=N), 1)  # with ties
+WEIGHT = RNG.uniform(size=N) * (RNG.uniform(size=N) > 0.2)
+
+CASES = [
+    ("accuracy_score", *WORDS, {}),
+    ("accuracy_score", *BINARY, {"normalize": False}),
+    ("accuracy_score", *(v.astype(bool) for v in BINARY), {}),
+    ("accuracy_score", *MULTILABEL, {}),
+    ("balanced_accuracy_score", *WORDS, {"adjusted": True}),
+    ("cohen_kappa_score", *LABELS, {"weights": "quadratic"}),
+    ("confusion_matrix", *WORDS, {}),
+    ("confusion_matrix", *LABELS, {"labels": [2, 0], "normalize": "true"}),
+    ("f1_score", *BINARY, {}),
+    ("f1_score", *WORDS, {"average": None}),
+    ("f1_score", *MULTILABEL, {"average": "samples", "zero_division": 0}),
+    ("fbeta_score", *LABELS, {"beta": 2, "average": "weighted"}),
+    ("hamming_loss", *MULTILABEL, {}),
+    ("jaccard_score", *LABELS, {"average": "macro"}),
+    ("matthews_corrcoef", *LABELS, {}),
+    ("multilabel_confusion_matrix", *LABELS, {}),
+    ("multilabel_confusion_matrix", *MULTILABEL, {}),
+    ("precision_recall_fscore_support", *LABELS, {}),
+    ("precision_score", *WORDS, {"average": "binary", "pos_label": "bee", "labels": None}),
+    ("precision_score", *LABELS, {"average": "micro", "labels": [0, 1]}),
+    ("recall_score", *MULTILABEL, {"average": "macro"}),
+    ("zero_one_loss", *LABELS, {}),
+    ("brier_score_loss", BINARY[0], ROUNDED, {}),
+    ("brier_score_loss", np.array(["no", "yes"])[BINARY[0]], ROUNDED, {"pos_label": "yes"}),
+    ("brier_score_loss", WORDS[0], PROBABILITIES, {}),
+    ("log_loss", BINARY[0], ROUNDED, {}),
+    ("log_loss", WORDS[0], PROBABILITIES, {}),
+    ("log_loss", LABELS[0], PROBABILITIES, {"normalize": False, "labels": [0, 1, 2]}),
+    ("top_k_accuracy_score", WORDS[0], PROBABILITIES, {"k": 2}),
+    ("top_k_accuracy_score", LABELS[0], PROBABILITIES, {"k": 1, "normalize": False}),
+    ("explained_variance_score", *TARGETS, {}),
+    ("explained_variance_score", *OUTPUTS, {"multioutput": "raw_values"}),
+    ("r2_score", *TARGETS, {}),
+    ("r2_score", *OUTPUTS, {"multioutput": "variance_weighted"}),
+    ("r2_score", *OUTPUTS, {"multioutput": [0.2, 0.3, 0.5]}),
+    ("max_error", *TARGETS, {}),
+    ("mean_absolute_error", *OUTPUTS, {}),
+    ("mean_absolute_percentage_error", *TARGETS, {}),
+    ("mean_gamma_deviance", *TARGETS, {}),
+    ("mean_pinball_loss", *OUTPUTS, {"alpha": 0.2, "multioutput": [1, 2, 3]}),
+    ("mean_poisson_deviance", *TARGETS, {}),
+    ("mean_squared_error", *TARGETS, {}),
+    ("mean_squared_error", *OUTPUTS, {"multioutput": "raw_values"}),
+    ("mean_squared_log_error", *OUTPUTS, {}),
+    ("mean_tweedie_deviance", *TARGETS, {"power": 1.5}),
+    ("root_mean_squared_error", *OUTPUTS, {}),
+    ("root_mean_squared_log_error", *TARGETS, {}),
+    ("average_precision_score", BINARY[0], ROUNDED, {}),
+    ("average_precision_score", BINARY[0], ROUNDED, {"pos_label": 0}),
+    ("average_precision_score", WORDS[0], PROBABILITIES, {"average": "weighted"}),
+    ("average_precision_score", LABELS[0], PROBABILITIES, {"average": "micro"}),
+    ("average_precision_score", MULTILABEL[0], RNG.uniform(size=(N, 4)), {"average": None}),
+    ("roc_auc_score", BINARY[0], ROUNDED, {}),
+    ("roc_auc_score", np.array(["no", "yes"])[BINARY[0]], ROUNDED, {"max_fpr": 0.37}),
+    ("roc_auc_score", WORDS[0], PROBABILITIES, {"multi_class": "ovr"}),
+    ("roc_auc_score", WORDS[0], PROBABILITIES, {"multi_class": "ovr", "average": "weighted"}),
+    ("roc_auc_score", LABELS[0], PROBABILITIES, {"multi_class": "ovo"}),
+    ("roc_auc_score", LABELS[0], PROBABILITIES, {"multi_class": "ovo", "average": "weighted"}),
+    ("roc_auc_score", MULTILABEL[0], RNG.uniform(size=(N, 4)), {"average": "micro"}),
+]
+IDS = [f"{case[0]}-{i}" for i, case in enumerate(CASES)]
+CASES = [
+    case
+    if case[3].get("pos_label") != "bee"
+    else (case[0], *(np.where(v == "cat", "bee", v) for v in WORDS), case[3])
+    for case in CASES
+]
+NO_WEIGHT = {"max_error"}
 
 
 def _cut(values, cuts):
@@ -18,60 +105,129 @@ def _cut(values, cuts):
     return da.from_array(values, chunks=(tuple(np.diff(edges).tolist()), *values.shape[1:]))
 
 
-CUTS = st.lists(st.integers(0, 50), max_size=8)
+def _weights_for(name, options, weighted):
+    usable = name not in NO_WEIGHT and options.get("multi_class") != "ovo"
+    return {"sample_weight": WEIGHT} if weighted and usable else {}
 
 
-@settings(max_examples=30, deadline=None)
-@given(cuts=CUTS, other=CUTS, weighted=st.booleans(), kind=st.sampled_from(["i", "U", "?"]))
-def test_accuracy(cuts, other, weighted, kind):
-    rng = np.random.default_rng(0)
-    true, predicted = (rng.integers(0, 2, 50).astype(kind) for _ in range(2))
-    weight = rng.uniform(size=50) if weighted else None
-    for normalize in (True, False):
-        got = accuracy_score(
-            _cut(true, cuts), _cut(predicted, other), sample_weight=weight, normalize=normalize
-        )
-        want = reference.accuracy_score(true, predicted, sample_weight=weight, normalize=normalize)
+CUTS = st.lists(st.integers(0, N), max_size=8)
+
+
+@pytest.mark.parametrize(("name", "true", "predicted", "options"), CASES, ids=IDS)
+@settings(max_examples=8, deadline=None)
+@given(cuts=CUTS, other=CUTS, weighted=st.booleans())
+def test_equals_scikit_learn(name, true, predicted, options, cuts, other, weighted):
+    weight = _weights_for(name, options, weighted)
+    got = getattr(metrics, name)(_cut(true, cuts), _cut(predicted, other), **weight, **options)
+    want = getattr(reference, name)(true, predicted, **weight, **options)
+    for a, b in zip(got, want, strict=True) if isinstance(want, tuple) else [(got, want)]:
+        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
+        assert np.asarray(a).dtype == np.asarray(b).dtype
+
+
+@pytest.mark.parametrize(("name", "true", "predicted", "options"), CASES, ids=IDS)
+def test_values_in_this_process_are_left_to_scikit_learn(name, true, predicted, options):
+    got = getattr(metrics, name)(true, predicted, **options)
+    want = getattr(reference, name)(true, predicted, **options)
+    np.testing.assert_array_equal(got, want)
+
+
+def test_every_public_metric_is_tried():
+    helpers = {"check_scoring", "find_labels", "get_scorer", "get_scorer_names"}
+    assert {case[0] for case in CASES} == set(metrics.__all__) - helpers
+
+
+@pytest.mark.parametrize("name", ["f1_score", "roc_auc_score", "mean_squared_error", "log_loss"])
+@pytest.mark.parametrize("kind", ["mixed", "frame", "unknown", "cluster"])
+def test_other_containers(name, kind, cluster_client):
+    true, predicted = BINARY[0], (BINARY[1] if name == "f1_score" else ROUNDED)
+    want = getattr(reference, name)(true, predicted, sample_weight=WEIGHT)
+    weight = WEIGHT
+    if kind == "mixed":
+        lazy = true, _cut(predicted, [7, 7, 30])
+    elif kind == "frame":
+        lazy = tuple(dd.from_pandas(pd.Series(v), npartitions=3) for v in (true, predicted))
+        weight = dd.from_pandas(pd.Series(WEIGHT), npartitions=3)
+    elif kind == "unknown":
+        mask = da.ones(N, chunks=13, dtype=bool)
+        lazy = tuple(da.from_array(v, chunks=13)[mask] for v in (true, predicted))
+        weight = da.from_array(WEIGHT, chunks=13)[mask]
+    else:
+        lazy = _cut(true, [7, 7, 30]).persist(), _cut(predicted, [5])
+    if kind == "cluster":
+        with cluster_client.as_current():
+            got = getattr(metrics, name)(*lazy, sample_weight=weight)
+    else:
+        got = getattr(metrics, name)(*lazy, sample_weight=weight)
+    np.testing.assert_allclose(got, want, rtol=1e-12)
+
+
+@pytest.mark.parametrize("on_cluster", [False, True])
+@pytest.mark.parametrize("name", ["roc_auc_score", "average_precision_score"])
+def test_ranking_of_many_buckets(name, on_cluster, monkeypatch, cluster_client):
+    monkeypatch.setattr(_ranking, "BUCKET_ROWS", 7)
+    rng = np.random.default_rng(1)
+    true, weight = rng.integers(0, 2, 500), rng.uniform(size=500)
+    for predicted in (rng.normal(size=500), np.round(rng.normal(size=500)), np.zeros(500)):
+        want = getattr(reference, name)(true, predicted, sample_weight=weight)
+        lazy = _cut(true, [100, 100, 350]), _cut(predicted, [20, 60])
+        if on_cluster:
+            with cluster_client.as_current():
+                got = getattr(metrics, name)(*lazy, sample_weight=weight)
+        else:
+            got = getattr(metrics, name)(*lazy, sample_weight=weight)
         np.testing.assert_allclose(got, want, rtol=1e-12)
 
 
-@settings(max_examples=30, deadline=None)
-@given(cuts=CUTS, other=CUTS, weighted=st.booleans(), n_outputs=st.sampled_from([None, 1, 3]))
-def test_r2(cuts, other, weighted, n_outputs):
-    rng = np.random.default_rng(0)
-    true = rng.normal(size=(50,) if n_outputs is None else (50, n_outputs)) + 1e3
-    predicted = true + rng.normal(size=true.shape)
-    weight = rng.uniform(size=50) if weighted else None
-    got = r2_score(_cut(true, cuts), _cut(predicted, other), sample_weight=weight)
-    want = reference.r2_score(true, predicted, sample_weight=weight)
-    np.testing.assert_allclose(got, want, rtol=1e-10)
-
-
-@pytest.mark.parametrize("score", [accuracy_score, r2_score])
-def test_one_side_may_be_in_this_process(score):
-    rng = np.random.default_rng(0)
-    true, predicted = rng.integers(0, 3, 50), rng.integers(0, 3, 50)
-    want = getattr(reference, score.__name__)(true, predicted)
-    for given_true, given_predicted in (
-        (true, predicted),
-        (da.from_array(true, chunks=7), predicted),
-        (true, da.from_array(predicted, chunks=7)),
-    ):
-        np.testing.assert_allclose(score(given_true, given_predicted), want, rtol=1e-12)
+@pytest.mark.parametrize("name", ["accuracy_score", "mean_squared_error", "r2_score"])
+def test_one_pass(name):
+    with counting() as counts:
+        getattr(metrics, name)(da.ones(6, chunks=2), da.ones(6, chunks=3))
+    assert counts.passes == 1
 
 
 def test_constant_targets():
     ones = da.ones(6, chunks=2)
-    assert r2_score(ones, ones) == 1.0
-    assert r2_score(ones, ones + 1) == reference.r2_score(np.ones(6), np.ones(6) + 1)
+    assert metrics.r2_score(ones, ones) == 1.0
+    assert metrics.r2_score(ones, ones + 1) == reference.r2_score(np.ones(6), np.ones(6) + 1)
 
 
-def test_one_pass():
-    with counting() as counts:
-        accuracy_score(da.ones(6, chunks=2), da.ones(6, chunks=3))
-    assert counts.passes == 1
+def test_one_class_has_no_roc_curve():
+    with pytest.warns(Warning, match="Only one class"):
+        got = metrics.roc_auc_score(da.ones(6, chunks=2), da.arange(6, chunks=2))
+    assert np.isnan(got)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("f1_score", {"average": "nope"}),
+        ("log_loss", {"normalize": "nope"}),
+        ("roc_auc_score", {"max_fpr": 2}),
+    ],
+)
+def test_bad_options_are_refused_before_any_work(name, options):
+    with counting() as counts, pytest.raises(ValueError, match="must be"):
+        getattr(metrics, name)(da.ones(6, chunks=2), da.ones(6, chunks=2), **options)
+    assert counts.passes == counts.tasks == 0
 
 
 def test_other_numbers_of_predictions_are_refused():
     with pytest.raises(ValueError, match="as many rows"):
-        accuracy_score(da.ones(6, chunks=2), da.ones(5, chunks=2))
+        metrics.accuracy_score(da.ones(6, chunks=2), da.ones(5, chunks=2))
+
+
+def test_numbers_are_no_labels():
+    with pytest.raises(ValueError, match="y_pred must hold labels"):
+        metrics.accuracy_score(da.ones(6, chunks=2), da.full(6, 0.5, chunks=2))
+
+
+def test_scores_must_be_finite():
+    with pytest.raises(ValueError, match="finite"):
+        metrics.roc_auc_score(da.arange(6, chunks=2) % 2, da.full(6, np.nan, chunks=2))
+
+
+def test_signatures_are_those_of_scikit_learn():
+    for name in {case[0] for case in CASES}:
+        ours, theirs = (inspect.signature(getattr(m, name)) for m in (metrics, reference))
+        assert str(ours) == str(theirs)

@@ -12,11 +12,11 @@ import numpy as np
 from sklearn.base import clone, is_classifier
 from sklearn.utils import check_random_state
 
-from skfleet._array import to_host
 from skfleet._linalg import as_csr, is_sparse
 from skfleet.blocks import Block, RowBlocks, is_lazy, n_rows_of, row_blocks, slice_rows
-from skfleet.engine import Reduction, engine_for, fold, map_reduce
+from skfleet.engine import engine_for, fold
 from skfleet.estimators.wrappers import ParallelPostFit
+from skfleet.metrics import find_labels
 
 
 class Incremental(ParallelPostFit):
@@ -191,7 +191,7 @@ class Incremental(ParallelPostFit):
             if classes is not None:
                 told["classes"] = np.asarray(classes)
             elif not hasattr(model, "classes_"):
-                told["classes"] = find_classes(y)
+                told["classes"] = find_labels(y)
         rng = check_random_state(self.random_state)
         state = (model, seen)
         for _ in range(epochs):
@@ -233,21 +233,3 @@ def _learn_block(
         extra = told if weight is None else told | {"sample_weight": weight}
         model.partial_fit(slice_rows(block.X, low, high), y, **extra)
     return model, seen + n_rows
-
-
-def find_classes(y: Any) -> np.ndarray:
-    """Return the sorted labels that occur in y, wherever y is, in one pass over y alone."""
-    if not is_lazy(y):
-        return np.unique(to_host(y))
-    rows = row_blocks(y, dtype=None)
-    return map_reduce(engine_for(rows), Reduction(_labels, _merge_labels), rows)
-
-
-def _labels(block: Block) -> np.ndarray:
-    """Return the labels in a block."""
-    return np.unique(to_host(block.X))
-
-
-def _merge_labels(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Merge the labels of two blocks."""
-    return np.unique(np.concatenate([a, b]))

@@ -1,148 +1,282 @@
-"""Scores as reductions: what each block adds to an accuracy or a coefficient of determination."""
+"""The public metrics: scikit-learn's names and signatures, for values in any container."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import inspect
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 from sklearn import metrics
 
-from skfleet._array import to_host
-from skfleet.blocks import Block, is_lazy, row_blocks
-from skfleet.engine import Reduction, engine_for, map_reduce
+from skfleet.blocks import is_lazy
+from skfleet.metrics import _ranking
+from skfleet.metrics._means import (
+    explained_statistic,
+    max_statistic,
+    mean_statistic,
+    over_outputs,
+    root_over_outputs,
+)
+from skfleet.metrics._pairs import pairs_statistic
+from skfleet.metrics._statistics import Statistic, find_labels, measure
 
+# name -> (options, are there weights, labels there are) -> Statistic
+STATISTICS: dict[str, Callable[[dict[str, Any], bool, Any], Statistic]] = {}
+# name -> (y_true, y_score, sample_weight, options) -> metric, by a sort
+RANKINGS: dict[str, Callable[[Any, Any, Any, dict[str, Any]], Any]] = {
+    "average_precision_score": _ranking.average_precision,
+    "roc_auc_score": _ranking.roc_auc,
+}
+# those whose blocks must be told which labels there are in all
+NEED_LABELS = {"brier_score_loss", "log_loss", "top_k_accuracy_score"}
 
-def accuracy_score(
-    y_true: Any, y_pred: Any, *, normalize: bool = True, sample_weight: Any = None
-) -> float:
-    """Fraction of labels that were predicted right.
+_DOC = """{what}
 
     Parameters
     ----------
-    y_true : array-like, Dask array or Series of shape (n_samples,)
-        Labels.
-    y_pred : array-like, Dask array or Series of shape (n_samples,)
-        Predicted labels.
-    normalize : bool, default=True
-        Return the fraction of right predictions; otherwise their (weighted) number.
-    sample_weight : array-like of shape (n_samples,), default=None
-        Weights of the rows.
+    {true} : values of shape (n_samples,){more}
+        {true_is}. NumPy, CuPy, pandas, Dask arrays and Series alike, however they are cut.
+    {predicted} : values of shape (n_samples,){more_predicted}
+        {predicted_is}, likewise; either may be in this process.
+    **options
+        All others are those of :func:`sklearn.metrics.{name}`, with its defaults.
 
     Returns
     -------
-    float
-        As :func:`sklearn.metrics.accuracy_score`, which does the work when nothing is lazy.
+    As :func:`sklearn.metrics.{name}`, which does the work when nothing is lazy.
 
     Notes
     -----
-    One pass over labels and predictions; two numbers a block come home.
+    {passes}
 
     Examples
     --------
     >>> import dask.array as da
-    >>> from skfleet.metrics import accuracy_score
-    >>> accuracy_score(da.ones(4, chunks=2), da.from_array([1, 1, 0, 1], chunks=3))
-    0.75
+    >>> from skfleet.metrics import {name}
+    >>> y_true, {predicted} = {example}
+    >>> value = {name}(da.from_array(y_true, chunks=2), da.from_array({predicted}, chunks=3){extra})
     """
-    if not (is_lazy(y_true) or is_lazy(y_pred)):
-        return metrics.accuracy_score(
-            y_true, y_pred, normalize=normalize, sample_weight=sample_weight
-        )
-    right, total = _reduce(_right, y_true, y_pred, sample_weight)
-    return right / total if normalize else right
+
+_LABELS = ("Labels", "Predicted labels", "([0, 1, 1, 0], [0, 1, 0, 0])")
+_TARGETS = ("Targets", "Predictions", "([1.0, 2.0, 3.0, 5.0], [1.0, 2.5, 3.0, 4.0])")
+_SCORES = ("Labels", "Scores or probabilities", "([0, 1, 1, 0], [0.1, 0.8, 0.4, 0.3])")
+
+_PAIRS_PASS = (
+    "One pass. Each block is reduced to its distinct pairs of labels and their weights, and\n"
+    "    these come home: a number for every cell of the confusion matrix."
+)
+_MEAN_PASS = "One pass over both; a few numbers a block come home."
+_LABELS_PASS = (
+    _MEAN_PASS[:-1] + ", and one more over the\n    labels alone unless ``labels`` is given."
+)
+_RANK_PASS = (
+    "Exact: the scores are sorted across the workers, which hold 24 bytes for each distinct\n"
+    "    score. One pass to find the labels, one to sort, and above 4 million rows one to find\n"
+    "    where to cut the range; one sort for each label."
+)
 
 
-def r2_score(y_true: Any, y_pred: Any, *, sample_weight: Any = None) -> float:
-    """Coefficient of determination, averaged over outputs.
+def _public(name: str, what: str, words: tuple[str, str, str], passes: str) -> Any:
+    """Make a metric that takes lazy values of one that does not."""
+    reference = getattr(metrics, name)
+    signature = inspect.signature(reference)
+    true, predicted = list(signature.parameters)[:2]
 
-    Parameters
-    ----------
-    y_true : array-like, Dask array or Series of shape (n_samples,) or (n_samples, n_outputs)
-        Targets.
-    y_pred : array-like, Dask array or Series of shape (n_samples,) or (n_samples, n_outputs)
-        Predictions.
-    sample_weight : array-like of shape (n_samples,), default=None
-        Weights of the rows.
+    def score(*args: Any, **kwargs: Any) -> Any:
+        bound = signature.bind(*args, **kwargs)
+        y_true, y_pred = bound.arguments[true], bound.arguments.get(predicted)
+        weight = bound.arguments.get("sample_weight")
+        if not any(map(is_lazy, (y_true, y_pred, weight))):
+            return reference(*args, **kwargs)
+        options = {
+            key: value
+            for key, value in bound.arguments.items()
+            if key not in (true, predicted, "sample_weight")
+        }
+        return lazy_score(name, y_true, y_pred, weight, options)
 
-    Returns
-    -------
-    float
-        As :func:`sklearn.metrics.r2_score`, which does the work when nothing is lazy. A constant
-        target scores 1 if predicted exactly and 0 otherwise.
-
-    Notes
-    -----
-    One pass over targets and predictions; deviations are taken from each block's own mean and
-    merged exactly (Chan, Golub and LeVeque, 1983, The American Statistician 37).
-
-    Examples
-    --------
-    >>> import dask.array as da
-    >>> from skfleet.metrics import r2_score
-    >>> r2_score(da.arange(4, chunks=2), da.arange(4, chunks=3))
-    1.0
-    """
-    if not (is_lazy(y_true) or is_lazy(y_pred)):
-        return metrics.r2_score(y_true, y_pred, sample_weight=sample_weight)
-    sums = _reduce(_squares, y_true, y_pred, sample_weight, combine=_merge_squares)
-    constant = sums.total <= 0
-    score = 1 - sums.residual / np.where(constant, 1.0, sums.total)
-    return float(np.mean(np.where(constant, np.where(sums.residual > 0, 0.0, 1.0), score)))
-
-
-def _reduce(per_block: Any, y_true: Any, y_pred: Any, sample_weight: Any, **how: Any) -> Any:
-    """Make one pass over pairs of values, cut as the lazy one of them is cut."""
-    first, second = (y_true, y_pred) if is_lazy(y_true) else (y_pred, y_true)
-    rows = row_blocks(first, second, sample_weight, dtype=None)
-    swapped = first is not y_true
-    return map_reduce(engine_for(rows), Reduction(per_block, **how), rows, swapped)
-
-
-def _pair(block: Block, swapped: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return a block's true values, predictions and weights on the host."""
-    true, predicted = (np.asarray(to_host(v)) for v in (block.X, block.y))
-    if swapped:
-        true, predicted = predicted, true
-    weight = block.sample_weight
-    weight = np.ones(len(true)) if weight is None else np.asarray(to_host(weight), dtype=np.float64)
-    return true, predicted, weight
-
-
-def _right(block: Block, swapped: bool) -> tuple[float, float]:
-    """Return the weight of a block's right predictions, and of all its rows."""
-    true, predicted, weight = _pair(block, swapped)
-    return float(weight[true == predicted].sum()), float(weight.sum())
-
-
-class _Squares(NamedTuple):
-    """Sums of squares of a block, per output."""
-
-    weight: float
-    mean: np.ndarray
-    total: np.ndarray
-    residual: np.ndarray
-
-
-def _squares(block: Block, swapped: bool) -> _Squares:
-    """Return a block's sums of squares about its own mean, and of its residuals."""
-    true, predicted, weight = _pair(block, swapped)
-    true = true.reshape(len(true), -1).astype(np.float64)
-    predicted = predicted.reshape(len(true), -1)
-    total_weight = float(weight.sum())
-    mean = weight @ true / total_weight if total_weight else np.zeros(true.shape[1])
-    return _Squares(
-        total_weight, mean, weight @ (true - mean) ** 2, weight @ (true - predicted) ** 2
+    wide = " or (n_samples, n_outputs)"
+    score.__name__ = score.__qualname__ = name
+    score.__module__ = "skfleet.metrics"
+    score.__signature__ = signature  # type: ignore[attr-defined]
+    score.__doc__ = _DOC.format(
+        what=what,
+        name=name,
+        true=true,
+        predicted=predicted,
+        more=wide if words is _TARGETS else "",
+        more_predicted=wide if words is not _LABELS else "",
+        true_is=words[0],
+        predicted_is=words[1],
+        example=words[2],
+        extra=", beta=2" if name == "fbeta_score" else ", k=1" if name.startswith("top_k") else "",
+        passes=passes,
     )
+    return score
 
 
-def _merge_squares(a: _Squares, b: _Squares) -> _Squares:
-    """Merge the sums of two blocks."""
-    weight = a.weight + b.weight
-    share = b.weight / weight if weight else 0.0
-    shift = b.mean - a.mean
-    return _Squares(
-        weight,
-        a.mean + share * shift,
-        a.total + b.total + a.weight * share * shift**2,
-        a.residual + b.residual,
-    )
+def lazy_score(
+    name: str, y_true: Any, y_pred: Any, sample_weight: Any, options: dict[str, Any]
+) -> Any:
+    """Return a metric of values of which some are lazy."""
+    options = check_options(name, options)
+    if not (is_lazy(y_true) or is_lazy(y_pred)):
+        raise TypeError("y_true or y_pred must be lazy where sample_weight is. Compute it first.")
+    if name in RANKINGS:
+        return RANKINGS[name](y_true, y_pred, sample_weight, options)
+    labels = None
+    if name in NEED_LABELS:
+        labels = options.get("labels")
+        labels = find_labels(y_true) if labels is None else np.asarray(labels)
+    statistic = STATISTICS[name](options, sample_weight is not None, labels)
+    return measure([statistic], y_true, y_pred, sample_weight)[0]
+
+
+def check_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Return a metric's options with its defaults filled in; raise for values it does not take."""
+    reference = getattr(metrics, name)
+    parameters = list(inspect.signature(reference).parameters.values())[2:]
+    try:
+        reference([0, 1], [0, 1], **options)
+    except Exception as error:
+        if type(error).__name__ == "InvalidParameterError":  # other errors are of the values
+            raise
+    known = {p.name: p.default for p in parameters if p.name not in ("sample_weight", "y_pred")}
+    return known | options
+
+
+def _pairs(name: str, what: str) -> Any:
+    """Make a metric of labels."""
+    reference = getattr(metrics, name)
+    STATISTICS[name] = lambda options, weighted, _: pairs_statistic(reference, options, weighted)
+    return _public(name, what, _LABELS, _PAIRS_PASS)
+
+
+def _mean(name: str, what: str) -> Any:
+    """Make a metric of targets that is a mean over rows, for one output or several."""
+    reference = getattr(metrics, name)
+
+    def statistic(options: dict[str, Any], weighted: bool, labels: Any) -> Statistic:
+        if "multioutput" not in options:
+            return mean_statistic(reference, options)
+        finish = partial(over_outputs, options["multioutput"])
+        return mean_statistic(reference, options | {"multioutput": "raw_values"}, finish)
+
+    STATISTICS[name] = statistic
+    return _public(name, what, _TARGETS, _MEAN_PASS)
+
+
+def _root(name: str, squared: Callable[..., Any], what: str) -> Any:
+    """Make a metric that is the square root of a mean over rows."""
+
+    def statistic(options: dict[str, Any], weighted: bool, labels: Any) -> Statistic:
+        finish = partial(root_over_outputs, options["multioutput"])
+        return mean_statistic(squared, {"multioutput": "raw_values"}, finish)
+
+    STATISTICS[name] = statistic
+    return _public(name, what, _TARGETS, _MEAN_PASS)
+
+
+def _explained(name: str, what: str, *, centred: bool) -> Any:
+    """Make a metric of the share of the targets' spread that is explained."""
+    STATISTICS[name] = lambda options, weighted, _: explained_statistic(centred=centred, **options)
+    return _public(name, what, _TARGETS, _MEAN_PASS)
+
+
+def _of_labels(name: str, what: str) -> Any:
+    """Make a metric of labels and scores that is a mean, or a sum, over rows."""
+    reference = getattr(metrics, name)
+
+    def statistic(options: dict[str, Any], weighted: bool, labels: Any) -> Statistic:
+        normalize = options.get("normalize", True)
+        options = options | {"labels": labels}
+        if "normalize" in options:
+            options["normalize"] = True
+        return mean_statistic(reference, options, normalize=normalize)
+
+    STATISTICS[name] = statistic
+    return _public(name, what, _SCORES, _LABELS_PASS)
+
+
+def _brier(true: Any, probability: Any, *, sample_weight: Any = None, **options: Any) -> float:
+    """Return the Brier score of some rows, which need not hold every label."""
+    labels, positive = options["labels"], options["pos_label"]
+    if probability.ndim == 1:
+        if len(labels) > 2:
+            raise ValueError(
+                f"y_proba must have one column for each label. Got 1 for {len(labels)} labels."
+            )
+        if positive is None:
+            if labels.dtype.kind not in "biuf" or not set(labels.tolist()) <= {-1, 0, 1}:
+                raise ValueError(
+                    f"pos_label must be given for the labels {labels}. Got None instead."
+                )
+            positive = 1
+        true, options = (true == positive).astype(int), options | {"pos_label": 1, "labels": None}
+    return metrics.brier_score_loss(true, probability, sample_weight=sample_weight, **options)
+
+
+def _ranked(name: str, what: str) -> Any:
+    """Make a metric of the order that scores give."""
+    return _public(name, what, _SCORES, _RANK_PASS)
+
+
+accuracy_score = _pairs("accuracy_score", "Fraction of labels that were predicted right.")
+balanced_accuracy_score = _pairs("balanced_accuracy_score", "Recall averaged over the labels.")
+cohen_kappa_score = _pairs("cohen_kappa_score", "Agreement beyond that of chance (Cohen, 1960).")
+confusion_matrix = _pairs("confusion_matrix", "How often each label was predicted as each label.")
+f1_score = _pairs("f1_score", "Harmonic mean of precision and recall.")
+fbeta_score = _pairs("fbeta_score", "Weighted harmonic mean of precision and recall.")
+hamming_loss = _pairs("hamming_loss", "Fraction of labels that were predicted wrong.")
+jaccard_score = _pairs("jaccard_score", "Size of the intersection of label sets over their union.")
+matthews_corrcoef = _pairs("matthews_corrcoef", "Matthews' correlation of labels and predictions.")
+multilabel_confusion_matrix = _pairs(
+    "multilabel_confusion_matrix", "A two by two confusion matrix for each label."
+)
+precision_recall_fscore_support = _pairs(
+    "precision_recall_fscore_support", "Precision, recall, F and support of each label."
+)
+precision_score = _pairs("precision_score", "Fraction of the predicted labels that are right.")
+recall_score = _pairs("recall_score", "Fraction of the true labels that were found.")
+zero_one_loss = _pairs("zero_one_loss", "Fraction of rows that were predicted wrong.")
+
+brier_score_loss = _of_labels("brier_score_loss", "Mean squared error of probabilities.")
+STATISTICS["brier_score_loss"] = lambda options, weighted, labels: mean_statistic(
+    _brier, options | {"labels": labels}
+)
+log_loss = _of_labels("log_loss", "Mean negative log-likelihood of probabilities.")
+top_k_accuracy_score = _of_labels(
+    "top_k_accuracy_score", "Fraction of rows whose label is among the k highest scores."
+)
+
+explained_variance_score = _explained(
+    "explained_variance_score", "Share of the targets' variance that is explained.", centred=True
+)
+r2_score = _explained("r2_score", "Coefficient of determination.", centred=False)
+max_error = _public("max_error", "Largest absolute error.", _TARGETS, _MEAN_PASS)
+STATISTICS["max_error"] = lambda options, weighted, labels: max_statistic(metrics.max_error, {})
+mean_absolute_error = _mean("mean_absolute_error", "Mean absolute error.")
+mean_absolute_percentage_error = _mean(
+    "mean_absolute_percentage_error", "Mean absolute error over the size of the target."
+)
+mean_gamma_deviance = _mean("mean_gamma_deviance", "Mean deviance of the Gamma distribution.")
+mean_pinball_loss = _mean("mean_pinball_loss", "Mean pinball loss of a quantile's prediction.")
+mean_poisson_deviance = _mean("mean_poisson_deviance", "Mean deviance of the Poisson distribution.")
+mean_squared_error = _mean("mean_squared_error", "Mean squared error.")
+mean_squared_log_error = _mean("mean_squared_log_error", "Mean squared error of logarithms.")
+mean_tweedie_deviance = _mean("mean_tweedie_deviance", "Mean deviance of a Tweedie distribution.")
+root_mean_squared_error = _root(
+    "root_mean_squared_error", metrics.mean_squared_error, "Root of the mean squared error."
+)
+root_mean_squared_log_error = _root(
+    "root_mean_squared_log_error",
+    metrics.mean_squared_log_error,
+    "Root of the mean squared error of logarithms.",
+)
+
+average_precision_score = _ranked(
+    "average_precision_score", "Mean precision over the thresholds, weighted by gains in recall."
+)
+roc_auc_score = _ranked("roc_auc_score", "Area under the receiver operating characteristic curve.")

@@ -1,0 +1,371 @@
+"""Metrics of rankings, exact for rows anywhere: scores are sorted across the workers.
+
+A sort by samples (Shi and Schaeffer, 1992, Parallel sorting by regular sampling): quantiles of the
+scores cut their range into buckets, each bucket is sorted by one task, and what a bucket adds to
+the metric follows from its own order and the totals of the buckets above it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import combinations, pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.exceptions import UndefinedMetricWarning
+from sklearn.utils.multiclass import type_of_target
+
+from skfleet.blocks import Block, RowBlocks, open_block
+from skfleet.engine import Engine, Reduction, engine_for, map_reduce
+from skfleet.metrics._statistics import find_labels, open_pair, pair_rows
+
+# How many rows one task sorts, about.
+BUCKET_ROWS = 2**22
+# How many quantiles of a piece's scores tell where to cut.
+N_QUANTILES = 64
+
+
+class Curve(NamedTuple):
+    """Distinct scores in descending order, and the weights of positives and negatives at each."""
+
+    score: np.ndarray
+    positive: np.ndarray
+    negative: np.ndarray
+
+
+# Turns true values and scores of some rows into (is positive, score, which rows).
+Problem = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray, Any]]
+# What a bucket adds: (its curve, positives and negatives above it, those in all) -> number.
+Area = Callable[[Curve, float, float, float, float], float]
+
+
+@dataclass(frozen=True)
+class Versus:
+    """One label against all others, or against one; its score is a column, or the only one."""
+
+    label: Any
+    column: int | None = None
+    other: Any = None
+
+    def __call__(self, true: np.ndarray, scores: np.ndarray) -> tuple[Any, Any, Any]:
+        score = scores if self.column is None else scores[:, self.column]
+        rows: Any = slice(None)
+        if self.other is not None:
+            rows = (true == self.label) | (true == self.other)
+        return true[rows] == self.label, score[rows], rows
+
+
+@dataclass(frozen=True)
+class Indicator:
+    """A column of indicators; with the labels, that of one label among them."""
+
+    column: int
+
+    def __call__(self, true: np.ndarray, scores: np.ndarray) -> tuple[Any, Any, Any]:
+        return true[:, self.column] == 1, scores[:, self.column], slice(None)
+
+
+@dataclass(frozen=True)
+class Micro:
+    """Every label of every row."""
+
+    labels: np.ndarray | None
+
+    def __call__(self, true: np.ndarray, scores: np.ndarray) -> tuple[Any, Any, Any]:
+        is_true = true == 1 if self.labels is None else true[:, None] == self.labels
+        rows = np.repeat(np.arange(len(true)), scores.shape[1])
+        return is_true.ravel(), scores.ravel(), rows
+
+
+class Ranked(NamedTuple):
+    """A metric of one problem, and the weights of its positives and of all its rows."""
+
+    value: float
+    positive: float
+    total: float
+
+
+def rank(problem: Problem, area: Area, rows: RowBlocks, swapped: bool) -> Ranked:
+    """Sort the rows by score and add up what the buckets give."""
+    engine = engine_for(rows)
+    splitters = _splitters(problem, engine, rows, swapped)
+    groups = engine.together(rows.blocks)
+    split = partial(_split_group, problem, splitters, swapped)
+    parts = engine.map(split, groups, name="split-scores")
+    n_buckets = len(splitters) + 1
+    buckets = [
+        engine.submit(
+            _merge_curves,
+            [engine.submit(_pick, part, i, name="pick-scores") for part in parts],
+            name="sort-scores",
+        )
+        for i in range(n_buckets)
+    ]
+    del parts
+    totals = np.array(engine.gather(engine.map(_totals, buckets, name="count-scores")))
+    positive, negative = (float(v) for v in totals.sum(axis=0))
+    above = np.cumsum(totals[::-1], axis=0)[::-1] - totals  # splitters ascend
+    areas = [
+        engine.submit(area, bucket, *map(float, before), positive, negative, name="add-area")
+        for bucket, before in zip(buckets, above, strict=True)
+    ]
+    return Ranked(float(sum(engine.gather(areas))), positive, positive + negative)
+
+
+def _splitters(problem: Problem, engine: Engine, rows: RowBlocks, swapped: bool) -> np.ndarray:
+    """Return the scores that cut all scores into buckets of about equal numbers of rows."""
+    if rows.n_rows is not None and rows.n_rows <= BUCKET_ROWS:
+        return np.empty(0)
+    reduction = Reduction(partial(_quantiles, problem), _concatenate)
+    scores, weights = map_reduce(engine, reduction, rows, swapped)
+    order = np.argsort(scores, kind="stable")
+    share = np.cumsum(weights[order])
+    n_buckets = int(np.ceil(share[-1] / BUCKET_ROWS)) if len(share) else 1
+    cuts = (
+        np.searchsorted(share, share[-1] * np.arange(1, n_buckets) / n_buckets)
+        if len(share)
+        else []
+    )
+    return np.unique(scores[order][cuts]) if len(cuts) else np.empty(0)
+
+
+def _quantiles(problem: Problem, block: Block, swapped: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return evenly spaced scores of a block, and how many rows each stands for."""
+    true, scores, _ = open_pair(block, swapped)
+    score = np.sort(problem(true, scores)[1].astype(np.float64))
+    chosen = score[np.linspace(0, len(score) - 1, min(N_QUANTILES, len(score))).astype(int)]
+    return chosen, np.full(len(chosen), len(score) / max(len(chosen), 1))
+
+
+def _concatenate(a: Any, b: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Join the quantiles of two runs of rows."""
+    return np.concatenate([a[0], b[0]]), np.concatenate([a[1], b[1]])
+
+
+def _split_group(
+    problem: Problem, splitters: np.ndarray, swapped: bool, handles: Sequence[Block]
+) -> list[Curve]:
+    """Sort the scores of some blocks and cut them at the splitters."""
+    curves = [_curve_of(problem, open_block(handle), swapped) for handle in handles]
+    whole = _merge_curves(curves)
+    cuts = len(whole.score) - np.searchsorted(whole.score[::-1], splitters, side="right")
+    edges = [len(whole.score), *cuts, 0]
+    return [Curve(*(part[low:high].copy() for part in whole)) for high, low in pairwise(edges)]
+
+
+def _curve_of(problem: Problem, block: Block, swapped: bool) -> Curve:
+    """Sort the scores of one block; rows without weight are left out."""
+    true, scores, weight = open_pair(block, swapped)
+    is_positive, score, rows = problem(true, scores)
+    weight = np.ones(len(score)) if weight is None else weight[rows]
+    if not np.isfinite(score).all():
+        raise ValueError(
+            f"Input y_score contains NaN or infinity in block {block.number}. "
+            "Scores must be finite. Drop those rows, or see why they were predicted."
+        )
+    kept = weight != 0
+    is_positive, score, weight = is_positive[kept], score[kept], weight[kept]
+    return _by_score(score, weight * is_positive, weight * ~is_positive)
+
+
+def _by_score(score: np.ndarray, positive: np.ndarray, negative: np.ndarray) -> Curve:
+    """Add up the weights at equal scores."""
+    distinct, which = np.unique(score, return_inverse=True)
+    sums = (np.bincount(which, weights=w, minlength=len(distinct)) for w in (positive, negative))
+    return Curve(distinct[::-1], *(v[::-1] for v in sums))
+
+
+def _merge_curves(curves: Sequence[Curve]) -> Curve:
+    """Merge curves into one."""
+    if len(curves) == 1:
+        return curves[0]
+    return _by_score(*(np.concatenate(parts) for parts in zip(*curves, strict=True)))
+
+
+def _pick(parts: Sequence[Curve], i: int) -> Curve:
+    """Take the part of one bucket."""
+    return parts[i]
+
+
+def _totals(curve: Curve) -> tuple[float, float]:
+    """Return the weights of a bucket's positives and negatives."""
+    return float(curve.positive.sum()), float(curve.negative.sum())
+
+
+def roc_area(
+    max_fpr: float | None, curve: Curve, tp: float, fp: float, positive: float, negative: float
+) -> float:
+    """Return what a bucket adds to the area under the ROC curve, by the trapezoidal rule."""
+    if not len(curve.score) or not positive or not negative:
+        return 0.0
+    tpr = np.concatenate([[tp], tp + np.cumsum(curve.positive)]) / positive
+    fpr = np.concatenate([[fp], fp + np.cumsum(curve.negative)]) / negative
+    if max_fpr is not None and max_fpr < 1:
+        if fpr[0] > max_fpr:
+            return 0.0
+        stop = np.searchsorted(fpr, max_fpr, side="right")
+        if stop < len(fpr):
+            end = np.interp(max_fpr, fpr[stop - 1 : stop + 1], tpr[stop - 1 : stop + 1])
+            tpr, fpr = np.append(tpr[:stop], end), np.append(fpr[:stop], max_fpr)
+    return float(np.trapezoid(tpr, fpr))
+
+
+def precision_area(curve: Curve, tp: float, fp: float, positive: float, negative: float) -> float:
+    """Return what a bucket adds to the average precision: gains in recall times precision."""
+    if not positive:
+        return 0.0
+    hits = tp + np.cumsum(curve.positive)
+    return float((curve.positive / positive) @ (hits / (hits + fp + np.cumsum(curve.negative))))
+
+
+def _binary_roc(rows: RowBlocks, swapped: bool, max_fpr: Any, problem: Problem) -> Ranked:
+    """Return the area under the ROC curve of one problem."""
+    ranked = rank(problem, partial(roc_area, max_fpr), rows, swapped)
+    if ranked.positive in (0.0, ranked.total):
+        warnings.warn(
+            "Only one class is present in y_true. ROC AUC score is not defined in that case.",
+            UndefinedMetricWarning,
+            stacklevel=5,
+        )
+        return ranked._replace(value=np.nan)
+    if max_fpr is None or max_fpr == 1:
+        return ranked
+    # McClish's correction (1989, Medical Decision Making 9): 0.5 for a random ranking
+    least = 0.5 * max_fpr**2
+    return ranked._replace(value=0.5 * (1 + (ranked.value - least) / (max_fpr - least)))
+
+
+def _binary_precision(rows: RowBlocks, swapped: bool, problem: Problem) -> Ranked:
+    """Return the average precision of one problem."""
+    ranked = rank(problem, precision_area, rows, swapped)
+    if not ranked.positive:
+        warnings.warn(
+            "No positive class found in y_true, recall is set to one for all thresholds.",
+            UserWarning,
+            stacklevel=5,
+        )
+    return ranked
+
+
+def _averaged(score: Callable[[Problem], Ranked], average: Any, n: int, labels: Any) -> Any:
+    """Average a metric over labels, or over the columns of indicators."""
+    if average == "micro":
+        return score(Micro(labels)).value
+    if average not in ("macro", "weighted", None):
+        raise ValueError(
+            "average must be 'micro', 'macro', 'weighted' or None on Dask collections. "
+            f"Got {average!r} instead."
+        )
+    problems = [Indicator(i) if labels is None else Versus(labels[i], i) for i in range(n)]
+    each = [score(problem) for problem in problems]
+    values = np.array([one.value for one in each])
+    if average is None:
+        return values
+    if average == "macro":
+        return float(values.mean())
+    weights = np.array([one.positive for one in each])
+    if not weights.any():
+        return 0
+    return float(np.average(np.where(weights == 0, 0.0, values), weights=weights))
+
+
+def _one_vs_one(score: Callable[[Problem], Ranked], labels: np.ndarray, average: Any) -> float:
+    """Average the area under the ROC curve over pairs of labels (Hand and Till, 2001)."""
+    values, weights = [], []
+    for i, j in combinations(range(len(labels)), 2):
+        a = score(Versus(labels[i], i, labels[j]))
+        b = score(Versus(labels[j], j, labels[i]))
+        values.append((a.value + b.value) / 2)
+        weights.append(a.total)
+    return float(np.average(values, weights=weights if average == "weighted" else None))
+
+
+def roc_auc(
+    y_true: Any,
+    y_score: Any,
+    sample_weight: Any,
+    options: dict[str, Any],
+    rows: RowBlocks | None = None,
+    swapped: bool = False,
+) -> Any:
+    """Return what `roc_auc_score` returns, for lazy values; `rows` are these, where cut already."""
+    average, max_fpr = options["average"], options["max_fpr"]
+    multi_class, labels = options["multi_class"], options["labels"]
+    n_columns = _n_columns(y_score)
+    if rows is None:
+        rows, swapped = pair_rows(y_true, y_score, sample_weight)
+    score = partial(_binary_roc, rows, swapped, max_fpr)
+    if _n_columns(y_true) > 1:
+        return _averaged(score, average, n_columns, None)
+    present = find_labels(y_true)
+    if type_of_target(present).startswith("continuous"):
+        raise ValueError("y_true must hold labels. Got continuous values instead.")
+    if len(present) <= 2 and n_columns <= 2:
+        if n_columns == 2:
+            raise ValueError(
+                "y_score must have one column for two labels. Got 2 instead. Give the scores of "
+                "the greater label."
+            )
+        return score(Versus(present[-1])).value
+    if max_fpr not in (None, 1):
+        raise ValueError(f"max_fpr must be None for several labels. Got {max_fpr!r} instead.")
+    if multi_class not in ("ovr", "ovo"):
+        raise ValueError(f"multi_class must be in ('ovo', 'ovr'). Got {multi_class!r} instead.")
+    classes = present if labels is None else np.asarray(labels)
+    if not np.array_equal(classes, np.unique(classes)):
+        raise ValueError("labels must be unique and in order. Sort them.")
+    if len(np.setdiff1d(present, classes)) or len(classes) != n_columns:
+        raise ValueError(
+            "y_score must have one column for each label. "
+            f"Got {n_columns} columns for the labels {classes}. Give labels."
+        )
+    if multi_class == "ovr":
+        return _averaged(score, average, n_columns, classes)
+    if average not in ("macro", "weighted"):
+        raise ValueError(
+            f"average must be 'macro' or 'weighted' for multi_class='ovo'. Got {average!r} instead."
+        )
+    if sample_weight is not None:
+        raise ValueError("sample_weight must be None for multi_class='ovo'. Got weights instead.")
+    return _one_vs_one(score, classes, average)
+
+
+def average_precision(
+    y_true: Any,
+    y_score: Any,
+    sample_weight: Any,
+    options: dict[str, Any],
+    rows: RowBlocks | None = None,
+    swapped: bool = False,
+) -> Any:
+    """Return what `average_precision_score` returns, as `roc_auc` does."""
+    average, pos_label = options["average"], options["pos_label"]
+    n_columns = _n_columns(y_score)
+    if rows is None:
+        rows, swapped = pair_rows(y_true, y_score, sample_weight)
+    score = partial(_binary_precision, rows, swapped)
+    present = None if _n_columns(y_true) > 1 else find_labels(y_true)
+    if present is not None and len(present) <= 2:
+        if len(present) == 2 and pos_label not in present:
+            raise ValueError(
+                f"pos_label={pos_label} is not a valid label. It should be one of {present}"
+            )
+        return score(Versus(pos_label)).value
+    if pos_label != 1:
+        raise ValueError(f"pos_label must be 1 for several labels. Got {pos_label!r} instead.")
+    if present is not None and len(present) != n_columns:
+        raise ValueError(
+            "y_score must have one column for each label. "
+            f"Got {n_columns} columns for the labels {present}."
+        )
+    return _averaged(score, average, n_columns, present)
+
+
+def _n_columns(values: Any) -> int:
+    """Return how many values a row has."""
+    shape = getattr(values, "shape", None)
+    shape = np.shape(values) if shape is None else shape
+    return int(shape[1]) if len(shape) == 2 else 1
