@@ -40,12 +40,12 @@ _DOC = """{what}
         {true_is}. NumPy, CuPy, pandas, Dask arrays and Series alike, however they are cut.
     {predicted} : values of shape (n_samples,){more_predicted}
         {predicted_is}, likewise; either may be in this process.
-    **options
-        All others are those of :func:`sklearn.metrics.{name}`, with its defaults.
+    {options}
 
     Returns
     -------
-    As :func:`sklearn.metrics.{name}`, which does the work when nothing is lazy.
+    {returned}
+        As :func:`sklearn.metrics.{name}`, which does the work when nothing is lazy.
 
     Notes
     -----
@@ -58,6 +58,31 @@ _DOC = """{what}
     >>> y_true, {predicted} = {example}
     >>> value = {name}(da.from_array(y_true, chunks=2), da.from_array({predicted}, chunks=3){extra})
     """
+
+# What the options are, wherever they occur: type and meaning.
+_OPTIONS = {
+    "adjusted": ("bool", "Scale so that 0 is chance and 1 is perfect."),
+    "alpha": ("float", "The quantile that is predicted."),
+    "average": ("str or None", "How labels are averaged; None gives a value for each."),
+    "beta": ("float", "Recall counts beta times as much as precision."),
+    "force_finite": ("bool", "Give 1 or 0 for a constant target where the quotient is undefined."),
+    "k": ("int", "How many of the highest scores count."),
+    "labels": ("array-like", "The labels there are, or those to look at, in order."),
+    "max_fpr": ("float", "Look at the curve up to this false positive rate only; rescaled."),
+    "multi_class": ("{'raise', 'ovr', 'ovo'}", "Each label against all others, or against each."),
+    "multioutput": ("str or array-like of weights", "How outputs are averaged."),
+    "normalize": ("bool or str", "Divide: by the rows' weight, or, in a matrix, along an axis."),
+    "pos_label": ("label", "The label that is the positive one of two."),
+    "power": ("float", "The power of the mean that the variance is."),
+    "replace_undefined_by": ("float or dict", "What takes the place of an undefined quotient."),
+    "sample_weight": ("values of shape (n_samples,)", "Weights of the rows, however cut."),
+    "samplewise": ("bool", "A matrix for each row, not for each label."),
+    "scale_by_half": ("bool or 'auto'", "Halve, so that the worst is 1 for two labels."),
+    "warn_for": ("tuple of str", "Which of the values warn when they are undefined."),
+    "weights": ("{'linear', 'quadratic'} or None", "How far apart two labels are."),
+    "y_pred": ("str", "Deprecated in scikit-learn."),
+    "zero_division": ("'warn', 0.0, 1.0 or nan", "The value of a quotient by zero."),
+}
 
 _LABELS = ("Labels", "Predicted labels", "([0, 1, 1, 0], [0, 1, 0, 0])")
 _TARGETS = ("Targets", "Predictions", "([1.0, 2.0, 3.0, 5.0], [1.0, 2.5, 3.0, 4.0])")
@@ -110,11 +135,21 @@ def _public(name: str, what: str, words: tuple[str, str, str], passes: str) -> A
         more_predicted=wide if words is not _LABELS else "",
         true_is=words[0],
         predicted_is=words[1],
+        options="\n    ".join(map(_describe, list(signature.parameters.values())[2:])),
+        returned="float, array or tuple of arrays" if words is _LABELS else "float or array",
         example=words[2],
         extra=", beta=2" if name == "fbeta_score" else ", k=1" if name.startswith("top_k") else "",
         passes=passes,
-    )
+    ).replace("\n    \n\n", "\n\n")  # there are no options
     return score
+
+
+def _describe(parameter: inspect.Parameter) -> str:
+    """Describe an option for a docstring."""
+    kind, meaning = _OPTIONS[parameter.name]
+    has_default = parameter.default is not inspect.Parameter.empty
+    default = f", default={parameter.default!r}" if has_default else ""
+    return f"{parameter.name} : {kind}{default}\n        {meaning}"
 
 
 def lazy_score(
@@ -143,6 +178,10 @@ def check_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
     except Exception as error:
         if type(error).__name__ == "InvalidParameterError":  # other errors are of the values
             raise
+    if options.get("samplewise"):
+        raise ValueError(
+            "samplewise must be False on Dask collections. Got True instead. Compute the labels."
+        )
     known = {p.name: p.default for p in parameters if p.name not in ("sample_weight", "y_pred")}
     return known | options
 

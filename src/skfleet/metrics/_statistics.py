@@ -91,7 +91,29 @@ class _Merge:
 
 
 def find_labels(y: Any) -> np.ndarray:
-    """Return the sorted labels that occur in y, wherever y is, in one pass over y alone."""
+    """Return the sorted labels that occur in y, wherever y is.
+
+    Parameters
+    ----------
+    y : values of shape (n_samples,)
+        Labels in any container.
+
+    Returns
+    -------
+    ndarray of shape (n_labels,)
+        Each label once, in order.
+
+    Notes
+    -----
+    One pass over y alone.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from skfleet.metrics import find_labels
+    >>> find_labels(da.from_array([2, 1, 2], chunks=2))
+    array([1, 2])
+    """
     if not is_lazy(y):
         return np.unique(host_values(y))
     rows = row_blocks(y, dtype=None)
