@@ -13,7 +13,15 @@ from skfleet.blocks._blocks import (
 from skfleet.blocks._cut import row_blocks
 from skfleet.blocks._local import n_rows_of, slice_rows
 from skfleet.blocks._outputs import Output, first_rows, is_lazy, map_rows, stand_in
-from skfleet.blocks._split import DrawnRows, merge_smallest, row_uniforms, smallest, take
+from skfleet.blocks._split import (
+    DrawnRows,
+    choose_rows,
+    merge_smallest,
+    mix_rows,
+    row_uniforms,
+    smallest,
+    take,
+)
 
 __all__ = [
     "Block",
@@ -23,10 +31,12 @@ __all__ = [
     "RowBlocks",
     "as_numbers",
     "block_bytes",
+    "choose_rows",
     "first_rows",
     "is_lazy",
     "map_rows",
     "merge_smallest",
+    "mix_rows",
     "n_rows_of",
     "open_block",
     "pieces",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from skfleet import _linalg
-from skfleet._array import astype, is_array, is_floating
+from skfleet._array import astype, is_array, is_floating, like, namespace
 
 
 def is_frame(X: Any) -> bool:
@@ -25,6 +28,29 @@ def slice_rows(X: Any, low: int, high: int) -> Any:
     if X is None or (low == 0 and high == n_rows_of(X)):
         return X
     return X.iloc[low:high] if is_frame(X) else X[low:high]
+
+
+def stack_rows(parts: Sequence[Any]) -> Any:
+    """Put rows of one kind one below the other."""
+    first = parts[0]
+    if first is None or len(parts) == 1:
+        return first
+    if is_frame(first):
+        return sys.modules[type(first).__module__.split(".")[0]].concat(list(parts))
+    return list(chain(*parts)) if isinstance(first, list) else _linalg.vstack(parts)
+
+
+def take_rows(X: Any, chosen: np.ndarray) -> Any:
+    """Return chosen rows of X, in the container and on the device of X."""
+    if X is None:
+        return None
+    if is_frame(X):
+        return X.iloc[chosen]
+    if isinstance(X, list):
+        return [X[i] for i in chosen]
+    if isinstance(X, np.ndarray) or not is_array(X):
+        return X[chosen]
+    return namespace(X).take(X, like(chosen, X), axis=0)
 
 
 def float_dtype(X: Any) -> np.dtype:

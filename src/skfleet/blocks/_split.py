@@ -9,6 +9,8 @@ import numpy as np
 
 from skfleet._array import like, namespace, to_host
 from skfleet._linalg import is_sparse, vstack
+from skfleet.blocks._blocks import Block
+from skfleet.blocks._local import n_rows_of, stack_rows, take_rows
 
 
 def row_uniforms(seed: int, start: int, n_rows: int) -> np.ndarray:
@@ -52,3 +54,22 @@ def take(X: Any, chosen: np.ndarray | Sequence[int]) -> Any:
     if is_sparse(X) or isinstance(X, np.ndarray):
         return X[chosen]
     return to_host(namespace(X).take(X, like(np.asarray(chosen), X), axis=0))
+
+
+def mix_rows(blocks: Sequence[Block], seed: int) -> Block:
+    """Return the rows of several blocks as one block, in an order that the seed draws."""
+    filled = [block for block in blocks if block.n_rows] or list(blocks[:1])
+    parts = [stack_rows(part) for part in zip(*(block[:3] for block in filled), strict=True)]
+    order = np.random.default_rng(seed).permutation(n_rows_of(parts[0]))
+    return Block(*(take_rows(part, order) for part in parts), number=filled[0].number)
+
+
+def choose_rows(block: Block, chosen: np.ndarray) -> Block:
+    """Return the rows of a block that a mask chooses."""
+    where = np.flatnonzero(chosen)
+    return block._replace(
+        X=take_rows(block.X, where),
+        y=take_rows(block.y, where),
+        sample_weight=take_rows(block.sample_weight, where),
+        start=None,
+    )

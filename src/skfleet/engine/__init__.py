@@ -7,9 +7,10 @@ from skfleet._config import get_config
 from skfleet.blocks import RowBlocks
 from skfleet.engine._base import Engine, Task
 from skfleet.engine._counts import Counts, counting, uncounted
+from skfleet.engine._fold import Lesson, fold
 from skfleet.engine._local import LocalEngine
 from skfleet.engine._placement import ANYWHERE, Placement, placement_for
-from skfleet.engine._reduce import Reduction, add, fold, identity, map_reduce, with_starts
+from skfleet.engine._reduce import Reduction, add, identity, map_reduce, with_starts
 
 
 def engine_for(rows: RowBlocks) -> Engine:
@@ -42,6 +43,7 @@ __all__ = [
     "ANYWHERE",
     "Counts",
     "Engine",
+    "Lesson",
     "LocalEngine",
     "Placement",
     "Reduction",

@@ -16,6 +16,8 @@ Task: TypeAlias = Any
 class Engine(Protocol):
     """Somewhere that tasks run."""
 
+    is_here: bool  # calls run at once, in this process
+
     @property
     def n_slots(self) -> int:
         """How many tasks run at once."""
@@ -50,6 +52,10 @@ class Engine(Protocol):
 
     def as_completed(self, tasks: Sequence[Task]) -> Iterator[Task]:
         """Yield the tasks as they end."""
+        ...
+
+    def has_failed(self, task: Task) -> bool:
+        """Say whether a task that has ended raised."""
         ...
 
     def cancel(self, tasks: Sequence[Task]) -> None:

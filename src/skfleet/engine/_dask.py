@@ -33,6 +33,8 @@ SHARED_BYTES = 2**16
 class DaskEngine:
     """A Dask cluster, through a client; `placement` says where tasks run that ask for nothing."""
 
+    is_here = False
+
     def __init__(self, client: Client, placement: Placement = ANYWHERE) -> None:
         check_workers(client)
         self.client = client
@@ -106,6 +108,10 @@ class DaskEngine:
         with slot_released():
             # without its loop, it would look for a default client
             yield from as_completed(tasks, loop=self.client.loop)
+
+    def has_failed(self, task: Task) -> bool:
+        """Say whether a task that has ended raised."""
+        return bool(task.status in ("error", "cancelled", "lost"))
 
     def cancel(self, tasks: Sequence[Task]) -> None:
         """Give up what has not ended."""

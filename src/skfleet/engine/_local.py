@@ -22,6 +22,8 @@ from skfleet.engine._reduce import reduce_group
 class LocalEngine:
     """The engine of this process, with as many threads in a pass as it has cores."""
 
+    is_here = True
+
     def __init__(self, n_threads: int | None = None) -> None:
         self.n_slots = n_threads or joblib.cpu_count()
 
@@ -58,6 +60,10 @@ class LocalEngine:
     def as_completed(self, tasks: Sequence[Task]) -> Iterator[Task]:
         """Yield the tasks, which have all ended."""
         yield from tasks
+
+    def has_failed(self, task: Task) -> bool:
+        """Say no: a call that raises raises at once, here."""
+        return False
 
     def cancel(self, tasks: Sequence[Task]) -> None:
         """Give up what has not ended: nothing, here."""

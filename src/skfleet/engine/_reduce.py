@@ -1,4 +1,4 @@
-"""Passes over rows: statistics that merge in any grouping, and learning in sequence."""
+"""Passes over rows: statistics that merge in any grouping."""
 
 from __future__ import annotations
 
@@ -171,53 +171,3 @@ def with_starts(engine: Engine, rows: RowBlocks) -> RowBlocks:
 def _count_rows(handles: Sequence[Block]) -> int:
     """Count the rows of a group."""
     return sum(open_block(handle).n_rows for handle in handles)
-
-
-def fold(
-    engine: Engine,
-    step: Callable[..., Any],
-    state: Any,
-    rows: RowBlocks,
-    *args: Any,
-    placement: Placement = ANYWHERE,
-) -> Any:
-    """Learn from the blocks in their order: state = step(state, block, *args), block after block.
-
-    `step` returns the new state and leaves the old one as it was, so that a block learned on a
-    worker that died can be learned again from the state before it. The state stays on the workers
-    until the end.
-    """
-    name = Reduction(step).name
-    for handle in rows.blocks:
-        state = engine.submit(
-            partial(_step, step, rows.dtype, not rows.checked),
-            state,
-            handle,
-            *args,
-            name=name,
-            placement=placement,
-        )
-    log_pass(name, len(rows.blocks), len(rows.blocks))
-    return engine.gather([state])[0]
-
-
-def _step(
-    step: Callable[..., Any],
-    dtype: np.dtype | None,
-    check: bool,
-    state: Any,
-    handle: Block,
-    *args: Any,
-) -> Any:
-    """Learn one block; a block without rows teaches nothing."""
-    block = open_block(handle)
-    if block.n_rows == 0:
-        return state
-    try:
-        block = as_numbers(block, dtype)
-        if check and dtype is not None:
-            check_block(block)
-        return step(state, block, *args)
-    except Exception as error:
-        error.add_note(f"While learning from block {block.number}.")
-        raise

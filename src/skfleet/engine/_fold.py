@@ -1,0 +1,208 @@
+"""Learning in sequence: one state goes from lesson to lesson, the next ones loaded meanwhile."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from skfleet._validation import check_block
+from skfleet.blocks import Block, Loadable, RowBlocks, as_numbers, mix_rows, open_block
+from skfleet.engine._base import Engine, Task
+from skfleet.engine._counts import log_pass
+from skfleet.engine._placement import ANYWHERE, Placement
+from skfleet.engine._reduce import Reduction
+
+# How many lessons are loaded, and asked for, ahead of the one that is being learned.
+AHEAD = 2
+# How many lessons are learned between two states that the driver keeps: what a lost worker costs.
+FEWEST, MOST = 8, 64
+# The driver keeps states at least so many seconds apart, within the bounds above.
+SECONDS = 0.5
+
+
+class Lesson(NamedTuple):
+    """What is learned at once: a block, or the rows of several, mixed by a seed."""
+
+    handles: Sequence[Block]
+    seed: int | None = None
+
+
+class Lessons(NamedTuple):
+    """How lessons are opened and learned: the part of a fold that is the same for all of them."""
+
+    step: Callable[..., Any]
+    dtype: np.dtype | None
+    check: bool
+    prepare: Callable[[Block], Block] | None
+
+    def open(self, handles: Sequence[Block], seed: int | None) -> Block:
+        """Load a lesson: checked, prepared and mixed."""
+        blocks = []
+        for handle in handles:
+            block = open_block(handle)
+            if block.n_rows and self.prepare is not None:
+                block = self.prepare(block)
+            try:
+                if block.n_rows:
+                    block = as_numbers(block, self.dtype)
+                    if self.check and self.dtype is not None:
+                        check_block(block)
+            except Exception as error:
+                error.add_note(f"While learning from block {block.number}.")
+                raise
+            blocks.append(block)
+        return blocks[0] if seed is None else mix_rows(blocks, seed)
+
+    def learn(self, state: Any, lesson: Any, seed: int | None, *args: Any) -> Any:
+        """Learn a lesson, opened or not; one without rows teaches nothing."""
+        block = lesson if isinstance(lesson, Block) else self.open(lesson, seed)
+        if block.n_rows == 0:
+            return state
+        try:
+            return self.step(state, block, *args)
+        except Exception as error:
+            error.add_note(f"While learning from block {block.number}.")
+            raise
+
+
+def fold(
+    engine: Engine,
+    step: Callable[..., Any],
+    state: Any,
+    rows: RowBlocks,
+    *args: Any,
+    lessons: Sequence[Lesson] | None = None,
+    prepare: Callable[[Block], Block] | None = None,
+    keep: Callable[[Any, int], None] | None = None,
+    placement: Placement = ANYWHERE,
+) -> Any:
+    """Learn lesson after lesson: state = step(state, block, *args).
+
+    `step` returns the new state and leaves the old one as it was, so that a lesson learned on a
+    worker that died can be learned again from the state before it, and exactly once. By default
+    each block of the rows is a lesson, in their order. `prepare` may take rows out of a block
+    that was opened. `keep(state, n)` is told of states after n lessons: every few lessons, at the
+    end, and before a failure is raised.
+    """
+    lessons = [Lesson([handle]) for handle in rows.blocks] if lessons is None else lessons
+    how = Lessons(step, rows.dtype, not rows.checked, prepare)
+    name = Reduction(step).name
+    keep = keep or (lambda state, n: None)
+    if not lessons:
+        return state
+    if engine.is_here:
+        return _fold_here(how, state, lessons, args, name, keep)
+    return _Distant(engine, how, lessons, args, name, placement).run(state, keep)
+
+
+def _fold_here(
+    how: Lessons,
+    state: Any,
+    lessons: Sequence[Lesson],
+    args: tuple[Any, ...],
+    name: str,
+    keep: Callable[[Any, int], None],
+) -> Any:
+    """Learn in this process, a thread loading the next lesson."""
+    with ThreadPoolExecutor(1, thread_name_prefix="load-block") as pool:
+        coming = pool.submit(how.open, *lessons[0])
+        for i in range(len(lessons)):
+            block = coming.result()
+            if i + 1 < len(lessons):
+                coming = pool.submit(how.open, *lessons[i + 1])
+            state = how.learn(state, block, None, *args)
+            keep(state, i + 1)
+    log_pass(name, len(lessons), len(lessons))
+    return state
+
+
+class _Distant:
+    """Lessons on a cluster: the model goes to where each is, a few tasks ahead of the worker."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        how: Lessons,
+        lessons: Sequence[Lesson],
+        args: tuple[Any, ...],
+        name: str,
+        placement: Placement,
+    ) -> None:
+        self.engine, self.how, self.lessons = engine, how, lessons
+        self.args, self.name, self.placement = args, name, placement
+        self.loads: dict[int, Any] = {}
+        self.n_tasks = 0
+
+    def run(self, state: Any, keep: Callable[[Any, int], None]) -> Any:
+        """Learn everything; the driver holds a state every few lessons, from which to go on."""
+        done, size = 0, FEWEST
+        while done < len(self.lessons):
+            began = time.monotonic()
+            stop = min(done + size, len(self.lessons))
+            state = self._window(state, done, stop, keep)
+            keep(state, stop)
+            done = stop
+            if time.monotonic() - began < SECONDS:
+                size = min(2 * size, MOST)
+        log_pass(self.name, len(self.lessons), self.n_tasks)
+        return state
+
+    def _window(self, state: Any, start: int, stop: int, keep: Callable[[Any, int], None]) -> Any:
+        """Learn the lessons from start to stop, beginning with a state that the driver holds."""
+        tasks: dict[int, Task] = {}
+        previous = state
+        try:
+            for i in range(start, stop):
+                for j in range(max(i, start), min(i + AHEAD + 1, len(self.lessons))):
+                    self._load(j)
+                    if j < stop and j not in tasks:
+                        previous = tasks[j] = self._learn(previous, j)
+                for _ in self.engine.as_completed([tasks[i]]):
+                    pass
+                if self.engine.has_failed(tasks[i]):
+                    if i > start:
+                        keep(self.engine.gather([tasks[i - 1]])[0], i)
+                    self.engine.gather([tasks[i]])  # raises
+                del self.loads[i]
+                tasks.pop(i - 1, None)
+            return self.engine.gather([tasks[stop - 1]])[0]
+        except BaseException:
+            loads = [load for load in self.loads.values() if not isinstance(load, list)]
+            self.engine.cancel([*tasks.values(), *loads])
+            raise
+
+    def _load(self, i: int) -> None:
+        """Ask for a lesson's rows, unless they are in the workers' memory."""
+        if i in self.loads:
+            return
+        handles, seed = self.lessons[i]
+        if seed is None and not any(map(_is_streamed, handles)):
+            self.loads[i] = list(handles)
+            return
+        self.n_tasks += 1
+        self.loads[i] = self.engine.submit(
+            self.how.open, list(handles), seed, name="load-block", placement=self.placement
+        )
+
+    def _learn(self, state: Any, i: int) -> Task:
+        """Ask for a lesson to be learned."""
+        self.n_tasks += 1
+        return self.engine.submit(
+            self.how.learn,
+            state,
+            self.loads[i],
+            self.lessons[i].seed,
+            *self.args,
+            name=self.name,
+            priority=1,
+            placement=self.placement,
+        )
+
+
+def _is_streamed(handle: Block) -> bool:
+    """Say whether a block has to be loaded for every use."""
+    return isinstance(handle.X, Loadable) and not getattr(handle.X, "is_resident", False)
