@@ -12,10 +12,18 @@ import dask.array as da
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
+from sklearn.linear_model import LogisticRegression as LogisticRegressionInMemory
+from sklearn.linear_model import SGDClassifier
 
 from skfleet import config_context
 from skfleet.engine import counting
-from skfleet.estimators import KMeans, LogisticRegression, Ridge
+from skfleet.estimators import (
+    Incremental,
+    KMeans,
+    LogisticRegression,
+    ParallelPostFit,
+    Ridge,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -92,3 +100,68 @@ def test_ridge_survives_a_killed_worker(processes):
         again = Ridge().fit(X, y).coef_
     assert killed
     np.testing.assert_allclose(again, undisturbed, rtol=1e-8)
+
+
+class Careful(SGDClassifier):
+    """Learns slowly enough for a worker to die meanwhile."""
+
+    def partial_fit(self, *args, **kwargs):
+        time.sleep(0.03)
+        return super().partial_fit(*args, **kwargs)
+
+
+@contextmanager
+def killing_one_worker_after(client, seconds):
+    """Kill the worker process that runs a task, some time from now."""
+    pids = client.run(os.getpid)
+    killed = []
+
+    def kill():
+        time.sleep(seconds)
+        busy = [address for address, keys in client.processing().items() if keys]
+        if busy:
+            os.kill(pids[busy[0]], signal.SIGKILL)
+            killed.append(busy[0])
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    yield killed
+    thread.join()
+
+
+@pytest.mark.parametrize("shuffle", ["blocks", "rows"])
+@pytest.mark.parametrize("resident", [True, False], ids=["resident", "streamed"])
+def test_incremental_learns_each_block_exactly_once(processes, resident, shuffle):
+    X, y = _rows(400_000)
+    X, y = X.rechunk((5_000, 20)), y.rechunk(5_000)
+    if resident:
+        X, y = X.persist(), y.persist()
+    model = Incremental(
+        Careful(random_state=0), shuffle=shuffle, buffer_blocks=5, random_state=0, batch_size=5_000
+    )
+    processes.run(lambda: None)
+    undisturbed = model.fit(X, y, classes=[0, 1]).estimator_
+    with killing_one_worker_after(processes, 1.5) as killed:
+        again = model.fit(X, y, classes=[0, 1]).estimator_
+    assert killed
+    assert again.t_ == undisturbed.t_ == 400_001
+    np.testing.assert_array_equal(again.coef_, undisturbed.coef_)
+    assert model.n_samples_seen_ == 400_000
+
+
+class SlowToAnswer(LogisticRegressionInMemory):
+    """Answers slowly enough for a worker to die meanwhile."""
+
+    def predict(self, X):
+        time.sleep(0.05)
+        return super().predict(X)
+
+
+def test_predict_survives_a_killed_worker(processes):
+    X, y = _rows(40_000)
+    X = X.rechunk((1_000, 20))
+    model = ParallelPostFit(SlowToAnswer()).fit(X[:1_000].compute(), y[:1_000].compute())
+    with killing_one_worker_after(processes, 0.8) as killed:
+        got = model.predict(X).compute()
+    assert killed
+    np.testing.assert_array_equal(got, super(SlowToAnswer, model.estimator_).predict(X.compute()))

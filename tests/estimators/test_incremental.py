@@ -11,8 +11,10 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import sparse
 from sklearn.base import BaseEstimator, clone
 from sklearn.cluster import MiniBatchKMeans
+from sklearn.datasets import make_classification
 from sklearn.linear_model import LinearRegression, SGDClassifier, SGDRegressor
 from sklearn.naive_bayes import GaussianNB
 from sklearn.preprocessing import StandardScaler
@@ -111,7 +113,10 @@ class Diary(BaseEstimator):
     """Writes down which rows it saw; has neither fit nor score."""
 
     def partial_fit(self, X, y=None):
-        self.seen_ = [*getattr(self, "seen_", []), *np.asarray(X)[:, 0].astype(int)]
+        self.seen_ = [
+            *getattr(self, "seen_", []),
+            *(X.toarray() if sparse.issparse(X) else np.asarray(X))[:, 0].astype(int),
+        ]
         return self
 
 
@@ -188,18 +193,121 @@ def test_the_users_estimator_is_never_changed(data):
     np.testing.assert_array_equal(before.estimator_.coef_, model.estimator_.coef_)
 
 
-def test_what_was_learned_before_stays_after_a_failure(data):
+@pytest.mark.parametrize("on_cluster", [False, True])
+@pytest.mark.parametrize("shuffle", ["blocks", "rows", False])
+def test_a_failed_fit_keeps_what_it_learned_and_goes_on(shuffle, on_cluster, data, cluster_client):
+    X, y = data
+    holed = X.copy()
+    holed[95, 0] = np.nan
+    model = Incremental(
+        SGDClassifier(random_state=0), epochs=3, shuffle=shuffle, buffer_blocks=2, random_state=3
+    )
+    good, bad = (da.from_array(v, chunks=(10, 4)) for v in (X, holed))
+    with cluster_client.as_current(), config_context(engine="auto" if on_cluster else "local"):
+        want = clone(model).fit(good, y)
+        with pytest.raises(ValueError, match="NaN") as caught:
+            model.fit(bad, y)
+        assert any("While learning from block" in note for note in caught.value.__notes__)
+        assert 0 < model.n_samples_seen_ < 120
+        assert model.estimator_.t_ == 1 + model.n_samples_seen_
+        model.fit(good, y, resume=True)
+    np.testing.assert_array_equal(model.estimator_.coef_, want.estimator_.coef_)
+    assert model.n_samples_seen_ == want.n_samples_seen_ == 360
+    assert list(model.history_.epoch) == [1, 2, 3]
+    with pytest.raises(ValueError, match="no fit of this estimator was interrupted"):
+        model.fit(good, y, resume=True)
+
+
+def test_a_failure_in_the_first_block_changes_nothing(data):
     X, y = data
     model = Incremental(SGDClassifier(random_state=0), shuffle=False).fit(X, y)
     coef = model.estimator_.coef_.copy()
     holed = X.copy()
-    holed[95, 0] = np.nan
-    for rows in (holed, da.from_array(holed, chunks=(CUTS, 4))):
-        with pytest.raises(ValueError, match="NaN") as caught:
-            model.partial_fit(rows, y)
-        assert "While learning from block" in caught.value.__notes__[0]
+    holed[5, 0] = np.nan
+    for learn in (model.fit, model.partial_fit):
+        with pytest.raises(ValueError, match="NaN"):
+            learn(da.from_array(holed, chunks=(CUTS, 4)), y)
         np.testing.assert_array_equal(model.estimator_.coef_, coef)
         assert model.n_samples_seen_ == 120
+
+
+@pytest.mark.parametrize("container", ["array", "frame", "sparse", "memory"])
+def test_rows_are_mixed_across_blocks(container):
+    values = np.arange(60.0).reshape(60, 1)
+    rows = da.from_array(values, chunks=(6, 1))
+    if container == "frame":
+        rows = dd.from_pandas(pd.DataFrame(values, columns=["a"]), npartitions=10)
+    elif container == "sparse":
+        rows = rows.map_blocks(sparse.csr_array)
+    elif container == "memory":
+        rows = values
+    model = Incremental(
+        Diary(), epochs=2, shuffle="rows", buffer_blocks=4, random_state=0, batch_size=6
+    ).fit(rows)
+    epochs = np.reshape(model.estimator_.seen_, (2, 60))
+    for epoch in epochs:
+        np.testing.assert_array_equal(np.sort(epoch), np.arange(60))
+        assert len(set(epoch[:6] // 6)) > 1  # the first batch comes from several blocks
+        assert len(set(epoch[:24] // 6)) == 4  # and the buffer is bounded
+    assert not np.array_equal(epochs[0], epochs[1])
+
+
+def test_sorted_rows_want_to_be_mixed():
+    X, y = make_classification(4000, 20, n_informative=10, class_sep=0.8, random_state=0)
+    order = np.argsort(y, kind="stable")
+    rows, labels = da.from_array(X[order], chunks=(40, 20)), da.from_array(y[order], chunks=40)
+    mixed = np.random.default_rng(0).permutation(4000)
+
+    def accuracy(shuffle, X_, y_):
+        model = Incremental(
+            SGDClassifier(alpha=1e-3, average=True, random_state=0),
+            shuffle=shuffle,
+            epochs=3,
+            random_state=0,
+            scoring="balanced_accuracy",
+        )
+        return model.fit(X_, y_).score(rows, labels)
+
+    want = accuracy(False, da.from_array(X[mixed], chunks=(40, 20)), y[mixed])
+    assert abs(accuracy("rows", rows, labels) - want) < 0.01
+    assert accuracy(False, rows, labels) < want - 0.02
+
+
+def test_stops_when_the_validation_score_gains_nothing(data, world):
+    X, y = data
+    X, y = np.tile(X, (5, 1)), np.tile(np.isin(y, ["a", "b"]).astype(int), 5)
+    model = Incremental(
+        SGDClassifier(random_state=0),
+        epochs=50,
+        early_stopping=True,
+        n_iter_no_change=3,
+        validation_fraction=0.3,
+        random_state=0,
+        scoring="f1",
+    )
+    if world.name == "strict" or world.name.startswith("csr"):
+        pytest.skip("SGDClassifier takes no such arrays, or is tried with its like")
+    model.fit(world.X(X), world.column(y))
+    history = model.history_
+    assert 4 <= model.n_iter_ == len(history) < 50
+    assert history.score.iloc[-1] < history.score.max() + 1e-3
+    assert list(history.n_samples_seen.diff().dropna().unique()) == [history.n_samples_seen[0]]
+    assert 0.6 * 600 < history.n_samples_seen[0] < 0.8 * 600
+    assert history.seconds.is_monotonic_increasing
+
+
+def test_validation_rows_are_the_same_however_the_rows_are_cut(data):
+    X, y = data
+    model = Incremental(GaussianNB(), early_stopping=True, random_state=0)
+    scores = [model.fit(da.from_array(X, chunks=(n, 4)), y).history_.score[0] for n in (7, 40, 120)]
+    assert scores[0] == scores[1] == scores[2]
+
+
+def test_the_loss_is_told_where_the_estimator_has_one(data):
+    X, _ = data
+    model = Incremental(MiniBatchKMeans(3, random_state=0, n_init=1), epochs=2).fit(X)
+    assert model.history_.loss.notna().all()
+    assert model.history_.score.isna().all()
 
 
 @pytest.mark.parametrize(
@@ -207,7 +315,12 @@ def test_what_was_learned_before_stays_after_a_failure(data):
     [
         (Incremental(LinearRegression()), TypeError, "must have partial_fit"),
         (Incremental(SGDClassifier(), epochs=0), ValueError, "epochs must be"),
-        (Incremental(SGDClassifier(), shuffle="rows"), ValueError, "shuffle must be"),
+        (Incremental(SGDClassifier(), shuffle="all"), ValueError, "shuffle must be"),
+        (Incremental(SGDClassifier(), buffer_blocks=0), ValueError, "buffer_blocks must be"),
+        (Incremental(SGDClassifier(), validation_fraction=1), ValueError, "validation_fraction"),
+        (Incremental(SGDClassifier(), tol="no"), ValueError, "tol must be"),
+        (Incremental(SGDClassifier(), early_stopping=True, scoring="no"), ValueError, "scoring"),
+        (Incremental(MiniBatchKMeans(), early_stopping=True), TypeError, "must be a classifier"),
         (Incremental(SGDClassifier(), shuffle=True), ValueError, "shuffle must be"),
         (Incremental(SGDClassifier(), batch_size=0), ValueError, "batch_size must be"),
     ],

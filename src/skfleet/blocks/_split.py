@@ -61,7 +61,8 @@ def mix_rows(blocks: Sequence[Block], seed: int) -> Block:
     filled = [block for block in blocks if block.n_rows] or list(blocks[:1])
     parts = [stack_rows(part) for part in zip(*(block[:3] for block in filled), strict=True)]
     order = np.random.default_rng(seed).permutation(n_rows_of(parts[0]))
-    return Block(*(take_rows(part, order) for part in parts), number=filled[0].number)
+    X, y, sample_weight = (take_rows(part, order) for part in parts)
+    return Block(X, y, sample_weight, filled[0].number)
 
 
 def choose_rows(block: Block, chosen: np.ndarray) -> Block:

@@ -4,19 +4,42 @@ from __future__ import annotations
 
 import copy
 import inspect
-from dataclasses import replace
-from numbers import Integral
+import time
+from dataclasses import dataclass, field
+from functools import partial
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from sklearn.base import clone, is_classifier
 from sklearn.utils import check_random_state
 
 from skfleet._linalg import as_csr, is_sparse
 from skfleet.blocks import Block, RowBlocks, is_lazy, n_rows_of, row_blocks, slice_rows
-from skfleet.engine import engine_for, fold
+from skfleet.engine import Engine, Lesson, engine_for, fold, with_starts
+from skfleet.estimators._early_stopping import (
+    Patience,
+    training_rows,
+    validation_rows,
+    validation_score,
+)
 from skfleet.estimators.wrappers import ParallelPostFit
 from skfleet.metrics import find_labels
+from skfleet.metrics._scorers import answer_scorer
+
+
+@dataclass
+class Progress:
+    """How far a fit has come: all that it takes to go on after a failure."""
+
+    seeds: np.ndarray  # one for the order of each epoch
+    told: dict[str, Any]  # what partial_fit is told besides the rows
+    epoch: int = 0
+    n_learned: int = 0  # lessons of this epoch
+    patience: Patience | None = None
+    history: list[dict[str, Any]] = field(default_factory=list)
+    seconds: float = 0.0
 
 
 class Incremental(ParallelPostFit):
@@ -28,17 +51,34 @@ class Incremental(ParallelPostFit):
     Parameters
     ----------
     estimator : estimator with ``partial_fit``
-        It is never changed: a clone learns.
+        It is never changed: a clone learns. It need not have ``fit`` or ``score``.
     epochs : int, default=1
-        How many times ``fit`` goes over all rows.
-    shuffle : {"blocks", False}, default="blocks"
-        Learn the blocks in a random order, drawn anew in every epoch, or in the order they have.
-        Rows within a block keep their order; many estimators (``SGDClassifier``) shuffle these.
+        How many times ``fit`` goes over all rows, at most.
+    shuffle : {"blocks", "rows", False}, default="blocks"
+        Learn the blocks in a random order, drawn anew in every epoch; mix also the rows of
+        `buffer_blocks` blocks at a time; or keep the order that rows and blocks have. With
+        "blocks", rows within a block keep their order; many estimators (``SGDClassifier``) shuffle
+        these themselves.
+    buffer_blocks : int, default=10
+        How many blocks a worker holds at once to mix their rows, with ``shuffle="rows"``.
     random_state : int, RandomState instance or None, default=None
-        Draws the order of the blocks. An int gives the same order in every call.
+        Draws orders and validation rows. An int gives the same ones in every call.
     batch_size : int, default=None
         Learn at most so many rows with one call of ``partial_fit``. By default a block of a Dask
         collection is learned in one call; rows in this process are cut into blocks of 10,000.
+    scoring : str, default=None
+        Name of the metric that validation rows and ``score`` use on Dask collections, one of
+        `skfleet.metrics.get_scorer_names`. By default accuracy for classifiers and r2 for
+        regressors.
+    early_stopping : bool, default=False
+        Set a share of the rows aside, score on these after every epoch, and stop when that gains
+        nothing any more.
+    validation_fraction : float, default=0.1
+        The share of rows set aside, if `early_stopping`. Rows are drawn one by one, not by label.
+    n_iter_no_change : int, default=5
+        Stop after so many epochs in a row without a gain, if `early_stopping`.
+    tol : float, default=1e-3
+        A score that is not higher by so much is no gain, if `early_stopping`.
     predict_meta, predict_proba_meta, transform_meta : array, sparse matrix or frame, default=None
         As in `ParallelPostFit`.
 
@@ -48,6 +88,12 @@ class Incremental(ParallelPostFit):
         The trained clone.
     n_samples_seen_ : int
         How many rows it has learned from, counting a row once per epoch.
+    n_iter_ : int
+        How many epochs ``fit`` went through.
+    history_ : pandas.DataFrame
+        A row per epoch of ``fit``: ``epoch``, ``n_samples_seen``, ``loss`` (the estimator's
+        ``loss_`` or ``inertia_``), ``score`` on the validation rows, and ``seconds`` since the
+        fit began; NaN where there is none.
     classes_, n_features_in_, feature_names_in_
         Those of the trained estimator, where it has them.
 
@@ -65,11 +111,22 @@ class Incremental(ParallelPostFit):
     Notes
     -----
     ``epochs`` passes over the rows, and for a classifier one more over y alone to find the classes,
-    unless they are given. Blocks are learned in sequence: a fleet adds memory, not speed. The
-    model is copied before each block, so a block that was lost with its worker is learned
-    again from the model before it, and exactly once. Blocks are drawn, not rows: an
-    answer depends on how the rows are cut (`Bottou, 2012, Stochastic gradient descent tricks
-    <https://doi.org/10.1007/978-3-642-35289-8_25>`_, section 2, on why order matters).
+    unless they are given; early stopping adds one pass that takes the validation rows out, which
+    then stay in memory. Blocks are learned in sequence: a fleet adds memory, not speed, but the
+    next blocks are loaded while one is learned. At most two tasks a block.
+
+    The model is copied before each block, so a block that was lost with its worker is learned
+    again from the model before it, and exactly once. The model comes home every 8 to 64 blocks;
+    no more than these are learned again.
+
+    When a block fails, what was learned before it is kept, the error names the block, and
+    ``fit(X, y, resume=True)`` goes on from that block once its cause is gone.
+
+    Blocks are drawn, not rows: an answer depends on how the rows are cut. ``shuffle="rows"`` holds
+    `buffer_blocks` randomly drawn blocks at a time, twice while it mixes them (`Bottou, 2012,
+    Stochastic gradient descent tricks <https://doi.org/10.1007/978-3-642-35289-8_25>`_, section 2,
+    on why order matters). Early stopping follows ``SGDClassifier``: the last model is kept, not
+    the best one.
 
     Examples
     --------
@@ -92,25 +149,43 @@ class Incremental(ParallelPostFit):
         *,
         epochs: int = 1,
         shuffle: str | bool = "blocks",
+        buffer_blocks: int = 10,
         random_state: Any = None,
         batch_size: int | None = None,
+        scoring: str | None = None,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 5,
+        tol: float = 1e-3,
         predict_meta: Any = None,
         predict_proba_meta: Any = None,
         transform_meta: Any = None,
     ) -> None:
         super().__init__(
             estimator,
+            scoring=scoring,
             predict_meta=predict_meta,
             predict_proba_meta=predict_proba_meta,
             transform_meta=transform_meta,
         )
         self.epochs = epochs
         self.shuffle = shuffle
+        self.buffer_blocks = buffer_blocks
         self.random_state = random_state
         self.batch_size = batch_size
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.tol = tol
 
     def fit(
-        self, X: Any, y: Any = None, *, classes: Any = None, sample_weight: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        classes: Any = None,
+        sample_weight: Any = None,
+        resume: bool = False,
     ) -> Incremental:
         """Train a new clone for `epochs` passes over the rows.
 
@@ -124,6 +199,9 @@ class Incremental(ParallelPostFit):
             All labels there are. By default they are looked up in y.
         sample_weight : values of shape (n_samples,), default=None
             Weights of the rows, handed to ``partial_fit``.
+        resume : bool, default=False
+            Go on with a fit that failed, from the block that failed. The rows must be cut as they
+            were.
 
         Returns
         -------
@@ -131,8 +209,16 @@ class Incremental(ParallelPostFit):
             Trained.
         """
         self._check_parameters()
+        if resume:
+            progress = getattr(self, "_progress", None)
+            if progress is None:
+                raise ValueError("resume must be False: no fit of this estimator was interrupted.")
+            return self._learn(self.estimator_, X, y, sample_weight, progress)
         model = clone(self.estimator)
-        return self._learn(model, 0, X, y, classes, sample_weight, self.epochs)
+        told = self._told(model, y, classes)
+        seeds = check_random_state(self.random_state).randint(2**31 - 1, size=self.epochs + 1)
+        patience = Patience(self.n_iter_no_change, self.tol) if self.early_stopping else None
+        return self._learn(model, X, y, sample_weight, Progress(seeds, told, patience=patience))
 
     def partial_fit(
         self, X: Any, y: Any = None, *, classes: Any = None, sample_weight: Any = None
@@ -160,7 +246,12 @@ class Incremental(ParallelPostFit):
         seen = self.n_samples_seen_ if model is not None else 0
         if model is None:
             model = clone(self.estimator)
-        return self._learn(model, seen, X, y, classes, sample_weight, 1)
+        told = self._told(model, y, classes)
+        rows = self._cut(X, y, sample_weight)
+        seed = check_random_state(self.random_state).randint(2**31 - 1)
+        progress = Progress(np.array([seed]), told)
+        self._one_epoch(engine_for(rows), rows, (model, seen), progress)
+        return self
 
     def _check_parameters(self) -> None:
         """Raise for parameters that cannot be, before any work."""
@@ -170,36 +261,132 @@ class Incremental(ParallelPostFit):
                 "Take one that learns incrementally (SGDClassifier, MiniBatchKMeans, ...), or "
                 "train it with ParallelPostFit on a sample."
             )
-        if self.shuffle not in ("blocks", False):
-            raise ValueError(f"shuffle must be 'blocks' or False. Got {self.shuffle!r} instead.")
-        for name in ("epochs", "batch_size"):
+        if self.shuffle not in ("blocks", "rows", False):
+            raise ValueError(
+                f"shuffle must be 'blocks', 'rows' or False. Got {self.shuffle!r} instead."
+            )
+        for name in ("epochs", "batch_size", "buffer_blocks", "n_iter_no_change"):
             value = getattr(self, name)
             if name == "batch_size" and value is None:
                 continue
             if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
                 raise ValueError(f"{name} must be a positive whole number. Got {value!r} instead.")
+        fraction = self.validation_fraction
+        if not isinstance(fraction, Real) or not 0 < fraction < 1:
+            raise ValueError(
+                f"validation_fraction must be between 0 and 1. Got {fraction!r} instead."
+            )
+        if not isinstance(self.tol, Real):
+            raise ValueError(f"tol must be a number. Got {self.tol!r} instead.")
+        if self.early_stopping:
+            answer_scorer(self.estimator, self.scoring)
+
+    def _told(self, model: Any, y: Any, classes: Any) -> dict[str, Any]:
+        """Return what every call of partial_fit is told: the classes, where it wants them."""
+        takes_classes = "classes" in inspect.signature(model.partial_fit).parameters
+        if not takes_classes or not is_classifier(model):
+            return {}
+        if classes is not None:
+            return {"classes": np.asarray(classes)}
+        return {} if hasattr(model, "classes_") else {"classes": find_labels(y)}
 
     def _learn(
-        self, model: Any, seen: int, X: Any, y: Any, classes: Any, sample_weight: Any, epochs: int
+        self, model: Any, X: Any, y: Any, sample_weight: Any, progress: Progress
     ) -> Incremental:
-        """Train a model for some epochs, and keep it when all went well."""
+        """Train a model for what is left of its epochs."""
         rows = self._cut(X, y, sample_weight)
         engine = engine_for(rows)
-        told = {}
-        takes_classes = "classes" in inspect.signature(model.partial_fit).parameters
-        if takes_classes and is_classifier(model):
-            if classes is not None:
-                told["classes"] = np.asarray(classes)
-            elif not hasattr(model, "classes_"):
-                told["classes"] = find_labels(y)
-        rng = check_random_state(self.random_state)
-        state = (model, seen)
-        for _ in range(epochs):
-            order = rng.permutation(len(rows.blocks)) if self.shuffle else range(len(rows.blocks))
-            epoch = replace(rows, blocks=tuple(rows.blocks[i] for i in order))
-            state = fold(engine, _learn_block, state, epoch, told, self.batch_size)
-        self.estimator_, self.n_samples_seen_ = state
+        seed, fraction = int(progress.seeds[-1]), self.validation_fraction
+        scorer = validation = None
+        began = time.monotonic() - progress.seconds
+        if progress.patience is not None:
+            if y is None:
+                raise ValueError("y must be given to stop early by a score. Got None instead.")
+            rows = with_starts(engine, rows)
+            scorer = answer_scorer(self.estimator, self.scoring)
+            validation = validation_rows(engine, rows, seed, fraction)
+        prepare = partial(training_rows, seed=seed, fraction=fraction) if scorer else None
+        seen = self.n_samples_seen_ if progress.epoch or progress.n_learned else 0
+        while progress.epoch < self.epochs:
+            try:
+                model, seen = self._one_epoch(engine, rows, (model, seen), progress, prepare)
+            except BaseException:
+                if progress.n_learned or progress.epoch:
+                    progress.seconds = time.monotonic() - began
+                    self._progress = progress
+                    self._tell(progress)
+                raise
+            progress.epoch, progress.n_learned = progress.epoch + 1, 0
+            score = np.nan
+            if scorer is not None and validation is not None:
+                score = validation_score(engine, validation, model, scorer)
+            progress.history.append(
+                {
+                    "epoch": progress.epoch,
+                    "n_samples_seen": seen,
+                    "loss": getattr(model, "loss_", getattr(model, "inertia_", np.nan)),
+                    "score": score,
+                    "seconds": time.monotonic() - began,
+                }
+            )
+            if progress.patience is not None and progress.patience.is_out(score):
+                break
+        self._progress = None
+        self._tell(progress)
         return self
+
+    def _tell(self, progress: Progress) -> None:
+        """Set what is known of the epochs."""
+        columns = ["epoch", "n_samples_seen", "loss", "score", "seconds"]
+        self.history_ = pd.DataFrame(progress.history, columns=columns)
+        self.n_iter_ = progress.epoch
+
+    def _one_epoch(
+        self,
+        engine: Engine,
+        rows: RowBlocks,
+        state: tuple[Any, int],
+        progress: Progress,
+        prepare: Any = None,
+    ) -> tuple[Any, int]:
+        """Learn what is left of an epoch; what was learned is kept."""
+        done = progress.n_learned
+
+        def keep(state: tuple[Any, int], n: int) -> None:
+            self.estimator_, self.n_samples_seen_ = state
+            progress.n_learned = done + n
+
+        lessons = self._lessons(rows, int(progress.seeds[progress.epoch]))[done:]
+        learned: tuple[Any, int] = fold(
+            engine,
+            _learn_block,
+            state,
+            rows,
+            progress.told,
+            self.batch_size or self._batch(rows),
+            lessons=lessons,
+            prepare=prepare,
+            keep=keep,
+        )
+        return learned
+
+    def _lessons(self, rows: RowBlocks, seed: int) -> list[Lesson]:
+        """Return what is learned at once, in the order of an epoch."""
+        if not self.shuffle:
+            return [Lesson([block]) for block in rows.blocks]
+        rng = np.random.default_rng(seed)
+        drawn = [rows.blocks[i] for i in rng.permutation(len(rows.blocks))]
+        if self.shuffle == "blocks":
+            return [Lesson([block]) for block in drawn]
+        size = self.buffer_blocks
+        groups = [drawn[low : low + size] for low in range(0, len(drawn), size)]
+        return [Lesson(group, int(rng.integers(2**31))) for group in groups]
+
+    def _batch(self, rows: RowBlocks) -> int | None:
+        """Return how many mixed rows to learn at once: as many as a block has."""
+        if self.shuffle != "rows" or rows.n_rows is None:
+            return None
+        return max(1, rows.n_rows // max(1, len(rows.blocks)))
 
     def _cut(self, X: Any, y: Any, sample_weight: Any) -> RowBlocks:
         """Cut the rows; frames, text and lists stay what they are."""

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skfleet.blocks import Output, first_rows, is_lazy, map_rows
 from skfleet.estimators._base import FleetEstimator
-from skfleet.metrics import accuracy_score, r2_score
+from skfleet.metrics import check_scoring
 
 
 def _has(name: str) -> Any:
@@ -24,6 +24,11 @@ def _has(name: str) -> Any:
         return True
 
     return available_if(check)
+
+
+def _has_score(self: ParallelPostFit) -> bool:
+    """Say whether the estimator can be scored: by itself, or by what it is."""
+    return hasattr(self._wrapped, "score") or is_classifier(self) or is_regressor(self)
 
 
 def _call(model: Any, rows: Any, *, method: str) -> Any:
@@ -43,6 +48,10 @@ class ParallelPostFit(BaseEstimator):
     estimator : estimator
         Any estimator or pipeline with scikit-learn's interface. It is never changed: ``fit`` trains
         a clone. Without ``fit`` the estimator itself is used if it is fitted.
+    scoring : str or callable, default=None
+        What ``score`` computes: one of `skfleet.metrics.get_scorer_names`, or a callable
+        ``(estimator, X, y)``. By default the estimator's own ``score`` on rows in this process, and
+        on Dask collections accuracy for classifiers and r2 for regressors.
     predict_meta, predict_proba_meta, transform_meta : array, sparse matrix or frame, default=None
         What the method answers for no rows (type, dtype, width, column names). By default it is
         found by running the method on a made-up row, or, if the estimator refuses that, on the
@@ -94,11 +103,13 @@ class ParallelPostFit(BaseEstimator):
         self,
         estimator: Any,
         *,
+        scoring: Any = None,
         predict_meta: Any = None,
         predict_proba_meta: Any = None,
         transform_meta: Any = None,
     ) -> None:
         self.estimator = estimator
+        self.scoring = scoring
         self.predict_meta = predict_meta
         self.predict_proba_meta = predict_proba_meta
         self.transform_meta = transform_meta
@@ -225,12 +236,12 @@ class ParallelPostFit(BaseEstimator):
         """Return the names of the columns that ``transform`` gives."""
         return self._fitted.get_feature_names_out(input_features)
 
-    @_has("score")
+    @available_if(lambda self: self.scoring is not None or _has_score(self))
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Score the fitted estimator.
 
-        Rows in this process are scored by the estimator itself. On Dask collections classifiers are
-        scored by accuracy and regressors by the coefficient of determination, in one pass.
+        By `scoring`. Without it, rows in this process are scored by the estimator itself, and Dask
+        collections by accuracy or the coefficient of determination, in one pass.
 
         Parameters
         ----------
@@ -247,17 +258,10 @@ class ParallelPostFit(BaseEstimator):
             The higher the better.
         """
         check_is_fitted(self)
-        if not is_lazy(X):
-            weight = {} if sample_weight is None else {"sample_weight": sample_weight}
+        weight = {} if sample_weight is None else {"sample_weight": sample_weight}
+        if self.scoring is None and not is_lazy(X) and hasattr(self._wrapped, "score"):
             return self._wrapped.score(X, y, **weight)
-        if is_classifier(self):
-            return accuracy_score(y, self.predict(X), sample_weight=sample_weight)
-        if is_regressor(self):
-            return r2_score(y, self.predict(X), sample_weight=sample_weight)
-        raise TypeError(
-            f"{type(self._wrapped).__name__} must be a classifier or a regressor to be scored on a "
-            "Dask collection. Got neither. Score a sample of the rows in this process."
-        )
+        return check_scoring(self, self.scoring)(self, X, y, **weight)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

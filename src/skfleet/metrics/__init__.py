@@ -1,6 +1,10 @@
 """Metrics of labels and predictions that need not be in one place."""
 
-from skfleet.metrics._scorers import check_scoring, get_scorer, get_scorer_names
+from skfleet.metrics._scorers import (
+    check_scoring,
+    get_scorer,
+    get_scorer_names,
+)
 from skfleet.metrics._scores import (
     accuracy_score,
     average_precision_score,

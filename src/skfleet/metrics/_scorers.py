@@ -13,7 +13,7 @@ from sklearn.base import is_classifier, is_regressor
 from skfleet.blocks import is_lazy
 from skfleet.engine import engine_for
 from skfleet.metrics._scores import NEED_LABELS, RANKINGS, STATISTICS, check_options
-from skfleet.metrics._statistics import measure_rows, pair_rows
+from skfleet.metrics._statistics import host_values, measure_rows, pair_rows
 
 
 class Meaning(NamedTuple):
@@ -106,6 +106,46 @@ class Scorer:
                 for key, name in self.names.items()
             }
         return next(iter(scores.values())) if self.single else scores
+
+
+@dataclass(frozen=True)
+class AnswerScorer:
+    """Scores answers that were brought home: what to ask an estimator, and what to make of it."""
+
+    name: str
+
+    def ask(self, estimator: Any, X: Any) -> np.ndarray:
+        """Return what the estimator answers for some rows: one column for two labels."""
+        response = _response(estimator, MEANINGS[self.name].responses)
+        answer = getattr(estimator, response)(X)
+        if isinstance(answer, list):
+            raise ValueError(
+                f"y must have one column to be scored by {response}. Got {len(answer)} instead. "
+                "Take a metric of predictions."
+            )
+        answer = host_values(answer)
+        return answer[:, 1] if response == "predict_proba" and answer.shape[1] == 2 else answer
+
+    def score(self, estimator: Any, y: Any, answer: Any, sample_weight: Any) -> float:
+        """Return the score of the answers."""
+        meaning = MEANINGS[self.name]
+        response = _response(estimator, meaning.responses)
+        classes = None if response == "predict" else getattr(estimator, "classes_", None)
+        options = _told(meaning, classes)
+        if sample_weight is not None:
+            options["sample_weight"] = sample_weight
+        return float(meaning.sign * getattr(metrics, meaning.metric)(y, answer, **options))
+
+
+def answer_scorer(estimator: Any, scoring: Any) -> AnswerScorer:
+    """Return what scores answers of an estimator by one named metric, or by its kind's own."""
+    scorer = check_scoring(estimator, scoring)
+    if not isinstance(scorer, Scorer) or not scorer.single:
+        raise TypeError(
+            "scoring must be the name of one metric to stop early by. "
+            f"Got {scoring!r} instead. See skfleet.metrics.get_scorer_names()."
+        )
+    return AnswerScorer(next(iter(scorer.names.values())))
 
 
 def get_scorer(scoring: str | Callable[..., Any]) -> Callable[..., Any]:
@@ -235,9 +275,8 @@ def _score_answer(
     sample_weight: Any,
 ) -> dict[str, float]:
     """Score one kind of answer by all metrics that want it."""
-    classes = None
+    classes = None if response == "predict" else getattr(estimator, "classes_", None)
     if response != "predict":
-        classes = getattr(estimator, "classes_", None)
         if isinstance(answer, list):
             raise ValueError(
                 f"y must have one column to be scored by {response}. Got {len(answer)} instead. "
@@ -249,17 +288,11 @@ def _score_answer(
     weighted = sample_weight is not None
     sums, sorts = {}, {}
     for key, meaning in meanings.items():
-        told = dict(meaning.options)
-        if meaning.metric == "brier_score_loss" and classes is not None and len(classes) == 2:
-            told["pos_label"] = classes[1]
-        if meaning.metric == "average_precision_score" and classes is not None:
-            told |= {"pos_label": classes[1]} if len(classes) == 2 else {}
-        options = check_options(meaning.metric, told)
+        options = check_options(meaning.metric, _told(meaning, classes))
         if meaning.metric in RANKINGS:
             sorts[key] = options
-            continue
-        labels = np.asarray(classes) if meaning.metric in NEED_LABELS else None
-        sums[key] = STATISTICS[meaning.metric](options, weighted, labels)
+        else:
+            sums[key] = STATISTICS[meaning.metric](options, weighted, classes)
     found: dict[str, float] = {}
     with engine_for(rows).hold(rows) as held:
         if sums:
@@ -269,6 +302,16 @@ def _score_answer(
             rank = RANKINGS[meanings[key].metric]
             found[key] = rank(y, answer, sample_weight, options, held, swapped)
     return {key: float(meanings[key].sign * value) for key, value in found.items()}
+
+
+def _told(meaning: Meaning, classes: Any) -> dict[str, Any]:
+    """Return what a metric is told, the labels that the estimator knows included."""
+    told = dict(meaning.options)
+    if classes is None:
+        return told
+    if meaning.metric in ("average_precision_score", "brier_score_loss") and len(classes) == 2:
+        return told | {"pos_label": classes[1]}
+    return told | {"labels": np.asarray(classes)} if meaning.metric in NEED_LABELS else told
 
 
 def _column(answer: Any, i: int) -> Any:
