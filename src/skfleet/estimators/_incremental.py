@@ -283,7 +283,8 @@ class Incremental(ParallelPostFit):
 
     def _told(self, model: Any, y: Any, classes: Any) -> dict[str, Any]:
         """Return what every call of partial_fit is told: the classes, where it wants them."""
-        takes_classes = "classes" in inspect.signature(model.partial_fit).parameters
+        takes = inspect.signature(model.partial_fit).parameters.values()
+        takes_classes = any(p.name == "classes" or p.kind is p.VAR_KEYWORD for p in takes)
         if not takes_classes or not is_classifier(model):
             return {}
         if classes is not None:
