@@ -218,8 +218,13 @@ def test_a_failed_fit_keeps_what_it_learned_and_goes_on(shuffle, on_cluster, dat
         model.fit(good, y, resume=True)
 
 
-def test_a_failure_in_the_first_block_changes_nothing(data):
-    X, y = data
+@pytest.mark.parametrize("on_cluster", [False, True])
+def test_a_failure_in_the_first_block_changes_nothing(on_cluster, data, cluster_client):
+    with cluster_client.as_current(), config_context(engine="auto" if on_cluster else "local"):
+        _fail_in_the_first_block(*data)
+
+
+def _fail_in_the_first_block(X, y):
     model = Incremental(SGDClassifier(random_state=0), shuffle=False).fit(X, y)
     coef = model.estimator_.coef_.copy()
     holed = X.copy()

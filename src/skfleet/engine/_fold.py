@@ -16,8 +16,11 @@ from skfleet.engine._counts import log_pass
 from skfleet.engine._placement import ANYWHERE, Placement
 from skfleet.engine._reduce import Reduction
 
-# How many lessons are loaded, and asked for, ahead of the one that is being learned.
+# How many tasks are asked for, and their lessons loaded, ahead of the one that is running.
 AHEAD = 2
+# Lessons that are learned in less time than this share a task, up to so many.
+TASK_SECONDS = 0.25
+MOST_A_TASK = 8
 # How many lessons are learned between two states that the driver keeps: what a lost worker costs.
 FEWEST, MOST = 8, 64
 # The driver keeps states at least so many seconds apart, within the bounds above.
@@ -67,6 +70,14 @@ class Lessons(NamedTuple):
         except Exception as error:
             error.add_note(f"While learning from block {block.number}.")
             raise
+
+    def learn_run(
+        self, state: Any, lessons: Sequence[Any], seeds: Sequence[int | None], *args: Any
+    ) -> Any:
+        """Learn one lesson after the other."""
+        for lesson, seed in zip(lessons, seeds, strict=True):
+            state = self.learn(state, lesson, seed, *args)
+        return state
 
 
 def fold(
@@ -139,40 +150,65 @@ class _Distant:
 
     def run(self, state: Any, keep: Callable[[Any, int], None]) -> Any:
         """Learn everything; the driver holds a state every few lessons, from which to go on."""
-        done, size = 0, FEWEST
+        done, size, together = 0, FEWEST, 1
         while done < len(self.lessons):
             began = time.monotonic()
             stop = min(done + size, len(self.lessons))
-            state = self._window(state, done, stop, keep)
-            keep(state, stop)
-            done = stop
-            if time.monotonic() - began < SECONDS:
+            state, learned = self._window(state, done, stop, together)
+            if learned:
+                keep(state, done + learned)
+            if done + learned < stop:  # a task failed: find the lesson that did
+                state, _ = self._window(state, done + learned, stop, 1, keep)
+                keep(state, stop)
+            seconds = time.monotonic() - began
+            together = int(np.clip(TASK_SECONDS * (stop - done) / seconds, 1, MOST_A_TASK))
+            if seconds < SECONDS:
                 size = min(2 * size, MOST)
+            done = stop
         log_pass(self.name, len(self.lessons), self.n_tasks)
         return state
 
-    def _window(self, state: Any, start: int, stop: int, keep: Callable[[Any, int], None]) -> Any:
-        """Learn the lessons from start to stop, beginning with a state that the driver holds."""
-        tasks: dict[int, Task] = {}
+    def _window(
+        self,
+        state: Any,
+        start: int,
+        stop: int,
+        together: int,
+        keep: Callable[[Any, int], None] | None = None,
+    ) -> tuple[Any, int]:
+        """Learn the lessons from start to stop, beginning with a state that the driver holds.
+
+        Returns the state and how many lessons it has learned. Where one fails: all before its
+        task, or, if `keep` is given to be told of the state before it, the error is raised.
+        """
+        runs = [range(low, min(low + together, stop)) for low in range(start, stop, together)]
+        tasks: list[Task] = []
         previous = state
         try:
-            for i in range(start, stop):
-                for j in range(max(i, start), min(i + AHEAD + 1, len(self.lessons))):
+            for i, run in enumerate(runs):
+                while len(tasks) < min(i + AHEAD + 1, len(runs)):
+                    previous = self._learn(previous, runs[len(tasks)])
+                    tasks.append(previous)
+                for j in range(run.stop, min(run.stop + AHEAD * together, len(self.lessons))):
                     self._load(j)
-                    if j < stop and j not in tasks:
-                        previous = tasks[j] = self._learn(previous, j)
                 for _ in self.engine.as_completed([tasks[i]]):
                     pass
                 if self.engine.has_failed(tasks[i]):
-                    if i > start:
-                        keep(self.engine.gather([tasks[i - 1]])[0], i)
+                    before = self.engine.gather([tasks[i - 1]])[0] if i else state
+                    if keep is None:
+                        self.engine.cancel(tasks[i:])
+                        return before, run.start - start
+                    if i:
+                        keep(before, run.start)
                     self.engine.gather([tasks[i]])  # raises
-                del self.loads[i]
-                tasks.pop(i - 1, None)
-            return self.engine.gather([tasks[stop - 1]])[0]
+                for j in run:
+                    del self.loads[j]
+                if i:
+                    tasks[i - 1] = None  # the state before the next one is enough
+            return self.engine.gather([tasks[-1]])[0], stop - start
         except BaseException:
             loads = [load for load in self.loads.values() if not isinstance(load, list)]
-            self.engine.cancel([*tasks.values(), *loads])
+            self.engine.cancel([task for task in [*tasks, *loads] if task is not None])
             raise
 
     def _load(self, i: int) -> None:
@@ -188,14 +224,16 @@ class _Distant:
             self.how.open, list(handles), seed, name="load-block", placement=self.placement
         )
 
-    def _learn(self, state: Any, i: int) -> Task:
-        """Ask for a lesson to be learned."""
+    def _learn(self, state: Any, run: range) -> Task:
+        """Ask for a run of lessons to be learned."""
+        for i in run:
+            self._load(i)
         self.n_tasks += 1
         return self.engine.submit(
-            self.how.learn,
+            self.how.learn_run,
             state,
-            self.loads[i],
-            self.lessons[i].seed,
+            [self.loads[i] for i in run],
+            [self.lessons[i].seed for i in run],
             *self.args,
             name=self.name,
             priority=1,
