@@ -6,7 +6,7 @@ from skfleet._array import is_foreign
 from skfleet._config import get_config
 from skfleet.blocks import RowBlocks
 from skfleet.engine._base import Engine, Task
-from skfleet.engine._counts import Counts, counting, uncounted
+from skfleet.engine._counts import Counts, counting, log_pass, uncounted
 from skfleet.engine._fold import Lesson, fold
 from skfleet.engine._local import LocalEngine
 from skfleet.engine._placement import ANYWHERE, Placement, placement_for
@@ -53,6 +53,7 @@ __all__ = [
     "engine_for",
     "fold",
     "identity",
+    "log_pass",
     "map_reduce",
     "uncounted",
     "with_starts",

@@ -1,11 +1,14 @@
 """Estimators on rows of any container and any size."""
 
 from skfleet.estimators._incremental import Incremental
+from skfleet.estimators._voting import BlockwiseVotingClassifier, BlockwiseVotingRegressor
 from skfleet.estimators.cluster import KMeans
 from skfleet.estimators.linear_model import LogisticRegression, Ridge
 from skfleet.estimators.wrappers import ParallelPostFit
 
 __all__ = [
+    "BlockwiseVotingClassifier",
+    "BlockwiseVotingRegressor",
     "Incremental",
     "KMeans",
     "LogisticRegression",
