@@ -85,6 +85,53 @@ def test_ham_and_spam():
     ours = Incremental(SGDClassifier(random_state=0), shuffle=False, batch_size=1000).fit(X, y)
     np.testing.assert_array_equal(ours.estimator_.coef_, theirs.coef_)
     assert ours.score(X, y) > 0.97
+    for shuffle in ("blocks", "rows"):
+        ours = Incremental(SGDClassifier(random_state=0), shuffle=shuffle, random_state=0)
+        assert (
+            abs(ours.set_params(batch_size=1000).fit(X, y).score(X, y) - theirs.score(X, y))
+            <= 0.002
+        )
+
+
+def _averaged(seed=0):
+    """A model whose accuracy is not that of its last step's noise."""
+    return SGDClassifier(alpha=1e-3, average=True, random_state=seed)
+
+
+def _in_100_blocks(X, y):
+    size = -(-len(y) // 100)
+    return da.from_array(X, chunks=(size, X.shape[1])), da.from_array(y, chunks=size)
+
+
+def test_census_income_learned_block_by_block(adult):
+    X, y, X_test, y_test, _, _ = adult
+    rows, labels = _in_100_blocks(X, y)
+    theirs = _averaged()
+    blocks = [
+        (X_block.compute(), y_block.compute())
+        for X_block, y_block in zip(rows.blocks, labels.blocks, strict=True)
+    ]
+    for X_block, y_block in blocks * 5:
+        theirs.partial_fit(X_block, y_block, classes=np.unique(y))
+    for shuffle in (False, "blocks", "rows"):
+        ours = Incremental(_averaged(), epochs=5, shuffle=shuffle, random_state=0).fit(rows, labels)
+        assert abs(ours.score(X_test, y_test) - theirs.score(X_test, y_test)) <= 0.002
+
+
+def test_census_income_sorted_by_label(adult):
+    X, y, X_test, y_test, _, _ = adult
+    drawn = np.random.default_rng(0).permutation(len(y))
+    mixed = Incremental(_averaged(), random_state=0).fit(*_in_100_blocks(X[drawn], y[drawn]))
+    by_label = _in_100_blocks(*(v[np.argsort(y, kind="stable")] for v in (X, y)))
+    scores = [
+        Incremental(_averaged(), shuffle=shuffle, buffer_blocks=10, random_state=0)
+        .fit(*by_label)
+        .score(X_test, y_test)
+        for shuffle in ("rows", False)
+    ]
+    full = mixed.score(X_test, y_test)
+    assert abs(scores[0] - full) <= 0.01
+    assert scores[1] < full - 0.05
 
 
 def test_trips_of_taxis():

@@ -123,10 +123,10 @@ class Incremental(ParallelPostFit):
     ``fit(X, y, resume=True)`` goes on from that block once its cause is gone.
 
     Blocks are drawn, not rows: an answer depends on how the rows are cut. ``shuffle="rows"`` holds
-    `buffer_blocks` randomly drawn blocks at a time, twice while it mixes them (`Bottou, 2012,
-    Stochastic gradient descent tricks <https://doi.org/10.1007/978-3-642-35289-8_25>`_, section 2,
-    on why order matters). Early stopping follows ``SGDClassifier``: the last model is kept, not
-    the best one.
+    `buffer_blocks` blocks at a time, one drawn from each stretch of the rows, twice while it mixes
+    them (`Bottou, 2012, Stochastic gradient descent tricks
+    <https://doi.org/10.1007/978-3-642-35289-8_25>`_, section 2, on why order matters). Early
+    stopping follows ``SGDClassifier``: the last model is kept, not the best one.
 
     Examples
     --------
@@ -376,11 +376,15 @@ class Incremental(ParallelPostFit):
         if not self.shuffle:
             return [Lesson([block]) for block in rows.blocks]
         rng = np.random.default_rng(seed)
-        drawn = [rows.blocks[i] for i in rng.permutation(len(rows.blocks))]
+        n_blocks = len(rows.blocks)
         if self.shuffle == "blocks":
-            return [Lesson([block]) for block in drawn]
-        size = self.buffer_blocks
-        groups = [drawn[low : low + size] for low in range(0, len(drawn), size)]
+            return [Lesson([rows.blocks[i]]) for i in rng.permutation(n_blocks)]
+        # One block from each stretch of the rows: of rows that are sorted, every buffer has all.
+        groups: list[list[Block]] = [[] for _ in range(-(-n_blocks // self.buffer_blocks))]
+        for low in range(0, n_blocks, len(groups)):
+            stretch = rows.blocks[low : low + len(groups)]
+            for block, k in zip(stretch, rng.permutation(len(groups)), strict=False):
+                groups[k].append(block)
         return [Lesson(group, int(rng.integers(2**31))) for group in groups]
 
     def _batch(self, rows: RowBlocks) -> int | None:
