@@ -19,7 +19,8 @@ from uuid import uuid4
 from distributed import Client, Future, KilledWorker
 
 from skfleet._joblib._shared import Share, SharedArguments
-from skfleet._joblib._task import Call, Outcome, Parcel, RetriableError, home, run_batch, task_name
+from skfleet._joblib._task import Call, Outcome, RetriableError, home, run_batch, task_name
+from skfleet.engine._parcel import Parcel
 from skfleet.exceptions import FleetError
 
 __all__ = ["ParallelCall"]

@@ -12,7 +12,8 @@ from typing import Any
 from dask.sizeof import sizeof
 from distributed import Client, Future
 
-from skfleet._joblib._task import Call, Parcel, Slot
+from skfleet._joblib._task import Call, Slot
+from skfleet.engine._parcel import Parcel
 
 __all__ = ["Share", "SharedArguments"]
 

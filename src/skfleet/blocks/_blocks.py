@@ -28,6 +28,7 @@ class Block(NamedTuple):
     sample_weight: Any = None
     number: int = 0  # which block of the rows this is
     start: int | None = None  # global number of its first row, where known
+    more: dict[str, Any] | None = None  # other values per row, by name
 
     @property
     def n_rows(self) -> int:
@@ -70,7 +71,7 @@ class RowBlocks:
 
 def open_block(handle: Block) -> Block:
     """Make a block of a handle, loading it as needed."""
-    X, y, weight = handle.X, handle.y, handle.sample_weight
+    X, y, weight, more = handle.X, handle.y, handle.sample_weight, handle.more
     if isinstance(X, Loadable):
         try:
             X = X.load()
@@ -78,15 +79,15 @@ def open_block(handle: Block) -> Block:
             error.add_note(f"While loading block {handle.number}.")
             raise
     if isinstance(X, Block):
-        X, y, weight = X.X, X.y, X.sample_weight
+        X, y, weight, more = X.X, X.y, X.sample_weight, X.more
     n_rows = n_rows_of(X)
-    for name, part in (("y", y), ("sample_weight", weight)):
+    for name, part in {"y": y, "sample_weight": weight, **(more or {})}.items():
         if part is not None and n_rows_of(part) != n_rows:
             raise ValueError(
                 f"{name} must have as many rows as X in every block. Got {n_rows_of(part)} instead "
                 f"of {n_rows} in block {handle.number}. Cut both alike, or make lengths known."
             )
-    return Block(X, y, weight, handle.number, handle.start)
+    return Block(X, y, weight, handle.number, handle.start, more)
 
 
 def block_bytes(handle: Block) -> int:

@@ -14,14 +14,21 @@ from skfleet.blocks._local import local_blocks
 
 
 def row_blocks(
-    X: Any, y: Any = None, sample_weight: Any = None, *, dtype: Any = "float", cuts: Any = None
+    X: Any,
+    y: Any = None,
+    sample_weight: Any = None,
+    *,
+    more: dict[str, Any] | None = None,
+    dtype: Any = "float",
+    cuts: Any = None,
 ) -> RowBlocks:
-    """Cut X, and y and sample_weight along with it, into blocks.
+    """Cut X, and y, sample_weight and more along with it, into blocks.
 
     Parameters
     ----------
     X : array, sparse matrix, frame, Dask array or Dask DataFrame with n_samples rows
     y, sample_weight : the same for one or more values a row, however they are cut themselves
+    more : dict of str to the same, default=None
     dtype : "float" or None, default="float"
         "float" makes numeric matrices of frames and computes in X's own float type; None leaves
         every row as it is.
@@ -35,11 +42,17 @@ def row_blocks(
         if spreading and not is_dask(X):
             X = spread(X)
         if is_dask(X):
-            return dask_blocks(X, y, sample_weight, dtype=dtype)
+            return dask_blocks(X, y, sample_weight, more or {}, dtype=dtype)
         y, sample_weight = bring_home(y), bring_home(sample_weight)
-    parts, lengths, n_features, kind = local_blocks(X, y, sample_weight, dtype=dtype, cuts=cuts)
+        more = more and {name: bring_home(values) for name, values in more.items()}
+    parts, lengths, n_features, kind = local_blocks(
+        X, y, sample_weight, more or {}, dtype=dtype, cuts=cuts
+    )
     starts = np.concatenate([[0], np.cumsum(lengths)])
-    blocks = tuple(Block(*part, i, int(starts[i])) for i, part in enumerate(parts))
+    blocks = tuple(
+        Block(*part, number=i, start=int(starts[i]), more=others or None)
+        for i, (part, others) in enumerate(parts)
+    )
     n_bytes = None
     if kind is not None:
         n_bytes = sum(n * _linalg.row_bytes(b.X) for n, b in zip(lengths, blocks, strict=True))

@@ -6,6 +6,7 @@ import math
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import dask
@@ -109,30 +110,39 @@ class DaskBlock(NamedTuple):
         return bool(self.inputs) and not self.shared and len(work) == 1
 
 
-def _join(X: Any, y: Any, sample_weight: Any) -> Block:
+def _join(names: Sequence[str], X: Any, *values: Any) -> Block:
     """Put the parts of a block side by side."""
-    return Block(_linalg.hstack(X) if isinstance(X, list) else X, y, sample_weight)
+    return _block(names, _linalg.hstack(X) if isinstance(X, list) else X, *values)
 
 
-def dask_blocks(X: Any, y: Any, sample_weight: Any, *, dtype: Any) -> RowBlocks:
-    """Cut y and sample_weight as X is cut, and make a block of every run of rows."""
+def _block(names: Sequence[str], X: Any, *values: Any) -> Block:
+    """Return a block of rows and named values of theirs."""
+    named = dict(zip(names, values, strict=True))
+    y, sample_weight = named.pop("y", None), named.pop("sample_weight", None)
+    return Block(X, y, sample_weight, more=named or None)
+
+
+def dask_blocks(
+    X: Any, y: Any, sample_weight: Any, more: dict[str, Any], *, dtype: Any
+) -> RowBlocks:
+    """Cut y, sample_weight and more as X is cut, and make a block of every run of rows."""
     if dtype is not None and is_dask_frame(X):
         X = _as_array(X)
     if dtype is not None and X.ndim != 2:
         raise ValueError(
             f"X must have two dimensions. Got {X.ndim} instead. Reshape it with X.reshape(-1, 1)."
         )
-    X, y, sample_weight, lengths = _align(X, y, sample_weight)
-    collections = [part for part in (X, y, sample_weight) if part is not None]
+    others = {"y": y, "sample_weight": sample_weight, **more}
+    X, others, lengths = _align(X, {k: v for k, v in others.items() if v is not None})
+    collections = [X, *others.values()]
     futures = _futures_in(collections)
-    optimized = _optimize(collections)
-    runs = _parts(next(optimized))
-    others = [None if part is None else _parts(next(optimized)) for part in (y, sample_weight)]
-    parts = [(run, *(None if o is None else o[i] for o in others)) for i, run in enumerate(runs)]
-    handles = _own_graphs([dask.delayed(_join, pure=False)(*part) for part in parts], futures)
+    parts = list(zip(*map(_parts, _optimize(collections)), strict=True))
+    names = list(others)
+    join = dask.delayed(partial(_join, names), pure=False)
+    handles = _own_graphs([join(*part) for part in parts], futures)
     starts = None if lengths is None else np.concatenate([[0], np.cumsum(lengths)])
     blocks = tuple(
-        _in_memory(handle, part)._replace(
+        _in_memory(handle, names, part)._replace(
             number=i, start=None if starts is None else int(starts[i])
         )
         for i, (handle, part) in enumerate(zip(handles, parts, strict=True))
@@ -206,14 +216,11 @@ def _with_lengths(x: Any, lengths: tuple[int, ...]) -> Any:
     return da.Array(x.dask, x.name, chunks=(lengths, *x.chunks[1:]), meta=x._meta)
 
 
-def _align(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any, tuple[int, ...] | None]:
-    """Cut y and sample_weight as X is cut; lengths are measured only where nothing else helps."""
+def _align(X: Any, others: dict[str, Any]) -> tuple[Any, dict[str, Any], tuple[int, ...] | None]:
+    """Cut the others as X is cut; lengths are measured only where nothing else helps."""
     lengths = _known_lengths(X)
-    aligned: list[Any] = []
-    for name, part in (("y", y), ("sample_weight", sample_weight)):
-        if part is None:
-            aligned.append(None)
-            continue
+    aligned: dict[str, Any] = {}
+    for name, part in others.items():
         if not is_dask(part):
             values = np.asarray(part)
             lengths = lengths or _measure(X)
@@ -231,10 +238,10 @@ def _align(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any, tuple[int
                 part = _with_lengths(part, own)
             _same_length(name, sum(own), sum(lengths))
             part = part.rechunk({0: lengths})
-        aligned.append(part.rechunk({1: -1}) if part.ndim == 2 else part)
+        aligned[name] = part.rechunk({1: -1}) if part.ndim == 2 else part
     if lengths is not None and not is_dask_frame(X):
         X = _with_lengths(X, lengths)
-    return X, aligned[0], aligned[1], lengths
+    return X, aligned, lengths
 
 
 def _same_length(name: str, got: int, wanted: int) -> None:
@@ -276,18 +283,17 @@ def _own_graphs(outs: Sequence[Any], futures: dict[Any, Any]) -> list[DaskBlock]
     return blocks
 
 
-def _in_memory(handle: DaskBlock, parts: tuple[Any, ...]) -> Block:
+def _in_memory(handle: DaskBlock, names: Sequence[str], parts: Sequence[Any]) -> Block:
     """Return a block of futures of its parts where all are in the workers' memory already."""
     if not handle.is_resident or isinstance(parts[0], list):
         return Block(handle)
     tasks, found = handle.graph.tasks, []
     for part in parts:
-        key = None if part is None else part.key
+        key = part.key
         while key in tasks:
             key = tasks[key].target
-        found.append(None if part is None else handle.inputs[key])
-    X, y, sample_weight = found
-    return Block(X, y, sample_weight)
+        found.append(handle.inputs[key])
+    return _block(names, *found)
 
 
 def _futures_in(collections: Sequence[Any]) -> dict[Any, Any]:

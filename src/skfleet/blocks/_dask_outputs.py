@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import dask
+import dask.array as da
 import numpy as np
 import pandas as pd
 
@@ -43,14 +44,20 @@ def made_up_rows(X: Any) -> Any:
 
 
 def real_rows(X: Any) -> Any:
-    """Return the first row of X."""
+    """Return the first two rows of the first run of X that has any; no others travel."""
     runs = X.partitions if is_dask_frame(X) else X.rechunk({1: -1} if X.ndim == 2 else {}).blocks
     n_runs = X.npartitions if is_dask_frame(X) else X.numblocks[0]
     for i in range(n_runs):
-        rows = runs[i].compute()
+        run = runs[i].to_delayed() if is_dask_frame(X) else runs[i].to_delayed().ravel()
+        rows = dask.delayed(_head, pure=False)(run[0]).compute()
         if n_rows_of(rows):
-            return slice_rows(rows, 0, 1)
+            return rows
     raise ValueError("X must have at least one row. Got none instead.")
+
+
+def _head(rows: Any) -> Any:
+    """Return the first two rows."""
+    return slice_rows(rows, 0, min(2, n_rows_of(rows)))
 
 
 def map_dask_rows(
@@ -65,7 +72,10 @@ def map_dask_rows(
 ) -> Any:
     """Return a lazy answer of which shape, chunks, dtype and names are known now."""
     # A task of its own: the model is one value that workers pass on, not a copy in each task.
-    shared = dask.delayed(unwrap, pure=False)(Opaque(model), dask_key_name=_key(f"model-of-{name}"))
+    shared = model
+    if not dask.is_dask_collection(model):
+        key = _key(f"model-of-{name}")
+        shared = dask.delayed(unwrap, pure=False)(Opaque(model), dask_key_name=key)
     answers = (func, shared, output, check, raw)
     map_one = _map_frame if is_dask_frame(X) else _map_array
     if not is_dask_frame(X) and X.ndim == 2:
@@ -96,7 +106,10 @@ def _map_array(task: Any, X: Any, output: Output, name: str, *args: Any) -> Any:
 def _map_frame(task: Any, X: Any, output: Output, name: str, *args: Any) -> Any:
     """Run a task per partition of a frame."""
     meta = _named(output.empty(), stand_in(X).index, output)
-    return X.map_partitions(task, *args, meta=meta, enforce_metadata=False, token=name)
+    answer = X.map_partitions(task, *args, meta=meta, enforce_metadata=False, token=name)
+    if is_sparse(meta):  # no frame: an array, which Dask takes for a dense one
+        return da.Array(answer.dask, answer.name, chunks=answer.chunks, meta=meta)
+    return answer
 
 
 def _rows_of_array(rows: Any, func: Any, model: Any, output: Any, check: Any, raw: bool) -> Any:
@@ -129,10 +142,12 @@ def _named(values: Any, index: Any, output: Output) -> Any:
     """Put an index, and names of columns, to an answer."""
     if is_frame(values) or is_sparse(values):
         return values
+    # pandas would look into objects, and make text of them where there are any.
+    dtype = object if output.dtype == object else None
     if output.width is None:
-        return pd.Series(values, index=index)
+        return pd.Series(values, index=index, dtype=dtype)
     columns = None if output.columns is None else pd.Index(output.columns)
-    return pd.DataFrame(values, index=index, columns=columns)
+    return pd.DataFrame(values, index=index, columns=columns, dtype=dtype)
 
 
 def _key(name: str) -> str:

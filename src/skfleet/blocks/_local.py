@@ -92,15 +92,16 @@ def _sized(v: Any) -> Any:
 
 
 def local_blocks(
-    X: Any, y: Any, sample_weight: Any, *, dtype: Any, cuts: Any
-) -> tuple[list[tuple[Any, Any, Any]], list[int], int, np.dtype | None]:
+    X: Any, y: Any, sample_weight: Any, more: dict[str, Any], *, dtype: Any, cuts: Any
+) -> tuple[list[tuple[tuple[Any, Any, Any], dict[str, Any]]], list[int], int, np.dtype | None]:
     """Cut rows in this process at the given cuts, as views where the containers allow."""
     X, y, sample_weight = _sized(X), _sized(y), _sized(sample_weight)
     if dtype is not None:
         X = X if hasattr(X, "shape") else np.asarray(X)
         y, sample_weight = as_column(y), as_column(sample_weight)
     n_rows = n_rows_of(X)
-    for name, part in (("y", y), ("sample_weight", sample_weight)):
+    more = {name: _sized(values) for name, values in more.items()}
+    for name, part in {"y": y, "sample_weight": sample_weight, **more}.items():
         if part is not None and n_rows_of(part) != n_rows:
             raise ValueError(
                 f"{name} must have as many rows as X. Got {n_rows_of(part)} instead of {n_rows}."
@@ -112,6 +113,9 @@ def local_blocks(
     parts = []
     low = 0
     for length in lengths:
-        parts.append(tuple(slice_rows(v, low, low + length) for v in (X, y, sample_weight)))
-        low += length
+        high = low + length
+        part = (slice_rows(v, low, high) for v in (X, y, sample_weight))
+        others = {name: slice_rows(v, low, high) for name, v in more.items()}
+        parts.append((tuple(part), others))
+        low = high
     return parts, lengths, n_features, None if dtype is None else float_dtype(X)

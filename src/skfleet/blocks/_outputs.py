@@ -28,16 +28,29 @@ class Output:
     blank: Any = None
 
     @classmethod
-    def of(cls, answer: Any) -> Output:
-        """Describe the answers of which one for a few rows is given."""
-        if not is_frame(answer) and not hasattr(answer, "shape"):
+    def of(cls, answer: Any, names: Sequence[Any] | None = None) -> Output:
+        """Describe the answers of which one for a few rows is given.
+
+        `names` are for the columns of an answer that has none, where they are as many.
+        """
+        if not hasattr(answer, "shape"):
             answer = np.asarray(answer)
         width = answer.shape[1] if len(answer.shape) == 2 else None
         if is_frame(answer):
-            columns = list(answer.columns) if width is not None else None
-            return cls(answer.to_numpy().dtype, width, columns, slice_rows(answer, 0, 0))
+            names = list(answer.columns) if width is not None else None
+            return cls(answer.to_numpy().dtype, width, names, slice_rows(answer, 0, 0))
         blank = slice_rows(answer, 0, 0) if is_sparse(answer) else None
-        return cls(answer.dtype, width, None, blank)
+        names = names if names is not None and len(names) == width else None
+        return cls(answer.dtype, width, names, blank)
+
+    def fit(self, answer: Any) -> Any:
+        """Return an answer in the type announced, where that loses nothing."""
+        if not hasattr(answer, "shape"):
+            answer = np.asarray(answer)
+        if is_frame(answer) or not isinstance(answer.dtype, np.dtype):
+            return answer
+        safe = answer.dtype != self.dtype and np.can_cast(answer.dtype, self.dtype)
+        return answer.astype(self.dtype) if safe else answer
 
     def empty(self) -> Any:
         """Return the answer for no rows."""
@@ -82,7 +95,8 @@ def map_rows(
     func : callable
         Gets the model and a run of rows: a matrix, or the rows as they are when `raw`.
     model : object
-        What func needs. On a cluster it crosses to each worker once.
+        What func needs, or a Delayed value that stands for it. On a cluster it crosses to each
+        worker once.
     X : any rows
         Dask collections give a lazy answer, of which shape, chunks and dtype are known now.
     output : Output or list of Output
@@ -117,4 +131,7 @@ def run_rows(
         block = as_numbers(block, float_dtype(X))
     if check is not None:
         check(block)
-    return func(model, block.X)
+    answer = func(model, block.X)
+    if isinstance(output, Output):
+        return output.fit(answer)
+    return [one.fit(part) for one, part in zip(output, answer, strict=True)]

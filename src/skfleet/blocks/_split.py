@@ -62,7 +62,11 @@ def mix_rows(blocks: Sequence[Block], seed: int) -> Block:
     parts = [stack_rows(part) for part in zip(*(block[:3] for block in filled), strict=True)]
     order = np.random.default_rng(seed).permutation(n_rows_of(parts[0]))
     X, y, sample_weight = (take_rows(part, order) for part in parts)
-    return Block(X, y, sample_weight, filled[0].number)
+    more = filled[0].more and {
+        name: take_rows(stack_rows([block.more[name] for block in filled if block.more]), order)
+        for name in filled[0].more
+    }
+    return Block(X, y, sample_weight, filled[0].number, more=more)
 
 
 def choose_rows(block: Block, chosen: np.ndarray) -> Block:
@@ -73,4 +77,5 @@ def choose_rows(block: Block, chosen: np.ndarray) -> Block:
         y=take_rows(block.y, where),
         sample_weight=take_rows(block.sample_weight, where),
         start=None,
+        more=block.more and {name: take_rows(v, where) for name, v in block.more.items()},
     )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from typing import Any
+
 from skfleet._array import is_foreign
 from skfleet._config import get_config
 from skfleet.blocks import RowBlocks
@@ -32,6 +35,20 @@ def engine_for(rows: RowBlocks) -> Engine:
     return _here(rows, device)
 
 
+def lend(owner: Any, value: Any, *, name: str = "lend") -> Any:
+    """Return what stands for a value in the tasks of a lazy answer.
+
+    Without a cluster, and for small values, that is the value. A large one is sent to the cluster
+    of the current client, once for as long as its owner lives, and again if its content changed.
+    The answer then belongs to that cluster, like one of persisted rows.
+    """
+    if "distributed" not in sys.modules:
+        return value
+    from skfleet.engine._lend import lend_on_cluster
+
+    return lend_on_cluster(owner, value, name)
+
+
 def _here(rows: RowBlocks, device: str) -> Engine:
     """Return the engine of this process, unless rows here are to be worked on elsewhere."""
     if not all(is_foreign(block.X) for block in rows.blocks):
@@ -53,6 +70,7 @@ __all__ = [
     "engine_for",
     "fold",
     "identity",
+    "lend",
     "log_pass",
     "map_reduce",
     "uncounted",

@@ -245,7 +245,8 @@ def _is_resident(block: Block) -> bool:
 def _futures_of(block: Block) -> list[Future]:
     """Return the futures that a block in memory consists of."""
     if isinstance(block.X, Future):
-        return [part for part in block[:3] if part is not None]
+        parts = (*block[:3], *(block.more or {}).values())
+        return [part for part in parts if part is not None]
     return list(block.X.inputs.values())
 
 

@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from skfleet._array import is_foreign
 from skfleet._validation import check_block, check_numeric, check_sample_weight
 from skfleet.blocks import Block, Output, RowBlocks, is_lazy, map_rows, row_blocks, stand_in
+from skfleet.engine import lend
 
 # scikit-learn's word for "this method takes no target", which is not the same as None.
 _NO_TARGET = "no_validation"
@@ -56,6 +57,7 @@ class FleetEstimator(BaseEstimator):
         if is_lazy(X):
             self._check_width(stand_in(X), reset=False)
             name = f"{func.__name__.strip('_')}-{type(self).__name__}"
+            model = lend(self, model, name=f"model-of-{name}")
             return map_rows(func, model, X, output, check=check_block, name=name)
         X, _ = self._checked(X, reset=False)
         return map_rows(func, model, X, output)

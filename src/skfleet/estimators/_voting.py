@@ -24,7 +24,7 @@ from skfleet.blocks import (
     open_block,
     row_blocks,
 )
-from skfleet.engine import engine_for, log_pass
+from skfleet.engine import engine_for, lend, log_pass
 from skfleet.metrics import check_scoring, find_labels
 from skfleet.metrics._statistics import host_values
 
@@ -77,6 +77,8 @@ class _BlockwiseVoting(BaseEstimator):
         check_is_fitted(self)
         committee = (self.estimators_, self.n_rows_ / self.n_rows_.sum(), *args)
         name = f"{func.__name__.strip('_')}-{type(self).__name__}"
+        if is_lazy(X):
+            committee = lend(self, committee, name=f"model-of-{name}")
         return map_rows(func, committee, _as_rows(X), output, raw=True, name=name)
 
     def _check_n_blocks(self) -> None:

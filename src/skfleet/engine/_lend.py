@@ -1,0 +1,48 @@
+"""Large values that lazy answers need: sent to the open cluster once, and again if they changed."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import dask
+from dask.delayed import Delayed
+from distributed import Future
+
+from skfleet.engine._client import current_client
+from skfleet.engine._dask import DaskEngine
+from skfleet.engine._parcel import Parcel
+
+# Smaller values travel with the graph: an answer that holds none of the cluster's is everyone's.
+LEND_FROM = 2**20
+
+# What each owner has on which cluster: (client's id, digest, future).
+_lent: WeakKeyDictionary[Any, tuple[str, bytes, Future]] = WeakKeyDictionary()
+_GOOD = ("pending", "finished")
+_lock = threading.Lock()
+
+
+def lend_on_cluster(owner: Any, value: Any, name: str) -> Any:
+    """Return what stands for a value in a graph: itself, or what the cluster has of it."""
+    if dask.config.get("scheduler", None) not in (None, "distributed", "dask.distributed"):
+        return value
+    try:
+        client = current_client()
+    except TypeError:  # an asynchronous one
+        return value
+    if client is None:
+        return value
+    parcel = Parcel.pack(value)
+    if parcel.nbytes < LEND_FROM:
+        return value
+    digest = parcel.digest()
+    with _lock:
+        held = _lent.get(owner)
+        if held is None or held[:2] != (client.id, digest) or held[2].status not in _GOOD:
+            # The result of a task, so that it is made again if its only holder dies.
+            task = DaskEngine(client).submit(partial(Parcel.open, own=True), parcel, name=name)
+            held = _lent[owner] = client.id, digest, task
+    future = held[2]
+    return Delayed(future.key, {future.key: future})

@@ -1,0 +1,87 @@
+"""Objects pickled once, to cross to workers as bytes and be told apart by their content."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from collections.abc import Sequence
+from typing import Any
+
+import cloudpickle
+from distributed.protocol import dask_deserialize, dask_serialize
+
+
+class Parcel:
+    """An object pickled once, its large buffers apart, to be opened any number of times.
+
+    Opening gives new objects each time, so calls that share a parcel cannot change one another's
+    lists or frames.
+    """
+
+    __slots__ = ("buffers", "header")
+
+    def __init__(self, header: bytes, buffers: Sequence[Any]) -> None:
+        self.header = header
+        self.buffers = buffers
+
+    @classmethod
+    def pack(cls, obj: Any) -> Parcel:
+        """Pickle an object, by value where pickle alone cannot (lambdas, ``__main__``)."""
+        buffers: list[pickle.PickleBuffer] = []
+        if not cloudpickle.list_registry_pickle_by_value():
+            try:
+                header = pickle.dumps(obj, protocol=5, buffer_callback=buffers.append)
+            except Exception:
+                pass
+            else:
+                if b"__main__" not in header:
+                    return cls(header, buffers)
+            buffers.clear()
+        return cls(cloudpickle.dumps(obj, protocol=5, buffer_callback=buffers.append), buffers)
+
+    def open(self, *, view: bool = False, own: bool = False) -> Any:
+        """Rebuild the object: on copies of the buffers, on read-only views, or on the buffers.
+
+        ``own`` is for a parcel that nobody else opens: only a buffer that is read-only is copied.
+        """
+        flat = self._flat()
+        if view:
+            return pickle.loads(self.header, buffers=[part.toreadonly() for part in flat])
+        kept = [part if own and not part.readonly else bytearray(part) for part in flat]
+        return pickle.loads(self.header, buffers=kept)
+
+    def digest(self) -> bytes:
+        """Hash the content: equal digests, equal objects."""
+        digest = hashlib.blake2b(self.header, digest_size=16)
+        for part in self._flat():
+            digest.update(part)
+        return digest.digest()
+
+    def _flat(self) -> list[memoryview]:
+        """Give the buffers as flat bytes, in memory order: a Fortran array has one of its own."""
+        return [pickle.PickleBuffer(buffer).raw() for buffer in self.buffers]
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the header and of all buffers."""
+        return len(self.header) + sum(memoryview(buffer).nbytes for buffer in self.buffers)
+
+    def __sizeof__(self) -> int:
+        return self.nbytes  # what Dask weighs when it places, moves and spills
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        # What arrived as a memoryview cannot be pickled as it is.
+        kind: Any = pickle.PickleBuffer if protocol >= 5 else bytes
+        return Parcel, (bytes(self.header), [kind(part) for part in self._flat()])
+
+
+@dask_serialize.register(Parcel)
+def _serialize(parcel: Parcel) -> tuple[dict, list]:
+    """Give Dask the bytes as they are: through its scheduler it pickles without buffers apart."""
+    return {}, [parcel.header, *parcel._flat()]
+
+
+@dask_deserialize.register(Parcel)
+def _deserialize(header: dict, frames: list) -> Parcel:
+    """Take a parcel from the wire."""
+    return Parcel(frames[0], frames[1:])
