@@ -12,7 +12,7 @@ from skfleet.blocks._blocks import (
 )
 from skfleet.blocks._cut import row_blocks
 from skfleet.blocks._local import n_rows_of, slice_rows
-from skfleet.blocks._outputs import Output, first_rows, is_lazy, map_rows, stand_in
+from skfleet.blocks._outputs import Output, first_rows, is_lazy, known_n_rows, map_rows, stand_in
 from skfleet.blocks._split import (
     DrawnRows,
     choose_rows,
@@ -34,6 +34,7 @@ __all__ = [
     "choose_rows",
     "first_rows",
     "is_lazy",
+    "known_n_rows",
     "map_rows",
     "merge_smallest",
     "mix_rows",

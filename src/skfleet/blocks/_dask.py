@@ -193,7 +193,7 @@ def _parts(x: Any) -> list[Any]:
     return [row[0] if len(row) == 1 else list(row) for row in grid.reshape(grid.shape[0], -1)]
 
 
-def _known_lengths(x: Any) -> tuple[int, ...] | None:
+def known_lengths(x: Any) -> tuple[int, ...] | None:
     """Return the numbers of rows of the chunks, None unless all are known."""
     if is_dask_frame(x) or any(math.isnan(n) for n in x.chunks[0]):
         return None
@@ -218,7 +218,7 @@ def _with_lengths(x: Any, lengths: tuple[int, ...]) -> Any:
 
 def _align(X: Any, others: dict[str, Any]) -> tuple[Any, dict[str, Any], tuple[int, ...] | None]:
     """Cut the others as X is cut; lengths are measured only where nothing else helps."""
-    lengths = _known_lengths(X)
+    lengths = known_lengths(X)
     aligned: dict[str, Any] = {}
     for name, part in others.items():
         if not is_dask(part):
@@ -228,7 +228,7 @@ def _align(X: Any, others: dict[str, Any]) -> tuple[Any, dict[str, Any], tuple[i
             part = da.from_array(values, chunks=(lengths, *values.shape[1:]))
         if is_dask_frame(part):
             part = _as_array(part)
-        own = _known_lengths(part)
+        own = known_lengths(part)
         if own is None and lengths is None and _n_runs(part) == _n_runs(X):
             pass  # cut alike as far as anyone can tell; opening a block checks it
         else:

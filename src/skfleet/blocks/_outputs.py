@@ -64,6 +64,16 @@ def is_lazy(X: Any) -> bool:
     return "dask" in sys.modules and sys.modules["dask"].is_dask_collection(X)
 
 
+def known_n_rows(X: Any) -> int | None:
+    """Return the number of rows of any container; None where that takes a pass to know."""
+    if not is_lazy(X):
+        return n_rows_of(X)
+    from skfleet.blocks._dask import known_lengths
+
+    lengths = known_lengths(X)
+    return None if lengths is None else sum(lengths)
+
+
 def stand_in(X: Any) -> Any:
     """Return rows of a Dask collection's kind, width, names and types, without any row."""
     from skfleet.blocks._dask import stand_in

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 from sklearn.base import clone, is_classifier
 from sklearn.utils import check_random_state
+from sklearn.utils.metadata_routing import UNUSED
 
 from skfleet._linalg import as_csr, is_sparse
 from skfleet.blocks import Block, RowBlocks, is_lazy, n_rows_of, row_blocks, slice_rows
@@ -24,7 +25,8 @@ from skfleet.estimators._early_stopping import (
     validation_rows,
     validation_score,
 )
-from skfleet.estimators.wrappers import ParallelPostFit
+from skfleet.estimators._routing import given, routed, router, split_per_row
+from skfleet.estimators.wrappers import ROUTED, ParallelPostFit
 from skfleet.metrics import find_labels
 from skfleet.metrics._scorers import answer_scorer
 
@@ -143,6 +145,10 @@ class Incremental(ParallelPostFit):
     8985
     """
 
+    # The wrapped estimator's to ask for, or nobody's.
+    __metadata_request__fit = {"sample_weight": UNUSED, "resume": UNUSED}
+    __metadata_request__partial_fit = {"sample_weight": UNUSED}
+
     def __init__(
         self,
         estimator: Any,
@@ -186,6 +192,7 @@ class Incremental(ParallelPostFit):
         classes: Any = None,
         sample_weight: Any = None,
         resume: bool = False,
+        **params: Any,
     ) -> Incremental:
         """Train a new clone for `epochs` passes over the rows.
 
@@ -202,6 +209,10 @@ class Incremental(ParallelPostFit):
         resume : bool, default=False
             Go on with a fit that failed, from the block that failed. The rows must be cut as they
             were.
+        **params : dict
+            Handed on to ``partial_fit``: values per row (as many as there are rows, or Dask
+            collections) cut along with them, all others as they are. With metadata routing
+            enabled, these and `sample_weight` are what ``partial_fit`` requests.
 
         Returns
         -------
@@ -213,15 +224,23 @@ class Incremental(ParallelPostFit):
             progress = getattr(self, "_progress", None)
             if progress is None:
                 raise ValueError("resume must be False: no fit of this estimator was interrupted.")
-            return self._learn(self.estimator_, X, y, sample_weight, progress)
+            rows, _ = self._cut("fit", X, y, given(params, sample_weight=sample_weight))
+            return self._learn(self.estimator_, rows, progress)
         model = clone(self.estimator)
-        told = self._told(model, y, classes)
+        rows, told = self._cut("fit", X, y, given(params, sample_weight=sample_weight))
+        told |= self._told(model, y, classes)
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=self.epochs + 1)
         patience = Patience(self.n_iter_no_change, self.tol) if self.early_stopping else None
-        return self._learn(model, X, y, sample_weight, Progress(seeds, told, patience=patience))
+        return self._learn(model, rows, Progress(seeds, told, patience=patience))
 
     def partial_fit(
-        self, X: Any, y: Any = None, *, classes: Any = None, sample_weight: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        classes: Any = None,
+        sample_weight: Any = None,
+        **params: Any,
     ) -> Incremental:
         """Go on training with one pass over more rows.
 
@@ -235,6 +254,8 @@ class Incremental(ParallelPostFit):
             All labels there will ever be; needed in the first call if these rows lack some.
         sample_weight : values of shape (n_samples,), default=None
             Weights of the rows.
+        **params : dict
+            As for ``fit``.
 
         Returns
         -------
@@ -246,12 +267,24 @@ class Incremental(ParallelPostFit):
         seen = self.n_samples_seen_ if model is not None else 0
         if model is None:
             model = clone(self.estimator)
-        told = self._told(model, y, classes)
-        rows = self._cut(X, y, sample_weight)
+        rows, told = self._cut("partial_fit", X, y, given(params, sample_weight=sample_weight))
+        told |= self._told(model, y, classes)
         seed = check_random_state(self.random_state).randint(2**31 - 1)
         progress = Progress(np.array([seed]), told)
         self._one_epoch(engine_for(rows), rows, (model, seen), progress)
         return self
+
+    def get_metadata_routing(self) -> Any:
+        """Say which metadata the wrapped estimator's methods get.
+
+        Returns
+        -------
+        routing : sklearn.utils.metadata_routing.MetadataRouter
+            What ``fit`` and ``partial_fit`` hand on is what the estimator's ``partial_fit``
+            requests; `classes` is for this one.
+        """
+        methods = {method: method for method in ROUTED}
+        return router(self, {"fit": "partial_fit", "partial_fit": "partial_fit"} | methods)
 
     def _check_parameters(self) -> None:
         """Raise for parameters that cannot be, before any work."""
@@ -291,18 +324,13 @@ class Incremental(ParallelPostFit):
             return {"classes": np.asarray(classes)}
         return {} if hasattr(model, "classes_") else {"classes": find_labels(y)}
 
-    def _learn(
-        self, model: Any, X: Any, y: Any, sample_weight: Any, progress: Progress
-    ) -> Incremental:
+    def _learn(self, model: Any, rows: RowBlocks, progress: Progress) -> Incremental:
         """Train a model for what is left of its epochs."""
-        rows = self._cut(X, y, sample_weight)
         engine = engine_for(rows)
         seed, fraction = int(progress.seeds[-1]), self.validation_fraction
         scorer = validation = None
         began = time.monotonic() - progress.seconds
         if progress.patience is not None:
-            if y is None:
-                raise ValueError("y must be given to stop early by a score. Got None instead.")
             rows = with_starts(engine, rows)
             scorer = answer_scorer(self.estimator, self.scoring)
             validation = validation_rows(engine, rows, seed, fraction)
@@ -393,10 +421,20 @@ class Incremental(ParallelPostFit):
             return None
         return max(1, rows.n_rows // max(1, len(rows.blocks)))
 
-    def _cut(self, X: Any, y: Any, sample_weight: Any) -> RowBlocks:
-        """Cut the rows; frames, text and lists stay what they are."""
+    def _cut(
+        self, method: str, X: Any, y: Any, params: dict[str, Any]
+    ) -> tuple[RowBlocks, dict[str, Any]]:
+        """Cut the rows, and what else has a value per row; also return what has not.
+
+        Frames, text and lists stay what they are.
+        """
+        if y is None and self.early_stopping:
+            raise ValueError("y must be given to stop early by a score. Got None instead.")
+        params = routed(self, method, "partial_fit", params)
+        weight = params.pop("sample_weight", None)
         if is_lazy(X):
-            return row_blocks(X, y, sample_weight, dtype=None)
+            per_row, told = split_per_row(params, X)
+            return row_blocks(X, y, weight, more=per_row, dtype=None), told
         if is_sparse(X):
             X = as_csr(X)
         elif not hasattr(X, "__len__") and not hasattr(X, "shape"):
@@ -408,7 +446,8 @@ class Incremental(ParallelPostFit):
             )
         size = self.batch_size or 10_000
         cuts = [min(size, n_rows - low) for low in range(0, n_rows, size)]
-        return row_blocks(X, y, sample_weight, dtype=None, cuts=cuts)
+        per_row, told = split_per_row(params, X)
+        return row_blocks(X, y, weight, more=per_row, dtype=None, cuts=cuts), told
 
 
 def _learn_block(
@@ -421,7 +460,8 @@ def _learn_block(
     size = batch_size or n_rows
     for low in range(0, n_rows, size):
         high = min(low + size, n_rows)
-        y, weight = (slice_rows(part, low, high) for part in (block.y, block.sample_weight))
-        extra = told if weight is None else told | {"sample_weight": weight}
-        model.partial_fit(slice_rows(block.X, low, high), y, **extra)
+        per_row = {"sample_weight": block.sample_weight, **(block.more or {})}
+        cut = {k: slice_rows(v, low, high) for k, v in per_row.items() if v is not None}
+        X, y = slice_rows(block.X, low, high), slice_rows(block.y, low, high)
+        model.partial_fit(X, y, **told, **cut)
     return model, seen + n_rows

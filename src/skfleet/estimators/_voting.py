@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.utils import assert_all_finite, get_tags
+from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, has_fit_parameter
@@ -25,6 +26,7 @@ from skfleet.blocks import (
     row_blocks,
 )
 from skfleet.engine import engine_for, lend, log_pass
+from skfleet.estimators._routing import given, routed, router, split_per_row
 from skfleet.metrics import check_scoring, find_labels
 from skfleet.metrics._statistics import host_values
 
@@ -32,20 +34,24 @@ from skfleet.metrics._statistics import host_values
 class _BlockwiseVoting(BaseEstimator):
     """What both committees share: a clone of the estimator is trained on every block."""
 
+    # The members' to ask for.
+    __metadata_request__fit = {"sample_weight": UNUSED}
+
     def __init__(self, estimator: Any, *, n_blocks: int | None = None) -> None:
         self.estimator = estimator
         self.n_blocks = n_blocks
 
-    def _fit_members(self, X: Any, y: Any, sample_weight: Any) -> None:
+    def _fit_members(self, X: Any, y: Any, params: dict[str, Any]) -> None:
         """Train a member on every block that has rows."""
-        if sample_weight is not None and not has_fit_parameter(self.estimator, "sample_weight"):
+        if "sample_weight" in params and not has_fit_parameter(self.estimator, "sample_weight"):
             raise TypeError(
                 f"estimator must take sample_weight. Got {type(self.estimator).__name__} instead. "
                 "Leave the weights out."
             )
-        rows = self._cut(X, y, sample_weight)
+        rows, told = self._cut(X, y, routed(self, "fit", "fit", params))
         engine = engine_for(rows)
-        tasks = engine.map(partial(_fit_member, self.estimator), rows.blocks, name="fit-block")
+        fit_member = partial(_fit_member, self.estimator, told)
+        tasks = engine.map(fit_member, rows.blocks, name="fit-block")
         log_pass("fit-block", len(rows.blocks), len(tasks))
         fitted = [pair for pair in engine.gather(tasks) if pair is not None]
         if not fitted:
@@ -59,18 +65,21 @@ class _BlockwiseVoting(BaseEstimator):
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
 
-    def _cut(self, X: Any, y: Any, sample_weight: Any) -> RowBlocks:
-        """Cut the rows: Dask collections as they are, others into `n_blocks`."""
+    def _cut(self, X: Any, y: Any, params: dict[str, Any]) -> tuple[RowBlocks, dict[str, Any]]:
+        """Cut the rows: Dask collections as they are, others into `n_blocks`.
+
+        Along with them goes what has a value per row; what has not is returned too.
+        """
+        X, y = _as_rows(X), _as_rows(y)
+        weight = _as_rows(params.pop("sample_weight", None))
+        per_row, told = split_per_row(params, X)
         if is_lazy(X):
-            return row_blocks(X, y, sample_weight, dtype=None)
-        X, y, sample_weight = (
-            v if v is None or hasattr(v, "shape") else np.asarray(v) for v in (X, y, sample_weight)
-        )
+            return row_blocks(X, y, weight, more=per_row, dtype=None), told
         X = X.tocsr() if is_sparse(X) else X
         n_rows = n_rows_of(X)
         n_blocks = min(self.n_blocks or 1, max(1, n_rows))
         cuts = np.diff(np.linspace(0, n_rows, n_blocks + 1).astype(int)).tolist()
-        return row_blocks(X, y, sample_weight, dtype=None, cuts=cuts)
+        return row_blocks(X, y, weight, more=per_row, dtype=None, cuts=cuts), told
 
     def _vote(self, func: Any, X: Any, output: Output, *args: Any) -> Any:
         """Answer with what the members make of the rows, in the container X came in."""
@@ -80,6 +89,16 @@ class _BlockwiseVoting(BaseEstimator):
         if is_lazy(X):
             committee = lend(self, committee, name=f"model-of-{name}")
         return map_rows(func, committee, _as_rows(X), output, raw=True, name=name)
+
+    def get_metadata_routing(self) -> Any:
+        """Say which metadata the members' ``fit`` gets.
+
+        Returns
+        -------
+        routing : sklearn.utils.metadata_routing.MetadataRouter
+            See scikit-learn's user guide on metadata routing.
+        """
+        return router(self, {"fit": "fit"})
 
     def _check_n_blocks(self) -> None:
         """Raise for a number of blocks that cannot be."""
@@ -190,7 +209,9 @@ class BlockwiseVotingClassifier(_ScoredAnywhere, ClassifierMixin, _BlockwiseVoti
         super().__init__(estimator, n_blocks=n_blocks)
         self.voting = voting
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> BlockwiseVotingClassifier:
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, **params: Any
+    ) -> BlockwiseVotingClassifier:
         """Train a clone of the estimator on every block.
 
         Parameters
@@ -201,6 +222,10 @@ class BlockwiseVotingClassifier(_ScoredAnywhere, ClassifierMixin, _BlockwiseVoti
             Labels, however they are cut.
         sample_weight : values of shape (n_samples,), default=None
             Weights of the rows, if the estimator takes them.
+        **params : dict
+            Handed on to the members' ``fit``: values per row (as many as there are rows, or Dask
+            collections) cut along with them, all others as they are. With metadata routing
+            enabled, these and `sample_weight` are what ``fit`` requests.
 
         Returns
         -------
@@ -219,7 +244,7 @@ class BlockwiseVotingClassifier(_ScoredAnywhere, ClassifierMixin, _BlockwiseVoti
             assert_all_finite(y, input_name="y")
             check_classification_targets(y)
         classes = find_labels(y)
-        self._fit_members(X, y, sample_weight)
+        self._fit_members(X, y, given(params, sample_weight=sample_weight))
         self.classes_ = classes
         return self
 
@@ -303,7 +328,9 @@ class BlockwiseVotingRegressor(_ScoredAnywhere, RegressorMixin, _BlockwiseVoting
     True
     """
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> BlockwiseVotingRegressor:
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, **params: Any
+    ) -> BlockwiseVotingRegressor:
         """Train a clone of the estimator on every block.
 
         Parameters
@@ -314,6 +341,10 @@ class BlockwiseVotingRegressor(_ScoredAnywhere, RegressorMixin, _BlockwiseVoting
             Targets, however they are cut.
         sample_weight : values of shape (n_samples,), default=None
             Weights of the rows, if the estimator takes them.
+        **params : dict
+            Handed on to the members' ``fit``: values per row (as many as there are rows, or Dask
+            collections) cut along with them, all others as they are. With metadata routing
+            enabled, these and `sample_weight` are what ``fit`` requests.
 
         Returns
         -------
@@ -321,7 +352,7 @@ class BlockwiseVotingRegressor(_ScoredAnywhere, RegressorMixin, _BlockwiseVoting
             Fitted.
         """
         self._check_n_blocks()
-        self._fit_members(X, y, sample_weight)
+        self._fit_members(X, y, given(params, sample_weight=sample_weight))
         shape = y.shape if hasattr(y, "shape") else np.asarray(y).shape
         self._n_outputs = int(shape[1]) if len(shape) == 2 else None
         return self
@@ -343,18 +374,20 @@ class BlockwiseVotingRegressor(_ScoredAnywhere, RegressorMixin, _BlockwiseVoting
         return self._vote(_predict_mean, X, Output(np.dtype(np.float64), self._n_outputs))
 
 
-def _fit_member(estimator: Any, handle: Block) -> tuple[Any, int] | None:
+def _fit_member(estimator: Any, told: dict[str, Any], handle: Block) -> tuple[Any, int] | None:
     """Train a clone on one block; a block without rows has no member."""
     block = open_block(handle)
     if not block.n_rows:
         return None
-    weight = {} if block.sample_weight is None else {"sample_weight": block.sample_weight}
+    params = told | (block.more or {})
+    if block.sample_weight is not None:
+        params["sample_weight"] = block.sample_weight
     try:
         if get_tags(estimator).estimator_type == "classifier":
             labels = np.unique(host_values(block.y))
             if len(labels) == 1:
                 return _Constant(labels).fit(block.X), block.n_rows
-        return clone(estimator).fit(block.X, block.y, **weight), block.n_rows
+        return clone(estimator).fit(block.X, block.y, **params), block.n_rows
     except Exception as error:
         error.add_note(f"While fitting block {block.number}.")
         raise

@@ -8,12 +8,26 @@ from typing import Any
 from sklearn.base import BaseEstimator, clone, is_classifier, is_regressor
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import get_tags
+from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from skfleet.blocks import Output, first_rows, is_lazy, map_rows
+from skfleet.engine import lend
 from skfleet.estimators._base import FleetEstimator
+from skfleet.estimators._routing import given, routed, router
 from skfleet.metrics import check_scoring
+
+# The methods whose metadata scikit-learn can route.
+ROUTED = (
+    "predict",
+    "predict_proba",
+    "predict_log_proba",
+    "decision_function",
+    "transform",
+    "inverse_transform",
+    "score",
+)
 
 
 def _has(name: str) -> Any:
@@ -31,9 +45,23 @@ def _has_score(self: ParallelPostFit) -> bool:
     return hasattr(self._wrapped, "score") or is_classifier(self) or is_regressor(self)
 
 
-def _call(model: Any, rows: Any, *, method: str) -> Any:
+def _call(model: Any, rows: Any, *, method: str, params: dict[str, Any]) -> Any:
     """Run a method of the model on a run of rows."""
-    return getattr(model, method)(rows)
+    return getattr(model, method)(rows, **params)
+
+
+def _names_of_columns(model: Any, method: str) -> Any:
+    """Return how a method's columns are called, as the fitted attributes have it, or None."""
+    try:
+        if method in ("predict_proba", "predict_log_proba"):
+            return model.classes_
+        if method == "transform":
+            return model.get_feature_names_out()
+        if method == "inverse_transform":
+            return model.feature_names_in_
+    except Exception:  # there is no such attribute, or it wants what is not known
+        pass
+    return None
 
 
 class ParallelPostFit(BaseEstimator):
@@ -99,6 +127,9 @@ class ParallelPostFit(BaseEstimator):
     ((15000,), dtype('int64'))
     """
 
+    # The wrapped estimator's to ask for.
+    __metadata_request__score = {"sample_weight": UNUSED}
+
     def __init__(
         self,
         estimator: Any,
@@ -115,7 +146,7 @@ class ParallelPostFit(BaseEstimator):
         self.transform_meta = transform_meta
 
     @available_if(lambda self: hasattr(self.estimator, "fit"))
-    def fit(self, X: Any, y: Any = None, **fit_params: Any) -> ParallelPostFit:
+    def fit(self, X: Any, y: Any = None, **params: Any) -> ParallelPostFit:
         """Fit a clone of the estimator.
 
         Parameters
@@ -124,8 +155,8 @@ class ParallelPostFit(BaseEstimator):
             Rows in this process; rows of any kind for scikit-fleet's own estimators.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs), default=None
             Targets.
-        **fit_params : dict
-            Handed on to the estimator's ``fit``.
+        **params : dict
+            Handed on to the estimator's ``fit``; with metadata routing enabled, what it requests.
 
         Returns
         -------
@@ -138,7 +169,7 @@ class ParallelPostFit(BaseEstimator):
                 "collection instead. Fit on a sample of it, or use Incremental if the estimator "
                 "has partial_fit."
             )
-        self.estimator_ = clone(self.estimator).fit(X, y, **fit_params)
+        self.estimator_ = clone(self.estimator).fit(X, y, **routed(self, "fit", "fit", params))
         return self
 
     @property
@@ -175,61 +206,208 @@ class ParallelPostFit(BaseEstimator):
             raise AttributeError(f"This {type(self).__name__} is not fitted yet.")
         return self._wrapped
 
-    def _map(self, X: Any, method: str, meta: Any = None) -> Any:
+    def _map(self, X: Any, method: str, meta: Any = None, /, **params: Any) -> Any:
         """Answer with a method of the fitted estimator, in the container X came in."""
         check_is_fitted(self)
         model = self._wrapped
-        call = partial(_call, method=method)
+        if method in ROUTED:
+            params = routed(self, method, method, params)
+        call = partial(_call, method=method, params=params)
         if not is_lazy(X):
             return call(model, X)
-        output = self._describe(call, model, X, meta)
-        return map_rows(call, model, X, output, raw=True, name=f"{method}-{type(model).__name__}")
+        output = self._describe(call, method, X, meta)
+        name = f"{method}-{type(model).__name__}"
+        shared = lend(self, model, name=f"model-of-{name}")
+        answer = map_rows(call, shared, X, output, raw=True, name=name)
+        return tuple(answer) if isinstance(output, tuple) else answer
 
-    def _describe(self, call: Any, model: Any, X: Any, meta: Any) -> Any:
-        """Find out what the answers look like: told, or from a made-up row, or from a real one."""
-        if meta is not None:
-            return Output.of(meta)
-        try:
-            answer = call(model, first_rows(X, real=False))
-        except Exception:
-            # Made-up values need not be ones that the estimator takes (categories, ranges).
-            answer = call(model, first_rows(X, real=True))
-        return list(map(Output.of, answer)) if isinstance(answer, list) else Output.of(answer)
+    def _describe(self, call: Any, method: str, X: Any, meta: Any) -> Any:
+        """Find out what the answers look like: told, or from a made-up row, or from real ones.
+
+        A run on a row knows more than the fitted attributes: a classifier of several labels
+        predicts as many columns as it has classes, and some answer in the type of the rows.
+        """
+        model = self._wrapped
+        if meta is None:
+            try:
+                meta = call(model, first_rows(X, real=False))
+            except Exception:
+                # Made-up values need not be ones that the estimator takes (categories, ranges).
+                meta = call(model, first_rows(X, real=True))
+        names = _names_of_columns(model, method)
+        if isinstance(meta, list | tuple) and all(hasattr(part, "shape") for part in meta):
+            several = names if isinstance(names, list) else [None] * len(meta)
+            return type(meta)(map(Output.of, meta, several))
+        return Output.of(meta, None if isinstance(names, list) else names)
 
     @_has("predict")
-    def predict(self, X: Any) -> Any:
-        """Predict for every row; see the class for what comes back."""
-        return self._map(X, "predict", self.predict_meta)
+    def predict(self, X: Any, **params: Any) -> Any:
+        """Predict for every row.
+
+        Parameters
+        ----------
+        X : any rows of shape (n_samples, n_features)
+            Rows.
+        **params : dict
+            Handed on to the estimator's method, the same for all blocks.
+
+        Returns
+        -------
+        predictions : values of shape (n_samples,) or (n_samples, n_outputs)
+            In the container X came in; lazy for Dask collections.
+        """
+        return self._map(X, "predict", self.predict_meta, **params)
 
     @_has("predict_proba")
-    def predict_proba(self, X: Any) -> Any:
-        """Predict probabilities of the classes for every row."""
-        return self._map(X, "predict_proba", self.predict_proba_meta)
+    def predict_proba(self, X: Any, **params: Any) -> Any:
+        """Predict probabilities of the classes for every row.
+
+        Parameters
+        ----------
+        X : any rows of shape (n_samples, n_features)
+            Rows.
+        **params : dict
+            Handed on to the estimator's method, the same for all blocks.
+
+        Returns
+        -------
+        probabilities : values of shape (n_samples, n_classes), or a list of these
+            In the container X came in, the columns of a frame named by the classes.
+        """
+        return self._map(X, "predict_proba", self.predict_proba_meta, **params)
 
     @_has("predict_log_proba")
-    def predict_log_proba(self, X: Any) -> Any:
-        """Predict logarithms of the classes' probabilities for every row."""
-        return self._map(X, "predict_log_proba", self.predict_proba_meta)
+    def predict_log_proba(self, X: Any, **params: Any) -> Any:
+        """Predict logarithms of the classes' probabilities for every row.
+
+        Parameters
+        ----------
+        X : any rows of shape (n_samples, n_features)
+            Rows.
+        **params : dict
+            Handed on to the estimator's method, the same for all blocks.
+
+        Returns
+        -------
+        log_probabilities : values of shape (n_samples, n_classes), or a list of these
+            As for ``predict_proba``.
+        """
+        return self._map(X, "predict_log_proba", self.predict_proba_meta, **params)
 
     @_has("decision_function")
-    def decision_function(self, X: Any) -> Any:
-        """Return the decision values of every row."""
-        return self._map(X, "decision_function")
+    def decision_function(self, X: Any, **params: Any) -> Any:
+        """Return the decision values of every row.
+
+        Parameters
+        ----------
+        X : any rows of shape (n_samples, n_features)
+            Rows.
+        **params : dict
+            Handed on to the estimator's method, the same for all blocks.
+
+        Returns
+        -------
+        values : values of shape (n_samples,) or (n_samples, n_classes)
+            In the container X came in.
+        """
+        return self._map(X, "decision_function", **params)
 
     @_has("transform")
-    def transform(self, X: Any) -> Any:
-        """Transform every row."""
-        return self._map(X, "transform", self.transform_meta)
+    def transform(self, X: Any, **params: Any) -> Any:
+        """Transform every row.
+
+        Parameters
+        ----------
+        X : any rows of shape (n_samples, n_features)
+            Rows.
+        **params : dict
+            Handed on to the estimator's method, the same for all blocks.
+
+        Returns
+        -------
+        transformed : values of shape (n_samples, n_features_out)
+            In the container X came in, sparse where the estimator's answers are. A frame's columns
+            are named as in ``get_feature_names_out``.
+        """
+        return self._map(X, "transform", self.transform_meta, **params)
 
     @_has("inverse_transform")
-    def inverse_transform(self, X: Any) -> Any:
-        """Transform every row back."""
-        return self._map(X, "inverse_transform")
+    def inverse_transform(self, X: Any, **params: Any) -> Any:
+        """Transform every row back.
+
+        Parameters
+        ----------
+        X : any rows of shape (n_samples, n_features_out)
+            Rows.
+        **params : dict
+            Handed on to the estimator's method, the same for all blocks.
+
+        Returns
+        -------
+        original : values of shape (n_samples, n_features)
+            In the container X came in.
+        """
+        return self._map(X, "inverse_transform", **params)
 
     @_has("score_samples")
     def score_samples(self, X: Any) -> Any:
-        """Score every row."""
+        """Score every row, by its likelihood or how normal it is.
+
+        Parameters
+        ----------
+        X : any rows of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        scores : values of shape (n_samples,)
+            In the container X came in.
+        """
         return self._map(X, "score_samples")
+
+    @_has("kneighbors")
+    def kneighbors(
+        self, X: Any = None, n_neighbors: int | None = None, return_distance: bool = True
+    ) -> Any:
+        """Find the nearest training rows of every row.
+
+        Parameters
+        ----------
+        X : any rows of shape (n_samples, n_features), default=None
+            Rows; None for the training rows themselves, which are not their own neighbours.
+        n_neighbors : int, default=None
+            How many; by default as many as the estimator was made for.
+        return_distance : bool, default=True
+            Return the distances too.
+
+        Returns
+        -------
+        distances : values of shape (n_samples, n_neighbors)
+            In the container X came in; only if `return_distance`.
+        neighbors : values of shape (n_samples, n_neighbors)
+            Numbers of training rows, the nearest first.
+        """
+        how = {"n_neighbors": n_neighbors, "return_distance": return_distance}
+        return self._map(X, "kneighbors", **how)
+
+    @_has("set_output")
+    def set_output(self, *, transform: str | None = None) -> ParallelPostFit:
+        """Choose what ``transform`` answers in, for rows in this process and frames.
+
+        Parameters
+        ----------
+        transform : {"default", "pandas", "polars"}, default=None
+            As in scikit-learn; None leaves it as it is. As in its pipelines, it is set on the
+            wrapped estimator.
+
+        Returns
+        -------
+        self : ParallelPostFit
+            This one.
+        """
+        for estimator in {id(e): e for e in (self.estimator, self._wrapped)}.values():
+            estimator.set_output(transform=transform)
+        return self
 
     @_has("get_feature_names_out")
     def get_feature_names_out(self, input_features: Any = None) -> Any:
@@ -237,7 +415,7 @@ class ParallelPostFit(BaseEstimator):
         return self._fitted.get_feature_names_out(input_features)
 
     @available_if(lambda self: self.scoring is not None or _has_score(self))
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None, **params: Any) -> float:
         """Score the fitted estimator.
 
         By `scoring`. Without it, rows in this process are scored by the estimator itself, and Dask
@@ -251,6 +429,8 @@ class ParallelPostFit(BaseEstimator):
             True labels or targets.
         sample_weight : values of shape (n_samples,), default=None
             Weights of the rows.
+        **params : dict
+            Handed on to the estimator's own ``score``.
 
         Returns
         -------
@@ -258,10 +438,20 @@ class ParallelPostFit(BaseEstimator):
             The higher the better.
         """
         check_is_fitted(self)
-        weight = {} if sample_weight is None else {"sample_weight": sample_weight}
+        params = routed(self, "score", "score", given(params, sample_weight=sample_weight))
         if self.scoring is None and not is_lazy(X) and hasattr(self._wrapped, "score"):
-            return self._wrapped.score(X, y, **weight)
-        return check_scoring(self, self.scoring)(self, X, y, **weight)
+            return self._wrapped.score(X, y, **params)
+        return check_scoring(self, self.scoring)(self, X, y, **params)
+
+    def get_metadata_routing(self) -> Any:
+        """Say which metadata the wrapped estimator's methods get.
+
+        Returns
+        -------
+        routing : sklearn.utils.metadata_routing.MetadataRouter
+            See scikit-learn's user guide on metadata routing.
+        """
+        return router(self, {"fit": "fit"} | {method: method for method in ROUTED})
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
