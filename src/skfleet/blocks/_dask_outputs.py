@@ -35,11 +35,11 @@ def unwrap(opaque: Opaque) -> Any:
 
 
 def made_up_rows(X: Any) -> Any:
-    """Return a few rows of the kind and types that X has, with values made up."""
+    """Return two rows of the kind and types that X has, with values made up."""
     if is_dask_frame(X):
         return X._meta_nonempty
     rows = stand_in(X)
-    shape = (1, *X.shape[1:])
+    shape = (2, *X.shape[1:])
     return type(rows)(shape, dtype=X.dtype) if is_sparse(rows) else np.ones(shape, dtype=X.dtype)
 
 

@@ -33,8 +33,7 @@ class Output:
 
         `names` are for the columns of an answer that has none, where they are as many.
         """
-        if not hasattr(answer, "shape"):
-            answer = np.asarray(answer)
+        answer = _as_values(answer)
         width = answer.shape[1] if len(answer.shape) == 2 else None
         if is_frame(answer):
             names = list(answer.columns) if width is not None else None
@@ -45,8 +44,7 @@ class Output:
 
     def fit(self, answer: Any) -> Any:
         """Return an answer in the type announced, where that loses nothing."""
-        if not hasattr(answer, "shape"):
-            answer = np.asarray(answer)
+        answer = _as_values(answer)
         if is_frame(answer) or not isinstance(answer.dtype, np.dtype):
             return answer
         safe = answer.dtype != self.dtype and np.can_cast(answer.dtype, self.dtype)
@@ -57,6 +55,18 @@ class Output:
         if self.blank is not None:
             return self.blank
         return np.empty((0,) if self.width is None else (0, self.width), dtype=self.dtype)
+
+
+def _as_values(answer: Any) -> Any:
+    """Return what has no shape as an array: of objects, where it holds an array per row."""
+    if hasattr(answer, "shape"):
+        return answer
+    if not len(answer) or not hasattr(answer[0], "shape"):
+        return np.asarray(answer)
+    values = np.empty(len(answer), dtype=object)
+    for i, value in enumerate(answer):
+        values[i] = value
+    return values
 
 
 def is_lazy(X: Any) -> bool:
@@ -82,7 +92,7 @@ def stand_in(X: Any) -> Any:
 
 
 def first_rows(X: Any, *, real: bool) -> Any:
-    """Return a row or two like those of a Dask collection: made up, or its first real ones."""
+    """Return two rows like those of a Dask collection: made up, or its first real ones."""
     from skfleet.blocks._dask_outputs import made_up_rows, real_rows
 
     return real_rows(X) if real else made_up_rows(X)

@@ -235,7 +235,8 @@ class ParallelPostFit(BaseEstimator):
                 # Made-up values need not be ones that the estimator takes (categories, ranges).
                 meta = call(model, first_rows(X, real=True))
         names = _names_of_columns(model, method)
-        if isinstance(meta, list | tuple) and all(hasattr(part, "shape") for part in meta):
+        # A list is an answer per output where these have classes, and else an answer per row.
+        if isinstance(meta, tuple) or (isinstance(meta, list) and isinstance(names, list)):
             several = names if isinstance(names, list) else [None] * len(meta)
             return type(meta)(map(Output.of, meta, several))
         return Output.of(meta, None if isinstance(names, list) else names)
