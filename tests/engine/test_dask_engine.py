@@ -126,6 +126,9 @@ def test_tasks_are_cancelled(cluster_client):
     engine = DaskEngine(cluster_client)
     known = _keys(cluster_client)
     tasks = engine.map(time.sleep, [0.2] * 50)
+    # Dask does not hear of a cancellation while it takes the tasks in.
+    while len(_keys(cluster_client) - known) < len(tasks):
+        time.sleep(0.01)
     engine.cancel(tasks)
     del tasks
     assert _settled(cluster_client, known) == set()

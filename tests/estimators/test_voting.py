@@ -6,17 +6,21 @@ import pickle
 from itertools import pairwise
 
 import dask.array as da
+import dask.dataframe as dd
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.datasets import load_digits, load_iris, make_regression
 from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.naive_bayes import GaussianNB
 from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skfleet.engine import counting
 from skfleet.estimators import BlockwiseVotingClassifier, BlockwiseVotingRegressor
+from skfleet.estimators import LogisticRegression as FleetLogisticRegression
 
 CUTS = (40, 0, 60, 50)
 
@@ -137,3 +141,15 @@ def test_the_error_names_the_block(iris):
             da.from_array(holed, chunks=(CUTS, 4)), y
         )
     assert "While fitting block 3." in caught.value.__notes__
+
+
+def test_probabilities_of_frames_are_named_by_the_classes():
+    frame = pd.DataFrame(np.arange(40.0).reshape(20, 2), columns=["a", "b"])
+    labels = pd.Series(["no", "yes"] * 10)
+    rows, of = dd.from_pandas(frame, npartitions=3), dd.from_pandas(labels, npartitions=3)
+    for model in (
+        BlockwiseVotingClassifier(GaussianNB(), voting="soft"),
+        FleetLogisticRegression(),
+    ):
+        answer = model.fit(rows, of).predict_proba(rows)
+        assert list(answer.columns) == list(answer.compute().columns) == ["no", "yes"]

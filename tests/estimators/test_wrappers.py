@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
+import time
 
 import dask
 import dask.array as da
@@ -24,14 +26,15 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge, SGDClassifier
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.multioutput import MultiOutputClassifier
-from sklearn.neighbors import KernelDensity
+from sklearn.neighbors import KernelDensity, KNeighborsClassifier
+from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.preprocessing import MaxAbsScaler, OneHotEncoder, StandardScaler
 from sklearn.svm import SVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skfleet import Fleet
-from skfleet.estimators import Incremental, ParallelPostFit
+from skfleet.estimators import BlockwiseVotingClassifier, Incremental, ParallelPostFit
 from skfleet.estimators import Ridge as FleetRidge
 
 
@@ -222,6 +225,138 @@ def test_methods_are_offered_when_the_estimator_has_them():
     assert hasattr(ParallelPostFit(SGDClassifier(loss="log_loss")), "predict_proba")
 
 
+@pytest.mark.parametrize("container", LAZY)
+def test_neighbours(container, data):
+    X, y = data
+    rows = LAZY[container](X)
+    model = ParallelPostFit(KNeighborsClassifier(4)).fit(_frame(X) if _is_frame(rows) else X, y)
+    trained_on = _frame(X) if _is_frame(rows) else X
+    got = model.kneighbors(rows)
+    want = model.estimator_.kneighbors(trained_on)
+    assert isinstance(got, tuple)
+    for one, wanted in zip(got, want, strict=True):
+        _compare(one, wanted, rows)
+    alone = model.kneighbors(rows, n_neighbors=2, return_distance=False)
+    _compare(alone, model.estimator_.kneighbors(trained_on, 2, return_distance=False), rows)
+    np.testing.assert_array_equal(model.kneighbors()[1], model.estimator_.kneighbors()[1])
+    assert not hasattr(ParallelPostFit(SVC()), "kneighbors")
+
+
+def test_columns_of_frames_are_named(data):
+    X, y = data
+    rows = LAZY["frame"](X)
+    labels = np.array(["no", "yes", "perhaps"])[y]
+    model = ParallelPostFit(LogisticRegression()).fit(_frame(X), labels)
+    assert list(model.predict_proba(rows).columns) == ["no", "perhaps", "yes"]
+    scaler = ParallelPostFit(StandardScaler()).fit(_frame(X))
+    assert list(scaler.transform(rows).columns) == list(rows.columns)
+    reduced = ParallelPostFit(PCA(2)).fit(_frame(X))
+    assert list(reduced.transform(rows).columns) == ["pca0", "pca1"]
+    back = reduced.inverse_transform(reduced.transform(rows).to_dask_array())
+    assert back.shape[1] == 6
+    several = ParallelPostFit(RandomForestClassifier(3)).fit(
+        _frame(X), np.column_stack([labels, y == 1])
+    )
+    assert list(several.predict_proba(rows)[0].columns) == ["no", "perhaps", "yes"]
+
+
+def test_labels_of_pandas_stay_objects(data):
+    X, y = data
+    frame, labels = _frame(X), pd.Series(np.array(["no", "yes", "perhaps"], dtype=object)[y])
+    model = ParallelPostFit(LogisticRegression()).fit(frame, labels)
+    _compare(model.predict(LAZY["frame"](X)), model.estimator_.predict(frame), LAZY["frame"](X))
+
+
+def test_several_labels_and_missing_values(data):
+    X, y = data
+    X = np.where(np.random.default_rng(0).random(X.shape) < 0.2, np.nan, X)
+    Y = np.column_stack([y == 0, y > 0])
+    model = ParallelPostFit(RandomForestClassifier(5, random_state=0)).fit(X, Y)
+    rows = LAZY["rows"](X)
+    _compare(model.predict(rows), model.estimator_.predict(X), rows)
+    neural = ParallelPostFit(MLPClassifier((3,), max_iter=5000, random_state=0)).fit(data[0], Y)
+    rows = LAZY["rows"](data[0])
+    _compare(neural.predict(rows), neural.estimator_.predict(data[0]), rows)
+    _compare(neural.predict_proba(rows), neural.estimator_.predict_proba(data[0]), rows)
+
+
+def test_sparse_rows(data):
+    X, y = data
+    X = np.where(np.abs(X) > 1, X, 0)
+    model = ParallelPostFit(LogisticRegression()).fit(sparse.csr_matrix(X), y)
+    rows = LAZY["rows"](X).map_blocks(sparse.csr_matrix)
+    for method in ("predict", "decision_function"):
+        want = getattr(model.estimator_, method)(X)
+        _compare(getattr(model, method)(rows), want, rows)
+    scaler = ParallelPostFit(MaxAbsScaler()).fit(sparse.csr_matrix(X))
+    _compare(scaler.transform(rows), scaler.estimator_.transform(sparse.csr_matrix(X)), rows)
+    frame = pd.DataFrame({"a": list("xyz" * 40)})
+    encoder = ParallelPostFit(OneHotEncoder()).fit(frame)
+    coded = encoder.transform(dd.from_pandas(frame, npartitions=4))
+    assert isinstance(coded, da.Array)
+    assert sparse.issparse(coded._meta)
+    want = encoder.estimator_.transform(frame)
+    assert (coded.compute(scheduler="synchronous") != want).nnz == 0
+
+
+def test_only_the_first_rows_are_looked_at():
+    looked = []
+
+    def load(i):
+        looked.append(i)
+        return pd.DataFrame({"kind": ["a", "b"] * 50})
+
+    frame = dd.from_map(load, range(5), meta=pd.DataFrame({"kind": ["a"]}).iloc[:0])
+    model = make_pipeline(OneHotEncoder(), LogisticRegression())
+    model.fit(pd.DataFrame({"kind": ["a", "b"]}), [0, 1])
+    ParallelPostFit(model).predict(frame)
+    assert looked == [0]
+
+
+class ListMaker(BaseEstimator):
+    """Predicts lists, and words of the length of the row's number."""
+
+    def fit(self, X, y=None):
+        self.classes_ = np.array(["a", "aaaa"])
+        return self
+
+    def predict(self, X):
+        return ["aaaa" if row[0] > 1 else "a" for row in X]
+
+    def score_samples(self, X):
+        return [float(row[0]) for row in X]
+
+
+def test_lists_become_arrays():
+    rows = da.from_array(np.arange(10.0)[:, None], chunks=3)
+    model = ParallelPostFit(ListMaker()).fit(None)
+    assert model.predict(rows).compute().tolist() == ["a"] * 2 + ["aaaa"] * 8
+    scores = model.score_samples(rows)
+    assert scores.dtype == np.float64
+    np.testing.assert_array_equal(scores, np.arange(10.0))
+
+
+def test_set_output(data):
+    X, _ = data
+    model = ParallelPostFit(StandardScaler()).set_output(transform="pandas").fit(_frame(X))
+    assert isinstance(model.transform(_frame(X)), pd.DataFrame)
+    assert model.set_output(transform="default") is model
+    assert isinstance(model.transform(_frame(X)), np.ndarray)
+    assert not hasattr(ParallelPostFit(SVC()), "set_output")
+
+
+@pytest.mark.parametrize(
+    "wrapper",
+    [ParallelPostFit, Incremental, BlockwiseVotingClassifier],
+)
+def test_how_it_looks(wrapper):
+    model = wrapper(SGDClassifier(alpha=0.5))
+    assert repr(model) == f"{wrapper.__name__}(estimator=SGDClassifier(alpha=0.5))"
+    html = model._repr_html_()
+    assert wrapper.__name__ in html
+    assert "SGDClassifier" in html
+
+
 def test_inverse_transform(data):
     X, _ = data
     model = ParallelPostFit(PCA(6)).fit(X)
@@ -306,31 +441,77 @@ class Heavy(DummyClassifier):
 
 
 @pytest.fixture
-def heavy_answer():
+def heavy():
+    return ParallelPostFit(Heavy()).fit(np.zeros((4, 3)), [0, 1, 0, 1])
+
+
+@pytest.fixture
+def heavy_answer(heavy):
+    return heavy.predict(da.zeros((5000, 3), chunks=(100, 3)))
+
+
+def _unpacked(client):
+    return sorted(int(n or 0) for n in client.run(os.getenv, "HEAVY").values())
+
+
+def test_a_worker_unpacks_the_model_once(heavy):
     rows = da.zeros((5000, 3), chunks=(100, 3))
-    return ParallelPostFit(Heavy()).fit(np.zeros((4, 3)), [0, 1, 0, 1]).predict(rows)
-
-
-# Dask warns of what is meant here: the model travels with the graph, in one piece.
-@pytest.mark.filterwarnings("ignore:Sending large graph")
-def test_a_worker_unpacks_the_model_once(heavy_answer):
     with Fleet(n_workers=2, threads_per_worker=1, dashboard_address=None) as client:
-        assert heavy_answer.compute().shape == (5000,)
-        assert set(client.run(os.environ.get, "HEAVY").values()) == {"1"}
+        client.amm.stop()  # every two seconds it takes copies back that no task waits for
+        for _ in range(2):
+            assert heavy.predict(rows).compute().shape == (5000,)
+            assert heavy.predict_proba(rows).compute().shape == (5000, 2)
+            assert _unpacked(client) == [1, 1]
+        heavy.estimator_.weights_ = b"".join([heavy.estimator_.weights_[:-1], b"x"])
+        heavy.predict(rows).compute()
+        assert _unpacked(client) == [2, 2]
 
 
-def _bytes_received():
-    """What went over the loopback interface so far, in models."""
-    return psutil.net_io_counters(pernic=True)["lo"].bytes_recv / (10 * 2**20)
+def test_a_model_that_was_lent_goes_with_its_owner(cluster_client):
+    rows = da.zeros((100, 3), chunks=(50, 3))
+    model = ParallelPostFit(Heavy()).fit(np.zeros((4, 3)), [0, 1, 0, 1])
+    with cluster_client.as_current():
+        model.predict(rows).compute()
+        held = [key for key in cluster_client.who_has() if "model-of-Heavy" in str(key)]
+        assert len(held) == 1
+        frame = dd.from_pandas(pd.DataFrame(np.zeros((10, 3))), npartitions=2)
+        assert len(model.predict(frame).compute()) == 10
+        assert model.score(rows, da.zeros(100, chunks=30, dtype=int)) == 1.0
+        again = pickle.loads(pickle.dumps(model))
+        del model
+        gc.collect()
+        deadline = time.monotonic() + 10
+        while held[0] in cluster_client.who_has() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert held[0] not in cluster_client.who_has()
+        assert again.predict(rows).compute().shape == (100,)
+
+
+def test_answers_without_a_cluster_hold_the_model(heavy_answer):
+    assert heavy_answer.compute(scheduler="threads").shape == (5000,)
 
 
 @pytest.mark.slow  # it needs a machine on which nothing else talks to itself
-@pytest.mark.filterwarnings("ignore:Sending large graph")
 @pytest.mark.skipif("lo" not in psutil.net_io_counters(pernic=True), reason="no Linux loopback")
-def test_the_model_crosses_to_a_worker_once(heavy_answer):
-    with Fleet(n_workers=2, threads_per_worker=1, dashboard_address=None):
-        before = _bytes_received()
-        assert heavy_answer.compute().shape == (5000,)
-        received = _bytes_received() - before
-    received -= 1  # by the scheduler, from this process
-    assert 0.9 <= received / 2 <= 1.2
+def test_the_model_crosses_to_a_worker_once():
+    rng = np.random.default_rng(0)
+    forest = RandomForestClassifier(130, random_state=0)
+    forest.fit(rng.normal(size=(2000, 6)), rng.integers(0, 3, 2000))
+    size = len(pickle.dumps(forest))
+    assert 10e6 < size < 20e6
+
+    def received():
+        """What went over the loopback interface so far, in models."""
+        return psutil.net_io_counters(pernic=True)["lo"].bytes_recv / size
+
+    model, rows = ParallelPostFit(forest), da.zeros((1000, 6), chunks=(10, 6))
+    with Fleet(n_workers=2, threads_per_worker=1, dashboard_address=None) as client:
+        client.amm.stop()
+        before = received()
+        model.predict(rows).compute()
+        once = received()
+        model.predict_proba(rows).compute()
+        again = received()
+    once_each = once - before - 1  # one by the scheduler, from this process
+    assert 0.9 <= once_each / 2 <= 1.2
+    assert again - once < 0.2

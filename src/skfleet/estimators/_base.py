@@ -57,7 +57,7 @@ class FleetEstimator(BaseEstimator):
         if is_lazy(X):
             self._check_width(stand_in(X), reset=False)
             name = f"{func.__name__.strip('_')}-{type(self).__name__}"
-            model = lend(self, model, name=f"model-of-{name}")
+            model = lend(self, model, name=f"model-of-{type(self).__name__}")
             return map_rows(func, model, X, output, check=check_block, name=name)
         X, _ = self._checked(X, reset=False)
         return map_rows(func, model, X, output)

@@ -339,11 +339,16 @@ class LogisticRegression(ClassifierMixin, FleetEstimator):
                 start[:, n_features] = self.intercept_ + last @ scaling.shift
         return start
 
-    def _linear(self, func: Any, X: Any, dtype: Any, width: int | None) -> Any:
+    def _linear(self, func: Any, X: Any, dtype: Any, width: int | None, names: Any = None) -> Any:
         """Answer with a function of the linear predictor."""
         check_is_fitted(self)
         model = (self.coef_, self.intercept_, self.classes_)
-        return self._answer(func, X, Output(dtype, width), model=model)
+        return self._answer(func, X, Output(dtype, width, names), model=model)
+
+    def _of_classes(self, func: Any, X: Any) -> Any:
+        """Answer with a function that gives a value per class."""
+        check_is_fitted(self)
+        return self._linear(func, X, self._dtype, len(self.classes_), self.classes_)
 
     def decision_function(self, X: Any) -> Any:
         """Return the linear predictor of every row.
@@ -389,10 +394,9 @@ class LogisticRegression(ClassifierMixin, FleetEstimator):
         Returns
         -------
         probabilities : array of shape (n_samples, n_classes)
-            In the order of `classes_`; lazy for Dask collections.
+            A column per class, a frame's by name; lazy for Dask collections.
         """
-        check_is_fitted(self)
-        return self._linear(_probabilities, X, self._dtype, len(self.classes_))
+        return self._of_classes(_probabilities, X)
 
     def predict_log_proba(self, X: Any) -> Any:
         """Predict the logarithms of the probabilities of the classes for every row.
@@ -405,10 +409,9 @@ class LogisticRegression(ClassifierMixin, FleetEstimator):
         Returns
         -------
         logarithms : array of shape (n_samples, n_classes)
-            In the order of `classes_`; lazy for Dask collections.
+            A column per class, a frame's by name; lazy for Dask collections.
         """
-        check_is_fitted(self)
-        return self._linear(_log_probabilities, X, self._dtype, len(self.classes_))
+        return self._of_classes(_log_probabilities, X)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the accuracy of the predicted labels, in one pass.

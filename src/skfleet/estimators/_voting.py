@@ -87,7 +87,7 @@ class _BlockwiseVoting(BaseEstimator):
         committee = (self.estimators_, self.n_rows_ / self.n_rows_.sum(), *args)
         name = f"{func.__name__.strip('_')}-{type(self).__name__}"
         if is_lazy(X):
-            committee = lend(self, committee, name=f"model-of-{name}")
+            committee = lend(self, committee, name=f"model-of-{type(self).__name__}")
         return map_rows(func, committee, _as_rows(X), output, raw=True, name=name)
 
     def get_metadata_routing(self) -> Any:
@@ -280,7 +280,7 @@ class BlockwiseVotingClassifier(_ScoredAnywhere, ClassifierMixin, _BlockwiseVoti
             In the container X came in; lazy for Dask collections.
         """
         check_is_fitted(self)
-        output = Output(np.dtype(np.float64), len(self.classes_))
+        output = Output(np.dtype(np.float64), len(self.classes_), self.classes_)
         return self._vote(_predict_proba, X, output, self.classes_, True)
 
 

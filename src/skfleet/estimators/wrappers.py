@@ -82,8 +82,8 @@ class ParallelPostFit(BaseEstimator):
         on Dask collections accuracy for classifiers and r2 for regressors.
     predict_meta, predict_proba_meta, transform_meta : array, sparse matrix or frame, default=None
         What the method answers for no rows (type, dtype, width, column names). By default it is
-        found by running the method on a made-up row, or, if the estimator refuses that, on the
-        first real one.
+        found by running the method on two made-up rows, or, if the estimator refuses these, on the
+        first two real ones, for which the first block is loaded.
 
     Attributes
     ----------
@@ -105,13 +105,18 @@ class ParallelPostFit(BaseEstimator):
 
     Notes
     -----
-    One pass over the rows an answer. The model is a value of its own in the graph: each worker
-    receives it once, however many blocks it works on.
+    One pass over the rows an answer, a task a block. The model is a value of its own in the graph:
+    each worker receives it once, however many blocks it works on. One of a megabyte or more stays
+    on the cluster for as long as this object lives, and is sent again only if it has changed, or
+    where Dask took an idle worker's copy back; such an answer belongs to that cluster.
 
     ``predict``, ``predict_proba``, ``predict_log_proba``, ``decision_function``, ``transform``,
-    ``inverse_transform``, ``score_samples`` and ``score`` exist when the estimator has them. Rows
-    in this process give the estimator's own answer. A Dask array gives a lazy array; a Dask
-    DataFrame gives a lazy Series or frame with its index; several outputs give a list of these.
+    ``inverse_transform``, ``score_samples``, ``kneighbors``, ``set_output`` and ``score`` exist
+    when the estimator has them. Rows in this process give the estimator's own answer. A Dask array
+    gives a lazy array, of sparse blocks where the answers are sparse; a Dask DataFrame gives a lazy
+    Series or frame with its index; several outputs give a list of these. Every block is answered by
+    itself: estimators whose answer for a row depends on the others (``NMF.transform`` iterates
+    until all rows have converged) answer a little differently for other cuts.
 
     Examples
     --------
@@ -217,7 +222,7 @@ class ParallelPostFit(BaseEstimator):
             return call(model, X)
         output = self._describe(call, method, X, meta)
         name = f"{method}-{type(model).__name__}"
-        shared = lend(self, model, name=f"model-of-{name}")
+        shared = lend(self, model, name=f"model-of-{type(model).__name__}")
         answer = map_rows(call, shared, X, output, raw=True, name=name)
         return tuple(answer) if isinstance(output, tuple) else answer
 
