@@ -327,6 +327,34 @@ class ListMaker(BaseEstimator):
         return [float(row[0]) for row in X]
 
 
+class Oracle:
+    """Predicts, and that is all."""
+
+    def predict(self, X):
+        return np.asarray(X)[:, 0]
+
+
+class Pupil(BaseEstimator):
+    """Learns, but not by fit."""
+
+    def partial_fit(self, X, y=None):
+        self.seen_ = len(X)
+        return self
+
+    predict = Oracle.predict
+
+
+def test_estimators_without_fit(data):
+    rows = LAZY["rows"](data[0])
+    _compare(ParallelPostFit(Oracle()).predict(rows), data[0][:, 0], rows)
+    with pytest.raises(NotFittedError, match="This ParallelPostFit instance is not fitted"):
+        ParallelPostFit(Pupil()).predict(rows)
+    with pytest.raises(NotFittedError):
+        Incremental(Pupil()).predict(rows)
+    for model in (ParallelPostFit(Pupil().partial_fit([])), Incremental(Pupil()).fit(rows)):
+        _compare(model.predict(rows), data[0][:, 0], rows)
+
+
 def test_lists_become_arrays():
     rows = da.from_array(np.arange(10.0)[:, None], chunks=3)
     model = ParallelPostFit(ListMaker()).fit(None)

@@ -10,6 +10,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pandas as pd
+from dask.highlevelgraph import HighLevelGraph
 
 from skfleet._linalg import is_sparse
 from skfleet.blocks._dask import is_dask_frame, stand_in
@@ -91,16 +92,26 @@ def map_dask_rows(
 def _map_array(task: Any, X: Any, output: Output, name: str, *args: Any) -> Any:
     """Run a task per chunk of an array."""
     wide = output.width is not None
-    return X.map_blocks(
-        task,
-        *args,
-        dtype=output.dtype,
-        meta=_without_names(output.empty()),
-        name=_key(name),
-        chunks=(X.chunks[0], (output.width,)) if wide else (X.chunks[0],),
-        drop_axis=1 if X.ndim == 2 and not wide else None,
-        new_axis=1 if X.ndim == 1 and wide else None,
+    settings = {"dtype": output.dtype, "meta": _without_names(output.empty())}
+    if X.ndim == 1 or wide:
+        chunks = (X.chunks[0], (output.width,)) if wide else (X.chunks[0],)
+        new_axis = 1 if X.ndim == 1 and wide else None
+        name = _key(name)
+        return X.map_blocks(task, *args, name=name, chunks=chunks, new_axis=new_axis, **settings)
+    # Dask fuses no task that drops an axis with the one that makes its rows. It does fuse one that
+    # keeps the axis, and that one with a last one, into a single task where both have a name.
+    kept = X.map_blocks(
+        task, *args, dtype=X.dtype, meta=X._meta, name=_key(name), chunks=(X.chunks[0], (1,))
     )
+    last = _key(name)
+    layer: dict[Any, Any] = {(last, i): (_as_is, (kept.name, i, 0)) for i in range(X.numblocks[0])}
+    graph = HighLevelGraph.from_collections(last, layer, dependencies=[kept])
+    return da.Array(graph, last, chunks=(X.chunks[0],), **settings)
+
+
+def _as_is(values: Any) -> Any:
+    """Return what another task made."""
+    return values
 
 
 def _map_frame(task: Any, X: Any, output: Output, name: str, *args: Any) -> Any:

@@ -183,11 +183,23 @@ class ParallelPostFit(BaseEstimator):
         return getattr(self, "estimator_", self.estimator)
 
     def __sklearn_is_fitted__(self) -> bool:
+        wrapped = self._wrapped
+        if not hasattr(wrapped, "fit"):  # scikit-learn does not say; by its rule, where it learns
+            learned = [name for name in vars(wrapped) if name.endswith("_")]
+            return bool(learned) or not hasattr(wrapped, "partial_fit")
         try:
-            check_is_fitted(self._wrapped)
+            check_is_fitted(wrapped)
         except NotFittedError:
             return False
         return True
+
+    def _check_is_fitted(self) -> None:
+        """Raise unless there is a fitted estimator, also where this one could not be fitted."""
+        if not self.__sklearn_is_fitted__():
+            raise NotFittedError(
+                f"This {type(self).__name__} instance is not fitted yet. Call 'fit' with "
+                "appropriate arguments before using this estimator."
+            )
 
     @property
     def classes_(self) -> Any:
@@ -213,7 +225,7 @@ class ParallelPostFit(BaseEstimator):
 
     def _map(self, X: Any, method: str, meta: Any = None, /, **params: Any) -> Any:
         """Answer with a method of the fitted estimator, in the container X came in."""
-        check_is_fitted(self)
+        self._check_is_fitted()
         model = self._wrapped
         if method in ROUTED:
             params = routed(self, method, method, params)
@@ -443,7 +455,7 @@ class ParallelPostFit(BaseEstimator):
         score : float
             The higher the better.
         """
-        check_is_fitted(self)
+        self._check_is_fitted()
         params = routed(self, "score", "score", given(params, sample_weight=sample_weight))
         if self.scoring is None and not is_lazy(X) and hasattr(self._wrapped, "score"):
             return self._wrapped.score(X, y, **params)

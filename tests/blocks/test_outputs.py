@@ -1,0 +1,93 @@
+"""Lazy answers: one task for each run of rows, announced as they come."""
+
+from __future__ import annotations
+
+import dask
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse
+
+from skfleet.blocks import Output, known_n_rows, map_rows
+
+
+def _sums(model, X):
+    return np.asarray(X).sum(axis=1) + model
+
+
+def _pairs(model, X):
+    return np.asarray(X)[:, :2] + model
+
+
+def _both(model, X):
+    return [_sums(model, X), _pairs(model, X)]
+
+
+ONE, TWO = Output(np.dtype(float)), Output(np.dtype(float), 2)
+
+
+@pytest.mark.parametrize(("func", "output"), [(_sums, ONE), (_pairs, TWO)])
+def test_making_rows_and_answering_is_one_task(func, output):
+    rows = da.ones((100, 3), chunks=(10, 3)) * 2
+    answer = map_rows(func, 1.0, rows, output, raw=True)
+    assert len(dict(dask.optimize(answer)[0].dask)) == 10 + 1  # and the model
+    np.testing.assert_array_equal(answer, func(1.0, np.full((100, 3), 2.0)))
+
+
+def test_several_outputs_share_a_task():
+    rows = da.ones((100, 3), chunks=(10, 3))
+    answers = map_rows(_both, 1.0, rows, [ONE, TWO], raw=True)
+    for got, want in zip(dask.compute(*answers), _both(1.0, np.ones((100, 3))), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_rows_are_checked_where_they_are():
+    def check(block):
+        if np.isnan(block.X).any():
+            raise ValueError("not a number")
+
+    rows = da.from_array(np.array([[1.0], [np.nan]]), chunks=1)
+    answer = map_rows(_sums, 1.0, rows, ONE, check=check)
+    assert answer[:1].compute() == [2.0]
+    with pytest.raises(ValueError, match="not a number"):
+        answer.compute()
+
+
+@pytest.mark.parametrize(
+    ("answer", "output"),
+    [
+        ([1.0, 2.0], Output(np.dtype(float))),
+        (np.zeros((2, 3), np.float32), Output(np.dtype(np.float32), 3)),
+        (pd.DataFrame({"a": [1], "b": [2]}), Output(np.dtype(int), 2, ["a", "b"])),
+        (sparse.csr_array((2, 4)), Output(np.dtype(float), 4)),
+    ],
+)
+def test_an_answer_is_described(answer, output):
+    got = Output.of(answer)
+    assert (got.dtype, got.width, got.columns) == (output.dtype, output.width, output.columns)
+    empty = got.empty()
+    assert type(empty) is (np.ndarray if isinstance(answer, list) else type(answer))
+    assert empty.shape == (0, *([] if got.width is None else [got.width]))
+
+
+def test_names_are_taken_where_they_fit():
+    assert Output.of(np.zeros((1, 2)), ["a", "b"]).columns == ["a", "b"]
+    assert Output.of(np.zeros((1, 2)), ["a"]).columns is None
+    assert Output.of(pd.DataFrame({"c": [1], "d": [1]}), ["a", "b"]).columns == ["c", "d"]
+
+
+def test_types_are_kept_where_nothing_is_lost():
+    wide = Output(np.dtype("<U4"))
+    assert wide.fit(["a", "b"]).dtype == np.dtype("<U4")
+    assert Output(np.dtype("<U1")).fit(["aaaa"]).tolist() == ["aaaa"]
+    assert Output(np.dtype(float)).fit(np.ones(2, np.float32)).dtype == np.float64
+    assert Output(np.dtype(np.float32)).fit(np.ones(2)).dtype == np.float64
+    ragged = Output(np.dtype(object)).fit([np.arange(2), np.arange(3)])
+    assert [len(part) for part in ragged] == [2, 3]
+
+
+def test_what_is_known_of_the_number_of_rows():
+    assert known_n_rows([1, 2]) == known_n_rows(da.ones(2, chunks=1)) == 2
+    assert known_n_rows(dd.from_pandas(pd.DataFrame({"a": [1]}), npartitions=1)) is None
