@@ -19,12 +19,12 @@ from skfleet.engine._reduce import Reduction
 # How many tasks are asked for, and their lessons loaded, ahead of the one that is running.
 AHEAD = 2
 # Lessons that are learned in less time than this share a task, up to so many.
-TASK_SECONDS = 0.25
+TASK_SECONDS = 0.5
 MOST_A_TASK = 8
 # How many lessons are learned between two states that the driver keeps: what a lost worker costs.
 FEWEST, MOST = 8, 64
 # The driver keeps states at least so many seconds apart, within the bounds above.
-SECONDS = 0.5
+SECONDS = 2.0
 
 
 class Lesson(NamedTuple):
@@ -146,6 +146,7 @@ class _Distant:
         self.engine, self.how, self.lessons = engine, how, lessons
         self.args, self.name, self.placement = args, name, placement
         self.loads: dict[int, Any] = {}
+        self.loads_nothing = all(not _has_to_load(lesson) for lesson in lessons)
         self.n_tasks = 0
 
     def run(self, state: Any, keep: Callable[[Any, int], None]) -> Any:
@@ -161,7 +162,9 @@ class _Distant:
                 state, _ = self._window(state, done + learned, stop, 1, keep)
                 keep(state, stop)
             seconds = time.monotonic() - began
-            together = int(np.clip(TASK_SECONDS * (stop - done) / seconds, 1, MOST_A_TASK))
+            # A task waits for all that it needs: fewer lessons, where these have to be loaded.
+            longest = TASK_SECONDS if self.loads_nothing else TASK_SECONDS / 10
+            together = int(np.clip(longest * (stop - done) / seconds, 1, MOST_A_TASK))
             if seconds < SECONDS:
                 size = min(2 * size, MOST)
             done = stop
@@ -216,7 +219,7 @@ class _Distant:
         if i in self.loads:
             return
         handles, seed = self.lessons[i]
-        if seed is None and not any(map(_is_streamed, handles)):
+        if not _has_to_load(self.lessons[i]):
             self.loads[i] = list(handles)
             return
         self.n_tasks += 1
@@ -241,6 +244,9 @@ class _Distant:
         )
 
 
-def _is_streamed(handle: Block) -> bool:
-    """Say whether a block has to be loaded for every use."""
-    return isinstance(handle.X, Loadable) and not getattr(handle.X, "is_resident", False)
+def _has_to_load(lesson: Lesson) -> bool:
+    """Say whether a lesson is made in a task of its own: loaded, or mixed."""
+    return lesson.seed is not None or any(
+        isinstance(handle.X, Loadable) and not getattr(handle.X, "is_resident", False)
+        for handle in lesson.handles
+    )
