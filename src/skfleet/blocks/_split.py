@@ -10,7 +10,7 @@ import numpy as np
 from skfleet._array import like, namespace, to_host
 from skfleet._linalg import is_sparse, vstack
 from skfleet.blocks._blocks import Block
-from skfleet.blocks._local import n_rows_of, stack_rows, take_rows
+from skfleet.blocks._local import stack_rows, take_rows
 
 
 def row_uniforms(seed: int, start: int, n_rows: int) -> np.ndarray:
@@ -59,14 +59,29 @@ def take(X: Any, chosen: np.ndarray | Sequence[int]) -> Any:
 def mix_rows(blocks: Sequence[Block], seed: int) -> Block:
     """Return the rows of several blocks as one block, in an order that the seed draws."""
     filled = [block for block in blocks if block.n_rows] or list(blocks[:1])
-    parts = [stack_rows(part) for part in zip(*(block[:3] for block in filled), strict=True)]
-    order = np.random.default_rng(seed).permutation(n_rows_of(parts[0]))
-    X, y, sample_weight = (take_rows(part, order) for part in parts)
+    order = np.random.default_rng(seed).permutation(sum(block.n_rows for block in filled))
+    X, y, sample_weight = (
+        _in_order(parts, order) for parts in zip(*(block[:3] for block in filled), strict=True)
+    )
     more = filled[0].more and {
-        name: take_rows(stack_rows([block.more[name] for block in filled if block.more]), order)
+        name: _in_order([block.more[name] for block in filled if block.more], order)
         for name in filled[0].more
     }
     return Block(X, y, sample_weight, filled[0].number, more=more)
+
+
+def _in_order(parts: Sequence[Any], order: np.ndarray) -> Any:
+    """Put rows of several blocks into an order; arrays are copied once."""
+    if not all(isinstance(part, np.ndarray) for part in parts):
+        return take_rows(stack_rows(parts), order)
+    ordered = np.empty((len(order), *parts[0].shape[1:]), dtype=np.result_type(*parts))
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    low = 0
+    for part in parts:
+        ordered[place[low : low + len(part)]] = part
+        low += len(part)
+    return ordered
 
 
 def choose_rows(block: Block, chosen: np.ndarray) -> Block:

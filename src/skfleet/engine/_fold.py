@@ -16,7 +16,7 @@ from skfleet.engine._counts import log_pass
 from skfleet.engine._placement import ANYWHERE, Placement
 from skfleet.engine._reduce import Reduction
 
-# How many tasks are asked for, and their lessons loaded, ahead of the one that is running.
+# How many tasks are asked for, and their blocks loaded, ahead of the one that is running.
 AHEAD = 2
 # Lessons that are learned in less time than this share a task, up to so many.
 TASK_SECONDS = 0.5
@@ -147,6 +147,8 @@ class _Distant:
         self.args, self.name, self.placement = args, name, placement
         self.loads: dict[int, Any] = {}
         self.loads_nothing = all(not _has_to_load(lesson) for lesson in lessons)
+        # A lesson that is mixed is as large as many blocks.
+        self.ahead = AHEAD if all(lesson.seed is None for lesson in lessons) else 1
         self.n_tasks = 0
 
     def run(self, state: Any, keep: Callable[[Any, int], None]) -> Any:
@@ -189,10 +191,11 @@ class _Distant:
         previous = state
         try:
             for i, run in enumerate(runs):
-                while len(tasks) < min(i + AHEAD + 1, len(runs)):
+                while len(tasks) < min(i + self.ahead + 1, len(runs)):
                     previous = self._learn(previous, runs[len(tasks)])
                     tasks.append(previous)
-                for j in range(run.stop, min(run.stop + AHEAD * together, len(self.lessons))):
+                next_ones = range(run.stop, run.stop + self.ahead * together)
+                for j in next_ones[: len(self.lessons) - run.stop]:
                     self._load(j)
                 for _ in self.engine.as_completed([tasks[i]]):
                     pass
