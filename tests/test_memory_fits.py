@@ -8,8 +8,9 @@ import dask.array as da
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
+from sklearn.linear_model import SGDRegressor
 
-from skfleet.estimators import LogisticRegression, Ridge
+from skfleet.estimators import Incremental, LogisticRegression, Ridge
 
 pytestmark = pytest.mark.slow
 
@@ -33,11 +34,11 @@ def small_workers():
         yield client
 
 
-def _too_many_rows():
+def _too_many_rows(chunk_rows=CHUNK_ROWS):
     """Rows three times as large as both workers' memory, and a target that they determine."""
-    n_chunks = -(-3 * 2 * MEMORY_LIMIT // (CHUNK_ROWS * COLUMNS * 8))
+    n_chunks = -(-3 * 2 * MEMORY_LIMIT // (chunk_rows * COLUMNS * 8))
     rng = da.random.default_rng(0)
-    X = rng.random(size=(n_chunks * CHUNK_ROWS, COLUMNS), chunks=(CHUNK_ROWS, COLUMNS))
+    X = rng.random(size=(n_chunks * chunk_rows, COLUMNS), chunks=(chunk_rows, COLUMNS))
     assert X.nbytes >= 3 * 2 * MEMORY_LIMIT
     return X, np.linspace(-1, 1, COLUMNS)
 
@@ -58,3 +59,17 @@ def test_logistic_regression_streams_rows_larger_than_memory(small_workers):
     model = LogisticRegression(C=np.inf).fit(X, (X @ coef + noise > 0).astype(int))
     assert small_workers.run(os.getpid) == before
     np.testing.assert_allclose(model.coef_[0], coef, atol=0.02)
+
+
+@pytest.mark.parametrize("shuffle", ["blocks", "rows"])
+def test_incremental_learns_from_more_rows_than_memory(small_workers, shuffle):
+    X, coef = _too_many_rows(CHUNK_ROWS // 4)
+    y = X @ coef
+    before = small_workers.run(os.getpid)
+    model = Incremental(SGDRegressor(random_state=0), shuffle=shuffle, buffer_blocks=5)
+    model.fit(X, y)
+    assert model.n_samples_seen_ == len(X)
+    np.testing.assert_allclose(model.estimator_.coef_, coef, atol=0.05)
+    assert model.score(X, y) > 0.99
+    assert abs((model.predict(X) - y).mean().compute()) < 0.05
+    assert small_workers.run(os.getpid) == before
