@@ -299,6 +299,32 @@ def test_sparse_rows(data):
     assert (coded.compute(scheduler="synchronous") != want).nnz == 0
 
 
+class Elsewhere(np.ndarray):
+    """Stands for the arrays of another library, on a device."""
+
+
+class Doubler(BaseEstimator):
+    def fit(self, X, y=None):
+        self.fitted_ = True
+        return self
+
+    def transform(self, X):
+        return 2 * X[:, :1] if len(X) else X[:, :1]
+
+    def predict(self, X):
+        return X[:, 0]
+
+
+def test_answers_stay_in_the_library_of_the_rows(data):
+    rows = LAZY["rows"](data[0]).map_blocks(lambda block: block.view(Elsewhere))
+    model = ParallelPostFit(Doubler()).fit(None)
+    for answer in (model.transform(rows), model.predict(rows)):
+        assert type(answer._meta) is Elsewhere
+        assert {type(block.compute(scheduler="synchronous")) for block in answer.blocks} == {
+            Elsewhere
+        }
+
+
 def test_only_the_first_rows_are_looked_at():
     looked = []
 

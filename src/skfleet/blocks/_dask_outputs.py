@@ -41,7 +41,9 @@ def made_up_rows(X: Any) -> Any:
         return X._meta_nonempty
     rows = stand_in(X)
     shape = (2, *X.shape[1:])
-    return type(rows)(shape, dtype=X.dtype) if is_sparse(rows) else np.ones(shape, dtype=X.dtype)
+    if is_sparse(rows):
+        return type(rows)(shape, dtype=X.dtype)
+    return np.ones_like(X._meta, shape=shape, dtype=X.dtype)  # on the device that the rows are on
 
 
 def real_rows(X: Any) -> Any:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from skfleet._linalg import is_sparse
 from skfleet.blocks._blocks import Block, as_numbers
 from skfleet.blocks._local import float_dtype, is_frame, n_rows_of, slice_rows
 
@@ -38,7 +37,7 @@ class Output:
         if is_frame(answer):
             names = list(answer.columns) if width is not None else None
             return cls(answer.to_numpy().dtype, width, names, slice_rows(answer, 0, 0))
-        blank = slice_rows(answer, 0, 0) if is_sparse(answer) else None
+        blank = None if type(answer) is np.ndarray else slice_rows(answer, 0, 0)
         names = names if names is not None and len(names) == width else None
         return cls(answer.dtype, width, names, blank)
 

@@ -124,6 +124,8 @@ class Incremental(ParallelPostFit):
     When a block fails, what was learned before it is kept, the error names the block, and
     ``fit(X, y, resume=True)`` goes on from that block once its cause is gone.
 
+    Cut rows as they are read: a chunk cut into several blocks is loaded again for each of them.
+
     Blocks are drawn, not rows: an answer depends on how the rows are cut. ``shuffle="rows"`` holds
     `buffer_blocks` blocks at a time, one drawn from each stretch of the rows, twice while it mixes
     them (`Bottou, 2012, Stochastic gradient descent tricks
