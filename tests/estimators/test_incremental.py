@@ -339,6 +339,14 @@ def test_bad_parameters_raise_before_any_task(model, error, match, data):
     assert counts.tasks == 0
 
 
+def test_no_target_raises_before_any_task(data):
+    rows = da.from_array(data[0], chunks=(CUTS, 4))
+    for model in (Incremental(SGDRegressor()), Incremental(SGDRegressor(), early_stopping=True)):
+        with counting() as counts, pytest.raises(ValueError, match="y (to|must) be"):
+            model.fit(rows)
+        assert counts.tasks == 0
+
+
 def test_clusterers_learn_too(data):
     X, _ = data
     model = Incremental(MiniBatchKMeans(3, random_state=0, n_init=1), shuffle=False)

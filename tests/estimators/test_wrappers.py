@@ -36,6 +36,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from skfleet import Fleet
 from skfleet.estimators import BlockwiseVotingClassifier, Incremental, ParallelPostFit
 from skfleet.estimators import Ridge as FleetRidge
+from skfleet.model_selection import GridSearchCV as FleetGridSearchCV
 
 
 @parametrize_with_checks([ParallelPostFit(LogisticRegression()), ParallelPostFit(Ridge())])
@@ -373,6 +374,7 @@ class Pupil(BaseEstimator):
 def test_estimators_without_fit(data):
     rows = LAZY["rows"](data[0])
     _compare(ParallelPostFit(Oracle()).predict(rows), data[0][:, 0], rows)
+    assert not is_classifier(ParallelPostFit(Oracle()))
     with pytest.raises(NotFittedError, match="This ParallelPostFit instance is not fitted"):
         ParallelPostFit(Pupil()).predict(rows)
     with pytest.raises(NotFittedError):
@@ -454,6 +456,34 @@ def test_it_lives_among_scikit_learns(data):
     assert "LogisticRegression" in repr(wrapper)
 
 
+def test_pipelines_of_wrappers_stay_lazy(data):
+    X, y = data
+    wrapped = make_pipeline(
+        ParallelPostFit(StandardScaler()), ParallelPostFit(PCA(3)), ParallelPostFit(SVC())
+    ).fit(X, y)
+    plain = make_pipeline(StandardScaler(), PCA(3), SVC()).fit(X, y)
+    for container in ("rows", "unknown"):
+        rows = LAZY[container](X)
+        _compare(wrapped.predict(rows), plain.predict(X), rows)
+
+
+@pytest.mark.parametrize("search", [GridSearchCV, FleetGridSearchCV])
+def test_searches_around_and_inside(search, data):
+    X, y = data
+    for wrapper, inner in (
+        (ParallelPostFit, LogisticRegression()),
+        (Incremental, SGDClassifier(random_state=0)),
+        (BlockwiseVotingClassifier, SVC()),
+    ):
+        name = "estimator__C" if hasattr(inner, "C") else "estimator__alpha"
+        found = search(wrapper(inner), {name: [1e-3, 1.0]}, cv=3).fit(X, y)
+        assert np.isfinite(found.cv_results_["mean_test_score"]).all()
+        assert found.best_estimator_.predict(X).shape == y.shape
+    around = ParallelPostFit(search(SVC(), {"C": [0.1, 1.0]}, cv=3)).fit(X, y)
+    rows = LAZY["rows"](X)
+    _compare(around.predict(rows), around.estimator_.predict(X), rows)
+
+
 def test_scores_without_gathering(data):
     X, y = data
     model = ParallelPostFit(LogisticRegression()).fit(X, y)
@@ -478,8 +508,12 @@ def test_bad_use(data):
         ParallelPostFit(LogisticRegression()).fit(LAZY["rows"](X), y)
     ParallelPostFit(FleetRidge()).fit(LAZY["rows"](X), y)  # this one trains on blocks
     model = ParallelPostFit(LogisticRegression()).fit(X, y)
-    with pytest.raises(ValueError, match="5 features"):
-        model.predict(da.from_array(X[:, :5], chunks=(50, 5)))
+    with dask.config.set(scheduler=lambda *args, **kwargs: pytest.fail("work before it is due")):
+        with pytest.raises(ValueError, match="5 features"):
+            model.predict(da.from_array(X[:, :5], chunks=(50, 5)))
+        model.fit(_frame(X), y)
+        with pytest.raises(ValueError, match="unseen at fit time"):
+            model.predict(dd.from_pandas(_frame(X).rename(columns={"c1": "d"}), npartitions=2))
 
 
 class Heavy(DummyClassifier):

@@ -157,7 +157,8 @@ class _Distant:
         while done < len(self.lessons):
             began = time.monotonic()
             stop = min(done + size, len(self.lessons))
-            state, learned = self._window(state, done, stop, together)
+            told = keep if together == 1 else None
+            state, learned = self._window(state, done, stop, together, told)
             if learned:
                 keep(state, done + learned)
             if done + learned < stop:  # a task failed: find the lesson that did

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from sklearn.base import clone, is_classifier
-from sklearn.utils import check_random_state
+from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.metadata_routing import UNUSED
 
 from skfleet._linalg import as_csr, is_sparse
@@ -432,6 +432,11 @@ class Incremental(ParallelPostFit):
         """
         if y is None and self.early_stopping:
             raise ValueError("y must be given to stop early by a score. Got None instead.")
+        if y is None and get_tags(self.estimator).target_tags.required:
+            raise ValueError(
+                f"This {type(self.estimator).__name__} estimator requires y to be passed, but the "
+                "target y is None. Pass y."
+            )
         params = routed(self, method, "partial_fit", params)
         weight = params.pop("sample_weight", None)
         if is_lazy(X):

@@ -50,6 +50,14 @@ def _call(model: Any, rows: Any, *, method: str, params: dict[str, Any]) -> Any:
     return getattr(model, method)(rows, **params)
 
 
+def _lacks_columns(X: Any, model: Any) -> bool:
+    """Say whether X cannot be what the model was fitted on, whatever its values are."""
+    if hasattr(X, "columns"):
+        return not set(getattr(model, "feature_names_in_", ())) <= set(X.columns)
+    width = X.shape[1] if len(X.shape) == 2 else None
+    return getattr(model, "n_features_in_", width) != width
+
+
 def _names_of_columns(model: Any, method: str) -> Any:
     """Return how a method's columns are called, as the fitted attributes have it, or None."""
     try:
@@ -249,6 +257,8 @@ class ParallelPostFit(BaseEstimator):
             try:
                 meta = call(model, first_rows(X, real=False))
             except Exception:
+                if method != "inverse_transform" and _lacks_columns(X, model):
+                    raise
                 # Made-up values need not be ones that the estimator takes (categories, ranges).
                 meta = call(model, first_rows(X, real=True))
         names = _names_of_columns(model, method)
@@ -473,6 +483,8 @@ class ParallelPostFit(BaseEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
+        if not hasattr(self.estimator, "__sklearn_tags__"):
+            return tags
         inner = get_tags(self.estimator)
         for name in ("estimator_type", "target_tags", "transformer_tags", "classifier_tags"):
             setattr(tags, name, getattr(inner, name))

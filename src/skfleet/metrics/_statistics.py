@@ -10,7 +10,7 @@ import numpy as np
 
 from skfleet._array import to_host
 from skfleet._linalg import dense_rows, is_sparse
-from skfleet.blocks import Block, RowBlocks, is_lazy, row_blocks
+from skfleet.blocks import Block, RowBlocks, is_lazy, known_n_rows, row_blocks
 from skfleet.engine import Reduction, add, engine_for, identity, map_reduce
 
 
@@ -32,6 +32,13 @@ def pair_rows(y_true: Any, y_pred: Any, sample_weight: Any = None) -> tuple[RowB
 
     The first of both is the blocks' X, the other one their y.
     """
+    n_rows = known_n_rows(y_true)
+    for name, values in (("y_pred", y_pred), ("sample_weight", sample_weight)):
+        n_values = n_rows if values is None else known_n_rows(values)
+        if n_rows is not None and n_values is not None and n_values != n_rows:
+            raise ValueError(
+                f"{name} must have as many rows as y_true. Got {n_values} instead of {n_rows}."
+            )
     swapped = not is_lazy(y_true)
     first, second = (y_pred, y_true) if swapped else (y_true, y_pred)
     return row_blocks(first, second, sample_weight, dtype=None), swapped
