@@ -342,7 +342,7 @@ def test_bad_parameters_raise_before_any_task(model, error, match, data):
 def test_no_target_raises_before_any_task(data):
     rows = da.from_array(data[0], chunks=(CUTS, 4))
     for model in (Incremental(SGDRegressor()), Incremental(SGDRegressor(), early_stopping=True)):
-        with counting() as counts, pytest.raises(ValueError, match="y (to|must) be"):
+        with counting() as counts, pytest.raises(ValueError, match=r"y (to|must) be"):
             model.fit(rows)
         assert counts.tasks == 0
 

@@ -213,7 +213,7 @@ def test_bad_options_are_refused_before_any_work(name, options):
 
 
 def test_other_numbers_of_predictions_are_refused():
-    with pytest.raises(ValueError, match="y_pred must have as many rows as y_true. Got 5"):
+    with pytest.raises(ValueError, match="y_pred must have as many rows as y_true"):
         metrics.accuracy_score(da.ones(6, chunks=2), da.ones(5, chunks=2))
 
 
