@@ -67,6 +67,8 @@ def script(tmp_path):
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
+            # A shell starts what it runs in the background with this signal ignored.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             **options,
         )
         started.append(process)
@@ -262,7 +264,6 @@ def test_guarded_script_prints_only_its_own(script):
 def test_interrupt_ends_script_and_workers_with_one_traceback(script):
     process = script(GUARDED, stdin=subprocess.PIPE)
     pids = [int(pid) for pid in process.stdout.readline().split()]
-    time.sleep(0.5)  # of a signal just before a read, Python hears only when the read ends
     os.killpg(process.pid, signal.SIGINT)  # what a terminal does on Ctrl-C
     process.wait(timeout=60)
     err = process.stderr.read()
