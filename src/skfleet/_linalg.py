@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from skfleet._array import is_array, like, namespace, to_host
+from skfleet._array import is_array, is_foreign, like, namespace, to_host
 
 
 def is_sparse(X: Any) -> bool:
@@ -27,8 +27,10 @@ def as_csr(X: Any) -> Any:
 
 
 def dot(X: Any, B: Any) -> Any:
-    """Return X @ B, dense, with the host array B brought to where X is."""
-    return X @ like(B, X)
+    """Return X @ B, dense, with the host matrix B, dense or sparse, brought to where X is."""
+    if is_sparse(B) and not is_foreign(X):
+        return dense_rows(X @ B.astype(X.dtype))
+    return X @ like(np.ascontiguousarray(dense_rows(B)), X)
 
 
 def tdot(X: Any, V: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -92,6 +92,29 @@ def check_total_weight(total: float) -> None:
         raise ValueError(
             "sample_weight must hold a weight above 0. Got zero for every row instead."
         )
+
+
+def check_real(name: str, value: Any, low: float, high: float = np.inf, *, open: str = "") -> None:
+    """Raise unless a parameter is a number from low to high, without the ends in `open`."""
+    fits = isinstance(value, Real) and not isinstance(value, bool | np.bool_)
+    fits = fits and (value > low if "l" in open else value >= low)
+    if not (fits and (value < high if "r" in open else value <= high)):
+        least = f"above {low:g}" if "l" in open else f"at least {low:g}"
+        most = "" if high == np.inf else f" and {'below' if 'r' in open else 'at most'} {high:g}"
+        finite = "finite and " if high == np.inf and "r" in open else ""
+        raise ValueError(f"{name} must be a number {finite}{least}{most}. Got {value!r} instead.")
+
+
+def check_count(name: str, value: Any, low: int = 1) -> None:
+    """Raise unless a parameter is a whole number of at least low."""
+    if not isinstance(value, Integral) or isinstance(value, bool | np.bool_) or value < low:
+        raise ValueError(f"{name} must be a whole number of at least {low}. Got {value!r} instead.")
+
+
+def check_flag(name: str, value: Any) -> None:
+    """Raise unless a parameter is True or False."""
+    if not isinstance(value, bool | np.bool_):
+        raise ValueError(f"{name} must be True or False. Got {value!r} instead.")
 
 
 def check_choice(name: str, value: Any, choices: Any) -> None:

@@ -3,7 +3,12 @@
 from skfleet.estimators._incremental import Incremental
 from skfleet.estimators._voting import BlockwiseVotingClassifier, BlockwiseVotingRegressor
 from skfleet.estimators.cluster import KMeans
-from skfleet.estimators.linear_model import LogisticRegression, Ridge
+from skfleet.estimators.linear_model import (
+    LinearRegression,
+    LogisticRegression,
+    Ridge,
+    RidgeClassifier,
+)
 from skfleet.estimators.wrappers import ParallelPostFit
 
 __all__ = [
@@ -11,7 +16,9 @@ __all__ = [
     "BlockwiseVotingRegressor",
     "Incremental",
     "KMeans",
+    "LinearRegression",
     "LogisticRegression",
     "ParallelPostFit",
     "Ridge",
+    "RidgeClassifier",
 ]

@@ -9,20 +9,23 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-from sklearn.base import ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from skfleet._array import is_foreign, like, namespace, to_host
+from skfleet._array import namespace
 from skfleet._linalg import is_sparse_kind
 from skfleet._validation import check_choice, check_total_weight, check_unused
-from skfleet.blocks import Output, RowBlocks
+from skfleet.blocks import RowBlocks
 from skfleet.engine import Engine, Reduction, engine_for, map_reduce, uncounted, with_starts
-from skfleet.estimators._base import FleetEstimator
+from skfleet.estimators._linear import (
+    LinearClassifier,
+    SparseCoefficients,
+    check_class_weight,
+    linear_predictor,
+    weights_of_classes,
+)
 from skfleet.estimators._moments import Sample, merge_surveys, survey
-from skfleet.estimators._ridge import linear_predictor
 from skfleet.glm import (
     L2,
     BinaryLogistic,
@@ -34,7 +37,6 @@ from skfleet.glm import (
     lbfgs,
     newton,
 )
-from skfleet.metrics import accuracy_score
 
 # What scikit-learn's names ask for; the others leave the choice.
 _SOLVERS = {
@@ -53,7 +55,7 @@ SAMPLE_ROWS = 2000
 SAMPLE_ROWS_PER_COLUMN = 50
 
 
-class LogisticRegression(ClassifierMixin, FleetEstimator):
+class LogisticRegression(SparseCoefficients, LinearClassifier):
     r"""Logistic regression with an L2 penalty, on rows of any container.
 
     Minimises :math:`C \sum_i w_i \ell(y_i, x_i^T \beta + b) + \tfrac12 \|\beta\|^2` with the
@@ -217,7 +219,7 @@ class LogisticRegression(ClassifierMixin, FleetEstimator):
             shift = np.zeros_like(scale) if is_sparse_kind(X) else columns.mean
             if not self.fit_intercept:
                 shift = np.zeros_like(scale)
-            class_weight = self._weights_of_classes(counts)
+            class_weight = weights_of_classes(self.class_weight, counts)
             self._solve(engine, rows, counts, Scaling(shift, scale), class_weight, drawn)
         return self
 
@@ -236,25 +238,7 @@ class LogisticRegression(ClassifierMixin, FleetEstimator):
         check_unused("l1_ratio", self.l1_ratio, 0, use)
         check_unused("dual", self.dual, False, use)
         check_unused("intercept_scaling", self.intercept_scaling, 1, use)
-        if self.class_weight is not None and self.class_weight != "balanced":
-            if not isinstance(self.class_weight, dict):
-                raise ValueError(
-                    f"class_weight must be None, 'balanced' or a dict. Got {self.class_weight!r} "
-                    "instead."
-                )
-            if any(not weight >= 0 for weight in self.class_weight.values()):
-                raise ValueError(
-                    f"class_weight must not be negative. Got {self.class_weight!r} instead."
-                )
-
-    def _weights_of_classes(self, counts: Any) -> np.ndarray | None:
-        """Return a weight for each class in order, None for weights of 1."""
-        if self.class_weight is None:
-            return None
-        if self.class_weight == "balanced":
-            return counts.weight.sum() / (len(counts.labels) * counts.weight)
-        # A sample with every label: this names labels that y does not have.
-        return compute_class_weight(self.class_weight, classes=counts.labels, y=counts.labels)
+        check_class_weight(self.class_weight)
 
     def _sample_size(self, rows: RowBlocks) -> int:
         """How many rows to draw for a start: none where that would be much of all rows."""
@@ -339,49 +323,10 @@ class LogisticRegression(ClassifierMixin, FleetEstimator):
                 start[:, n_features] = self.intercept_ + last @ scaling.shift
         return start
 
-    def _linear(self, func: Any, X: Any, dtype: Any, width: int | None, names: Any = None) -> Any:
-        """Answer with a function of the linear predictor."""
-        check_is_fitted(self)
-        model = (self.coef_, self.intercept_, self.classes_)
-        return self._answer(func, X, Output(dtype, width, names), model=model)
-
     def _of_classes(self, func: Any, X: Any) -> Any:
         """Answer with a function that gives a value per class."""
         check_is_fitted(self)
         return self._linear(func, X, self._dtype, len(self.classes_), self.classes_)
-
-    def decision_function(self, X: Any) -> Any:
-        """Return the linear predictor of every row.
-
-        Parameters
-        ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
-
-        Returns
-        -------
-        scores : array of shape (n_samples,) or (n_samples, n_classes)
-            One value a row for two classes; above 0 predicts ``classes_[1]``. In the container X
-            came in; lazy for Dask collections.
-        """
-        n_outputs = len(getattr(self, "coef_", [0]))
-        return self._linear(_scores, X, self._dtype, None if n_outputs == 1 else n_outputs)
-
-    def predict(self, X: Any) -> Any:
-        """Predict a label for every row.
-
-        Parameters
-        ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
-
-        Returns
-        -------
-        labels : array of shape (n_samples,)
-            In the container X came in; lazy for Dask collections.
-        """
-        check_is_fitted(self)
-        return self._linear(_labels, X, self.classes_.dtype, None)
 
     def predict_proba(self, X: Any) -> Any:
         """Predict the probabilities of the classes for every row.
@@ -413,30 +358,6 @@ class LogisticRegression(ClassifierMixin, FleetEstimator):
         """
         return self._of_classes(_log_probabilities, X)
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the accuracy of the predicted labels, in one pass.
-
-        Parameters
-        ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
-        y : values of shape (n_samples,)
-            True labels.
-        sample_weight : values of shape (n_samples,), default=None
-            Weights of the rows.
-
-        Returns
-        -------
-        score : float
-            The fraction of labels that are right.
-        """
-        return accuracy_score(y, self.predict(X), sample_weight=sample_weight)
-
-    @property
-    def _dtype(self) -> np.dtype:
-        """The precision of the answers."""
-        return getattr(self, "coef_", np.empty(0)).dtype
-
 
 def _start_on(
     drawn: Sample, objective: Objective, penalty: L2, zero: np.ndarray, n_classes: int
@@ -449,34 +370,14 @@ def _start_on(
         return newton(sampled, penalty, zero, tol=1e-3, max_iter=20).coef
 
 
-def _eta(model: Any, X: Any) -> Any:
-    """Return the linear predictor, one column an output."""
-    return linear_predictor(model[:2], X)
-
-
 def _loss_of(model: Any) -> Loss:
     """Return the loss that a model was fitted with."""
-    return BinaryLogistic() if len(model[0]) == 1 else Multinomial(len(model[0]))
-
-
-def _scores(model: Any, X: Any) -> Any:
-    """Return decision values."""
-    eta = _eta(model, X)
-    return eta[:, 0] if eta.shape[1] == 1 else eta
-
-
-def _labels(model: Any, X: Any) -> Any:
-    """Return predicted labels; labels that no device can hold stay on the host."""
-    eta = _eta(model, X)
-    xp = namespace(eta)
-    codes = xp.astype(eta[:, 0] > 0, xp.int64) if eta.shape[1] == 1 else xp.argmax(eta, axis=1)
-    labels = model[2][to_host(codes)]
-    return like(labels, X) if is_foreign(X) and labels.dtype.kind in "biuf" else labels
+    return BinaryLogistic() if model[0].shape[0] == 1 else Multinomial(model[0].shape[0])
 
 
 def _probabilities(model: Any, X: Any) -> Any:
     """Return probabilities, one column a class."""
-    mean = _loss_of(model).mean(_eta(model, X))
+    mean = _loss_of(model).mean(linear_predictor(model, X))
     if mean.shape[1] > 1:
         return mean
     return namespace(mean).concat([1 - mean, mean], axis=1)
@@ -484,7 +385,7 @@ def _probabilities(model: Any, X: Any) -> Any:
 
 def _log_probabilities(model: Any, X: Any) -> Any:
     """Return logarithms of probabilities, exact where these are tiny."""
-    eta = _eta(model, X)
+    eta = linear_predictor(model, X)
     xp = namespace(eta)
     if eta.shape[1] == 1:
         eta = xp.concat([xp.zeros_like(eta), eta], axis=1)

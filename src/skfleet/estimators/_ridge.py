@@ -1,84 +1,87 @@
-"""Ridge regression from one pass: moments about the mean, then a small dense system."""
+"""Ridge regression and its classifier from one pass: moments about the mean, a small system."""
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import linalg
-from sklearn.base import MultiOutputMixin, RegressorMixin
+from sklearn.base import MultiOutputMixin
+from sklearn.utils.multiclass import check_classification_targets
 
-from skfleet._array import like, to_host
-from skfleet._linalg import column_sums, gram, is_sparse, tdot
-from skfleet._validation import check_choice, check_total_weight, check_unused
-from skfleet.blocks import Block, Output
+from skfleet._array import namespace, to_host
+from skfleet._validation import check_choice, check_flag, check_total_weight
+from skfleet.blocks import Block, RowBlocks
 from skfleet.engine import Reduction, engine_for, map_reduce
-from skfleet.estimators._base import FleetEstimator
-from skfleet.metrics import r2_score
+from skfleet.estimators._linear import (
+    LinearClassifier,
+    LinearRegressor,
+    check_class_weight,
+    linear_predictor,
+    weights_of_classes,
+)
+from skfleet.estimators._moments import label_counts, merge_label_counts
+from skfleet.estimators._products import (
+    Products,
+    merge_products,
+    products_with,
+    sum_products,
+    weights_of,
+)
+from skfleet.glm import solve_positive, solve_ridge
 
 _SOLVERS = ("auto", "svd", "cholesky", "lsqr", "sparse_cg", "sag", "saga", "lbfgs")
 # The Gram matrix of more columns than these takes more than 3 GB, and hours to solve.
 MOST_COLUMNS = 20_000
 
 
-class _Products(NamedTuple):
-    """Weighted sums of products of rows and targets about their means."""
-
-    weight: float
-    x_mean: np.ndarray
-    y_mean: np.ndarray
-    gram: np.ndarray
-    xy: np.ndarray
-
-
-def ridge_products(block: Block) -> _Products:
-    """Return a block's sums of products about its own means."""
-    n_rows, n_features = block.X.shape
-    y = to_host(block.y).astype(np.float64).reshape(n_rows, -1)
-    w = None if block.sample_weight is None else to_host(block.sample_weight).astype(np.float64)
-    weight = float(n_rows if w is None else w.sum())
-    if weight == 0:
-        zeros = np.zeros((n_features, y.shape[1]))
-        return _Products(0.0, zeros[:, 0], zeros[0], np.zeros((n_features,) * 2), zeros)
-    w_there = None if w is None else like(w, block.X)
-    x_mean = column_sums(block.X, w_there) / weight
-    y_mean = (y.sum(axis=0) if w is None else w @ y) / weight
-    y = y - y_mean
-    y_there = like(y if w is None else y * w[:, None], block.X)
-    if is_sparse(block.X):
-        product = gram(block.X, w) - weight * np.outer(x_mean, x_mean)
-        # Weighted deviations of y add up to nothing, so X need not be about its mean.
-        return _Products(weight, x_mean, y_mean, product, np.asarray(tdot(block.X, y_there)))
-    X = block.X - like(x_mean, block.X)
-    xy = to_host(tdot(X, y_there)).astype(np.float64)
-    return _Products(weight, x_mean, y_mean, gram(X, w_there), xy)
+def check_width(rows: RowBlocks, name: str) -> None:
+    """Raise if the products of so many columns take too much room."""
+    if rows.n_features > MOST_COLUMNS:
+        raise ValueError(
+            f"X must have at most {MOST_COLUMNS} columns for {name}. Got {rows.n_features} "
+            "instead. Use an iterative solver, such as SGDRegressor in Incremental."
+        )
 
 
-def merge_products(a: _Products, b: _Products) -> _Products:
-    """Merge the sums of two blocks (Chan, Golub and LeVeque, 1983)."""
-    weight = a.weight + b.weight
-    if weight == 0:
-        return a
-    share = b.weight / weight
-    dx, dy = b.x_mean - a.x_mean, b.y_mean - a.y_mean
-    factor = a.weight * share
-    return _Products(
-        weight,
-        a.x_mean + share * dx,
-        a.y_mean + share * dy,
-        a.gram + b.gram + factor * np.outer(dx, dx),
-        a.xy + b.xy + factor * np.outer(dx, dy),
-    )
+class _Ridge:
+    """What Ridge and its classifier share: parameters, and the solution from sums of products."""
+
+    def _check_parameters(self) -> np.ndarray:
+        """Return the penalties as an array of at least one number, or raise."""
+        check_choice("solver", self.solver, _SOLVERS)
+        check_flag("positive", self.positive)
+        alpha = self.alpha
+        if not isinstance(alpha, Real) or isinstance(alpha, bool):
+            alpha = np.asarray(alpha, dtype=object)
+            if alpha.ndim != 1 or not all(isinstance(a, Real) for a in alpha):
+                raise ValueError(
+                    "alpha must be a number, or a one-dimensional array. "
+                    f"Got {self.alpha!r} instead."
+                )
+        alpha = np.atleast_1d(np.asarray(alpha, dtype=np.float64))
+        if not (alpha >= 0).all() or not np.isfinite(alpha).all():
+            raise ValueError(f"alpha must be finite and at least 0. Got {self.alpha!r} instead.")
+        return alpha
+
+    def _solve(self, sums: Products, alpha: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return coefficients and intercepts by target."""
+        if alpha.size not in (1, sums.xy.shape[1]):
+            raise ValueError(
+                f"alpha must be one number, or one per target. Got {alpha.size} numbers for "
+                f"{sums.xy.shape[1]} targets."
+            )
+        sums = sums if self.fit_intercept else sums.about_zero()
+        if self.positive:
+            coef, self.solver_ = solve_positive(sums.gram, sums.xy, alpha), "nnls"
+        else:
+            coef, self.solver_, _ = solve_ridge(sums.gram, sums.xy, alpha)
+        self.n_iter_ = None
+        return coef, sums.y_mean - coef @ sums.x_mean
 
 
-def linear_predictor(model: tuple[np.ndarray, Any], X: Any) -> Any:
-    """Return X @ coef.T + intercept, where X is."""
-    coef, intercept = model
-    return X @ like(coef.T, X) + like(np.asarray(intercept), X)
-
-
-class Ridge(MultiOutputMixin, RegressorMixin, FleetEstimator):
+class Ridge(_Ridge, MultiOutputMixin, LinearRegressor):
     r"""Linear least squares with an L2 penalty, in one pass over the rows.
 
     Minimises :math:`\sum_i w_i (y_i - x_i^T \beta - b)^2 + \alpha \|\beta\|^2` (Hoerl and Kennard,
@@ -100,7 +103,7 @@ class Ridge(MultiOutputMixin, RegressorMixin, FleetEstimator):
         Any of scikit-learn's ("svd", "cholesky", "lsqr", "sparse_cg", "sag", "saga", "lbfgs"), as a
         request for the same optimum. `solver_` says what ran.
     positive : bool, default=False
-        Only False is possible.
+        Keep every coefficient at 0 or above.
     random_state : int, RandomState instance or None, default=None
         Accepted as in scikit-learn; nothing is drawn, so the answer is the same.
 
@@ -112,9 +115,9 @@ class Ridge(MultiOutputMixin, RegressorMixin, FleetEstimator):
         Intercept.
     n_iter_ : None
         There are no iterations.
-    solver_ : {"cholesky", "eigen"}
-        What solved the normal equations: a Cholesky factorisation, or an eigendecomposition where
-        they are singular, which gives the shortest solution.
+    solver_ : {"cholesky", "eigen", "nnls"}
+        What solved the normal equations: a Cholesky factorisation; an eigendecomposition where
+        they are singular, which gives the shortest solution; non-negative least squares.
     n_features_in_ : int
         Number of columns.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -182,132 +185,230 @@ class Ridge(MultiOutputMixin, RegressorMixin, FleetEstimator):
         self : Ridge
             Fitted.
         """
-        check_choice("solver", self.solver, _SOLVERS)
-        check_unused("positive", self.positive, False, "Use sklearn.linear_model.Ridge for that.")
-        alpha = self._check_alpha()
+        alpha = self._check_parameters()
         rows = self._fit_rows(X, y, sample_weight, y_numeric=True, multi_output=True)
-        if rows.n_features > MOST_COLUMNS:
-            raise ValueError(
-                f"X must have at most {MOST_COLUMNS} columns for Ridge. Got {rows.n_features} "
-                "instead. Use an iterative solver, such as SGDRegressor in Incremental."
-            )
-        sums = map_reduce(engine_for(rows), Reduction(ridge_products, merge_products), rows)
-        check_total_weight(sums.weight)
+        check_width(rows, "Ridge")
+        sums = sum_products(rows)
         one_target = sums.xy.shape[1] == 1
-        if alpha.size not in (1, sums.xy.shape[1]):
-            raise ValueError(
-                f"alpha must be one number, or one per target. Got {alpha.size} numbers for "
-                f"{sums.xy.shape[1]} targets."
-            )
-        if not self.fit_intercept:
-            sums = sums._replace(
-                gram=sums.gram + sums.weight * np.outer(sums.x_mean, sums.x_mean),
-                xy=sums.xy + sums.weight * np.outer(sums.x_mean, sums.y_mean),
-            )
-        coef, self.solver_ = solve_ridge(sums.gram, sums.xy, alpha)
-        intercept = np.zeros(len(coef))
-        if self.fit_intercept:
-            intercept = sums.y_mean - coef @ sums.x_mean
-        self.n_iter_ = None
-        self.coef_ = (coef[0] if one_target else coef).astype(rows.dtype, copy=False)
+        coef, intercept = self._solve(sums, alpha)
         column = len(getattr(y, "shape", (0,))) == 1
-        self.intercept_ = float(intercept[0]) if column else intercept.astype(rows.dtype)
-        if not self.fit_intercept:
-            self.intercept_ = 0.0
+        self._keep(coef, intercept, rows, one_target=one_target, column=column)
         return self
 
-    def _check_alpha(self) -> np.ndarray:
-        """Return the penalties as an array of at least one number, or raise."""
-        alpha = self.alpha
-        if not isinstance(alpha, Real) or isinstance(alpha, bool):
-            alpha = np.asarray(alpha, dtype=object)
-            if alpha.ndim != 1 or not all(isinstance(a, Real) for a in alpha):
-                raise ValueError(
-                    "alpha must be a number, or a one-dimensional array. "
-                    f"Got {self.alpha!r} instead."
-                )
-        alpha = np.atleast_1d(np.asarray(alpha, dtype=np.float64))
-        if not (alpha >= 0).all() or not np.isfinite(alpha).all():
-            raise ValueError(f"alpha must be finite and at least 0. Got {self.alpha!r} instead.")
-        return alpha
 
-    def predict(self, X: Any) -> Any:
-        """Predict targets.
+class RidgeClassifier(_Ridge, LinearClassifier):
+    r"""Ridge regression on labels of -1 and 1, in one pass over the rows.
+
+    Minimises :math:`\sum_i w_i (z_{ik} - x_i^T \beta_k - b_k)^2 + \alpha \|\beta_k\|^2` for each
+    class k with z = 1 for its rows and -1 for others, and predicts the class of the largest value,
+    as :class:`sklearn.linear_model.RidgeClassifier` does (Rifkin, Yeo and Poggio, 2003, Regularized
+    least-squares classification).
+
+    Parameters
+    ----------
+    alpha : float or array of shape (n_targets,), default=1.0
+        Strength of the penalty, at least 0; an array penalises each target by its own.
+    fit_intercept : bool, default=True
+        Fit the unpenalised intercept b; otherwise it is 0.
+    copy_X : bool, default=True
+        Accepted as in scikit-learn; X is never changed, so the answer is the same.
+    max_iter : int, default=None
+        Accepted as in scikit-learn; the solution is direct, so the answer is the same.
+    tol : float, default=1e-4
+        Accepted as in scikit-learn; the solution is direct, so the answer is the same.
+    class_weight : dict or "balanced", default=None
+        Weights of classes, by label. "balanced" gives classes of any number of rows the same
+        weight. Not with several labels a row.
+    solver : str, default="auto"
+        Any of scikit-learn's ("svd", "cholesky", "lsqr", "sparse_cg", "sag", "saga", "lbfgs"), as a
+        request for the same optimum. `solver_` says what ran.
+    positive : bool, default=False
+        Keep every coefficient at 0 or above.
+    random_state : int, RandomState instance or None, default=None
+        Accepted as in scikit-learn; nothing is drawn, so the answer is the same.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Labels in order.
+    coef_ : ndarray of shape (1, n_features) or (n_targets, n_features)
+        Coefficients; one row for two classes.
+    intercept_ : ndarray of shape (1,) or (n_targets,)
+        Intercepts.
+    n_iter_ : None
+        There are no iterations.
+    solver_ : {"cholesky", "eigen", "nnls"}
+        What solved the normal equations, as in :class:`Ridge`.
+    n_features_in_ : int
+        Number of columns.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns, where X has names that are all text.
+
+    Raises
+    ------
+    ValueError
+        When a parameter or the rows are not as above, there are more than 20,000 columns, or only
+        one class.
+
+    Notes
+    -----
+    One pass over the rows, and for ``class_weight="balanced"`` one before it that counts the
+    labels. Each worker keeps a Gram matrix of n_features x n_features float64 numbers.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from skfleet.estimators import RidgeClassifier
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> X, y = da.from_array(X, chunks=(100, 30)), da.from_array(y, chunks=100)
+    >>> model = RidgeClassifier().fit(X, y)
+    >>> round(model.score(X, y), 2)
+    0.96
+    """
+
+    def __init__(
+        self,
+        alpha: Any = 1.0,
+        *,
+        fit_intercept: bool = True,
+        copy_X: bool = True,
+        max_iter: int | None = None,
+        tol: float = 1e-4,
+        class_weight: Any = None,
+        solver: str = "auto",
+        positive: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.copy_X = copy_X
+        self.max_iter = max_iter
+        self.tol = tol
+        self.class_weight = class_weight
+        self.solver = solver
+        self.positive = positive
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> RidgeClassifier:
+        """Fit the model in one pass.
 
         Parameters
         ----------
         X : any rows of shape (n_samples, n_features)
             Rows.
-
-        Returns
-        -------
-        y : array of shape (n_samples,) or (n_samples, n_targets)
-            In the container X came in; lazy for Dask collections.
-        """
-        coef = getattr(self, "coef_", np.empty(0))
-        output = Output(coef.dtype, None if coef.ndim == 1 else len(coef))
-        return self._answer(
-            linear_predictor, X, output, model=(coef, getattr(self, "intercept_", 0.0))
-        )
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the coefficient of determination of the predictions, in one pass.
-
-        Parameters
-        ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
-        y : values of shape (n_samples,) or (n_samples, n_targets)
-            True targets.
-        sample_weight : values of shape (n_samples,), default=None
+        y : values of shape (n_samples,) or (n_samples, n_labels)
+            Labels of any type that can be ordered, or 1 for each label that a row has and else 0.
+        sample_weight : float or values of shape (n_samples,), default=None
             Weights of the rows.
 
         Returns
         -------
-        score : float
-            At most 1.
+        self : RidgeClassifier
+            Fitted.
         """
-        return r2_score(y, self.predict(X), sample_weight=sample_weight)
+        alpha = self._check_parameters()
+        check_class_weight(self.class_weight)
+        rows = self._fit_rows(X, y, sample_weight, multi_output=True)
+        check_width(rows, "RidgeClassifier")
+        several = len(getattr(y, "shape", (0,))) == 2 and y.shape[1] > 1
+        if several and self.class_weight is not None:
+            raise ValueError(
+                f"class_weight must be None where rows have several labels. Got "
+                f"{self.class_weight!r} instead."
+            )
+        engine = engine_for(rows)
+        with engine.hold(rows) if self.class_weight == "balanced" else nullcontext(rows) as rows:
+            weights = self.class_weight
+            if weights == "balanced":
+                counts = map_reduce(engine, Reduction(label_counts, merge_label_counts), rows)
+                even = weights_of_classes("balanced", counts._replace(weight=counts.n_rows))
+                weights = dict(zip(counts.labels.tolist(), even, strict=True))
+            reduction = Reduction(class_products, merge_class_products)
+            found = map_reduce(engine, reduction, rows, weights, several)
+        classes, sums = found.labels, found.sums
+        check_classification_targets(np.eye(2) if several else classes)
+        check_total_weight(sums.weight)
+        if len(classes) < 2 and not several:
+            raise ValueError(
+                "y must hold at least two classes. Got only one class instead: "
+                f"{classes[0]!r}. Classifier can't train when only one class is present."
+            )
+        if len(classes) == 2 and not several:
+            sums = sums.of_targets([1])
+        # From indicators of 0 and 1 to targets of -1 and 1.
+        sums = sums._replace(y_mean=2 * sums.y_mean - 1, xy=2 * sums.xy, yy=4 * sums.yy)
+        coef, intercept = self._solve(sums, alpha)
+        self.classes_ = classes
+        self._several = several
+        self.coef_ = coef.astype(rows.dtype, copy=False)
+        self.intercept_ = intercept.astype(rows.dtype, copy=False) if self.fit_intercept else 0.0
+        return self
+
+    def predict(self, X: Any) -> Any:
+        """Predict a label, or which labels it has, for every row.
+
+        Parameters
+        ----------
+        X : any rows of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        labels : array of shape (n_samples,) or (n_samples, n_labels)
+            In the container X came in; lazy for Dask collections.
+        """
+        if not getattr(self, "_several", False):
+            return super().predict(X)
+        return self._linear(_which_labels, X, np.dtype(np.int64), len(self.coef_))
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        return tags
 
 
-def solve_ridge(product: np.ndarray, xy: np.ndarray, alpha: np.ndarray) -> tuple[np.ndarray, str]:
-    """Solve (product + alpha I) coef = xy for each target; return coef by target, and how."""
-    coefs, how = [], "cholesky"
-    alphas = np.broadcast_to(alpha, xy.shape[1])
-    eigen = None
-    for a in np.unique(alphas):
-        of_a = alphas == a
-        solution = None if eigen is not None else _cholesky(product, xy[:, of_a], a)
-        if solution is None:
-            eigen = linalg.eigh(product) if eigen is None else eigen
-            solution, how = _from_eigen(eigen, xy[:, of_a], a), "eigen"
-        coefs.append((np.flatnonzero(of_a), solution))
-    coef = np.empty((xy.shape[1], len(product)))
-    for where, solution in coefs:
-        coef[where] = solution.T
-    return coef, how
+class _ClassProducts(NamedTuple):
+    """Products of rows with an indicator for each label."""
+
+    labels: np.ndarray
+    sums: Products
 
 
-def _cholesky(product: np.ndarray, xy: np.ndarray, alpha: float) -> np.ndarray | None:
-    """Solve by a Cholesky factorisation with columns at unit deviation; None if it is singular."""
-    system = product + alpha * np.eye(len(product))
-    scale = np.sqrt(np.diag(system))
-    if not (scale > 0).all():
-        return None
-    try:
-        factor = linalg.cho_factor(system / np.outer(scale, scale), lower=True)
-    except linalg.LinAlgError:
-        return None
-    if np.diag(factor[0]).min() ** 2 < 10 * len(product) * np.finfo(np.float64).eps:
-        return None
-    return linalg.cho_solve(factor, xy / scale[:, None]) / scale[:, None]
+def class_products(block: Block, class_weight: dict | None, several: bool) -> _ClassProducts:
+    """Return the products of a block with indicators of its labels (columns of y if several)."""
+    y, weight = to_host(block.y), weights_of(block)
+    if several:
+        labels, indicators = np.arange(y.shape[1]), y.astype(np.float64)
+    else:
+        labels, codes = np.unique(y.ravel(), return_inverse=True)
+        indicators = (codes[:, None] == np.arange(len(labels))).astype(np.float64)
+        if class_weight is not None:
+            each = np.array([float(class_weight.get(label, 1.0)) for label in labels.tolist()])
+            weight = each[codes] if weight is None else weight * each[codes]
+    return _ClassProducts(labels, products_with(block, indicators, weight))
 
 
-def _from_eigen(eigen: Any, xy: np.ndarray, alpha: float) -> np.ndarray:
-    """Solve from the eigendecomposition of the products: the shortest solution if singular."""
-    values, vectors = eigen
-    smallest = len(values) * np.finfo(np.float64).eps * max(values[-1], 0.0)
-    damped = np.maximum(values, 0.0) + alpha
-    keep = damped > smallest
-    along = vectors[:, keep]
-    return along @ ((along.T @ xy) / damped[keep, None])
+def merge_class_products(a: _ClassProducts, b: _ClassProducts) -> _ClassProducts:
+    """Merge two; rows without a label have nothing to add to its products."""
+    labels = np.union1d(a.labels, b.labels)
+    spread = (_spread_over(part, labels) for part in (a, b))
+    return _ClassProducts(labels, merge_products(*spread))
+
+
+def _spread_over(part: _ClassProducts, labels: np.ndarray) -> Products:
+    """Return products with indicators of more labels."""
+    if len(part.labels) == len(labels):
+        return part.sums
+    where = np.searchsorted(labels, part.labels)
+    sums, n = part.sums, len(labels)
+    y_mean, yy, xy = np.zeros(n), np.zeros(n), np.zeros((len(sums.xy), n))
+    y_mean[where], yy[where], xy[:, where] = sums.y_mean, sums.yy, sums.xy
+    return sums._replace(y_mean=y_mean, yy=yy, xy=xy)
+
+
+def _which_labels(model: Any, X: Any) -> Any:
+    """Return 1 for every label that a row is said to have."""
+    eta = linear_predictor(model, X)
+    xp = namespace(eta)
+    return xp.astype(eta > 0, xp.int64)

@@ -1,6 +1,15 @@
 """Linear models: which there are."""
 
+from skfleet.estimators._elastic_net import ElasticNet, Lasso
 from skfleet.estimators._logistic import LogisticRegression
-from skfleet.estimators._ridge import Ridge
+from skfleet.estimators._ordinary import LinearRegression
+from skfleet.estimators._ridge import Ridge, RidgeClassifier
 
-__all__ = ["LogisticRegression", "Ridge"]
+__all__ = [
+    "ElasticNet",
+    "Lasso",
+    "LinearRegression",
+    "LogisticRegression",
+    "Ridge",
+    "RidgeClassifier",
+]

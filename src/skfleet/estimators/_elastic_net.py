@@ -1,0 +1,329 @@
+"""Lasso and elastic net from one pass: sums of products, then coordinate descent on them."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import MultiOutputMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
+
+from skfleet._validation import check_choice, check_count, check_flag, check_real
+from skfleet.estimators._linear import LinearRegressor
+from skfleet.estimators._products import Products, sum_products
+from skfleet.estimators._ridge import check_width
+from skfleet.glm import PathPoint, Quadratic, elastic_net_path
+
+
+def quadratic(sums: Products, target: int = 0) -> Quadratic:
+    """Return half the average squared error of a target, as a function of the coefficients."""
+    weight = sums.weight
+    return Quadratic(sums.gram / weight, sums.xy[:, target] / weight, sums.yy[target] / weight)
+
+
+def check_coordinate_descent(model: Any) -> None:
+    """Raise for parameters of coordinate descent that cannot be."""
+    check_real("tol", model.tol, 0)
+    check_count("max_iter", model.max_iter)
+    check_flag("fit_intercept", model.fit_intercept)
+    check_flag("positive", model.positive)
+    check_choice("selection", model.selection, ("cyclic", "random"))
+    if np.ndim(model.precompute) != 0:
+        raise ValueError(
+            "precompute must be True, False or 'auto'. Got an array instead. Leave it out: the "
+            "products of the rows are made in the one pass of a fit."
+        )
+
+
+def warn_unless_converged(points: list[PathPoint], model: Any) -> None:
+    """Warn of minimisers that were not reached."""
+    if not all(point.converged for point in points):
+        warnings.warn(
+            f"Coordinate descent did not reach tol={model.tol:g} in max_iter={model.max_iter} "
+            "sweeps. Increase max_iter, or alpha.",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
+
+
+class ElasticNet(MultiOutputMixin, LinearRegressor):
+    r"""Linear least squares with L1 and L2 penalties, in one pass over the rows.
+
+    Minimises :math:`\frac{1}{2 \sum_i w_i} \sum_i w_i (y_i - x_i^T \beta - b)^2 + \alpha \rho
+    \|\beta\|_1 + \frac{\alpha (1 - \rho)}{2} \|\beta\|^2` with :math:`\rho` = `l1_ratio`, as
+    :class:`sklearn.linear_model.ElasticNet` does (Zou and Hastie, 2005, Regularization and variable
+    selection via the elastic net).
+
+    Parameters
+    ----------
+    alpha : float, default=1.0
+        Strength of the penalties, at least 0.
+    l1_ratio : float, default=0.5
+        Share of the L1 penalty, from 0 to 1.
+    fit_intercept : bool, default=True
+        Fit the unpenalised intercept b; otherwise it is 0.
+    precompute : bool, default=False
+        Accepted as in scikit-learn; products of the columns are always made, and the answer is the
+        same. An array is not accepted.
+    max_iter : int, default=1000
+        The most sweeps over the coefficients.
+    copy_X : bool, default=True
+        Accepted as in scikit-learn; X is never changed, so the answer is the same.
+    tol : float, default=1e-4
+        Stop when the duality gap is at most `tol` times the sum of squares of y, as in
+        scikit-learn, and the optimality conditions hold to `tol` times their violation at zero, for
+        columns at unit deviation.
+    warm_start : bool, default=False
+        Start from the solution of the last ``fit``.
+    positive : bool, default=False
+        Keep every coefficient at 0 or above.
+    random_state : int, RandomState instance or None, default=None
+        Accepted as in scikit-learn; nothing is drawn, so the answer is the same.
+    selection : {"cyclic", "random"}, default="cyclic"
+        Accepted as in scikit-learn; the answer is the same.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_features,) or (n_targets, n_features)
+        Coefficients.
+    sparse_coef_ : sparse array of shape (1, n_features) or (n_targets, n_features)
+        The same, sparse.
+    intercept_ : float or ndarray of shape (n_targets,)
+        Intercept.
+    n_iter_ : int or list of int
+        Sweeps over the coefficients, by target where there are several.
+    dual_gap_ : float or ndarray of shape (n_targets,)
+        How far the objective may be above its minimum.
+    n_features_in_ : int
+        Number of columns.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns, where X has names that are all text.
+
+    Raises
+    ------
+    ValueError
+        When a parameter or the rows are not as above, or there are more than 20,000 columns.
+
+    Warns
+    -----
+    sklearn.exceptions.ConvergenceWarning
+        When `max_iter` sweeps did not reach `tol`.
+
+    See Also
+    --------
+    Lasso : With the L1 penalty alone.
+    ElasticNetCV : With the penalties chosen by cross-validation, in one pass too.
+
+    Notes
+    -----
+    One pass over the rows, whatever the number of targets and sweeps: it sums the products of
+    columns and targets, and all else happens on these. Each worker keeps a Gram matrix of
+    n_features x n_features float64 numbers, and one comes home.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from sklearn.datasets import load_diabetes
+    >>> from skfleet.estimators import ElasticNet
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> X, y = da.from_array(X, chunks=(100, 10)), da.from_array(y, chunks=100)
+    >>> model = ElasticNet(alpha=0.01, l1_ratio=0.9).fit(X, y)
+    >>> round(model.score(X, y), 2), int((model.coef_ != 0).sum())
+    (0.51, 10)
+    """
+
+    def __init__(
+        self,
+        alpha: float = 1.0,
+        *,
+        l1_ratio: float = 0.5,
+        fit_intercept: bool = True,
+        precompute: Any = False,
+        max_iter: int = 1000,
+        copy_X: bool = True,
+        tol: float = 1e-4,
+        warm_start: bool = False,
+        positive: bool = False,
+        random_state: Any = None,
+        selection: str = "cyclic",
+    ) -> None:
+        self.alpha = alpha
+        self.l1_ratio = l1_ratio
+        self.fit_intercept = fit_intercept
+        self.precompute = precompute
+        self.max_iter = max_iter
+        self.copy_X = copy_X
+        self.tol = tol
+        self.warm_start = warm_start
+        self.positive = positive
+        self.random_state = random_state
+        self.selection = selection
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> ElasticNet:
+        """Fit the model in one pass.
+
+        Parameters
+        ----------
+        X : any rows of shape (n_samples, n_features)
+            Rows.
+        y : values of shape (n_samples,) or (n_samples, n_targets)
+            Targets, however they are cut.
+        sample_weight : float or values of shape (n_samples,), default=None
+            Weights of the rows; only their proportions count.
+
+        Returns
+        -------
+        self : estimator
+            Fitted.
+        """
+        check_real("alpha", self.alpha, 0, open="r")
+        check_real("l1_ratio", self.l1_ratio, 0, 1)
+        check_coordinate_descent(self)
+        rows = self._fit_rows(X, y, sample_weight, y_numeric=True, multi_output=True)
+        check_width(rows, type(self).__name__)
+        sums = sum_products(rows)
+        sums = sums if self.fit_intercept else sums.about_zero()
+        self._solve(sums, rows, column=len(getattr(y, "shape", (0,))) == 1)
+        return self
+
+    def _solve(self, sums: Products, rows: Any, *, column: bool) -> None:
+        """Find the coefficients of every target from the sums of products."""
+        n_targets = sums.xy.shape[1]
+        last = np.atleast_2d(getattr(self, "coef_", np.empty((0, 0))))
+        warm = self.warm_start and last.shape == (n_targets, rows.n_features)
+        points = []
+        for j in range(n_targets):
+            points += elastic_net_path(
+                quadratic(sums, j),
+                np.array([float(self.alpha)]),
+                float(self.l1_ratio),
+                tol=self.tol,
+                max_iter=self.max_iter,
+                positive=self.positive,
+                start=last[j].astype(np.float64) if warm else None,
+            )
+        warn_unless_converged(points, self)
+        coef = np.stack([point.coef for point in points])
+        self.n_iter_: Any = [point.n_iter for point in points]
+        self.dual_gap_: Any = np.array([point.dual_gap for point in points])
+        if n_targets == 1:
+            self.n_iter_, self.dual_gap_ = self.n_iter_[0], float(self.dual_gap_[0])
+        intercept = sums.y_mean - coef @ sums.x_mean
+        self._keep(coef, intercept, rows, one_target=n_targets == 1, column=column)
+
+    @property
+    def sparse_coef_(self) -> Any:
+        """The coefficients as a sparse matrix."""
+        check_is_fitted(self)
+        return sparse.csr_matrix(np.atleast_2d(self.coef_))
+
+
+class Lasso(ElasticNet):
+    r"""Linear least squares with an L1 penalty, in one pass over the rows.
+
+    Minimises :math:`\frac{1}{2 \sum_i w_i} \sum_i w_i (y_i - x_i^T \beta - b)^2 + \alpha
+    \|\beta\|_1`, as :class:`sklearn.linear_model.Lasso` does (Tibshirani, 1996, Regression
+    shrinkage and selection via the lasso).
+
+    Parameters
+    ----------
+    alpha : float, default=1.0
+        Strength of the penalty, at least 0.
+    fit_intercept : bool, default=True
+        Fit the unpenalised intercept b; otherwise it is 0.
+    precompute : bool, default=False
+        Accepted as in scikit-learn; products of the columns are always made, and the answer is the
+        same. An array is not accepted.
+    copy_X : bool, default=True
+        Accepted as in scikit-learn; X is never changed, so the answer is the same.
+    max_iter : int, default=1000
+        The most sweeps over the coefficients.
+    tol : float, default=1e-4
+        When to stop, as for :class:`ElasticNet`.
+    warm_start : bool, default=False
+        Start from the solution of the last ``fit``.
+    positive : bool, default=False
+        Keep every coefficient at 0 or above.
+    random_state : int, RandomState instance or None, default=None
+        Accepted as in scikit-learn; nothing is drawn, so the answer is the same.
+    selection : {"cyclic", "random"}, default="cyclic"
+        Accepted as in scikit-learn; the answer is the same.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_features,) or (n_targets, n_features)
+        Coefficients.
+    sparse_coef_ : sparse array of shape (1, n_features) or (n_targets, n_features)
+        The same, sparse.
+    intercept_ : float or ndarray of shape (n_targets,)
+        Intercept.
+    n_iter_ : int or list of int
+        Sweeps over the coefficients, by target where there are several.
+    dual_gap_ : float or ndarray of shape (n_targets,)
+        How far the objective may be above its minimum.
+    n_features_in_ : int
+        Number of columns.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns, where X has names that are all text.
+
+    Raises
+    ------
+    ValueError
+        When a parameter or the rows are not as above, or there are more than 20,000 columns.
+
+    Warns
+    -----
+    sklearn.exceptions.ConvergenceWarning
+        When `max_iter` sweeps did not reach `tol`.
+
+    See Also
+    --------
+    ElasticNet : With an L2 penalty besides.
+    LassoCV : With the penalty chosen by cross-validation, in one pass too.
+
+    Notes
+    -----
+    One pass over the rows, as for :class:`ElasticNet`.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from sklearn.datasets import load_diabetes
+    >>> from skfleet.estimators import Lasso
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> X, y = da.from_array(X, chunks=(100, 10)), da.from_array(y, chunks=100)
+    >>> model = Lasso(alpha=0.5).fit(X, y)
+    >>> int((model.coef_ != 0).sum())
+    5
+    """
+
+    def __init__(
+        self,
+        alpha: float = 1.0,
+        *,
+        fit_intercept: bool = True,
+        precompute: Any = False,
+        copy_X: bool = True,
+        max_iter: int = 1000,
+        tol: float = 1e-4,
+        warm_start: bool = False,
+        positive: bool = False,
+        random_state: Any = None,
+        selection: str = "cyclic",
+    ) -> None:
+        super().__init__(
+            alpha,
+            fit_intercept=fit_intercept,
+            precompute=precompute,
+            max_iter=max_iter,
+            copy_X=copy_X,
+            tol=tol,
+            warm_start=warm_start,
+            positive=positive,
+            random_state=random_state,
+            selection=selection,
+        )
+        self.l1_ratio = 1.0

@@ -1,0 +1,210 @@
+"""What linear models share: how they answer, and how class weights are checked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.validation import check_is_fitted
+
+from skfleet._array import is_foreign, like, namespace, to_host
+from skfleet._linalg import dense_rows, dot
+from skfleet.blocks import Output, RowBlocks
+from skfleet.estimators._base import FleetEstimator
+from skfleet.metrics import accuracy_score, r2_score
+
+
+def linear_predictor(model: tuple[Any, ...], X: Any) -> Any:
+    """Return X @ coef.T + intercept, where X is."""
+    return dot(X, model[0].T) + like(np.asarray(model[1]), X)
+
+
+class LinearRegressor(RegressorMixin, FleetEstimator):
+    """A regressor whose prediction is linear in the columns."""
+
+    def predict(self, X: Any) -> Any:
+        """Predict targets.
+
+        Parameters
+        ----------
+        X : any rows of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        y : array of shape (n_samples,) or (n_samples, n_targets)
+            In the container X came in; lazy for Dask collections.
+        """
+        coef = getattr(self, "coef_", np.empty(0))
+        output = Output(coef.dtype, None if coef.ndim == 1 else len(coef))
+        model = (coef, getattr(self, "intercept_", 0.0))
+        return self._answer(linear_predictor, X, output, model=model)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the coefficient of determination of the predictions, in one pass.
+
+        Parameters
+        ----------
+        X : any rows of shape (n_samples, n_features)
+            Rows.
+        y : values of shape (n_samples,) or (n_samples, n_targets)
+            True targets.
+        sample_weight : values of shape (n_samples,), default=None
+            Weights of the rows.
+
+        Returns
+        -------
+        score : float
+            At most 1.
+        """
+        return r2_score(y, self.predict(X), sample_weight=sample_weight)
+
+    def _keep(
+        self,
+        coef: np.ndarray,
+        intercept: np.ndarray,
+        rows: RowBlocks,
+        *,
+        one_target: bool,
+        column: bool,
+    ) -> None:
+        """Set what was fitted: coefficients by target, in the rows' precision."""
+        self.coef_ = (coef[0] if one_target else coef).astype(rows.dtype, copy=False)
+        self.intercept_ = float(intercept[0]) if column else intercept.astype(rows.dtype)
+        if not self.fit_intercept:
+            self.intercept_ = 0.0
+
+
+class LinearClassifier(ClassifierMixin, FleetEstimator):
+    """A classifier whose decision values are linear in the columns."""
+
+    def decision_function(self, X: Any) -> Any:
+        """Return the linear predictor of every row.
+
+        Parameters
+        ----------
+        X : any rows of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        scores : array of shape (n_samples,) or (n_samples, n_classes)
+            One value a row for two classes; above 0 predicts ``classes_[1]``. In the container X
+            came in; lazy for Dask collections.
+        """
+        n_outputs = getattr(self, "coef_", np.empty((1, 0))).shape[0]
+        return self._linear(_scores, X, self._dtype, None if n_outputs == 1 else n_outputs)
+
+    def predict(self, X: Any) -> Any:
+        """Predict a label for every row.
+
+        Parameters
+        ----------
+        X : any rows of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        labels : array of shape (n_samples,)
+            In the container X came in; lazy for Dask collections.
+        """
+        check_is_fitted(self)
+        return self._linear(predicted_labels, X, self.classes_.dtype, None)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the accuracy of the predicted labels, in one pass.
+
+        Parameters
+        ----------
+        X : any rows of shape (n_samples, n_features)
+            Rows.
+        y : values of shape (n_samples,)
+            True labels.
+        sample_weight : values of shape (n_samples,), default=None
+            Weights of the rows.
+
+        Returns
+        -------
+        score : float
+            The fraction of labels that are right.
+        """
+        return accuracy_score(y, self.predict(X), sample_weight=sample_weight)
+
+    def _linear(self, func: Any, X: Any, dtype: Any, width: int | None, names: Any = None) -> Any:
+        """Answer with a function of the linear predictor."""
+        check_is_fitted(self)
+        model = (self.coef_, self.intercept_, self.classes_)
+        return self._answer(func, X, Output(dtype, width, names), model=model)
+
+    @property
+    def _dtype(self) -> np.dtype:
+        """The precision of the answers."""
+        return getattr(self, "coef_", np.empty(0)).dtype
+
+
+class SparseCoefficients:
+    """Coefficients that can be kept as a sparse matrix."""
+
+    def sparsify(self) -> Any:
+        """Make `coef_` a SciPy sparse matrix, which saves room where most of it is zero.
+
+        Returns
+        -------
+        self : estimator
+            With sparse `coef_`; fit again, or call `densify`, for a dense one.
+        """
+        check_is_fitted(self)
+        self.coef_ = sparse.csr_matrix(self.coef_)
+        return self
+
+    def densify(self) -> Any:
+        """Make `coef_` a dense array again.
+
+        Returns
+        -------
+        self : estimator
+            With dense `coef_`.
+        """
+        check_is_fitted(self)
+        self.coef_ = dense_rows(self.coef_)
+        return self
+
+
+def check_class_weight(class_weight: Any) -> None:
+    """Raise unless class weights are None, "balanced" or a dict without negative values."""
+    if class_weight is None or (isinstance(class_weight, str) and class_weight == "balanced"):
+        return
+    if not isinstance(class_weight, dict):
+        raise ValueError(
+            f"class_weight must be None, 'balanced' or a dict. Got {class_weight!r} instead."
+        )
+    if any(not weight >= 0 for weight in class_weight.values()):
+        raise ValueError(f"class_weight must not be negative. Got {class_weight!r} instead.")
+
+
+def weights_of_classes(class_weight: Any, counts: Any) -> np.ndarray | None:
+    """Return a weight for each class in order, None for weights of 1."""
+    if class_weight is None:
+        return None
+    if isinstance(class_weight, str):
+        return counts.weight.sum() / (len(counts.labels) * counts.weight)
+    # A sample with every label: this names labels that y does not have.
+    return compute_class_weight(class_weight, classes=counts.labels, y=counts.labels)
+
+
+def _scores(model: Any, X: Any) -> Any:
+    """Return decision values."""
+    eta = linear_predictor(model, X)
+    return eta[:, 0] if eta.shape[1] == 1 else eta
+
+
+def predicted_labels(model: Any, X: Any) -> Any:
+    """Return predicted labels; labels that no device can hold stay on the host."""
+    eta = linear_predictor(model, X)
+    xp = namespace(eta)
+    codes = xp.astype(eta[:, 0] > 0, xp.int64) if eta.shape[1] == 1 else xp.argmax(eta, axis=1)
+    labels = model[2][to_host(codes)]
+    return like(labels, X) if is_foreign(X) and labels.dtype.kind in "biuf" else labels

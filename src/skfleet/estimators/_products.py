@@ -1,0 +1,105 @@
+"""Sums of products of rows and targets: all that least squares need to know of the data."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from skfleet._array import like, to_host
+from skfleet._linalg import column_sums, gram, is_sparse, tdot
+from skfleet._validation import check_total_weight
+from skfleet.blocks import Block, RowBlocks
+from skfleet.engine import Reduction, engine_for, map_reduce
+
+
+class Products(NamedTuple):
+    """Weighted sums of products of rows and targets about their means."""
+
+    weight: float
+    x_mean: np.ndarray
+    y_mean: np.ndarray
+    gram: np.ndarray
+    xy: np.ndarray
+    yy: np.ndarray  # one number a target
+
+    def about_zero(self) -> Products:
+        """Return the sums of products about zero, for a model without an intercept."""
+        return self._replace(
+            x_mean=np.zeros_like(self.x_mean),
+            y_mean=np.zeros_like(self.y_mean),
+            gram=self.gram + self.weight * np.outer(self.x_mean, self.x_mean),
+            xy=self.xy + self.weight * np.outer(self.x_mean, self.y_mean),
+            yy=self.yy + self.weight * self.y_mean**2,
+        )
+
+    def of_targets(self, chosen: list[int]) -> Products:
+        """Return the sums of some of the targets."""
+        return self._replace(y_mean=self.y_mean[chosen], xy=self.xy[:, chosen], yy=self.yy[chosen])
+
+    def squared_errors(self, coef: np.ndarray, intercept: np.ndarray) -> np.ndarray:
+        """Return the average squared error of each target, for coefficients by target."""
+        off = self.y_mean - coef @ self.x_mean - intercept
+        about = self.yy - 2 * np.sum(coef * self.xy.T, axis=1)
+        about += np.sum((coef @ self.gram) * coef, axis=1)
+        return off**2 + np.maximum(about, 0.0) / self.weight
+
+
+def products(block: Block) -> Products:
+    """Return a block's sums of products about its own means."""
+    y = to_host(block.y).astype(np.float64).reshape(block.n_rows, -1)
+    return products_with(block, y, weights_of(block))
+
+
+def weights_of(block: Block) -> np.ndarray | None:
+    """Return the weights of a block's rows on the host."""
+    weight = block.sample_weight
+    return None if weight is None else to_host(weight).astype(np.float64)
+
+
+def products_with(block: Block, y: np.ndarray, w: np.ndarray | None) -> Products:
+    """Return sums of products of a block's rows and targets of shape (n_rows, n_targets)."""
+    n_rows, n_features = block.X.shape
+    weight = float(n_rows if w is None else w.sum())
+    if weight == 0:
+        zeros = np.zeros((n_features, y.shape[1]))
+        return Products(0.0, zeros[:, 0], zeros[0], np.zeros((n_features,) * 2), zeros, zeros[0])
+    w_there = None if w is None else like(w, block.X)
+    x_mean = column_sums(block.X, w_there) / weight
+    y_mean = (y.sum(axis=0) if w is None else w @ y) / weight
+    y = y - y_mean
+    wy = y if w is None else y * w[:, None]
+    yy = np.sum(wy * y, axis=0)
+    wy_there = like(wy, block.X)
+    if is_sparse(block.X):
+        product = gram(block.X, w) - weight * np.outer(x_mean, x_mean)
+        # Weighted deviations of y add up to nothing, so X need not be about its mean.
+        return Products(weight, x_mean, y_mean, product, np.asarray(tdot(block.X, wy_there)), yy)
+    X = block.X - like(x_mean, block.X)
+    xy = to_host(tdot(X, wy_there)).astype(np.float64)
+    return Products(weight, x_mean, y_mean, gram(X, w_there), xy, yy)
+
+
+def merge_products(a: Products, b: Products) -> Products:
+    """Merge the sums of two blocks (Chan, Golub and LeVeque, 1983)."""
+    weight = a.weight + b.weight
+    if weight == 0:
+        return a
+    share = b.weight / weight
+    dx, dy = b.x_mean - a.x_mean, b.y_mean - a.y_mean
+    factor = a.weight * share
+    return Products(
+        weight,
+        a.x_mean + share * dx,
+        a.y_mean + share * dy,
+        a.gram + b.gram + factor * np.outer(dx, dx),
+        a.xy + b.xy + factor * np.outer(dx, dy),
+        a.yy + b.yy + factor * dy**2,
+    )
+
+
+def sum_products(rows: RowBlocks) -> Products:
+    """Return the sums of products of all rows, from one pass."""
+    sums = map_reduce(engine_for(rows), Reduction(products, merge_products), rows)
+    check_total_weight(sums.weight)
+    return sums

@@ -1,0 +1,229 @@
+"""Least squares with L1 and L2 penalties from sums of products alone, without the rows."""
+
+from __future__ import annotations
+
+import warnings
+from typing import NamedTuple
+
+import numpy as np
+from scipy import linalg
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import enet_path
+
+from skfleet.glm._least_squares import equivalent_rows, solve_positive, solve_ridge
+
+
+class Quadratic(NamedTuple):
+    """The function c' gram c / 2 - xy' c + yy / 2 of coefficients c."""
+
+    gram: np.ndarray
+    xy: np.ndarray
+    yy: float
+
+
+class PathPoint(NamedTuple):
+    """A minimiser on a path of penalties, and how it was found."""
+
+    coef: np.ndarray
+    dual_gap: float
+    n_iter: int
+    converged: bool
+
+
+# Solving for the coefficients in use aims at this share of the tolerance: it costs next to nothing.
+EXCESS = 1e-3
+# Repeats of coordinate descent to a hundredth of the tolerance where the optimum is not met yet.
+ROUNDS = 4
+
+
+def elastic_net_path(
+    problem: Quadratic,
+    alphas: np.ndarray,
+    l1_ratio: float,
+    *,
+    tol: float,
+    max_iter: int,
+    positive: bool = False,
+    start: np.ndarray | None = None,
+) -> list[PathPoint]:
+    """Minimise problem + alpha (l1_ratio |c|_1 + (1 - l1_ratio) / 2 |c|_2^2) for every alpha.
+
+    Coordinate descent with screening (Friedman, Hastie and Tibshirani, 2010; scikit-learn's), on
+    rows that have these products. Its tolerance bounds the duality gap; where the optimality
+    conditions do not hold to `tol` of their violation at zero, for columns at unit deviation, the
+    coefficients in use are solved for (feature-sign search, Lee et al., 2006).
+    """
+    order = np.argsort(-alphas, kind="stable")
+    points: list[PathPoint | None] = [None] * len(alphas)
+    smooth = alphas * l1_ratio == 0
+    n = len(problem.xy)
+    if not smooth.all():
+        rows = equivalent_rows(problem.gram, problem.xy, problem.yy)
+        order = order[~smooth[order]]
+        coefs, n_iters = _descend(
+            problem, rows, alphas[order], l1_ratio, tol, max_iter, positive, start
+        )
+        for i, coef, n_iter in zip(order, coefs, n_iters, strict=True):
+            penalty = _Penalised(
+                problem, alphas[i] * l1_ratio, alphas[i] * (1 - l1_ratio), positive
+            )
+            at_zero = penalty.violation(np.zeros(n))
+            wanted = EXCESS * tol * at_zero + penalty.rounding
+            closer = tol
+            for _ in range(ROUNDS):
+                if penalty.violation(coef) > wanted:
+                    coef = penalty.solve_for_used(coef, wanted)
+                if n_iter >= max_iter or penalty.violation(coef) <= tol * at_zero:
+                    break
+                closer /= 100
+                again, more = _descend(
+                    problem, rows, alphas[[i]], l1_ratio, closer, max_iter - n_iter, positive, coef
+                )
+                coef, n_iter = again[0], n_iter + more[0]
+            converged = penalty.violation(coef) <= tol * at_zero + 10 * penalty.rounding
+            points[i] = PathPoint(coef, penalty.dual_gap(coef), n_iter, converged)
+    for i in np.flatnonzero(smooth):
+        penalty = _Penalised(problem, 0.0, alphas[i], positive)
+        xy = problem.xy[:, None]
+        if positive:
+            coef = solve_positive(problem.gram, xy, alphas[i])[0]
+        else:
+            coef = solve_ridge(problem.gram, xy, alphas[i])[0][0]
+        points[i] = PathPoint(coef, penalty.dual_gap(coef), 1, True)
+    return [point for point in points if point is not None]
+
+
+def _descend(
+    problem: Quadratic,
+    rows: tuple[np.ndarray, np.ndarray],
+    alphas: np.ndarray,
+    l1_ratio: float,
+    tol: float,
+    max_iter: int,
+    positive: bool,
+    start: np.ndarray | None,
+) -> tuple[list[np.ndarray], list[int]]:
+    """Run scikit-learn's coordinate descent on the products, from one alpha to the next."""
+    design, target = rows
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # judged by the caller
+        _, coefs, _, n_iters = enet_path(
+            design,
+            target,
+            l1_ratio=l1_ratio,
+            alphas=alphas / len(design),
+            precompute=np.ascontiguousarray(problem.gram),
+            Xy=problem.xy,
+            coef_init=start,
+            positive=positive,
+            return_n_iter=True,
+            tol=tol,
+            max_iter=max(max_iter, 1),
+        )
+    return list(coefs.T), list(n_iters)
+
+
+class _Penalised:
+    """A quadratic with penalties of given strength: its optimality conditions and their use."""
+
+    def __init__(self, problem: Quadratic, l1: float, l2: float, positive: bool) -> None:
+        self.problem, self.l1, self.l2, self.positive = problem, l1, l2, positive
+        deviation = np.sqrt(np.maximum(np.diag(problem.gram), 0.0))
+        self.deviation = np.where(deviation > 0, deviation, 1.0)
+        self.scale = float(np.max(np.abs(problem.xy) / self.deviation, initial=0.0))
+        self.rounding = 4 * np.finfo(np.float64).eps * self.scale
+
+    def gradient(self, coef: np.ndarray) -> np.ndarray:
+        """Return the gradient of the smooth part."""
+        return self.problem.gram @ coef - self.problem.xy + self.l2 * coef
+
+    def _violations(self, coef: np.ndarray) -> np.ndarray:
+        """Return by how much each optimality condition fails, for columns at unit deviation."""
+        gradient = self.gradient(coef)
+        unused = -gradient if self.positive else np.abs(gradient)
+        return (
+            np.where(
+                coef != 0,
+                np.abs(gradient + self.l1 * np.sign(coef)),
+                np.maximum(unused - self.l1, 0.0),
+            )
+            / self.deviation
+        )
+
+    def violation(self, coef: np.ndarray) -> float:
+        """Return the largest violation of an optimality condition."""
+        return float(np.max(self._violations(coef), initial=0.0))
+
+    def solve_for_used(self, coef: np.ndarray, wanted: float) -> np.ndarray:
+        """Solve for the coefficients in use, dropping and adding until none is left to change."""
+        best, least = coef, self.violation(coef)
+        coef = coef.copy()
+        for _ in range(10 + 2 * len(coef)):
+            coef = self._to_the_solution(coef)
+            violations = self._violations(coef)
+            if violations.max(initial=0.0) < least:
+                best, least = coef.copy(), float(violations.max())
+            violations[coef != 0] = 0.0
+            worst = int(np.argmax(violations))
+            if violations[worst] <= wanted:
+                break
+            # The smallest number: of the right sign, and in use from now on.
+            coef[worst] = -np.sign(self.gradient(coef)[worst]) * np.finfo(np.float64).tiny
+        return best
+
+    def _to_the_solution(self, coef: np.ndarray) -> np.ndarray:
+        """Go to the solution for these signs; where one changes, stop there, drop it, go on."""
+        while (used := np.flatnonzero(coef)).size:
+            signs = np.sign(coef[used])
+            system = self.problem.gram[np.ix_(used, used)] + self.l2 * np.eye(len(used))
+            slope = self.gradient(coef)[used] + self.l1 * signs
+            step, ends = _direction(system, slope)
+            shrinking = step * signs < 0
+            shares = np.where(shrinking, -coef[used] / np.where(shrinking, step, 1.0), np.inf)
+            first = int(np.argmin(shares))
+            if shares[first] >= 1 and (ends or shares[first] == np.inf):
+                coef[used] += step
+                return coef
+            coef[used] += shares[first] * step
+            coef[used[first]] = 0.0
+        return coef
+
+    def dual_gap(self, coef: np.ndarray) -> float:
+        """Return how far the value may be above the minimum (Kim et al., 2007, section III)."""
+        problem, l1, l2 = self.problem, self.l1, self.l2
+        product = problem.gram @ coef
+        residual = max(problem.yy - 2 * problem.xy @ coef + coef @ product, 0.0)
+        slope = -self.gradient(coef)
+        largest = float(np.max(slope if self.positive else np.abs(slope), initial=0.0))
+        if l1 == 0:
+            return 0.0
+        share = min(1.0, l1 / largest) if largest > 0 else 1.0
+        gap = 0.5 * (1 + share**2) * (residual + l2 * coef @ coef)
+        gap += l1 * np.abs(coef).sum() - share * (problem.yy - problem.xy @ coef)
+        return float(max(gap, 0.0))
+
+
+def _direction(system: np.ndarray, slope: np.ndarray) -> tuple[np.ndarray, bool]:
+    """Return a step downhill, and whether its end is the minimum: system @ step = -slope.
+
+    Where the system is singular and the slope has a part along which nothing curves, that part is
+    the direction: only the change of a sign ends it.
+    """
+    scale = np.sqrt(np.maximum(np.diag(system), 0.0))
+    scale[scale == 0] = 1.0
+    unit, slope = system / np.outer(scale, scale), slope / scale
+    smallest = 10 * len(unit) * np.finfo(np.float64).eps
+    try:
+        root = linalg.cho_factor(unit, lower=True)
+        if np.diag(root[0]).min() ** 2 > smallest:
+            return -linalg.cho_solve(root, slope) / scale, True
+    except linalg.LinAlgError:
+        pass
+    values, vectors = linalg.eigh(unit)
+    flat = vectors[:, values <= smallest * values[-1]]
+    along = flat @ (flat.T @ slope)
+    if np.abs(along).max() > 1e-9 * np.abs(slope).max():
+        return -along / scale, False
+    bent = values > smallest * values[-1]
+    curved = vectors[:, bent]
+    return -(curved @ ((curved.T @ slope) / values[bent])) / scale, True
