@@ -11,6 +11,7 @@ from skfleet.blocks._blocks import (
     probes,
 )
 from skfleet.blocks._cut import row_blocks
+from skfleet.blocks._folds import Folds, make_folds, rows_by_part
 from skfleet.blocks._local import n_rows_of, slice_rows
 from skfleet.blocks._outputs import Output, first_rows, is_lazy, known_n_rows, map_rows, stand_in
 from skfleet.blocks._split import (
@@ -26,6 +27,7 @@ from skfleet.blocks._split import (
 __all__ = [
     "Block",
     "DrawnRows",
+    "Folds",
     "Loadable",
     "Output",
     "RowBlocks",
@@ -35,6 +37,7 @@ __all__ = [
     "first_rows",
     "is_lazy",
     "known_n_rows",
+    "make_folds",
     "map_rows",
     "merge_smallest",
     "mix_rows",
@@ -44,6 +47,7 @@ __all__ = [
     "probes",
     "row_blocks",
     "row_uniforms",
+    "rows_by_part",
     "slice_rows",
     "smallest",
     "stand_in",

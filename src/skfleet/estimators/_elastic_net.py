@@ -186,11 +186,12 @@ class ElasticNet(MultiOutputMixin, LinearRegressor):
         check_width(rows, type(self).__name__)
         sums = sum_products(rows)
         sums = sums if self.fit_intercept else sums.about_zero()
-        self._solve(sums, rows, column=len(getattr(y, "shape", (0,))) == 1)
+        points = self._solve(sums, rows, column=len(getattr(y, "shape", (0,))) == 1)
+        warn_unless_converged(points, self)
         return self
 
-    def _solve(self, sums: Products, rows: Any, *, column: bool) -> None:
-        """Find the coefficients of every target from the sums of products."""
+    def _solve(self, sums: Products, rows: Any, *, column: bool) -> list[PathPoint]:
+        """Fit to the sums of products (about zero for no intercept) of every target."""
         n_targets = sums.xy.shape[1]
         last = np.atleast_2d(getattr(self, "coef_", np.empty((0, 0))))
         warm = self.warm_start and last.shape == (n_targets, rows.n_features)
@@ -205,7 +206,6 @@ class ElasticNet(MultiOutputMixin, LinearRegressor):
                 positive=self.positive,
                 start=last[j].astype(np.float64) if warm else None,
             )
-        warn_unless_converged(points, self)
         coef = np.stack([point.coef for point in points])
         self.n_iter_: Any = [point.n_iter for point in points]
         self.dual_gap_: Any = np.array([point.dual_gap for point in points])
@@ -213,6 +213,7 @@ class ElasticNet(MultiOutputMixin, LinearRegressor):
             self.n_iter_, self.dual_gap_ = self.n_iter_[0], float(self.dual_gap_[0])
         intercept = sums.y_mean - coef @ sums.x_mean
         self._keep(coef, intercept, rows, one_target=n_targets == 1, column=column)
+        return points
 
     @property
     def sparse_coef_(self) -> Any:

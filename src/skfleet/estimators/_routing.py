@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sklearn import get_config
+from sklearn.model_selection import check_cv
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 
 from skfleet.blocks import is_lazy, known_n_rows, n_rows_of
@@ -28,6 +29,25 @@ def routed(owner: Any, caller: str, callee: str, params: dict[str, Any]) -> dict
     if not params or not get_config()["enable_metadata_routing"]:
         return params
     return dict(process_routing(owner, caller, **params)["estimator"][callee])
+
+
+def splitter_router(owner: Any) -> MetadataRouter:
+    """Return the router of an estimator that cross-validates with its `cv`."""
+    mapping = MethodMapping().add(caller="fit", callee="split")
+    made = MetadataRouter(owner=owner).add_self_request(owner)
+    return made.add(splitter=check_cv(owner.cv), method_mapping=mapping)
+
+
+def routed_to_splitter(owner: Any, params: dict[str, Any]) -> dict[str, Any]:
+    """Return what of `params` the splitter gets; raise for any unless routing is enabled."""
+    if not params:
+        return {}
+    if not get_config()["enable_metadata_routing"]:
+        raise ValueError(
+            f"fit must get X, y and sample_weight only. Got {', '.join(sorted(params))} besides. "
+            "Call sklearn.set_config(enable_metadata_routing=True) to hand that to the splitter."
+        )
+    return dict(process_routing(owner, "fit", **params)["splitter"]["split"])
 
 
 def given(params: dict[str, Any], **named: Any) -> dict[str, Any]:

@@ -1,13 +1,16 @@
 """Linear models: which there are."""
 
 from skfleet.estimators._elastic_net import ElasticNet, Lasso
+from skfleet.estimators._elastic_net_cv import ElasticNetCV, LassoCV
 from skfleet.estimators._logistic import LogisticRegression
 from skfleet.estimators._ordinary import LinearRegression
 from skfleet.estimators._ridge import Ridge, RidgeClassifier
 
 __all__ = [
     "ElasticNet",
+    "ElasticNetCV",
     "Lasso",
+    "LassoCV",
     "LinearRegression",
     "LogisticRegression",
     "Ridge",
