@@ -23,27 +23,22 @@ class SplitProducts(NamedTuple):
 
 
 def split_products(
-    rows: RowBlocks, X: Any, y: Any, cv: Any, params: dict[str, Any], *, plain_tests: bool = False
+    rows: RowBlocks, X: Any, y: Any, cv: Any, params: dict[str, Any]
 ) -> SplitProducts:
-    """Return the sums of products of all splits, from one pass.
-
-    With `plain_tests`, rows are tested on without their weights. `params` go to the splitter.
-    """
+    """Return the sums of products of all splits, from one pass; `params` go to the splitter."""
     engine = engine_for(rows)
     with engine.hold(rows) if rows.lengths is None else nullcontext(rows) as rows:
         rows = with_starts(engine, rows)
         seen = (None, None) if is_lazy(X) else (X, y)
         folds = make_folds(check_cv(cv), rows.n_rows, *seen, **params)
-        twice = plain_tests and any(block.sample_weight is not None for block in rows.blocks)
         reduction = Reduction(products_by_part, merge_by_part)
-        found = map_reduce(engine, reduction, rows, folds, twice)
-    total = _merged(weighted for weighted, _ in found.values())
+        found = map_reduce(engine, reduction, rows, folds)
+    total = _merged(found.values())
     check_total_weight(total.weight)
     splits = []
     for i, (train, test) in enumerate(folds.splits):
-        sums = (
-            _merged(found[part][0] for part in train if part in found),
-            _merged(found[part][int(twice)] for part in test if part in found),
+        sums = tuple(
+            _merged(found[part] for part in side if part in found) for side in (train, test)
         )
         for name, one in zip(("train", "test"), sums, strict=True):
             if one is None or one.weight == 0:
@@ -52,29 +47,19 @@ def split_products(
     return SplitProducts(total, splits)
 
 
-def products_by_part(
-    block: Block, folds: Folds, twice: bool
-) -> dict[int, tuple[Products, Products]]:
-    """Return the products of a block's rows by part, with their weights and (if twice) without."""
-    found = {}
-    for part, chosen in rows_by_part(folds.of(block.start or 0, block.n_rows)):
-        here = block if chosen is None else choose_rows(block, chosen)
-        weighted = products(here)
-        plain = products(here._replace(sample_weight=None)) if twice else weighted
-        found[part] = (weighted, plain)
-    return found
+def products_by_part(block: Block, folds: Folds) -> dict[int, Products]:
+    """Return the products of a block's rows by part."""
+    parts = rows_by_part(folds.of(block.start or 0, block.n_rows))
+    return {
+        part: products(block if chosen is None else choose_rows(block, chosen))
+        for part, chosen in parts
+    }
 
 
-def merge_by_part(
-    a: dict[int, tuple[Products, Products]], b: dict[int, tuple[Products, Products]]
-) -> dict[int, tuple[Products, Products]]:
+def merge_by_part(a: dict[int, Products], b: dict[int, Products]) -> dict[int, Products]:
     """Merge the products of two blocks, part by part."""
-    merged = a | b
-    for part in a.keys() & b.keys():
-        weighted = merge_products(a[part][0], b[part][0])
-        same = a[part][1] is a[part][0]
-        merged[part] = (weighted, weighted if same else merge_products(a[part][1], b[part][1]))
-    return merged
+    both = a.keys() & b.keys()
+    return a | b | {part: merge_products(a[part], b[part]) for part in both}
 
 
 def _merged(sums: Iterable[Products]) -> Any:

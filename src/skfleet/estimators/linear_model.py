@@ -5,6 +5,7 @@ from skfleet.estimators._elastic_net_cv import ElasticNetCV, LassoCV
 from skfleet.estimators._logistic import LogisticRegression
 from skfleet.estimators._ordinary import LinearRegression
 from skfleet.estimators._ridge import Ridge, RidgeClassifier
+from skfleet.estimators._ridge_cv import RidgeCV
 
 __all__ = [
     "ElasticNet",
@@ -14,5 +15,6 @@ __all__ = [
     "LinearRegression",
     "LogisticRegression",
     "Ridge",
+    "RidgeCV",
     "RidgeClassifier",
 ]
