@@ -39,13 +39,13 @@ def test_gradient_and_hessian_are_the_derivatives(n_classes, weighted, fit_inter
     objective = _objective(n_classes, weighted=weighted, to=to, fit_intercept=fit_intercept)
     size = (1 if n_classes == 2 else n_classes) * (3 + fit_intercept)
     coef = np.random.default_rng(1).normal(size=size)
-    value, gradient, hessian = objective.value_gradient_hessian(coef)
-    alone = objective.value_and_gradient(coef)
+    value, gradient, hessian = objective.evaluate(coef, hessian=True)
+    alone = objective.evaluate(coef)
     assert value == pytest.approx(alone[0], rel=1e-14)
     np.testing.assert_allclose(gradient, alone[1], rtol=1e-12)
-    slope = optimize.approx_fprime(coef, lambda c: objective.value_and_gradient(c)[0], 1e-7)
+    slope = optimize.approx_fprime(coef, lambda c: objective.evaluate(c)[0], 1e-7)
     np.testing.assert_allclose(gradient, slope, atol=1e-5)
-    curve = optimize.approx_fprime(coef, lambda c: objective.value_and_gradient(c)[1], 1e-7)
+    curve = optimize.approx_fprime(coef, lambda c: objective.evaluate(c)[1], 1e-7)
     np.testing.assert_allclose(hessian, curve, atol=1e-5)
     np.testing.assert_allclose(hessian, hessian.T, atol=1e-12)
 
@@ -56,12 +56,45 @@ def test_scaling_changes_the_coordinates_only():
     _, scaling, _, _ = scaled._how
     coef = rng.normal(size=4)
     same = np.append(coef[:3] / scaling.scale, coef[3] - coef[:3] / scaling.scale @ scaling.shift)
-    assert scaled.value_and_gradient(coef)[0] == pytest.approx(plain.value_and_gradient(same)[0])
+    assert scaled.evaluate(coef)[0] == pytest.approx(plain.evaluate(same)[0])
 
 
 def test_every_evaluation_is_one_pass():
     objective = _objective()
     with counting() as counts:
-        objective.value_and_gradient(np.zeros(4))
-        objective.value_gradient_hessian(np.zeros(4))
+        objective.evaluate(np.zeros(4))
+        objective.evaluate(np.zeros(4), hessian=True)
     assert counts.passes == 2
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("to", [lambda X: X, sparse.csr_array], ids=["dense", "sparse"])
+def test_the_hessian_of_some_columns_is_a_part_of_it(n_classes, to):
+    objective = _objective(n_classes, weighted=True, to=to)
+    coef = np.random.default_rng(1).normal(size=4 if n_classes == 2 else 12)
+    columns = np.array([0, 2])
+    where = objective.of_columns(columns)
+    whole = objective.evaluate(coef, hessian=True)
+    part = objective.evaluate(coef, hessian=True, columns=columns)
+    np.testing.assert_allclose(part.hessian, whole.hessian[np.ix_(where, where)], rtol=1e-12)
+    np.testing.assert_array_equal(part.gradient, whole.gradient)
+
+
+def test_large_offsets_are_taken_off_the_rows():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(500, 3)), rng.integers(0, 2, 500)
+    coef = rng.normal(size=4)
+    found = []
+    for offset in (0.0, 1e6):
+        rows = row_blocks(X + offset, y)
+        objective = Objective(
+            engine_for(rows),
+            rows,
+            BinaryLogistic(),
+            total_weight=500.0,
+            scaling=Scaling(np.full(3, offset), np.ones(3)),
+            labels=Labels(np.array([0, 1])),
+        )
+        found.append(objective.evaluate(coef, hessian=True))
+    for near, far in zip(*found, strict=True):
+        np.testing.assert_allclose(far, near, rtol=1e-8, atol=1e-10)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skfleet.glm import L2, lbfgs, newton
+from skfleet.glm import Evaluation, Null, Penalty, lbfgs, newton
 
 SOLVERS = [newton, lbfgs]
 
@@ -16,34 +16,44 @@ class Quadratic:
     """Half of (c - target)' A (c - target), which counts its evaluations."""
 
     def __init__(self, A, target):
-        self.A, self.target, self.n_evaluations = A, target, 0
+        self.A, self.target = A, target
+        self.n_evaluations = self.n_hessians = 0
 
-    def value_and_gradient(self, coef):
+    def evaluate(self, coef, *, hessian=False, columns=None):
         self.n_evaluations += 1
-        off = coef - self.target
-        return 0.5 * off @ self.A @ off, self.A @ off
+        self.n_hessians += hessian
+        value, gradient, curve = self.at(coef)
+        return Evaluation(value, gradient, curve if hessian else None)
 
-    def value_gradient_hessian(self, coef):
-        return (*self.value_and_gradient(coef), self.A)
+    def at(self, coef):
+        off = coef - self.target
+        return 0.5 * off @ self.A @ off, self.A @ off, self.A
 
 
 class Softplus(Quadratic):
     """A sum of log(1 + exp(.)) both ways: full Newton steps from far out overshoot."""
 
-    def value_gradient_hessian(self, coef):
-        self.n_evaluations += 1
+    def at(self, coef):
         off = self.A @ (coef - self.target)
         value = np.logaddexp(0, off).sum() + np.logaddexp(0, -off).sum()
         slope = np.tanh(off / 2)
         curve = 0.5 / np.cosh(np.clip(off / 2, -300, 300)) ** 2
         return value, self.A.T @ slope, (self.A.T * curve) @ self.A
 
-    def value_and_gradient(self, coef):
-        return self.value_gradient_hessian(coef)[:2]
+
+def _l2(strength):
+    return Penalty(np.zeros_like(strength), strength)
 
 
 def _free(n):
-    return L2(np.zeros(n))
+    return _l2(np.zeros(n))
+
+
+def _solve(solver, objective, penalty, start=None, **how):
+    """Solve from zero, which is the null model, or from elsewhere."""
+    zero = np.zeros(len(objective.target))
+    null = Null(zero, objective.at(zero)[0], objective.at(zero)[1])
+    return solver(objective, penalty, zero if start is None else start, null, **how)
 
 
 @settings(max_examples=25, deadline=None)
@@ -53,9 +63,9 @@ def test_they_reach_the_optimum(n, log_cond, seed, i):
     basis, _ = np.linalg.qr(rng.normal(size=(n, n)))
     A = (basis * np.logspace(0, -log_cond, n)) @ basis.T
     objective = Quadratic(A, rng.normal(size=n))
-    penalty = L2(rng.uniform(0, 1e-3, n))
-    found = SOLVERS[i](objective, penalty, np.zeros(n), tol=1e-10, max_iter=1000)
-    gradient = objective.value_and_gradient(found.coef)[1] + penalty.gradient(found.coef)
+    penalty = _l2(rng.uniform(0, 1e-3, n))
+    found = _solve(SOLVERS[i], objective, penalty, tol=1e-10, max_iter=1000)
+    gradient = objective.at(found.coef)[1] + penalty.gradient(found.coef)
     assert found.converged
     # SciPy's L-BFGS may end at the rounding of the value, the square root of its gradient's
     assert np.abs(gradient).max() < (1e-10 if SOLVERS[i] is newton else 1e-6)
@@ -63,17 +73,17 @@ def test_they_reach_the_optimum(n, log_cond, seed, i):
 
 def test_a_full_newton_step_is_the_next_iteration():
     objective = Quadratic(np.diag([1.0, 100.0]), np.ones(2))
-    found = newton(objective, _free(2), np.zeros(2), tol=1e-8, max_iter=10)
+    found = _solve(newton, objective, _free(2), tol=1e-8, max_iter=10)
     assert (found.n_iter, objective.n_evaluations) == (1, 2)
     # at the optimum already
-    again = newton(objective, _free(2), found.coef, tol=1e-8, max_iter=10)
+    again = _solve(newton, objective, _free(2), found.coef, tol=1e-8, max_iter=10)
     assert (again.n_iter, objective.n_evaluations) == (0, 3)
 
 
 @pytest.mark.parametrize("solver", SOLVERS, ids=lambda s: s.__name__)
 def test_steps_that_overshoot_are_shortened(solver):
     objective = Softplus(np.eye(3), np.array([4.0, -5.0, 6.0]))
-    found = solver(objective, _free(3), np.zeros(3), tol=1e-9, max_iter=100)
+    found = _solve(solver, objective, _free(3), tol=1e-9, max_iter=100)
     assert found.converged
     np.testing.assert_allclose(found.coef, objective.target, atol=1e-6)
     assert objective.n_evaluations > found.n_iter + 1
@@ -81,7 +91,7 @@ def test_steps_that_overshoot_are_shortened(solver):
 
 def test_a_singular_hessian_gives_the_shortest_step():
     A = np.ones((3, 3))
-    found = newton(Quadratic(A, np.array([3.0, 0, 0])), _free(3), np.zeros(3), tol=1e-9, max_iter=9)
+    found = _solve(newton, Quadratic(A, np.array([3.0, 0, 0])), _free(3), tol=1e-9, max_iter=9)
     assert found.converged
     np.testing.assert_allclose(found.coef, np.ones(3), atol=1e-9)
 
@@ -89,15 +99,38 @@ def test_a_singular_hessian_gives_the_shortest_step():
 @pytest.mark.parametrize("solver", SOLVERS, ids=lambda s: s.__name__)
 def test_an_unfinished_solution_says_so(solver):
     objective = Softplus(np.eye(3), np.array([4.0, -5.0, 6.0]))
-    found = solver(objective, _free(3), np.zeros(3), tol=1e-12, max_iter=2)
+    found = _solve(solver, objective, _free(3), tol=1e-12, max_iter=2)
     assert not found.converged
     assert found.n_iter == 2
 
 
+def test_a_thrifty_newton_does_without_hessians_near_the_solution():
+    objective = Softplus(np.diag([1.0, 2.0, 3.0]), np.array([0.3, -0.2, 0.1]))
+    start = objective.target + 0.05
+    found = _solve(newton, objective, _free(3), start, tol=1e-10, max_iter=50, thrifty=True)
+    assert found.converged
+    assert objective.n_hessians == 1 < objective.n_evaluations
+    np.testing.assert_allclose(found.coef, objective.target, atol=1e-8)
+
+
+def test_a_start_worse_than_the_null_model_is_given_up():
+    objective = Softplus(np.eye(3), np.array([0.3, -0.2, 0.1]))
+    far = np.full(3, 1e3)
+    found = _solve(newton, objective, _free(3), far, tol=1e-10, max_iter=50, thrifty=True)
+    assert found.converged
+    np.testing.assert_allclose(found.coef, objective.target, atol=1e-8)
+
+
 def test_penalty():
-    penalty, coef, h = L2(np.array([2.0, 0.0, 1.0])), np.array([1.0, -2.0, 3.0]), 1e-6
+    penalty = Penalty(np.array([0.0, 0.5, 0.0]), np.array([2.0, 0.0, 1.0]))
+    coef, h = np.array([1.0, -2.0, 3.0]), 1e-6
     slope = [
         (penalty.value(coef + h * e) - penalty.value(coef - h * e)) / (2 * h) for e in np.eye(3)
     ]
-    np.testing.assert_allclose(penalty.gradient(coef), slope, atol=1e-8)
-    np.testing.assert_array_equal(penalty.hessian(coef), penalty.weights)
+    smooth = penalty.gradient(coef)
+    np.testing.assert_allclose(smooth + penalty.l1 * np.sign(coef), slope, atol=1e-8)
+    np.testing.assert_array_equal(penalty.prox(np.array([0.1, 0.3, -1]), 1.0), [0.1, 0.0, -1])
+    # at zero a slope within the strength violates nothing
+    at_zero = penalty.violation(np.zeros(3), np.array([0.1, -0.4, 0.0]))
+    np.testing.assert_allclose(at_zero, [0.1, 0, 0])
+    np.testing.assert_allclose(penalty.violation(coef, -penalty.l1 * np.sign(coef)), 0)

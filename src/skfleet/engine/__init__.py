@@ -14,6 +14,7 @@ from skfleet.engine._fold import Lesson, fold
 from skfleet.engine._local import LocalEngine
 from skfleet.engine._placement import ANYWHERE, Placement, placement_for
 from skfleet.engine._reduce import Reduction, add, identity, map_reduce, with_starts
+from skfleet.engine._threads import library_threads
 
 
 def engine_for(rows: RowBlocks) -> Engine:
@@ -71,6 +72,7 @@ __all__ = [
     "fold",
     "identity",
     "lend",
+    "library_threads",
     "log_pass",
     "map_reduce",
     "uncounted",

@@ -73,3 +73,7 @@ class Engine(Protocol):
     def hold(self, rows: RowBlocks) -> AbstractContextManager[RowBlocks]:
         """Keep blocks in the workers' memory inside a ``with``, where that is wanted and fits."""
         ...
+
+    def streams(self, rows: RowBlocks) -> bool:
+        """Say whether a pass loads any blocks, rather than find all of them in memory."""
+        ...

@@ -171,6 +171,10 @@ class DaskEngine:
             for task in tasks:
                 task.release()
 
+    def streams(self, rows: RowBlocks) -> bool:
+        """Say whether a pass loads any blocks."""
+        return not all(map(_is_resident, rows.blocks))
+
     def _is_wanted(self, rows: RowBlocks) -> bool:
         """Decide whether to keep rows in memory: what was asked for, or whether they fit."""
         wanted = get_config().keep_blocks

@@ -89,3 +89,7 @@ class LocalEngine:
         if lazy and wanted:
             rows = replace(rows, blocks=tuple(open_block(block) for block in rows.blocks))
         yield rows
+
+    def streams(self, rows: RowBlocks) -> bool:
+        """Say whether a pass loads any blocks."""
+        return any(isinstance(block.X, Loadable) for block in rows.blocks)

@@ -6,13 +6,16 @@ from skfleet.estimators.cluster import KMeans
 from skfleet.estimators.linear_model import (
     ElasticNet,
     ElasticNetCV,
+    GammaRegressor,
     Lasso,
     LassoCV,
     LinearRegression,
     LogisticRegression,
+    PoissonRegressor,
     Ridge,
     RidgeClassifier,
     RidgeCV,
+    TweedieRegressor,
 )
 from skfleet.estimators.wrappers import ParallelPostFit
 
@@ -21,6 +24,7 @@ __all__ = [
     "BlockwiseVotingRegressor",
     "ElasticNet",
     "ElasticNetCV",
+    "GammaRegressor",
     "Incremental",
     "KMeans",
     "Lasso",
@@ -28,7 +32,9 @@ __all__ = [
     "LinearRegression",
     "LogisticRegression",
     "ParallelPostFit",
+    "PoissonRegressor",
     "Ridge",
     "RidgeCV",
     "RidgeClassifier",
+    "TweedieRegressor",
 ]

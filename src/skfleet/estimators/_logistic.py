@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-import warnings
-from dataclasses import replace
-from functools import partial
-from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from skfleet._array import namespace
-from skfleet._linalg import is_sparse_kind
-from skfleet._validation import check_choice, check_total_weight, check_unused
-from skfleet.blocks import RowBlocks
-from skfleet.engine import Engine, Reduction, engine_for, map_reduce, uncounted, with_starts
+from skfleet._linalg import dense_rows
+from skfleet._validation import (
+    check_choice,
+    check_count,
+    check_flag,
+    check_real,
+    check_total_weight,
+    check_unused,
+)
+from skfleet.estimators._glm import (
+    SOLVERS,
+    Model,
+    Surveyed,
+    fit_glm,
+    null_of_classes,
+    report,
+    surveyed,
+)
 from skfleet.estimators._linear import (
     LinearClassifier,
     SparseCoefficients,
@@ -25,34 +34,7 @@ from skfleet.estimators._linear import (
     linear_predictor,
     weights_of_classes,
 )
-from skfleet.estimators._moments import Sample, merge_surveys, survey
-from skfleet.glm import (
-    L2,
-    BinaryLogistic,
-    Labels,
-    Loss,
-    Multinomial,
-    Objective,
-    Scaling,
-    lbfgs,
-    newton,
-)
-
-# What scikit-learn's names ask for; the others leave the choice.
-_SOLVERS = {
-    "auto": None,
-    "lbfgs": lbfgs,
-    "newton-cg": newton,
-    "newton-cholesky": newton,
-    "liblinear": None,
-    "sag": None,
-    "saga": None,
-}
-# Up to so many coefficients a Hessian costs less than the passes it saves.
-NARROW = 300
-# Rows of which a solution is a good start; drawn where there are ten times as many.
-SAMPLE_ROWS = 2000
-SAMPLE_ROWS_PER_COLUMN = 50
+from skfleet.glm import BinaryLogistic, Labels, Loss, Multinomial
 
 
 class LogisticRegression(SparseCoefficients, LinearClassifier):
@@ -198,130 +180,79 @@ class LogisticRegression(SparseCoefficients, LinearClassifier):
         """
         self._check_parameters()
         rows = self._fit_rows(X, y, sample_weight)
-        engine = engine_for(rows)
-        with engine.hold(rows) as rows:
-            rows = with_starts(engine, rows)
-            n = self._sample_size(rows)
-            reduction = Reduction(survey, partial(merge_surveys, n=n))
-            columns, counts, drawn = map_reduce(engine, reduction, rows, n, 0)
-            rows = replace(rows, checked=True)
+        how = {"fit_intercept": self.fit_intercept, "draw": not self.warm_start}
+        with surveyed(rows, X, check=None, **how) as data:
+            counts = data.found.targets
             check_classification_targets(counts.labels)
             if len(counts.labels) < 2:
                 raise ValueError(
                     "y must hold at least two classes. Got only one class instead: "
                     f"{counts.labels[0]!r}. Classifier can't train when only one class is present."
                 )
-            deviation = np.sqrt(columns.squares / columns.n_rows)
-            # A constant column is its mean but for rounding, which must not be blown up.
-            eps = np.finfo(rows.dtype).eps
-            flat = deviation <= 10 * eps * np.abs(columns.mean)
-            scale = np.where(flat | (deviation == 0), 1.0, deviation)
-            shift = np.zeros_like(scale) if is_sparse_kind(X) else columns.mean
-            if not self.fit_intercept:
-                shift = np.zeros_like(scale)
-            class_weight = weights_of_classes(self.class_weight, counts)
-            self._solve(engine, rows, counts, Scaling(shift, scale), class_weight, drawn)
+            self._fit_classes(data)
         return self
 
     def _check_parameters(self) -> None:
         """Raise for parameters that cannot be, before any work."""
-        if not isinstance(self.C, Real) or isinstance(self.C, bool) or not self.C > 0:
-            raise ValueError(f"C must be a number above 0. Got {self.C!r} instead.")
-        if not isinstance(self.tol, Real) or not self.tol >= 0:
-            raise ValueError(f"tol must be a number >= 0. Got {self.tol!r} instead.")
-        if not isinstance(self.max_iter, Integral) or self.max_iter < 1:
-            raise ValueError(
-                f"max_iter must be a positive whole number. Got {self.max_iter!r} instead."
-            )
-        check_choice("solver", self.solver, _SOLVERS)
+        check_real("C", self.C, 0, open="l")
+        check_real("l1_ratio", self.l1_ratio, 0, 1)
+        check_real("tol", self.tol, 0)
+        check_count("max_iter", self.max_iter)
+        check_flag("fit_intercept", self.fit_intercept)
+        check_choice("solver", self.solver, SOLVERS)
         use = "Use sklearn.linear_model.LogisticRegression for that."
-        check_unused("l1_ratio", self.l1_ratio, 0, use)
         check_unused("dual", self.dual, False, use)
         check_unused("intercept_scaling", self.intercept_scaling, 1, use)
         check_class_weight(self.class_weight)
 
-    def _sample_size(self, rows: RowBlocks) -> int:
-        """How many rows to draw for a start: none where that would be much of all rows."""
-        wanted = max(SAMPLE_ROWS, SAMPLE_ROWS_PER_COLUMN * rows.n_features)
-        few = rows.n_rows < 10 * wanted or rows.n_features > NARROW
-        return 0 if few or self.warm_start else wanted
-
-    def _solve(
-        self,
-        engine: Engine,
-        rows: RowBlocks,
-        counts: Any,
-        scaling: Scaling,
-        class_weight: Any,
-        drawn: Sample | None,
-    ) -> None:
-        """Find the coefficients for columns at unit deviation, and bring them back."""
-        n_classes, n_features = len(counts.labels), rows.n_features
-        loss: Loss = BinaryLogistic() if n_classes == 2 else Multinomial(n_classes)
+    def _fit_classes(self, data: Surveyed) -> None:
+        """Fit to rows of which the classes are known."""
+        counts = data.found.targets
+        class_weight = weights_of_classes(self.class_weight, counts)
         weight = counts.weight if class_weight is None else counts.weight * class_weight
-        total = float(weight.sum())
-        check_total_weight(total)
+        check_total_weight(float(weight.sum()))
         if np.count_nonzero(weight) < 2:
             raise ValueError(
                 "sample_weight must leave at least two classes with weight. Got only one class "
                 "with weight above 0. Classifier can't train when only one class is present."
             )
-        size = n_features + self.fit_intercept
-        # The penalty of scikit-learn's coefficients, in terms of those of scaled columns.
-        each = np.zeros((loss.n_outputs, size))
-        each[:, :n_features] = 1 / (self.C * total) / scaling.scale**2
-        penalty = L2(each.ravel())
-        objective = Objective(
-            engine,
-            rows,
-            loss,
-            total_weight=total,
-            scaling=scaling,
-            labels=Labels(counts.labels, class_weight),
-            fit_intercept=self.fit_intercept,
+        n_classes = len(counts.labels)
+        loss: Loss = BinaryLogistic() if n_classes == 2 else Multinomial(n_classes)
+        null, total = null_of_classes(
+            loss, counts, class_weight, data.scaling, fit_intercept=self.fit_intercept
         )
-        start = self._start(loss.n_outputs, scaling).ravel()
-        solver = _SOLVERS[self.solver] or (newton if start.size <= NARROW else lbfgs)
-        how: dict[str, Any] = {"tol": self.tol, "max_iter": self.max_iter}
-        if drawn is not None and solver is newton:
-            start = _start_on(drawn, objective, penalty, start, n_classes)
-            how["value_at_zero"] = np.log(n_classes)
-        found = solver(objective, penalty, start, **how)
-        self.solver_ = solver.__name__
-        self.n_iter_ = np.array([found.n_iter], dtype=np.int32)
-        if self.verbose:
-            state = "converged" if found.converged else "did not converge"
-            print(f"{self.solver_} {state} in {found.n_iter} iterations.")
-        if not found.converged:
-            warnings.warn(
-                f"{self.solver_} did not reach tol={self.tol:g} in max_iter={self.max_iter} "
-                "iterations. Increase max_iter, or scale the columns.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
-        coef = found.coef.reshape(loss.n_outputs, size)
+        strength = 1 / (self.C * total)
+        model = Model(
+            loss,
+            l1=self.l1_ratio * strength,
+            l2=(1 - self.l1_ratio) * strength,
+            fit_intercept=self.fit_intercept,
+            solver=self.solver,
+            tol=self.tol,
+            max_iter=self.max_iter,
+            start=self._last(loss.n_outputs, data.rows.n_features),
+        )
+        found = fit_glm(data, model, null, total, Labels(counts.labels, class_weight))
+        report(found, model, self.verbose)
+        coef, intercept = found.coef, found.intercept
         if loss.n_outputs > 1:
-            # The same added to every class changes no probability, so at the optimum the penalty
+            # The same added to every class changes no probability, so at the optimum an L2 penalty
             # makes each column's coefficients add up to nothing. Solvers hardly see that direction.
-            coef = coef - coef.mean(axis=0)
+            coef = coef if model.l1 else coef - coef.mean(axis=0)
+            intercept = intercept - intercept.mean()
+        dtype = data.rows.dtype
         self.classes_ = counts.labels
-        slopes = coef[:, :n_features] / scaling.scale
-        self.coef_ = slopes.astype(rows.dtype, copy=False)
-        intercept = np.zeros(loss.n_outputs)
-        if self.fit_intercept:
-            intercept = coef[:, n_features] - slopes @ scaling.shift
-        self.intercept_ = intercept.astype(rows.dtype, copy=False)
+        self.coef_ = coef.astype(dtype, copy=False)
+        self.intercept_ = intercept.astype(dtype, copy=False)
+        self.n_iter_ = np.array([found.n_iter], dtype=np.int32)
+        self.solver_ = found.solver
 
-    def _start(self, n_outputs: int, scaling: Scaling) -> np.ndarray:
-        """Return where to start: at zero, or from the last solution when asked to."""
-        n_features = len(scaling.scale)
-        start = np.zeros((n_outputs, n_features + self.fit_intercept))
-        last = getattr(self, "coef_", None)
-        if self.warm_start and last is not None and last.shape == (n_outputs, n_features):
-            start[:, :n_features] = last * scaling.scale
-            if self.fit_intercept:
-                start[:, n_features] = self.intercept_ + last @ scaling.shift
-        return start
+    def _last(self, n_outputs: int, n_features: int) -> Any:
+        """Return the last solution if that is where to start."""
+        coef = getattr(self, "coef_", None)
+        if not self.warm_start or coef is None or coef.shape != (n_outputs, n_features):
+            return None
+        return dense_rows(coef).astype(np.float64), np.asarray(self.intercept_, dtype=np.float64)
 
     def _of_classes(self, func: Any, X: Any) -> Any:
         """Answer with a function that gives a value per class."""
@@ -357,17 +288,6 @@ class LogisticRegression(SparseCoefficients, LinearClassifier):
             A column per class, a frame's by name; lazy for Dask collections.
         """
         return self._of_classes(_log_probabilities, X)
-
-
-def _start_on(
-    drawn: Sample, objective: Objective, penalty: L2, zero: np.ndarray, n_classes: int
-) -> np.ndarray:
-    """Solve on a sample, here, to save passes over all rows; return zero if it lacks a class."""
-    if len(np.unique(drawn.y)) < n_classes:
-        return zero
-    with uncounted():
-        sampled = objective.on_sample(drawn.drawn.rows, drawn.y, drawn.sample_weight)
-        return newton(sampled, penalty, zero, tol=1e-3, max_iter=20).coef
 
 
 def _loss_of(model: Any) -> Loss:

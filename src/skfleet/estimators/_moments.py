@@ -1,4 +1,4 @@
-"""What a first pass finds out: moments of columns, counts of labels, a sample of the rows."""
+"""What a first pass finds out: moments of columns, labels or targets, a sample of the rows."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from skfleet._array import like, to_host
-from skfleet._linalg import column_sums, is_sparse
-from skfleet.blocks import Block, DrawnRows, merge_smallest, row_uniforms, smallest
+from skfleet._linalg import column_sums, is_sparse, tdot, vstack
+from skfleet.blocks import Block, row_uniforms, take
 
 
 class Moments(NamedTuple):
@@ -19,15 +19,25 @@ class Moments(NamedTuple):
     squares: np.ndarray
 
 
+# Squares about zero lose the digits by which they exceed those about the mean.
+MUCH_LARGER = 1e3
+
+
 def moments(block: Block) -> Moments:
     """Return the moments of a block about its own mean."""
     n_rows = block.n_rows
     mean = column_sums(block.X) / n_rows
-    if is_sparse(block.X):
-        squares = column_sums(block.X.multiply(block.X).tocsr()) - n_rows * mean**2
+    X = block.X
+    if is_sparse(X):
+        squares = column_sums(X.multiply(X).tocsr()) - n_rows * mean**2
         return Moments(n_rows, mean, np.maximum(squares, 0.0))
-    X = block.X - like(mean, block.X)
-    return Moments(n_rows, mean, column_sums(X * X))
+    about_zero = column_sums(X * X)
+    squares = about_zero - n_rows * mean**2
+    single = str(X.dtype).endswith("float32")
+    if single or (about_zero > MUCH_LARGER * squares).any():
+        X = X - like(mean, X)
+        squares = column_sums(X * X)
+    return Moments(n_rows, mean, squares)
 
 
 def merge_moments(a: Moments, b: Moments) -> Moments:
@@ -39,64 +49,127 @@ def merge_moments(a: Moments, b: Moments) -> Moments:
     return Moments(n_rows, a.mean + share * shift, squares)
 
 
+# Sums of rows by label or target are cheap for up to so many columns and labels.
+FEW_COLUMNS, FEW_LABELS = 2000, 100
+
+
 class LabelCounts(NamedTuple):
-    """Labels in order, with the number and the weight of their rows."""
+    """Labels in order, with the number and weight of their rows, and (maybe) their sums of X."""
 
     labels: np.ndarray
     n_rows: np.ndarray
     weight: np.ndarray
+    x: np.ndarray | None = None
 
 
-def label_counts(block: Block) -> LabelCounts:
-    """Count the labels of a block."""
+def label_counts(block: Block, with_x: bool = False) -> LabelCounts:
+    """Count the labels of a block, and sum its rows by label if asked to."""
     labels, codes = np.unique(to_host(block.y), return_inverse=True)
     weight = None if block.sample_weight is None else to_host(block.sample_weight)
     n_rows = np.bincount(codes, minlength=len(labels)).astype(np.float64)
     counted = n_rows if weight is None else np.bincount(codes, weight, len(labels))
-    return LabelCounts(labels, n_rows, counted)
+    x = None
+    if with_x and len(labels) <= FEW_LABELS:
+        x = np.stack([_sum_of(block.X, codes == k, weight) for k in range(len(labels))])
+    return LabelCounts(labels, n_rows, counted, x)
+
+
+def _sum_of(X: Any, chosen: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
+    """Return the weighted sum of chosen rows."""
+    return column_sums(X, like(chosen.astype(np.float64) if weight is None else chosen * weight, X))
 
 
 def merge_label_counts(a: LabelCounts, b: LabelCounts) -> LabelCounts:
     """Merge the counts of two blocks."""
     labels, codes = np.unique(np.concatenate([a.labels, b.labels]), return_inverse=True)
     n_rows = np.bincount(codes, np.concatenate([a.n_rows, b.n_rows]))
-    return LabelCounts(labels, n_rows, np.bincount(codes, np.concatenate([a.weight, b.weight])))
+    weight = np.bincount(codes, np.concatenate([a.weight, b.weight]))
+    x = None
+    if a.x is not None and b.x is not None and len(labels) <= FEW_LABELS:
+        x = np.zeros((len(labels), a.x.shape[1]))
+        np.add.at(x, codes, np.concatenate([a.x, b.x]))
+    return LabelCounts(labels, n_rows, weight, x)
+
+
+class TargetSums(NamedTuple):
+    """Weighted sums of targets, and (maybe) of rows and of their products."""
+
+    weight: float
+    y: np.ndarray
+    x: np.ndarray | None = None
+    xy: np.ndarray | None = None
+
+
+def target_sums(block: Block, with_x: bool = False) -> TargetSums:
+    """Sum a block's targets, and what else is asked for."""
+    y = to_host(block.y).astype(np.float64).reshape(block.n_rows, -1)
+    w = None if block.sample_weight is None else to_host(block.sample_weight).astype(np.float64)
+    wy = y if w is None else y * w[:, None]
+    weight = float(block.n_rows if w is None else w.sum())
+    if not with_x:
+        return TargetSums(weight, wy.sum(axis=0))
+    xy = to_host(tdot(block.X, like(wy, block.X))).astype(np.float64)
+    x = column_sums(block.X, None if w is None else like(w, block.X))
+    return TargetSums(weight, wy.sum(axis=0), x, xy)
+
+
+def merge_target_sums(a: TargetSums, b: TargetSums) -> TargetSums:
+    """Add the sums of two blocks."""
+    if a.x is None or b.x is None or a.xy is None or b.xy is None:
+        return TargetSums(a.weight + b.weight, a.y + b.y)
+    return TargetSums(a.weight + b.weight, a.y + b.y, a.x + b.x, a.xy + b.xy)
 
 
 class Sample(NamedTuple):
-    """Rows drawn without replacement, with their labels and weights."""
+    """Rows drawn without replacement, with their targets and weights, and where they begin."""
 
-    drawn: DrawnRows
+    start: int
+    X: Any
     y: np.ndarray
     sample_weight: np.ndarray | None
 
 
-def sample(block: Block, n: int, seed: int) -> Sample:
-    """Draw up to n rows of a block, the same ones for every cut of the rows."""
-    drawn = smallest(row_uniforms(seed, block.start, block.n_rows), block.start, block.X, n)
-    here = drawn.numbers - block.start
-    weight = None if block.sample_weight is None else to_host(block.sample_weight)[here]
-    return Sample(drawn, to_host(block.y)[here], weight)
+def sample(block: Block, share: float, seed: int = 0) -> Sample:
+    """Draw a share of a block's rows, the same ones for every cut of the rows."""
+    start = block.start or 0
+    drawn = np.flatnonzero(row_uniforms(seed, start, block.n_rows) < share)
+    weight = None if block.sample_weight is None else to_host(block.sample_weight)[drawn]
+    return Sample(start, take(block.X, drawn), to_host(block.y)[drawn], weight)
 
 
-def merge_samples(a: Sample, b: Sample, n: int) -> Sample:
-    """Merge the draws of two blocks."""
-    numbers = np.concatenate([a.drawn.numbers, b.drawn.numbers])
-    drawn = merge_smallest(a.drawn, b.drawn, n)
-    order = np.argsort(numbers)
-    place = order[np.searchsorted(numbers, drawn.numbers, sorter=order)]
+def join_samples(drawn: list[Sample]) -> Sample:
+    """Make one of the samples of all blocks."""
+    parts = sorted(drawn, key=lambda part: part.start)
     weight = None
-    if a.sample_weight is not None:
-        weight = np.concatenate([a.sample_weight, b.sample_weight])[place]
-    return Sample(drawn, np.concatenate([a.y, b.y])[place], weight)
+    if parts[0].sample_weight is not None:
+        weight = np.concatenate([part.sample_weight for part in parts])
+    y = np.concatenate([part.y for part in parts])
+    return Sample(0, vstack([part.X for part in parts]), y, weight)
 
 
-def survey(block: Block, n: int, seed: int) -> tuple[Moments, LabelCounts, Sample | None]:
-    """Return the moments of a block's columns, the counts of its labels, and n rows (if n)."""
-    return moments(block), label_counts(block), sample(block, n, seed) if n else None
+class Survey(NamedTuple):
+    """What a first pass finds out of columns and targets, and (maybe) rows that it draws."""
+
+    columns: Moments
+    targets: Any
+    drawn: list[Sample]
 
 
-def merge_surveys(a: Any, b: Any, n: int) -> tuple[Moments, LabelCounts, Sample | None]:
+def survey(block: Block, share: float, check: Any) -> Survey:
+    """Survey a block of rows, and draw a share of them.
+
+    `check` may refuse targets; None stands for labels, which anything may be.
+    """
+    with_x = block.X.shape[1] <= FEW_COLUMNS
+    drawn = [sample(block, share)] if share else []
+    if check is None:
+        return Survey(moments(block), label_counts(block, with_x), drawn)
+    check(to_host(block.y))
+    return Survey(moments(block), target_sums(block, with_x), drawn)
+
+
+def merge_surveys(a: Survey, b: Survey) -> Survey:
     """Merge what is known of two blocks."""
-    drawn = merge_samples(a[2], b[2], n) if n else None
-    return merge_moments(a[0], b[0]), merge_label_counts(a[1], b[1]), drawn
+    labels = isinstance(a.targets, LabelCounts)
+    merged = (merge_label_counts if labels else merge_target_sums)(a.targets, b.targets)
+    return Survey(merge_moments(a.columns, b.columns), merged, a.drawn + b.drawn)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skfleet._array import like, to_host
-from skfleet._linalg import column_sums, gram, is_sparse, tdot
+from skfleet._linalg import column_sums, fused_products, gram, is_sparse, tdot
 from skfleet._validation import check_total_weight
 from skfleet.blocks import Block, RowBlocks
 from skfleet.engine import Reduction, engine_for, map_reduce
@@ -70,14 +70,15 @@ def products_with(block: Block, y: np.ndarray, w: np.ndarray | None) -> Products
     y = y - y_mean
     wy = y if w is None else y * w[:, None]
     yy = np.sum(wy * y, axis=0)
-    wy_there = like(wy, block.X)
     if is_sparse(block.X):
         product = gram(block.X, w) - weight * np.outer(x_mean, x_mean)
         # Weighted deviations of y add up to nothing, so X need not be about its mean.
-        return Products(weight, x_mean, y_mean, product, np.asarray(tdot(block.X, wy_there)), yy)
-    X = block.X - like(x_mean, block.X)
-    xy = to_host(tdot(X, wy_there)).astype(np.float64)
-    return Products(weight, x_mean, y_mean, gram(X, w_there), xy, yy)
+        xy = np.asarray(tdot(block.X, wy.astype(block.X.dtype)))
+        return Products(weight, x_mean, y_mean, product, xy, yy)
+    root = None if w is None else np.sqrt(w)
+    y = like(y if root is None else y * root[:, None], block.X)
+    root = None if root is None else like(root, block.X)
+    return Products(weight, x_mean, y_mean, *fused_products(block.X, x_mean, root, y), yy)
 
 
 def merge_products(a: Products, b: Products) -> Products:

@@ -2,27 +2,33 @@
 
 from skfleet.glm._coordinate_descent import PathPoint, Quadratic, elastic_net_path
 from skfleet.glm._least_squares import equivalent_rows, solve_positive, solve_ridge
-from skfleet.glm._losses import BinaryLogistic, Loss, Multinomial
-from skfleet.glm._objective import Labels, Objective, Scaling
-from skfleet.glm._penalties import L2, Penalty
-from skfleet.glm._solvers import Solution, lbfgs, newton
+from skfleet.glm._losses import BinaryLogistic, Loss, Multinomial, SquaredError, Tweedie
+from skfleet.glm._objective import Evaluation, Labels, Objective, Scaling
+from skfleet.glm._penalties import Penalty
+from skfleet.glm._proximal import proximal_gradient, proximal_newton
+from skfleet.glm._solvers import Null, Solution, lbfgs, newton
 
 __all__ = [
-    "L2",
     "BinaryLogistic",
+    "Evaluation",
     "Labels",
     "Loss",
     "Multinomial",
+    "Null",
     "Objective",
     "PathPoint",
     "Penalty",
     "Quadratic",
     "Scaling",
     "Solution",
+    "SquaredError",
+    "Tweedie",
     "elastic_net_path",
     "equivalent_rows",
     "lbfgs",
     "newton",
+    "proximal_gradient",
+    "proximal_newton",
     "solve_positive",
     "solve_ridge",
 ]

@@ -81,7 +81,7 @@ def elastic_net_path(
                 )
                 coef, n_iter = again[0], n_iter + more[0]
             converged = penalty.violation(coef) <= tol * at_zero + 10 * penalty.rounding
-            points[i] = PathPoint(coef, penalty.dual_gap(coef), n_iter, converged)
+            points[i] = PathPoint(coef, penalty.dual_gap(coef), n_iter, bool(converged))
     for i in np.flatnonzero(smooth):
         penalty = _Penalised(problem, 0.0, alphas[i], positive)
         xy = problem.xy[:, None]

@@ -3,57 +3,84 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from skfleet._array import like, namespace
 
 
-class Loss(Protocol):
-    """A loss of a target y and a linear predictor eta.
+class Pointwise(NamedTuple):
+    """A loss at n rows: values (n,), derivatives (n, n_outputs), expected targets (same)."""
 
-    `eta` has one column per output; y is what the loss makes of a label. With n rows and m outputs
-    `gradient` is (n, m), and `hessian` gives the entry for outputs i and j as (n,).
+    value: Any
+    gradient: Any
+    mean: Any
+
+
+class Loss(Protocol):
+    """A loss of a target y and a linear predictor eta of one column per output.
+
+    `curve_bound` is the largest eigenvalue that its second derivative has anywhere.
     """
 
     n_outputs: int
+    curve_bound: float
+    target: str  # what y must be, in words; empty where anything will do
 
-    def value(self, y: Any, eta: Any) -> Any:
-        """Return the loss of each row."""
+    def evaluate(self, y: Any, eta: Any) -> Pointwise:
+        """Return the loss of each row, its derivative in eta, and the expected target."""
         ...
 
-    def gradient(self, y: Any, eta: Any) -> Any:
-        """Return its derivatives in eta."""
-        ...
-
-    def hessian(self, mean: Any, i: int, j: int) -> Any:
-        """Return a second derivative in eta, from the means."""
+    def curve(self, y: Any, mean: Any, i: int, j: int) -> Any:
+        """Return the second derivative of each row for outputs i and j, or a positive stand-in."""
         ...
 
     def mean(self, eta: Any) -> Any:
         """Return the expected target of each row."""
         ...
 
+    def link(self, mean: np.ndarray) -> np.ndarray:
+        """Return the linear predictor with the given expected targets."""
+        ...
+
+    def value_of(self, mean: np.ndarray, eta: np.ndarray) -> float:
+        """Return the average loss of rows of one predictor and targets of a given average."""
+        ...
+
+    def allows(self, y: Any) -> Any:
+        """Say of each target whether the loss is defined for it."""
+        ...
+
+
+class _AnyTarget:
+    """A loss that is defined for every target."""
+
+    target = ""
+
+    def allows(self, y: Any) -> Any:
+        """Say yes."""
+        return namespace(y).ones_like(y, dtype=bool)
+
 
 @dataclass(frozen=True)
-class BinaryLogistic:
+class BinaryLogistic(_AnyTarget):
     """Negative log-likelihood of y in {0, 1} with probability 1 / (1 + exp(-eta)) of 1."""
 
     n_outputs: int = 1
+    curve_bound: float = 0.25
 
-    def value(self, y: Any, eta: Any) -> Any:
-        """Return log(1 + exp(eta)) - y * eta, without overflow."""
+    def evaluate(self, y: Any, eta: Any) -> Pointwise:
+        """Return log(1 + exp(eta)) - y * eta and the rest, without overflow."""
         xp = namespace(eta)
-        eta = eta[:, 0]
-        positive = xp.where(eta > 0, eta, xp.zeros_like(eta))
-        return positive + xp.log1p(xp.exp(-xp.abs(eta))) - y * eta
+        small = xp.exp(-xp.abs(eta))
+        mean = xp.where(eta >= 0, xp.ones_like(eta), small) / (1 + small)
+        line = eta[:, 0]
+        positive = xp.where(line > 0, line, xp.zeros_like(line))
+        value = positive + xp.log1p(small[:, 0]) - y * line
+        return Pointwise(value, mean - y[:, None], mean)
 
-    def gradient(self, y: Any, eta: Any) -> Any:
-        """Return the probability of 1, less y."""
-        return self.mean(eta) - y[:, None]
-
-    def hessian(self, mean: Any, i: int, j: int) -> Any:
+    def curve(self, y: Any, mean: Any, i: int, j: int) -> Any:
         """Return the variance of y."""
         return mean[:, 0] * (1 - mean[:, 0])
 
@@ -63,25 +90,35 @@ class BinaryLogistic:
         small = xp.exp(-xp.abs(eta))
         return xp.where(eta >= 0, xp.ones_like(eta), small) / (1 + small)
 
+    def link(self, mean: np.ndarray) -> np.ndarray:
+        """Return the log odds."""
+        return np.log(mean) - np.log1p(-mean)
+
+    def value_of(self, mean: np.ndarray, eta: np.ndarray) -> float:
+        """Return the average of log(1 + exp(eta)) - y * eta."""
+        return float(np.logaddexp(0.0, eta[0]) - mean[0] * eta[0])
+
 
 @dataclass(frozen=True)
-class Multinomial:
+class Multinomial(_AnyTarget):
     """Negative log-likelihood of class y in {0, ..., n_outputs - 1} with softmax probabilities."""
 
     n_outputs: int
+    curve_bound: float = 0.5
 
-    def value(self, y: Any, eta: Any) -> Any:
-        """Return log(sum(exp(eta))) - eta[y], without overflow."""
+    def evaluate(self, y: Any, eta: Any) -> Pointwise:
+        """Return log(sum(exp(eta))) - eta[y] and the rest, without overflow."""
         xp = namespace(eta)
         largest = xp.max(eta, axis=1)
-        total = xp.sum(xp.exp(eta - largest[:, None]), axis=1)
-        return largest + xp.log(total) - xp.sum(eta * self._indicator(y, eta), axis=1)
+        powers = xp.exp(eta - largest[:, None])
+        total = xp.sum(powers, axis=1)
+        classes = like(np.arange(self.n_outputs, dtype=np.float64), eta)
+        truth = xp.astype(y[:, None] == classes, eta.dtype)
+        mean = powers / total[:, None]
+        value = largest + xp.log(total) - xp.sum(eta * truth, axis=1)
+        return Pointwise(value, mean - truth, mean)
 
-    def gradient(self, y: Any, eta: Any) -> Any:
-        """Return the probabilities, less 1 for the true class."""
-        return self.mean(eta) - self._indicator(y, eta)
-
-    def hessian(self, mean: Any, i: int, j: int) -> Any:
+    def curve(self, y: Any, mean: Any, i: int, j: int) -> Any:
         """Return a covariance of the class indicators."""
         return mean[:, i] * ((1.0 if i == j else 0.0) - mean[:, j])
 
@@ -91,8 +128,122 @@ class Multinomial:
         powers = xp.exp(eta - xp.max(eta, axis=1)[:, None])
         return powers / xp.sum(powers, axis=1)[:, None]
 
-    def _indicator(self, y: Any, eta: Any) -> Any:
-        """Return 1 where the class is the true one, else 0."""
+    def link(self, mean: np.ndarray) -> np.ndarray:
+        """Return the logarithms of the probabilities, about their mean."""
+        return np.log(mean) - np.log(mean).mean()
+
+    def value_of(self, mean: np.ndarray, eta: np.ndarray) -> float:
+        """Return the average of log(sum(exp(eta))) - eta[y]."""
+        return float(np.logaddexp.reduce(eta) - mean @ eta)
+
+
+@dataclass(frozen=True)
+class SquaredError(_AnyTarget):
+    """Half the squared error, less the part that no predictor changes: eta^2 / 2 - y eta."""
+
+    n_outputs: int = 1
+    curve_bound: float = 1.0
+
+    def evaluate(self, y: Any, eta: Any) -> Pointwise:
+        """Return eta^2 / 2 - y eta and the rest, summed over the outputs."""
         xp = namespace(eta)
-        classes = like(np.arange(self.n_outputs, dtype=np.float64), eta)
-        return xp.astype(y[:, None] == classes, eta.dtype)
+        y = y if len(y.shape) == 2 else y[:, None]
+        return Pointwise(xp.sum(eta * (eta / 2 - y), axis=1), eta - y, eta)
+
+    def curve(self, y: Any, mean: Any, i: int, j: int) -> Any:
+        """Return 1 for an output with itself, else 0."""
+        xp = namespace(mean)
+        return (xp.ones_like if i == j else xp.zeros_like)(mean[:, 0])
+
+    def mean(self, eta: Any) -> Any:
+        """Return eta."""
+        return eta
+
+    def link(self, mean: np.ndarray) -> np.ndarray:
+        """Return the mean."""
+        return mean
+
+    def value_of(self, mean: np.ndarray, eta: np.ndarray) -> float:
+        """Return the average of eta^2 / 2 - y eta."""
+        return float(np.sum(eta * (eta / 2 - mean)))
+
+
+@dataclass(frozen=True)
+class Tweedie:
+    """Half the deviance of a distribution with variance mean^power, less its constant part.
+
+    The mean is exp(eta) with a log link, eta without (Jørgensen, 1987, Exponential dispersion
+    models). Outside of powers from 1 to 2 with a log link the loss need not be convex; `curve` is
+    then its expected second derivative, which is never negative (Fisher scoring).
+    """
+
+    power: float
+    log_link: bool = True
+    n_outputs: int = 1
+    curve_bound: float = np.inf
+
+    @property
+    def target(self) -> str:
+        """What y must be."""
+        if self.power <= 0:
+            return ""
+        return "at least 0" if self.power < 2 else "above 0"
+
+    def allows(self, y: Any) -> Any:
+        """Say where y is in the range of the distribution."""
+        if self.power <= 0:
+            return namespace(y).ones_like(y, dtype=bool)
+        return y >= 0 if self.power < 2 else y > 0
+
+    def evaluate(self, y: Any, eta: Any) -> Pointwise:
+        """Return the loss and the rest; infinite where there is no such mean."""
+        xp, p, line = namespace(eta), self.power, eta[:, 0]
+        mean = self.mean(eta)
+        mu = mean[:, 0]
+        if not self.log_link and p > 0:
+            possible = line > 0
+            mu = xp.where(possible, mu, xp.ones_like(mu))
+        own, other = self._parts(mu, line if self.log_link else None)
+        value = own - y * other
+        slope = (mu - y) * _power(mu, (1.0 if self.log_link else 0.0) - p)
+        if not self.log_link and p > 0:
+            value = xp.where(possible, value, xp.full_like(value, xp.inf))
+        return Pointwise(value, slope[:, None], mean)
+
+    def _parts(self, mu: Any, log_mu: Any) -> tuple[Any, Any]:
+        """Return the integrals of mu^(1 - power) and of mu^-power."""
+        xp, p = namespace(mu), self.power
+        if p in (1.0, 2.0) and log_mu is None:
+            log_mu = xp.log(mu)
+        own = log_mu if p == 2 else _power(mu, 2 - p) / (2 - p)
+        other = log_mu if p == 1 else _power(mu, 1 - p) / (1 - p)
+        return own, other
+
+    def curve(self, y: Any, mean: Any, i: int, j: int) -> Any:
+        """Return the second derivative, or its expectation where it may be negative."""
+        p, mu = self.power, mean[:, 0]
+        if self.log_link and 1 <= p <= 2:
+            return _power(mu, 1 - p) * ((2 - p) * mu + (p - 1) * y)
+        return _power(mu, (2.0 if self.log_link else 0.0) - p)
+
+    def mean(self, eta: Any) -> Any:
+        """Return exp(eta) or eta."""
+        return namespace(eta).exp(eta) if self.log_link else eta
+
+    def link(self, mean: np.ndarray) -> np.ndarray:
+        """Return the logarithm of the mean or the mean."""
+        return np.log(mean) if self.log_link else mean
+
+    def value_of(self, mean: np.ndarray, eta: np.ndarray) -> float:
+        """Return the loss, which is linear in y, for the average of y."""
+        with np.errstate(over="ignore"):
+            return float(self.evaluate(mean, eta[:, None]).value[0])
+
+
+def _power(base: Any, exponent: float) -> Any:
+    """Return base ** exponent, cheaply for the exponents that are common."""
+    if exponent == 0:
+        return namespace(base).ones_like(base)
+    if exponent == 1:
+        return base
+    return 1 / base if exponent == -1 else base**exponent

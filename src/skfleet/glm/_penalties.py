@@ -1,43 +1,42 @@
-"""Penalties of coefficients, on the host: value, gradient and Hessian."""
+"""Penalties of coefficients, on the host: value, gradient, proximal step."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
 
-class Penalty(Protocol):
-    """A function of the coefficients alone."""
+@dataclass(frozen=True)
+class Penalty:
+    """sum(l1 |coef|) + sum(l2 coef^2) / 2, each coefficient with strengths of its own.
+
+    Strengths of 0 leave a coefficient (an intercept) free.
+    """
+
+    l1: np.ndarray
+    l2: np.ndarray
+
+    @property
+    def is_smooth(self) -> bool:
+        """Whether there is no L1 part."""
+        return not self.l1.any()
 
     def value(self, coef: np.ndarray) -> float:
         """Return the penalty."""
-        ...
+        return float(np.sum(self.l1 * np.abs(coef)) + 0.5 * np.sum(self.l2 * coef**2))
 
     def gradient(self, coef: np.ndarray) -> np.ndarray:
-        """Return its gradient."""
-        ...
+        """Return the gradient of the L2 part."""
+        return self.l2 * coef
 
-    def hessian(self, coef: np.ndarray) -> np.ndarray:
-        """Return the diagonal of its Hessian."""
-        ...
+    def prox(self, coef: np.ndarray, step: float) -> np.ndarray:
+        """Return the point that the L1 part draws coef to in a step: soft thresholding."""
+        return np.sign(coef) * np.maximum(np.abs(coef) - step * self.l1, 0.0)
 
-
-@dataclass(frozen=True)
-class L2:
-    """Half the weighted sum of squares; a weight of 0 leaves a coefficient (an intercept) free."""
-
-    weights: np.ndarray
-
-    def value(self, coef: np.ndarray) -> float:
-        """Return sum(weights * coef ** 2) / 2."""
-        return 0.5 * float(np.sum(self.weights * coef**2))
-
-    def gradient(self, coef: np.ndarray) -> np.ndarray:
-        """Return weights * coef."""
-        return self.weights * coef
-
-    def hessian(self, coef: np.ndarray) -> np.ndarray:
-        """Return the weights."""
-        return self.weights
+    def violation(self, coef: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+        """Return by how much each condition of a minimum fails, for a gradient with the L2 part."""
+        if self.is_smooth:
+            return np.abs(gradient)
+        used = np.abs(gradient + self.l1 * np.sign(coef))
+        return np.where(coef != 0, used, np.maximum(np.abs(gradient) - self.l1, 0.0))

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from scipy import linalg, optimize
 
+from skfleet.glm._objective import Evaluation
 from skfleet.glm._penalties import Penalty
 
 logger = logging.getLogger("skfleet.glm")
@@ -17,86 +18,128 @@ logger = logging.getLogger("skfleet.glm")
 class Smooth(Protocol):
     """What solvers see of rows."""
 
-    def value_and_gradient(self, coef: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return value and gradient at coef."""
-        ...
-
-    def value_gradient_hessian(self, coef: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
-        """Return value, gradient and Hessian at coef."""
+    def evaluate(
+        self, coef: np.ndarray, *, hessian: bool = False, columns: np.ndarray | None = None
+    ) -> Evaluation:
+        """Return value, gradient and, if asked for, Hessian (of some columns) at coef."""
         ...
 
 
 @dataclass(frozen=True)
 class Solution:
-    """Where a solver ended: the coefficients, its iterations, and whether it met its tolerance."""
+    """Where a solver ended: the coefficients, its iterations, whether it met its tolerance."""
 
     coef: np.ndarray
     n_iter: int
     converged: bool
+    solver: str
+
+
+@dataclass(frozen=True)
+class Null:
+    """The best model without columns: where solvers start, and what they are measured by.
+
+    `gradient` is that of the average loss, None where only a pass would tell.
+    """
+
+    coef: np.ndarray
+    value: float
+    gradient: np.ndarray | None = None
+
+    def violation(self, penalty: Penalty, first: np.ndarray) -> float:
+        """Return the largest violation there; a solver that starts there knows its `first` ones."""
+        if self.gradient is not None:
+            first = penalty.violation(self.coef, self.gradient + penalty.gradient(self.coef))
+        return float(first.max(initial=0.0))
 
 
 # How far a step may be halved before the solver gives up.
 MAX_HALVINGS = 30
+# A Hessian serves for another step while a step leaves less than this of the gradient.
+STALE = 0.1
+EPS = np.finfo(np.float64).eps
 
 
 def newton(
     objective: Smooth,
     penalty: Penalty,
     start: np.ndarray,
+    null: Null,
     *,
     tol: float,
     max_iter: int,
-    value_at_zero: float = np.inf,
+    thrifty: bool = False,
 ) -> Solution:
     """Minimise objective + penalty by Newton's method (Nocedal and Wright, 2006, section 3.3).
 
     Value, gradient and Hessian come from one evaluation, so the evaluation that finds a full step
-    good enough is the next iteration's; only a step that must be halved costs another one. Stops
-    when the largest entry of the gradient is at most tol, or when no step can lower the value by
-    more than its own rounding. A start no better than `value_at_zero` is given up for zero.
+    good enough is the next iteration's; only a step that must be halved costs another one. If
+    `thrifty`, for a start near the solution, evaluations do without the Hessian as long as the last
+    one, updated by the gradients (BFGS, section 6.1), serves. Stops when the largest entry of the
+    gradient is at most `tol` times that at the null model, or when no step can lower the value by
+    more than its own rounding. A start no better than the null model is given up for it.
     """
     coef = start
-    value, gradient, hessian = _with_penalty(objective, penalty, coef)
-    if not value <= value_at_zero:
-        coef = np.zeros_like(start)
-        value, gradient, hessian = _with_penalty(objective, penalty, coef)
+    now = _with_penalty(objective, penalty, coef, hessian=True)
+    at_null = now.value if start is null.coef else null.value + penalty.value(null.coef)
+    if not now.value <= at_null:
+        coef, thrifty = null.coef, False
+        now = _with_penalty(objective, penalty, coef, hessian=True)
+    hessian: Any = now.hessian
+    wanted = tol * null.violation(penalty, np.abs(now.gradient))
     for n_iter in range(max_iter):
-        if np.max(np.abs(gradient), initial=0.0) <= tol:
-            return Solution(coef, n_iter, True)
-        step = _newton_step(hessian, gradient)
-        slope = float(gradient @ step)
-        logger.debug("newton %d: value %.15g, decrement %.3g", n_iter, value, -slope)
-        rounding = 8 * np.finfo(np.float64).eps * max(abs(value), np.finfo(np.float64).tiny)
+        if np.abs(now.gradient).max(initial=0.0) <= wanted:
+            return Solution(coef, n_iter, True, "newton")
+        step = _newton_step(hessian, now.gradient)
+        slope = float(now.gradient @ step)
+        logger.debug("newton %d: value %.15g, decrement %.3g", n_iter, now.value, -slope)
+        rounding = 8 * EPS * max(abs(now.value), np.finfo(np.float64).tiny)
         size = 1.0
         for _ in range(MAX_HALVINGS):
-            tried = _with_penalty(objective, penalty, coef + size * step)
+            tried = _with_penalty(objective, penalty, coef + size * step, hessian=not thrifty)
             # Near the minimum rounding hides the decrease; there a smaller gradient will do.
-            if tried[0] <= value + 1e-4 * size * slope or (
-                -slope <= rounding and np.abs(tried[1]).max() < np.abs(gradient).max()
+            if tried.value <= now.value + 1e-4 * size * slope or (
+                -slope <= rounding and np.abs(tried.gradient).max() < np.abs(now.gradient).max()
             ):
                 break
             if -slope * size <= rounding:
-                return Solution(coef, n_iter + 1, True)
+                return Solution(coef, n_iter + 1, True, "newton")
             size /= 2
         else:
-            return Solution(coef, n_iter + 1, False)
+            return Solution(coef, n_iter + 1, False, "newton")
         coef = coef + size * step
-        value, gradient, hessian = tried
-    return Solution(coef, max_iter, bool(np.max(np.abs(gradient), initial=0.0) <= tol))
+        if tried.hessian is not None:
+            hessian = tried.hessian
+        else:
+            hessian = _updated(hessian, size * step, tried.gradient - now.gradient)
+        left = np.abs(tried.gradient).max() / np.abs(now.gradient).max()
+        thrifty = thrifty and bool(left <= STALE)
+        now = tried
+    return Solution(coef, max_iter, bool(np.abs(now.gradient).max(initial=0.0) <= wanted), "newton")
 
 
 def _with_penalty(
-    objective: Smooth, penalty: Penalty, coef: np.ndarray
-) -> tuple[float, np.ndarray, np.ndarray]:
+    objective: Smooth, penalty: Penalty, coef: np.ndarray, *, hessian: bool
+) -> Evaluation:
     """Evaluate objective + penalty."""
-    value, gradient, hessian = objective.value_gradient_hessian(coef)
-    hessian = hessian + np.diag(penalty.hessian(coef))
-    return value + penalty.value(coef), gradient + penalty.gradient(coef), hessian
+    found = objective.evaluate(coef, hessian=hessian)
+    value = found.value + penalty.value(coef)
+    curve = None if found.hessian is None else found.hessian + np.diag(penalty.l2)
+    return Evaluation(value, found.gradient + penalty.gradient(coef), curve)
+
+
+def _updated(hessian: np.ndarray, step: np.ndarray, change: np.ndarray) -> np.ndarray:
+    """Update a Hessian by the change of the gradient along a step, keeping it positive (BFGS)."""
+    product = hessian @ step
+    along, curve = float(step @ product), float(step @ change)
+    if curve <= 1e-8 * along or along <= 0:
+        return hessian
+    return hessian - np.outer(product, product) / along + np.outer(change, change) / curve
 
 
 def _newton_step(hessian: np.ndarray, gradient: np.ndarray) -> np.ndarray:
     """Solve hessian @ step = -gradient; the shortest solution where the Hessian is singular."""
-    eps = np.finfo(np.float64).eps * len(hessian)
+    eps = EPS * len(hessian)
     try:
         factor = linalg.cho_factor(hessian, lower=True)
         pivots = np.diag(factor[0]) ** 2
@@ -111,28 +154,39 @@ def _newton_step(hessian: np.ndarray, gradient: np.ndarray) -> np.ndarray:
 
 
 def lbfgs(
-    objective: Smooth, penalty: Penalty, start: np.ndarray, *, tol: float, max_iter: int
+    objective: Smooth,
+    penalty: Penalty,
+    start: np.ndarray,
+    null: Null,
+    *,
+    tol: float,
+    max_iter: int,
 ) -> Solution:
     """Minimise objective + penalty by L-BFGS (Liu and Nocedal, 1989), as SciPy has it.
 
     An iteration is one evaluation of value and gradient where its first step is taken. Stops when
-    the largest entry of the gradient is at most tol, or when the value falls by its rounding only.
+    the largest entry of the gradient is at most `tol` times that at the null model, or when the
+    value falls by its rounding only.
     """
+    first = _with_penalty(objective, penalty, start, hessian=False)
+    largest = null.violation(penalty, np.abs(first.gradient))
+    known: dict[bytes, Evaluation] = {start.tobytes(): first}
 
     def evaluate(coef: np.ndarray) -> tuple[float, np.ndarray]:
-        value, gradient = objective.value_and_gradient(coef)
-        return value + penalty.value(coef), gradient + penalty.gradient(coef)
+        found = known.pop(coef.tobytes(), None)
+        found = found or _with_penalty(objective, penalty, coef, hessian=False)
+        return found.value, found.gradient
 
     options: dict[str, Any] = {
         "maxiter": max_iter,
         "maxls": 50,
-        "gtol": tol,
-        "ftol": np.finfo(np.float64).eps,
+        "gtol": tol * largest,
+        "ftol": EPS,
         "maxfun": 50 * max_iter,
     }
     found = optimize.minimize(evaluate, start, method="L-BFGS-B", jac=True, options=options)
     # Status 2 is a line search that finds nothing lower. Where the gradient is about the square
     # root of the value's rounding, no more can be had.
-    largest = float(np.max(np.abs(found.jac), initial=0.0))
-    at_rounding = found.status == 2 and largest <= 100 * np.sqrt(np.finfo(np.float64).eps)
-    return Solution(found.x, int(found.nit), found.status == 0 or at_rounding)
+    left = float(np.max(np.abs(found.jac), initial=0.0))
+    at_rounding = found.status == 2 and left <= 100 * np.sqrt(EPS) * max(largest, 1.0)
+    return Solution(found.x, int(found.nit), found.status == 0 or at_rounding, "lbfgs")

@@ -12,6 +12,7 @@ from sklearn import metrics
 
 from skfleet.blocks import is_lazy
 from skfleet.metrics import _ranking
+from skfleet.metrics._deviance import d2_statistic
 from skfleet.metrics._means import (
     explained_statistic,
     max_statistic,
@@ -294,6 +295,10 @@ explained_variance_score = _explained(
     "explained_variance_score", "Share of the targets' variance that is explained.", centred=True
 )
 r2_score = _explained("r2_score", "Coefficient of determination.", centred=False)
+d2_tweedie_score = _public(
+    "d2_tweedie_score", "Share of a Tweedie deviance that is explained.", _TARGETS, _MEAN_PASS
+)
+STATISTICS["d2_tweedie_score"] = lambda options, weighted, labels: d2_statistic(**options)
 max_error = _public("max_error", "Largest absolute error.", _TARGETS, _MEAN_PASS)
 STATISTICS["max_error"] = lambda options, weighted, labels: max_statistic(metrics.max_error, {})
 mean_absolute_error = _mean("mean_absolute_error", "Mean absolute error.")
