@@ -41,7 +41,7 @@ def make_folds(splitter: Any, n_rows: int, X: Any = None, y: Any = None, **param
         n = splitter.get_n_splits()
         if n > n_rows:
             raise ValueError(
-                f"cv must be at most the number of rows, {n_rows}. Got {n} folds instead."
+                f"cv must be at most the number of rows, n_samples={n_rows}. Got {n} folds instead."
             )
         lengths = np.full(n, n_rows // n)
         lengths[: n_rows % n] += 1

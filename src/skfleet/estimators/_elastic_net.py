@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from skfleet._validation import check_choice, check_count, check_flag, check_real
-from skfleet.estimators._linear import LinearRegressor
+from skfleet.estimators._linear import LinearRegressor, n_dims_of
 from skfleet.estimators._products import Products, sum_products
 from skfleet.estimators._ridge import check_width
 from skfleet.glm import PathPoint, Quadratic, elastic_net_path
@@ -186,7 +186,7 @@ class ElasticNet(MultiOutputMixin, LinearRegressor):
         check_width(rows, type(self).__name__)
         sums = sum_products(rows)
         sums = sums if self.fit_intercept else sums.about_zero()
-        points = self._solve(sums, rows, column=len(getattr(y, "shape", (0,))) == 1)
+        points = self._solve(sums, rows, column=n_dims_of(y) == 1)
         warn_unless_converged(points, self)
         return self
 

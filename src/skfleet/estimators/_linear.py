@@ -22,6 +22,11 @@ def linear_predictor(model: tuple[Any, ...], X: Any) -> Any:
     return dot(X, model[0].T) + like(np.asarray(model[1]), X)
 
 
+def n_dims_of(y: Any) -> int:
+    """Return 1 for targets in a column without another dimension, 2 for a matrix of them."""
+    return len(y.shape) if hasattr(y, "shape") else np.asarray(y).ndim
+
+
 class LinearRegressor(RegressorMixin, FleetEstimator):
     """A regressor whose prediction is linear in the columns."""
 

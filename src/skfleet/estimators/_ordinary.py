@@ -10,7 +10,7 @@ from sklearn.base import MultiOutputMixin
 
 from skfleet._linalg import is_sparse_kind
 from skfleet._validation import check_flag, check_real
-from skfleet.estimators._linear import LinearRegressor
+from skfleet.estimators._linear import LinearRegressor, n_dims_of
 from skfleet.estimators._products import sum_products
 from skfleet.estimators._ridge import check_width
 from skfleet.glm import solve_positive, solve_ridge
@@ -132,7 +132,7 @@ class LinearRegression(MultiOutputMixin, LinearRegressor):
                 n_values = min(rows.n_features, int(rows.n_rows or rows.n_features))
                 self.rank_ = rank
                 self.singular_ = np.sqrt(np.maximum(values[:n_values], 0.0)).astype(rows.dtype)
-        column = len(getattr(y, "shape", (0,))) == 1
+        column = n_dims_of(y) == 1
         intercept = sums.y_mean - coef @ sums.x_mean
         self._keep(coef, intercept, rows, one_target=column, column=column)
         return self

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from contextlib import nullcontext
 from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import MultiOutputMixin
+from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.multiclass import check_classification_targets
 
 from skfleet._array import namespace, to_host
@@ -19,6 +21,7 @@ from skfleet.estimators._linear import (
     LinearRegressor,
     check_class_weight,
     linear_predictor,
+    n_dims_of,
     weights_of_classes,
 )
 from skfleet.estimators._moments import label_counts, merge_label_counts
@@ -191,7 +194,7 @@ class Ridge(_Ridge, MultiOutputMixin, LinearRegressor):
         sums = sum_products(rows)
         one_target = sums.xy.shape[1] == 1
         coef, intercept = self._solve(sums, alpha)
-        column = len(getattr(y, "shape", (0,))) == 1
+        column = n_dims_of(y) == 1
         self._keep(coef, intercept, rows, one_target=one_target, column=column)
         return self
 
@@ -311,7 +314,14 @@ class RidgeClassifier(_Ridge, LinearClassifier):
         check_class_weight(self.class_weight)
         rows = self._fit_rows(X, y, sample_weight, multi_output=True)
         check_width(rows, "RidgeClassifier")
-        several = len(getattr(y, "shape", (0,))) == 2 and y.shape[1] > 1
+        several = n_dims_of(y) == 2
+        if several and (y if hasattr(y, "shape") else np.asarray(y)).shape[1] == 1:
+            several = False
+            warnings.warn(
+                "A column-vector y was passed when a 1d array was expected. Take its column.",
+                DataConversionWarning,
+                stacklevel=2,
+            )
         if several and self.class_weight is not None:
             raise ValueError(
                 f"class_weight must be None where rows have several labels. Got "

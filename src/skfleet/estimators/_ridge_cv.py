@@ -15,7 +15,7 @@ from skfleet._validation import check_choice, check_flag, check_real
 from skfleet.blocks import Block, RowBlocks
 from skfleet.engine import Reduction, engine_for, map_reduce, with_starts
 from skfleet.estimators._fold_products import split_products
-from skfleet.estimators._linear import LinearRegressor
+from skfleet.estimators._linear import LinearRegressor, n_dims_of
 from skfleet.estimators._products import Products, sum_products, weights_of
 from skfleet.estimators._ridge import check_width
 from skfleet.estimators._routing import routed_to_splitter, splitter_router
@@ -141,14 +141,14 @@ class RidgeCV(MultiOutputMixin, LinearRegressor):
         params = routed_to_splitter(self, params)
         rows = self._fit_rows(X, y, sample_weight, y_numeric=True, multi_output=True)
         check_width(rows, "RidgeCV")
+        column = n_dims_of(y) == 1
         if self.cv is None:
-            sums, scores = self._leaving_one_out(rows, alphas)
+            sums, scores = self._leaving_one_out(rows, alphas, column)
         else:
             sums, scores = self._by_fold(rows, X, y, params, alphas)
         best = np.argmax(scores, axis=0)
         self.best_score_ = np.max(scores, axis=0)
         chosen = alphas[best]
-        column = len(getattr(y, "shape", (0,))) == 1
         if scores.ndim == 1:
             self.alpha_, self.best_score_ = float(chosen), float(self.best_score_)
         else:
@@ -200,7 +200,9 @@ class RidgeCV(MultiOutputMixin, LinearRegressor):
         total = found.total if self.fit_intercept else found.total.about_zero()
         return total, scores.mean(axis=1)
 
-    def _leaving_one_out(self, rows: RowBlocks, alphas: np.ndarray) -> tuple[Products, np.ndarray]:
+    def _leaving_one_out(
+        self, rows: RowBlocks, alphas: np.ndarray, column: bool
+    ) -> tuple[Products, np.ndarray]:
         """Return the sums of all rows, and the scores of the alphas over all rows left out."""
         engine = engine_for(rows)
         with engine.hold(rows) as rows:
@@ -216,8 +218,7 @@ class RidgeCV(MultiOutputMixin, LinearRegressor):
         if keep:
             parts = [part for _, part in sorted(left_out.kept, key=lambda pair: pair[0])]
             results = np.concatenate(parts)
-            flat = results.shape[1] == 1 and not self._targets_in_columns(rows)
-            self.cv_results_ = (results[:, 0] if flat else results).astype(rows.dtype, copy=False)
+            self.cv_results_ = (results[:, 0] if column else results).astype(rows.dtype, copy=False)
         squared, absolute = left_out.squared, left_out.absolute  # n_targets x n_alphas
         if self.scoring is None:
             scores = -squared / left_out.n_rows
@@ -230,10 +231,6 @@ class RidgeCV(MultiOutputMixin, LinearRegressor):
             scores = _score(self.scoring, squared / weight, absolute / weight, variance)
         per_target = self.alpha_per_target and len(scores) > 1
         return sums, scores.T if per_target else scores.mean(axis=0)
-
-    def _targets_in_columns(self, rows: RowBlocks) -> bool:
-        """Say whether y came as a matrix."""
-        return len(getattr(rows.blocks[0].y, "shape", (0,))) == 2
 
     def get_metadata_routing(self) -> Any:
         """Return how metadata reaches the splitter.

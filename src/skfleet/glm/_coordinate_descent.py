@@ -58,7 +58,8 @@ def elastic_net_path(
     smooth = alphas * l1_ratio == 0
     n = len(problem.xy)
     if not smooth.all():
-        rows = equivalent_rows(problem.gram, problem.xy, problem.yy)
+        rows = equivalent_rows(*problem)
+        problem = _possible(problem, rows[0])
         order = order[~smooth[order]]
         coefs, n_iters = _descend(
             problem, rows, alphas[order], l1_ratio, tol, max_iter, positive, start
@@ -91,6 +92,16 @@ def elastic_net_path(
             coef = solve_ridge(problem.gram, xy, alphas[i])[0][0]
         points[i] = PathPoint(coef, penalty.dual_gap(coef), 1, True)
     return [point for point in points if point is not None]
+
+
+def _possible(problem: Quadratic, design: np.ndarray) -> Quadratic:
+    """Return the problem of some rows where it differs from the one given, by rounding."""
+    gram = design.T @ design
+    scale = np.sqrt(np.diag(gram))
+    unit = np.outer(scale, scale)
+    if np.all(np.abs(gram - problem.gram) <= 1e-10 * unit):
+        return problem
+    return problem._replace(gram=gram)
 
 
 def _descend(

@@ -44,7 +44,10 @@ def solve_positive(gram: np.ndarray, xy: np.ndarray, alpha: Any) -> np.ndarray:
 
 
 def equivalent_rows(gram: np.ndarray, xy: np.ndarray, yy: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return n_features + 1 rows and targets with these sums of products."""
+    """Return n_features + 1 rows and targets with these sums of products.
+
+    Of sums that rounding made impossible, these are the products without their negative part.
+    """
     unit, scale = _unit(gram)
     smallest = _smallest(len(gram), 0.0)
     try:
