@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
-from scipy.special import log_softmax
+from scipy.special import log_softmax, xlogy
 from sklearn import linear_model as reference
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.metrics import mean_tweedie_deviance
 from sklearn.model_selection import KFold, ShuffleSplit
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -28,6 +27,12 @@ SOLVED_DIRECTLY = "there are no iterations: n_iter_ is None, as for scikit-learn
 def _expected_failures(estimator):
     if isinstance(estimator, ours.RidgeClassifier):
         return {"check_non_transformer_estimators_n_iter": SOLVED_DIRECTLY}
+    if isinstance(estimator, ours.LinearRegression) and estimator.positive:
+        reason = "of more columns than rows with a weight there is more than one solution"
+        return {
+            "check_sample_weight_equivalence_on_dense_data": reason,
+            "check_sample_weight_equivalence_on_sparse_data": reason,
+        }
     return {}
 
 
@@ -92,6 +97,16 @@ def _unit(X):
     return (X - X.mean(axis=0)) / np.where(deviation > 1e-12, deviation, 1.0)
 
 
+def _half_deviance(y, mean, p):
+    """Half the Tweedie deviance of each row."""
+    if p == 1:
+        return xlogy(y, y / mean) - y + mean
+    if p == 2:
+        return np.log(mean / y) + y / mean - 1
+    own = y ** (2 - p) / ((1 - p) * (2 - p))
+    return own - y * mean ** (1 - p) / (1 - p) + mean ** (2 - p) / (2 - p)
+
+
 DESIGNS = ["plain", "bad scale", "collinear", "constant", "wide", "sparse"]
 
 
@@ -147,12 +162,7 @@ class Case:
             slope = slope[:, -len(coef) :]
         elif self.power is not None:
             mean = np.exp(eta[:, 0])
-            value = np.array(
-                [
-                    mean_tweedie_deviance([t], [m], power=self.power) / 2
-                    for t, m in zip(y, mean, strict=True)
-                ]
-            )
+            value = _half_deviance(y, mean, self.power)
             slope = ((mean - y) * mean ** (1 - self.power))[:, None]
         else:
             value, slope = 0.5 * (eta[:, 0] - y) ** 2, eta - y[:, None]
@@ -347,7 +357,9 @@ def test_ridge_classifier_agrees_with_scikit_learn(class_weight, target, weighte
     weight = np.random.default_rng(3).uniform(0.5, 2, len(X)) if weighted else None
     got = ours.RidgeClassifier(class_weight=class_weight).fit(X, y, weight)
     want = reference.RidgeClassifier(class_weight=class_weight).fit(X, y, weight)
-    np.testing.assert_allclose(got.coef_, want.coef_, atol=1e-10)
+    # as its documentation has it; of two classes scikit-learn 1.9 leaves one dimension out
+    assert got.coef_.ndim == 2
+    np.testing.assert_allclose(got.coef_, np.atleast_2d(want.coef_), atol=1e-10)
     np.testing.assert_allclose(got.intercept_, want.intercept_, atol=1e-10)
     np.testing.assert_array_equal(got.predict(X), want.predict(X))
     np.testing.assert_allclose(got.decision_function(X), want.decision_function(X), atol=1e-9)
@@ -389,7 +401,8 @@ def test_coefficients_of_at_least_zero(name):
 def test_several_targets(name, n_targets):
     X = _design("plain")
     y = CASES["ridge"].y(X)[:, None] + X[:, 4 : 4 + n_targets]
-    got, want = getattr(ours, name)().fit(X, y), getattr(reference, name)().fit(X, y)
+    tight = {} if name == "LinearRegression" else {"tol": 1e-12}
+    got, want = getattr(ours, name)().fit(X, y), getattr(reference, name)(**tight).fit(X, y)
     assert got.coef_.shape == want.coef_.shape
     assert np.shape(got.intercept_) == np.shape(want.intercept_)
     np.testing.assert_allclose(got.coef_, want.coef_, atol=1e-4)
@@ -438,6 +451,8 @@ def test_a_warm_start_is_at_the_end_at_once(name):
 @pytest.mark.parametrize("power", [-1.0, 0.0, 1.0, 1.5, 2.0, 3.0])
 @pytest.mark.parametrize("link", ["auto", "log", "identity"])
 def test_tweedie_agrees_with_scikit_learn(power, link):
+    if power < 0 and link != "log":
+        pytest.skip("a mean that must be positive and is linear: the optimum is at the border")
     X = _design("plain")
     y = CASES["gamma"].y(X) + (3.0 if link == "identity" else 0.1)
     settings = {"power": power, "link": link, "alpha": 0.1}

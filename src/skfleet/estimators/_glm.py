@@ -144,11 +144,21 @@ def fit_glm(
     engine, rows, found, scaling = data
     loss, n_features = model.loss, rows.n_features
     size = n_features + model.fit_intercept
+    streamed = engine.streams(rows)
+    solver = _solver_for(model, loss.n_outputs * size, streamed)
+    how: dict[str, Any] = {"tol": model.tol, "max_iter": model.max_iter}
+    if solver is lbfgs:
+        # It converges by the condition of loss and penalty together, so these scale its columns.
+        unit, scaling = scaling, _even(scaling, loss, null, model)
+        ratio = scaling.scale / unit.scale
+        how["measure"] = _each(ratio, 1.0, loss.n_outputs, model.fit_intercept)
+        if null.gradient is not None:
+            null = replace(null, gradient=null.gradient / how["measure"])
     # Penalties of the coefficients of columns as they are, in terms of those of scaled columns.
-    l1, l2 = np.zeros((2, loss.n_outputs, size))
-    l1[:, :n_features] = model.l1 / scaling.scale
-    l2[:, :n_features] = model.l2 / scaling.scale**2
-    penalty = Penalty(l1.ravel(), l2.ravel())
+    penalty = Penalty(
+        _each(model.l1 / scaling.scale, 0.0, loss.n_outputs, model.fit_intercept),
+        _each(model.l2 / scaling.scale**2, 0.0, loss.n_outputs, model.fit_intercept),
+    )
     objective = Objective(
         engine,
         rows,
@@ -163,9 +173,6 @@ def fit_glm(
         start = _scaled(*model.start, scaling, fit_intercept=model.fit_intercept)
         if null.gradient is None:
             null = replace(null, gradient=objective.evaluate(null.coef).gradient)
-    streamed = engine.streams(rows)
-    solver = _solver_for(model, start.size, streamed)
-    how: dict[str, Any] = {"tol": model.tol, "max_iter": model.max_iter}
     # Of several threads, BLAS leaves some spinning for a while after a small system is solved: just
     # when the next pass needs the cores.
     with library_threads(1):
@@ -180,6 +187,23 @@ def fit_glm(
     if model.fit_intercept:
         intercept = coef[:, n_features] - slopes @ scaling.shift
     return Fitted(slopes, intercept, solved.n_iter, solved.solver, solved.converged)
+
+
+def _each(
+    of_columns: np.ndarray, of_intercept: float, n_outputs: int, fit_intercept: bool
+) -> np.ndarray:
+    """Return a value for each coefficient from those of the columns and of the intercept."""
+    one = np.append(of_columns, of_intercept) if fit_intercept else of_columns
+    return np.tile(one, n_outputs)
+
+
+def _even(scaling: Scaling, loss: Loss, null: Null, model: Model) -> Scaling:
+    """Return the scaling in which loss and penalty together curve alike along every column."""
+    eta = null.coef.reshape(loss.n_outputs, -1)[:, -1] if model.fit_intercept else np.zeros(1)
+    mean = loss.mean(np.broadcast_to(eta, (1, loss.n_outputs)))
+    curves = [float(loss.curve(mean[:, j], mean, j, j)[0]) for j in range(loss.n_outputs)]
+    curve = max(float(np.mean(curves)), 1e-6)
+    return Scaling(scaling.shift, np.sqrt(scaling.scale**2 + model.l2 / curve))
 
 
 def _scaled(

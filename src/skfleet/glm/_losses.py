@@ -200,13 +200,15 @@ class Tweedie:
         xp, p, line = namespace(eta), self.power, eta[:, 0]
         mean = self.mean(eta)
         mu = mean[:, 0]
-        if not self.log_link and p > 0:
+        bounded = not self.log_link and p != 0
+        if bounded:
             possible = line > 0
             mu = xp.where(possible, mu, xp.ones_like(mu))
+            mean = mu[:, None]
         own, other = self._parts(mu, line if self.log_link else None)
         value = own - y * other
         slope = (mu - y) * _power(mu, (1.0 if self.log_link else 0.0) - p)
-        if not self.log_link and p > 0:
+        if bounded:
             value = xp.where(possible, value, xp.full_like(value, xp.inf))
         return Pointwise(value, slope[:, None], mean)
 

@@ -75,6 +75,13 @@ def proximal_newton(
             share /= 2
         else:
             return Solution(coef, n_iter + 1, False, "proximal_newton")
+        if -slope <= rounding:
+            # No more can be had where the value cannot show a decrease, nor the violations one.
+            after = penalty.violation(place, now.gradient + penalty.gradient(place)).max(
+                initial=0.0
+            )
+            if after > 0.5 * violations.max(initial=0.0):
+                return Solution(coef, n_iter + 1, True, "proximal_newton")
         coef = place
     if now is None:
         return Solution(coef, max_iter, False, "proximal_newton")
@@ -155,7 +162,7 @@ def _model_minimum(
             problem,
             np.ones(1),
             1.0,
-            tol=1e-6,
+            tol=1e-8,
             max_iter=1000,
             start=here[bound] * unit,
         )[0]

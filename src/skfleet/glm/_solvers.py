@@ -46,11 +46,13 @@ class Null:
     value: float
     gradient: np.ndarray | None = None
 
-    def violation(self, penalty: Penalty, first: np.ndarray) -> float:
+    def violation(
+        self, penalty: Penalty, first: np.ndarray, measure: np.ndarray | float = 1.0
+    ) -> float:
         """Return the largest violation there; a solver that starts there knows its `first` ones."""
         if self.gradient is not None:
             first = penalty.violation(self.coef, self.gradient + penalty.gradient(self.coef))
-        return float(first.max(initial=0.0))
+        return float(np.max(first * measure, initial=0.0))
 
 
 # How far a step may be halved before the solver gives up.
@@ -161,32 +163,44 @@ def lbfgs(
     *,
     tol: float,
     max_iter: int,
+    measure: np.ndarray | float = 1.0,
 ) -> Solution:
     """Minimise objective + penalty by L-BFGS (Liu and Nocedal, 1989), as SciPy has it.
 
     An iteration is one evaluation of value and gradient where its first step is taken. Stops when
-    the largest entry of the gradient is at most `tol` times that at the null model, or when the
-    value falls by its rounding only.
+    the largest entry of the gradient times `measure` is at most `tol` times that of the null model,
+    or when the value falls by its rounding only.
     """
-    first = _with_penalty(objective, penalty, start, hessian=False)
-    largest = null.violation(penalty, np.abs(first.gradient))
-    known: dict[bytes, Evaluation] = {start.tobytes(): first}
+    last = _with_penalty(objective, penalty, start, hessian=False)
+    largest = null.violation(penalty, np.abs(last.gradient), measure)
+    waiting = True  # the first evaluation was made above
+
+    def left() -> float:
+        return float(np.max(np.abs(last.gradient) * measure, initial=0.0))
 
     def evaluate(coef: np.ndarray) -> tuple[float, np.ndarray]:
-        found = known.pop(coef.tobytes(), None)
-        found = found or _with_penalty(objective, penalty, coef, hessian=False)
-        return found.value, found.gradient
+        nonlocal last, waiting
+        if not waiting:
+            last = _with_penalty(objective, penalty, coef, hessian=False)
+        waiting = False
+        return last.value, last.gradient
 
+    def stop(intermediate_result: Any) -> None:
+        if left() <= tol * largest:
+            raise StopIteration
+
+    if left() <= tol * largest:
+        return Solution(start, 0, True, "lbfgs")
     options: dict[str, Any] = {
         "maxiter": max_iter,
         "maxls": 50,
-        "gtol": tol * largest,
+        "gtol": 0.0,
         "ftol": EPS,
         "maxfun": 50 * max_iter,
     }
-    found = optimize.minimize(evaluate, start, method="L-BFGS-B", jac=True, options=options)
-    # Status 2 is a line search that finds nothing lower. Where the gradient is about the square
-    # root of the value's rounding, no more can be had.
-    left = float(np.max(np.abs(found.jac), initial=0.0))
-    at_rounding = found.status == 2 and left <= 100 * np.sqrt(EPS) * max(largest, 1.0)
-    return Solution(found.x, int(found.nit), found.status == 0 or at_rounding, "lbfgs")
+    found = optimize.minimize(
+        evaluate, start, method="L-BFGS-B", jac=True, options=options, callback=stop
+    )
+    # Where the gradient is about the square root of the value's rounding, no more can be had.
+    at_rounding = found.status in (0, 2) and left() <= 100 * np.sqrt(EPS) * max(largest, 1.0)
+    return Solution(found.x, int(found.nit), left() <= tol * largest or at_rounding, "lbfgs")
