@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import dask
 import dask.array as da
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import sparse
 from sklearn import linear_model as reference
 from sklearn.compose import make_column_transformer
 from sklearn.feature_extraction.text import HashingVectorizer
@@ -16,11 +18,16 @@ from sklearn.linear_model import SGDClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
+from skfleet import estimators as ours_too
 from skfleet.estimators import Incremental, KMeans, LogisticRegression, ParallelPostFit, Ridge
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
 
-pytestmark = pytest.mark.skipif(not DATA.exists(), reason="there is no folder of real data")
+pytestmark = [
+    pytest.mark.skipif(not DATA.exists(), reason="there is no folder of real data"),
+    # models that were fitted to frames score arrays too
+    pytest.mark.filterwarnings("ignore:X does not have valid feature names"),
+]
 
 
 def _adult(name):
@@ -48,8 +55,8 @@ def adult():
 def test_census_income(adult):
     X, y, X_test, y_test, _, _ = adult
     theirs = reference.LogisticRegression(tol=1e-10, solver="newton-cholesky").fit(X, y)
-    for rows in (X, da.from_array(X, chunks=(4000, X.shape[1]))):
-        ours = LogisticRegression(tol=1e-10).fit(rows, y)
+    for rows, labels in _ways(X, y):
+        ours = LogisticRegression(tol=1e-10).fit(rows, labels)
         np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-4)
         assert abs(ours.score(X_test, y_test) - theirs.score(X_test, y_test)) < 1e-6
 
@@ -91,6 +98,103 @@ def test_ham_and_spam():
             abs(ours.set_params(batch_size=1000).fit(X, y).score(X, y) - theirs.score(X, y))
             <= 0.002
         )
+
+
+def _split(X, y):
+    """The last fifth of the rows, in a drawn order, is for testing."""
+    order = np.random.default_rng(0).permutation(len(y))
+    cut = len(y) * 4 // 5
+    X = X[order] if isinstance(X, np.ndarray) or sparse.issparse(X) else X.iloc[order]
+    return X[:cut], y[order][:cut], X[cut:], y[order][cut:]
+
+
+def _ways(X, y):
+    """The same rows as NumPy, as a Dask array and as a Dask DataFrame."""
+    yield X, y
+    yield da.from_array(X, chunks=(2000, X.shape[1])), da.from_array(y, chunks=2000)
+    frame = pd.DataFrame(X, columns=[f"c{i}" for i in range(X.shape[1])])
+    yield dd.from_pandas(frame, npartitions=5), dd.from_pandas(pd.Series(y), npartitions=5)
+
+
+def _agree(name, X, y, X_test, y_test, *, tight=None, **settings):
+    """Same coefficients and test scores as scikit-learn's to a tight tolerance."""
+    theirs = getattr(reference, name)(**settings, **(tight or {})).fit(X, y)
+    for rows, targets in _ways(X, y):
+        known = {"tol": 1e-9} if "tol" in getattr(ours_too, name)().get_params() else {}
+        ours = getattr(ours_too, name)(**settings | known).fit(rows, targets)
+        np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-4)
+        assert abs(ours.score(X_test, y_test) - theirs.score(X_test, y_test)) < 1e-6
+
+
+TIGHT = {"tol": 1e-12, "max_iter": 10_000}
+
+
+def test_linear_models_of_diamonds():
+    frame = pd.read_csv(DATA / "diamonds.csv")
+    frame = frame[(frame[["x", "y", "z"]] > 0).all(axis=1)]
+    numbers = StandardScaler().fit_transform(frame[["carat", "depth", "table", "x", "y", "z"]])
+    kinds = OneHotEncoder(drop="first", sparse_output=False).fit_transform(
+        frame[["cut", "color", "clarity"]]
+    )
+    price = frame["price"].to_numpy(float) / 1000
+    data = _split(np.hstack([numbers, kinds]), price)
+    _agree("LinearRegression", *data)
+    _agree("Ridge", *data, tight={"solver": "cholesky"})
+    _agree("RidgeCV", *data, cv=5)
+    _agree("Lasso", *data, alpha=0.01, tight=TIGHT)
+    _agree("ElasticNet", *data, alpha=0.01, tight=TIGHT)
+    _agree("ElasticNetCV", *data, alphas=20, tight=TIGHT)
+    _agree("GammaRegressor", *data, alpha=1e-3, tight=TIGHT | {"solver": "newton-cholesky"})
+
+
+def test_rentals_of_bikes():
+    frame = pd.read_csv(DATA / "bikeshare.csv", parse_dates=["datetime"])
+    kinds = pd.DataFrame(
+        {"hour": frame["datetime"].dt.hour, "season": frame["season"], "weather": frame["weather"]}
+    )
+    numbers = StandardScaler().fit_transform(frame[["temp", "atemp", "humidity", "windspeed"]])
+    X = np.hstack([numbers, OneHotEncoder(drop="first", sparse_output=False).fit_transform(kinds)])
+    count = frame["count"].to_numpy(float)
+    newton = TIGHT | {"solver": "newton-cholesky"}
+    for name, settings in (("PoissonRegressor", {}), ("TweedieRegressor", {"power": 1.5})):
+        _agree(name, *_split(X, count), alpha=1e-3, tight=newton, **settings)
+
+
+@pytest.mark.parametrize("l1_ratio", [0.0, 1.0])
+def test_ham_and_spam_by_logistic_regression(l1_ratio):
+    lines = (DATA / "sms.tsv").read_text(encoding="utf-8").splitlines()
+    y, text = zip(*(line.split("\t", 1) for line in lines), strict=True)
+    X = HashingVectorizer(n_features=2**14).fit_transform(text)
+    X, y, X_test, y_test = _split(X, np.array(y))
+    solver = {"solver": "liblinear", "fit_intercept": False}  # which penalises the intercept
+    theirs = reference.LogisticRegression(l1_ratio=l1_ratio, tol=1e-6, max_iter=1000, **solver)
+    theirs.fit(X, y)
+    blocks = [dask.delayed(X[low : low + 1000]) for low in range(0, X.shape[0], 1000)]
+    shapes = [(min(1000, X.shape[0] - low), X.shape[1]) for low in range(0, X.shape[0], 1000)]
+    lazy = da.concatenate(
+        [
+            da.from_delayed(block, shape, meta=sparse.csr_matrix((0, 0)))
+            for block, shape in zip(blocks, shapes, strict=True)
+        ]
+    )
+    for rows in (X, lazy):
+        ours = LogisticRegression(l1_ratio=l1_ratio, tol=1e-8, max_iter=1000, fit_intercept=False)
+        ours.fit(rows, y)
+        np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-4)
+        assert abs(ours.score(X_test, y_test) - theirs.score(X_test, y_test)) < 1e-6
+
+
+def test_census_income_with_columns_left_out(adult):
+    X, y, X_test, y_test, _, _ = adult
+    settings = {"C": 0.05, "l1_ratio": 1.0}
+    theirs = reference.LogisticRegression(solver="saga", tol=1e-6, max_iter=2000, **settings)
+    theirs.fit(X, y)
+    for rows, labels in _ways(X, y):
+        ours = LogisticRegression(**settings, tol=1e-8).fit(rows, labels)
+        # a column for each sex: an L1 penalty does not mind which of them has how much
+        here, there = (m.decision_function(X_test) for m in (ours, theirs))
+        np.testing.assert_allclose(here, there, atol=2e-3)
+        assert abs(ours.score(X_test, y_test) - theirs.score(X_test, y_test)) < 1e-4
 
 
 def _averaged(seed=0):

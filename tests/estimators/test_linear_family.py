@@ -648,3 +648,50 @@ def test_unfinished_solvers_warn():
     X = _design("bad scale")
     with pytest.warns(ConvergenceWarning, match="max_iter=1"):
         ours.PoissonRegressor(solver="lbfgs", max_iter=1, tol=1e-12).fit(X, case.y(X))
+
+
+@pytest.mark.parametrize("name", ["LinearRegression", "Ridge", "ElasticNet", "Lasso"])
+@pytest.mark.parametrize("lazy", [False, True])
+def test_more_columns_than_their_products_have_room_for(name, lazy, monkeypatch):
+    monkeypatch.setattr("skfleet.estimators._wide.MOST_SPARSE_COLUMNS", 20)
+    X = _design("sparse", n_features=40)
+    y = CASES["ridge"].y(X)
+    weight = np.random.default_rng(3).uniform(0.5, 2, len(X))
+    rows = sparse.csr_array(X)
+    if lazy:
+        rows = da.from_array(X, chunks=(70, -1)).map_blocks(sparse.csr_matrix)
+    with counting() as counts:
+        got = getattr(ours, name)(tol=1e-8).fit(rows, y, sample_weight=weight)
+    assert counts.passes > 1
+    tight = {} if name == "LinearRegression" else {"tol": 1e-12}
+    want = getattr(reference, name)(**tight).fit(X, y, sample_weight=weight)
+    np.testing.assert_allclose(got.coef_, want.coef_, atol=1e-5)
+    np.testing.assert_allclose(got.intercept_, want.intercept_, atol=1e-5)
+    for bad in ({"positive": True}, {"alpha": [1.0, 2.0]}):
+        if name == "Ridge" or ("positive" in bad):
+            with pytest.raises(ValueError, match="Leave columns out first"):
+                getattr(ours, name)(**bad).fit(rows, np.column_stack([y, y]))
+    with pytest.raises(ValueError, match="at most 20 columns for RidgeCV"):
+        ours.RidgeCV().fit(rows, y)
+
+
+@pytest.mark.parametrize("l1_ratio", [0.0, 0.5, 1.0])
+def test_a_million_hashed_columns(l1_ratio):
+    """Nothing is made dense but vectors as long as there are columns."""
+    rng = np.random.default_rng(0)
+    n_rows, n_features = 3000, 2**20
+    places = (rng.zipf(1.3, size=(n_rows, 15)) * 7919 % n_features).astype(np.int32)
+    rows = np.repeat(np.arange(n_rows, dtype=np.int32), 15)
+    X = sparse.csr_matrix((np.ones(places.size), (rows, places.ravel())), (n_rows, n_features))
+    known = np.unique(places)[::50]
+    y = np.asarray(X[:, known].sum(axis=1)).ravel() + 0.3 * rng.normal(size=n_rows) > 1
+    model = ours.LogisticRegression(C=0.1, l1_ratio=l1_ratio, tol=1e-4)
+    with counting() as counts:
+        model.fit(X, y)
+    # every column that occurs, and no other: as a dense matrix, it takes another way
+    used = np.unique(places)
+    narrow = ours.LogisticRegression(C=0.1, l1_ratio=l1_ratio, tol=1e-6)
+    narrow.fit(X[:, used].toarray(), y)
+    np.testing.assert_allclose(model.coef_[:, used], narrow.coef_, atol=2e-3)
+    assert not np.delete(model.coef_, used, axis=1).any()
+    assert counts.passes <= 30

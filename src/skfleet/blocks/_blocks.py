@@ -112,11 +112,14 @@ def pieces(block: Block, dtype: np.dtype | None) -> Iterator[Block]:
         if n_rows:
             yield block
         return
+    most = PIECE_BYTES
     if _linalg.is_sparse(block.X):
         size = 2 * _linalg.row_bytes(block.X)
+        # A piece of many columns makes results of as many: it should be worth it.
+        most = max(most, 32 * block.X.shape[1])
     else:
         size = dtype.itemsize * (block.X.shape[1] if len(block.X.shape) == 2 else 1)
-    step = max(1, PIECE_BYTES // max(size, 1))
+    step = max(1, most // max(size, 1))
     for low in range(0, n_rows, step):
         high = min(low + step, n_rows)
         yield Block(

@@ -12,9 +12,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from skfleet._validation import check_choice, check_count, check_flag, check_real
+from skfleet.blocks import RowBlocks
 from skfleet.estimators._linear import LinearRegressor, n_dims_of
 from skfleet.estimators._products import Products, sum_products
-from skfleet.estimators._ridge import check_width
+from skfleet.estimators._wide import fit_wide, is_wide
 from skfleet.glm import PathPoint, Quadratic, elastic_net_path
 
 
@@ -96,7 +97,7 @@ class ElasticNet(MultiOutputMixin, LinearRegressor):
     n_iter_ : int or list of int
         Sweeps over the coefficients, by target where there are several.
     dual_gap_ : float or ndarray of shape (n_targets,)
-        How far the objective may be above its minimum.
+        How far the objective may be above its minimum; NaN where there are no sums of products.
     n_features_in_ : int
         Number of columns.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -105,7 +106,7 @@ class ElasticNet(MultiOutputMixin, LinearRegressor):
     Raises
     ------
     ValueError
-        When a parameter or the rows are not as above, or there are more than 20,000 columns.
+        When a parameter or the rows are not as above.
 
     Warns
     -----
@@ -119,8 +120,10 @@ class ElasticNet(MultiOutputMixin, LinearRegressor):
 
     Notes
     -----
-    One pass over the rows, whatever the number of targets and sweeps: it sums the products of
-    columns and targets, and all else happens on these. Each worker keeps a Gram matrix of
+    One pass over the rows, whatever the number of targets and sweeps, for up to 20,000 columns,
+    5,000 if they are sparse: it sums the products of columns and targets, and all else happens on
+    these. With more columns proximal Newton steps take a pass each (typically 5 to 20), for the
+    products of the columns in use. Each worker keeps a Gram matrix of
     n_features x n_features float64 numbers, and one comes home.
 
     Examples
@@ -183,12 +186,30 @@ class ElasticNet(MultiOutputMixin, LinearRegressor):
         check_real("l1_ratio", self.l1_ratio, 0, 1)
         check_coordinate_descent(self)
         rows = self._fit_rows(X, y, sample_weight, y_numeric=True, multi_output=True)
-        check_width(rows, type(self).__name__)
+        if is_wide(rows, X):
+            self._iterate(rows, X, column=n_dims_of(y) == 1)
+            return self
         sums = sum_products(rows)
         sums = sums if self.fit_intercept else sums.about_zero()
         points = self._solve(sums, rows, column=n_dims_of(y) == 1)
         warn_unless_converged(points, self)
         return self
+
+    def _iterate(self, rows: RowBlocks, X: Any, *, column: bool) -> None:
+        """Fit to rows of many columns."""
+        if self.positive or not column:
+            raise ValueError(
+                f"positive must be False and y one column for X of {rows.n_features} columns. Got "
+                f"positive={self.positive!r} instead. Leave columns out first."
+            )
+        last = getattr(self, "coef_", None)
+        warm = self.warm_start and last is not None and last.shape == (rows.n_features,)
+        start = (last[None, :].astype(np.float64), np.atleast_1d(self.intercept_)) if warm else None
+        strengths = self.alpha * self.l1_ratio, self.alpha * (1 - self.l1_ratio)
+        how = {"fit_intercept": self.fit_intercept, "tol": self.tol, "max_iter": self.max_iter}
+        found = fit_wide(rows, X, l1=strengths[0], l2=strengths[1], start=start, **how)
+        self._keep(found.coef, found.intercept, rows, one_target=True, column=column)
+        self.n_iter_, self.dual_gap_ = found.n_iter, np.nan
 
     def _solve(self, sums: Products, rows: Any, *, column: bool) -> list[PathPoint]:
         """Fit to the sums of products (about zero for no intercept) of every target."""
@@ -264,7 +285,7 @@ class Lasso(ElasticNet):
     n_iter_ : int or list of int
         Sweeps over the coefficients, by target where there are several.
     dual_gap_ : float or ndarray of shape (n_targets,)
-        How far the objective may be above its minimum.
+        How far the objective may be above its minimum; NaN where there are no sums of products.
     n_features_in_ : int
         Number of columns.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -273,7 +294,7 @@ class Lasso(ElasticNet):
     Raises
     ------
     ValueError
-        When a parameter or the rows are not as above, or there are more than 20,000 columns.
+        When a parameter or the rows are not as above.
 
     Warns
     -----

@@ -18,8 +18,8 @@ from skfleet.estimators._elastic_net import (
 from skfleet.estimators._fold_products import split_products
 from skfleet.estimators._linear import LinearRegressor
 from skfleet.estimators._products import Products
-from skfleet.estimators._ridge import check_width
 from skfleet.estimators._routing import routed_to_splitter, splitter_router
+from skfleet.estimators._wide import check_width
 from skfleet.glm import elastic_net_path
 
 
@@ -90,7 +90,8 @@ class ElasticNetCV(LinearRegressor):
     Raises
     ------
     ValueError
-        When a parameter or the rows are not as above, or there are more than 20,000 columns.
+        When a parameter or the rows are not as above, or there are more than 20,000 columns (5,000
+        sparse ones).
 
     Warns
     -----
@@ -171,7 +172,7 @@ class ElasticNetCV(LinearRegressor):
         ratios = self._check_parameters()
         params = routed_to_splitter(self, params)
         rows = self._fit_rows(X, y, sample_weight, y_numeric=True)
-        check_width(rows, type(self).__name__)
+        check_width(rows, X, type(self).__name__)
         found = split_products(rows, X, y, self.cv, params)
         if not self.fit_intercept:
             splits = [(train.about_zero(), test) for train, test in found.splits]
@@ -316,7 +317,8 @@ class LassoCV(ElasticNetCV):
     Raises
     ------
     ValueError
-        When a parameter or the rows are not as above, or there are more than 20,000 columns.
+        When a parameter or the rows are not as above, or there are more than 20,000 columns (5,000
+        sparse ones).
 
     Warns
     -----

@@ -10,9 +10,10 @@ from sklearn.base import MultiOutputMixin
 
 from skfleet._linalg import is_sparse_kind
 from skfleet._validation import check_flag, check_real
+from skfleet.blocks import RowBlocks
 from skfleet.estimators._linear import LinearRegressor, n_dims_of
 from skfleet.estimators._products import sum_products
-from skfleet.estimators._ridge import check_width
+from skfleet.estimators._wide import fit_wide, is_wide
 from skfleet.glm import solve_positive, solve_ridge
 
 
@@ -58,7 +59,7 @@ class LinearRegression(MultiOutputMixin, LinearRegressor):
     Raises
     ------
     ValueError
-        When a parameter or the rows are not as above, or there are more than 20,000 columns.
+        When a parameter or the rows are not as above.
 
     See Also
     --------
@@ -67,10 +68,13 @@ class LinearRegression(MultiOutputMixin, LinearRegressor):
 
     Notes
     -----
-    One pass over the rows, whatever the number of targets. Each worker keeps a Gram matrix of
-    n_features x n_features float64 numbers, and one comes home. Products are summed about the means
-    of each block and merged exactly, so large offsets cost no digits; products square the condition
-    of X, so of columns that agree to 8 digits only their sum is known.
+    One pass over the rows, whatever the number of targets, for up to 20,000 columns, 5,000 if they
+    are sparse; with more, L-BFGS makes about one pass per iteration, and stops when no entry of the
+    gradient exceeds `tol` times the largest one at the start; of many solutions it finds one, not
+    the shortest. Each worker keeps a Gram matrix of n_features x n_features float64 numbers, and
+    one comes home. Products are summed about the means of each block and merged exactly, so large
+    offsets cost no digits; products square the condition of X, so of columns that agree to 8 digits
+    only their sum is known.
 
     Examples
     --------
@@ -120,7 +124,11 @@ class LinearRegression(MultiOutputMixin, LinearRegressor):
         check_flag("fit_intercept", self.fit_intercept)
         check_flag("positive", self.positive)
         rows = self._fit_rows(X, y, sample_weight, y_numeric=True, multi_output=True)
-        check_width(rows, "LinearRegression")
+        column = n_dims_of(y) == 1
+        if is_wide(rows, X):
+            coef, intercept = self._iterate(rows, X)
+            self._keep(coef, intercept, rows, one_target=column, column=column)
+            return self
         sums = sum_products(rows)
         sums = sums if self.fit_intercept else sums.about_zero()
         if self.positive:
@@ -132,7 +140,17 @@ class LinearRegression(MultiOutputMixin, LinearRegressor):
                 n_values = min(rows.n_features, int(rows.n_rows or rows.n_features))
                 self.rank_ = rank
                 self.singular_ = np.sqrt(np.maximum(values[:n_values], 0.0)).astype(rows.dtype)
-        column = n_dims_of(y) == 1
         intercept = sums.y_mean - coef @ sums.x_mean
         self._keep(coef, intercept, rows, one_target=column, column=column)
         return self
+
+    def _iterate(self, rows: RowBlocks, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Return coefficients and intercepts by target for rows of many columns."""
+        if self.positive:
+            raise ValueError(
+                f"positive must be False for X of {rows.n_features} columns. Got True instead. "
+                "Leave columns out first."
+            )
+        how = {"fit_intercept": self.fit_intercept, "tol": self.tol, "max_iter": 1000}
+        found = fit_wide(rows, X, l1=0.0, l2=0.0, **how)
+        return found.coef, found.intercept

@@ -32,20 +32,10 @@ from skfleet.estimators._products import (
     sum_products,
     weights_of,
 )
+from skfleet.estimators._wide import check_width, fit_wide, is_wide
 from skfleet.glm import solve_positive, solve_ridge
 
 _SOLVERS = ("auto", "svd", "cholesky", "lsqr", "sparse_cg", "sag", "saga", "lbfgs")
-# The Gram matrix of more columns than these takes more than 3 GB, and hours to solve.
-MOST_COLUMNS = 20_000
-
-
-def check_width(rows: RowBlocks, name: str) -> None:
-    """Raise if the products of so many columns take too much room."""
-    if rows.n_features > MOST_COLUMNS:
-        raise ValueError(
-            f"X must have at most {MOST_COLUMNS} columns for {name}. Got {rows.n_features} "
-            "instead. Use an iterative solver, such as SGDRegressor in Incremental."
-        )
 
 
 class _Ridge:
@@ -67,6 +57,28 @@ class _Ridge:
         if not (alpha >= 0).all() or not np.isfinite(alpha).all():
             raise ValueError(f"alpha must be finite and at least 0. Got {self.alpha!r} instead.")
         return alpha
+
+    def _iterate(self, rows: RowBlocks, X: Any, alpha: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return coefficients and intercepts by target for rows of many columns."""
+        if self.positive or alpha.size > 1:
+            name = "positive" if self.positive else "alpha"
+            value = "False" if self.positive else "one number"
+            raise ValueError(
+                f"{name} must be {value} for X of {rows.n_features} columns. Got "
+                f"{getattr(self, name)!r} instead. Leave columns out first."
+            )
+        found = fit_wide(
+            rows,
+            X,
+            l1=0.0,
+            l2=float(alpha[0]),
+            in_sums=True,
+            fit_intercept=self.fit_intercept,
+            tol=self.tol,
+            max_iter=self.max_iter or 1000,
+        )
+        self.solver_, self.n_iter_ = found.solver, np.full(len(found.coef), found.n_iter)
+        return found.coef, found.intercept
 
     def _solve(self, sums: Products, alpha: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return coefficients and intercepts by target."""
@@ -99,9 +111,10 @@ class Ridge(_Ridge, MultiOutputMixin, LinearRegressor):
     copy_X : bool, default=True
         Accepted as in scikit-learn; X is never changed, so the answer is the same.
     max_iter : int, default=None
-        Accepted as in scikit-learn; the solution is direct, so the answer is the same.
+        The most iterations where the solution is not direct; 1,000 if None.
     tol : float, default=1e-4
-        Accepted as in scikit-learn; the solution is direct, so the answer is the same.
+        Where the solution is not direct, stop when no entry of the gradient exceeds `tol` times the
+        largest one of the model that only knows the mean, with columns at unit deviation.
     solver : str, default="auto"
         Any of scikit-learn's ("svd", "cholesky", "lsqr", "sparse_cg", "sag", "saga", "lbfgs"), as a
         request for the same optimum. `solver_` says what ran.
@@ -116,11 +129,12 @@ class Ridge(_Ridge, MultiOutputMixin, LinearRegressor):
         Coefficients.
     intercept_ : float or ndarray of shape (n_targets,)
         Intercept.
-    n_iter_ : None
-        There are no iterations.
-    solver_ : {"cholesky", "eigen", "nnls"}
+    n_iter_ : None or ndarray of shape (n_targets,)
+        Iterations, None where the solution is direct.
+    solver_ : {"cholesky", "eigen", "nnls", "lbfgs"}
         What solved the normal equations: a Cholesky factorisation; an eigendecomposition where
-        they are singular, which gives the shortest solution; non-negative least squares.
+        they are singular, which gives the shortest solution; non-negative least squares. L-BFGS
+        does without them.
     n_features_in_ : int
         Number of columns.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -129,14 +143,15 @@ class Ridge(_Ridge, MultiOutputMixin, LinearRegressor):
     Raises
     ------
     ValueError
-        When a parameter or the rows are not as above, or there are more than 20,000 columns.
+        When a parameter or the rows are not as above.
 
     Notes
     -----
-    One pass over the rows, whatever the number of targets and penalties. Each worker keeps a Gram
-    matrix of n_features x n_features float64 numbers, and one comes home. Products are summed about
-    the means of each block and merged exactly, so large offsets cost no digits. Rows in single
-    precision are multiplied in single precision and summed in double.
+    One pass over the rows, whatever the number of targets and penalties, for up to 20,000 columns,
+    5,000 if they are sparse; with more, L-BFGS makes about one pass per iteration. Each worker
+    keeps a Gram matrix of n_features x n_features float64 numbers, and one comes home. Products are
+    summed about the means of each block and merged exactly, so large offsets cost no digits. Rows
+    in single precision are multiplied in single precision and summed in double.
 
     Examples
     --------
@@ -190,12 +205,12 @@ class Ridge(_Ridge, MultiOutputMixin, LinearRegressor):
         """
         alpha = self._check_parameters()
         rows = self._fit_rows(X, y, sample_weight, y_numeric=True, multi_output=True)
-        check_width(rows, "Ridge")
-        sums = sum_products(rows)
-        one_target = sums.xy.shape[1] == 1
-        coef, intercept = self._solve(sums, alpha)
+        if is_wide(rows, X):
+            coef, intercept = self._iterate(rows, X, alpha)
+        else:
+            coef, intercept = self._solve(sum_products(rows), alpha)
         column = n_dims_of(y) == 1
-        self._keep(coef, intercept, rows, one_target=one_target, column=column)
+        self._keep(coef, intercept, rows, one_target=len(coef) == 1, column=column)
         return self
 
 
@@ -250,8 +265,8 @@ class RidgeClassifier(_Ridge, LinearClassifier):
     Raises
     ------
     ValueError
-        When a parameter or the rows are not as above, there are more than 20,000 columns, or only
-        one class.
+        When a parameter or the rows are not as above, there are more than 20,000 columns (5,000
+        sparse ones), or only one class.
 
     Notes
     -----
@@ -313,7 +328,7 @@ class RidgeClassifier(_Ridge, LinearClassifier):
         alpha = self._check_parameters()
         check_class_weight(self.class_weight)
         rows = self._fit_rows(X, y, sample_weight, multi_output=True)
-        check_width(rows, "RidgeClassifier")
+        check_width(rows, X, "RidgeClassifier")
         several = n_dims_of(y) == 2
         if several and (y if hasattr(y, "shape") else np.asarray(y)).shape[1] == 1:
             several = False

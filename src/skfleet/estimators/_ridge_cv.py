@@ -17,8 +17,8 @@ from skfleet.engine import Reduction, engine_for, map_reduce, with_starts
 from skfleet.estimators._fold_products import split_products
 from skfleet.estimators._linear import LinearRegressor, n_dims_of
 from skfleet.estimators._products import Products, sum_products, weights_of
-from skfleet.estimators._ridge import check_width
 from skfleet.estimators._routing import routed_to_splitter, splitter_router
+from skfleet.estimators._wide import check_width
 from skfleet.glm import solve_ridge
 
 # What can be scored from sums over rows, without their predictions; the last by row only.
@@ -80,7 +80,8 @@ class RidgeCV(MultiOutputMixin, LinearRegressor):
     Raises
     ------
     ValueError
-        When a parameter or the rows are not as above, or there are more than 20,000 columns.
+        When a parameter or the rows are not as above, or there are more than 20,000 columns (5,000
+        sparse ones).
 
     Notes
     -----
@@ -140,7 +141,7 @@ class RidgeCV(MultiOutputMixin, LinearRegressor):
         alphas = self._check_parameters()
         params = routed_to_splitter(self, params)
         rows = self._fit_rows(X, y, sample_weight, y_numeric=True, multi_output=True)
-        check_width(rows, "RidgeCV")
+        check_width(rows, X, "RidgeCV")
         column = n_dims_of(y) == 1
         if self.cv is None:
             sums, scores = self._leaving_one_out(rows, alphas, column)

@@ -62,7 +62,8 @@ def proximal_newton(
         slope = float((now.gradient + penalty.gradient(coef)) @ step)
         slope += float(penalty.l1 @ (np.abs(target) - np.abs(coef)))
         rounding = 8 * EPS * max(abs(value), np.finfo(np.float64).tiny)
-        columns = _in_use(objective, target, _outside(violations, columns, objective, wanted))
+        outside = _outside(violations, columns, objective, wanted)
+        columns = _in_use(objective, target, outside)
         if columns is None:
             now = None
             continue
@@ -75,7 +76,7 @@ def proximal_newton(
             share /= 2
         else:
             return Solution(coef, n_iter + 1, False, "proximal_newton")
-        if -slope <= rounding:
+        if -slope <= rounding and not outside.any():
             # No more can be had where the value cannot show a decrease, nor the violations one.
             after = penalty.violation(place, now.gradient + penalty.gradient(place)).max(
                 initial=0.0
