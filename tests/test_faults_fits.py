@@ -18,11 +18,15 @@ from sklearn.linear_model import SGDClassifier
 from skfleet import config_context
 from skfleet.engine import counting
 from skfleet.estimators import (
+    ElasticNetCV,
     Incremental,
     KMeans,
     LogisticRegression,
     ParallelPostFit,
+    PoissonRegressor,
     Ridge,
+    RidgeClassifier,
+    RidgeCV,
 )
 
 pytestmark = pytest.mark.slow
@@ -100,6 +104,32 @@ def test_ridge_survives_a_killed_worker(processes):
         again = Ridge().fit(X, y).coef_
     assert killed
     np.testing.assert_allclose(again, undisturbed, rtol=1e-8)
+
+
+LINEAR = {
+    "proximal newton": (LogisticRegression(C=1e-2, l1_ratio=1.0, tol=1e-10), 2),
+    "proximal gradient": (LogisticRegression(C=1e-4, l1_ratio=1.0, tol=1e-6, max_iter=500), 3),
+    "poisson": (PoissonRegressor(alpha=1e-2, tol=1e-10), 2),
+    "poisson by lbfgs": (PoissonRegressor(alpha=1e-2, tol=1e-10, solver="lbfgs"), 3),
+    "folds": (ElasticNetCV(alphas=10), 1),
+    "rows left out": (RidgeCV(), 1),
+    "ridge classifier": (RidgeClassifier(class_weight="balanced"), 1),
+}
+
+
+@pytest.mark.parametrize("resident", [True, False], ids=["resident", "streamed"])
+@pytest.mark.parametrize("name", LINEAR)
+def test_linear_models_survive_a_killed_worker(processes, name, resident, monkeypatch):
+    model, after_passes = LINEAR[name]
+    if name == "proximal gradient":
+        monkeypatch.setattr("skfleet.glm._proximal.WIDEST", 0)
+    X, y = _rows(1_000_000 if resident else 400_000)
+    with config_context(keep_blocks=resident):
+        undisturbed = model.fit(X, y).coef_.copy()
+        with killing_one_worker(processes, after_passes) as killed:
+            again = model.fit(X, y).coef_
+    assert killed
+    assert np.linalg.norm(again - undisturbed) <= 1e-5 * np.linalg.norm(undisturbed)
 
 
 class Careful(SGDClassifier):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 
 import dask.array as da
 import numpy as np
@@ -10,7 +12,15 @@ import pytest
 from distributed import Client, LocalCluster
 from sklearn.linear_model import SGDRegressor
 
-from skfleet.estimators import Incremental, LogisticRegression, Ridge
+from skfleet.engine import counting
+from skfleet.estimators import (
+    Incremental,
+    LassoCV,
+    LogisticRegression,
+    PoissonRegressor,
+    Ridge,
+    RidgeCV,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -59,6 +69,63 @@ def test_logistic_regression_streams_rows_larger_than_memory(small_workers):
     model = LogisticRegression(C=np.inf).fit(X, (X @ coef + noise > 0).astype(int))
     assert small_workers.run(os.getpid) == before
     np.testing.assert_allclose(model.coef_[0], coef, atol=0.02)
+
+
+def test_other_linear_models_stream_rows_larger_than_memory(small_workers):
+    X, coef = _too_many_rows()
+    y = X @ coef
+    before = small_workers.run(os.getpid)
+    for model, passes in ((LassoCV(alphas=5, eps=1e-6), 1), (RidgeCV([1e-3]), 2)):
+        with counting() as counts:
+            model.fit(X, y)
+        assert counts.passes == passes
+        np.testing.assert_allclose(model.coef_, coef, atol=1e-3)
+    with counting() as counts:
+        model = PoissonRegressor(alpha=0).fit(X, da.exp(y))
+    assert counts.passes <= 5
+    np.testing.assert_allclose(model.coef_, coef, atol=1e-4)
+    assert small_workers.run(os.getpid) == before
+
+
+FITS = {
+    "LinearRegression": {},
+    "Ridge": {},
+    "Lasso": {},
+    "LassoCV": {"alphas": 10},
+    "RidgeCV": {},
+    "LogisticRegression": {},
+    "PoissonRegressor": {},
+}
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_a_fit_in_memory_takes_a_tenth_of_the_data_more(name):
+    """At its peak, in a process of its own, for 800 MB of rows."""
+    code = f"""
+import gc, resource, threading, time
+import numpy as np, psutil
+from skfleet import estimators
+rng = np.random.default_rng(0)
+X = rng.normal(size=(2_000_000, 50))
+y = (X[:, 0] > rng.normal(size=len(X))).astype(float)
+model = estimators.{name}(**{FITS[name]!r})
+model.fit(X[:5000], y[:5000])
+gc.collect()
+process, peak, done = psutil.Process(), [0], []
+def watch():
+    while not done:
+        peak[0] = max(peak[0], process.memory_info().rss)
+        time.sleep(0.001)
+before = process.memory_info().rss
+thread = threading.Thread(target=watch)
+thread.start()
+model.fit(X, y)
+done.append(True)
+thread.join()
+print((peak[0] - before) / X.nbytes)
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert float(run.stdout) <= 0.10
 
 
 @pytest.mark.parametrize("shuffle", ["blocks", "rows"])

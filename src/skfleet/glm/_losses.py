@@ -21,7 +21,8 @@ class Pointwise(NamedTuple):
 class Loss(Protocol):
     """A loss of a target y and a linear predictor eta of one column per output.
 
-    `curve_bound` is the largest eigenvalue that its second derivative has anywhere.
+    `curve_bound` is the largest eigenvalue that its second derivative has anywhere, which is what a
+    step along the gradient must heed.
     """
 
     n_outputs: int
