@@ -25,7 +25,14 @@ from sklearn.svm import SVC
 
 from skfleet import Fleet
 from skfleet.engine import counting
-from skfleet.estimators import Incremental, KMeans, LogisticRegression, ParallelPostFit, Ridge
+from skfleet.estimators import (
+    ElasticNetCV,
+    Incremental,
+    KMeans,
+    LogisticRegression,
+    ParallelPostFit,
+    Ridge,
+)
 from skfleet.model_selection import GridSearchCV
 
 
@@ -170,6 +177,27 @@ def ridge() -> Use:
     return Use("Ridge", "diabetes in 5 blocks", ours, theirs, 1e-5)
 
 
+def elastic_net_cv() -> Use:
+    """A path of penalties on every fold, from one pass over rows in blocks."""
+    X, y = load_diabetes(return_X_y=True)
+    rows, target = in_blocks(5, X, y)
+
+    def answer(kind: type, X: Any, y: Any, **settings: Any) -> Answer:
+        model = kind(l1_ratio=[0.5, 0.9, 1.0], **settings).fit(X, y)
+        return Answer(
+            lambda: f"MSE {model.mse_path_.mean(axis=-1).min():.2f}",
+            [model.mse_path_, model.coef_, model.alpha_, model.l1_ratio_],
+        )
+
+    return Use(
+        "ElasticNetCV",
+        "100 alphas x 3 ratios x 5 folds, diabetes in 5 blocks",
+        lambda: answer(ElasticNetCV, rows, target),
+        lambda: answer(linear_model.ElasticNetCV, X, y, tol=1e-10, max_iter=10_000),
+        1e-5,
+    )
+
+
 def kmeans() -> Use:
     """Clusters of rows in blocks, from the same start."""
     X, _ = load_digits(return_X_y=True)
@@ -243,7 +271,7 @@ def post_fit() -> Use:
     )
 
 
-USES = [forest, search, logistic_regression, ridge, kmeans, incremental, post_fit]
+USES = [forest, search, logistic_regression, ridge, elastic_net_cv, kmeans, incremental, post_fit]
 
 
 def table(uses: list[Use]) -> str:

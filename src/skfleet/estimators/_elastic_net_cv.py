@@ -338,7 +338,7 @@ class LassoCV(ElasticNetCV):
     >>> X, y = da.from_array(X, chunks=(100, 10)), da.from_array(y, chunks=100)
     >>> model = LassoCV(alphas=20).fit(X, y)
     >>> round(model.alpha_, 4), model.mse_path_.shape
-    (0.0045, (20, 5))
+    (0.0031, (20, 5))
     """
 
     def __init__(
