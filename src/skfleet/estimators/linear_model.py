@@ -1,12 +1,16 @@
 """Linear models: which there are."""
 
-from skfleet.estimators._elastic_net import ElasticNet, Lasso
-from skfleet.estimators._elastic_net_cv import ElasticNetCV, LassoCV
-from skfleet.estimators._glm_regression import GammaRegressor, PoissonRegressor, TweedieRegressor
-from skfleet.estimators._logistic import LogisticRegression
-from skfleet.estimators._ordinary import LinearRegression
-from skfleet.estimators._ridge import Ridge, RidgeClassifier
-from skfleet.estimators._ridge_cv import RidgeCV
+from skfleet.estimators._linear_model._elastic_net import ElasticNet, Lasso
+from skfleet.estimators._linear_model._elastic_net_cv import ElasticNetCV, LassoCV
+from skfleet.estimators._linear_model._glm_regression import (
+    GammaRegressor,
+    PoissonRegressor,
+    TweedieRegressor,
+)
+from skfleet.estimators._linear_model._logistic import LogisticRegression
+from skfleet.estimators._linear_model._ordinary import LinearRegression
+from skfleet.estimators._linear_model._ridge import Ridge, RidgeClassifier
+from skfleet.estimators._linear_model._ridge_cv import RidgeCV
 
 __all__ = [
     "ElasticNet",

@@ -9,17 +9,17 @@ import numpy as np
 from sklearn.model_selection import check_cv
 
 from skfleet._validation import check_count, check_real
-from skfleet.estimators._elastic_net import (
+from skfleet.estimators._linear_model._elastic_net import (
     ElasticNet,
     check_coordinate_descent,
     quadratic,
     warn_unless_converged,
 )
-from skfleet.estimators._fold_products import split_products
-from skfleet.estimators._linear import LinearRegressor
-from skfleet.estimators._products import Products
+from skfleet.estimators._linear_model._fold_products import split_products
+from skfleet.estimators._linear_model._predictor import LinearRegressor
+from skfleet.estimators._linear_model._products import Products
+from skfleet.estimators._linear_model._wide import check_width
 from skfleet.estimators._routing import routed_to_splitter, splitter_router
-from skfleet.estimators._wide import check_width
 from skfleet.glm import elastic_net_path
 
 

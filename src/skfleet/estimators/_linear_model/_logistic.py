@@ -18,7 +18,7 @@ from skfleet._validation import (
     check_total_weight,
     check_unused,
 )
-from skfleet.estimators._glm import (
+from skfleet.estimators._linear_model._glm import (
     SOLVERS,
     Model,
     Surveyed,
@@ -27,7 +27,7 @@ from skfleet.estimators._glm import (
     report,
     surveyed,
 )
-from skfleet.estimators._linear import (
+from skfleet.estimators._linear_model._predictor import (
     LinearClassifier,
     SparseCoefficients,
     check_class_weight,

@@ -7,7 +7,14 @@ from typing import Any
 from skfleet._linalg import is_sparse_kind
 from skfleet._validation import check_total_weight
 from skfleet.blocks import RowBlocks
-from skfleet.estimators._glm import Fitted, Model, fit_glm, null_of_targets, report, surveyed
+from skfleet.estimators._linear_model._glm import (
+    Fitted,
+    Model,
+    fit_glm,
+    null_of_targets,
+    report,
+    surveyed,
+)
 from skfleet.glm import Labels, SquaredError
 
 # Products of more columns than these take more than 3 GB, and hours to solve; of sparse rows they

@@ -19,8 +19,15 @@ from skfleet._validation import (
 )
 from skfleet.blocks import Output
 from skfleet.estimators._base import FleetEstimator
-from skfleet.estimators._glm import SOLVERS, Model, fit_glm, null_of_targets, report, surveyed
-from skfleet.estimators._linear import linear_predictor
+from skfleet.estimators._linear_model._glm import (
+    SOLVERS,
+    Model,
+    fit_glm,
+    null_of_targets,
+    report,
+    surveyed,
+)
+from skfleet.estimators._linear_model._predictor import linear_predictor
 from skfleet.glm import Labels, Tweedie
 from skfleet.metrics import d2_tweedie_score
 

@@ -14,11 +14,11 @@ from skfleet._linalg import dot, is_sparse
 from skfleet._validation import check_choice, check_flag, check_real
 from skfleet.blocks import Block, RowBlocks
 from skfleet.engine import Reduction, engine_for, map_reduce, with_starts
-from skfleet.estimators._fold_products import split_products
-from skfleet.estimators._linear import LinearRegressor, n_dims_of
-from skfleet.estimators._products import Products, sum_products, weights_of
+from skfleet.estimators._linear_model._fold_products import split_products
+from skfleet.estimators._linear_model._predictor import LinearRegressor, n_dims_of
+from skfleet.estimators._linear_model._products import Products, sum_products, weights_of
+from skfleet.estimators._linear_model._wide import check_width
 from skfleet.estimators._routing import routed_to_splitter, splitter_router
-from skfleet.estimators._wide import check_width
 from skfleet.glm import solve_ridge
 
 # What can be scored from sums over rows, without their predictions; the last by row only.

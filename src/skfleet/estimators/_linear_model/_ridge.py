@@ -16,7 +16,7 @@ from skfleet._array import namespace, to_host
 from skfleet._validation import check_choice, check_flag, check_total_weight
 from skfleet.blocks import Block, RowBlocks
 from skfleet.engine import Reduction, engine_for, map_reduce
-from skfleet.estimators._linear import (
+from skfleet.estimators._linear_model._predictor import (
     LinearClassifier,
     LinearRegressor,
     check_class_weight,
@@ -24,15 +24,15 @@ from skfleet.estimators._linear import (
     n_dims_of,
     weights_of_classes,
 )
-from skfleet.estimators._moments import label_counts, merge_label_counts
-from skfleet.estimators._products import (
+from skfleet.estimators._linear_model._products import (
     Products,
     merge_products,
     products_with,
     sum_products,
     weights_of,
 )
-from skfleet.estimators._wide import check_width, fit_wide, is_wide
+from skfleet.estimators._linear_model._wide import check_width, fit_wide, is_wide
+from skfleet.estimators._moments import label_counts, merge_label_counts
 from skfleet.glm import solve_positive, solve_ridge
 
 _SOLVERS = ("auto", "svd", "cholesky", "lsqr", "sparse_cg", "sag", "saga", "lbfgs")

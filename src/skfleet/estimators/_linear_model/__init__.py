@@ -1,0 +1,1 @@
+"""Linear models: from sums of products, or by passes over a loss."""
