@@ -171,8 +171,6 @@ def fit_glm(
     start = null.coef
     if model.start is not None:
         start = _scaled(*model.start, scaling, fit_intercept=model.fit_intercept)
-        if null.gradient is None:
-            null = replace(null, gradient=objective.evaluate(null.coef).gradient)
     # Of several threads, BLAS leaves some spinning for a while after a small system is solved: just
     # when the next pass needs the cores.
     with library_threads(1):
@@ -180,6 +178,8 @@ def fit_glm(
             start = _start_on(found.drawn, objective, penalty, null, solver)
             if solver is newton:
                 how["thrifty"] = not streamed
+        if start is not null.coef and null.gradient is None:
+            null = replace(null, gradient=objective.evaluate(null.coef).gradient)
         solved: Solution = solver(objective, penalty, start, null, **how)
     coef = solved.coef.reshape(loss.n_outputs, size)
     slopes = coef[:, :n_features] / scaling.scale
