@@ -38,23 +38,25 @@ from skfleet.glm import BinaryLogistic, Labels, Loss, Multinomial
 
 
 class LogisticRegression(SparseCoefficients, LinearClassifier):
-    r"""Logistic regression with an L2 penalty, on rows of any container.
+    r"""Logistic regression with L1, L2 or both penalties, or none, on rows of any container.
 
-    Minimises :math:`C \sum_i w_i \ell(y_i, x_i^T \beta + b) + \tfrac12 \|\beta\|^2` with the
-    negative log-likelihood of a binary or multinomial (softmax) model, as
-    :class:`sklearn.linear_model.LogisticRegression` does (Hastie, Tibshirani and Friedman, The
-    Elements of Statistical Learning, section 4.4). The intercept is never penalised.
+    Minimises :math:`C \sum_i w_i \ell(y_i, x_i^T \beta + b) + \rho \|\beta\|_1 + \frac{1 -
+    \rho}{2} \|\beta\|^2` with the negative log-likelihood of a binary or multinomial (softmax)
+    model and :math:`\rho` = `l1_ratio`, as :class:`sklearn.linear_model.LogisticRegression` does
+    (Hastie, Tibshirani and Friedman, The Elements of Statistical Learning, section 4.4). The
+    intercept is never penalised.
 
     Parameters
     ----------
     C : float, default=1.0
         Inverse strength of the penalty; ``np.inf`` for none.
     l1_ratio : float, default=0.0
-        Only 0, the L2 penalty, is possible.
+        Share of the L1 penalty, from 0 (L2) to 1 (L1).
     dual : bool, default=False
         Only False is possible.
     tol : float, default=1e-4
-        Stop when no entry of the gradient of the average objective exceeds it, with columns at unit
+        Stop when no condition of an optimum is violated by more than `tol` times the largest
+        violation of the model that only knows the shares of the classes, with columns at unit
         deviation: the scale of a column plays no part, other than in scikit-learn.
     fit_intercept : bool, default=True
         Fit the intercept b; otherwise it is 0.
@@ -65,10 +67,11 @@ class LogisticRegression(SparseCoefficients, LinearClassifier):
     random_state : int, RandomState instance or None, default=None
         Accepted as in scikit-learn; nothing is drawn, so the answer is the same.
     solver : str, default="auto"
-        "auto" takes Newton's method for up to 300 coefficients and L-BFGS for more. scikit-learn's
-        names are accepted as requests for the same optimum: "lbfgs", "newton-cg" and
-        "newton-cholesky" choose the method, "liblinear", "sag" and "saga" mean "auto". The default
-        is another than scikit-learn's.
+        "auto" takes Newton's method for up to 600 coefficients (1,200 where rows are loaded in each
+        pass) and L-BFGS for more; with an L1 penalty, proximal Newton steps. scikit-learn's names
+        are accepted as requests for the same optimum: without an L1 penalty "lbfgs", "newton-cg"
+        and "newton-cholesky" choose the method; "liblinear", "sag" and "saga" mean "auto". The
+        default is another than scikit-learn's.
     max_iter : int, default=100
         The most iterations.
     verbose : int, default=0
@@ -83,12 +86,12 @@ class LogisticRegression(SparseCoefficients, LinearClassifier):
     classes_ : ndarray of shape (n_classes,)
         Labels in order.
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
-        Coefficients; one row for two classes.
+        Coefficients; one row for two classes. A sparse matrix after ``sparsify``.
     intercept_ : ndarray of shape (1,) or (n_classes,)
         Intercepts.
     n_iter_ : ndarray of shape (1,)
         Iterations of the solver.
-    solver_ : {"newton", "lbfgs"}
+    solver_ : {"newton", "lbfgs", "proximal_newton", "proximal_gradient"}
         The solver that ran.
     n_features_in_ : int
         Number of columns.
@@ -107,14 +110,17 @@ class LogisticRegression(SparseCoefficients, LinearClassifier):
 
     Notes
     -----
-    One pass over the rows finds means, deviations and classes, and, of 20,000 rows or more, draws a
-    sample (the same one for every cut; rows in blocks of unknown length are counted before).
-    Newton's method, started from the sample's solution, then takes one pass to begin with and one
-    per iteration (typically 3), in which each worker sums a Hessian of as many rows and columns as
-    there are coefficients; L-BFGS takes about one pass per iteration (tens), and sums a gradient.
-    Columns are brought to unit deviation piece by piece inside a pass, with the penalty adjusted so
-    that the objective stays as above. Rows that fit stay in the workers' memory; others are loaded
-    in each pass.
+    One pass over the rows finds means, deviations and classes and, of many rows, draws a sample
+    (the same one for every cut; rows in blocks of unknown length are counted before). Newton's
+    method, started from the sample's solution, then takes one pass to begin with and one per
+    iteration (typically 1 to 3), in which each worker sums a Hessian of as many rows and columns as
+    there are coefficients; of rows in memory some do without it. L-BFGS takes about one pass per
+    iteration (tens), and sums a gradient. With an L1 penalty an iteration is a pass too: it sums
+    the Hessian of up to 1,500 coefficients that are in use or must come into use; where more are in
+    use, proximal gradient steps take tens to hundreds of passes. Columns are brought to unit
+    deviation inside a pass without a copy, with the penalty adjusted so that the objective stays as
+    above; sparse rows stay sparse. Rows that fit stay in the workers' memory; others are loaded in
+    each pass.
 
     Examples
     --------
