@@ -340,6 +340,7 @@ def test_single_precision_stays_single(kind):
         (Ridge(-1), "alpha must be"),
         (Ridge([[1, 2]]), "alpha must be"),
         (Ridge(np.nan), "alpha must be"),
+        (Ridge([1.0, 2.0]), "one per target. Got 2 numbers for 1 targets"),
         (Ridge(positive=1), "positive must be"),
         (LogisticRegression(solver="newton"), "solver must be one of"),
         (LogisticRegression(C=0), "C must be"),

@@ -293,8 +293,8 @@ def _null(
     return Null(coef.ravel(), value, None if gradient is None else gradient.ravel())
 
 
-def report(fitted: Fitted, model: Model, verbose: int) -> None:
-    """Print how a fit went if asked to, and warn if it is not done."""
+def report(fitted: Fitted, model: Model, verbose: int, *, depth: int = 0) -> None:
+    """Print how a fit went if asked to, and warn whoever called ``fit``, so deep, if not done."""
     if verbose:
         state = "converged" if fitted.converged else "did not converge"
         print(f"{fitted.solver} {state} in {fitted.n_iter} iterations.")
@@ -303,5 +303,5 @@ def report(fitted: Fitted, model: Model, verbose: int) -> None:
             f"{fitted.solver} did not reach tol={model.tol:g} in max_iter={model.max_iter} "
             "iterations. Increase max_iter, or scale the columns.",
             ConvergenceWarning,
-            stacklevel=3,
+            stacklevel=3 + depth,
         )

@@ -239,7 +239,7 @@ class LogisticRegression(SparseCoefficients, LinearClassifier):
             start=self._last(loss.n_outputs, data.rows.n_features),
         )
         found = fit_glm(data, model, null, total, Labels(counts.labels, class_weight))
-        report(found, model, self.verbose)
+        report(found, model, self.verbose, depth=1)
         coef, intercept = found.coef, found.intercept
         if loss.n_outputs > 1:
             # The same added to every class changes no probability, so at the optimum an L2 penalty

@@ -41,8 +41,11 @@ _SOLVERS = ("auto", "svd", "cholesky", "lsqr", "sparse_cg", "sag", "saga", "lbfg
 class _Ridge:
     """What Ridge and its classifier share: parameters, and the solution from sums of products."""
 
-    def _check_parameters(self) -> np.ndarray:
-        """Return the penalties as an array of at least one number, or raise."""
+    def _check_parameters(self, n_targets: int | None) -> np.ndarray:
+        """Return the penalties as an array of at least one number, or raise.
+
+        `n_targets` is None where only a pass can tell.
+        """
         check_choice("solver", self.solver, _SOLVERS)
         check_flag("positive", self.positive)
         alpha = self.alpha
@@ -56,6 +59,11 @@ class _Ridge:
         alpha = np.atleast_1d(np.asarray(alpha, dtype=np.float64))
         if not (alpha >= 0).all() or not np.isfinite(alpha).all():
             raise ValueError(f"alpha must be finite and at least 0. Got {self.alpha!r} instead.")
+        if n_targets is not None and alpha.size not in (1, n_targets):
+            raise ValueError(
+                f"alpha must be one number, or one per target. Got {alpha.size} numbers for "
+                f"{n_targets} targets."
+            )
         return alpha
 
     def _iterate(self, rows: RowBlocks, X: Any, alpha: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -82,11 +90,6 @@ class _Ridge:
 
     def _solve(self, sums: Products, alpha: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return coefficients and intercepts by target."""
-        if alpha.size not in (1, sums.xy.shape[1]):
-            raise ValueError(
-                f"alpha must be one number, or one per target. Got {alpha.size} numbers for "
-                f"{sums.xy.shape[1]} targets."
-            )
         sums = sums if self.fit_intercept else sums.about_zero()
         if self.positive:
             coef, self.solver_ = solve_positive(sums.gram, sums.xy, alpha), "nnls"
@@ -203,13 +206,13 @@ class Ridge(_Ridge, MultiOutputMixin, LinearRegressor):
         self : Ridge
             Fitted.
         """
-        alpha = self._check_parameters()
+        column = n_dims_of(y) == 1
+        alpha = self._check_parameters(1 if column else y.shape[1] if hasattr(y, "shape") else None)
         rows = self._fit_rows(X, y, sample_weight, y_numeric=True, multi_output=True)
         if is_wide(rows, X):
             coef, intercept = self._iterate(rows, X, alpha)
         else:
             coef, intercept = self._solve(sum_products(rows), alpha)
-        column = n_dims_of(y) == 1
         self._keep(coef, intercept, rows, one_target=len(coef) == 1, column=column)
         return self
 
@@ -325,7 +328,7 @@ class RidgeClassifier(_Ridge, LinearClassifier):
         self : RidgeClassifier
             Fitted.
         """
-        alpha = self._check_parameters()
+        alpha = self._check_parameters(None)
         check_class_weight(self.class_weight)
         rows = self._fit_rows(X, y, sample_weight, multi_output=True)
         check_width(rows, X, "RidgeClassifier")
@@ -363,6 +366,7 @@ class RidgeClassifier(_Ridge, LinearClassifier):
             sums = sums.of_targets([1])
         # From indicators of 0 and 1 to targets of -1 and 1.
         sums = sums._replace(y_mean=2 * sums.y_mean - 1, xy=2 * sums.xy, yy=4 * sums.yy)
+        self._check_parameters(len(sums.yy))
         coef, intercept = self._solve(sums, alpha)
         self.classes_ = classes
         self._several = several
