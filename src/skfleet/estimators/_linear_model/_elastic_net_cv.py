@@ -182,7 +182,7 @@ class ElasticNetCV(LinearRegressor):
         points = []
         for i, (ratio, path) in enumerate(zip(ratios, alphas, strict=True)):
             for j, (train, test) in enumerate(found.splits):
-                tried = elastic_net_path(quadratic(train), path, ratio, **self._how)
+                tried = elastic_net_path(quadratic(train), path, ratio, excess=1.0, **self._how)
                 errors[i, :, j] = [_error(point.coef, train, test) for point in tried]
                 points += tried
         self.mse_path_ = np.squeeze(errors)

@@ -43,9 +43,9 @@ from skfleet.glm import (
     proximal_newton,
 )
 
-# Up to so many coefficients a Hessian costs less than the passes it saves: for rows in memory, and
-# for rows that are loaded in each pass.
-NARROW, NARROW_IF_STREAMED = 600, 1200
+# Up to so many coefficients a Hessian costs less than the passes it saves: for rows in memory, for
+# sparse ones, of which products are slow to make, and for rows that are loaded in each pass.
+NARROW, NARROW_IF_SPARSE, NARROW_IF_STREAMED = 600, 100, 1200
 # The most coefficients in a Hessian, whatever is asked for.
 MOST_COEFFICIENTS = 5000
 # Rows of which a solution is a good start: so many per column, but not too much of all rows.
@@ -74,6 +74,7 @@ class Surveyed(NamedTuple):
     rows: RowBlocks
     found: Survey
     scaling: Scaling
+    narrow: int  # up to so many coefficients, Hessians are worth it
 
 
 @contextmanager
@@ -92,7 +93,9 @@ def surveyed(
         found = map_reduce(engine, Reduction(survey, merge_surveys), rows, share, check)
         rows = replace(rows, checked=True)
         scaling = _scaling(found, rows.dtype, centred=fit_intercept and not is_sparse_kind(X))
-        yield Surveyed(engine, rows, found, scaling)
+        narrow = NARROW_IF_SPARSE if is_sparse_kind(X) else NARROW
+        narrow = NARROW_IF_STREAMED if engine.streams(rows) else narrow
+        yield Surveyed(engine, rows, found, scaling, narrow)
 
 
 def _sample_size(rows: RowBlocks) -> int:
@@ -141,11 +144,10 @@ def fit_glm(
     data: Surveyed, model: Model, null: Null, total_weight: float, labels: Labels
 ) -> Fitted:
     """Find the coefficients for columns at unit deviation, and bring them back."""
-    engine, rows, found, scaling = data
+    engine, rows, found, scaling, narrow = data
     loss, n_features = model.loss, rows.n_features
     size = n_features + model.fit_intercept
-    streamed = engine.streams(rows)
-    solver = _solver_for(model, loss.n_outputs * size, streamed)
+    solver = _solver_for(model, loss.n_outputs * size, narrow)
     how: dict[str, Any] = {"tol": model.tol, "max_iter": model.max_iter}
     if solver is lbfgs:
         # It converges by the condition of loss and penalty together, so these scale its columns.
@@ -174,10 +176,10 @@ def fit_glm(
     # Of several threads, BLAS leaves some spinning for a while after a small system is solved: just
     # when the next pass needs the cores.
     with library_threads(1):
-        if found.drawn and solver is not lbfgs and model.start is None:
+        if found.drawn and model.start is None:
             start = _start_on(found.drawn, objective, penalty, null, solver)
             if solver is newton:
-                how["thrifty"] = not streamed
+                how["thrifty"] = not engine.streams(rows)
         if start is not null.coef and null.gradient is None:
             null = replace(null, gradient=objective.evaluate(null.coef).gradient)
         solved: Solution = solver(objective, penalty, start, null, **how)
@@ -216,14 +218,13 @@ def _scaled(
     return np.column_stack([slopes, intercept + coef @ scaling.shift]).ravel()
 
 
-def _solver_for(model: Model, n_coefficients: int, streamed: bool) -> Any:
+def _solver_for(model: Model, n_coefficients: int, narrow: int) -> Any:
     """Return the solver that was asked for, or the one that is likely to be the quickest."""
     if model.l1:
         return proximal_newton
     asked = SOLVERS[model.solver]
     if asked is None:
-        narrow = n_coefficients <= (NARROW_IF_STREAMED if streamed else NARROW)
-        return newton if narrow else lbfgs
+        return newton if n_coefficients <= narrow else lbfgs
     return lbfgs if n_coefficients > MOST_COEFFICIENTS else asked
 
 

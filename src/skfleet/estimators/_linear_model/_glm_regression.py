@@ -175,9 +175,9 @@ class PoissonRegressor(_Regressor):
     fit_intercept : bool, default=True
         Fit the unpenalised intercept b; otherwise it is 0.
     solver : str, default="auto"
-        "auto" takes Newton's method for up to 600 coefficients (1,200 where rows are loaded in each
-        pass) and L-BFGS for more. scikit-learn's "lbfgs" and "newton-cholesky" choose the method.
-        The default is another than scikit-learn's.
+        "auto" takes Newton's method for up to 600 coefficients (100 if sparse, 1,200 where rows are
+        loaded in each pass) and L-BFGS for more. scikit-learn's "lbfgs" and "newton-cholesky"
+        choose the method. The default is another than scikit-learn's.
     max_iter : int, default=100
         The most iterations.
     tol : float, default=1e-4
@@ -280,9 +280,9 @@ class GammaRegressor(_Regressor):
     fit_intercept : bool, default=True
         Fit the unpenalised intercept b; otherwise it is 0.
     solver : str, default="auto"
-        "auto" takes Newton's method for up to 600 coefficients (1,200 where rows are loaded in each
-        pass) and L-BFGS for more. scikit-learn's "lbfgs" and "newton-cholesky" choose the method.
-        The default is another than scikit-learn's.
+        "auto" takes Newton's method for up to 600 coefficients (100 if sparse, 1,200 where rows are
+        loaded in each pass) and L-BFGS for more. scikit-learn's "lbfgs" and "newton-cholesky"
+        choose the method. The default is another than scikit-learn's.
     max_iter : int, default=100
         The most iterations.
     tol : float, default=1e-4
@@ -392,9 +392,9 @@ class TweedieRegressor(_Regressor):
         What of the mean is linear in the columns; "auto" is the identity for powers of 0 and below,
         else the logarithm.
     solver : str, default="auto"
-        "auto" takes Newton's method for up to 600 coefficients (1,200 where rows are loaded in each
-        pass) and L-BFGS for more. scikit-learn's "lbfgs" and "newton-cholesky" choose the method.
-        The default is another than scikit-learn's.
+        "auto" takes Newton's method for up to 600 coefficients (100 if sparse, 1,200 where rows are
+        loaded in each pass) and L-BFGS for more. scikit-learn's "lbfgs" and "newton-cholesky"
+        choose the method. The default is another than scikit-learn's.
     max_iter : int, default=100
         The most iterations.
     tol : float, default=1e-4

@@ -67,11 +67,11 @@ class LogisticRegression(SparseCoefficients, LinearClassifier):
     random_state : int, RandomState instance or None, default=None
         Accepted as in scikit-learn; nothing is drawn, so the answer is the same.
     solver : str, default="auto"
-        "auto" takes Newton's method for up to 600 coefficients (1,200 where rows are loaded in each
-        pass) and L-BFGS for more; with an L1 penalty, proximal Newton steps. scikit-learn's names
-        are accepted as requests for the same optimum: without an L1 penalty "lbfgs", "newton-cg"
-        and "newton-cholesky" choose the method; "liblinear", "sag" and "saga" mean "auto". The
-        default is another than scikit-learn's.
+        "auto" takes Newton's method for up to 600 coefficients (100 if sparse, 1,200 where rows are
+        loaded in each pass) and L-BFGS for more; with an L1 penalty, proximal Newton steps.
+        scikit-learn's names are accepted as requests for the same optimum: without an L1 penalty
+        "lbfgs", "newton-cg" and "newton-cholesky" choose the method; "liblinear", "sag" and "saga"
+        mean "auto". The default is another than scikit-learn's.
     max_iter : int, default=100
         The most iterations.
     verbose : int, default=0
