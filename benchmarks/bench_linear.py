@@ -7,6 +7,7 @@ of those that reach the optimum where it says so.
 import time
 import warnings
 
+import dask
 import dask.array as da
 import numpy as np
 from distributed import wait
@@ -170,6 +171,9 @@ class OnACluster:
         target = {"Log": "label", "Poi": "count", "Gam": "count"}.get(name[:3], "number")
         self.target = data[target] + (0.1 if name[:3] == "Gam" else 0)
         y = da.from_array(self.target, chunks=10_000)
+        self.lazy = X, y
+        # The rows are sent as they are: here that is what is meant.
+        dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 GiB"})
         self.X, self.y = self.fleet.client.persist([X, y])
         wait([self.X, self.y])
         self.data = data
@@ -186,7 +190,7 @@ class OnACluster:
 
     def track_passes_streamed(self, name):
         with config_context(keep_blocks=False), counting() as counts:
-            self._model(name).fit(self.X, self.y)
+            self._model(name).fit(*self.lazy)
         return counts.passes
 
     def track_tasks(self, name):
