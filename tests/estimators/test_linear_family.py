@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import dask.array as da
@@ -117,7 +117,6 @@ class Case:
     model: Any
     target: str
     power: float | None = None
-    ours_only: dict = field(default_factory=dict)
 
     def reference(self, **settings):
         known = {k: v for k, v in self.model.get_params().items() if k != "solver"}
@@ -383,6 +382,34 @@ def test_a_class_that_only_some_blocks_have():
     for name in ("RidgeClassifier", "LogisticRegression"):
         one, other = getattr(ours, name)().fit(rows, labels), getattr(ours, name)().fit(X, y)
         np.testing.assert_allclose(one.coef_, other.coef_, atol=1e-6)
+
+
+@pytest.mark.parametrize("settings", [{}, {"l1_ratio": 1.0}, {"solver": "lbfgs"}], ids=str)
+@pytest.mark.parametrize("target", ["two", "three"])
+def test_a_class_without_weight(settings, target):
+    """It keeps its place among the classes, and next to no probability."""
+    X = _design("plain")
+    y = Case(None, target).y(X)
+    weight = (y != "c").astype(float)
+    model = ours.LogisticRegression(**settings).fit(X, y, weight)
+    if target == "three":
+        assert model.predict_proba(X)[:, 2].max() < 1e-3
+    assert set(model.predict(X)) == {"a", "b"}
+
+
+def test_counts_that_are_all_zero():
+    """Their logarithm has no end, which is said; without an intercept there is an optimum."""
+    X = _design("plain")
+    model = ours.PoissonRegressor()
+    with pytest.warns(ConvergenceWarning, match="did not reach tol"):
+        model.fit(X, np.zeros(len(X)))
+    assert np.isfinite(model.coef_).all()
+    assert model.predict(X).max() < 1e-6
+    got, want = (
+        m.PoissonRegressor(fit_intercept=False, tol=1e-8).fit(X, np.zeros(len(X)))
+        for m in (ours, reference)
+    )
+    np.testing.assert_allclose(got.coef_, want.coef_, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["LinearRegression", "Ridge", "ElasticNet", "Lasso"])

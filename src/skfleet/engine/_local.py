@@ -80,7 +80,7 @@ class LocalEngine:
     def hold(self, rows: RowBlocks) -> Iterator[RowBlocks]:
         """Load the blocks that are not in memory, where wanted and if they fit into half of it."""
         wanted = get_config().keep_blocks
-        lazy = any(isinstance(block.X, Loadable) for block in rows.blocks)
+        lazy = self.streams(rows)
         if lazy and wanted == "auto":
             n_bytes = rows.n_bytes
             if n_bytes is None:

@@ -10,7 +10,13 @@ from scipy import linalg
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import enet_path
 
-from skfleet.glm._least_squares import equivalent_rows, solve_positive, solve_ridge
+from skfleet.glm._least_squares import (
+    equivalent_rows,
+    least_share,
+    solve_positive,
+    solve_ridge,
+    to_unit,
+)
 
 
 class Quadratic(NamedTuple):
@@ -229,10 +235,8 @@ def _direction(system: np.ndarray, slope: np.ndarray) -> tuple[np.ndarray, bool]
     Where the system is singular and the slope has a part along which nothing curves, that part is
     the direction: only the change of a sign ends it.
     """
-    scale = np.sqrt(np.maximum(np.diag(system), 0.0))
-    scale[scale == 0] = 1.0
-    unit, slope = system / np.outer(scale, scale), slope / scale
-    smallest = 10 * len(unit) * np.finfo(np.float64).eps
+    unit, scale = to_unit(system)
+    slope, smallest = slope / scale, least_share(len(unit))
     try:
         root = linalg.cho_factor(unit, lower=True)
         if np.diag(root[0]).min() ** 2 > smallest:

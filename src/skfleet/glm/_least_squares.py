@@ -48,8 +48,8 @@ def equivalent_rows(gram: np.ndarray, xy: np.ndarray, yy: float) -> tuple[np.nda
 
     Of sums that rounding made impossible, these are the products without their negative part.
     """
-    unit, scale = _unit(gram)
-    smallest = _smallest(len(gram), 0.0)
+    unit, scale = to_unit(gram)
+    smallest = least_share(len(gram))
     try:
         root = linalg.cholesky(unit)
         if np.diag(root).min() ** 2 < smallest:
@@ -67,35 +67,35 @@ def equivalent_rows(gram: np.ndarray, xy: np.ndarray, yy: float) -> tuple[np.nda
     return np.asfortranarray(design), np.append(target, rest)
 
 
-def _unit(system: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def to_unit(system: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return a system with columns at unit length, and what they were divided by."""
     scale = np.sqrt(np.maximum(np.diag(system), 0.0))
     scale[scale == 0] = 1.0
     return system / np.outer(scale, scale), scale
 
 
-def _smallest(n: int, tol: float) -> float:
+def least_share(n: int, tol: float = 0.0) -> float:
     """Return the share of the largest eigenvalue below which one counts for nothing."""
     return max(10 * n * np.finfo(np.float64).eps, tol**2)
 
 
 def _cholesky(system: np.ndarray, xy: np.ndarray, tol: float) -> np.ndarray | None:
     """Solve by a Cholesky factorisation; None if the system is singular."""
-    unit, scale = _unit(system)
+    unit, scale = to_unit(system)
     try:
         root = linalg.cho_factor(unit, lower=True)
     except linalg.LinAlgError:
         return None
-    if np.diag(root[0]).min() ** 2 < _smallest(len(system), tol):
+    if np.diag(root[0]).min() ** 2 < least_share(len(system), tol):
         return None
     return linalg.cho_solve(root, xy / scale[:, None]) / scale[:, None]
 
 
 def _shortest(system: np.ndarray, xy: np.ndarray, tol: float) -> tuple[np.ndarray, int]:
     """Return the shortest solution of a singular system, for columns as they are, and the rank."""
-    unit, scale = _unit(system)
+    unit, scale = to_unit(system)
     values, vectors = linalg.eigh(unit)
-    keep = values > _smallest(len(system), tol) * max(values[-1], 0.0)
+    keep = values > least_share(len(system), tol) * max(values[-1], 0.0)
     along = vectors[:, keep]
     solution = along @ ((along.T @ (xy / scale[:, None])) / values[keep, None]) / scale[:, None]
     if not keep.all():

@@ -9,6 +9,9 @@ import numpy as np
 
 from skfleet._array import like, namespace
 
+# Means below, of counts that are all 0 say, have a logarithm that is far enough out to start from.
+RAREST = 1e-8
+
 
 class Pointwise(NamedTuple):
     """A loss at n rows: values (n,), derivatives (n, n_outputs), expected targets (same)."""
@@ -93,6 +96,7 @@ class BinaryLogistic(_AnyTarget):
 
     def link(self, mean: np.ndarray) -> np.ndarray:
         """Return the log odds."""
+        mean = np.clip(mean, RAREST, 1 - RAREST)
         return np.log(mean) - np.log1p(-mean)
 
     def value_of(self, mean: np.ndarray, eta: np.ndarray) -> float:
@@ -131,7 +135,8 @@ class Multinomial(_AnyTarget):
 
     def link(self, mean: np.ndarray) -> np.ndarray:
         """Return the logarithms of the probabilities, about their mean."""
-        return np.log(mean) - np.log(mean).mean()
+        logarithms = np.log(np.maximum(mean, RAREST))
+        return logarithms - logarithms.mean()
 
     def value_of(self, mean: np.ndarray, eta: np.ndarray) -> float:
         """Return the average of log(sum(exp(eta))) - eta[y]."""
@@ -235,7 +240,7 @@ class Tweedie:
 
     def link(self, mean: np.ndarray) -> np.ndarray:
         """Return the logarithm of the mean or the mean."""
-        return np.log(mean) if self.log_link else mean
+        return np.log(np.maximum(mean, RAREST)) if self.log_link else mean
 
     def value_of(self, mean: np.ndarray, eta: np.ndarray) -> float:
         """Return the loss, which is linear in y, for the average of y."""

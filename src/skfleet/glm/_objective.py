@@ -86,6 +86,13 @@ class Objective:
         each = np.append(columns, self.n_features) if self.fit_intercept else columns
         return (np.arange(self.loss.n_outputs)[:, None] * size + each).ravel()
 
+    def rarest(self, y: np.ndarray) -> int:
+        """Return how often the rarest class occurs among some targets; all of them, without."""
+        classes = self._how[2].classes
+        if classes is None:
+            return len(y)
+        return int(np.bincount(codes_of(y, classes), minlength=len(classes)).min())
+
     def on_sample(self, X: Any, y: Any, sample_weight: Any) -> Objective:
         """Return the same objective for a few rows in this process."""
         loss, scaling, labels, fit_intercept = self._how

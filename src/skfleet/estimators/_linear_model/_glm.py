@@ -52,6 +52,7 @@ MOST_COEFFICIENTS = 5000
 SAMPLE_ROWS = 5000
 SAMPLE_ROWS_PER_COLUMN = 500
 FEWEST_PER_COLUMN = 20
+FEWEST_OF_A_CLASS = 10
 SAMPLE_SHARE = 1 / 8
 SAMPLE_BYTES = 2**27
 
@@ -179,7 +180,7 @@ def fit_glm(
         if found.drawn and model.start is None:
             start = _start_on(found.drawn, objective, penalty, null, solver)
             if solver is newton:
-                how["thrifty"] = not engine.streams(rows)
+                how["thrifty"] = start is not null.coef and not engine.streams(rows)
         if start is not null.coef and null.gradient is None:
             null = replace(null, gradient=objective.evaluate(null.coef).gradient)
         solved: Solution = solver(objective, penalty, start, null, **how)
@@ -234,6 +235,8 @@ def _start_on(
     """Solve on a sample, here, to save passes over all rows."""
     with uncounted():
         rows = join_samples(drawn)
+        if objective.rarest(rows.y) < FEWEST_OF_A_CLASS:
+            return null.coef
         sampled = objective.on_sample(rows.X, rows.y, rows.sample_weight)
         if not np.isfinite(sampled.evaluate(null.coef).value):
             return null.coef

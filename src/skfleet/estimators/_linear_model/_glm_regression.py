@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -43,7 +44,7 @@ def check_targets(y: Any, loss: Tweedie, name: str) -> None:
         )
 
 
-class _Regressor(RegressorMixin, FleetEstimator):
+class _Regressor(RegressorMixin, FleetEstimator, ABC):
     """A regressor with a loss, a link and an L2 penalty."""
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
@@ -139,9 +140,9 @@ class _Regressor(RegressorMixin, FleetEstimator):
         power = self._loss().power
         return d2_tweedie_score(y, self.predict(X), sample_weight=sample_weight, power=power)
 
+    @abstractmethod
     def _loss(self) -> Tweedie:
         """Return the loss to minimise."""
-        raise NotImplementedError
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

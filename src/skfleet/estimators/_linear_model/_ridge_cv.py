@@ -208,8 +208,8 @@ class RidgeCV(MultiOutputMixin, LinearRegressor):
         engine = engine_for(rows)
         with engine.hold(rows) as rows:
             rows = with_starts(engine, rows) if self.store_cv_results else rows
-            sums = sum_products(rows)
-            sums = sums if self.fit_intercept else sums.about_zero()
+            centred = sum_products(rows)
+            sums = centred if self.fit_intercept else centred.about_zero()
             values, vectors = linalg.eigh(sums.gram)
             inverse = 1 / (np.maximum(values, 0.0)[:, None] + alphas)
             spare = 1 / sums.weight if self.fit_intercept else 0.0
@@ -224,12 +224,9 @@ class RidgeCV(MultiOutputMixin, LinearRegressor):
         if self.scoring is None:
             scores = -squared / left_out.n_rows
         else:
-            variance = (sums.yy / sums.weight)[:, None]
-            if not self.fit_intercept:
-                mean = left_out.y_sum / left_out.weight
-                variance = variance - (mean**2)[:, None]
-            weight = left_out.weight
-            scores = _score(self.scoring, squared / weight, absolute / weight, variance)
+            variance = (centred.yy / sums.weight)[:, None]
+            means = squared / sums.weight, absolute / sums.weight
+            scores = _score(self.scoring, *means, variance)
         per_target = self.alpha_per_target and len(scores) > 1
         return sums, scores.T if per_target else scores.mean(axis=0)
 
@@ -261,8 +258,6 @@ class LeftOut(NamedTuple):
     """Weighted sums of the errors of rows left out, by target and alpha."""
 
     n_rows: int
-    weight: float
-    y_sum: np.ndarray
     squared: np.ndarray
     absolute: np.ndarray
     kept: list[tuple[int, np.ndarray]]
@@ -290,8 +285,6 @@ def leave_out(block: Block, known: tuple[Any, ...], keep: Any) -> LeftOut:
         kept = [(block.start or 0, part)]
     return LeftOut(
         block.n_rows,
-        float(w.sum()),
-        w @ y,
         weighted.sum(axis=0),
         (w[:, None, None] * np.abs(error)).sum(axis=0),
         kept,
