@@ -18,7 +18,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skfleet.engine import counting
 from skfleet.estimators import KMeans
-from skfleet.estimators import _kmeans_start as starts
+from skfleet.estimators._cluster import _start as starts
 
 _DRAWN_BY_NUMBER = "the start is drawn by row number, so repeating a row draws another start"
 
@@ -215,7 +215,7 @@ def test_callable_start(blobs):
         ({"n_init": 0}, "n_init must be"),
         ({"max_iter": 0}, "max_iter must be"),
         ({"tol": -1}, "tol must be"),
-        ({"algorithm": "auto"}, "algorithm must be"),
+        ({"algorithm": "yinyang"}, "algorithm must be"),
         ({"n_clusters": 1000}, "should be >= n_clusters"),
     ],
     ids=str,

@@ -3,6 +3,7 @@
 from skfleet.blocks._blocks import (
     Block,
     Loadable,
+    Notes,
     RowBlocks,
     as_numbers,
     block_bytes,
@@ -29,6 +30,7 @@ __all__ = [
     "DrawnRows",
     "Folds",
     "Loadable",
+    "Notes",
     "Output",
     "RowBlocks",
     "as_numbers",

@@ -16,6 +16,16 @@ from skfleet.blocks._local import as_column, as_rows, n_rows_of, slice_rows
 PIECE_BYTES = 4 * 2**20
 
 
+class Notes(dict):
+    """What passes remember of a block, beside it in memory, by the number of a piece's first row.
+
+    They may be lost at any time: whoever keeps notes must do without them. Copies are empty.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Notes, ()
+
+
 class Block(NamedTuple):
     """Aligned rows, all on one device.
 
@@ -29,6 +39,7 @@ class Block(NamedTuple):
     number: int = 0  # which block of the rows this is
     start: int | None = None  # global number of its first row, where known
     more: dict[str, Any] | None = None  # other values per row, by name
+    notes: Notes | None = None  # where passes may keep something until the next one
 
     @property
     def n_rows(self) -> int:
@@ -72,6 +83,7 @@ class RowBlocks:
 def open_block(handle: Block) -> Block:
     """Make a block of a handle, loading it as needed."""
     X, y, weight, more = handle.X, handle.y, handle.sample_weight, handle.more
+    notes = handle.notes
     if isinstance(X, Loadable):
         try:
             X = X.load()
@@ -79,6 +91,7 @@ def open_block(handle: Block) -> Block:
             error.add_note(f"While loading block {handle.number}.")
             raise
     if isinstance(X, Block):
+        notes = notes if X.notes is None else X.notes
         X, y, weight, more = X.X, X.y, X.sample_weight, X.more
     n_rows = n_rows_of(X)
     for name, part in {"y": y, "sample_weight": weight, **(more or {})}.items():
@@ -87,7 +100,7 @@ def open_block(handle: Block) -> Block:
                 f"{name} must have as many rows as X in every block. Got {n_rows_of(part)} instead "
                 f"of {n_rows} in block {handle.number}. Cut both alike, or make lengths known."
             )
-    return Block(X, y, weight, handle.number, handle.start, more)
+    return Block(X, y, weight, handle.number, handle.start, more, notes)
 
 
 def block_bytes(handle: Block) -> int:
@@ -128,6 +141,7 @@ def pieces(block: Block, dtype: np.dtype | None) -> Iterator[Block]:
             slice_rows(block.sample_weight, low, high),
             block.number,
             None if block.start is None else block.start + low,
+            notes=block.notes,
         )
 
 

@@ -74,6 +74,10 @@ class Engine(Protocol):
         """Keep blocks in the workers' memory inside a ``with``, where that is wanted and fits."""
         ...
 
+    def with_notes(self, rows: RowBlocks) -> RowBlocks:
+        """Return the same rows with room for notes beside every block that is in memory."""
+        ...
+
     def streams(self, rows: RowBlocks) -> bool:
         """Say whether a pass loads any blocks, rather than find all of them in memory."""
         ...

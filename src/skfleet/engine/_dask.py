@@ -18,7 +18,7 @@ from distributed import Client, Future, as_completed, get_worker
 from distributed.system import MEMORY_LIMIT
 
 from skfleet._config import get_config
-from skfleet.blocks import Block, Loadable, RowBlocks, block_bytes, open_block, probes
+from skfleet.blocks import Block, Loadable, Notes, RowBlocks, block_bytes, open_block, probes
 from skfleet.engine._base import Task
 from skfleet.engine._client import check_workers, slot_released, worker_resources
 from skfleet.engine._counts import count
@@ -166,10 +166,25 @@ class DaskEngine:
                 if task.status == "error":
                     task.result()
             held = zip(rows.blocks, tasks, strict=True)
-            yield replace(rows, blocks=tuple(b._replace(X=task) for b, task in held))
+            loaded = tuple(b._replace(X=task, notes=Notes()) for b, task in held)
+            yield replace(rows, blocks=loaded)
         finally:
             for task in tasks:
                 task.release()
+
+    def with_notes(self, rows: RowBlocks) -> RowBlocks:
+        """Return the same rows with room for notes beside every block that is in memory.
+
+        Notes come with a block that was loaded. Other blocks get theirs from a task of which they
+        are an argument, so that they are where the block is, and go when the last handle does.
+        """
+        bare = [block for block in rows.blocks if _is_resident(block) and block.notes is None]
+        notes = self.map(_new_notes, [_futures_of(block) for block in bare], name="notes")
+        beside = dict(zip((block.number for block in bare), notes, strict=True))
+        blocks = (
+            block._replace(notes=beside.get(block.number, block.notes)) for block in rows.blocks
+        )
+        return replace(rows, blocks=tuple(blocks))
 
     def streams(self, rows: RowBlocks) -> bool:
         """Say whether a pass loads any blocks."""
@@ -237,8 +252,13 @@ def _on_worker(func: Callable[..., Any], *args: Any) -> Any:
 
 
 def _load(handle: Block) -> Block:
-    """Bring a block into the memory of the worker that runs this."""
-    return open_block(handle)
+    """Bring a block into the memory of the worker that runs this, with room for notes."""
+    return open_block(handle)._replace(notes=Notes())
+
+
+def _new_notes(parts: Sequence[Any]) -> Notes:
+    """Make room for notes where the parts of a block are."""
+    return Notes()
 
 
 def _is_resident(block: Block) -> bool:

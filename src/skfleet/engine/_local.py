@@ -12,7 +12,7 @@ import joblib
 import psutil
 
 from skfleet._config import get_config
-from skfleet.blocks import Block, Loadable, RowBlocks, block_bytes, open_block, probes
+from skfleet.blocks import Block, Loadable, Notes, RowBlocks, block_bytes, open_block, probes
 from skfleet.engine._base import Task
 from skfleet.engine._counts import count
 from skfleet.engine._placement import ANYWHERE, Placement
@@ -89,6 +89,14 @@ class LocalEngine:
         if lazy and wanted:
             rows = replace(rows, blocks=tuple(open_block(block) for block in rows.blocks))
         yield rows
+
+    def with_notes(self, rows: RowBlocks) -> RowBlocks:
+        """Return the same rows with room for notes beside every block that is in memory."""
+        blocks = (
+            block if isinstance(block.X, Loadable) else block._replace(notes=Notes())
+            for block in rows.blocks
+        )
+        return replace(rows, blocks=tuple(blocks))
 
     def streams(self, rows: RowBlocks) -> bool:
         """Say whether a pass loads any blocks."""

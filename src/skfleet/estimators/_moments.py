@@ -125,7 +125,7 @@ class Sample(NamedTuple):
 
     start: int
     X: Any
-    y: np.ndarray
+    y: np.ndarray | None
     sample_weight: np.ndarray | None
 
 
@@ -133,17 +133,20 @@ def sample(block: Block, share: float, seed: int = 0) -> Sample:
     """Draw a share of a block's rows, the same ones for every cut of the rows."""
     start = block.start or 0
     drawn = np.flatnonzero(row_uniforms(seed, start, block.n_rows) < share)
-    weight = None if block.sample_weight is None else to_host(block.sample_weight)[drawn]
-    return Sample(start, take(block.X, drawn), to_host(block.y)[drawn], weight)
+    y, weight = (
+        None if values is None else to_host(values)[drawn]
+        for values in (block.y, block.sample_weight)
+    )
+    return Sample(start, take(block.X, drawn), y, weight)
 
 
 def join_samples(drawn: list[Sample]) -> Sample:
     """Make one of the samples of all blocks."""
     parts = sorted(drawn, key=lambda part: part.start)
-    weight = None
-    if parts[0].sample_weight is not None:
-        weight = np.concatenate([part.sample_weight for part in parts])
-    y = np.concatenate([part.y for part in parts])
+    y, weight = (
+        None if values[0] is None else np.concatenate(values)
+        for values in zip(*((part.y, part.sample_weight) for part in parts), strict=True)
+    )
     return Sample(0, vstack([part.X for part in parts]), y, weight)
 
 

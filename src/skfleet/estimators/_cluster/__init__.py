@@ -1,0 +1,1 @@
+"""k-means: its kernels, its starts, its estimators."""

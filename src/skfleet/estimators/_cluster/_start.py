@@ -1,0 +1,189 @@
+"""Where k-means starts: k-means++ on few rows, k-means|| on many, rows at random."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.cluster import KMeans as SklearnKMeans
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import pairwise_distances_argmin
+
+from skfleet._linalg import dense_rows, is_sparse
+from skfleet._validation import check_total_weight
+from skfleet.blocks import Block, DrawnRows, RowBlocks, merge_smallest
+from skfleet.engine import Engine, Reduction, map_reduce
+from skfleet.estimators._cluster._nearest import Centers
+from skfleet.estimators._cluster._passes import (
+    Candidates,
+    candidate_weights,
+    drawn_by_distance,
+    drawn_by_weight,
+)
+from skfleet.estimators._moments import (
+    Moments,
+    Sample,
+    join_samples,
+    merge_moments,
+    moments,
+    sample,
+)
+
+# Up to so many rows k-means++ runs on all of them, in the driver.
+FEW_ROWS = 10_000
+# A sample has so many rows a cluster, but at least the number above and at most so many bytes.
+ROWS_A_CLUSTER, MOST_BYTES = 100, 2**26
+# k-means||: rounds, and rows drawn in a round in units of the number of clusters.
+ROUNDS, OVERSAMPLING = 3, 2
+# How often k-means++ is tried in the driver; the iterations on a sample end early.
+TRIES, SAMPLE_ITER = 5, 50
+
+
+class Look(NamedTuple):
+    """What a first pass finds out: moments of the columns, rows by weight, a share of all rows."""
+
+    columns: Moments
+    drawn: DrawnRows | None
+    sampled: list[Sample]
+
+
+def look(block: Block, n: int, seed: int, share: float) -> Look:
+    """Look at a block for the first time."""
+    sampled = [sample(block, share, seed)] if share else []
+    drawn = drawn_by_weight(block, n, seed) if n else None
+    return Look(moments(block), drawn, sampled)
+
+
+def merge_looks(a: Look, b: Look, n: int) -> Look:
+    """Merge what is known of two blocks."""
+    drawn = merge_smallest(a.drawn, b.drawn, n) if n else None
+    return Look(merge_moments(a.columns, b.columns), drawn, a.sampled + b.sampled)
+
+
+def _draw_seed(rng: np.random.RandomState) -> int:
+    """Return a seed for draws by row number."""
+    return int(rng.randint(np.iinfo(np.int32).max))
+
+
+@dataclass
+class Starts:
+    """Where to start from, several times over, by the method of the given name.
+
+    The rows that a start begins with, and a sample of all rows on which to go on from there, come
+    out of the first pass.
+    """
+
+    kind: str
+    k: int
+    n_starts: int
+    rng: np.random.RandomState
+    is_sparse: bool
+    mean: np.ndarray | None = None
+    _drawn: Any = field(default=None, repr=False)
+    _sample: Any = field(default=None, repr=False)
+
+    def look(self, engine: Engine, rows: RowBlocks) -> Moments:
+        """Make the first pass, and return the moments of the columns."""
+        n_each = {"given": 0, "random": self.k}.get(self.kind, 1)
+        n, share = n_each * self.n_starts, self._share(rows)
+        reduction = Reduction(look, partial(merge_looks, n=n))
+        found = map_reduce(engine, reduction, rows, n, _draw_seed(self.rng), share)
+        if n:
+            check_total_weight(float(len(found.drawn.keys)))  # a row with a weight is always drawn
+        self._drawn = found.drawn
+        self._sample = join_samples(found.sampled) if share else None
+        return found.columns
+
+    def _share(self, rows: RowBlocks) -> float:
+        """Return which share of the rows to draw for a sample."""
+        if self.kind not in ("k-means++", "k-means||"):
+            return 0.0
+        if self._is_small(rows):
+            return 1.0
+        wanted = max(FEW_ROWS, ROWS_A_CLUSTER * self.k)
+        return min(wanted / rows.n_rows, MOST_BYTES / self._n_bytes(rows), 1.0)
+
+    def _n_bytes(self, rows: RowBlocks) -> int:
+        """Estimate the size of all rows; sparse ones are taken to hold 100 values each."""
+        if rows.n_bytes is not None:
+            return rows.n_bytes
+        width = min(8 * rows.n_features, 1200) if self.is_sparse else 8 * rows.n_features
+        return width * rows.n_rows
+
+    def _is_small(self, rows: RowBlocks) -> bool:
+        """Say whether k-means++ on all rows, in the driver, is what was asked for."""
+        few = rows.n_rows <= FEW_ROWS and self._n_bytes(rows) <= MOST_BYTES
+        return self.kind == "k-means++" and few
+
+    def centers(self, engine: Engine, rows: RowBlocks, number: int) -> np.ndarray:
+        """Return the centres about the mean of the start with the given number."""
+        if self.kind == "random":
+            chosen = self._drawn.rows[number * self.k : (number + 1) * self.k]
+            return self._filled(self._about(chosen if chosen.shape[0] else self._drawn.rows))
+        if self._is_small(rows):
+            X, weight = self._sample.X, self._sample.sample_weight
+            return self._cluster(X if is_sparse(X) else self._about(X), weight)
+        first = number % self._drawn.rows.shape[0]
+        centers = self._parallel(engine, rows, self._drawn.rows[first : first + 1], number)
+        return self._on_sample(centers)
+
+    def _parallel(self, engine: Engine, rows: RowBlocks, first: Any, number: int) -> np.ndarray:
+        """Start by k-means|| (Bahmani, Moseley, Vattani, Kumar and Vassilvitskii, 2012, section 3).
+
+        A round draws a fixed number of rows. The candidates, weighted by the rows nearest to them,
+        are clustered in the driver.
+        """
+        found = self._about(first)
+        n, n_known = OVERSAMPLING * self.k, 0
+        for _ in range(ROUNDS):
+            candidates = self._candidates(found, n_known, number, rows.dtype)
+            reduction = Reduction(drawn_by_distance, partial(merge_smallest, n=n))
+            drawn = map_reduce(engine, reduction, rows, n, _draw_seed(self.rng), candidates)
+            n_known = len(found)
+            if len(drawn.keys) == 0:
+                break  # every row is a candidate already
+            found = np.concatenate([found, self._about(drawn.rows)])
+        candidates = self._candidates(found, n_known, number, rows.dtype)
+        weight = map_reduce(engine, Reduction(candidate_weights), rows, candidates)
+        return self._filled(found) if len(found) < self.k else self._cluster(found, weight)
+
+    def _candidates(self, values: np.ndarray, n_known: int, number: int, dtype: Any) -> Candidates:
+        """Return what a round sends to the rows."""
+        everything = Centers(values, self.mean, dtype)
+        new = Centers(values[n_known:], self.mean, dtype) if n_known else everything
+        return Candidates(everything, n_known, new, number)
+
+    def _cluster(self, X: Any, weight: np.ndarray | None, init: Any = "k-means++") -> np.ndarray:
+        """Return the centres that k-means finds in rows in the driver."""
+        given = not isinstance(init, str)
+        settings = {"n_init": 1 if given else TRIES, "max_iter": SAMPLE_ITER if given else 300}
+        k = len(init) if given else self.k
+        model = SklearnKMeans(k, init=init, random_state=self.rng, **settings)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            return model.fit(X, sample_weight=weight).cluster_centers_.astype(np.float64)
+
+    def _on_sample(self, centers: np.ndarray) -> np.ndarray:
+        """Move centres on a sample first, where an iteration needs no pass."""
+        X, weight = self._sample.X, self._sample.sample_weight
+        if X.shape[0] < self.k or (weight is not None and not weight.any()):
+            return centers
+        X = X if is_sparse(X) else self._about(X)
+        centers = centers.astype(X.dtype)
+        # A centre of few rows, which the sample may have missed, stays where it is.
+        seen = np.unique(pairwise_distances_argmin(X, centers))
+        centers[seen] = self._cluster(X, weight, init=centers[seen])
+        return centers.astype(np.float64)
+
+    def _filled(self, centers: np.ndarray) -> np.ndarray:
+        """Repeat some centres where there are fewer rows than clusters; the caller warns."""
+        extra = self.rng.randint(len(centers), size=self.k - len(centers))
+        return np.concatenate([centers, centers[extra]])
+
+    def _about(self, rows: Any) -> np.ndarray:
+        """Return rows as centres: dense, in float64, about the mean."""
+        values = dense_rows(rows).astype(np.float64)
+        return values if self.mean is None else values - self.mean
