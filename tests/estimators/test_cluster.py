@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
+import time
 import warnings
 
 import dask.array as da
@@ -12,13 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 from sklearn import cluster as reference
-from sklearn.datasets import make_blobs
+from sklearn.datasets import load_digits, make_blobs
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from skfleet import config_context
+from skfleet.blocks import Notes
 from skfleet.engine import counting
 from skfleet.estimators import KMeans
 from skfleet.estimators._cluster import _start as starts
+from skfleet.estimators._cluster._nearest import Bounds
 
 _DRAWN_BY_NUMBER = "the start is drawn by row number, so repeating a row draws another start"
 
@@ -48,18 +53,19 @@ def _start(X, k):
     return X[np.random.default_rng(3).choice(len(X), k, replace=False)]
 
 
-def _both(X, k=6, *, to=lambda X: X, weight=None, **settings):
+def _both(X, k=6, *, to=lambda X: X, weight=None, algorithm="auto", **settings):
     given = {"n_clusters": k, "init": _start(X, k), "n_init": 1, **settings}
     theirs = reference.KMeans(**given).fit(to(X), sample_weight=weight)
-    ours = KMeans(**given).fit(to(X), sample_weight=weight)
+    ours = KMeans(algorithm=algorithm, **given).fit(to(X), sample_weight=weight)
     return ours, theirs
 
 
+@pytest.mark.parametrize("algorithm", ["auto", "lloyd", "elkan"])
 @pytest.mark.parametrize("tol", [0, 1e-4])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_same_centres_as_scikit_learn_from_the_same_start(blobs, weighted, tol):
+def test_same_centres_as_scikit_learn_from_the_same_start(blobs, weighted, tol, algorithm):
     weight = np.random.default_rng(0).uniform(0, 3, len(blobs)) if weighted else None
-    ours, theirs = _both(blobs, weight=weight, tol=tol)
+    ours, theirs = _both(blobs, weight=weight, tol=tol, algorithm=algorithm)
     np.testing.assert_allclose(ours.cluster_centers_, theirs.cluster_centers_, atol=1e-6)
     np.testing.assert_array_equal(ours.labels_, theirs.labels_)
     np.testing.assert_allclose(ours.inertia_, theirs.inertia_, rtol=1e-10)
@@ -113,15 +119,95 @@ def test_any_cut_gives_the_same_answer(cuts, init, seed):
     np.testing.assert_allclose(model.fit(rows).cluster_centers_, want, rtol=1e-8)
 
 
+def _fifty_blobs(seed):
+    return make_blobs(4000, 5, centers=50, cluster_std=0.5, random_state=seed)[0], 50
+
+
+def _digits(seed):
+    return load_digits().data, 10
+
+
 @pytest.mark.parametrize("init", ["k-means++", "k-means||"])
-def test_default_start_is_as_good_as_ten_of_scikit_learns(init):
+@pytest.mark.parametrize("make", [_fifty_blobs, _digits])
+def test_default_start_is_as_good_as_ten_of_scikit_learns(init, make):
     ours, theirs = [], []
     for seed in range(8):
-        X, _ = make_blobs(4000, 5, centers=50, cluster_std=0.5, random_state=seed)
-        rows = da.from_array(X, chunks=(900, 5))
-        ours.append(KMeans(50, init=init, random_state=seed).fit(rows).inertia_)
-        theirs.append(reference.KMeans(50, n_init=10, random_state=seed).fit(X).inertia_)
-    assert np.mean(ours) <= 1.15 * np.mean(theirs)
+        X, k = make(seed)
+        rows = da.from_array(X, chunks=(900, -1))
+        ours.append(KMeans(k, init=init, random_state=seed).fit(rows).inertia_)
+        theirs.append(reference.KMeans(k, n_init=10, random_state=seed).fit(X).inertia_)
+    assert np.mean(ours) <= 1.05 * np.mean(theirs)
+
+
+def test_a_cluster_that_a_sample_misses_is_found(monkeypatch):
+    rng = np.random.default_rng(0)
+    X = np.concatenate([rng.normal(size=(3000, 2)), 1000 + rng.normal(size=(3, 2))])
+    X = X[rng.permutation(len(X))]
+    monkeypatch.setattr(starts, "FEW_ROWS", 100)
+    monkeypatch.setattr(starts, "ROWS_A_CLUSTER", 10)
+    model = KMeans(4, random_state=0).fit(X)
+    assert np.sum((model.cluster_centers_ > 900).all(axis=1)) == 1
+
+
+@pytest.mark.parametrize(
+    ("to", "shift"),
+    [(np.asarray, 0), (np.asarray, 1e3), (sparse.csr_array, 0)],
+    ids=["dense", "far-away", "sparse"],
+)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_bounds_spare_rows_and_change_nothing(to, shift, dtype, monkeypatch):
+    X, _ = make_blobs(20_000, 6, centers=12, cluster_std=1.5, random_state=1)
+    X = to((X + shift).astype(dtype))
+    looked = []
+    look = Bounds._look
+
+    def counted(self, rows, which, *args):
+        looked.append(len(which))
+        return look(self, rows, which, *args)
+
+    monkeypatch.setattr(Bounds, "_look", counted)
+    settings = {"init": X[:12].toarray() if sparse.issparse(X) else X[:12], "tol": 0}
+    fast = KMeans(12, algorithm="auto", **settings).fit(X)
+    plain = KMeans(12, algorithm="lloyd", **settings).fit(X)
+    np.testing.assert_array_equal(fast.labels_, plain.labels_)
+    np.testing.assert_array_equal(fast.cluster_centers_, plain.cluster_centers_)
+    assert fast.n_iter_ == plain.n_iter_ > 8
+    assert fast.inertia_ == plain.inertia_
+    assert sum(looked) < fast.n_iter_ * X.shape[0] / 3
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 2**16),
+    n=st.integers(30, 400),
+    d=st.integers(1, 6),
+    k=st.integers(2, 20),
+    kind=st.sampled_from(["normal", "integers", "line"]),
+)
+def test_bounds_change_no_label_whatever_the_rows(seed, n, d, k, kind):
+    rng = np.random.default_rng(seed)
+    X = {
+        "normal": lambda: rng.normal(size=(n, d)),
+        "integers": lambda: rng.integers(0, 4, size=(n, d)).astype(float),
+        "line": lambda: np.arange(n)[:, None] * np.ones((n, d)),
+    }[kind]()
+    start = X[rng.choice(n, k, replace=False)] + 1e-3 * rng.normal(size=(k, d))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        fast = KMeans(k, init=start, tol=0).fit(X)
+        plain = KMeans(k, init=start, tol=0, algorithm="lloyd").fit(X)
+    np.testing.assert_allclose(fast.inertia_, plain.inertia_, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(fast.cluster_centers_, plain.cluster_centers_, atol=1e-9)
+
+
+def test_sparse_rows_with_wide_indices(blobs):
+    X = sparse.csr_array(np.where(blobs > 2, blobs, 0))
+    want = KMeans(5, random_state=0).fit(X)
+    X.indices, X.indptr = X.indices.astype(np.int64), X.indptr.astype(np.int64)
+    wide = da.from_array(X, chunks=(len(blobs), 4), asarray=False)
+    got = KMeans(5, random_state=0).fit(wide)
+    np.testing.assert_allclose(got.cluster_centers_, want.cluster_centers_)
+    np.testing.assert_array_equal(got.labels_.compute(), want.labels_)
 
 
 def test_many_rows_start_with_k_means_parallel(monkeypatch, blobs):
@@ -131,15 +217,38 @@ def test_many_rows_start_with_k_means_parallel(monkeypatch, blobs):
     np.testing.assert_array_equal(many, explicit)
 
 
-@pytest.mark.parametrize(("init", "start"), [("k-means++", 1), ("k-means||", 5), ("random", 1)])
-def test_passes(init, start, cluster_client):
+@pytest.mark.parametrize(("init", "start"), [("k-means++", 0), ("k-means||", 4), ("random", 0)])
+@pytest.mark.parametrize("keep", [True, False], ids=["kept", "streamed"])
+def test_passes(init, start, keep, cluster_client):
     X, _ = make_blobs(900, 4, centers=6, cluster_std=3, random_state=0)
     rows = da.from_array(X, chunks=(50, 4))
-    with cluster_client.as_current(), counting() as counts:
+    with cluster_client.as_current(), config_context(keep_blocks=keep), counting() as counts:
         model = KMeans(6, init=init, n_init=1, random_state=0, tol=0).fit(rows)
-    assert counts.passes == 1 + start + model.n_iter_
-    # 18 blocks are loaded once, then two workers reduce them and one task merges
-    assert counts.tasks <= 18 + 4 * counts.passes
+    # the last pass over streamed rows, which found that the centres stay, knew all that is asked
+    assert counts.passes == 1 + start + model.n_iter_ + keep
+    if keep:  # 18 blocks are loaded once, then two workers reduce them and one task merges
+        assert counts.tasks <= 18 + 3 * counts.passes
+
+
+def test_bounds_live_beside_the_rows_and_go_with_the_fit(cluster_client):
+    X, _ = make_blobs(5000, 4, centers=6, random_state=0)
+    with cluster_client.as_current():
+        rows = da.from_array(X, chunks=(500, 4)).persist()
+        want = KMeans(6, init=X[:6], algorithm="lloyd").fit(rows).cluster_centers_
+        got = KMeans(6, init=X[:6]).fit(rows)
+        np.testing.assert_array_equal(got.cluster_centers_, want)
+    for _ in range(100):  # the workers are told a little later
+        gc.collect()
+        left = sum(isinstance(o, Bounds) for o in gc.get_objects())
+        if not left:
+            break
+        time.sleep(0.05)
+    assert not left
+
+
+def test_notes_are_not_copied():
+    notes = Notes({0: Bounds(0, 3)})
+    assert pickle.loads(pickle.dumps(notes)) == {}
 
 
 def test_inertia_is_the_sum_of_squares(blobs):

@@ -12,7 +12,7 @@ from sklearn.cluster import KMeans as SklearnKMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import pairwise_distances_argmin
 
-from skfleet._linalg import dense_rows, is_sparse
+from skfleet._linalg import dense_rows, is_sparse, with_small_indices
 from skfleet._validation import check_total_weight
 from skfleet.blocks import Block, DrawnRows, RowBlocks, merge_smallest
 from skfleet.engine import Engine, Reduction, map_reduce
@@ -94,7 +94,9 @@ class Starts:
         if n:
             check_total_weight(float(len(found.drawn.keys)))  # a row with a weight is always drawn
         self._drawn = found.drawn
-        self._sample = join_samples(found.sampled) if share else None
+        if share:
+            drawn = join_samples(found.sampled)
+            self._sample = drawn._replace(X=with_small_indices(drawn.X))
         return found.columns
 
     def _share(self, rows: RowBlocks) -> float:
