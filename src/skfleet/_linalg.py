@@ -117,10 +117,13 @@ def _quick_sums(X: np.ndarray) -> np.ndarray:
     return runs.sum(axis=(0, 1), dtype=np.float64) + rest
 
 
-def row_norms(X: Any) -> Any:
-    """Return the squared Euclidean norms of the rows of X, where X is and in its precision."""
+def row_norms(X: Any, about: np.ndarray | None = None) -> Any:
+    """Return the squared norms of the rows of X (about a host row), where X is, as precise as X."""
     if is_sparse(X):
-        return np.asarray(X.multiply(X).sum(axis=1)).ravel()
+        norms = np.asarray(X.multiply(X).sum(axis=1)).ravel()
+        return norms if about is None else np.maximum(norms - 2 * (X @ about) + about @ about, 0.0)
+    if about is not None:
+        X = X - like(about, X)
     if not is_foreign(X):
         return np.einsum("ij,ij->i", X, X)  # quicker, and nothing of the size of X
     return namespace(X).sum(X * X, axis=1)

@@ -17,8 +17,8 @@ from skfleet.estimators._linear_model._elastic_net import (
 )
 from skfleet.estimators._linear_model._fold_products import split_products
 from skfleet.estimators._linear_model._predictor import LinearRegressor
-from skfleet.estimators._linear_model._products import Products
 from skfleet.estimators._linear_model._wide import check_width
+from skfleet.estimators._products import Products
 from skfleet.estimators._routing import routed_to_splitter, splitter_router
 from skfleet.glm import elastic_net_path
 

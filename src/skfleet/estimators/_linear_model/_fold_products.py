@@ -12,7 +12,7 @@ from sklearn.model_selection import check_cv
 from skfleet._validation import check_total_weight
 from skfleet.blocks import Block, Folds, RowBlocks, choose_rows, is_lazy, make_folds, rows_by_part
 from skfleet.engine import Reduction, engine_for, map_reduce, with_starts
-from skfleet.estimators._linear_model._products import Products, merge_products, products
+from skfleet.estimators._products import Products, merge_products, products
 
 
 class SplitProducts(NamedTuple):

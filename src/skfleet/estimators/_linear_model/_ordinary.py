@@ -12,8 +12,8 @@ from skfleet._linalg import is_sparse_kind
 from skfleet._validation import check_flag, check_real
 from skfleet.blocks import RowBlocks
 from skfleet.estimators._linear_model._predictor import LinearRegressor, n_dims_of
-from skfleet.estimators._linear_model._products import sum_products
 from skfleet.estimators._linear_model._wide import fit_wide, is_wide
+from skfleet.estimators._products import sum_products
 from skfleet.glm import solve_positive, solve_ridge
 
 

@@ -16,8 +16,8 @@ from skfleet.blocks import Block, RowBlocks
 from skfleet.engine import Reduction, engine_for, map_reduce, with_starts
 from skfleet.estimators._linear_model._fold_products import split_products
 from skfleet.estimators._linear_model._predictor import LinearRegressor, n_dims_of
-from skfleet.estimators._linear_model._products import Products, sum_products, weights_of
 from skfleet.estimators._linear_model._wide import check_width
+from skfleet.estimators._products import Products, sum_products, weights_of
 from skfleet.estimators._routing import routed_to_splitter, splitter_router
 from skfleet.glm import solve_ridge
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from skfleet._linalg import is_sparse_kind
 from skfleet._validation import check_total_weight
 from skfleet.blocks import RowBlocks
 from skfleet.estimators._linear_model._glm import (
@@ -15,26 +14,21 @@ from skfleet.estimators._linear_model._glm import (
     report,
     surveyed,
 )
+from skfleet.estimators._products import most_columns
 from skfleet.glm import Labels, SquaredError
-
-# Products of more columns than these take more than 3 GB, and hours to solve; of sparse rows they
-# are dense, and take longer than a few passes long before that.
-MOST_COLUMNS, MOST_SPARSE_COLUMNS = 20_000, 5_000
 
 
 def is_wide(rows: RowBlocks, X: Any) -> bool:
     """Say whether rows have too many columns for the products of all with all."""
-    most = MOST_SPARSE_COLUMNS if is_sparse_kind(X) else MOST_COLUMNS
-    return rows.n_features > most
+    return rows.n_features > most_columns(X)
 
 
 def check_width(rows: RowBlocks, X: Any, name: str) -> None:
     """Raise if rows are too wide for an estimator that knows no other way."""
     if is_wide(rows, X):
-        most = MOST_SPARSE_COLUMNS if is_sparse_kind(X) else MOST_COLUMNS
         raise ValueError(
-            f"X must have at most {most} columns for {name}. Got {rows.n_features} instead. Use "
-            "Ridge or ElasticNet in GridSearchCV, or SGDRegressor in Incremental."
+            f"X must have at most {most_columns(X)} columns for {name}. Got {rows.n_features} "
+            "instead. Use Ridge or ElasticNet in GridSearchCV, or SGDRegressor in Incremental."
         )
 
 

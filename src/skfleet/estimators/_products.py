@@ -1,16 +1,25 @@
-"""Sums of products of rows and targets: all that least squares need to know of the data."""
+"""Sums of products of rows and targets: all that least squares and covariances need."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from skfleet._array import like, to_host
-from skfleet._linalg import column_sums, fused_products, gram, is_sparse, tdot
+from skfleet._linalg import column_sums, fused_products, gram, is_sparse, is_sparse_kind, tdot
 from skfleet._validation import check_total_weight
 from skfleet.blocks import Block, RowBlocks
 from skfleet.engine import Reduction, engine_for, map_reduce
+
+# Products of more columns than these take more than 3 GB, and hours to solve; of sparse rows they
+# are dense, and take longer than a few passes long before that.
+MOST_COLUMNS, MOST_SPARSE_COLUMNS = 20_000, 5_000
+
+
+def most_columns(X: Any) -> int:
+    """Return for how many columns there may be products of all with all."""
+    return MOST_SPARSE_COLUMNS if is_sparse_kind(X) else MOST_COLUMNS
 
 
 class Products(NamedTuple):
@@ -47,7 +56,8 @@ class Products(NamedTuple):
 
 def products(block: Block) -> Products:
     """Return a block's sums of products about its own means."""
-    y = to_host(block.y).astype(np.float64).reshape(block.n_rows, -1)
+    y = np.empty((block.n_rows, 0)) if block.y is None else to_host(block.y)
+    y = y.astype(np.float64).reshape(block.n_rows, -1 if y.size else 0)
     return products_with(block, y, weights_of(block))
 
 

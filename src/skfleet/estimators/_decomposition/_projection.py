@@ -1,0 +1,94 @@
+"""What principal components and singular vectors share: signs, and rows in terms of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from skfleet._array import is_array, like
+from skfleet._linalg import dot
+from skfleet._validation import check_block
+from skfleet.blocks import Output, map_rows
+from skfleet.estimators._base import FleetEstimator
+
+
+def with_signs(vectors: np.ndarray) -> np.ndarray:
+    """Return vectors, one a row, with the largest entry of each above 0, as in scikit-learn."""
+    largest = np.argmax(np.abs(vectors), axis=1)
+    signs = np.sign(vectors[np.arange(len(vectors)), largest])
+    return vectors * np.where(signs == 0, 1.0, signs)[:, None]
+
+
+class Projector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, FleetEstimator):
+    """Rows in terms of components, and back."""
+
+    @property
+    def _n_features_out(self) -> int:
+        """Number of columns of an answer."""
+        return self.components_.shape[0]
+
+    def transform(self, X: Any) -> Any:
+        """Return rows in terms of the components.
+
+        Parameters
+        ----------
+        X : any rows of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        X_new : array of shape (n_samples, n_components)
+            In the container X came in.
+        """
+        check_is_fitted(self)
+        output = Output(self.components_.dtype, self._n_features_out, self.get_feature_names_out())
+        return self._answer(project, X, output, model=self._projection())
+
+    def inverse_transform(self, X: Any) -> Any:
+        """Return rows that have the given places along the components.
+
+        Parameters
+        ----------
+        X : any rows of shape (n_samples, n_components)
+            Places along the components.
+
+        Returns
+        -------
+        X_original : array of shape (n_samples, n_features)
+            In the container X came in.
+        """
+        check_is_fitted(self)
+        width = X.shape[1] if len(getattr(X, "shape", ())) == 2 else np.asarray(X).shape[-1]
+        if width != self._n_features_out:
+            raise ValueError(
+                f"X must have as many columns as there are components, {self._n_features_out}. Got "
+                f"{width} instead."
+            )
+        names = getattr(self, "feature_names_in_", None)
+        output = Output(self.components_.dtype, self.components_.shape[1], names)
+        X = X if hasattr(X, "shape") or is_array(X) else np.asarray(X)
+        name = f"restore-{type(self).__name__}"
+        return map_rows(restore, self._projection(), X, output, check=check_block, name=name)
+
+    def _projection(self) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
+        """Return what answers need: components, the mean, what to divide by; None for nothing."""
+        return self.components_, None, None
+
+
+def project(model: Any, X: Any) -> Any:
+    """Return rows in terms of components, where X is."""
+    components, mean, scale = model
+    along = dot(X, components.T)
+    if mean is not None:
+        along = along - like(mean @ components.T, along)
+    return along if scale is None else along / like(scale, along)
+
+
+def restore(model: Any, X: Any) -> Any:
+    """Return the rows that have places along components, where X is."""
+    components, mean, scale = model
+    rows = dot(X, components if scale is None else components * scale[:, None])
+    return rows if mean is None else rows + like(mean, rows)

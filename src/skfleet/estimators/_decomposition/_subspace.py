@@ -1,0 +1,129 @@
+"""Leading singular vectors by passes over the rows: randomized, and block Lanczos from there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from scipy import linalg
+
+from skfleet._array import like, namespace, to_host
+from skfleet._linalg import dot, tdot
+from skfleet.blocks import Block, RowBlocks
+from skfleet.engine import Engine, Reduction, map_reduce
+from skfleet.estimators._moments import Moments, merge_moments, moments
+
+# What the basis and its products may take in the driver before the basis is cut back.
+MOST_BYTES = 2**30
+# Directions shorter than this share of what they were made of are nothing but rounding.
+LEAST_SHARE = 1e-10
+
+
+class FirstSketch(NamedTuple):
+    """Moments of the columns, and products of the rows about their mean with a basis."""
+
+    columns: Moments
+    along: np.ndarray  # the mean times the basis
+    product: np.ndarray
+
+
+def first_sketch(block: Block, basis: np.ndarray) -> FirstSketch:
+    """Sketch a block about its own mean, as that of all rows is not known yet."""
+    columns = moments(block)
+    return FirstSketch(columns, columns.mean @ basis, sketch(block, basis, columns.mean))
+
+
+def merge_first_sketches(a: FirstSketch, b: FirstSketch) -> FirstSketch:
+    """Merge the sketches of two blocks (Chan, Golub and LeVeque, 1983)."""
+    n_rows = a.columns.n_rows + b.columns.n_rows
+    share = b.columns.n_rows / n_rows
+    apart, apart_along = b.columns.mean - a.columns.mean, b.along - a.along
+    product = a.product + b.product
+    product += a.columns.n_rows * share * np.outer(apart, apart_along)
+    columns = merge_moments(a.columns, b.columns)
+    return FirstSketch(columns, a.along + share * apart_along, product)
+
+
+def sketch(block: Block, basis: np.ndarray, mean: np.ndarray) -> np.ndarray:
+    """Return Z.T @ Z @ basis for the rows Z of a block about a mean, which are never made."""
+    along = dot(block.X, basis)
+    xp = namespace(along)
+    along -= like(mean @ basis, along)
+    product = to_host(tdot(block.X, along)).astype(np.float64, copy=False)
+    sums = to_host(xp.sum(along, axis=0, dtype=xp.float64))
+    return product - np.outer(mean, sums)
+
+
+class Leading(NamedTuple):
+    """Leading singular values and right singular vectors, by rows, with what came along."""
+
+    columns: Moments
+    values: np.ndarray
+    vectors: np.ndarray
+    n_iter: int
+    residual: float  # the largest of the vectors' residuals, each as a share of its eigenvalue
+
+
+def find_leading(
+    engine: Engine,
+    rows: RowBlocks,
+    n: int,
+    *,
+    centred: bool,
+    n_oversamples: int,
+    n_iter: int,
+    tol: float,
+    rng: np.random.RandomState,
+) -> Leading:
+    """Find the n leading right singular vectors of the rows (about their mean, where `centred`).
+
+    Each pass multiplies a block of vectors by the rows' products X.T @ X. The first block is random
+    (Halko, Martinsson and Tropp, 2011, section 4), the next ones are what the last pass added to
+    the basis, all of which is used (Musco and Musco, 2015, algorithm 2): one pass, and one more for
+    each of `n_iter` power iterations, or fewer, once the residuals are within `tol`.
+    """
+    width = min(n + n_oversamples, rows.n_features)
+    block = linalg.qr(rng.normal(size=(rows.n_features, width)), mode="economic")[0]
+    first = map_reduce(engine, Reduction(first_sketch, merge_first_sketches), rows, block)
+    columns, product = first.columns, first.product
+    rows = replace(rows, checked=True)
+    basis = products = np.empty((rows.n_features, 0))
+    for done in range(n_iter + 1):
+        if done:
+            product = map_reduce(engine, Reduction(sketch), rows, block, columns.mean)
+        if not centred:
+            product = product + columns.n_rows * np.outer(columns.mean, columns.mean @ block)
+        basis, products = np.hstack([basis, block]), np.hstack([products, product])
+        values, inner = linalg.eigh(_symmetric(basis.T @ products))
+        values, inner = values[::-1][:n], inner[:, ::-1]
+        off = products @ inner[:, :n] - (basis @ inner[:, :n]) * values
+        least = max(values[0] * np.finfo(np.float64).eps, np.finfo(np.float64).tiny)
+        residual = float(np.max(np.sqrt(np.sum(off**2, axis=0)) / np.maximum(values, least)))
+        if residual <= tol or done == n_iter:
+            break
+        block = _new_directions(basis, product)
+        if block.shape[1] == 0:
+            break  # the basis holds all that there is
+        if 2 * basis.nbytes > MOST_BYTES:
+            basis, products = basis @ inner[:, :width], products @ inner[:, :width]
+    singular = np.sqrt(np.maximum(values, 0.0))
+    return Leading(columns, singular, (basis @ inner[:, :n]).T, done, residual)
+
+
+def _symmetric(product: np.ndarray) -> np.ndarray:
+    """Return a product that is symmetric but for rounding without its rounding."""
+    return (product + product.T) / 2
+
+
+def _new_directions(basis: np.ndarray, product: np.ndarray) -> np.ndarray:
+    """Return an orthonormal basis of what a product adds to a basis."""
+    scale = np.sqrt(np.sum(product**2, axis=0))
+    scale[scale == 0] = 1.0
+    added = product / scale
+    for _ in range(2):  # once is not enough for orthogonality to the last digit
+        added -= basis @ (basis.T @ added)
+    q, r, _ = linalg.qr(added, mode="economic", pivoting=True)
+    q = q[:, np.abs(np.diag(r)) > LEAST_SHARE]
+    q -= basis @ (basis.T @ q)
+    return linalg.qr(q, mode="economic")[0]

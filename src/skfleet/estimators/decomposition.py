@@ -1,0 +1,6 @@
+"""Decompositions: which there are."""
+
+from skfleet.estimators._decomposition._pca import PCA
+from skfleet.estimators._decomposition._truncated_svd import TruncatedSVD
+
+__all__ = ["PCA", "TruncatedSVD"]
