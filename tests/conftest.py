@@ -186,6 +186,7 @@ def world(request, monkeypatch):
     with contextlib.ExitStack() as stack:
         if chosen.piece_bytes:
             monkeypatch.setattr(_blocks, "PIECE_BYTES", chosen.piece_bytes)
+            monkeypatch.setattr(_blocks, "FEWEST_ROWS", 1)
         if chosen.on_cluster:
             client = request.getfixturevalue("cluster_client")
             stack.enter_context(client.as_current())

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from scipy import sparse
+from scipy import linalg, sparse
 
 from skfleet._array import is_array, is_foreign, like, namespace, to_host
 
@@ -170,9 +170,22 @@ def sums_by_label(
     return dense_rows(which.T @ X).astype(np.float64, copy=False)
 
 
+def as_dense_there(X: Any) -> Any:
+    """Return X, dense, where it is."""
+    return X.toarray() if is_sparse(X) else X
+
+
 def dense_rows(X: Any) -> np.ndarray:
     """Return X as a dense host array."""
     return X.toarray() if is_sparse(X) else to_host(X)
+
+
+def singular_rows(X: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return the singular values and right singular vectors of a dense X, on the host."""
+    if is_foreign(X):
+        _, values, vectors = namespace(X).linalg.svd(X, full_matrices=False)
+        return to_host(values), to_host(vectors)
+    return linalg.svd(X, full_matrices=False, check_finite=False)[1:]
 
 
 def hstack(parts: Sequence[Any]) -> Any:
@@ -198,10 +211,11 @@ def row_bytes(X: Any) -> int:
     n_rows = max(X.shape[0], 1)
     if is_sparse(X):
         return max(1, (X.data.nbytes + X.indices.nbytes) // n_rows)
-    if is_array(X):
-        width = int(np.prod(X.shape[1:], dtype=np.int64))
-        return max(1, width * np.dtype(str(X.dtype).rsplit(".", 1)[-1]).itemsize)
-    return 8 * int(np.prod(X.shape[1:], dtype=np.int64))
+    width = int(np.prod(X.shape[1:], dtype=np.int64))
+    dtype = getattr(X, "dtype", None)
+    return max(
+        1, width * (8 if dtype is None else np.dtype(str(dtype).rsplit(".", 1)[-1]).itemsize)
+    )
 
 
 def all_finite(X: Any) -> bool:

@@ -14,6 +14,8 @@ from skfleet.blocks._local import as_column, as_rows, n_rows_of, slice_rows
 
 # A piece of a block that is worked on at once: its working copies stay this small.
 PIECE_BYTES = 4 * 2**20
+# Pieces of fewer rows multiply badly; for the sake of as many a piece may be larger, up to a limit.
+FEWEST_ROWS, MOST_BYTES = 256, 32 * 2**20
 
 
 class Notes(dict):
@@ -132,6 +134,7 @@ def pieces(block: Block, dtype: np.dtype | None) -> Iterator[Block]:
         most = max(most, 32 * block.X.shape[1])
     else:
         size = dtype.itemsize * (block.X.shape[1] if len(block.X.shape) == 2 else 1)
+        most = max(most, min(FEWEST_ROWS * size, MOST_BYTES))
     step = max(1, most // max(size, 1))
     for low in range(0, n_rows, step):
         high = min(low + step, n_rows)

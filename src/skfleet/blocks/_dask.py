@@ -18,7 +18,7 @@ from dask.task_spec import Alias, DataNode
 
 from skfleet import _linalg
 from skfleet.blocks._blocks import Block, RowBlocks
-from skfleet.blocks._local import as_rows, float_dtype, n_rows_of
+from skfleet.blocks._local import as_rows, float_dtype, n_rows_of, side_by_side
 
 
 def is_dask(x: Any) -> bool:
@@ -110,9 +110,9 @@ class DaskBlock(NamedTuple):
         return bool(self.inputs) and not self.shared and len(work) == 1
 
 
-def _join(names: Sequence[str], X: Any, *values: Any) -> Block:
-    """Put the parts of a block side by side."""
-    return _block(names, _linalg.hstack(X) if isinstance(X, list) else X, *values)
+def _join(names: Sequence[str], put: Any, X: Any, *values: Any) -> Block:
+    """Put the parts of a block together, and those of X side by side."""
+    return _block(names, put(X) if isinstance(X, list) else X, *values)
 
 
 def _block(names: Sequence[str], X: Any, *values: Any) -> Block:
@@ -138,7 +138,8 @@ def dask_blocks(
     futures = _futures_in(collections)
     parts = list(zip(*map(_parts, _optimize(collections)), strict=True))
     names = list(others)
-    join = dask.delayed(partial(_join, names), pure=False)
+    put = _linalg.hstack if dtype is None else side_by_side
+    join = dask.delayed(partial(_join, names, put), pure=False)
     handles = _own_graphs([join(*part) for part in parts], futures)
     starts = None if lengths is None else np.concatenate([[0], np.cumsum(lengths)])
     blocks = tuple(

@@ -13,6 +13,34 @@ from skfleet import _linalg
 from skfleet._array import astype, is_array, is_floating, like, namespace
 
 
+class SideBySide:
+    """Dense columns in several parts, put together for the rows only that are asked for."""
+
+    def __init__(self, parts: Sequence[np.ndarray]) -> None:
+        self.parts = tuple(parts)
+        self.shape = (len(parts[0]), sum(part.shape[1] for part in parts))
+        self.dtype = np.result_type(*parts)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: Any) -> np.ndarray:
+        return np.hstack([part[rows] for part in self.parts])
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return self[:].astype(dtype or self.dtype, copy=False)
+
+    def __sizeof__(self) -> int:
+        return sum(part.nbytes for part in self.parts)
+
+
+def side_by_side(parts: Sequence[Any]) -> Any:
+    """Put columns together: sparse ones now, dense ones on the host a run of rows at a time."""
+    if all(isinstance(part, np.ndarray) for part in parts):
+        return SideBySide(parts)
+    return _linalg.hstack(parts)
+
+
 def is_frame(X: Any) -> bool:
     """Say whether X has named columns and positions by ``iloc``, as pandas and cuDF frames have."""
     return hasattr(X, "iloc")

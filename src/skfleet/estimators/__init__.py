@@ -3,6 +3,7 @@
 from skfleet.estimators._incremental import Incremental
 from skfleet.estimators._voting import BlockwiseVotingClassifier, BlockwiseVotingRegressor
 from skfleet.estimators.cluster import KMeans
+from skfleet.estimators.decomposition import PCA, IncrementalPCA, TruncatedSVD
 from skfleet.estimators.linear_model import (
     ElasticNet,
     ElasticNetCV,
@@ -20,12 +21,14 @@ from skfleet.estimators.linear_model import (
 from skfleet.estimators.wrappers import ParallelPostFit
 
 __all__ = [
+    "PCA",
     "BlockwiseVotingClassifier",
     "BlockwiseVotingRegressor",
     "ElasticNet",
     "ElasticNetCV",
     "GammaRegressor",
     "Incremental",
+    "IncrementalPCA",
     "KMeans",
     "Lasso",
     "LassoCV",
@@ -36,5 +39,6 @@ __all__ = [
     "Ridge",
     "RidgeCV",
     "RidgeClassifier",
+    "TruncatedSVD",
     "TweedieRegressor",
 ]

@@ -6,7 +6,6 @@ from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import linalg
 from scipy.special import gammaln
 from sklearn.utils.validation import check_is_fitted
 
@@ -15,7 +14,7 @@ from skfleet._linalg import is_sparse_kind, row_norms
 from skfleet._validation import check_choice, check_count, check_flag
 from skfleet.blocks import Block, Output, RowBlocks
 from skfleet.engine import Reduction, engine_for, map_reduce, with_starts
-from skfleet.estimators._decomposition._projection import Projector, project, with_signs
+from skfleet.estimators._decomposition._projection import PrincipalComponents, project, with_signs
 from skfleet.estimators._decomposition._spectrum import (
     Spectrum,
     check_all_columns,
@@ -30,7 +29,7 @@ from skfleet.estimators._products import most_columns
 SOLVERS = ("auto", "full", "covariance_eigh", "arpack", "randomized")
 
 
-class PCA(Projector):
+class PCA(PrincipalComponents):
     r"""Principal component analysis.
 
     Finds the orthonormal rows of `components_` along which the rows of X vary most: the leading
@@ -288,45 +287,6 @@ class PCA(Projector):
         self.mean_ = found.mean.astype(dtype)
         self.noise_variance_ = noise
         self.n_components_, self.n_samples_ = int(n), int(n_rows)
-
-    def _projection(self) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
-        """Return what answers need: components, the mean, what to divide by."""
-        scale = None
-        if self.whiten:
-            # a direction without variance is not made infinite
-            least = np.finfo(self.explained_variance_.dtype).eps
-            scale = np.maximum(np.sqrt(self.explained_variance_), least)
-        return self.components_, self.mean_, scale
-
-    def get_covariance(self) -> np.ndarray:
-        """Return the covariance of rows under the model.
-
-        Returns
-        -------
-        covariance : ndarray of shape (n_features, n_features)
-            That along the components, and `noise_variance_` in all other directions.
-        """
-        check_is_fitted(self)
-        above = np.maximum(self.explained_variance_ - self.noise_variance_, 0.0)
-        covariance = (self.components_.T * above) @ self.components_
-        covariance[np.diag_indices_from(covariance)] += self.noise_variance_
-        return covariance
-
-    def get_precision(self) -> np.ndarray:
-        """Return the inverse of the covariance of rows under the model.
-
-        Returns
-        -------
-        precision : ndarray of shape (n_features, n_features)
-            Inverse of what `get_covariance` returns.
-        """
-        check_is_fitted(self)
-        if self.noise_variance_ == 0:
-            return linalg.inv(self.get_covariance())
-        along = 1 / np.maximum(self.explained_variance_, self.noise_variance_)
-        precision = (self.components_.T * (along - 1 / self.noise_variance_)) @ self.components_
-        precision[np.diag_indices_from(precision)] += 1 / self.noise_variance_
-        return precision
 
     def score_samples(self, X: Any) -> Any:
         """Return the log-likelihood of every row under the model.

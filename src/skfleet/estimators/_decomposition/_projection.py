@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy import linalg
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -76,6 +77,49 @@ class Projector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, FleetEstimato
     def _projection(self) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
         """Return what answers need: components, the mean, what to divide by; None for nothing."""
         return self.components_, None, None
+
+
+class PrincipalComponents(Projector):
+    """Rows about their mean in terms of components, and the normal density that goes with them."""
+
+    def _projection(self) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
+        """Return what answers need: components, the mean, what to divide by."""
+        scale = None
+        if self.whiten:
+            # a direction without variance is not made infinite
+            least = np.finfo(self.explained_variance_.dtype).eps
+            scale = np.maximum(np.sqrt(self.explained_variance_), least)
+        return self.components_, self.mean_, scale
+
+    def get_covariance(self) -> np.ndarray:
+        """Return the covariance of rows under the model.
+
+        Returns
+        -------
+        covariance : ndarray of shape (n_features, n_features)
+            That along the components, and `noise_variance_` in all other directions.
+        """
+        check_is_fitted(self)
+        above = np.maximum(self.explained_variance_ - self.noise_variance_, 0.0)
+        covariance = (self.components_.T * above) @ self.components_
+        covariance[np.diag_indices_from(covariance)] += self.noise_variance_
+        return covariance
+
+    def get_precision(self) -> np.ndarray:
+        """Return the inverse of the covariance of rows under the model.
+
+        Returns
+        -------
+        precision : ndarray of shape (n_features, n_features)
+            Inverse of what `get_covariance` returns.
+        """
+        check_is_fitted(self)
+        if self.noise_variance_ == 0:
+            return linalg.inv(self.get_covariance())
+        along = 1 / np.maximum(self.explained_variance_, self.noise_variance_)
+        precision = (self.components_.T * (along - 1 / self.noise_variance_)) @ self.components_
+        precision[np.diag_indices_from(precision)] += 1 / self.noise_variance_
+        return precision
 
 
 def project(model: Any, X: Any) -> Any:
