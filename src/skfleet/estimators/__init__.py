@@ -2,7 +2,7 @@
 
 from skfleet.estimators._incremental import Incremental
 from skfleet.estimators._voting import BlockwiseVotingClassifier, BlockwiseVotingRegressor
-from skfleet.estimators.cluster import KMeans
+from skfleet.estimators.cluster import KMeans, MiniBatchKMeans
 from skfleet.estimators.decomposition import PCA, IncrementalPCA, TruncatedSVD
 from skfleet.estimators.linear_model import (
     ElasticNet,
@@ -34,6 +34,7 @@ __all__ = [
     "LassoCV",
     "LinearRegression",
     "LogisticRegression",
+    "MiniBatchKMeans",
     "ParallelPostFit",
     "PoissonRegressor",
     "Ridge",

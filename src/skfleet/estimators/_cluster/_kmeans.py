@@ -7,27 +7,19 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
 
-from skfleet._array import namespace
 from skfleet._linalg import is_sparse_kind
 from skfleet._validation import check_choice, check_count, check_real
-from skfleet.blocks import Notes, Output, RowBlocks, is_lazy
-from skfleet.engine import Reduction, engine_for, map_reduce, with_starts
-from skfleet.estimators._base import FleetEstimator
+from skfleet.blocks import is_lazy
+from skfleet.engine import engine_for, with_starts
+from skfleet.estimators._cluster._centers import CenterModel, labels_in, mean_to_take_off
 from skfleet.estimators._cluster._lloyd import Iterations
-from skfleet.estimators._cluster._nearest import Centers, as_dense, distances, labels_of
-from skfleet.estimators._cluster._passes import Step, lloyd
 from skfleet.estimators._cluster._start import Starts
-from skfleet.estimators._moments import Moments
-
-_STARTS = ("k-means++", "k-means||", "random")
 
 
-class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, FleetEstimator):
+class KMeans(CenterModel):
     r"""k-means clustering by Lloyd's algorithm.
 
     Minimises the inertia :math:`\sum_i w_i \min_j \|x_i - c_j\|^2` over centres :math:`c_j`
@@ -156,21 +148,18 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Fl
         starts = Starts(
             kind,
             self.n_clusters,
-            self._n_starts(),
+            self._n_starts(10),
             check_random_state(self.random_state),
             is_sparse_kind(X),
         )
         engine = engine_for(rows)
         with engine.hold(rows) as held:
             rows = with_starts(engine, held)
-            if rows.n_rows < self.n_clusters:
-                raise ValueError(
-                    f"n_samples={rows.n_rows} should be >= n_clusters={self.n_clusters}."
-                )
+            self._check_n_rows(rows.n_rows)
             rows = engine.with_notes(rows)
             columns = starts.look(engine, rows)
             rows = replace(rows, checked=True)
-            starts.mean = mean = None if starts.is_sparse else _mean_to_take_off(columns, rows)
+            starts.mean = mean = None if starts.is_sparse else mean_to_take_off(columns, rows.dtype)
             iterations = Iterations(
                 engine,
                 rows,
@@ -185,16 +174,14 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Fl
             for number in range(starts.n_starts):
                 centers = given
                 if callable(self.init):
-                    centers = self._check_centers(
-                        self.init(X, self.n_clusters, random_state=starts.rng), rows
-                    )
+                    centers = self._call_init(X, rows, starts.rng)
                 if centers is None:
                     centers = starts.centers(engine, rows, number)
                 elif mean is not None:
                     centers = centers - mean
                 found = iterations.run(centers, number)
                 if best is None or found.inertia < best.inertia:
-                    best, labels = found, _labels_in(rows)
+                    best, labels = found, labels_in(rows)
         n_distinct = int(np.count_nonzero(best.n_members))
         if n_distinct < self.n_clusters:
             warnings.warn(
@@ -204,150 +191,13 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Fl
                 stacklevel=2,
             )
         self.inertia_, self.n_iter_ = best.inertia, best.n_iter
-        self._mean = mean
-        centers = best.centers if mean is None else best.centers + mean
-        self.cluster_centers_ = centers.astype(rows.dtype, copy=False)
-        self._n_features_out = self.n_clusters
+        self._take_centers(best.centers, mean, rows.dtype)
         self.labels_ = self.predict(X) if is_lazy(X) else labels
         return self
 
-    def predict(self, X: Any) -> Any:
-        """Return the number of the nearest centre for every row.
-
-        Parameters
-        ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
-
-        Returns
-        -------
-        labels : array of shape (n_samples,)
-            int32, in the container X came in.
-        """
-        return self._answer(labels_of, X, Output(np.dtype(np.int32)), model=self._model)
-
-    def transform(self, X: Any) -> Any:
-        """Return the distances of every row to all centres.
-
-        Parameters
-        ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
-
-        Returns
-        -------
-        distances : array of shape (n_samples, n_clusters)
-            In the container X came in.
-        """
-        columns = self.get_feature_names_out() if hasattr(self, "cluster_centers_") else None
-        dtype = getattr(getattr(self, "cluster_centers_", None), "dtype", np.dtype(np.float64))
-        output = Output(dtype, self.n_clusters, columns)
-        return self._answer(distances, X, output, model=self._model)
-
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return the negative inertia of rows, in one pass.
-
-        Parameters
-        ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
-        y : None
-            Ignored.
-        sample_weight : values of shape (n_samples,), default=None
-            Weights of the rows.
-
-        Returns
-        -------
-        score : float
-            Minus the weighted sum of squared distances to the nearest centre.
-        """
-        check_is_fitted(self)
-        rows = self._fit_rows(X, sample_weight=sample_weight, reset=False)
-        centers, mean = self._model
-        step = Step(Centers(centers, mean, rows.dtype), final=True)
-        return -map_reduce(engine_for(rows), Reduction(lloyd), rows, step).inertia
-
-    @property
-    def _model(self) -> tuple[np.ndarray, np.ndarray | None] | None:
-        """What answers need: the centres about the mean, and the mean, if it matters."""
-        if not hasattr(self, "cluster_centers_"):
-            return None
-        centers = self.cluster_centers_.astype(np.float64)
-        return centers if self._mean is None else centers - self._mean, self._mean
-
     def _check_parameters(self) -> None:
         """Raise for parameters that cannot be, before any work."""
-        check_count("n_clusters", self.n_clusters)
+        self._check_start(("k-means++", "k-means||", "random"))
         check_count("max_iter", self.max_iter)
-        if self.n_init != "auto":
-            check_count("n_init", self.n_init)
         check_real("tol", self.tol, 0)
         check_choice("algorithm", self.algorithm, ("auto", "lloyd", "elkan"))
-        if isinstance(self.init, str) and self.init not in _STARTS:
-            names = ", ".join(map(repr, _STARTS))
-            raise ValueError(
-                f"init must be one of {names}, a callable or an array. Got {self.init!r} instead."
-            )
-
-    def _n_starts(self) -> int:
-        """How many starts to try."""
-        if not isinstance(self.init, str) and not callable(self.init):
-            return 1  # every start would be the same one
-        if self.n_init != "auto":
-            return self.n_init
-        return 10 if self.init == "random" or callable(self.init) else 1
-
-    def _given_centers(self, rows: RowBlocks) -> np.ndarray | None:
-        """Return the centres that the caller gives, None where they are to be found."""
-        if isinstance(self.init, str):
-            return None
-        if callable(self.init):
-            if rows.on_dask:
-                raise ValueError(
-                    "init must not be a callable for a Dask collection. Got one, which needs all "
-                    "rows at once. Give init an array, or 'k-means||'."
-                )
-            return None
-        return self._check_centers(self.init, rows)
-
-    def _check_centers(self, centers: Any, rows: RowBlocks) -> np.ndarray:
-        """Return given centres as numbers of the right shape, or raise."""
-        centers = as_dense(centers if hasattr(centers, "shape") else np.asarray(centers))
-        wanted = (self.n_clusters, rows.n_features)
-        if centers.shape != wanted:
-            raise ValueError(
-                f"The shape of the initial centers {centers.shape} does not match n_clusters and "
-                f"the number of features of the data, {wanted}."
-            )
-        if not np.isfinite(centers).all():
-            raise ValueError("init must be finite. Got centres with NaN or infinity instead.")
-        return centers
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()
-        # Lazy labels hold on to the rows, and to the cluster where these are in its memory.
-        return {k: v for k, v in state.items() if not (k == "labels_" and is_lazy(v))}
-
-
-# Up to so many times the variance, a mean costs no digits that matter.
-SMALL_MEAN = {"float64": 100.0, "float32": 1.0}
-
-
-def _mean_to_take_off(columns: Moments, rows: RowBlocks) -> np.ndarray | None:
-    """Return the mean to take rows about, exact in their precision; None where it is small."""
-    variance = float(np.sum(columns.squares)) / columns.n_rows
-    if float(columns.mean @ columns.mean) <= SMALL_MEAN[rows.dtype.name] * variance:
-        return None
-    return columns.mean.astype(rows.dtype).astype(np.float64)
-
-
-def _labels_in(rows: RowBlocks) -> Any:
-    """Return the labels that a last pass has left beside rows in this process."""
-    found: dict[int, Any] = {}
-    for block in rows.blocks:
-        if isinstance(block.notes, Notes):
-            left = block.notes.items()
-            found |= {key[1]: labels for key, labels in left if isinstance(key, tuple)}
-    parts = [found[start] for start in sorted(found)]
-    xp = namespace(*parts)
-    return xp.astype(xp.concat(parts), xp.int32) if parts else None

@@ -83,6 +83,8 @@ class Centers:
         """Return the number of the nearest centre of each row (about the mean), where rows are."""
         if is_foreign(rows):
             return namespace(rows).argmin(self.scores(rows), axis=1)
+        if rows.shape[0] <= ROWS_AT_ONCE and not is_sparse(rows):
+            return self.scores(rows).argmin(axis=1).astype(np.int32)
         with sklearn.config_context(assume_finite=True):
             return self._assigner.predict(with_small_indices(rows))
 
@@ -185,7 +187,7 @@ def drift(before: np.ndarray, after: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 def distances(model: tuple[np.ndarray, np.ndarray | None], X: Any) -> Any:
     """Return the distances of rows to all centres, where X is."""
-    centers = Centers(*model, _dtype_of(X))
+    centers = Centers(*model, dtype_of(X))
     rows = centers.about_mean(X)
     xp = namespace(rows)
     squared = dot(rows, -2 * centers.values.T)
@@ -195,7 +197,7 @@ def distances(model: tuple[np.ndarray, np.ndarray | None], X: Any) -> Any:
 
 def labels_of(model: tuple[np.ndarray, np.ndarray | None], X: Any) -> Any:
     """Return the numbers of the nearest centres, where X is."""
-    centers = Centers(*model, _dtype_of(X), one_thread=False)
+    centers = Centers(*model, dtype_of(X), one_thread=False)
     if centers.mean is None or is_foreign(X):
         labels = centers.labels(centers.about_mean(X))
         return namespace(labels).astype(labels, namespace(labels).int32)
@@ -206,7 +208,7 @@ def labels_of(model: tuple[np.ndarray, np.ndarray | None], X: Any) -> Any:
     return labels
 
 
-def _dtype_of(X: Any) -> np.dtype:
+def dtype_of(X: Any) -> np.dtype:
     """Return the NumPy dtype of rows in any library."""
     return np.dtype(str(X.dtype).rsplit(".", 1)[-1])
 

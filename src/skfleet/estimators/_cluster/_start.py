@@ -5,67 +5,29 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from sklearn.cluster import KMeans as SklearnKMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import pairwise_distances_argmin
 
-from skfleet._linalg import dense_rows, is_sparse, with_small_indices
-from skfleet._validation import check_total_weight
-from skfleet.blocks import Block, DrawnRows, RowBlocks, merge_smallest
+from skfleet._linalg import dense_rows, is_sparse
+from skfleet.blocks import RowBlocks, merge_smallest
 from skfleet.engine import Engine, Reduction, map_reduce
 from skfleet.estimators._cluster._nearest import Centers
-from skfleet.estimators._cluster._passes import (
-    Candidates,
-    candidate_weights,
-    drawn_by_distance,
-    drawn_by_weight,
-)
-from skfleet.estimators._moments import (
-    Moments,
-    Sample,
-    join_samples,
-    merge_moments,
-    moments,
-    sample,
-)
+from skfleet.estimators._cluster._passes import Candidates, candidate_weights, drawn_by_distance
+from skfleet.estimators._cluster._samples import MOST_BYTES, Samples, draw_seed, estimated_bytes
+from skfleet.estimators._moments import Moments
 
 # Up to so many rows k-means++ runs on all of them, in the driver.
 FEW_ROWS = 10_000
-# A sample has so many rows a cluster, but at least the number above and at most so many bytes.
-ROWS_A_CLUSTER, MOST_BYTES = 100, 2**26
+# A sample has so many rows a cluster, and at least the number above.
+ROWS_A_CLUSTER = 100
 # k-means||: rounds, and rows drawn in a round in units of the number of clusters.
 ROUNDS, OVERSAMPLING = 3, 2
 # How often k-means++ is tried in the driver; the iterations on a sample end early.
 TRIES, SAMPLE_ITER = 5, 50
-
-
-class Look(NamedTuple):
-    """What a first pass finds out: moments of the columns, rows by weight, a share of all rows."""
-
-    columns: Moments
-    drawn: DrawnRows | None
-    sampled: list[Sample]
-
-
-def look(block: Block, n: int, seed: int, share: float) -> Look:
-    """Look at a block for the first time."""
-    sampled = [sample(block, share, seed)] if share else []
-    drawn = drawn_by_weight(block, n, seed) if n else None
-    return Look(moments(block), drawn, sampled)
-
-
-def merge_looks(a: Look, b: Look, n: int) -> Look:
-    """Merge what is known of two blocks."""
-    drawn = merge_smallest(a.drawn, b.drawn, n) if n else None
-    return Look(merge_moments(a.columns, b.columns), drawn, a.sampled + b.sampled)
-
-
-def _draw_seed(rng: np.random.RandomState) -> int:
-    """Return a seed for draws by row number."""
-    return int(rng.randint(np.iinfo(np.int32).max))
 
 
 @dataclass
@@ -88,15 +50,10 @@ class Starts:
     def look(self, engine: Engine, rows: RowBlocks) -> Moments:
         """Make the first pass, and return the moments of the columns."""
         n_each = {"given": 0, "random": self.k}.get(self.kind, 1)
-        n, share = n_each * self.n_starts, self._share(rows)
-        reduction = Reduction(look, partial(merge_looks, n=n))
-        found = map_reduce(engine, reduction, rows, n, _draw_seed(self.rng), share)
-        if n:
-            check_total_weight(float(len(found.drawn.keys)))  # a row with a weight is always drawn
+        samples = Samples(engine, rows, self._share(rows), self.rng)
+        found = samples.look(n_each * self.n_starts)
         self._drawn = found.drawn
-        if share:
-            drawn = join_samples(found.sampled)
-            self._sample = drawn._replace(X=with_small_indices(drawn.X))
+        self._sample = samples.current if samples.share else None
         return found.columns
 
     def _share(self, rows: RowBlocks) -> float:
@@ -105,19 +62,12 @@ class Starts:
             return 0.0
         if self._is_small(rows):
             return 1.0
-        wanted = max(FEW_ROWS, ROWS_A_CLUSTER * self.k)
-        return min(wanted / rows.n_rows, MOST_BYTES / self._n_bytes(rows), 1.0)
-
-    def _n_bytes(self, rows: RowBlocks) -> int:
-        """Estimate the size of all rows; sparse ones are taken to hold 100 values each."""
-        if rows.n_bytes is not None:
-            return rows.n_bytes
-        width = min(8 * rows.n_features, 1200) if self.is_sparse else 8 * rows.n_features
-        return width * rows.n_rows
+        wanted = max(FEW_ROWS, ROWS_A_CLUSTER * self.k) / rows.n_rows
+        return min(wanted, MOST_BYTES / estimated_bytes(rows, self.is_sparse), 1.0)
 
     def _is_small(self, rows: RowBlocks) -> bool:
         """Say whether k-means++ on all rows, in the driver, is what was asked for."""
-        few = rows.n_rows <= FEW_ROWS and self._n_bytes(rows) <= MOST_BYTES
+        few = rows.n_rows <= FEW_ROWS and estimated_bytes(rows, self.is_sparse) <= MOST_BYTES
         return self.kind == "k-means++" and few
 
     def centers(self, engine: Engine, rows: RowBlocks, number: int) -> np.ndarray:
@@ -143,7 +93,7 @@ class Starts:
         for _ in range(ROUNDS):
             candidates = self._candidates(found, n_known, number, rows.dtype)
             reduction = Reduction(drawn_by_distance, partial(merge_smallest, n=n))
-            drawn = map_reduce(engine, reduction, rows, n, _draw_seed(self.rng), candidates)
+            drawn = map_reduce(engine, reduction, rows, n, draw_seed(self.rng), candidates)
             n_known = len(found)
             if len(drawn.keys) == 0:
                 break  # every row is a candidate already
