@@ -195,6 +195,11 @@ class PCA(PrincipalComponents):
         self.svd_solver_, self.n_iter_ = solver, found.n_iter
         return self
 
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = self.svd_solver != "full"
+        return tags
+
     def _check_parameters(self) -> None:
         """Raise for parameters that cannot be, before any work."""
         check_choice("svd_solver", self.svd_solver, SOLVERS)
@@ -302,7 +307,7 @@ class PCA(PrincipalComponents):
             Natural logarithm of the density of each row (Tipping and Bishop, 1999), in the
             container X came in.
         """
-        check_is_fitted(self)
+        check_is_fitted(self, "components_")
         return self._answer(log_density, X, Output(self.components_.dtype), model=self._density())
 
     def score(self, X: Any, y: Any = None) -> float:
@@ -320,7 +325,7 @@ class PCA(PrincipalComponents):
         log_likelihood : float
             Mean of the natural logarithms of the densities of the rows.
         """
-        check_is_fitted(self)
+        check_is_fitted(self, "components_")
         rows = self._fit_rows(X, reset=False)
         total = map_reduce(engine_for(rows), Reduction(_sum_of_logs), rows, self._density())
         return total[0] / total[1]

@@ -18,6 +18,8 @@ from skfleet.estimators._moments import Moments, merge_moments, moments
 MOST_BYTES = 2**30
 # Directions shorter than this share of what they were made of are nothing but rounding.
 LEAST_SHARE = 1e-10
+# Eigenvalues below this share of the largest are nothing but rounding.
+LEAST_VALUE = 1e-13
 
 
 class FirstSketch(NamedTuple):
@@ -81,7 +83,8 @@ def find_leading(
     Each pass multiplies a block of vectors by the rows' products X.T @ X. The first block is random
     (Halko, Martinsson and Tropp, 2011, section 4), the next ones are what the last pass added to
     the basis, all of which is used (Musco and Musco, 2015, algorithm 2): one pass, and one more for
-    each of `n_iter` power iterations, or fewer, once the residuals are within `tol`.
+    each of `n_iter` power iterations, or fewer, once the residuals are within `tol`. The products
+    of a pass are used twice: for the next block, and for vectors half a step ahead of it.
     """
     width = min(n + n_oversamples, rows.n_features)
     block = linalg.qr(rng.normal(size=(rows.n_features, width)), mode="economic")[0]
@@ -96,10 +99,8 @@ def find_leading(
             product = product + columns.n_rows * np.outer(columns.mean, columns.mean @ block)
         basis, products = np.hstack([basis, block]), np.hstack([products, product])
         values, inner = linalg.eigh(_symmetric(basis.T @ products))
-        values, inner = values[::-1][:n], inner[:, ::-1]
-        off = products @ inner[:, :n] - (basis @ inner[:, :n]) * values
-        least = max(values[0] * np.finfo(np.float64).eps, np.finfo(np.float64).tiny)
-        residual = float(np.max(np.sqrt(np.sum(off**2, axis=0)) / np.maximum(values, least)))
+        values, inner = values[::-1], inner[:, ::-1]
+        residual = _residual(basis, products, values[:n], inner[:, :n])
         if residual <= tol or done == n_iter:
             break
         block = _new_directions(basis, product)
@@ -107,8 +108,39 @@ def find_leading(
             break  # the basis holds all that there is
         if 2 * basis.nbytes > MOST_BYTES:
             basis, products = basis @ inner[:, :width], products @ inner[:, :width]
-    singular = np.sqrt(np.maximum(values, 0.0))
-    return Leading(columns, singular, (basis @ inner[:, :n]).T, done, residual)
+    singular, vectors = _half_a_step(basis, products, values, inner)
+    return Leading(columns, singular[:n], vectors[:n], done, residual)
+
+
+def _residual(
+    basis: np.ndarray, products: np.ndarray, values: np.ndarray, inner: np.ndarray
+) -> float:
+    """Return how far off vectors in a basis are, at most, as a share of their eigenvalues."""
+    off = products @ inner - (basis @ inner) * values
+    least = max(values[0] * np.finfo(np.float64).eps, np.finfo(np.float64).tiny)
+    return float(np.max(np.sqrt(np.sum(off**2, axis=0)) / np.maximum(values, least)))
+
+
+def _half_a_step(
+    basis: np.ndarray, products: np.ndarray, values: np.ndarray, inner: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return singular values and right singular vectors of what the rows are along a basis.
+
+    With Q an orthonormal basis of X @ basis, Q.T @ X follows from the products: it is what they are
+    in terms of the eigenvectors of basis.T @ products, over the roots of the eigenvalues. Its row
+    space is half a power iteration ahead of the basis.
+    """
+    kept = values > LEAST_VALUE * values[0]
+    nothing = basis @ inner[:, ~kept]  # directions in which there is nothing but rounding
+    if not kept.any():
+        return np.zeros(len(values)), nothing.T
+    projected = products @ (inner[:, kept] / np.sqrt(values[kept]))
+    vectors, singular, _ = linalg.svd(projected, full_matrices=False)
+    if not kept.all():
+        nothing = _new_directions(vectors, nothing)
+        vectors = np.hstack([vectors, nothing])
+        singular = np.append(singular, np.zeros(nothing.shape[1]))
+    return singular, vectors.T
 
 
 def _symmetric(product: np.ndarray) -> np.ndarray:

@@ -152,6 +152,11 @@ class TruncatedSVD(Projector):
         self.n_iter_ = found.n_iter
         return self
 
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = self.algorithm != "tsqr"
+        return tags
+
     def _check_parameters(self) -> None:
         """Raise for parameters that cannot be, before any work."""
         check_count("n_components", self.n_components)
