@@ -84,6 +84,11 @@ class FleetEstimator(BaseEstimator):
         checked = validate_data(self, X, y, **settings, **check)
         return checked if isinstance(checked, tuple) else (checked, None)
 
+    def __sklearn_is_fitted__(self) -> bool:
+        """Say whether anything was learned; a fit that failed may have noted the columns only."""
+        noted = {"n_features_in_", "feature_names_in_"}
+        return any(k.endswith("_") and not k.startswith("_") and k not in noted for k in vars(self))
+
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True

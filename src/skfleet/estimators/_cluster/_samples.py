@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -97,7 +98,8 @@ class Samples:
                 yield X[self.rng.choice(X.shape[0], size, p=weight)]
             if self.share < 1:
                 args = (self.share, draw_seed(self.rng))
-                self._take(map_reduce(self.engine, Reduction(_sampled), self.rows, *args))
+                reduction = Reduction(_sampled, operator.add)
+                self._take(map_reduce(self.engine, reduction, self.rows, *args))
 
     def _take(self, sampled: list[Sample]) -> None:
         """Take over what a pass has sampled."""
@@ -106,5 +108,5 @@ class Samples:
 
 
 def _sampled(block: Block, share: float, seed: int) -> list[Sample]:
-    """Draw a share of a block's rows; of several blocks they are added up to a list."""
+    """Draw a share of a block's rows, as a list to be joined with others."""
     return [sample(block, share, seed)]

@@ -307,7 +307,7 @@ class PCA(PrincipalComponents):
             Natural logarithm of the density of each row (Tipping and Bishop, 1999), in the
             container X came in.
         """
-        check_is_fitted(self, "components_")
+        check_is_fitted(self)
         return self._answer(log_density, X, Output(self.components_.dtype), model=self._density())
 
     def score(self, X: Any, y: Any = None) -> float:
@@ -325,7 +325,7 @@ class PCA(PrincipalComponents):
         log_likelihood : float
             Mean of the natural logarithms of the densities of the rows.
         """
-        check_is_fitted(self, "components_")
+        check_is_fitted(self)
         rows = self._fit_rows(X, reset=False)
         total = map_reduce(engine_for(rows), Reduction(_sum_of_logs), rows, self._density())
         return total[0] / total[1]

@@ -44,7 +44,7 @@ class Projector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, FleetEstimato
         X_new : array of shape (n_samples, n_components)
             In the container X came in.
         """
-        check_is_fitted(self, "components_")
+        check_is_fitted(self)
         output = Output(self.components_.dtype, self._n_features_out, self.get_feature_names_out())
         return self._answer(project, X, output, model=self._projection())
 
@@ -61,7 +61,7 @@ class Projector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, FleetEstimato
         X_original : array of shape (n_samples, n_features)
             In the container X came in.
         """
-        check_is_fitted(self, "components_")
+        check_is_fitted(self)
         width = X.shape[1] if len(getattr(X, "shape", ())) == 2 else np.asarray(X).shape[-1]
         if width != self._n_features_out:
             raise ValueError(
@@ -99,7 +99,7 @@ class PrincipalComponents(Projector):
         covariance : ndarray of shape (n_features, n_features)
             That along the components, and `noise_variance_` in all other directions.
         """
-        check_is_fitted(self, "components_")
+        check_is_fitted(self)
         above = np.maximum(self.explained_variance_ - self.noise_variance_, 0.0)
         covariance = (self.components_.T * above) @ self.components_
         covariance[np.diag_indices_from(covariance)] += self.noise_variance_
@@ -113,7 +113,7 @@ class PrincipalComponents(Projector):
         precision : ndarray of shape (n_features, n_features)
             Inverse of what `get_covariance` returns.
         """
-        check_is_fitted(self, "components_")
+        check_is_fitted(self)
         if self.noise_variance_ == 0:
             return linalg.inv(self.get_covariance())
         along = 1 / np.maximum(self.explained_variance_, self.noise_variance_)
