@@ -86,15 +86,21 @@ def map_reduce(
         placement=placement,
     )
     log_pass(reduction.name, len(blocks), len(tasks))
-    result = engine.gather([_tree(engine, reduction, tasks, placement)])[0]
+    partials = engine.gather(_tree(engine, reduction, tasks, placement))
+    result = _combine_all(reduction.combine, partials)
     if result is None:
         raise ValueError("X must have at least one row. Got none instead.")
     return reduction.finalize(result)
 
 
-def _tree(engine: Engine, reduction: Reduction, tasks: list[Task], placement: Placement) -> Task:
-    """Merge partial results a few at a time, ahead of other work, so that they never pile up."""
-    while len(tasks) > 1:
+def _tree(
+    engine: Engine, reduction: Reduction, tasks: list[Task], placement: Placement
+) -> list[Task]:
+    """Merge partial results a few at a time, ahead of other work, so that they never pile up.
+
+    The last two are left: for the driver to merge them sends no more, and saves a round trip.
+    """
+    while len(tasks) > 2:
         tasks = [
             tasks[low]
             if low + 1 == len(tasks)
@@ -107,7 +113,7 @@ def _tree(engine: Engine, reduction: Reduction, tasks: list[Task], placement: Pl
             )
             for low in range(0, len(tasks), FAN_IN)
         ]
-    return tasks[0]
+    return tasks
 
 
 def _combine_all(combine: Callable[[Any, Any], Any], partials: Iterable[Any]) -> Any:
