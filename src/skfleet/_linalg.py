@@ -31,6 +31,18 @@ def as_csr(X: Any) -> Any:
     return X.tocsr()
 
 
+def rows_between(X: Any, low: int, high: int) -> Any:
+    """Return rows of an array or a sparse matrix, in CSR form without a copy of their values."""
+    if not is_sparse(X) or X.format != "csr":
+        return X[low:high]
+    first, last = X.indptr[low], X.indptr[high]
+    part = type(X)((high - low, X.shape[1]), dtype=X.dtype)
+    # made of these, it would copy them
+    part.data, part.indices = X.data[first:last], X.indices[first:last]
+    part.indptr = X.indptr[low : high + 1] - first
+    return part
+
+
 def dot(X: Any, B: Any) -> Any:
     """Return X @ B, dense, with the host matrix B, dense or sparse, brought to where X is."""
     if is_sparse(B) and not is_foreign(X):

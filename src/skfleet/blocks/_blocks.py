@@ -130,8 +130,8 @@ def pieces(block: Block, dtype: np.dtype | None) -> Iterator[Block]:
     most = PIECE_BYTES
     if _linalg.is_sparse(block.X):
         size = 2 * _linalg.row_bytes(block.X)
-        # A piece of many columns makes results of as many: it should be worth it.
-        most = max(most, 32 * block.X.shape[1])
+        # A piece of many columns makes results of as many, or several times as many.
+        most = max(most, 32 * block.X.shape[1], min(1024 * block.X.shape[1], MOST_BYTES))
     else:
         size = dtype.itemsize * (block.X.shape[1] if len(block.X.shape) == 2 else 1)
         most = max(most, min(FEWEST_ROWS * size, MOST_BYTES))

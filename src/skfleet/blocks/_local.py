@@ -55,7 +55,7 @@ def slice_rows(X: Any, low: int, high: int) -> Any:
     """Return the rows low to high of X, without a copy where the container can."""
     if X is None or (low == 0 and high == n_rows_of(X)):
         return X
-    return X.iloc[low:high] if is_frame(X) else X[low:high]
+    return X.iloc[low:high] if is_frame(X) else _linalg.rows_between(X, low, high)
 
 
 def stack_rows(parts: Sequence[Any]) -> Any:

@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state
 from skfleet._linalg import is_sparse_kind
 from skfleet._validation import check_choice, check_count, check_real
 from skfleet.blocks import RowBlocks
-from skfleet.engine import Engine, Reduction, map_reduce
+from skfleet.engine import Engine, Reduction, library_threads, map_reduce
 from skfleet.estimators._decomposition._subspace import find_leading
 from skfleet.estimators._decomposition._triangle import find_triangle
 from skfleet.estimators._products import merge_products, most_columns, products
@@ -97,16 +97,17 @@ def from_passes(
     Without a number of power iterations there are as many as it takes.
     """
     tol = estimator.tol or EXACT
-    found = find_leading(
-        engine,
-        rows,
-        n,
-        centred=centred,
-        n_oversamples=estimator.n_oversamples,
-        n_iter=MOST_PASSES if n_iter is None else n_iter,
-        tol=tol,
-        rng=check_random_state(estimator.random_state),
-    )
+    with library_threads(1):  # those of a small product would go on to wait for another one
+        found = find_leading(
+            engine,
+            rows,
+            n,
+            centred=centred,
+            n_oversamples=estimator.n_oversamples,
+            n_iter=MOST_PASSES if n_iter is None else n_iter,
+            tol=tol,
+            rng=check_random_state(estimator.random_state),
+        )
     if n_iter is None and found.n_iter == MOST_PASSES and found.residual > tol:
         warnings.warn(
             f"{type(estimator).__name__} did not converge in {MOST_PASSES} passes: a residual is "

@@ -108,7 +108,7 @@ def find_leading(
             break  # the basis holds all that there is
         if 2 * basis.nbytes > MOST_BYTES:
             basis, products = basis @ inner[:, :width], products @ inner[:, :width]
-    singular, vectors = _half_a_step(basis, products, values, inner)
+    singular, vectors = _half_a_step(basis, products, values[:width], inner[:, :width])
     return Leading(columns, singular[:n], vectors[:n], done, residual)
 
 
@@ -150,12 +150,20 @@ def _symmetric(product: np.ndarray) -> np.ndarray:
 
 def _new_directions(basis: np.ndarray, product: np.ndarray) -> np.ndarray:
     """Return an orthonormal basis of what a product adds to a basis."""
-    scale = np.sqrt(np.sum(product**2, axis=0))
-    scale[scale == 0] = 1.0
-    added = product / scale
+    added = _of_unit_length(product, 0.0)
     for _ in range(2):  # once is not enough for orthogonality to the last digit
         added -= basis @ (basis.T @ added)
-    q, r, _ = linalg.qr(added, mode="economic", pivoting=True)
-    q = q[:, np.abs(np.diag(r)) > LEAST_SHARE]
-    q -= basis @ (basis.T @ q)
-    return linalg.qr(q, mode="economic")[0]
+    added = _of_unit_length(added, LEAST_SHARE)
+    for _ in range(2):  # and nor is an eigendecomposition of their products
+        values, inner = linalg.eigh(added.T @ added)
+        kept = values > LEAST_VALUE * values.max(initial=0.0)
+        added = added @ (inner[:, kept] / np.sqrt(values[kept]))
+        added -= basis @ (basis.T @ added)
+    return added
+
+
+def _of_unit_length(vectors: np.ndarray, least: float) -> np.ndarray:
+    """Return columns scaled to unit length, without those that are no longer than `least`."""
+    lengths = np.sqrt(np.einsum("ij,ij->j", vectors, vectors))
+    kept = lengths > least
+    return vectors[:, kept] / lengths[kept]
