@@ -18,15 +18,19 @@ from sklearn.linear_model import SGDClassifier
 from skfleet import config_context
 from skfleet.engine import counting
 from skfleet.estimators import (
+    PCA,
     ElasticNetCV,
     Incremental,
+    IncrementalPCA,
     KMeans,
     LogisticRegression,
+    MiniBatchKMeans,
     ParallelPostFit,
     PoissonRegressor,
     Ridge,
     RidgeClassifier,
     RidgeCV,
+    TruncatedSVD,
 )
 
 pytestmark = pytest.mark.slow
@@ -130,6 +134,39 @@ def test_linear_models_survive_a_killed_worker(processes, name, resident, monkey
             again = model.fit(X, y).coef_
     assert killed
     assert np.linalg.norm(again - undisturbed) <= 1e-5 * np.linalg.norm(undisturbed)
+
+
+# models, after how many passes to kill, and what they find
+UNSUPERVISED = {
+    "k-means": (KMeans(10, init="k-means||", max_iter=10, tol=0, random_state=0), 3),
+    "mini batches": (MiniBatchKMeans(10, random_state=0), 1),
+    "covariance": (PCA(5), 1),
+    "triangle": (PCA(5, svd_solver="full"), 1),
+    "randomized": (PCA(5, svd_solver="randomized", iterated_power=4, random_state=0), 2),
+    "svd": (TruncatedSVD(5, algorithm="randomized", n_iter=4, random_state=0), 2),
+    "incremental": (IncrementalPCA(5, batch_size=3_000), None),
+}
+
+
+@pytest.mark.parametrize("resident", [True, False], ids=["resident", "streamed"])
+@pytest.mark.parametrize("name", UNSUPERVISED)
+def test_clusters_and_components_survive_a_killed_worker(processes, name, resident):
+    model, after_passes = UNSUPERVISED[name]
+    n_rows = 1_000_000 if resident else 400_000
+    X = da.random.default_rng(0).normal(size=(n_rows, 20), chunks=(20_000, 10))
+    X = X * np.linspace(3, 1, 20)
+    attribute = "cluster_centers_" if hasattr(model, "n_clusters") else "components_"
+    with config_context(keep_blocks=resident):
+        undisturbed = getattr(model.fit(X), attribute).copy()
+        killing = (
+            killing_one_worker_after(processes, 0.5)
+            if after_passes is None
+            else killing_one_worker(processes, after_passes)
+        )
+        with killing as killed:
+            again = getattr(model.fit(X), attribute)
+    assert killed
+    np.testing.assert_allclose(again, undisturbed, rtol=1e-6, atol=1e-8)
 
 
 class Careful(SGDClassifier):

@@ -14,12 +14,16 @@ from sklearn.linear_model import SGDRegressor
 
 from skfleet.engine import counting
 from skfleet.estimators import (
+    PCA,
     Incremental,
+    KMeans,
     LassoCV,
     LogisticRegression,
+    MiniBatchKMeans,
     PoissonRegressor,
     Ridge,
     RidgeCV,
+    TruncatedSVD,
 )
 
 pytestmark = pytest.mark.slow
@@ -87,19 +91,26 @@ def test_other_linear_models_stream_rows_larger_than_memory(small_workers):
     assert small_workers.run(os.getpid) == before
 
 
-FITS = {
-    "LinearRegression": {},
-    "Ridge": {},
-    "Lasso": {},
-    "LassoCV": {"alphas": 10},
-    "RidgeCV": {},
-    "LogisticRegression": {},
-    "PoissonRegressor": {},
-}
+FITS = [
+    "LinearRegression()",
+    "Ridge()",
+    "Lasso()",
+    "LassoCV(alphas=10)",
+    "RidgeCV()",
+    "LogisticRegression()",
+    "PoissonRegressor()",
+    "KMeans(20, max_iter=5, random_state=0)",
+    "MiniBatchKMeans(20, random_state=0)",
+    "PCA(5)",
+    "PCA(5, svd_solver='full')",
+    "PCA(5, svd_solver='randomized', random_state=0)",
+    "TruncatedSVD(5, algorithm='randomized', random_state=0)",
+    "IncrementalPCA(5)",
+]
 
 
-@pytest.mark.parametrize("name", FITS)
-def test_a_fit_in_memory_takes_a_tenth_of_the_data_more(name):
+@pytest.mark.parametrize("model", FITS)
+def test_a_fit_in_memory_takes_a_tenth_of_the_data_more(model):
     """At its peak, in a process of its own, for 800 MB of rows."""
     code = f"""
 import gc, resource, threading, time
@@ -108,7 +119,7 @@ from skfleet import estimators
 rng = np.random.default_rng(0)
 X = rng.normal(size=(2_000_000, 50))
 y = (X[:, 0] > rng.normal(size=len(X))).astype(float)
-model = estimators.{name}(**{FITS[name]!r})
+model = estimators.{model}
 model.fit(X[:5000], y[:5000])
 gc.collect()
 process, peak, done = psutil.Process(), [0], []
@@ -126,6 +137,28 @@ print((peak[0] - before) / X.nbytes)
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert float(run.stdout) <= 0.10
+
+
+@pytest.mark.parametrize(
+    ("model", "passes"),
+    [
+        (KMeans(5, max_iter=3, tol=0, random_state=0), 9),
+        (MiniBatchKMeans(5, random_state=0), 2),
+        (PCA(3), 1),
+        (PCA(3, svd_solver="full"), 1),
+        (TruncatedSVD(3, algorithm="randomized", n_iter=2, tol=1e-300, random_state=0), 3),
+    ],
+    ids=repr,
+)
+def test_clusters_and_components_of_more_rows_than_memory(small_workers, model, passes):
+    X, _ = _too_many_rows()
+    before = small_workers.run(os.getpid)
+    with counting() as counts:
+        model.fit(X)
+    assert counts.passes <= passes
+    assert small_workers.run(os.getpid) == before
+    found = getattr(model, "cluster_centers_", getattr(model, "components_", None))
+    assert np.isfinite(found).all()
 
 
 @pytest.mark.parametrize("shuffle", ["blocks", "rows"])

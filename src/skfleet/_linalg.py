@@ -150,7 +150,7 @@ def squared_distances_to(X: Any, V: np.ndarray, chosen: np.ndarray) -> np.ndarra
     squared = np.empty(n_rows)
     if is_sparse(X):
         norms = np.einsum("ij,ij->i", V, V)
-        of_row = np.repeat(np.arange(n_rows), np.diff(X.indptr))
+        of_row = _by_value(X, np.arange(n_rows))
         values = X.data.astype(np.float64, copy=False)
         # (x - v)^2 - v^2 where x is not zero, and v^2 over all columns
         pairs = values * (values - 2 * V[chosen[of_row], X.indices])
@@ -176,10 +176,21 @@ def sums_by_label(
     X: Any, labels: np.ndarray, weights: np.ndarray | None, n_labels: int
 ) -> np.ndarray:
     """Return the (weighted) sums of the host rows of X that share a label, one row per label."""
-    n_rows = X.shape[0]
+    n_rows, n_columns = X.shape
+    if is_sparse(X):
+        where, values = _by_value(X, labels.astype(np.int64) * n_columns), X.data
+        where += X.indices
+        if weights is not None:
+            values = values * _by_value(X, weights)
+        return np.bincount(where, values, n_labels * n_columns).reshape(n_labels, n_columns)
     values = np.ones(n_rows, X.dtype) if weights is None else weights.astype(X.dtype)
     which = sparse.csr_array((values, labels, np.arange(n_rows + 1)), (n_rows, n_labels))
-    return dense_rows(which.T @ X).astype(np.float64, copy=False)
+    return (which.T @ X).astype(np.float64, copy=False)
+
+
+def _by_value(X: Any, of_rows: np.ndarray) -> np.ndarray:
+    """Return for every value of a sparse X what belongs to its row."""
+    return np.repeat(of_rows, np.diff(X.indptr))
 
 
 def as_dense_there(X: Any) -> Any:
