@@ -15,9 +15,8 @@ from typing import Any
 import dask.array as da
 import joblib
 import numpy as np
-from sklearn import cluster, linear_model, model_selection
+from sklearn import cluster, decomposition, linear_model, model_selection
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits
-from sklearn.decomposition import PCA
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -26,6 +25,7 @@ from sklearn.svm import SVC
 from skfleet import Fleet
 from skfleet.engine import counting
 from skfleet.estimators import (
+    PCA,
     ElasticNetCV,
     Incremental,
     KMeans,
@@ -123,7 +123,7 @@ def forest() -> Use:
 def search() -> Use:
     """A pipeline in a grid search."""
     X, y = load_digits(return_X_y=True)
-    pipeline = make_pipeline(StandardScaler(), PCA(), SVC())
+    pipeline = make_pipeline(StandardScaler(), decomposition.PCA(), SVC())
     grid = {"pca__n_components": [20, 40], "svc__C": [0.1, 1.0, 10.0], "svc__gamma": [0.003, 0.01]}
 
     def answer(kind: type) -> Answer:
@@ -183,7 +183,7 @@ def elastic_net_cv() -> Use:
     rows, target = in_blocks(5, X, y)
 
     def answer(kind: type, X: Any, y: Any, **settings: Any) -> Answer:
-        model = kind(l1_ratio=[0.5, 0.9, 1.0], **settings).fit(X, y)
+        model = kind(l1_ratio=[0.5, 0.9, 1.0], tol=1e-10, **settings).fit(X, y)
         return Answer(
             lambda: f"MSE {model.mse_path_.mean(axis=-1).min():.2f}",
             [model.mse_path_, model.coef_, model.alpha_, model.l1_ratio_],
@@ -193,7 +193,7 @@ def elastic_net_cv() -> Use:
         "ElasticNetCV",
         "100 alphas x 3 ratios x 5 folds, diabetes in 5 blocks",
         lambda: answer(ElasticNetCV, rows, target),
-        lambda: answer(linear_model.ElasticNetCV, X, y, tol=1e-10, max_iter=10_000),
+        lambda: answer(linear_model.ElasticNetCV, X, y, max_iter=10_000),
         1e-5,
     )
 
@@ -218,6 +218,27 @@ def kmeans() -> Use:
         lambda: answer(KMeans, rows),
         lambda: answer(cluster.KMeans, X),
         1e-6,
+    )
+
+
+def pca() -> Use:
+    """Principal components of rows in blocks that are cut along both axes."""
+    X, _ = load_digits(return_X_y=True)
+    rows = da.from_array(X, chunks=(300, 16))
+
+    def answer(kind: type, X: Any) -> Answer:
+        model = kind(n_components=10).fit(X)
+        return Answer(
+            lambda: f"{model.explained_variance_ratio_.sum():.1%} expl.",
+            [model.components_, model.explained_variance_],
+        )
+
+    return Use(
+        "PCA",
+        "digits in 6 x 4 blocks",
+        lambda: answer(PCA, rows),
+        lambda: answer(decomposition.PCA, X),
+        1e-9,
     )
 
 
@@ -271,7 +292,17 @@ def post_fit() -> Use:
     )
 
 
-USES = [forest, search, logistic_regression, ridge, elastic_net_cv, kmeans, incremental, post_fit]
+USES = [
+    forest,
+    search,
+    logistic_regression,
+    ridge,
+    elastic_net_cv,
+    kmeans,
+    pca,
+    incremental,
+    post_fit,
+]
 
 
 def table(uses: list[Use]) -> str:

@@ -61,7 +61,6 @@ def test_status_says_whether_answers_agree(quickstart, monkeypatch, capsys, ours
     assert ("FAILED" in capsys.readouterr().out) == bool(status)
 
 
-@pytest.mark.slow
 def test_quickstart_agrees_with_scikit_learn():
     path = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
     run = subprocess.run(

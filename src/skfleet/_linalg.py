@@ -211,6 +211,13 @@ def singular_rows(X: Any) -> tuple[np.ndarray, np.ndarray]:
     return linalg.svd(X, full_matrices=False, check_finite=False)[1:]
 
 
+def triangular_factor(X: Any) -> Any:
+    """Return R of the QR factorisation of a dense X that is longer than wide, where X is."""
+    if is_foreign(X):
+        return namespace(X).linalg.qr(X)[1]
+    return linalg.qr(X, mode="r", check_finite=False, overwrite_a=True)[0][: X.shape[1]]
+
+
 def hstack(parts: Sequence[Any]) -> Any:
     """Join parts side by side, sparse if any of them is."""
     if len(parts) == 1:

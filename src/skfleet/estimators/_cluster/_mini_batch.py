@@ -34,8 +34,8 @@ from skfleet.estimators._cluster._passes import Step, lloyd, weights_of
 from skfleet.estimators._cluster._samples import MOST_BYTES, Samples, draw_seed, estimated_bytes
 from skfleet.estimators._moments import moments
 
-# A sample holds so many batches at least.
-FEWEST_BATCHES = 10
+# A sample is such a share of the rows, but takes so many bytes and holds so many batches at least.
+SHARE, FEWEST_BYTES, FEWEST_BATCHES = 1 / 50, 2**24, 10
 
 
 class MiniBatchKMeans(CenterModel):
@@ -106,10 +106,10 @@ class MiniBatchKMeans(CenterModel):
 
     Notes
     -----
-    Passes over the rows: one that draws a sample of at most 64 MB, from which batches are drawn in
-    the driver; one more for each further sample, once as many rows have been drawn from one as it
-    has; and one at the end for labels and inertia. `partial_fit` takes one in sequence, and one for
-    labels and inertia.
+    Passes over the rows: one that draws a sample, a fiftieth of all rows and from 16 to 64 MB, from
+    which batches are drawn in the driver; one more for each further sample, once as many rows have
+    been drawn from one as it has; and one at the end for labels and inertia. `partial_fit` takes
+    one in sequence, and one for labels and inertia.
 
     Examples
     --------
@@ -177,10 +177,10 @@ class MiniBatchKMeans(CenterModel):
             self._check_n_rows(rows.n_rows)
             rows = engine.with_notes(rows)
             size, sparse = min(self.batch_size, rows.n_rows), is_sparse_kind(X)
-            share = max(
-                MOST_BYTES / estimated_bytes(rows, sparse), FEWEST_BATCHES * size / rows.n_rows
-            )
-            samples = Samples(engine, rows, min(share, 1.0), rng)
+            n_bytes = estimated_bytes(rows, sparse)
+            of_bytes = np.clip(n_bytes * SHARE, FEWEST_BYTES, MOST_BYTES) / n_bytes
+            share = min(max(of_bytes, FEWEST_BATCHES * size / rows.n_rows), 1.0)
+            samples = Samples(engine, rows, share, rng)
             found = samples.look(self._init_rows(rows.n_rows))
             samples.rows = rows = replace(rows, checked=True)
             mean = None if sparse else mean_to_take_off(found.columns, rows.dtype)
@@ -191,6 +191,7 @@ class MiniBatchKMeans(CenterModel):
             tol = self.tol * float(np.mean(found.columns.squares)) / rows.n_rows
             progress = Progress(rows.n_rows, size, tol, self.max_no_improvement)
             learned = self._steps(learned, samples, size, progress)
+            samples.current = None
             self._take(learned, rows.dtype)
             self.n_iter_ = -(-learned.n_steps * size // rows.n_rows)
             if self.compute_labels:
@@ -198,7 +199,7 @@ class MiniBatchKMeans(CenterModel):
             else:
                 known = progress.average
                 known = learned.inertia / size if known is None else known
-                self.inertia_ = known * samples.total_weight()
+                self.inertia_ = known * samples.weight
         return self
 
     def _steps(self, learned: Learned, samples: Samples, size: int, progress: Progress) -> Learned:

@@ -70,7 +70,8 @@ class Samples:
     rows: RowBlocks
     share: float
     rng: np.random.RandomState
-    current: Sample = field(init=False)
+    current: Sample | None = field(init=False, default=None)
+    weight: float = field(init=False, default=0.0)  # of all rows, as the last sample has it
 
     def look(self, n: int) -> Look:
         """Make the first pass: moments, n rows drawn by weight, and a first sample."""
@@ -81,12 +82,7 @@ class Samples:
             check_total_weight(float(len(found.drawn.keys)))  # a row with a weight is always drawn
         if self.share:
             self._take(found.sampled)
-        return found
-
-    def total_weight(self) -> float:
-        """Estimate the weight of all rows."""
-        weight = self.current.sample_weight
-        return float(self.rows.n_rows if weight is None else weight.sum() / self.share)
+        return found._replace(sampled=[])
 
     def batches(self, size: int) -> Iterator[Any]:
         """Yield batches of rows drawn by weight, from one sample as many rows as it has."""
@@ -97,6 +93,7 @@ class Samples:
             for _ in range(X.shape[0] // size if weight is None or weight.any() else 0):
                 yield X[self.rng.choice(X.shape[0], size, p=weight)]
             if self.share < 1:
+                X = self.current = None  # room for the next one
                 args = (self.share, draw_seed(self.rng))
                 reduction = Reduction(_sampled, operator.add)
                 self._take(map_reduce(self.engine, reduction, self.rows, *args))
@@ -105,6 +102,8 @@ class Samples:
         """Take over what a pass has sampled."""
         drawn = join_samples(sampled)
         self.current = drawn._replace(X=with_small_indices(drawn.X))
+        weight = drawn.sample_weight
+        self.weight = float(self.rows.n_rows if weight is None else weight.sum() / self.share)
 
 
 def _sampled(block: Block, share: float, seed: int) -> list[Sample]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import linalg
 
 from skfleet._array import like, to_host
-from skfleet._linalg import column_sums
+from skfleet._linalg import column_sums, triangular_factor
 from skfleet.blocks import Block, RowBlocks
 from skfleet.engine import Engine, Reduction, map_reduce
 
@@ -24,8 +23,8 @@ class Triangle(NamedTuple):
 def triangle(block: Block) -> Triangle:
     """Return the triangular factor of a block's rows about their mean."""
     mean = column_sums(block.X) / block.n_rows
-    rows = to_host(block.X - like(mean, block.X)).astype(np.float64)
-    return Triangle(block.n_rows, mean, _reduced(rows))
+    rows = block.X - like(mean, block.X)
+    return Triangle(block.n_rows, mean, to_host(_reduced(rows)).astype(np.float64, copy=False))
 
 
 def merge_triangles(a: Triangle, b: Triangle) -> Triangle:
@@ -37,11 +36,11 @@ def merge_triangles(a: Triangle, b: Triangle) -> Triangle:
     return Triangle(n_rows, a.mean + b.n_rows / n_rows * apart, _reduced(rows))
 
 
-def _reduced(rows: np.ndarray) -> np.ndarray:
+def _reduced(rows: Any) -> Any:
     """Return the triangular factor of rows, or, while they are few, the rows."""
-    if len(rows) <= 2 * rows.shape[1]:
+    if rows.shape[0] <= 2 * rows.shape[1]:
         return rows
-    return linalg.qr(rows, mode="r", check_finite=False, overwrite_a=True)[0][: rows.shape[1]]
+    return triangular_factor(rows)
 
 
 def find_triangle(engine: Engine, rows: RowBlocks) -> Triangle:
