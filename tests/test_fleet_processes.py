@@ -104,6 +104,7 @@ def test_workers_are_pinned_and_leave_the_driver_alone(monkeypatch):
         for environment, libraries, _ in found:
             assert {environment[name] for name in THREAD_VARIABLES} == {"2"}
             assert environment["SCIPY_ARRAY_API"] == "1"
+            assert int(environment["MALLOC_TRIM_THRESHOLD_"]) >= 2**24
             assert environment["MINE"] == "yes"
             assert libraries
             assert max(libraries) <= 2

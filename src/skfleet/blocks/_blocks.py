@@ -15,7 +15,7 @@ from skfleet.blocks._local import as_column, as_rows, n_rows_of, slice_rows
 # A piece of a block that is worked on at once: its working copies stay this small.
 PIECE_BYTES = 4 * 2**20
 # Pieces of fewer rows multiply badly; for the sake of as many a piece may be larger, up to a limit.
-FEWEST_ROWS, MOST_BYTES = 256, 32 * 2**20
+FEWEST_ROWS, MOST_BYTES = 256, 12 * 2**20
 
 
 class Notes(dict):
