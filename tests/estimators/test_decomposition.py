@@ -375,10 +375,14 @@ def test_fewer_rows_than_columns():
             ours.singular_values_, theirs.singular_values_[:29], rtol=1e-6, atol=1e-7
         )
     assert PCA().fit(X).n_components_ == 30
-    with pytest.raises(ValueError, match="must be between"):
-        PCA(31).fit(X)
-    with pytest.raises(ValueError, match="n_components='mle'"):
-        PCA("mle").fit(X)
+    lazy = da.from_array(X, chunks=(10, 80))
+    unknown = lazy[da.ones(30, chunks=10, dtype=bool)]
+    for rows in (X, lazy, unknown):
+        for solver in ("auto", "full", "randomized"):
+            with pytest.raises(ValueError, match="must be between"):
+                PCA(31, svd_solver=solver).fit(rows)
+        with pytest.raises(ValueError, match="n_components='mle'"):
+            PCA("mle").fit(rows)
     model = PCA(30).fit(X)
     with pytest.raises(ValueError, match="noise_variance_ must be above 0"):
         model.score(X)

@@ -30,16 +30,17 @@ class KMeans(CenterModel):
     n_clusters : int, default=8
         Number of clusters.
     init : {"k-means++", "k-means||", "random"}, callable or array, default="k-means++"
-        Where to start. ``"k-means++"`` is greedy k-means++ on up to 10,000 rows and k-means|| on
-        more; ``"k-means||"`` is that in any case (Bahmani et al., 2012, Scalable k-means++), with
-        three rounds that draw ``2 * n_clusters`` rows each; ``"random"`` draws rows; an array of
-        shape (n_clusters, n_features) gives the centres. A callable gets X, n_clusters and a
-        ``random_state``, and so needs X in this process.
+        Where to start. ``"k-means++"`` is the best of five tries of greedy k-means++ and Lloyd's
+        iterations on up to 10,000 rows, and k-means|| on more; ``"k-means||"`` is that in any case
+        (Bahmani et al., 2012, Scalable k-means++), with three rounds that draw ``2 * n_clusters``
+        rows each; ``"random"`` draws rows; an array of shape (n_clusters, n_features) gives the
+        centres. A callable gets X, n_clusters and a ``random_state``, and so needs X in this
+        process.
     n_init : "auto" or int, default="auto"
         How many starts to try; the least inertia wins. "auto" is 10 for ``"random"`` or a callable
         and 1 otherwise.
     max_iter : int, default=300
-        The most iterations of one start.
+        The most iterations over all rows from one start; those on a sample do not count.
     tol : float, default=1e-4
         Stop when the squared movement of the centres is at most so many times the mean variance
         of the columns.
@@ -80,12 +81,14 @@ class KMeans(CenterModel):
 
     Notes
     -----
-    Passes over the rows: one for the column means and variances, then for the start one
-    (``"k-means++"`` on few rows, ``"random"``), five (k-means||) or none, then one per iteration,
-    one more in an iteration that finds a cluster empty and gives it the row farthest from its
-    centre, and one for the inertia at the end unless the centres had stopped moving. On a cluster
-    an iteration brings ``n_clusters * (n_features + 3)`` numbers home. Rows that fit stay in the
-    workers' memory; others are loaded in each pass.
+    Passes over the rows: one for the means and variances of the columns, which also draws rows to
+    start from; four more for k-means||, and one for each further start of ``"random"``; one per
+    iteration, and one more in an iteration that finds a cluster empty and gives it the row farthest
+    from its centre; and one at the end for labels and inertia, of rows that are loaded in each pass
+    only if the centres still moved. The start by k-means|| goes on with iterations on a sample of
+    100 rows a cluster, but at least 10,000, in the driver. On a cluster an iteration brings
+    ``n_clusters * (n_features + 1)`` numbers home. Rows that fit stay in the workers' memory;
+    others are loaded in each pass.
 
     Examples
     --------
@@ -156,7 +159,9 @@ class KMeans(CenterModel):
         with engine.hold(rows) as held:
             rows = with_starts(engine, held)
             self._check_n_rows(rows.n_rows)
-            rows = engine.with_notes(rows)
+            with_bounds = self.algorithm != "lloyd"
+            if with_bounds or not rows.on_dask:  # or labels, for rows in this process
+                rows = engine.with_notes(rows)
             columns = starts.look(engine, rows)
             rows = replace(rows, checked=True)
             starts.mean = mean = None if starts.is_sparse else mean_to_take_off(columns, rows.dtype)
@@ -167,7 +172,7 @@ class KMeans(CenterModel):
                 self.max_iter,
                 tol=self.tol * float(np.mean(columns.squares / columns.n_rows)),
                 scale=float(np.sum(columns.squares / columns.n_rows + columns.mean**2)),
-                with_bounds=self.algorithm != "lloyd",
+                with_bounds=with_bounds,
                 verbose=bool(self.verbose),
             )
             best = None

@@ -175,7 +175,7 @@ class MiniBatchKMeans(CenterModel):
         with engine.hold(rows) as held:
             rows = with_starts(engine, held)
             self._check_n_rows(rows.n_rows)
-            rows = engine.with_notes(rows)
+            rows = rows if rows.on_dask else engine.with_notes(rows)
             size, sparse = min(self.batch_size, rows.n_rows), is_sparse_kind(X)
             n_bytes = estimated_bytes(rows, sparse)
             of_bytes = np.clip(n_bytes * SHARE, FEWEST_BYTES, MOST_BYTES) / n_bytes
@@ -252,7 +252,8 @@ class MiniBatchKMeans(CenterModel):
         learned = fold(engine, learn_block, learned, rows, start, self.reassignment_ratio)
         self._take(learned, rows.dtype)
         if self.compute_labels:
-            self._label(X, engine, engine.with_notes(with_starts(engine, rows)))
+            rows = rows if rows.on_dask else engine.with_notes(rows)
+            self._label(X, engine, rows)
         return self
 
     def _start_from(self, given: np.ndarray | None, seed: int, block: Block) -> Learned:

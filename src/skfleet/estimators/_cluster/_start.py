@@ -16,7 +16,12 @@ from skfleet._linalg import dense_rows, is_sparse
 from skfleet.blocks import RowBlocks, merge_smallest
 from skfleet.engine import Engine, Reduction, map_reduce
 from skfleet.estimators._cluster._nearest import Centers
-from skfleet.estimators._cluster._passes import Candidates, candidate_weights, drawn_by_distance
+from skfleet.estimators._cluster._passes import (
+    Candidates,
+    candidate_weights,
+    drawn_by_distance,
+    drawn_by_weight,
+)
 from skfleet.estimators._cluster._samples import MOST_BYTES, Samples, draw_seed, estimated_bytes
 from skfleet.estimators._moments import Moments
 
@@ -49,9 +54,9 @@ class Starts:
 
     def look(self, engine: Engine, rows: RowBlocks) -> Moments:
         """Make the first pass, and return the moments of the columns."""
-        n_each = {"given": 0, "random": self.k}.get(self.kind, 1)
+        n = {"given": 0, "random": self.k}.get(self.kind, self.n_starts)
         samples = Samples(engine, rows, self._share(rows), self.rng)
-        found = samples.look(n_each * self.n_starts)
+        found = samples.look(n)
         self._drawn = found.drawn
         self._sample = samples.current if samples.share else None
         return found.columns
@@ -73,8 +78,10 @@ class Starts:
     def centers(self, engine: Engine, rows: RowBlocks, number: int) -> np.ndarray:
         """Return the centres about the mean of the start with the given number."""
         if self.kind == "random":
-            chosen = self._drawn.rows[number * self.k : (number + 1) * self.k]
-            return self._filled(self._about(chosen if chosen.shape[0] else self._drawn.rows))
+            if number:
+                reduction = Reduction(drawn_by_weight, partial(merge_smallest, n=self.k))
+                self._drawn = map_reduce(engine, reduction, rows, self.k, draw_seed(self.rng))
+            return self._filled(self._about(self._drawn.rows))
         if self._is_small(rows):
             X, weight = self._sample.X, self._sample.sample_weight
             return self._cluster(X if is_sparse(X) else self._about(X), weight)

@@ -176,7 +176,7 @@ class PCA(PrincipalComponents):
         self._check_parameters()
         rows = self._fit_rows(X)
         solver = self._solver(rows, X)
-        self._check_n_components(rows, solver)
+        self._check_n_components(rows.n_rows, rows.n_features, solver)
         engine = engine_for(rows)
         if solver == "full":
             found = from_triangle(engine, rows, centred=True)
@@ -186,11 +186,12 @@ class PCA(PrincipalComponents):
         else:
             with engine.hold(rows) as held:
                 held = with_starts(engine, held)
-                self._check_n_components(held, solver)
+                self._check_n_components(held.n_rows, held.n_features, solver)
                 least = min(held.n_rows, held.n_features)
                 n = self.n_components if self._is_count() else least
                 n_iter = None if solver == "arpack" else self._n_iter(n, least)
                 found = from_passes(engine, held, n, self, centred=True, n_iter=n_iter)
+        self._check_n_components(found.n_rows, rows.n_features, solver)
         self._take(found, rows.dtype)
         self.svd_solver_, self.n_iter_ = solver, found.n_iter
         return self
@@ -251,11 +252,10 @@ class PCA(PrincipalComponents):
             return self.iterated_power
         return 7 if n < 0.1 * least else 4
 
-    def _check_n_components(self, rows: RowBlocks, solver: str) -> None:
-        """Raise where there are too few rows or columns; what is not known yet is let pass."""
-        n_rows = np.inf if rows.n_rows is None else rows.n_rows
-        least = min(n_rows, rows.n_features)
-        if self.n_components == "mle" and n_rows < rows.n_features:
+    def _check_n_components(self, n_rows: int | None, n_columns: int, solver: str) -> None:
+        """Raise where there are too few rows or columns; None stands for a number not known yet."""
+        least = n_columns if n_rows is None else min(n_rows, n_columns)
+        if self.n_components == "mle" and least < n_columns:
             raise ValueError("n_components='mle' is only supported if n_samples >= n_features")
         low = 1 if solver in ("arpack", "randomized") else 0
         if self._is_count() and not low <= self.n_components <= least:
