@@ -42,6 +42,8 @@ PUBLIC = {
     "skfleet.metrics.get_scorer",
     "skfleet.metrics.roc_auc_score",
     "skfleet.model_selection.GridSearchCV",
+    "skfleet.model_selection.HalvingGridSearchCV",
+    "skfleet.model_selection.HalvingRandomSearchCV",
     "skfleet.model_selection.RandomizedSearchCV",
 }
 
@@ -79,13 +81,18 @@ def names_of(room):
     return [f"{room}.{name}" for name in getattr(module, "__all__", ())]
 
 
-DISCOVERED = sorted(PUBLIC | {name for room in ROOMS for name in names_of(room)})
-
-
 def resolve(dotted):
     """Import the object with a dotted name."""
     module, _, name = dotted.rpartition(".")
     return getattr(importlib.import_module(module), name)
+
+
+def is_ours(dotted):
+    """Say whether an object is written here, and not scikit-learn's own."""
+    return resolve(dotted).__module__.startswith("skfleet")
+
+
+DISCOVERED = sorted(PUBLIC | {n for room in ROOMS for n in names_of(room) if is_ours(n)})
 
 
 def complaints(dotted):

@@ -11,7 +11,7 @@ from distributed import Client, LocalCluster
 from scipy.stats import loguniform
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.datasets import load_iris, make_classification
-from sklearn.ensemble import RandomForestClassifier
+from sklearn.ensemble import GradientBoostingClassifier, RandomForestClassifier
 from sklearn.exceptions import FitFailedWarning
 from sklearn.model_selection import KFold
 from sklearn.pipeline import make_pipeline
@@ -21,7 +21,12 @@ from sklearn.tree import DecisionTreeClassifier
 
 from skfleet._joblib import _call
 from skfleet.joblib_backend import FleetBackend
-from skfleet.model_selection import GridSearchCV, RandomizedSearchCV
+from skfleet.model_selection import (
+    GridSearchCV,
+    HalvingGridSearchCV,
+    HalvingRandomSearchCV,
+    RandomizedSearchCV,
+)
 
 X, y = load_iris(return_X_y=True)
 PAIRS = [
@@ -92,6 +97,25 @@ def test_randomized_search_gives_scikit_learns_results(sent):
     theirs = reference.RandomizedSearchCV(SVC(), params, n_iter=4, random_state=3).fit(X, y)
     assert_same_results(ours.cv_results_, theirs.cv_results_)
     assert ours.best_params_ == theirs.best_params_
+
+
+@pytest.mark.parametrize("kind", [HalvingGridSearchCV, HalvingRandomSearchCV])
+@pytest.mark.parametrize("resource", ["n_samples", "n_estimators"])
+def test_halving_gives_scikit_learns_results(kind, resource, sent):
+    given = {"resource": resource, "random_state": 0, "cv": 3, "factor": 2}
+    if resource == "n_estimators":
+        given |= {"min_resources": 3, "max_resources": 12}
+    if kind is HalvingRandomSearchCV:
+        given["n_candidates"] = 6
+    boosted = GradientBoostingClassifier(n_estimators=5, random_state=0)
+    params = {"max_depth": [1, 2, 3], "max_features": [1, 2]}
+    ours = kind(boosted, params, **given).fit(X, y)
+    theirs = getattr(reference, kind.__name__)(boosted, params, **given).fit(X, y)
+    assert_same_results(ours.cv_results_, theirs.cv_results_)
+    assert ours.n_resources_ == theirs.n_resources_
+    assert ours.best_params_ == theirs.best_params_
+    assert len(sent) == 3 * sum(ours.n_candidates_)
+    assert vars(ours).keys() == vars(theirs).keys()
 
 
 def test_forest_in_a_search(sent):

@@ -7,7 +7,12 @@ from sklearn import model_selection as reference
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from skfleet.model_selection import GridSearchCV, RandomizedSearchCV
+from skfleet.model_selection import (
+    GridSearchCV,
+    HalvingGridSearchCV,
+    HalvingRandomSearchCV,
+    RandomizedSearchCV,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -16,14 +21,20 @@ def _on_a_fleet(cluster_client):
         yield
 
 
+_HALVES = "scikit-learn's own fails it alike: one row cannot be halved, which the message says"
 _AS_STOCK = "scikit-learn's own search fails it alike: bad rows fail fit by fit, among its warnings"
 
 
 def _expected_failures(search):
+    if "Halving" in type(search).__name__:
+        return {"check_fit2d_1sample": _HALVES, "check_supervised_y_2d": _AS_STOCK}
     failing = ["check_dtype_object", "check_estimators_nan_inf"]
     is_regression = isinstance(search.estimator, Ridge)
     failing.append("check_supervised_y_2d" if is_regression else "check_supervised_y_no_nan")
     return dict.fromkeys(failing, _AS_STOCK)
+
+
+_RAISING = {"cv": 2, "error_score": "raise", "random_state": 0}
 
 
 @parametrize_with_checks(
@@ -31,9 +42,13 @@ def _expected_failures(search):
         GridSearchCV(Ridge(), {"alpha": [0.1, 1.0]}, cv=2),
         GridSearchCV(LogisticRegression(), {"C": [0.1, 1.0]}, cv=2),
         RandomizedSearchCV(Ridge(), {"alpha": [0.1, 1.0]}, cv=2, n_iter=2, random_state=0),
+        HalvingGridSearchCV(Ridge(), {"alpha": [0.1, 1.0]}, min_resources=8, **_RAISING),
+        HalvingRandomSearchCV(
+            Ridge(), {"alpha": [0.1, 1.0]}, n_candidates=2, min_resources=8, **_RAISING
+        ),
     ],
     expected_failed_checks=_expected_failures,
 )
 def test_scikit_learn_checks(estimator, check):
-    assert isinstance(estimator, reference.GridSearchCV | reference.RandomizedSearchCV)
+    assert isinstance(estimator, getattr(reference, type(estimator).__name__))
     check(estimator)

@@ -1,5 +1,27 @@
-"""Model selection on a fleet: scikit-learn's searches, with their fits on the workers."""
+"""Model selection on a fleet: scikit-learn's searches, with their fits on the workers.
 
+The functions are scikit-learn's own, and run on a fleet under the joblib backend ``"skfleet"``.
+"""
+
+from sklearn.model_selection import (
+    cross_val_predict,
+    cross_val_score,
+    cross_validate,
+    learning_curve,
+    validation_curve,
+)
+
+from skfleet.model_selection._halving import HalvingGridSearchCV, HalvingRandomSearchCV
 from skfleet.model_selection._search import GridSearchCV, RandomizedSearchCV
 
-__all__ = ["GridSearchCV", "RandomizedSearchCV"]
+__all__ = [
+    "GridSearchCV",
+    "HalvingGridSearchCV",
+    "HalvingRandomSearchCV",
+    "RandomizedSearchCV",
+    "cross_val_predict",
+    "cross_val_score",
+    "cross_validate",
+    "learning_curve",
+    "validation_curve",
+]

@@ -14,7 +14,7 @@ from sklearn import model_selection
 __all__ = ["GridSearchCV", "RandomizedSearchCV"]
 
 
-class _FitsOnFleet:
+class FitsOnFleet:
     """What a search of scikit-learn's needs to run on a fleet; everything else it keeps."""
 
     def fit(self, X: Any, y: Any = None, **params: Any) -> Self:
@@ -81,7 +81,7 @@ def _on_fleet() -> Iterator[None]:
             yield
 
 
-class GridSearchCV(_FitsOnFleet, model_selection.GridSearchCV):
+class GridSearchCV(FitsOnFleet, model_selection.GridSearchCV):
     r"""Exhaustive search over a grid of parameters, with its fits on a fleet.
 
     This is :class:`sklearn.model_selection.GridSearchCV`: it chooses the candidate
@@ -174,7 +174,7 @@ class GridSearchCV(_FitsOnFleet, model_selection.GridSearchCV):
     """
 
 
-class RandomizedSearchCV(_FitsOnFleet, model_selection.RandomizedSearchCV):
+class RandomizedSearchCV(FitsOnFleet, model_selection.RandomizedSearchCV):
     r"""Search over candidates drawn at random, with its fits on a fleet.
 
     This is :class:`sklearn.model_selection.RandomizedSearchCV`: of ``n_iter`` candidates

@@ -1,0 +1,246 @@
+"""scikit-learn's searches by successive halving, with their fits on the fleet."""
+
+from __future__ import annotations
+
+from sklearn import model_selection
+from sklearn.experimental import enable_halving_search_cv  # noqa: F401
+
+from skfleet.model_selection._search import FitsOnFleet
+
+__all__ = ["HalvingGridSearchCV", "HalvingRandomSearchCV"]
+
+
+class HalvingGridSearchCV(FitsOnFleet, model_selection.HalvingGridSearchCV):
+    r"""Search over a grid by successive halving, with its fits on a fleet.
+
+    This is :class:`sklearn.model_selection.HalvingGridSearchCV`: all candidates are fitted with few
+    resources, the best :math:`1 / \mathrm{factor}` of them go on with `factor` times as many, and
+    so on (Jamieson and Talwalkar, *Non-stochastic best arm identification and hyperparameter
+    optimization*, AISTATS 2016, section 2). Its results are scikit-learn's; only where the fits run
+    is changed.
+
+    Parameters
+    ----------
+    estimator : estimator object
+        What to fit. Each candidate is fitted on a clone.
+    param_grid : dict or list of dict
+        Parameter names, and for each the values to try.
+    factor : int or float, default=3
+        Candidates are divided, and resources multiplied, by this in each iteration.
+    resource : str, default='n_samples'
+        What candidates get more of: rows, or an integer parameter of the estimator.
+    max_resources : int or 'auto', default='auto'
+        The most that a candidate gets; 'auto' is the number of rows.
+    min_resources : {'exhaust', 'smallest'} or int, default='exhaust'
+        What candidates begin with; 'exhaust' lets the last iteration use as much as there is.
+    aggressive_elimination : bool, default=False
+        Whether to repeat the first iteration until few enough candidates are left.
+    cv : int, cross-validation generator or iterable, default=5
+        The splits.
+    scoring : str or callable, default=None
+        How a fitted candidate is scored; None is the estimator's own ``score``.
+    refit : bool or callable, default=True
+        Whether the best candidate is fitted again on all rows.
+    error_score : 'raise' or numeric, default=np.nan
+        The score of a candidate whose fit fails.
+    return_train_score : bool, default=True
+        Whether to score on the training rows too.
+    random_state : int, RandomState instance or None, default=None
+        Seed of the draws of rows.
+    n_jobs : int or None, default=None
+        Most fits in flight at once. None and -1 mean the whole fleet, 1 the calling process.
+    verbose : int, default=0
+        How much to print; what fits print on the workers is printed here.
+
+    Attributes
+    ----------
+    cv_results_ : dict of str -> ndarray
+        Parameters, scores, ranks and times of all candidates in all iterations.
+    n_resources_ : list of int
+        Resources of a candidate in each iteration.
+    n_candidates_ : list of int
+        Number of candidates in each iteration.
+    n_remaining_candidates_ : int
+        Number of candidates left at the end.
+    max_resources_ : int
+        The most that a candidate may get.
+    min_resources_ : int
+        What candidates began with.
+    n_iterations_ : int
+        Number of iterations made.
+    n_possible_iterations_ : int
+        Number that the resources would allow.
+    n_required_iterations_ : int
+        Number that it takes to be left with fewer than `factor` candidates.
+    best_estimator_ : estimator
+        The best candidate, fitted on all rows. Only with ``refit``.
+    best_score_ : float
+        Its mean score in the last iteration.
+    best_params_ : dict
+        Its parameters.
+    best_index_ : int
+        Its place in ``cv_results_``.
+    scorer_ : callable
+        The scorer in use.
+    n_splits_ : int
+        Number of splits.
+    refit_time_ : float
+        Seconds that the last fit took. Only with ``refit``.
+    multimetric_ : bool
+        Whether there are several scores; here there is one.
+    classes_ : ndarray of shape (n_classes,)
+        Labels, of a classifier. Only with ``refit``.
+    n_features_in_ : int
+        Number of columns. Only with ``refit``.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns, where X has names that are strings.
+
+    Raises
+    ------
+    skfleet.exceptions.FleetError
+        When a fit kills its workers again and again, or the fleet is gone.
+
+    See Also
+    --------
+    HalvingRandomSearchCV : Draws candidates instead of trying them all.
+
+    Notes
+    -----
+    Where fits run, and what travels, is as for :class:`GridSearchCV`. An iteration begins when all
+    fits of the one before have ended. scikit-learn calls these searches experimental; to import
+    them from here enables them there.
+
+    Examples
+    --------
+    >>> from distributed import Client
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.svm import SVC
+    >>> from skfleet.model_selection import HalvingGridSearchCV
+    >>> X, y = load_iris(return_X_y=True)
+    >>> with Client(processes=False, n_workers=1, dashboard_address=None):
+    ...     search = HalvingGridSearchCV(
+    ...         SVC(), {"C": [0.001, 0.1, 1, 10]}, random_state=0
+    ...     ).fit(X, y)
+    >>> search.n_candidates_, search.n_resources_
+    ([4, 2], [50, 150])
+    """
+
+
+class HalvingRandomSearchCV(FitsOnFleet, model_selection.HalvingRandomSearchCV):
+    r"""Search over candidates drawn at random, by successive halving, with its fits on a fleet.
+
+    This is :class:`sklearn.model_selection.HalvingRandomSearchCV`: candidates drawn from the given
+    distributions are fitted with few resources, the best :math:`1 / \mathrm{factor}` of them go on
+    with `factor` times as many, and so on (Jamieson and Talwalkar, *Non-stochastic best arm
+    identification and hyperparameter optimization*, AISTATS 2016, section 2). Its results are
+    scikit-learn's; only where the fits run is changed.
+
+    Parameters
+    ----------
+    estimator : estimator object
+        What to fit. Each candidate is fitted on a clone.
+    param_distributions : dict or list of dict
+        Parameter names, and for each a list of values or a distribution with ``rvs``.
+    n_candidates : 'exhaust' or int, default='exhaust'
+        Number of candidates to begin with; 'exhaust' is as many as the last iteration can use all
+        resources for.
+    factor : int or float, default=3
+        Candidates are divided, and resources multiplied, by this in each iteration.
+    resource : str, default='n_samples'
+        What candidates get more of: rows, or an integer parameter of the estimator.
+    max_resources : int or 'auto', default='auto'
+        The most that a candidate gets; 'auto' is the number of rows.
+    min_resources : {'exhaust', 'smallest'} or int, default='smallest'
+        What candidates begin with.
+    aggressive_elimination : bool, default=False
+        Whether to repeat the first iteration until few enough candidates are left.
+    cv : int, cross-validation generator or iterable, default=5
+        The splits.
+    scoring : str or callable, default=None
+        How a fitted candidate is scored; None is the estimator's own ``score``.
+    refit : bool or callable, default=True
+        Whether the best candidate is fitted again on all rows.
+    error_score : 'raise' or numeric, default=np.nan
+        The score of a candidate whose fit fails.
+    return_train_score : bool, default=True
+        Whether to score on the training rows too.
+    random_state : int, RandomState instance or None, default=None
+        Seed of the draws of candidates and rows.
+    n_jobs : int or None, default=None
+        Most fits in flight at once. None and -1 mean the whole fleet, 1 the calling process.
+    verbose : int, default=0
+        How much to print; what fits print on the workers is printed here.
+
+    Attributes
+    ----------
+    cv_results_ : dict of str -> ndarray
+        Parameters, scores, ranks and times of all candidates in all iterations.
+    n_resources_ : list of int
+        Resources of a candidate in each iteration.
+    n_candidates_ : list of int
+        Number of candidates in each iteration.
+    n_remaining_candidates_ : int
+        Number of candidates left at the end.
+    max_resources_ : int
+        The most that a candidate may get.
+    min_resources_ : int
+        What candidates began with.
+    n_iterations_ : int
+        Number of iterations made.
+    n_possible_iterations_ : int
+        Number that the resources would allow.
+    n_required_iterations_ : int
+        Number that it takes to be left with fewer than `factor` candidates.
+    best_estimator_ : estimator
+        The best candidate, fitted on all rows. Only with ``refit``.
+    best_score_ : float
+        Its mean score in the last iteration.
+    best_params_ : dict
+        Its parameters.
+    best_index_ : int
+        Its place in ``cv_results_``.
+    scorer_ : callable
+        The scorer in use.
+    n_splits_ : int
+        Number of splits.
+    refit_time_ : float
+        Seconds that the last fit took. Only with ``refit``.
+    multimetric_ : bool
+        Whether there are several scores; here there is one.
+    classes_ : ndarray of shape (n_classes,)
+        Labels, of a classifier. Only with ``refit``.
+    n_features_in_ : int
+        Number of columns. Only with ``refit``.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns, where X has names that are strings.
+
+    Raises
+    ------
+    skfleet.exceptions.FleetError
+        When a fit kills its workers again and again, or the fleet is gone.
+
+    See Also
+    --------
+    HalvingGridSearchCV : Tries every combination of the given values.
+
+    Notes
+    -----
+    Where fits run, and what travels, is as for :class:`GridSearchCV`. An iteration begins when all
+    fits of the one before have ended. scikit-learn calls these searches experimental; to import
+    them from here enables them there.
+
+    Examples
+    --------
+    >>> from distributed import Client
+    >>> from scipy.stats import loguniform
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.svm import SVC
+    >>> from skfleet.model_selection import HalvingRandomSearchCV
+    >>> X, y = load_iris(return_X_y=True)
+    >>> with Client(processes=False, n_workers=1, dashboard_address=None):
+    ...     search = HalvingRandomSearchCV(
+    ...         SVC(), {"C": loguniform(0.01, 100)}, random_state=0
+    ...     ).fit(X, y)
+    >>> search.n_candidates_, search.n_resources_
+    ([5, 2], [30, 90])
+    """
