@@ -177,12 +177,11 @@ class IncrementalPCA(PrincipalComponents):
         check_flag("copy", self.copy)
 
     def _check_width_of(self, rows: RowBlocks) -> None:
-        """Raise where there are fewer columns than components, or another number than before."""
+        """Raise where there are fewer columns than components."""
         n = self.n_components
         if n is not None and n > rows.n_features:
             raise ValueError(
-                f"n_components={n} invalid for n_features={rows.n_features}, need more rows than "
-                "columns for IncrementalPCA processing"
+                f"n_components must be at most n_features={rows.n_features}. Got {n} instead."
             )
 
     def _seen(self) -> Seen:
