@@ -208,6 +208,10 @@ def test_bad_rows(digits):
         lazy = da.from_array(digits, chunks=(100, 64))
         with pytest.raises(ValueError, match="weight above 0"):
             method(lazy, sample_weight=da.zeros(len(digits), chunks=70))
+    nothing = da.from_array(digits, chunks=(900, 64))
+    nothing = nothing[nothing[:, 0] > 99]
+    with pytest.raises(ValueError, match="at least one row"):
+        model.partial_fit(nothing)
     model.partial_fit(digits)
     with pytest.raises(ValueError, match="features"):
         model.partial_fit(digits[:, :5])

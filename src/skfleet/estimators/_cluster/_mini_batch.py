@@ -250,6 +250,8 @@ class MiniBatchKMeans(CenterModel):
         else:
             start = None
         learned = fold(engine, learn_block, learned, rows, start, self.reassignment_ratio)
+        if learned is None:
+            raise ValueError("X must have at least one row. Got none instead.")
         self._take(learned, rows.dtype)
         if self.compute_labels:
             rows = rows if rows.on_dask else engine.with_notes(rows)
