@@ -25,7 +25,7 @@ def _clusters(n_rows=N_ROWS, k=100, spread=10.0):
     return centers[rng.integers(k, size=n_rows)] + rng.normal(size=(n_rows, N_COLUMNS))
 
 
-def _best(*fits, repeats=3):
+def best(*fits, repeats=3):
     """The best time of each fit, in turns, and what it returned last."""
     seconds, found = [np.inf] * len(fits), [None] * len(fits)
     with warnings.catch_warnings():
@@ -53,7 +53,7 @@ class AgainstScikitLearn:
     def track_speedup_of_ten_plain_iterations(self, dtype):
         """50 clusters, Lloyd's algorithm, the same start."""
         given = {"init": self.start[:50], "max_iter": 10, "tol": 0, "algorithm": "lloyd"}
-        (ours, theirs), _ = _best(
+        (ours, theirs), _ = best(
             lambda: KMeans(50, **given).fit(self.X),
             lambda: reference.KMeans(50, **given).fit(self.X),
         )
@@ -62,7 +62,7 @@ class AgainstScikitLearn:
     def track_speedup_to_convergence(self, dtype):
         """100 clusters, the same start, and the faster of scikit-learn's algorithms."""
         given = {"init": self.start, "n_init": 1}
-        (ours, *theirs), _ = _best(
+        (ours, *theirs), _ = best(
             lambda: KMeans(100, **given).fit(self.X),
             lambda: reference.KMeans(100, algorithm="lloyd", **given).fit(self.X),
             lambda: reference.KMeans(100, algorithm="elkan", **given).fit(self.X),
@@ -71,7 +71,7 @@ class AgainstScikitLearn:
         return min(theirs) / ours
 
     def track_speedup_from_the_default_start(self, dtype):
-        (ours, theirs), _ = _best(
+        (ours, theirs), _ = best(
             lambda: KMeans(100, random_state=0).fit(self.X),
             lambda: reference.KMeans(100, random_state=0).fit(self.X),
             repeats=1,
@@ -79,7 +79,7 @@ class AgainstScikitLearn:
         return theirs / ours
 
     def track_speedup_of_mini_batches(self, dtype):
-        (ours, theirs), _ = _best(
+        (ours, theirs), _ = best(
             lambda: MiniBatchKMeans(100, random_state=0).fit(self.X),
             lambda: reference.MiniBatchKMeans(100, random_state=0).fit(self.X),
         )
@@ -122,8 +122,8 @@ class OnACluster:
             from dask_ml.cluster import KMeans as Peer
         except ImportError:
             return np.nan
-        (ours,), _ = _best(lambda: KMeans(50, random_state=0).fit(self.X))
-        (theirs,), _ = _best(lambda: Peer(50, random_state=0).fit(self.X), repeats=1)
+        (ours,), _ = best(lambda: KMeans(50, random_state=0).fit(self.X))
+        (theirs,), _ = best(lambda: Peer(50, random_state=0).fit(self.X), repeats=1)
         return theirs / ours
 
     def track_passes_but_for_iterations(self):

@@ -4,10 +4,10 @@ A ratio above 1 says that we are faster. Of several solvers of scikit-learn's th
 """
 
 import numpy as np
-from bench_cluster import _best
 from scipy import linalg, sparse
 from sklearn import decomposition as reference
 
+from benchmarks.bench_cluster import best
 from skfleet.engine import counting
 from skfleet.estimators import PCA, IncrementalPCA, TruncatedSVD
 
@@ -30,7 +30,7 @@ class AgainstScikitLearn:
         self.X = _rows(dtype=dtype)
 
     def track_speedup_of_pca(self, dtype):
-        (ours, *theirs), _ = _best(
+        (ours, *theirs), _ = best(
             lambda: PCA(10).fit(self.X),
             lambda: reference.PCA(10, svd_solver="covariance_eigh").fit(self.X),
             lambda: reference.PCA(10, svd_solver="randomized", random_state=0).fit(self.X),
@@ -39,7 +39,7 @@ class AgainstScikitLearn:
 
     def track_speedup_of_randomized_pca(self, dtype):
         settings = {"svd_solver": "randomized", "iterated_power": 4, "random_state": 0}
-        (ours, theirs), _ = _best(
+        (ours, theirs), _ = best(
             lambda: PCA(10, **settings).fit(self.X),
             lambda: reference.PCA(10, **settings).fit(self.X),
         )
@@ -47,7 +47,7 @@ class AgainstScikitLearn:
 
     def track_speedup_of_incremental_pca(self, dtype):
         X = self.X[:100_000]
-        (ours, theirs), _ = _best(
+        (ours, theirs), _ = best(
             lambda: IncrementalPCA(10).fit(X),
             lambda: reference.IncrementalPCA(10).fit(X),
             repeats=1,
@@ -68,7 +68,7 @@ class SparseRows:
     def track_speedup_of_truncated_svd(self):
         """The same number of power iterations."""
         settings = {"algorithm": "randomized", "n_iter": 5, "random_state": 0}
-        (ours, theirs), _ = _best(
+        (ours, theirs), _ = best(
             lambda: TruncatedSVD(10, **settings).fit(self.X),
             lambda: reference.TruncatedSVD(10, **settings).fit(self.X),
         )

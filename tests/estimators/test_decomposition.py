@@ -450,7 +450,7 @@ def test_bad_rows(rows):
 
 
 def test_genotypes_cut_along_both_axes():
-    found = large.run(1 / 20, memory_limit="1GB")
+    found = large.run(1 / 20)  # on two worker processes of 1 GB
     assert found["passes"] == 6
     assert found["values"] <= 1e-3
     assert found["angle"] <= 1e-2
