@@ -102,7 +102,7 @@ def run(scale=1.0, n=10, fleet=None, **settings):
 
 
 class LargeSVD:
-    """A twentieth of the elements, on two workers in this process, as asv cannot start others."""
+    """A twentieth of the elements, on two workers in this process."""
 
     timeout = 600
 
@@ -127,7 +127,18 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--scale", type=float, default=1.0, help="share of the elements")
     parser.add_argument("--n-iter", type=int, default=5, help="power iterations")
+    parser.add_argument(
+        "--allocation",
+        action="store_true",
+        help="only time a tenth, as Fleet starts workers and as distributed does",
+    )
     given = parser.parse_args()
+    if given.allocation:
+        threshold = {"MALLOC_TRIM_THRESHOLD_": 2**16, "MALLOC_MMAP_THRESHOLD_": 2**17}
+        for name, env in (("Fleet", {}), ("distributed", threshold)) * 2:
+            seconds = run(1 / 10, fleet={"memory_limit": "1GB", "env": env})["seconds"]
+            print(f"memory as of {name:<12} {seconds:5.1f} s")
+        return
     found = run(given.scale, n_iter=given.n_iter)
     rows, columns = found["shape"]
     larger = 10_000_000 * 20_000 / (rows * columns)

@@ -39,6 +39,12 @@ def device(x: Any) -> Any:
     return array_api_compat.device(x)
 
 
+def dtype_of(x: Any) -> np.dtype:
+    """Return the NumPy dtype of the name that the elements of x have, in any library."""
+    dtype = x.dtype
+    return dtype if isinstance(dtype, np.dtype) else np.dtype(str(dtype).rsplit(".", 1)[-1])
+
+
 def is_floating(x: Any) -> bool:
     """Say whether the elements of x are real floating point numbers."""
     dtype = getattr(x, "dtype", None)

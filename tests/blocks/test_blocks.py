@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 
 import dask
 import dask.array as da
@@ -15,7 +16,9 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from skfleet import config_context
-from skfleet.blocks import Block, as_numbers, open_block, pieces, row_blocks
+from skfleet._linalg import row_bytes
+from skfleet.blocks import Block, as_numbers, open_block, pieces, row_blocks, slice_rows
+from skfleet.blocks._local import side_by_side
 
 
 @pytest.fixture(scope="module")
@@ -217,3 +220,32 @@ def test_rows_in_this_process_are_spread_on_request(rows):
 def test_a_target_on_dask_comes_home_to_rows_in_this_process(rows):
     X, y, _ = rows
     np.testing.assert_array_equal(_opened(row_blocks(X, da.from_array(y, chunks=7)))[1], y)
+
+
+@pytest.mark.parametrize("dtype", ["str", "category", "Int64", "string", "float32"])
+def test_rows_of_any_type_have_a_size(dtype):
+    values = pd.Series(["1", "2"]).astype(dtype)
+    assert row_bytes(values) == (4 if dtype == "float32" else 8)
+    assert row_bytes(values.to_frame()) == 8
+
+
+def test_sparse_rows_are_cut_without_a_copy():
+    X = sparse.csr_array(
+        (np.arange(1.0, 7), np.array([3, 0, 2, 1, 0, 3]), np.array([0, 2, 4, 6])), shape=(3, 4)
+    )
+    for low, high in ((0, 2), (1, 3), (1, 1)):
+        part = slice_rows(X, low, high)
+        np.testing.assert_array_equal(part.toarray(), X.toarray()[low:high])
+        assert part.data.size == 0 or np.shares_memory(part.data, X.data)
+    # what scipy knows of all rows is not taken to hold for some
+    assert not slice_rows(X, 1, 3).has_sorted_indices
+
+
+def test_columns_side_by_side():
+    parts = [np.arange(6).reshape(3, 2).astype(np.uint8), np.ones((3, 1), np.uint8)]
+    X, whole = side_by_side(parts), np.hstack(parts)
+    assert X.shape == (3, 3)
+    assert X.dtype == np.uint8
+    np.testing.assert_array_equal(X[1:], whole[1:])
+    np.testing.assert_array_equal(np.asarray(X), whole)
+    assert sys.getsizeof(X) >= whole.nbytes

@@ -34,8 +34,8 @@ _THREAD_VARIABLES = (
     "VECLIB_MAXIMUM_THREADS",
     "NUMEXPR_NUM_THREADS",
 )
-# From so many bytes on glibc hands memory back to the system at once. distributed's own setting is
-# 64 kB, so that every array that a kernel makes in passing is paged in anew: a fifth of a pass.
+# From so many bytes on glibc hands memory back to the system at once. distributed trims at 64 kB,
+# so that every array that a kernel makes in passing is paged in anew.
 _MALLOC_VARIABLES = {
     "MALLOC_MMAP_THRESHOLD_": str(16 * 2**20),
     "MALLOC_TRIM_THRESHOLD_": str(32 * 2**20),

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from skfleet._array import dtype_of
 from skfleet._linalg import dense_rows
 from skfleet.blocks import take
-from skfleet.estimators._cluster._nearest import Centers, dtype_of
+from skfleet.estimators._cluster._nearest import Centers
 from skfleet.estimators._cluster._passes import sums_of
 
 

@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skfleet._array import namespace
 from skfleet._validation import check_count
-from skfleet.blocks import Notes, Output, RowBlocks, is_lazy
+from skfleet.blocks import Output, RowBlocks, is_lazy
 from skfleet.engine import Reduction, engine_for, map_reduce
 from skfleet.estimators._base import FleetEstimator
 from skfleet.estimators._cluster._nearest import Centers, as_dense, distances, labels_of
@@ -167,9 +167,7 @@ def labels_in(rows: RowBlocks) -> Any:
     """Return the labels that a last pass has left beside rows in this process."""
     found: dict[int, Any] = {}
     for block in rows.blocks:
-        if isinstance(block.notes, Notes):
-            left = block.notes.items()
-            found |= {key[1]: labels for key, labels in left if isinstance(key, tuple)}
+        found |= {key[1]: left for key, left in block.notes.items() if isinstance(key, tuple)}
     parts = [found[start] for start in sorted(found)]
     xp = namespace(*parts)
-    return xp.astype(xp.concat(parts), xp.int32) if parts else None
+    return xp.astype(xp.concat(parts), xp.int32)

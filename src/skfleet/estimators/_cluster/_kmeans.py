@@ -12,7 +12,6 @@ from sklearn.utils import check_random_state
 
 from skfleet._linalg import is_sparse_kind
 from skfleet._validation import check_choice, check_count, check_real
-from skfleet.blocks import is_lazy
 from skfleet.engine import engine_for, with_starts
 from skfleet.estimators._cluster._centers import CenterModel, labels_in, mean_to_take_off
 from skfleet.estimators._cluster._lloyd import Iterations
@@ -86,9 +85,9 @@ class KMeans(CenterModel):
     iteration, and one more in an iteration that finds a cluster empty and gives it the row farthest
     from its centre; and one at the end for labels and inertia, of rows that are loaded in each pass
     only if the centres still moved. The start by k-means|| goes on with iterations on a sample of
-    100 rows a cluster, but at least 10,000, in the driver. On a cluster an iteration brings
-    ``n_clusters * (n_features + 1)`` numbers home. Rows that fit stay in the workers' memory;
-    others are loaded in each pass.
+    100 rows a cluster, but at least 10,000, in the driver. On a cluster each task of an iteration
+    returns ``n_clusters * (n_features + 1)`` numbers, which are added up in a tree. Rows that fit
+    stay in the workers' memory; others are loaded in each pass.
 
     Examples
     --------
@@ -186,7 +185,7 @@ class KMeans(CenterModel):
                     centers = centers - mean
                 found = iterations.run(centers, number)
                 if best is None or found.inertia < best.inertia:
-                    best, labels = found, labels_in(rows)
+                    best, labels = found, None if rows.on_dask else labels_in(rows)
         n_distinct = int(np.count_nonzero(best.n_members))
         if n_distinct < self.n_clusters:
             warnings.warn(
@@ -197,7 +196,7 @@ class KMeans(CenterModel):
             )
         self.inertia_, self.n_iter_ = best.inertia, best.n_iter
         self._take_centers(best.centers, mean, rows.dtype)
-        self.labels_ = self.predict(X) if is_lazy(X) else labels
+        self.labels_ = self.predict(X) if labels is None else labels
         return self
 
     def _check_parameters(self) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.cluster import kmeans_plusplus
 from sklearn.utils import check_random_state
 
+from skfleet._array import dtype_of
 from skfleet._linalg import (
     dense_rows,
     is_sparse,
@@ -17,7 +18,7 @@ from skfleet._linalg import (
     with_small_indices,
 )
 from skfleet._validation import check_count, check_flag, check_real, check_total_weight
-from skfleet.blocks import Block, RowBlocks, is_lazy, take
+from skfleet.blocks import Block, RowBlocks, take
 from skfleet.engine import (
     Engine,
     Reduction,
@@ -29,7 +30,7 @@ from skfleet.engine import (
 )
 from skfleet.estimators._cluster._batch import Learned, Progress, learn_batch
 from skfleet.estimators._cluster._centers import CenterModel, labels_in, mean_to_take_off
-from skfleet.estimators._cluster._nearest import Centers, dtype_of
+from skfleet.estimators._cluster._nearest import Centers
 from skfleet.estimators._cluster._passes import Step, lloyd, weights_of
 from skfleet.estimators._cluster._samples import MOST_BYTES, Samples, draw_seed, estimated_bytes
 from skfleet.estimators._moments import moments
@@ -44,7 +45,7 @@ class MiniBatchKMeans(CenterModel):
     Each step moves the centres to the means of all rows that any batch has assigned to them
     (Sculley, 2010, Web-scale k-means clustering, section 2), as
     :class:`sklearn.cluster.MiniBatchKMeans` does. It needs fewer passes than :class:`KMeans`, and
-    ends with an inertia a few percent above it. `partial_fit` makes it one for
+    ends with a larger inertia. `partial_fit` makes it one for
     :class:`Incremental`, on any device.
 
     Parameters
@@ -315,7 +316,7 @@ class MiniBatchKMeans(CenterModel):
         near = Centers(self._learned.centers, self._learned.mean, rows.dtype)
         step = Step(near, final=True, with_sums=False)
         self.inertia_ = map_reduce(engine, Reduction(lloyd), rows, step).inertia
-        self.labels_ = self.predict(X) if is_lazy(X) else labels_in(rows)
+        self.labels_ = self.predict(X) if rows.on_dask else labels_in(rows)
 
     def _check_parameters(self) -> None:
         """Raise for parameters that cannot be, before any work."""

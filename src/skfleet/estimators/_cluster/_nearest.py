@@ -10,7 +10,7 @@ import numpy as np
 import sklearn
 from sklearn.cluster import KMeans as SklearnKMeans
 
-from skfleet._array import is_foreign, like, namespace, to_host
+from skfleet._array import dtype_of, is_foreign, like, namespace, to_host
 from skfleet._linalg import (
     dense_rows,
     dot,
@@ -206,11 +206,6 @@ def labels_of(model: tuple[np.ndarray, np.ndarray | None], X: Any) -> Any:
         here = slice(low, low + COPIED_AT_ONCE)
         labels[here] = centers.labels(centers.about_mean(X[here]))
     return labels
-
-
-def dtype_of(X: Any) -> np.dtype:
-    """Return the NumPy dtype of rows in any library."""
-    return np.dtype(str(X.dtype).rsplit(".", 1)[-1])
 
 
 def as_dense(X: Any) -> np.ndarray:

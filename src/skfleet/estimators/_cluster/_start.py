@@ -12,10 +12,10 @@ from sklearn.cluster import KMeans as SklearnKMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import pairwise_distances_argmin
 
-from skfleet._linalg import dense_rows, is_sparse
+from skfleet._linalg import is_sparse
 from skfleet.blocks import RowBlocks, merge_smallest
 from skfleet.engine import Engine, Reduction, map_reduce
-from skfleet.estimators._cluster._nearest import Centers
+from skfleet.estimators._cluster._nearest import Centers, as_dense
 from skfleet.estimators._cluster._passes import (
     Candidates,
     candidate_weights,
@@ -144,5 +144,5 @@ class Starts:
 
     def _about(self, rows: Any) -> np.ndarray:
         """Return rows as centres: dense, in float64, about the mean."""
-        values = dense_rows(rows).astype(np.float64)
+        values = as_dense(rows)
         return values if self.mean is None else values - self.mean

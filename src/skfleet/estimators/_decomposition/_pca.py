@@ -114,9 +114,9 @@ class PCA(PrincipalComponents):
     vectors by the rows and by their transpose at once, so that nothing of the rows' length is kept;
     and components are sought among all vectors that any pass made (Musco and Musco, 2015,
     Randomized block Krylov methods), which makes them better than those of as many plain power
-    iterations. Rows about their mean are never made, and sparse rows stay sparse. On a cluster a
-    pass brings ``n_features * (n_components + n_oversamples)`` numbers home from each worker, or
-    the square of ``n_features`` where all products are taken, for which there may be at most 20,000
+    iterations. Rows about their mean are never made, and sparse rows stay sparse. On a cluster
+    each task of a pass returns ``n_features * (n_components + n_oversamples)`` numbers, or the
+    square of ``n_features`` where all products are taken, for which there may be at most 20,000
     columns (5,000 of sparse rows). Rows that fit stay in the workers' memory; others are loaded in
     each pass.
 
