@@ -6,17 +6,23 @@ import contextlib
 import math
 import os
 from collections.abc import Iterator, Mapping
-from typing import Any
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
 
 from distributed import Client
 from joblib.parallel import AutoBatchingMixin, FallbackToBackend, ParallelBackendBase
 
 from skfleet._joblib._call import ParallelCall
+from skfleet._joblib._notes import echo
 from skfleet._joblib._shared import SharedArguments
-from skfleet._joblib._task import Outcome, echo
+from skfleet._joblib._task import Outcome
+from skfleet._sklearn_private import is_fit
 from skfleet.engine._client import check_workers, refuse_asynchronous, slot_released
 from skfleet.engine._placement import Placement, check_satisfiable
 from skfleet.fleet import default_client
+
+if TYPE_CHECKING:
+    from skfleet._joblib._planned import PlannedFits
 
 __all__ = ["FleetBackend"]
 
@@ -29,6 +35,9 @@ _SUBMIT_OPTIONS = {
     "retries",
     "workers",
 }
+
+# Fits without first steps to share begin when so many for each slot have been read.
+_BEGIN_AT = 10
 
 _PID = os.getpid()
 
@@ -107,6 +116,7 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
 
     parallel: Any = None
     _call: ParallelCall | None = None
+    _fits: PlannedFits | None = None
 
     def __init__(
         self,
@@ -226,26 +236,31 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
 
     def _count_slots(self) -> int:
         """Count the calls that the fleet can run at once, after waiting for a first worker."""
+        return len(self._slots())
+
+    def _slots(self) -> list[str]:
+        """Give the worker of each slot: first one of every worker, then the seconds, and so on."""
         workers = self._workers()
         if not workers and self.wait_for_workers_timeout:
             self._wait_for_workers()
             workers = self._workers()
         if not workers:
-            return 0
+            return []
         resources = self._options.get("resources")
         offers = {address: info.get("resources") or {} for address, info in workers.items()}
         check_satisfiable(Placement.of(resources), offers)
         slots = [
-            _slots_of(info["nthreads"], offers[address], resources or {})
+            (n, address)
             for address, info in workers.items()
             if self._may_use(address, info)
+            for n in range(_slots_of(info["nthreads"], offers[address], resources or {}))
         ]
         if not slots:
             raise ValueError(
                 f"workers must name workers of this fleet. Got {self._options['workers']!r} "
                 f"instead. Its workers are {sorted(workers)}."
             )
-        return sum(slots)
+        return [address for _, address in sorted(slots, key=itemgetter(0))]
 
     def _workers(self) -> Mapping[str, Any]:
         """Ask the scheduler which workers there are."""
@@ -296,7 +311,8 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
     def start_call(self) -> None:
         """Begin a Parallel call."""
         client = self.client
-        slots = self._count_slots()
+        self._places = self._slots()
+        slots = len(self._places)
         if not self.nesting_level:
             check_workers(client)
         limit = self._limit(self._n_jobs, slots)
@@ -320,9 +336,50 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
         return self._found.get("scattered", {})
 
     def submit(self, func: Any, callback: Any = None) -> None:
-        """Send a batch of calls."""
+        """Send a batch of calls; the fits of a search are put on its plan."""
         assert self._call is not None
-        self._call.submit(func.items, callback)
+        if len(func.items) == 1 and is_fit(*func.items[0]):
+            self._plan_fit(func.items[0], callback)
+        else:
+            self._call.submit(func.items, callback)
+
+    def _plan_fit(self, call: Any, callback: Any) -> None:
+        """Put a fit on the plan; with the first one come all others, or many of them."""
+        assert self._call is not None
+        if self._fits is not None:
+            self._fits.add(call, callback)
+            return
+        from skfleet._joblib._planned import WINDOW, PlannedFits
+
+        in_flight = self._limit(self._n_jobs, len(self._places)), self._n_dispatched_ahead()
+        self._fits = PlannedFits(
+            self._call,
+            limit=min((n for n in in_flight if n), default=None),
+            count_slots=self._count_slots,
+            places=self._places,
+        )
+        self._fits.add(call, callback)
+        if self.parallel.pre_dispatch != "all":
+            # joblib would hand out the next fit whenever one is done, and there is nothing to plan.
+            n_before = 0
+            while n_before < self._fits.n_read < WINDOW:
+                n_before = self._fits.n_read
+                self.parallel.dispatch_next()
+                if n_before == _BEGIN_AT * len(self._places):
+                    self._fits.start(early=True)
+
+    def _n_dispatched_ahead(self) -> int:
+        """Give what `pre_dispatch` comes to; 0 for all."""
+        return getattr(self.parallel, "_pre_dispatch_amount", 0)
+
+    def compute_batch_size(self) -> int:
+        """Tell how many calls make a batch; a plan makes its own of single fits."""
+        return 1 if self._fits is not None else super().compute_batch_size()
+
+    def batch_completed(self, batch_size: int, duration: float) -> None:
+        """Learn how long a batch took."""
+        if self._fits is None:
+            super().batch_completed(batch_size, duration)
 
     def retrieve_result_callback(self, out: Outcome) -> Any:
         """Print and warn what the batch did, and give its results or raise its error."""
@@ -331,14 +388,18 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
 
     def abort_everything(self, ensure_ready: bool = True) -> None:
         """Cancel what was sent."""
+        if self._fits is not None:
+            self._fits.stop()
         if self._call is not None:
             self._call.abort()
 
     def stop_call(self) -> None:
         """End a Parallel call."""
+        if self._fits is not None:
+            self._fits.stop()
         if self._call is not None:
             self._call.close()
-            self._call = None
+            self._call = self._fits = None
 
     def terminate(self) -> None:
         """Forget how long the batches of a Parallel object took."""
@@ -348,6 +409,8 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
     def retrieval_context(self) -> Iterator[None]:
         """Let others use the slot of the task, if this is one, that waits for nested calls."""
         with slot_released():
+            if self._fits is not None:
+                self._fits.start()
             yield
 
 

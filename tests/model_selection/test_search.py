@@ -19,7 +19,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
 
-from skfleet._joblib import _call
+from skfleet._joblib import _call, _planned
 from skfleet.joblib_backend import FleetBackend
 from skfleet.model_selection import (
     GridSearchCV,
@@ -46,14 +46,28 @@ def fleet():
 
 
 @pytest.fixture
-def sent(monkeypatch):
+def planned(monkeypatch):
+    """Collect the fits that are put on a plan for the fleet."""
+    calls = []
+    add = _planned.PlannedFits.add
+
+    def collecting(self, call, report):
+        calls.append(call)
+        return add(self, call, report)
+
+    monkeypatch.setattr(_planned.PlannedFits, "add", collecting)
+    return calls
+
+
+@pytest.fixture
+def bundles(monkeypatch):
     """Collect the calls that reach the fleet."""
     calls = []
     submit = _call.ParallelCall.submit
 
-    def collecting(self, batch, report):
+    def collecting(self, batch, *args, **kwargs):
         calls.extend(batch)
-        return submit(self, batch, report)
+        return submit(self, batch, *args, **kwargs)
 
     monkeypatch.setattr(_call.ParallelCall, "submit", collecting)
     return calls
@@ -76,11 +90,11 @@ def assert_same_results(ours, theirs):
         {"cv": KFold(4, shuffle=True, random_state=0)},
     ],
 )
-def test_grid_search_gives_scikit_learns_results(params, sent):
+def test_grid_search_gives_scikit_learns_results(params, planned):
     pipeline = make_pipeline(StandardScaler(), SVC())
     grid = {"svc__C": [0.1, 1, 10], "svc__kernel": ["linear", "rbf"]}
     ours = GridSearchCV(pipeline, grid, **params).fit(X, y)
-    assert len(sent) == 6 * ours.n_splits_
+    assert len(planned) == 6 * ours.n_splits_
     theirs = reference.GridSearchCV(pipeline, grid, **params).fit(X, y)
     assert_same_results(ours.cv_results_, theirs.cv_results_)
     assert vars(ours).keys() == vars(theirs).keys()
@@ -90,10 +104,10 @@ def test_grid_search_gives_scikit_learns_results(params, sent):
         np.testing.assert_array_equal(ours.predict(X), theirs.predict(X))
 
 
-def test_randomized_search_gives_scikit_learns_results(sent):
+def test_randomized_search_gives_scikit_learns_results(planned):
     params = {"C": loguniform(1e-2, 1e2), "gamma": loguniform(1e-3, 1)}
     ours = RandomizedSearchCV(SVC(), params, n_iter=4, random_state=3).fit(X, y)
-    assert len(sent) == 20
+    assert len(planned) == 20
     theirs = reference.RandomizedSearchCV(SVC(), params, n_iter=4, random_state=3).fit(X, y)
     assert_same_results(ours.cv_results_, theirs.cv_results_)
     assert ours.best_params_ == theirs.best_params_
@@ -101,7 +115,7 @@ def test_randomized_search_gives_scikit_learns_results(sent):
 
 @pytest.mark.parametrize("kind", [HalvingGridSearchCV, HalvingRandomSearchCV])
 @pytest.mark.parametrize("resource", ["n_samples", "n_estimators"])
-def test_halving_gives_scikit_learns_results(kind, resource, sent):
+def test_halving_gives_scikit_learns_results(kind, resource, planned):
     given = {"resource": resource, "random_state": 0, "cv": 3, "factor": 2}
     if resource == "n_estimators":
         given |= {"min_resources": 3, "max_resources": 12}
@@ -114,11 +128,11 @@ def test_halving_gives_scikit_learns_results(kind, resource, sent):
     assert_same_results(ours.cv_results_, theirs.cv_results_)
     assert ours.n_resources_ == theirs.n_resources_
     assert ours.best_params_ == theirs.best_params_
-    assert len(sent) == 3 * sum(ours.n_candidates_)
+    assert len(planned) == 3 * sum(ours.n_candidates_)
     assert vars(ours).keys() == vars(theirs).keys()
 
 
-def test_forest_in_a_search(sent):
+def test_forest_in_a_search():
     forest = RandomForestClassifier(n_estimators=5, random_state=0)
     grid = {"max_depth": [2, 3]}
     ours = GridSearchCV(forest, grid, cv=3).fit(X, y)
@@ -197,40 +211,44 @@ def test_generator_of_splits():
     assert_same_results(ours.cv_results_, theirs.cv_results_)
 
 
-def test_fits_are_sent_without_an_earlier_fit(sent):
-    search = GridSearchCV(RandomForestClassifier(20, random_state=0), {"max_depth": [2, None]})
-    search.fit(X, y)
-    before = len(pickle.dumps(search))
-    sizes = []
+class Listener:
+    """The least that scikit-learn takes for a callback."""
 
-    class Probe:
-        """Weighs, in the driver, the search that goes with the fits."""
+    heard = []
 
-        def __call__(self, estimator, X, y):
-            return 1.0
+    def __init__(self, kind="driver"):
+        self.kind = kind
 
-        def __reduce__(self):
-            # the search is pickled in the same batch, with this as its scoring
-            kept = search.__getstate__()
-            assert not [name for name in kept if name.endswith("_")]
-            assert kept["cv"] == 5
-            sizes.append(len(pickle.dumps({**kept, "scoring": None})))
-            return constant_scorer, ()
+    def setup(self, *args, **kwargs):
+        self.heard.append("setup")
 
-    assert "best_estimator_" in search.__getstate__()
-    search.set_params(scoring=Probe()).fit(X, y)
-    assert sizes
-    assert max(sizes) < before / 10
-    # and as a whole once more when the fit is over
-    assert "best_estimator_" in search.__getstate__()
+    def teardown(self, *args, **kwargs):
+        self.heard.append("teardown")
+
+    def on_fit_task_begin(self, *args, **kwargs):
+        self.heard.append("begin")
+
+    def on_fit_task_end(self, *args, **kwargs):
+        self.heard.append("end")
 
 
-def constant_scorer():
-    return _one
-
-
-def _one(estimator, X, y):
-    return 1.0
+@pytest.mark.parametrize("search_type", [GridSearchCV, reference.GridSearchCV])
+def test_fits_travel_without_the_search_or_with_little_of_it(search_type, bundles):
+    forest = RandomForestClassifier(20, random_state=0)
+    search = search_type(forest, {"max_depth": [2, None]}, cv=KFold(5))
+    with joblib.parallel_config("skfleet"):
+        search.fit(X, y)
+        own = [args[1] for call, args, _ in bundles if call is _planned.run_fits]
+        assert own
+        assert all(b"SearchCV" not in bytes(parcel.header) for parcel in own)
+        bundles.clear()
+        search.set_callbacks(Listener()).fit(X, y)
+    own = [args[1] for call, args, _ in bundles if call is _planned.run_fits]
+    assert all(b"GridSearchCV" in bytes(parcel.header) for parcel in own)
+    fitted = len(pickle.dumps(search))
+    # the search with its forest, and the tree of tasks with all others, stay at home
+    assert max(parcel.nbytes for parcel in own) < fitted / 10
+    assert search.best_estimator_ is not None
 
 
 def test_fitted_search_is_used_in_a_process_without_cluster(tmp_path):
@@ -246,10 +264,10 @@ def test_fitted_search_is_used_in_a_process_without_cluster(tmp_path):
 
 
 @pytest.mark.parametrize("backend", ["sequential", "threading"])
-def test_chosen_backend_wins(sent, backend):
+def test_chosen_backend_wins(bundles, backend):
     with joblib.parallel_config(backend):
         GridSearchCV(SVC(), {"C": [0.1, 1]}).fit(X, y)
-    assert sent == []
+    assert bundles == []
 
 
 def test_n_jobs_of_an_enclosing_context_is_kept(monkeypatch):
@@ -278,25 +296,8 @@ def test_they_look_like_scikit_learns(ours, theirs):
 
 
 def test_callbacks_are_called():
-    seen = []
-
-    class Recorder:
-        """The least that scikit-learn takes for a callback."""
-
-        def setup(self, *args, **kwargs):
-            seen.append("setup")
-
-        def teardown(self, *args, **kwargs):
-            seen.append("teardown")
-
-        def on_fit_task_begin(self, *args, **kwargs):
-            seen.append("begin")
-
-        def on_fit_task_end(self, *args, **kwargs):
-            seen.append("end")
-
-    search = GridSearchCV(SVC(), {"C": [0.1, 1]}, cv=2).set_callbacks(Recorder())
-    search.fit(X, y)
-    assert seen[0] == "setup"
-    assert seen[-1] == "teardown"
-    assert "begin" in seen
+    Listener.heard.clear()
+    GridSearchCV(SVC(), {"C": [0.1, 1]}, cv=2).set_callbacks(Listener()).fit(X, y)
+    assert Listener.heard[0] == "setup"
+    assert Listener.heard[-1] == "teardown"
+    assert "begin" in Listener.heard

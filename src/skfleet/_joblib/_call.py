@@ -18,6 +18,7 @@ from uuid import uuid4
 
 from distributed import Client, Future, KilledWorker
 
+from skfleet._joblib._callbacks import has_callbacks_in, pack
 from skfleet._joblib._shared import Share, SharedArguments
 from skfleet._joblib._task import Call, Outcome, RetriableError, home, run_batch, task_name
 from skfleet.engine._parcel import Parcel
@@ -47,6 +48,7 @@ class _Batch:
     calls: Sequence[Call]
     report: Callable[[Outcome], Any]
     name: str = ""
+    worker: str | None = None
     shared: list[tuple[Any, Share]] = field(default_factory=list)
     payload: Share | None = None
     future: Future | None = None
@@ -116,9 +118,16 @@ class ParallelCall:
         )
         self._thread.start()
 
-    def submit(self, calls: Sequence[Call], report: Callable[[Outcome], Any]) -> None:
-        """Send a batch, or keep it until there is room."""
-        batch = _Batch(calls, report)
+    def submit(
+        self,
+        calls: Sequence[Call],
+        report: Callable[[Outcome], Any],
+        *,
+        name: str = "",
+        worker: str | None = None,
+    ) -> None:
+        """Send a batch, to a certain worker if possible, or keep it until there is room."""
+        batch = _Batch(calls, report, name, worker)
         with self._lock:
             if self._closed:
                 return
@@ -157,12 +166,14 @@ class ParallelCall:
             batch.name = batch.name or task_name(batch.calls)
             payload, shared = self._pack(batch)
             # A new key each time: a cancelled key may still be on its way out.
+            place = {"workers": [batch.worker], "allow_other_workers": True} if batch.worker else {}
             future = self._submit(
                 payload,
                 shared,
                 key=f"{batch.name}-{uuid4().hex}",
                 name=batch.name,
                 **self._task_options,
+                **place,
             )
             batch.future = future
             batch.n_sent += 1
@@ -175,6 +186,8 @@ class ParallelCall:
         try:
             calls, batch.shared = self._shared.take_out(batch.calls)
             payload: Any = Parcel.pack((calls, self._nested))
+            if has_callbacks_in(payload):
+                payload = pack((calls, self._nested))
             if payload.nbytes >= PAYLOAD_SCATTER_FROM:
                 calls, batch.shared = self._shared.take_out(batch.calls, functions=True)
                 payload = Parcel.pack((calls, self._nested))

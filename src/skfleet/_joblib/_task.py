@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import os
 import pickle
-import sys
 import traceback
-import warnings
-from collections.abc import Callable, Iterable, Sequence
-from contextvars import ContextVar
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -16,15 +13,14 @@ from uuid import uuid4
 from dask.utils import funcname
 from joblib import parallel_config
 
+from skfleet._joblib._notes import Note, listen, noted
 from skfleet.engine._parcel import Parcel
 from skfleet.engine._threads import library_threads
 
 __all__ = [
-    "Note",
     "Outcome",
     "RetriableError",
     "Slot",
-    "echo",
     "home",
     "run_batch",
     "task_name",
@@ -49,13 +45,6 @@ class Slot:
     """The place of something shared in a call."""
 
     index: int
-
-
-class Note(NamedTuple):
-    """Something a task printed ("stdout", "stderr": text) or warned of ("warning": its record)."""
-
-    kind: str
-    content: Any
 
 
 class Outcome(NamedTuple):
@@ -117,23 +106,18 @@ def run_batch(
     retriable: bool,
 ) -> Parcel:
     """Run the calls of a batch one after the other, and pack what became of them."""
-    notes: list[Note] = []
-    here = origin == home()
-    if not here:
-        _listen()
-    # In the caller's own process prints and warnings are home already.
-    token = _notes.set(None if here else notes)
-    try:
-        # Opened first: this imports what the calls need, and with it their libraries.
-        calls, nested = payload.open()
-        with library_threads(n_threads):
-            outcome = Outcome(True, _run_calls(calls, nested, shared))
-    except BaseException as error:
-        # The frames of this file say nothing to the caller.
-        trace = traceback.format_exception(type(error), error, error.__traceback__)
-        outcome = Outcome(False, error, "".join(trace))
-    finally:
-        _notes.reset(token)
+    if origin != home():
+        listen()  # in the caller's own process prints and warnings are home already
+    with noted() as notes:
+        try:
+            # Opened first: this imports what the calls need, and with it their libraries.
+            calls, nested = payload.open()
+            with library_threads(n_threads):
+                outcome = Outcome(True, _run_calls(calls, nested, shared))
+        except BaseException as error:
+            # The frames of this file say nothing to the caller.
+            trace = traceback.format_exception(type(error), error, error.__traceback__)
+            outcome = Outcome(False, error, "".join(trace))
     parcel = _pack_outcome(outcome._replace(notes=tuple(notes)), name)
     if retriable and not outcome.ok:
         raise RetriableError(parcel)
@@ -179,64 +163,3 @@ def _pack_outcome(outcome: Outcome, name: str) -> Parcel:
             )
         notes = tuple(note for note in outcome.notes if isinstance(note.content, str))
         return Parcel.pack(Outcome(False, problem, outcome.trace, notes))
-
-
-# -- what tasks print and warn of ---------------------------------------------------------------
-
-# Where the running task's notes go. A context variable and not a thread's: a nested call delivers
-# its notes from a thread of its own, which runs in the context of the task.
-_notes: ContextVar[list[Note] | None] = ContextVar("skfleet_notes", default=None)
-
-
-class _Listening:
-    """A standard stream of a worker process, that takes down what a task writes."""
-
-    def __init__(self, kind: str, stream: Any) -> None:
-        self._kind = kind
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        notes = _notes.get()
-        if notes is None:
-            return self._stream.write(text)
-        notes.append(Note(self._kind, text))
-        return len(text)
-
-    def writelines(self, lines: Iterable[str]) -> None:
-        for line in lines:
-            self.write(line)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-
-def _listen() -> None:
-    """Take down what tasks write and warn of in this worker process, from now on."""
-    for kind in ("stdout", "stderr"):
-        stream = getattr(sys, kind)
-        if not isinstance(stream, _Listening):
-            setattr(sys, kind, _Listening(kind, stream))
-    show = warnings.showwarning
-    if hasattr(show, "skfleet_listens"):
-        return
-
-    def listening(message, category, filename, lineno, file=None, line=None):  # type: ignore
-        notes = _notes.get()
-        if notes is None or file is not None:
-            show(message, category, filename, lineno, file, line)
-        else:
-            notes.append(Note("warning", (message, category, filename, lineno)))
-
-    listening.skfleet_listens = True  # type: ignore[attr-defined]
-    # Replaced for good: catch_warnings in each task would race between a worker's threads.
-    warnings.showwarning = listening
-
-
-def echo(notes: Sequence[Note]) -> None:
-    """Print and warn again, in the process of the caller, what a task did elsewhere."""
-    for kind, content in notes:
-        if kind == "warning":
-            message, category, filename, lineno = content
-            warnings.warn_explicit(message, category, filename, lineno)
-        else:
-            getattr(sys, kind).write(content)

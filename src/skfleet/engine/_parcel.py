@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import pickle
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import cloudpickle
@@ -25,19 +26,22 @@ class Parcel:
         self.buffers = buffers
 
     @classmethod
-    def pack(cls, obj: Any) -> Parcel:
-        """Pickle an object, by value where pickle alone cannot (lambdas, ``__main__``)."""
+    def pack(cls, obj: Any, *, reduce: Callable[[Any], Any] | None = None) -> Parcel:
+        """Pickle an object, by value where pickle alone cannot (lambdas, ``__main__``).
+
+        ``reduce`` may say, as `pickle.Pickler.reducer_override`, how something in it travels.
+        """
         buffers: list[pickle.PickleBuffer] = []
         if not cloudpickle.list_registry_pickle_by_value():
             try:
-                header = pickle.dumps(obj, protocol=5, buffer_callback=buffers.append)
+                header = _dumps(pickle.Pickler, obj, buffers, reduce)
             except Exception:
                 pass
             else:
                 if b"__main__" not in header:
                     return cls(header, buffers)
             buffers.clear()
-        return cls(cloudpickle.dumps(obj, protocol=5, buffer_callback=buffers.append), buffers)
+        return cls(_dumps(cloudpickle.Pickler, obj, buffers, reduce), buffers)
 
     def open(self, *, view: bool = False, own: bool = False) -> Any:
         """Rebuild the object: on copies of the buffers, on read-only views, or on the buffers.
@@ -73,6 +77,29 @@ class Parcel:
         # What arrived as a memoryview cannot be pickled as it is.
         kind: Any = pickle.PickleBuffer if protocol >= 5 else bytes
         return Parcel, (bytes(self.header), [kind(part) for part in self._flat()])
+
+
+def _dumps(
+    kind: Any,
+    obj: Any,
+    buffers: list[pickle.PickleBuffer],
+    reduce: Callable[[Any], Any] | None,
+) -> bytes:
+    """Pickle with a kind of pickler, which asks ``reduce`` before it does as it is used to."""
+    if reduce is not None:
+        ask, plain = reduce, kind is pickle.Pickler
+
+        class Asking(kind):
+            def reducer_override(self, obj: Any) -> Any:
+                answer = ask(obj)
+                if answer is NotImplemented and not plain:
+                    return super().reducer_override(obj)
+                return answer
+
+        kind = Asking
+    with io.BytesIO() as file:
+        kind(file, protocol=5, buffer_callback=buffers.append).dump(obj)
+        return file.getvalue()
 
 
 @dask_serialize.register(Parcel)

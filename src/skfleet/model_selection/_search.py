@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Self
-from weakref import WeakSet
 
 import joblib
 from joblib.parallel import ParallelBackendBase
@@ -35,38 +34,8 @@ class FitsOnFleet:
         self : object
             The fitted search.
         """
-        with _on_fleet(), _travelling_light(self):
+        with _on_fleet():
             return super().fit(X, y, **params)  # type: ignore[misc]
-
-    def __getstate__(self) -> dict[str, Any]:
-        state: dict[str, Any] = super().__getstate__()  # type: ignore[assignment]
-        if self not in _fitting:
-            return state
-        # scikit-learn sends the search itself with every fit, for its callbacks to know whose fit
-        # it is. It goes without what an earlier fit left behind and without the splits, which may
-        # be long lists of rows, or a generator that cannot be pickled: their number stands for
-        # them.
-        light = {
-            name: value
-            for name, value in state.items()
-            if not name.endswith("_") and name != "_checked_cv_orig"
-        }
-        light["cv"] = state.get("n_splits_", state["cv"])
-        return light
-
-
-# The searches that are being fitted in this process.
-_fitting: WeakSet[Any] = WeakSet()
-
-
-@contextmanager
-def _travelling_light(search: Any) -> Iterator[None]:
-    """Mark a search as being fitted: what is pickled of it meanwhile goes to the workers."""
-    _fitting.add(search)
-    try:
-        yield
-    finally:
-        _fitting.discard(search)
 
 
 @contextmanager

@@ -1,0 +1,225 @@
+"""How the fits of a search get from joblib to workers by a plan, and their results back."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+from skfleet._joblib._call import ParallelCall
+from skfleet._joblib._callbacks import at_home, pack
+from skfleet._joblib._notes import Note, notes_taken
+from skfleet._joblib._task import Call, Outcome, task_name
+from skfleet.engine._parcel import Parcel
+from skfleet.model_selection._evaluate import evaluate
+from skfleet.model_selection._fits import Fit, FitList
+from skfleet.model_selection._plan import SLOW, Bundle, Plan, is_over
+
+__all__ = ["WINDOW", "PlannedFits"]
+
+# So many fits are read ahead and planned together.
+WINDOW = 10_000
+
+# Seconds after which a fleet is asked again how many fits it can run at once.
+_COUNT_EVERY = 5.0
+
+
+class PlannedFits:
+    """The fits of one ``Parallel`` call, sent in bundles.
+
+    Parameters
+    ----------
+    call : ParallelCall
+        What brings a bundle to a worker, and its outcome back.
+    limit : int or None
+        Most bundles on their way.
+    count_slots : callable
+        Tells how many fits the fleet can run at once.
+    places : sequence of str
+        The address of a worker for each of the slots that there are now.
+    """
+
+    def __init__(
+        self,
+        call: ParallelCall,
+        *,
+        limit: int | None,
+        count_slots: Callable[[], int],
+        places: Sequence[str],
+    ) -> None:
+        self.n_read = 0
+        self._call = call
+        self._limit = limit
+        self._count_slots = count_slots
+        self._counted = time.monotonic()
+        self._list = FitList(pack)
+        n_slots = len(places) if limit is None else min(limit, len(places))
+        self._plan = Plan(n_slots, limit)
+        self._lock = threading.RLock()
+        self._sent: set[Bundle] = set()
+        self._caller: Any = None
+        self._homes = ExitStack()
+        self._timer = threading.Timer(SLOW, contextvars.copy_context().run, [self._share_out])
+        self._timer.daemon = True
+        # Where the first bundles go: each worker fetches the rows then. Later ones may go anywhere,
+        # but Dask would take them only to where the rows are.
+        self._places = iter(places)
+
+    def add(self, call: Call, report: Callable[[Outcome], Any]) -> None:
+        """Put a fit on the plan."""
+        with self._lock:
+            self.n_read += 1
+            fit = self._list.read(*call, report)
+            if fit is None:
+                return
+            self._plan.add([fit])
+            caller = fit.call.options.get("caller")
+            if caller is not None and caller is not self._caller:
+                self._caller = caller
+                self._homes.enter_context(at_home(caller))
+
+    def start(self, *, early: bool = False) -> None:
+        """Begin to send; ``early`` only where those still to come can have nothing to share."""
+        if early and self._plan.has_paths:
+            return
+        self._send()
+        if early:
+            # Reading on at once would keep the event loop of this process from sending.
+            time.sleep(0.01)
+
+    def stop(self) -> None:
+        """Send nothing any more."""
+        self._timer.cancel()
+        with self._lock:
+            self._plan.drop_all()
+            self._sent.clear()
+            self._homes.close()
+
+    def _send(self) -> None:
+        """Send as many bundles as are wanted now."""
+        while True:
+            with self._lock:
+                bundle = self._plan.take()
+                if bundle is None:
+                    return
+                self._sent.add(bundle)
+                if not self._timer.is_alive() and not self._timer.finished.is_set():
+                    self._timer.start()
+            self._call.submit(
+                [self._bundle_call(bundle)],
+                partial(self._take_outcome, bundle),
+                name=self._name(bundle),
+                worker=next(self._places, None),
+            )
+
+    def _share_out(self) -> None:
+        """Share out what the first bundles have not begun, if nothing has come back."""
+        with self._lock:
+            for bundle in self._sent:
+                self._plan.reclaim(bundle)
+        self._send()
+
+    def _bundle_call(self, bundle: Bundle) -> Call:
+        """Make the call that runs a bundle. What is large is an argument, to travel once."""
+        fits: Sequence[Any] = bundle.fits
+        rows = self._list.jobs[fits[0].job]
+        numbers = list(dict.fromkeys(fit.fold for fit in fits))
+        parts = [part for number in numbers for part in rows.folds[number]]
+        # the n-th fit has the same first steps as the one before if its block is the same
+        blocks = [hash((fit.fold, fit.path)) if fit.path else n for n, fit in enumerate(fits)]
+        own = pack(([fit.call for fit in fits], blocks, bundle.within, numbers))
+        return run_fits, (rows.job(), own, rows.X, rows.y, *parts), {}
+
+    def _name(self, bundle: Bundle) -> str:
+        fit: Any = bundle.fits[0]
+        rows = self._list.jobs[fit.job]
+        one = rows.function, [rows.packed[fit.call.estimator].open()], {}
+        return task_name([one] * len(bundle.fits))
+
+    def _take_outcome(self, bundle: Bundle, outcome: Outcome) -> None:
+        """Plan anew with what a bundle has taught, and report the results of its fits."""
+        fits: Any = bundle.fits
+        self._recount()
+        done = outcome.value[0] if outcome.ok else []
+        with self._lock:
+            self._sent.discard(bundle)
+            self._plan.come_back([seconds for _, seconds, *_ in done])
+            for fit, (_, seconds, shared_seconds, _) in zip(fits, done, strict=False):
+                self._plan.learn(fit, seconds, shared_seconds)
+                self._list.forget(fit)
+            if not outcome.ok:
+                self._plan.drop_all()
+            elif not bundle.is_reclaimed:
+                self._plan.add(fits[len(done) :])
+        self._send()
+        if not outcome.ok:
+            for fit in fits:
+                _report(fit, outcome)
+        for fit, (result, _, _, notes) in zip(fits, done, strict=False):
+            _report(fit, Outcome(True, [result], notes=notes))
+        self._send()  # joblib may have handed out more
+
+    def _recount(self) -> None:
+        """Ask how large the fleet is now, every now and then."""
+        if time.monotonic() - self._counted < _COUNT_EVERY:
+            return
+        try:
+            n_slots = self._count_slots()
+        except Exception:
+            n_slots = 0  # what is wrong with the fleet, the call itself will find out
+        self._counted = time.monotonic()
+        if n_slots:
+            with self._lock:
+                self._plan.n_slots = n_slots if self._limit is None else min(self._limit, n_slots)
+
+
+def _report(fit: Fit, outcome: Outcome) -> None:
+    """Give the outcome of a fit to all who asked for it, once; the notes to the first of them."""
+    if fit.is_done:
+        return
+    fit.is_done = True
+    for report in fit.waiting:
+        if outcome.ok:
+            outcome = outcome._replace(value=[dict(outcome.value[0])])
+        report(outcome)
+        outcome = outcome._replace(notes=())
+
+
+def run_fits(
+    packed_job: Parcel, packed_calls: Parcel, X: Any, y: Any, *parts: Any
+) -> list[tuple[dict[str, Any], float, float, list[Note]]]:
+    """Run fits on a worker until their time is over.
+
+    Gives for each the result, its seconds, those that went into shared first steps, and its notes.
+    """
+    job = packed_job.open()
+    calls, blocks, within, numbers = packed_calls.open()
+    folds = dict(zip(numbers, zip(parts[::2], parts[1::2], strict=True), strict=True))
+    done: list[tuple[dict[str, Any], float, float, list[Note]]] = []
+    start = block_start = time.perf_counter()
+    steps_seconds = 0.0
+    evaluated = evaluate(job, calls, X, y, folds)
+    for n in range(len(calls)):
+        try:
+            result, seconds, shared_seconds = next(evaluated)
+        except BaseException:
+            # nobody will ask for the others' results, but their notes count
+            notes_taken(put_back=[note for *_, notes in done for note in notes])
+            raise
+        done.append((result, seconds, shared_seconds, notes_taken()))
+        now = time.perf_counter()
+        if n == 0 or blocks[n] != blocks[n - 1]:
+            block_start, steps_seconds = now - seconds, 0.0
+        steps_seconds += shared_seconds
+        if n + 1 < len(calls) and is_over(
+            now - start,
+            within,
+            block_elapsed=now - block_start if blocks[n + 1] == blocks[n] else float("inf"),
+            steps_seconds=steps_seconds,
+        ):
+            break
+    return done

@@ -1,0 +1,97 @@
+"""What is not public in scikit-learn and yet cannot be done without; tests tell when it changes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+__all__ = [
+    "callbacks_of",
+    "consumer_of",
+    "has_callbacks",
+    "install_consumer",
+    "is_context",
+    "is_fit",
+    "listeners_of",
+    "path_only",
+    "remove_consumer",
+    "take_rows",
+]
+
+# What each fit of a search or of cross_validate is called with by name.
+_NEEDED = ("train", "test", "parameters", "scorer", "fit_params", "score_params", "error_score")
+
+
+def is_fit(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Tell whether a call is one of the fits that scikit-learn's model selection consists of."""
+    function = getattr(function, "function", function)  # joblib's arguments come wrapped
+    return (
+        getattr(function, "__name__", "") == "_fit_and_score"
+        and getattr(function, "__module__", "") == "sklearn.model_selection._validation"
+        and len(args) == 3  # estimator, X, y
+        and all(name in kwargs for name in _NEEDED)
+    )
+
+
+def take_rows(X: Any, rows: Any) -> Any:
+    """Take rows of any container, as scikit-learn does when it cuts a fold."""
+    from sklearn.utils import _safe_indexing
+
+    return _safe_indexing(X, rows)
+
+
+# -- callbacks ---------------------------------------------------------------------------------
+
+
+def has_callbacks(context: Any) -> bool:
+    """Tell whether anybody listens in a callback context."""
+    return bool(context is not None and context._callbacks)
+
+
+def callbacks_of(estimator: Any) -> list[Any]:
+    """Give the callbacks that were set on an estimator."""
+    return list(getattr(estimator, "_skl_callbacks", ()))
+
+
+def is_context(obj: Any) -> bool:
+    """Tell whether an object is the place of a task in the tree of tasks."""
+    kind = type(obj)
+    return kind.__name__ == "CallbackContext" and kind.__module__.startswith("sklearn.callback.")
+
+
+def path_only(context: Any) -> dict[str, Any]:
+    """Give the state of a context without the subtasks: these would be all fits of the search."""
+    return {**vars(context), "_children_map": {}}
+
+
+def listeners_of(callback: Any) -> Iterator[Any]:
+    """Give what a callback sends its messages to."""
+    transport = sys.modules.get("sklearn.callback._transport")
+    if transport is None:
+        return
+    for value in vars(callback).values():
+        for one in value.values() if isinstance(value, dict) else (value,):
+            if isinstance(one, transport.ListenerHandle):
+                yield one
+
+
+def consumer_of(address: str) -> Callable[[Any], None] | None:
+    """Give what takes the messages to an address, in this process."""
+    from sklearn.callback import _transport
+
+    return _transport._message_consumers.get(address)
+
+
+def install_consumer(address: str, consumer: Callable[[Any], None]) -> None:
+    """Take the messages to an address, unless somebody in this process does already."""
+    from sklearn.callback import _transport
+
+    _transport._message_consumers.setdefault(address, consumer)
+
+
+def remove_consumer(address: str) -> None:
+    """Take the messages to an address no more."""
+    from sklearn.callback import _transport
+
+    _transport._message_consumers.pop(address, None)

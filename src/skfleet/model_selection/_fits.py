@@ -1,0 +1,211 @@
+"""The fits of scikit-learn's model selection, read from the calls that joblib is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sklearn.base import BaseEstimator
+
+from skfleet._sklearn_private import has_callbacks
+from skfleet.engine._parcel import Parcel
+from skfleet.model_selection._evaluate import FitCall, Job, has_first_steps
+from skfleet.model_selection._plan import PlannedFit
+
+__all__ = ["Fit", "FitList", "Rows"]
+
+# What differs between the fits of a search.
+_OF_ONE_FIT = (
+    "parameters",
+    "split_progress",
+    "candidate_progress",
+    "callback_ctx",
+    "caller",
+)
+
+
+@dataclass(eq=False)
+class Fit(PlannedFit):
+    """A fit, what it is called with, and all who wait for its result."""
+
+    call: FitCall = field(kw_only=True)
+    waiting: list[Any] = field(kw_only=True, default_factory=list)
+    is_done: bool = field(kw_only=True, default=False)
+
+
+@dataclass(eq=False)
+class Rows:
+    """What the fits of a job are made of: the rows, the splits, and all else they share."""
+
+    X: Any
+    y: Any
+    function: Any
+    options: dict[str, Any]
+    pack: Callable[[Any], Parcel]
+    packed: list[Parcel] = field(default_factory=list)
+    folds: list[tuple[Any, Any]] = field(default_factory=list)
+    fold_numbers: dict[tuple[int, int], int] = field(default_factory=dict)
+    _numbers: dict[bytes, int] = field(default_factory=dict)
+    _latest: tuple[Any, int] | None = None
+    _job: tuple[int, Parcel] | None = None
+
+    @property
+    def shares_results(self) -> bool:
+        """Tell whether equal fits, or their first steps, may be made once."""
+        return not self.options.get("return_estimator")
+
+    def job(self) -> Parcel:
+        """Give what travels with every bundle."""
+        if self._job is None or self._job[0] < len(self.packed):
+            config = getattr(self.function, "config", {})
+            shares_rows = not config.get("array_api_dispatch", False)
+            job = Job(
+                self.function,
+                tuple(self.packed),
+                self.options,
+                shares_rows,
+                shares_rows and self.shares_results,
+            )
+            self._job = len(self.packed), self.pack(job)
+        return self._job[1]
+
+    def estimator_number(self, estimator: Any) -> int:
+        """Give the number of an estimator, the same for the same type and parameters."""
+        if self._latest is not None and _is_same(self._latest[0], estimator):
+            return self._latest[1]
+        packed = self.pack(estimator)
+        number = self._numbers.setdefault(packed.digest(), len(self.packed))
+        if number == len(self.packed):
+            self.packed.append(packed)
+        self._latest = estimator, number
+        return number
+
+    def fold_number(self, train: Any, test: Any) -> int:
+        """Give the number of a split, which is known by its objects."""
+        key = id(train), id(test)
+        if key not in self.fold_numbers:
+            self.fold_numbers[key] = len(self.folds)
+            self.folds.append((train, test))
+        return self.fold_numbers[key]
+
+
+class FitList:
+    """The fits of one ``Parallel`` call, and what they have in common.
+
+    Parameters
+    ----------
+    pack : callable
+        Makes a parcel of an estimator or of parameters.
+    """
+
+    def __init__(self, pack: Callable[[Any], Parcel]) -> None:
+        self._pack = pack
+        self.jobs: list[Rows] = []
+        self._job_numbers: dict[tuple[Any, ...], int] = {}
+        self._pending: dict[tuple[Any, ...], Fit] = {}
+
+    def read(
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        waiting: Any,
+    ) -> Fit | None:
+        """Give the fit that a call asks for; None where an equal one is on its way already."""
+        estimator, X, y = args
+        own = {name: kwargs[name] for name in _OF_ONE_FIT if name in kwargs}
+        common = {
+            name: value
+            for name, value in kwargs.items()
+            if name not in _OF_ONE_FIT and name not in ("train", "test")
+        }
+        number = self._job_number(function, X, y, common)
+        job = self.jobs[number]
+        fold = job.fold_number(kwargs["train"], kwargs["test"])
+        estimator_number = job.estimator_number(estimator)
+        parameters = own.get("parameters")
+        identity = self._pack(parameters)
+        if not (
+            has_callbacks(own.get("callback_ctx"))
+            or b"_skl_callbacks" in job.packed[estimator_number].header
+            or b"_skl_callbacks" in identity.header
+        ):
+            # Nobody will ask for the place of the fit in the tree of tasks, nor whose fit it is.
+            own |= {"callback_ctx": None, "caller": None}
+        candidate = number, estimator_number, identity.digest()
+        key = (fold, candidate)
+        may_merge = job.shares_results and own.get("callback_ctx") is None
+        if may_merge and key in self._pending:
+            self._pending[key].waiting.append(waiting)
+            return None
+        path = first_steps(estimator, parameters) if job.shares_results else ()
+        fit = Fit(
+            number,
+            fold,
+            candidate,
+            tuple((estimator_number, step) for step in path),
+            call=FitCall(estimator_number, fold, own),
+            waiting=[waiting],
+        )
+        if may_merge:
+            self._pending[key] = fit
+        return fit
+
+    def forget(self, fit: Fit) -> None:
+        """Let go of a fit that is done."""
+        self._pending.pop((fit.fold, fit.candidate), None)
+
+    def _job_number(self, function: Any, X: Any, y: Any, common: dict[str, Any]) -> int:
+        """Give the number of the job of all calls with the same objects."""
+        key = (
+            id(X),
+            id(y),
+            id(getattr(function, "config", None)),
+            *((name, _identity(value)) for name, value in common.items()),
+        )
+        if key not in self._job_numbers:
+            self._job_numbers[key] = len(self.jobs)
+            self.jobs.append(Rows(X, y, function, common, self._pack))
+        return self._job_numbers[key]
+
+
+def first_steps(estimator: Any, parameters: Mapping[str, Any] | None) -> tuple[bytes, ...]:
+    """Tell by what a candidate's first steps differ from another's, for each step but the last."""
+    if not has_first_steps(estimator):
+        return ()
+    parameters = parameters or {}
+    names = [name for name, _ in estimator.steps]
+    # A parameter of the pipeline itself: a memory of the user's, or other steps.
+    if any(name.partition("__")[0] not in names for name in parameters):
+        return ()
+    return tuple(
+        Parcel.pack(
+            {key: value for key, value in parameters.items() if key.partition("__")[0] == name}
+        ).digest()
+        for name in names[:-1]
+    )
+
+
+def _identity(value: Any) -> Any:
+    """Give what equal values of a job have in common: themselves where they are plain."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return type(value).__name__, repr(value)
+    return id(value)
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Tell that two estimators are alike; False may mean that it takes too long to tell."""
+    if one is other:
+        return True
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, (bool, int, float, complex, str, bytes)):
+        return bool(one == other)
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(_is_same, one, other))
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(map(_is_same, one.values(), other.values()))
+    if isinstance(one, BaseEstimator):
+        return _is_same(vars(one), vars(other))
+    return False

@@ -1,0 +1,272 @@
+"""In which order, and how many at a time, fits are sent to workers: decisions, and no I/O."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+__all__ = ["SLOW", "Bundle", "Plan", "PlannedFit", "is_over"]
+
+# A bundle that is cut to measure takes two thirds of a slot's share of what is left, but no less
+# than this many seconds, because a task costs some milliseconds, and no more, because nobody hears
+# of its fits until it ends.
+_SHORTEST = 0.04
+_LONGEST = 0.25
+
+# Seconds after which a bundle ends whose fits nobody has timed, and how many fits it has: fewer may
+# not be worth a task, and are shared out among more slots only when they turn out to be slow.
+_FIRST_LOOK = 0.06
+_FEWEST_UNTIMED = 8
+_MOST_UNTIMED = 100
+
+# Seconds after which fits are slow: those that have not come back are in their bundles' last ones.
+SLOW = 0.1
+
+# An idle round trip is noticed where bundles are shorter than this, and Dask moves tasks from one
+# worker to another that are longer than that, in seconds.
+_NOTICED = 0.1
+_MOVED = 2.0
+
+# A bundle with shared first steps goes on for this many times as long as it took to fit them, to be
+# worth it.
+_STEPS_WORTH = 4
+
+
+@dataclass(eq=False)
+class PlannedFit:
+    """A fit as far as the plan is concerned.
+
+    Parameters
+    ----------
+    job : int
+        Fits of different jobs have nothing in common.
+    fold : int
+        Number of the split.
+    candidate : hashable
+        What the fit may be expected to take as long as, on another split.
+    path : sequence of hashable
+        What tells its first steps from others, step by step; empty where nothing can be shared.
+    """
+
+    job: int
+    fold: int
+    candidate: Hashable
+    path: Sequence[Hashable] = ()
+
+
+@dataclass(eq=False)
+class Bundle:
+    """Fits of one job that go together, and the seconds after which no other is begun."""
+
+    fits: list[PlannedFit]
+    within: float
+    is_reclaimed: bool = False
+
+
+@dataclass(eq=False)
+class _Block:
+    """Fits on one split that have all their first steps in common."""
+
+    fits: list[PlannedFit] = field(default_factory=list)
+    expected: float = math.inf
+
+
+@dataclass(eq=False)
+class _Group:
+    """Blocks of one split with the same first step, the longest first."""
+
+    blocks: dict[Hashable, _Block] = field(default_factory=dict)
+    order: list[_Block] = field(default_factory=list)
+    n_timed: int = -1
+
+
+class Plan:
+    """What is left to fit, and what to send next.
+
+    Fits are bundled by split and first steps. As long as nothing is known of their durations every
+    slot is offered an equal share, to be left off after a moment; from then on bundles are cut to a
+    length, and the longest come first, where a fit is expected to take as long as the same
+    candidate did on another split.
+
+    Parameters
+    ----------
+    n_slots : int
+        How many bundles run at once.
+    limit : int or None
+        How many may be on their way at most.
+    """
+
+    def __init__(self, n_slots: int, limit: int | None = None) -> None:
+        self.n_slots = n_slots
+        self.limit = limit
+        self.n_waiting = 0
+        self.n_sent = 0
+        self.has_paths = False
+        self._groups: dict[Hashable, _Group] = {}
+        self._seconds: dict[Hashable, float] = {}
+        self._steps_seconds: dict[Hashable, float] = {}
+        self._n_timed = 0
+        self._total = 0.0
+        self._latest = 0.0
+        self._is_whole = self._is_slow = False
+        self._begun: set[Hashable] = set()
+
+    def add(self, fits: Iterable[PlannedFit]) -> None:
+        """Enter fits that are to be made, anew or again."""
+        for fit in fits:
+            group = self._groups.setdefault((fit.job, fit.fold, *fit.path[:1]), _Group())
+            block = tuple(fit.path) if fit.path else id(fit)
+            group.blocks.setdefault(block, _Block()).fits.append(fit)
+            group.n_timed = -1
+            self.has_paths |= bool(fit.path)
+            self.n_waiting += 1
+
+    def drop_all(self) -> None:
+        """Forget what is waiting."""
+        self._groups.clear()
+        self.n_waiting = 0
+
+    def learn(self, fit: PlannedFit, seconds: float, steps_seconds: float) -> None:
+        """Take note of the time of a fit, and of that for first steps it was the first to need."""
+        own = max(0.0, seconds - steps_seconds)
+        self._n_timed += 1
+        self._total += own
+        self._seconds[fit.candidate] = own
+        if steps_seconds and fit.path:
+            self._steps_seconds[fit.path] = steps_seconds
+
+    def come_back(self, seconds: Sequence[float]) -> None:
+        """Take note that a bundle has ended, and of the seconds of the fits that were made."""
+        self.n_sent -= 1
+        self._latest = sum(seconds)
+        self._is_whole = self.has_paths or len(seconds) < 2
+
+    def reclaim(self, bundle: Bundle) -> None:
+        """Share out the fits of a slow bundle among slots that have nothing else to do.
+
+        All but the first, which it is at. It may have begun another one: that is made twice then.
+        """
+        if self._n_timed or self.n_waiting >= self.n_slots - self.n_sent:
+            return
+        self._is_slow = True
+        bundle.is_reclaimed = True
+        self.add(bundle.fits[1:])
+
+    @property
+    def n_wanted(self) -> int:
+        """How many bundles should be on their way: one for each slot, and some to follow.
+
+        A slot with nothing to follow is idle for a round trip. But what follows is bound to its
+        slot: near the end of a search it might wait there while others are free, unless it was cut
+        to be short. (What takes seconds the scheduler moves by itself, and should see: a fleet may
+        grow by it.)
+        """
+        if not self._n_timed:
+            follows = not self.has_paths  # first steps are seldom short
+        else:
+            left = self.n_waiting * self._total / self._n_timed
+            is_near_the_end = left < 4 * self.n_slots * self._latest
+            would_wait = self._is_whole and _NOTICED < self._latest < _MOVED
+            follows = not (is_near_the_end and would_wait)
+        wanted = self.n_slots * (1 + follows)
+        return wanted if self.limit is None else min(wanted, self.limit)
+
+    def take(self) -> Bundle | None:
+        """Give what to send next, or None when there is nothing left or enough on its way."""
+        if not self.n_waiting or self.n_sent >= self.n_wanted:
+            return None
+        fits: list[PlannedFit] = []
+        if not self._n_timed:
+            idle = self.n_slots - self.n_sent if self.n_sent < self.n_slots else self.n_slots
+            fair = max(_FEWEST_UNTIMED, math.ceil(self.n_waiting / idle))
+            most = 1 if self._is_slow else min(_MOST_UNTIMED, fair)
+            while len(fits) < most and (group := self._next_group(fits)) is not None:
+                self._take_from(group, fits, math.inf, most)
+                if fits[0].path:
+                    break
+            within = _FIRST_LOOK
+        else:
+            mean = self._total / self._n_timed
+            share = self.n_waiting * mean / (1.5 * self.n_slots)
+            target = left = min(max(share, _SHORTEST), _LONGEST)
+            within = 2 * target
+            while left > target / 2 and (group := self._next_group(fits)) is not None:
+                left = self._take_from(group, fits, left, len(fits) + self.n_waiting)
+        fits.sort(key=lambda fit: fit.fold)  # the rows of one split are held at a time
+        self.n_waiting -= len(fits)
+        self.n_sent += 1
+        return Bundle(fits, within)
+
+    def _next_group(self, fits: Sequence[PlannedFit]) -> _Group | None:
+        """Give the group that has the longest block, of the job that the bundle is of."""
+        found, longest = None, -1.0
+        for key, group in list(self._groups.items()):
+            if not group.blocks:
+                del self._groups[key]
+            elif not fits or key[0] == fits[0].job:  # type: ignore[index]
+                self._sort(group)
+                expected = group.order[-1].expected
+                if expected > longest:
+                    found, longest = group, expected
+        return found
+
+    def _sort(self, group: _Group) -> None:
+        """Put the blocks of a group in order, unless not much was learned since."""
+        if group.n_timed > 0 and self._n_timed < 1.3 * group.n_timed + 1:
+            return
+        for block in group.blocks.values():
+            # nothing is longer than what nobody has timed, or begun
+            known = [self._seconds.get(fit.candidate, math.inf) for fit in block.fits]
+            path = block.fits[0].path
+            block.expected = sum(known) + self._steps_seconds.get(path, 0.0)
+            if block.expected == math.inf and path in self._begun:
+                block.expected = sys.float_info.max
+        # in the order given where nothing is known; reversed, to be taken from the end
+        group.order = sorted(group.blocks.values(), key=lambda block: -block.expected)[::-1]
+        group.n_timed = self._n_timed
+
+    def _take_from(self, group: _Group, fits: list[PlannedFit], left: float, most: int) -> float:
+        """Move fits from a group into a bundle that has some seconds left; give what is left."""
+        mean = self._total / max(1, self._n_timed)
+        while group.order and left > 0 and len(fits) < most:
+            block = group.order[-1]
+            path = block.fits[0].path
+            spent = self._steps_seconds.get(path, 0.0)
+            enough = max(left, _STEPS_WORTH * spent)
+            n_taken = 0
+            for fit in block.fits:
+                if spent >= enough or len(fits) >= most:
+                    break
+                fits.append(fit)
+                n_taken += 1
+                spent += self._seconds.get(fit.candidate, mean)
+            del block.fits[:n_taken]
+            if not block.fits:
+                group.order.pop()
+                del group.blocks[tuple(path) if path else id(fits[-1])]
+            left -= spent
+            if path:
+                self._begun.add(path)
+                if not self._n_timed:
+                    break  # the next block of the group may be worth a slot of its own
+        return left
+
+
+def is_over(elapsed: float, within: float, *, block_elapsed: float, steps_seconds: float) -> bool:
+    """Tell whether a bundle should leave the rest to others.
+
+    Parameters
+    ----------
+    elapsed : float
+        Seconds since the bundle began.
+    within : float
+        Seconds that it was given.
+    block_elapsed : float
+        Seconds since the first fit began that has the same first steps as the next one; infinite
+        where the next one has others.
+    steps_seconds : float
+        Seconds that the first steps took.
+    """
+    return elapsed >= within and block_elapsed >= _STEPS_WORTH * steps_seconds
