@@ -234,7 +234,7 @@ class Listener:
 
 @pytest.mark.parametrize("search_type", [GridSearchCV, reference.GridSearchCV])
 def test_fits_travel_without_the_search_or_with_little_of_it(search_type, bundles):
-    forest = RandomForestClassifier(20, random_state=0)
+    forest = RandomForestClassifier(100, random_state=0)
     search = search_type(forest, {"max_depth": [2, None]}, cv=KFold(5))
     with joblib.parallel_config("skfleet"):
         search.fit(X, y)
