@@ -351,6 +351,7 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
             return
         from skfleet._joblib._planned import WINDOW, PlannedFits
 
+        self.reset_batch_stats()
         in_flight = self._limit(self._n_jobs, len(self._places)), self._n_dispatched_ahead()
         self._fits = PlannedFits(
             self._call,
@@ -372,12 +373,8 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
         """Give what `pre_dispatch` comes to; 0 for all."""
         return getattr(self.parallel, "_pre_dispatch_amount", 0)
 
-    def compute_batch_size(self) -> int:
-        """Tell how many calls make a batch; a plan makes its own of single fits."""
-        return 1 if self._fits is not None else super().compute_batch_size()
-
     def batch_completed(self, batch_size: int, duration: float) -> None:
-        """Learn how long a batch took."""
+        """Learn how long a batch took; a plan makes its own of single fits."""
         if self._fits is None:
             super().batch_completed(batch_size, duration)
 

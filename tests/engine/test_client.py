@@ -11,11 +11,13 @@ from skfleet.engine import _client
 from skfleet.engine._client import (
     check_workers,
     current_client,
+    has_one_machine,
     offer_client,
     refuse_asynchronous,
     slot_released,
     worker_resources,
 )
+from skfleet.engine._same_machine import machine
 from skfleet.exceptions import FleetVersionError
 
 
@@ -122,12 +124,12 @@ def test_workers_of_this_process_are_not_asked(cluster, monkeypatch):
         check_workers(client)
 
 
-def made_client(answers):
+def made_client(answers, address="tcp://scheduler:1"):
     """A stand-in for a client whose workers answer what is given."""
     asked = []
 
     class Answering:
-        scheduler = SimpleNamespace(address="tcp://scheduler:1")
+        scheduler = SimpleNamespace(address=address)
 
         def nthreads(self):
             return dict.fromkeys(answers, 1)
@@ -183,12 +185,30 @@ def test_worker_with_other_versions_is_refused_every_time(name, found, said):
         assert "(1 of 2 workers differ)" in str(error.value)
 
 
+@pytest.mark.skipif(machine() is None, reason="no memory can be shared here")
+@pytest.mark.parametrize(
+    ("address", "there", "expected"),
+    [
+        ("tcp://127.0.0.1:8786", machine(), True),
+        ("tcp://127.0.0.1:8786", "another namespace", False),
+        ("tcp://127.0.0.1:8786", None, False),
+        ("tcp://10.0.0.1:8786", machine(), False),
+    ],
+)
+def test_one_machine_is_what_all_workers_share_and_no_other_reaches(address, there, expected):
+    client, _ = made_client({"a": ours(), "b": {**ours(), "machine": there}}, address)
+    assert not has_one_machine(client)  # nobody was asked yet
+    check_workers(client)
+    assert has_one_machine(client) is expected
+
+
 def test_versions_are_those_of_this_process():
     import sklearn
 
     import skfleet
 
     assert ours() == {
+        "machine": machine(),
         "Python": f"{sys.version_info[0]}.{sys.version_info[1]}",
         "scikit-learn": sklearn.__version__,
         "scikit-fleet": skfleet.__version__,

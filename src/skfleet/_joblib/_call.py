@@ -24,7 +24,7 @@ from skfleet._joblib._task import Call, Outcome, RetriableError, home, run_batch
 from skfleet.engine._parcel import Parcel
 from skfleet.exceptions import FleetError
 
-__all__ = ["ParallelCall"]
+__all__ = ["ParallelCall", "explain_unpicklable"]
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +53,14 @@ class _Batch:
     payload: Share | None = None
     future: Future | None = None
     n_sent: int = 0
+
+
+def explain_unpicklable(error: Exception, name: str) -> None:
+    """Say with an error whose arguments it is about, and what to do."""
+    error.add_note(
+        f"arguments of {name} must be picklable, to travel to a worker. "
+        "Pass arrays or plain objects, or run it with require='sharedmem'."
+    )
 
 
 class ParallelCall:
@@ -192,10 +200,7 @@ class ParallelCall:
                 calls, batch.shared = self._shared.take_out(batch.calls, functions=True)
                 payload = Parcel.pack((calls, self._nested))
         except Exception as error:
-            error.add_note(
-                f"arguments of {batch.name} must be picklable, to travel to a worker. "
-                "Pass arrays or plain objects, or run it with require='sharedmem'."
-            )
+            explain_unpicklable(error, batch.name)
             raise
         futures = [share.future for _, share in batch.shared]
         batch.payload = None

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
-from skfleet._joblib._call import ParallelCall
+from skfleet._joblib._call import ParallelCall, explain_unpicklable
 from skfleet._joblib._callbacks import at_home, pack
 from skfleet._joblib._notes import Note, notes_taken
 from skfleet._joblib._task import Call, Outcome, task_name
@@ -73,7 +73,11 @@ class PlannedFits:
         """Put a fit on the plan."""
         with self._lock:
             self.n_read += 1
-            fit = self._list.read(*call, report)
+            try:
+                fit = self._list.read(*call, report)
+            except Exception as error:
+                explain_unpicklable(error, task_name([call]))
+                raise
             if fit is None:
                 return
             self._plan.add([fit])
@@ -202,7 +206,7 @@ def run_fits(
     done: list[tuple[dict[str, Any], float, float, list[Note]]] = []
     start = block_start = time.perf_counter()
     steps_seconds = 0.0
-    evaluated = evaluate(job, calls, X, y, folds)
+    evaluated = evaluate(job, calls, X, y, folds, discard=notes_taken)
     for n in range(len(calls)):
         try:
             result, seconds, shared_seconds = next(evaluated)

@@ -8,17 +8,23 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
+from uuid import uuid4
 
 from dask.sizeof import sizeof
 from distributed import Client, Future
 
 from skfleet._joblib._task import Call, Slot
-from skfleet.engine._parcel import Parcel
+from skfleet.engine._client import has_one_machine
+from skfleet.engine._parcel import READ_ONLY_FROM, Parcel
+from skfleet.engine._same_machine import MappedParcel
 
 __all__ = ["Share", "SharedArguments"]
 
 # Below this an argument costs less within its task than a transfer of its own.
 SHARE_FROM = 64 * 1024
+
+# A function of this size and more is scattered instead of being sent as a task.
+_LARGEST_TASK = 9_000_000
 
 # Objects that cannot be referred to weakly (lists, dicts) are recognised while a call lasts, but
 # only so many, because they are kept alive for it.
@@ -32,16 +38,34 @@ _keepers: dict[int, weakref.finalize] = {}
 class Share:
     """An object on the fleet, sent once for all who hold equal content."""
 
-    def __init__(self, client: Client, parcel: Parcel, *, broadcast: bool = False) -> None:
+    def __init__(
+        self,
+        client: Client,
+        parcel: Parcel,
+        *,
+        broadcast: bool = False,
+        is_function: bool = False,
+    ) -> None:
         self._client = client
         self._broadcast = broadcast
-        self.future: Future = self._send(parcel)
+        # The scheduler keeps a task, and has it made again when its worker dies; with larger ones
+        # it would be overloaded, and Dask warns.
+        self._as_task = is_function and parcel.nbytes < _LARGEST_TASK
+        # Kept: other processes of this machine read its memory.
+        self._mapped = (
+            MappedParcel.of(parcel)
+            if parcel.nbytes >= READ_ONLY_FROM and not is_function and has_one_machine(client)
+            else None
+        )
+        self.future: Future = self._send(self._mapped or parcel)
 
     def _send(self, parcel: Parcel) -> Future:
         """Scatter under a new key: under an old one it dies with what was just released.
 
         The scheduler hands the data to workers, and fails if one of them dies meanwhile.
         """
+        if self._as_task:
+            return self._client.submit(_hold, parcel, key=f"function-{uuid4().hex}")
         for wait in (0.2, 0.5, 1.0, 2.0, 4.0):
             try:
                 return self._client.scatter(parcel, hash=False, broadcast=self._broadcast)
@@ -53,13 +77,15 @@ class Share:
 
     def is_lost(self) -> bool:
         """Tell whether no worker holds the data any more."""
+        if self.future.status == "pending":
+            return False  # a task, to be run anew
         if self.future.status != "finished":
             return True
         return not any(self._client.who_has([self.future]).values())
 
     def send_again(self, obj: Any) -> None:
         """Replace data that died with their worker."""
-        self.future = self._send(Parcel.pack(obj))
+        self.future = self._send(self._mapped or Parcel.pack(obj))
 
 
 class SharedArguments:
@@ -141,7 +167,7 @@ class SharedArguments:
         parcel = Parcel.pack(value)
         if is_function and parcel.nbytes < SHARE_FROM:
             return None
-        share = _share_content(self._client, parcel)
+        share = _share_content(self._client, parcel, is_function=is_function)
         try:
             self._weak[id(value)] = self._refer(value), share
         except TypeError:
@@ -159,14 +185,19 @@ class SharedArguments:
         return weakref.ref(value, lambda _: weak.pop(key, None))
 
 
-def _share_content(client: Client, parcel: Parcel) -> Share:
+def _share_content(client: Client, parcel: Parcel, *, is_function: bool) -> Share:
     """Find the share of equal content on the same fleet, or send the content."""
     key = (client.id, parcel.digest())
     with _lock:
         share = _by_content.get(key)
-        if share is None or share.future.status != "finished":
-            share = _by_content[key] = Share(client, parcel)
+        if share is None or share.future.status not in ("pending", "finished"):
+            share = _by_content[key] = Share(client, parcel, is_function=is_function)
     return share
+
+
+def _hold(parcel: Parcel) -> Parcel:
+    """Keep a parcel on a worker."""
+    return parcel
 
 
 def _keep_while_alive(obj: Any, share: Share) -> None:

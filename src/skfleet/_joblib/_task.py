@@ -14,7 +14,7 @@ from dask.utils import funcname
 from joblib import parallel_config
 
 from skfleet._joblib._notes import Note, listen, noted
-from skfleet.engine._parcel import Parcel
+from skfleet.engine._parcel import READ_ONLY_FROM, Parcel
 from skfleet.engine._threads import library_threads
 
 __all__ = [
@@ -27,10 +27,6 @@ __all__ = [
 ]
 
 Call = tuple[Callable[..., Any], Sequence[Any], dict[str, Any]]
-
-# Up to this size every call gets a copy of its own of a shared array; from here on all calls of a
-# worker read the same memory, which is then read-only, as in joblib's own process backends.
-READ_ONLY_FROM = 1_000_000
 
 _PROCESS = uuid4().hex
 

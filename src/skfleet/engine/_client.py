@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary, WeakSet
 
 from distributed import Client, get_client, get_worker, rejoin, secede
@@ -15,6 +16,7 @@ from skfleet.exceptions import FleetVersionError
 __all__ = [
     "check_workers",
     "current_client",
+    "has_one_machine",
     "offer_client",
     "refuse_asynchronous",
     "slot_released",
@@ -26,6 +28,9 @@ _offered: WeakSet[Client] = WeakSet()
 
 # Addresses of the workers of each client whose versions have been found right.
 _checked: WeakKeyDictionary[Client, frozenset[str]] = WeakKeyDictionary()
+
+# Those of them that are processes of this machine and user.
+_here: WeakKeyDictionary[Client, frozenset[str]] = WeakKeyDictionary()
 
 _waiting = threading.local()
 
@@ -144,9 +149,27 @@ def check_workers(client: Client) -> None:
         # A worker may leave while it is asked; what takes its place is asked in its turn.
         answers = client.run(versions, workers=sorted(unknown), on_error="return")
         answers = {address: got for address, got in answers.items() if isinstance(got, dict)}
-        _refuse_mismatch(versions(), answers)
+        ours = versions()
+        here = ours.pop("machine")
+        _refuse_mismatch(ours, answers)
         known |= frozenset(answers)
+        _here[client] = _here.get(client, frozenset()) | {
+            address
+            for address, got in answers.items()
+            if here is not None and got.get("machine") == here
+        }
     _checked[client] = known
+
+
+def has_one_machine(client: Client) -> bool:
+    """Tell whether all workers are, and will be, processes of this machine and user.
+
+    Of workers that came after :func:`check_workers` this knows only that no other machine can reach
+    the scheduler.
+    """
+    host = urlsplit(_address(client)).hostname or ""
+    known = _here.get(client, frozenset())
+    return host == "127.0.0.1" and bool(known) and known >= _checked.get(client, frozenset())
 
 
 def _refuse_mismatch(
@@ -183,7 +206,12 @@ def _versions_lookup() -> Any:
             sklearn = importlib.metadata.version("scikit-learn")
         except importlib.metadata.PackageNotFoundError:
             sklearn = None
+        try:
+            machine = importlib.import_module("skfleet.engine._same_machine").machine()
+        except (ImportError, AttributeError):
+            machine = None  # another version, which the rest of the answer tells
         return {
+            "machine": machine,
             "Python": "{}.{}".format(*sys.version_info[:2]),
             "scikit-learn": sklearn,
             "scikit-fleet": skfleet,

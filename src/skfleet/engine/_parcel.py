@@ -11,6 +11,10 @@ from typing import Any
 import cloudpickle
 from distributed.protocol import dask_deserialize, dask_serialize
 
+# Up to this size everyone gets a copy of his own of what is shared; from here on all read the same
+# memory, as in joblib's own process backends.
+READ_ONLY_FROM = 1_000_000
+
 
 class Parcel:
     """An object pickled once, its large buffers apart, to be opened any number of times.

@@ -13,8 +13,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 
 from skfleet._sklearn_private import take_rows
-from skfleet.engine._originals import Original
-from skfleet.engine._parcel import Parcel
+from skfleet.engine._parcel import READ_ONLY_FROM, Parcel
 
 __all__ = ["Evaluated", "FitCall", "Job", "evaluate", "has_first_steps"]
 
@@ -56,25 +55,47 @@ def evaluate(
     X: Any,
     y: Any,
     folds: Mapping[int, tuple[Any, Any]],
+    discard: Callable[[], Any] = lambda: None,
 ) -> Iterator[Evaluated]:
     """Fit and score one after the other.
 
     A split that several fits use is cut once, and what was fitted of equal first steps is used
     again. Both count for the ``fit_time`` and ``score_time`` of every fit, as if it were alone.
+
+    Large rows that fits share are read-only. A fit that fails on them is made again on rows of its
+    own, after a call of ``discard``; if that helps, so are those that follow.
     """
-    shared: dict[int, _Fold] = {}
+    fold: _Fold | None = None
     for place, fit in enumerate(fits):
-        if fit.fold not in shared:
-            shared.clear()
+        if fold is None or fit.fold != fold.number:
+            fold = None  # its rows go before others come
             uses = sum(other.fold == fit.fold for other in fits[place:])
-            shared[fit.fold] = _Fold(X, *folds[fit.fold], is_shared=job.shares_rows and uses > 1)
-        fold = shared[fit.fold]
+            fold = _Fold(fit.fold, X, *folds[fit.fold], is_shared=job.shares_rows and uses > 1)
         start = time.perf_counter()
-        estimator = job.estimators[fit.estimator].open()
-        steps = fold.steps if job.shares_steps and fold.is_shared else None
-        if steps is not None and has_first_steps(estimator):
-            steps.begin()
-            estimator.memory = steps
+        try:
+            result = _fit_and_score(job, fit, y, fold)
+            error: Exception | None = None
+            failed = fold.was_read_only and _has_failed(result, job.options["error_score"])
+        except Exception as raised:
+            if not fold.was_read_only:
+                raise
+            error, failed = raised, True
+        if failed:
+            discard()
+            alone = _Fold(fit.fold, X, *folds[fit.fold], is_shared=False)
+            result = _fit_and_score(job, fit, y, alone)
+            if error is not None or not _has_failed(result, job.options["error_score"]):
+                fold = alone
+        yield Evaluated(result, time.perf_counter() - start, fold.steps.spent)
+
+
+def _fit_and_score(job: Job, fit: FitCall, y: Any, fold: _Fold) -> dict[str, Any]:
+    """Fit and score once, on the rows of a split."""
+    estimator = job.estimators[fit.estimator].open()
+    fold.steps.begin(is_open=fold.is_shared and job.shares_steps)
+    if fold.steps.is_open and has_first_steps(estimator):
+        estimator.memory = fold.steps
+    try:
         result = job.function(
             estimator,
             fold.rows_for(estimator),
@@ -84,13 +105,23 @@ def evaluate(
             **job.options,
             **fit.options,
         )
-        spent = 0.0
-        if steps is not None:
-            spent = steps.spent
-            result["fit_time"] += steps.saved_in_fit
-            result["score_time"] += steps.saved_in_score
-            steps.end()
-        yield Evaluated(result, time.perf_counter() - start, spent)
+        if "fit_time" in result:
+            result["fit_time"] += fold.steps.saved_in_fit
+            result["score_time"] += fold.steps.saved_in_score
+        return result
+    finally:
+        fold.steps.end()
+
+
+def _has_failed(result: Mapping[str, Any], error_score: Any) -> bool:
+    """Tell whether a fit or a score failed, or came out as if it had."""
+    scores: list[Any] = []
+    for part in ("test_scores", "train_scores"):
+        found = result.get(part, ())
+        scores += found.values() if hasattr(found, "values") else [found]
+    return result["fit_error"] is not None or any(
+        score == error_score or score != score for score in scores if np.isscalar(score)
+    )
 
 
 def has_first_steps(estimator: Any) -> bool:
@@ -98,17 +129,42 @@ def has_first_steps(estimator: Any) -> bool:
     return type(estimator) is Pipeline and len(estimator.steps) > 1 and estimator.memory is None
 
 
+class _Kept:
+    """Rows kept for several fits, each of which is given an object of its own.
+
+    Up to a size that is a copy; from there on it reads the memory that all read.
+    """
+
+    def __init__(self, rows: Any) -> None:
+        # the items of a list may be shared, as in any list that is cut from another
+        self._list = rows if type(rows) is list else None
+        self._parcel = Parcel.pack(rows if self._list is None else None)
+        self.is_read_only = self._parcel.nbytes >= READ_ONLY_FROM
+
+    def give(self) -> Any:
+        """Give an object with these rows."""
+        if self._list is not None:
+            return list(self._list)
+        return self._parcel.open(view=self.is_read_only)
+
+
 class _Fold:
     """One split of the rows, for the fits that use it."""
 
-    def __init__(self, X: Any, train: Any, test: Any, *, is_shared: bool) -> None:
+    def __init__(self, number: int, X: Any, train: Any, test: Any, *, is_shared: bool) -> None:
+        self.number = number
         self._X = X
         self.train, self.test = train, test
         self.is_shared = is_shared
         self.steps = SharedSteps()
-        if self.is_shared:
+        if is_shared:
             self.train, self.test = np.asarray(train), np.asarray(test)
             self._rows = _Rows(X, {"train": self.train, "test": self.test}, self.steps)
+
+    @property
+    def was_read_only(self) -> bool:
+        """Whether a fit may have failed because it wanted to write to what others read too."""
+        return self.is_shared and (self._rows.is_read_only or self.steps.is_read_only)
 
     def rows_for(self, estimator: Any) -> Any:
         """Give the rows to a fit, as they are or with both parts cut already."""
@@ -120,17 +176,22 @@ class _Fold:
 class _Rows:
     """Stands for rows of which scikit-learn is going to cut the two parts of a split.
 
-    Each part is cut when it is first asked for. Every fit is given a copy, which it may change.
-    Being taken for an array, it must have a shape and no ``iloc``, whatever it stands for.
+    Each part is cut when it is first asked for. Being taken for an array, this must have a shape
+    and no ``iloc``, whatever it stands for.
     """
 
     def __init__(self, X: Any, parts: Mapping[str, Any], steps: SharedSteps) -> None:
         self._X = X
         self._parts = parts
         self._steps = steps
-        self._cut: dict[str, Original] = {}
+        self._cut: dict[str, _Kept] = {}
         self.shape = getattr(X, "shape", None) or (len(X),)
         self.ndim = len(self.shape)
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether a part that was asked for can only be read."""
+        return any(kept.is_read_only for kept in self._cut.values())
 
     def __len__(self) -> int:
         return int(self.shape[0])
@@ -142,16 +203,12 @@ class _Rows:
         rows = key[0] if isinstance(key, tuple) and len(key) == 2 and key[1] is ... else key
         for name, part in self._parts.items():
             if rows is part:
-                return self._give(name, part)
+                if name not in self._cut:
+                    self._cut[name] = _Kept(take_rows(self._X, part))
+                given = self._cut[name].give()
+                self._steps.recognise(given, name, 0)
+                return given
         return self._X[key]
-
-    def _give(self, name: str, rows: Any) -> Any:
-        """Give a copy of one of the parts."""
-        if name not in self._cut:
-            self._cut[name] = Original.of_rows(self._X, rows) or Original(take_rows(self._X, rows))
-        part = self._cut[name].copy()
-        self._steps.recognise(part, name, 0)
-        return part
 
 
 @dataclass(eq=False)
@@ -160,9 +217,9 @@ class _Step:
 
     key: bytes
     fitted: Any
-    output: Original
+    output: _Kept
     seconds: float
-    transformed: dict[str, tuple[Original, float]] = field(default_factory=dict)
+    transformed: dict[str, tuple[_Kept, float]] = field(default_factory=dict)
 
 
 class _Known(NamedTuple):
@@ -183,19 +240,24 @@ class SharedSteps:
 
     def __init__(self) -> None:
         self._steps: list[_Step] = []
-        self.end()
+        self.begin(is_open=False)
 
-    def begin(self) -> None:
-        """Expect the pipeline of the next fit."""
+    def begin(self, *, is_open: bool) -> None:
+        """Expect the next fit; its pipeline, if this is open."""
         self.end()
-        self._is_open = True
+        self.is_open = is_open
+        self._depth = 0
+        self.saved_in_fit = self.saved_in_score = self.spent = 0.0
 
     def end(self) -> None:
-        """Forget what belongs to a single fit."""
-        self._is_open = False
-        self._depth = 0
+        """Let go of what belongs to a single fit."""
+        self.is_open = False
         self._known: dict[int, _Known] = {}
-        self.saved_in_fit = self.saved_in_score = self.spent = 0.0
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether a fit was given rows by a step that can only be read."""
+        return any(step.output.is_read_only for step in self._steps)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A pipeline that is copied or sent away is fitted on other rows, and has no memory.
@@ -203,14 +265,14 @@ class SharedSteps:
 
     def recognise(self, rows: Any, part: str, depth: int) -> None:
         """Take note of rows that a fit was given, to know them again."""
-        if self._is_open or depth:
+        if self.is_open or depth:
             self._known[id(rows)] = _Known(rows, part, depth)
 
     def cache(
         self, func: Callable[..., Any], ignore: Sequence[str] | None = None, **_: Any
     ) -> Callable[..., Any]:
         """Give a function that fits and transforms as ``func`` does, but equal steps only once."""
-        if not self._is_open or self._depth:
+        if not self.is_open or self._depth:
             return func  # fitted again, by a scorer perhaps
         return partial(self._fit_transform, func, frozenset(ignore or ()))
 
@@ -232,7 +294,7 @@ class SharedSteps:
         if depth < len(self._steps) and self._steps[depth].key == key:
             step = self._steps[depth]
             self.saved_in_fit += step.seconds
-            rows = step.output.copy()
+            rows = step.output.give()
             _tell_callbacks(X, rows, *args, **kwargs)
         else:
             del self._steps[depth:]
@@ -240,8 +302,8 @@ class SharedSteps:
             rows, fitted = func(transformer, X, *args, **kwargs)
             seconds = time.perf_counter() - start
             self.spent += seconds
-            step = _Step(key, fitted, Original(rows), seconds)
-            rows = step.output.copy()
+            step = _Step(key, fitted, _Kept(rows), seconds)
+            rows = step.output.give()
             if callable(getattr(fitted, "transform", None)) and hasattr(fitted, "__dict__"):
                 vars(fitted)["transform"] = _Transform(self, depth, fitted.transform)
             self._steps.append(step)
@@ -255,7 +317,7 @@ class SharedSteps:
             return plain(X)
         done = self._steps[depth].transformed
         if known.part in done:
-            original, seconds = done[known.part]
+            kept, seconds = done[known.part]
             if known.part == "test":  # scores of training rows are not timed
                 self.saved_in_score += seconds
         else:
@@ -263,9 +325,9 @@ class SharedSteps:
             rows = plain(X)
             seconds = time.perf_counter() - start
             self.spent += seconds
-            original = Original(rows)
-            done[known.part] = original, seconds
-        rows = original.copy()
+            kept = _Kept(rows)
+            done[known.part] = kept, seconds
+        rows = kept.give()
         self.recognise(rows, known.part, depth + 1)
         return rows
 

@@ -1,0 +1,95 @@
+"""Parcels in memory that the processes of a machine share."""
+
+import gc
+import os
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from distributed.protocol import deserialize, serialize
+
+from skfleet.engine._parcel import Parcel
+from skfleet.engine._same_machine import MappedParcel, machine
+
+pytestmark = pytest.mark.skipif(machine() is None, reason="no memory can be shared here")
+
+A = np.arange(12.0).reshape(3, 4)
+
+
+@pytest.mark.parametrize("obj", [A, np.asfortranarray(A), sp.csr_array(A), [A, A[:0], "text"], 5])
+@pytest.mark.parametrize("way", ["dask", "pickle"])
+def test_it_is_the_parcel_it_was_made_of(obj, way):
+    plain = Parcel.pack(obj)
+    parcel = MappedParcel.of(plain)
+    if way == "dask":
+        copy = deserialize(*serialize(parcel))
+    else:
+        copy = pickle.loads(pickle.dumps(parcel))
+    for one in (parcel, copy):
+        assert one.digest() == plain.digest()
+        assert one.nbytes == plain.nbytes
+        assert pickle.dumps(one.open()) == pickle.dumps(plain.open())
+
+
+def test_what_travels_is_the_place():
+    parcel = MappedParcel.of(Parcel.pack(np.zeros(1_000_000)))
+    assert len(pickle.dumps(parcel)) < 1000
+    _, frames = serialize(parcel)
+    assert sum(len(frame) for frame in frames) < 1000
+
+
+def test_large_buffers_can_only_be_read():
+    parcel = MappedParcel.of(Parcel.pack(A))
+    reader = pickle.loads(pickle.dumps(parcel))
+    with pytest.raises(ValueError, match="read-only"):
+        reader.open(view=True)[0] = 1
+    for own in (reader.open(), reader.open(own=True)):
+        own[0] = 1
+    np.testing.assert_array_equal(parcel.open(), A)
+
+
+def test_another_process_reads_it():
+    parcel = MappedParcel.of(Parcel.pack(A))
+    code = "import pickle, sys; print(pickle.load(sys.stdin.buffer).open().sum())"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        input=pickle.dumps(parcel),
+        capture_output=True,
+        check=True,
+        timeout=60,
+    )
+    assert float(done.stdout) == A.sum()
+
+
+def test_memory_goes_with_the_last_who_reads_it():
+    parcel = MappedParcel.of(Parcel.pack(A))
+    travelled = pickle.dumps(parcel)
+    reader = pickle.loads(travelled)
+    descriptor = parcel._place.descriptor
+    del parcel
+    gc.collect()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
+    np.testing.assert_array_equal(reader.open(), A)
+    with pytest.raises(OSError, match="must be one of this machine"):
+        pickle.loads(travelled).open()
+
+
+def test_memory_of_something_else_is_not_taken_for_it():
+    parcel = MappedParcel.of(Parcel.pack(A))
+    travelled = pickle.dumps(parcel)
+    descriptor = parcel._place.descriptor
+    del parcel
+    gc.collect()
+    other = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(other, descriptor)
+    try:
+        with pytest.raises(OSError, match="its memory is gone"):
+            pickle.loads(travelled).open()
+    finally:
+        os.close(descriptor)
+        if other != descriptor:
+            os.close(other)
