@@ -12,13 +12,20 @@ from typing import TYPE_CHECKING, Any
 from distributed import Client
 from joblib.parallel import AutoBatchingMixin, FallbackToBackend, ParallelBackendBase
 
+from skfleet._config import get_config
 from skfleet._joblib._call import ParallelCall
 from skfleet._joblib._notes import echo
+from skfleet._joblib._progress import CallProgress, check_progress
 from skfleet._joblib._shared import SharedArguments
-from skfleet._joblib._task import Outcome
+from skfleet._joblib._task import Outcome, task_name
 from skfleet._sklearn_private import is_fit
 from skfleet.engine._client import check_workers, refuse_asynchronous, slot_released
-from skfleet.engine._placement import Placement, check_satisfiable
+from skfleet.engine._placement import (
+    Placement,
+    check_device,
+    check_satisfiable,
+    placement_for,
+)
 from skfleet.fleet import default_client
 
 if TYPE_CHECKING:
@@ -67,6 +74,12 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
     inner_max_num_threads : int, default=None
         Threads that BLAS and OpenMP libraries may use in a task. Default: the threads of the fleet
         divided by the calls in flight, so 1 unless ``n_jobs`` is small.
+    device : {"auto", "cpu", "cuda"}, default=None
+        Which workers may run the calls: "cuda" those labelled ``GPU``, "cpu" those labelled ``CPU``
+        where any worker is labelled, "auto" all. Default: what
+        :func:`skfleet.config_context` says.
+    progress : bool, default=False
+        Whether to draw a bar that counts the calls that are done. Needs rich.
     **submit_options
         ``workers``, ``allow_other_workers``, ``resources``, ``retries``, ``priority`` and
         ``fifo_timeout`` of :meth:`distributed.Client.submit`.
@@ -76,7 +89,11 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
     TypeError
         When ``scatter`` is no list or tuple, the client is asynchronous, or an option is unknown.
     skfleet.exceptions.PlacementError
-        At the first call, when no worker offers the ``resources``.
+        At the first call, when no worker offers the ``resources`` or is of the ``device``.
+    ValueError
+        When the device is none of these.
+    ImportError
+        When a bar is asked for without rich.
     skfleet.exceptions.FleetError
         From a call whose task kills its workers, or when the fleet is gone.
     TimeoutError
@@ -117,6 +134,7 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
     parallel: Any = None
     _call: ParallelCall | None = None
     _fits: PlannedFits | None = None
+    _bar: CallProgress | None = None
 
     def __init__(
         self,
@@ -128,6 +146,8 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
         *,
         nesting_level: int | None = None,
         inner_max_num_threads: int | None = None,
+        device: str | None = None,
+        progress: bool = False,
         **submit_options: Any,
     ) -> None:
         super().__init__(nesting_level=nesting_level, inner_max_num_threads=inner_max_num_threads)
@@ -144,6 +164,9 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
             )
         if client is not None:
             refuse_asynchronous(client)
+        self.device = get_config().device if device is None else device
+        check_device(self.device)
+        self.progress = check_progress(progress)
         self.wait_for_workers_timeout = wait_for_workers_timeout
         self._scheduler_host = scheduler_host
         self._loop = loop
@@ -163,6 +186,7 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
             "wait_for_workers_timeout": self.wait_for_workers_timeout,
             "nesting_level": self.nesting_level,
             "inner_max_num_threads": self.inner_max_num_threads,
+            "device": self.device,
             **self._options,
         }
 
@@ -200,7 +224,7 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
         backend = _rebuild(type(self), self._settings())
         backend._scheduler_host, backend._loop = self._scheduler_host, self._loop
         backend._given_client, backend._found = self._given_client, self._found
-        backend._scatter = self._scatter
+        backend._scatter, backend.progress = self._scatter, self.progress
         backend.parallel = parallel
         return backend
 
@@ -211,7 +235,8 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
         if os.getpid() != _PID:
             return 1  # a forked child has the objects of its parent's client, and not its threads
         level = self.nesting_level or 0
-        if n_jobs == 1 or level > 1 or (level == 1 and self._options.get("resources")):
+        asks = self._options.get("resources") or self.device != "auto"
+        if n_jobs == 1 or level > 1 or (level == 1 and asks):
             # A task keeps its resources while it waits: nested tasks might wait for them for ever.
             return 1
         slots = self._count_slots()
@@ -246,14 +271,17 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
             workers = self._workers()
         if not workers:
             return []
-        resources = self._options.get("resources")
         offers = {address: info.get("resources") or {} for address, info in workers.items()}
-        check_satisfiable(Placement.of(resources), offers)
+        self._resources = {
+            **placement_for(self.device, offers).as_dict(),
+            **(self._options.get("resources") or {}),
+        }
+        check_satisfiable(Placement.of(self._resources), offers)
         slots = [
             (n, address)
             for address, info in workers.items()
             if self._may_use(address, info)
-            for n in range(_slots_of(info["nthreads"], offers[address], resources or {}))
+            for n in range(_slots_of(info["nthreads"], offers[address], self._resources))
         ]
         if not slots:
             raise ValueError(
@@ -276,10 +304,9 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
 
     def _has_workers(self) -> bool:
         """Tell whether any worker may run the calls now."""
-        resources = self._options.get("resources") or {}
         return any(
             self._may_use(address, info)
-            and _slots_of(1, info.get("resources") or {}, resources) > 0
+            and _slots_of(1, info.get("resources") or {}, self._resources) > 0
             for address, info in self._workers().items()
         )
 
@@ -323,10 +350,12 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
             nested=self.get_nested_backend(),
             n_threads=self.inner_max_num_threads or max(1, slots // max(1, in_flight)),
             shared=SharedArguments(client, self._scattered(client)),
-            options=self._options,
+            options={**self._options, "resources": self._resources or None},
             has_workers=self._has_workers,
             patience=max(30.0, self.wait_for_workers_timeout or 0),
         )
+        if self.progress:
+            self._bar = CallProgress(self.parallel.n_tasks)
 
     def _scattered(self, client: Client) -> Mapping[int, Any]:
         """Send the objects of ``scatter`` to every worker, once for this context."""
@@ -338,6 +367,8 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
     def submit(self, func: Any, callback: Any = None) -> None:
         """Send a batch of calls; the fits of a search are put on its plan."""
         assert self._call is not None
+        if self._bar is not None and self.parallel.n_dispatched_batches == 1:
+            self._bar.name(task_name(func.items[:1]))
         if len(func.items) == 1 and is_fit(*func.items[0]):
             self._plan_fit(func.items[0], callback)
         else:
@@ -381,6 +412,9 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
     def retrieve_result_callback(self, out: Outcome) -> Any:
         """Print and warn what the batch did, and give its results or raise its error."""
         echo(out.notes)
+        if self._bar is not None and out.ok:
+            self._bar.expect(max(self.parallel.n_tasks or 0, self.parallel.n_dispatched_tasks))
+            self._bar.advance(len(out.value))
         return out.result()
 
     def abort_everything(self, ensure_ready: bool = True) -> None:
@@ -392,6 +426,9 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
 
     def stop_call(self) -> None:
         """End a Parallel call."""
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
         if self._fits is not None:
             self._fits.stop()
         if self._call is not None:

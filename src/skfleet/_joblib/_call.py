@@ -104,6 +104,7 @@ class ParallelCall:
         self._limit = limit
         self._nested = nested
         self._shared = shared
+        self._has_workers_option = bool(options.get("workers"))
         self._submit = partial(client.submit, run_batch, pure=False, **options)
         self._task_options = {
             "origin": home(),
@@ -174,7 +175,9 @@ class ParallelCall:
             batch.name = batch.name or task_name(batch.calls)
             payload, shared = self._pack(batch)
             # A new key each time: a cancelled key may still be on its way out.
-            place = {"workers": [batch.worker], "allow_other_workers": True} if batch.worker else {}
+            place: dict[str, Any] = {}
+            if batch.worker is not None and not self._has_workers_option:
+                place = {"workers": [batch.worker], "allow_other_workers": True}
             future = self._submit(
                 payload,
                 shared,

@@ -7,7 +7,14 @@ from dataclasses import dataclass
 
 from skfleet.exceptions import PlacementError
 
-__all__ = ["ANYWHERE", "Placement", "Workers", "check_satisfiable", "placement_for"]
+__all__ = [
+    "ANYWHERE",
+    "Placement",
+    "Workers",
+    "check_device",
+    "check_satisfiable",
+    "placement_for",
+]
 
 # The address of each worker, with the resources that it offers: {"tcp://...": {"GPU": 1.0}}.
 Workers = Mapping[str, Mapping[str, float]]
@@ -67,23 +74,28 @@ def placement_for(device: str, workers: Workers) -> Placement:
     PlacementError
         When no worker can be told to be one of that device.
     """
+    check_device(device)
     if device == "auto":
         return ANYWHERE
     if device == "cuda":
         placement = Placement((("GPU", 1.0),))
-    elif device == "cpu":
+    else:
         # Resources cannot say "not on a GPU": once any worker is labelled, only a label will do.
         labelled = any(offer.get("CPU") or offer.get("GPU") for offer in workers.values())
         if not labelled:
             return ANYWHERE
         placement = Placement((("CPU", 1.0),))
-    else:
+    check_satisfiable(placement, workers)
+    return placement
+
+
+def check_device(device: object) -> None:
+    """Raise ValueError unless this is the name of a device."""
+    if device not in ("auto", "cpu", "cuda"):
         raise ValueError(
             f"device must be one of 'auto', 'cpu' or 'cuda'. Got {device!r} instead. "
             "Use 'cuda' for an NVIDIA GPU."
         )
-    check_satisfiable(placement, workers)
-    return placement
 
 
 def check_satisfiable(placement: Placement, workers: Workers) -> None:
