@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 __all__ = [
-    "callbacks_of",
     "consumer_of",
     "has_callbacks",
     "install_consumer",
@@ -47,11 +46,6 @@ def take_rows(X: Any, rows: Any) -> Any:
 def has_callbacks(context: Any) -> bool:
     """Tell whether anybody listens in a callback context."""
     return bool(context is not None and context._callbacks)
-
-
-def callbacks_of(estimator: Any) -> list[Any]:
-    """Give the callbacks that were set on an estimator."""
-    return list(getattr(estimator, "_skl_callbacks", ()))
 
 
 def is_context(obj: Any) -> bool:

@@ -1,0 +1,171 @@
+"""The plan of fits, on a simulated fleet."""
+
+import heapq
+
+import numpy as np
+import pytest
+
+from skfleet.model_selection._plan import SLOW, Plan, PlannedFit, is_over
+
+LATENCY = 0.01
+
+
+class Simulation:
+    """Runs a plan on slots with a clock of its own, as workers and the driver do."""
+
+    def __init__(self, fits, seconds, steps=None, *, n_slots, limit=None):
+        self.plan = Plan(n_slots, limit)
+        self.plan.add(fits)
+        self.seconds, self.steps = seconds, steps or (lambda path: 0.0)
+        self.n_slots = n_slots
+        self.made, self.bundles, self.most_sent, self.n_steps = [], [], 0, 0
+        self.free = [0.0] * n_slots
+        self.events = [(SLOW, 0, None, None)]
+        self.sent, self.now, self.n_events = {}, 0.0, 0
+        self.run()
+
+    def send(self):
+        while (bundle := self.plan.take()) is not None:
+            self.most_sent = max(self.most_sent, self.plan.n_sent)
+            self.bundles.append(bundle)
+            slot = int(np.argmin(self.free))
+            begin = max(self.free[slot], self.now + LATENCY)
+            done, end = self.work(bundle, begin)
+            self.free[slot] = end
+            self.n_events += 1
+            heapq.heappush(self.events, (end + LATENCY, self.n_events, bundle, done))
+            self.sent[id(bundle)] = bundle
+
+    def work(self, bundle, begin):
+        done, now, before, block_begin, steps_seconds = [], begin, None, begin, 0.0
+        for n, fit in enumerate(bundle.fits):
+            block = (fit.fold, fit.path) if fit.path else n
+            shared = self.steps(fit.path) if fit.path and block != before else 0.0
+            self.n_steps += shared > 0
+            if block != before:
+                block_begin, steps_seconds, before = now, shared, block
+            now += shared + self.seconds(fit)
+            done.append((fit, shared + self.seconds(fit), shared))
+            following = bundle.fits[n + 1 : n + 2]
+            same = following and fit.path and (following[0].fold, following[0].path) == block
+            if is_over(
+                now - begin,
+                bundle.within,
+                block_elapsed=now - block_begin if same else np.inf,
+                steps_seconds=steps_seconds,
+            ):
+                break
+        return done, now
+
+    def run(self):
+        self.send()
+        made = set()
+        while self.events:
+            self.now, _, bundle, done = heapq.heappop(self.events)
+            if bundle is None:
+                for one in list(self.sent.values()):
+                    self.plan.reclaim(one)
+            else:
+                del self.sent[id(bundle)]
+                self.plan.come_back([seconds for _, seconds, _ in done])
+                for fit, seconds, shared in done:
+                    self.plan.learn(fit, seconds, shared)
+                    if fit not in made:
+                        made.add(fit)
+                        self.made.append(fit)
+                        self.end = self.now
+                if not bundle.is_reclaimed:
+                    self.plan.add(bundle.fits[len(done) :])
+            self.send()
+
+    def ideal(self, fits):
+        blocks = {(fit.fold, fit.path) for fit in fits if fit.path}
+        total = sum(map(self.seconds, fits)) + sum(self.steps(path) for _, path in blocks)
+        return max(total / self.n_slots, max(map(self.seconds, fits)))
+
+
+def grid(n_candidates, n_folds, n_paths=0):
+    return [
+        PlannedFit(0, fold, candidate, (candidate % n_paths,) if n_paths else ())
+        for candidate in range(n_candidates)
+        for fold in range(n_folds)
+    ]
+
+
+@pytest.mark.parametrize("n_slots", [1, 2, 4, 16])
+@pytest.mark.parametrize("typical", [0.001, 0.01, 0.1, 1.0, 30.0])
+@pytest.mark.parametrize("spread", [0.0, 1.0])
+def test_every_fit_is_made_and_slots_are_busy(n_slots, typical, spread):
+    fits = grid(40, 5)
+    cost = np.exp(np.random.default_rng(0).normal(0, spread, 40)) * typical
+    run = Simulation(fits, lambda fit: cost[fit.candidate], n_slots=n_slots)
+    assert set(run.made) == set(fits)
+    assert run.plan.n_waiting == run.plan.n_sent == 0
+    # a few round trips, and a last bundle that others wait for
+    bound = 1.15 * run.ideal(fits) + 8 * LATENCY + 0.1
+    assert run.end < bound
+
+
+@pytest.mark.parametrize("n_slots", [2, 3, 8])
+@pytest.mark.parametrize("steps_seconds", [0.01, 0.3, 5.0])
+@pytest.mark.parametrize("own_seconds", [0.01, 0.3, 5.0])
+def test_first_steps_are_fitted_once_unless_slots_would_be_idle(
+    n_slots, steps_seconds, own_seconds
+):
+    fits = grid(16, 3, n_paths=2)
+    run = Simulation(fits, lambda _: own_seconds, lambda _: steps_seconds, n_slots=n_slots)
+    assert set(run.made) == set(fits)
+    # Blocks are only cut where the fits of one would keep a slot for long: then to fit the steps
+    # again costs little. Or where there are more slots than blocks.
+    wasted = (run.n_steps - 6) * steps_seconds
+    assert wasted <= 0.3 * run.ideal(fits) * n_slots + n_slots * steps_seconds
+    longest_block = steps_seconds + 8 * own_seconds
+    assert run.end < 1.2 * run.ideal(fits) + longest_block + 10 * LATENCY
+
+
+def test_short_fits_are_bundled():
+    run = Simulation(grid(200, 5), lambda _: 0.001, n_slots=2)
+    assert len(run.bundles) < 40
+
+
+def test_long_fits_are_sent_one_by_one_the_longest_first():
+    cost = [1.0, 1.0, 1.0, 1.0, 1.0, 9.0]
+    run = Simulation(grid(6, 2), lambda fit: cost[fit.candidate], n_slots=2)
+    assert run.end < 15.5  # 28 / 2 = 14; had the second of nine seconds come last: 18
+    assert [fit.candidate for fit in run.made].count(5) == 2
+
+
+def test_slow_fits_are_shared_out_before_the_first_one_ends():
+    run = Simulation(grid(4, 1), lambda _: 10.0, n_slots=4)
+    assert run.end < 10.5
+
+
+def test_tiny_lists_are_one_task():
+    run = Simulation(grid(4, 2), lambda _: 0.001, n_slots=4)
+    assert len(run.bundles) == 1
+
+
+def test_limit_is_kept():
+    run = Simulation(grid(40, 5), lambda _: 0.2, n_slots=8, limit=3)
+    assert run.most_sent == 3
+
+
+def test_bundles_are_of_one_job():
+    fits = [PlannedFit(i % 2, 0, i) for i in range(40)]
+    run = Simulation(fits, lambda _: 0.001, n_slots=2)
+    assert set(run.made) == set(fits)
+    assert all(len({fit.job for fit in bundle.fits}) == 1 for bundle in run.bundles)
+
+
+def test_rows_of_a_split_are_needed_once_in_a_bundle():
+    run = Simulation(grid(40, 5, n_paths=4), lambda _: 0.001, n_slots=2)
+    for bundle in run.bundles:
+        folds = [fit.fold for fit in bundle.fits]
+        assert folds == sorted(folds)
+
+
+def test_nothing_is_sent_after_all_was_dropped():
+    plan = Plan(2)
+    plan.add(grid(10, 2))
+    plan.drop_all()
+    assert plan.take() is None

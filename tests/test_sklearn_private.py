@@ -1,0 +1,102 @@
+"""What is needed of scikit-learn's private parts: a test fails when one of them goes."""
+
+import inspect
+
+import numpy as np
+from sklearn.callback import ProgressBar, ScoringMonitor, _transport
+from sklearn.callback._callback_context import CallbackContext
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, cross_validate
+from sklearn.model_selection._validation import _fit_and_score
+from sklearn.utils import parallel
+
+from skfleet import _sklearn_private as private
+
+
+def calls_of(monkeypatch, run):
+    """Collect what scikit-learn gives to joblib."""
+    calls = []
+
+    class Collecting(parallel.Parallel):
+        def __call__(self, iterable):
+            iterable = list(iterable)
+            calls.extend(iterable)
+            return super().__call__(iterable)
+
+    for module in ("_search", "_validation"):
+        monkeypatch.setattr(f"sklearn.model_selection.{module}.Parallel", Collecting)
+    run()
+    return calls
+
+
+X, y = np.arange(40.0).reshape(20, 2), np.arange(20) % 2
+
+
+def test_fits_of_searches_and_of_cross_validation_are_recognised(monkeypatch):
+    search = GridSearchCV(LogisticRegression(), {"C": [1, 2]}, cv=2)
+    calls = calls_of(monkeypatch, lambda: search.fit(X, y))
+    calls += calls_of(monkeypatch, lambda: cross_validate(LogisticRegression(), X, y, cv=2))
+    assert len(calls) == 6
+    assert all(private.is_fit(*call) for call in calls)
+
+
+def test_other_calls_are_not_taken_for_fits():
+    assert not private.is_fit(print, (1, 2, 3), {})
+    assert not private.is_fit(_fit_and_score, (1, 2, 3), {"train": []})
+
+
+def test_result_of_a_fit_has_what_is_read_of_it():
+    result = _fit_and_score(
+        LogisticRegression(), X, y, scorer=lambda *_: 1.0, train=range(10), test=range(10, 20),
+        verbose=0, parameters=None, fit_params=None, score_params=None, return_times=True,
+        return_train_score=True,
+    )  # fmt: skip
+    assert result.keys() >= {"fit_error", "test_scores", "train_scores", "fit_time", "score_time"}
+
+
+def test_rows_are_taken_of_every_container():
+    assert private.take_rows(["a", "b", "c"], np.array([2, 0])) == ["c", "a"]
+
+
+def test_contexts_have_the_parts_that_are_read_and_left_out():
+    search = GridSearchCV(LogisticRegression(), {"C": [1]})
+    root = search._init_callback_context(max_subtasks=None)
+    task = root.subcontext()
+    assert private.is_context(task)
+    assert not private.is_context(search)
+    assert not private.has_callbacks(task)
+    assert list(root) == [root, task]  # the tree is what `_children_map` says
+    assert vars(root)["_children_map"] == {0: task}
+    assert private.path_only(root)["_children_map"] == {}
+    assert task.parent is root
+
+
+def test_callbacks_are_where_they_are_looked_for():
+    monitor = ScoringMonitor(scoring="accuracy")
+    search = GridSearchCV(LogisticRegression(), {"C": [1]}).set_callbacks(monitor)
+    assert "_skl_callbacks" in vars(search)
+    assert private.has_callbacks(search._init_callback_context(max_subtasks=None))
+    assert len(list(private.listeners_of(monitor))) == 1
+    bar = ProgressBar()
+    bar._listener_handles["run"] = _transport.ListenerHandle("here", b"key")
+    assert [handle.address for handle in private.listeners_of(bar)] == ["here"]
+    assert "on_fit_task_end" in dir(ScoringMonitor)
+    assert "call_on_fit_task_begin" in dir(CallbackContext)
+
+
+def test_messages_go_to_the_consumer_of_an_address():
+    heard = []
+    private.install_consumer("nowhere", heard.append)
+    private.install_consumer("nowhere", None)  # there is one
+    _transport.send(_transport.ListenerHandle("nowhere", b""), "a message")
+    assert heard == ["a message"]
+    assert private.consumer_of("nowhere") is not None
+    private.remove_consumer("nowhere")
+    assert private.consumer_of("nowhere") is None
+
+
+def test_listeners_are_looked_for_where_they_can_be_replaced():
+    # a monitor is unpickled without its own `__setstate__`, which does no more than this
+    source = inspect.getsource(ScoringMonitor.__setstate__)
+    assert "self.__dict__.update(state)" in source
+    assert "open_listener" in source
