@@ -394,7 +394,8 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
         if self.parallel.pre_dispatch != "all":
             # joblib would hand out the next fit whenever one is done, and there is nothing to plan.
             n_before = 0
-            while n_before < self._fits.n_read < WINDOW:
+            window = WINDOW - self._n_dispatched_ahead()
+            while n_before < self._fits.n_read < window:
                 n_before = self._fits.n_read
                 self.parallel.dispatch_next()
                 if n_before == _BEGIN_AT * len(self._places):

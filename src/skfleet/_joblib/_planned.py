@@ -14,6 +14,7 @@ from skfleet._joblib._call import ParallelCall, explain_unpicklable
 from skfleet._joblib._callbacks import at_home, pack
 from skfleet._joblib._notes import Note, notes_taken
 from skfleet._joblib._task import Call, Outcome, task_name
+from skfleet.engine._client import is_cancelled
 from skfleet.engine._parcel import Parcel
 from skfleet.model_selection._evaluate import evaluate
 from skfleet.model_selection._fits import Fit, FitList
@@ -102,6 +103,8 @@ class PlannedFits:
             self._plan.drop_all()
             self._sent.clear()
             self._homes.close()
+            # Nobody else may hold the rows, or they would stay on the fleet.
+            self._list, self._caller = FitList(pack), None
 
     def _send(self) -> None:
         """Send as many bundles as are wanted now."""
@@ -113,10 +116,17 @@ class PlannedFits:
                 self._sent.add(bundle)
                 if not self._timer.is_alive() and not self._timer.finished.is_set():
                     self._timer.start()
+            name = self._name(bundle)
+            try:
+                call = self._bundle_call(bundle)
+            except Exception as error:
+                explain_unpicklable(error, name)
+                self._take_outcome(bundle, Outcome(False, error))
+                return
             self._call.submit(
-                [self._bundle_call(bundle)],
+                [call],
                 partial(self._take_outcome, bundle),
-                name=self._name(bundle),
+                name=name,
                 worker=next(self._places, None),
             )
 
@@ -208,6 +218,8 @@ def run_fits(
     steps_seconds = 0.0
     evaluated = evaluate(job, calls, X, y, folds, discard=notes_taken)
     for n in range(len(calls)):
+        if n and is_cancelled():
+            break
         try:
             result, seconds, shared_seconds = next(evaluated)
         except BaseException:

@@ -17,6 +17,7 @@ __all__ = [
     "check_workers",
     "current_client",
     "has_one_machine",
+    "is_cancelled",
     "offer_client",
     "refuse_asynchronous",
     "slot_released",
@@ -104,6 +105,15 @@ def slot_released() -> Iterator[None]:
     finally:
         _waiting.inside = False
         rejoin()
+
+
+def is_cancelled() -> bool:
+    """Tell whether nobody waits for the running task any more; False outside a task."""
+    worker = _worker()
+    if worker is None:
+        return False
+    task = worker.state.tasks.get(worker.get_current_task())
+    return task is None or task.state == "cancelled"
 
 
 def worker_resources(client: Client) -> dict[str, dict[str, float]]:

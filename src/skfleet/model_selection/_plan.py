@@ -54,6 +54,7 @@ class PlannedFit:
     fold: int
     candidate: Hashable
     path: Sequence[Hashable] = ()
+    place: int = field(default=-1, init=False)  # in the order in which the plan heard of them
 
 
 @dataclass(eq=False)
@@ -103,6 +104,7 @@ class Plan:
         self.limit = limit
         self.n_waiting = 0
         self.n_sent = 0
+        self._n_heard_of = 0
         self.has_paths = False
         self._groups: dict[Hashable, _Group] = {}
         self._seconds: dict[Hashable, float] = {}
@@ -116,6 +118,9 @@ class Plan:
     def add(self, fits: Iterable[PlannedFit]) -> None:
         """Enter fits that are to be made, anew or again."""
         for fit in fits:
+            if fit.place < 0:
+                fit.place = self._n_heard_of
+                self._n_heard_of += 1
             group = self._groups.setdefault((fit.job, fit.fold, *fit.path[:1]), _Group())
             block = tuple(fit.path) if fit.path else id(fit)
             group.blocks.setdefault(block, _Block()).fits.append(fit)
@@ -201,15 +206,16 @@ class Plan:
 
     def _next_group(self, fits: Sequence[PlannedFit]) -> _Group | None:
         """Give the group that has the longest block, of the job that the bundle is of."""
-        found, longest = None, -1.0
+        found, first = None, (math.inf, 0)
         for key, group in list(self._groups.items()):
             if not group.blocks:
                 del self._groups[key]
             elif not fits or key[0] == fits[0].job:  # type: ignore[index]
                 self._sort(group)
-                expected = group.order[-1].expected
-                if expected > longest:
-                    found, longest = group, expected
+                block = group.order[-1]
+                rank = -block.expected, block.fits[0].place
+                if found is None or rank < first:
+                    found, first = group, rank
         return found
 
     def _sort(self, group: _Group) -> None:
@@ -220,12 +226,22 @@ class Plan:
             # nothing is longer than what nobody has timed, or begun
             known = [self._seconds.get(fit.candidate, math.inf) for fit in block.fits]
             path = block.fits[0].path
-            block.expected = sum(known) + self._steps_seconds.get(path, 0.0)
+            block.expected = sum(known) + self._expected_steps(path)
             if block.expected == math.inf and path in self._begun:
                 block.expected = sys.float_info.max
-        # in the order given where nothing is known; reversed, to be taken from the end
-        group.order = sorted(group.blocks.values(), key=lambda block: -block.expected)[::-1]
+            block.fits.sort(key=lambda fit: fit.place)
+        # the longest first, in the order given where nothing is known; to be taken from the end
+        group.order = sorted(
+            group.blocks.values(), key=lambda block: (-block.expected, block.fits[0].place)
+        )[::-1]
         group.n_timed = self._n_timed
+
+    def _expected_steps(self, path: Hashable) -> float:
+        """Give the seconds that first steps take: as long as they did, or as others do."""
+        known = self._steps_seconds
+        if not path or not known:
+            return 0.0
+        return known.get(path, sum(known.values()) / len(known))
 
     def _take_from(self, group: _Group, fits: list[PlannedFit], left: float, most: int) -> float:
         """Move fits from a group into a bundle that has some seconds left; give what is left."""
@@ -233,7 +249,7 @@ class Plan:
         while group.order and left > 0 and len(fits) < most:
             block = group.order[-1]
             path = block.fits[0].path
-            spent = self._steps_seconds.get(path, 0.0)
+            spent = self._expected_steps(path)
             enough = max(left, _STEPS_WORTH * spent)
             n_taken = 0
             for fit in block.fits:

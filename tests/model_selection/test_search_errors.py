@@ -1,0 +1,339 @@
+"""Searches on worker processes when something is wrong, or when the fleet is shared."""
+
+import contextlib
+import functools
+import os
+import pickle
+import threading
+import time
+
+import joblib
+import numpy as np
+import pytest
+import sklearn.model_selection as reference
+from distributed import Client, LocalCluster
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.datasets import load_iris
+from sklearn.exceptions import FitFailedWarning
+from sklearn.model_selection import KFold, cross_val_predict, learning_curve, validation_curve
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
+
+import skfleet  # noqa: F401  (registers the backend)
+from skfleet._joblib import _planned
+from skfleet.exceptions import FleetError, PlacementError
+from skfleet.model_selection import GridSearchCV, cross_val_score, cross_validate
+
+X, y = load_iris(return_X_y=True)
+
+
+@pytest.fixture(params=[1, 2], ids=["1 thread", "2 threads"], scope="module")
+def cluster(request):
+    with LocalCluster(
+        n_workers=2, threads_per_worker=request.param, dashboard_address=":0"
+    ) as cluster:
+        yield cluster
+
+
+@pytest.fixture(autouse=True)
+def client(cluster):
+    with Client(cluster) as client:
+        yield client
+
+
+class Model(ClassifierMixin, BaseEstimator):
+    """Fits to order."""
+
+    def __init__(self, p=0, seconds=0.0, folder=None, fails=False, keeps=None):
+        self.p = p
+        self.seconds = seconds
+        self.folder = folder
+        self.fails = fails
+        self.keeps = keeps
+
+    def fit(self, X, y):
+        self.classes_ = np.unique(y)
+        if self.folder is not None:
+            (self.folder / f"{self.p!r}-{time.time_ns()}-{os.getpid()}").touch()
+        time.sleep(0 if self.fails else self.seconds)
+        if self.fails:
+            raise RuntimeError(f"no fit of {self.p}")
+        if self.keeps:
+            self.lock_ = threading.Lock()
+        return self
+
+    def predict(self, X):
+        return np.zeros(len(X), dtype=int)
+
+    def score(self, X, y):
+        return float(X.sum()) + self.p
+
+
+@contextlib.contextmanager
+def within(seconds):
+    """Fail where something takes too long: a hang would otherwise wait for its timeout."""
+    start = time.monotonic()
+    yield
+    assert time.monotonic() - start < seconds
+
+
+def test_argument_that_cannot_travel_raises_and_names_the_fit():
+    with (
+        within(10),
+        joblib.parallel_config("skfleet"),
+        pytest.raises(TypeError, match="pickle") as error,
+    ):
+        cross_validate(Model(), X, y, cv=2, scoring=functools.partial(one, threading.Lock()))
+    assert "arguments of " in "".join(error.value.__notes__)
+    search = GridSearchCV(Model(), {"p": [1, Unclonable()]}, cv=2)
+    with within(10), pytest.raises(TypeError, match="pickle") as error:
+        search.fit(X, y)
+    assert "arguments of fit_and_score-Model must be picklable" in "".join(error.value.__notes__)
+
+
+def one(lock, estimator, X, y):
+    return 1.0
+
+
+class Unclonable:
+    """Can be copied, and not pickled."""
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def __reduce__(self):
+        raise TypeError("cannot pickle this")
+
+
+def test_model_that_cannot_come_back_raises_and_names_the_fit():
+    with (
+        within(10),
+        joblib.parallel_config("skfleet"),
+        pytest.raises(pickle.PicklingError, match=r"result of .*-Model.* must be picklable"),
+    ):
+        cross_validate(Model(keeps=True), X, y, return_estimator=True)
+
+
+class SplitsByGenerator:
+    """A splitter that cannot be pickled."""
+
+    def __init__(self):
+        self.generator = (i for i in range(3))
+
+    def split(self, X, y=None, groups=None):
+        yield from KFold(3).split(X)
+
+    def get_n_splits(self, X=None, y=None, groups=None):
+        return 3
+
+
+@pytest.mark.parametrize("callbacks", [False, True])
+def test_splitter_that_cannot_travel_is_used(callbacks):
+    search = GridSearchCV(SVC(), {"C": [1, 10]}, cv=SplitsByGenerator())
+    if callbacks:
+        search.set_callbacks(Silent())
+    with within(10):
+        search.fit(X, y)
+    assert search.n_splits_ == 3
+
+
+class Silent:
+    def setup(self, *args, **kwargs):
+        pass
+
+    teardown = on_fit_task_begin = on_fit_task_end = setup
+
+
+def raising_scorer(estimator, X, y):
+    raise ValueError("no score")
+
+
+def nan_scorer(estimator, X, y):
+    return np.nan if estimator.C == 1 else 1.0
+
+
+def test_failing_scorer_is_scikit_learns_nan_or_error():
+    search = GridSearchCV(SVC(), {"C": [1, 10]}, cv=2, scoring=raising_scorer)
+    with within(10), pytest.warns(UserWarning) as warned:
+        search.fit(X, y)
+    assert np.isnan(search.cv_results_["mean_test_score"]).all()
+    assert sum("no score" in str(one.message) for one in warned) == 4
+    with within(10), pytest.raises(ValueError, match="no score"):
+        search.set_params(error_score="raise").fit(X, y)
+
+
+def test_nan_scores_are_ranked_last():
+    search = GridSearchCV(SVC(), {"C": [1, 10]}, cv=2, scoring=nan_scorer)
+    with within(10), pytest.warns(UserWarning, match="non-finite"):
+        search.fit(X, y)
+    assert list(search.cv_results_["rank_test_score"]) == [2, 1]
+    assert search.best_params_ == {"C": 10}
+
+
+def test_some_fits_that_fail_make_one_warning():
+    grid = [{"p": [1, 2], "fails": [True]}, {"p": [3]}]
+    with within(10), pytest.warns(FitFailedWarning, match="4 fits failed out of a total of 6"):
+        search = GridSearchCV(Model(), grid, cv=2, error_score=-1.0).fit(X, y)
+    assert list(search.cv_results_["mean_test_score"][:2]) == [-1.0, -1.0]
+
+
+@pytest.mark.parametrize("option", [{"resources": {"FPGA": 1}}, {"device": "cuda"}])
+def test_resource_that_nobody_has_raises_before_work(option):
+    with (
+        within(5),
+        joblib.parallel_config("skfleet", **option),
+        pytest.raises(PlacementError, match=r"FPGA|GPU"),
+    ):
+        reference.GridSearchCV(SVC(), {"C": [1]}).fit(X, y)
+
+
+def test_error_cancels_the_fits_that_were_to_come(client, tmp_path):
+    grid = [{"p": [0]}, {"p": [1], "fails": [True]}, {"p": list(range(2, 40))}]
+    search = GridSearchCV(
+        Model(seconds=0.1, folder=tmp_path), grid, cv=[(np.arange(100), np.arange(100, 150))],
+        error_score="raise",
+    )  # fmt: skip
+    with within(10), pytest.raises(RuntimeError, match="no fit of 1"):
+        search.fit(X, y)
+    time.sleep(1)
+    assert len(list(tmp_path.iterdir())) < 4 * sum(client.nthreads().values())
+
+
+def test_candidate_given_twice_is_fitted_once_and_reported_twice(tmp_path):
+    search = GridSearchCV(Model(folder=tmp_path), {"p": [1, 1, 1.0, True]}, cv=2, refit=False).fit(
+        X, y
+    )
+    made = sorted(path.name.partition("-")[0] for path in tmp_path.iterdir())
+    assert made == ["1", "1", "1.0", "1.0", "True", "True"]
+    assert search.cv_results_["params"] == [{"p": 1}, {"p": 1}, {"p": 1.0}, {"p": True}]
+    assert len(set(search.cv_results_["mean_test_score"])) == 1
+    assert np.all(search.cv_results_["mean_fit_time"] > 0)
+
+
+@pytest.mark.parametrize("limit", [{"n_jobs": 2}, {"pre_dispatch": 2}, {"pre_dispatch": "n_jobs"}])
+def test_n_jobs_and_pre_dispatch_bound_what_is_on_its_way(monkeypatch, limit):
+    most = []
+    send = _planned.PlannedFits._send
+
+    def watching(self):
+        send(self)
+        most.append(self._plan.n_sent)
+
+    monkeypatch.setattr(_planned.PlannedFits, "_send", watching)
+    GridSearchCV(Model(seconds=0.02), {"p": list(range(20))}, cv=2, refit=False, **limit).fit(X, y)
+    assert 1 <= max(most) <= (4 if "n_jobs" in limit.values() else 2)
+
+
+def test_windows_are_planned_one_after_the_other(monkeypatch):
+    read = []
+    add = _planned.PlannedFits.add
+
+    def watching(self, *args):
+        add(self, *args)
+        read.append(self._plan.n_waiting)
+
+    monkeypatch.setattr(_planned.PlannedFits, "add", watching)
+    monkeypatch.setattr(_planned, "WINDOW", 30)
+    ours = GridSearchCV(Model(), {"p": list(range(100))}, cv=2).fit(X, y)
+    assert len(read) == 200
+    assert max(read) <= 30
+    with joblib.parallel_config("sequential"):
+        theirs = reference.GridSearchCV(Model(), {"p": list(range(100))}, cv=2).fit(X, y)
+    np.testing.assert_array_equal(
+        ours.cv_results_["mean_test_score"], theirs.cv_results_["mean_test_score"]
+    )
+
+
+def test_two_searches_share_the_fleet():
+    seconds, n_fits = {}, 40
+
+    def search(name):
+        start = time.monotonic()
+        with joblib.parallel_config("skfleet"):
+            GridSearchCV(
+                Model(seconds=0.05), {"p": list(range(n_fits // 2))}, cv=2, refit=False
+            ).fit(X, y)
+        seconds[name] = time.monotonic() - start
+
+    threads = [threading.Thread(target=search, args=(name,)) for name in "ab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    # neither waits for the other to end
+    assert abs(seconds["a"] - seconds["b"]) < 0.5 * max(seconds.values())
+
+
+def test_search_within_a_search_gives_the_same_and_needs_no_more_threads(client):
+    inner = GridSearchCV(make_pipeline(StandardScaler(), SVC()), {"svc__C": [0.1, 1, 10]}, cv=3)
+    with joblib.parallel_config("skfleet"):
+        cross_val_score(inner, X, y, cv=3)
+        before = client.run(threading.active_count)
+        with within(30):
+            ours = cross_val_score(inner, X, y, cv=3)
+        after = client.run(threading.active_count)
+    assert all(after[address] <= before[address] + 2 for address in before)
+    with joblib.parallel_config("sequential"):
+        np.testing.assert_array_equal(ours, cross_val_score(inner, X, y, cv=3))
+
+
+def test_functions_of_scikit_learn_give_the_same():
+    def results():
+        return [
+            cross_val_predict(SVC(), X, y),
+            *learning_curve(SVC(), X, y, shuffle=True, random_state=0),
+            *validation_curve(SVC(), X, y, param_name="C", param_range=[0.1, 1]),
+            cross_validate(SVC(), X, y, return_train_score=True)["train_score"],
+        ]
+
+    with joblib.parallel_config("skfleet"):
+        ours = results()
+    with joblib.parallel_config("sequential"):
+        theirs = results()
+    for one, other in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_nothing_of_a_search_stays_on_the_fleet(client):
+    rows = np.random.default_rng(0).random((20_000, 10))
+    GridSearchCV(Model(), {"p": [1, 2]}, cv=2, refit=False).fit(rows, np.arange(20_000) % 2)
+    del rows
+    for _ in range(50):
+        left = client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.tasks))
+        if not left:
+            break
+        time.sleep(0.1)
+    assert not left
+
+
+class Deadly(Model):
+    def fit(self, X, y):
+        os.kill(os.getpid(), 9)
+
+
+@pytest.mark.slow
+def test_fit_that_kills_its_workers_ends_in_an_error_that_names_it(client):
+    with within(60), pytest.raises(FleetError, match="fit_and_score-Deadly must leave its worker"):
+        GridSearchCV(Deadly(), {"p": [1, 2, 3]}, cv=2).fit(X, y)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_killed", [1, 2])
+def test_search_survives_the_death_of_workers(client, n_killed):
+    grid = {"p": list(range(30))}
+    # workers that a test before this one killed may still be listed
+    while len(pids := [*client.run(os.getpid, on_error="ignore").values()]) < 2:
+        time.sleep(0.1)
+    pids = pids[:n_killed]
+    killers = [threading.Timer(0.5, os.kill, (pid, 9)) for pid in pids]
+    for killer in killers:
+        killer.start()
+    with within(60):
+        ours = GridSearchCV(Model(seconds=0.05), grid, cv=3).fit(X, y)
+    assert set(pids).isdisjoint(client.run(os.getpid).values())
+    with joblib.parallel_config("sequential"):
+        theirs = reference.GridSearchCV(Model(), grid, cv=3).fit(X, y)
+    np.testing.assert_array_equal(
+        ours.cv_results_["mean_test_score"], theirs.cv_results_["mean_test_score"]
+    )
