@@ -111,7 +111,14 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
 
     Arguments from 64 kB on travel apart from their calls, once for equal content, and stay as long
     as the driver's object lives. From 1 MB on tasks see them read-only, as with joblib's own
-    process backends. Warnings and printed output of tasks come home with their results.
+    process backends; where all workers are processes of this machine, they read them in shared
+    memory. Warnings and printed output of tasks come home with their results, and so do messages
+    of scikit-learn's callbacks.
+
+    The fits of scikit-learn's searches, ``cross_validate``, ``learning_curve`` and
+    ``validation_curve`` are read ahead, up to 10,000, and planned: see
+    :class:`skfleet.model_selection.GridSearchCV`. Then ``n_jobs`` and ``pre_dispatch`` bound the
+    bundles of fits on their way.
 
     Examples
     --------

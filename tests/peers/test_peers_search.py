@@ -1,13 +1,10 @@
 """scikit-learn's own suites of its searches, on ours with two worker processes.
 
-132 of the 141 items that can run here pass (132, and not 141, because a worker's copy is a copy):
+139 of the 141 items that can run here pass, with one thread per worker and with two:
 
 ====================================================  ===========================================
-test_searchcv_raise_warning_with_non_finite_score (4)  The scorer counts its calls in itself.
-test_multi_metric_search_forwards_metadata (2)         The scorer writes into a list of the test's.
-test_search_callbacks_receive_search_instance (2)      Callbacks must see the very same search.
-test_search_callbacks_with_partial_fit_failures        scikit-learn's callbacks pickle the
-                                                       estimator, here of a local class, by name.
+test_multi_metric_search_forwards_metadata (2)         The scorer writes into a list of the test's,
+                                                       of which a worker has a copy.
 ====================================================  ===========================================
 
 98 of the 102 items of the halving searches pass:
@@ -41,9 +38,12 @@ def run(run_suite, monkeypatch):
     return run
 
 
-def test_scikit_learns_suite_of_its_searches(run):
-    passed, report = run("test_search.py", ["GridSearchCV", "RandomizedSearchCV"], 1)
-    assert passed >= 132, report
+@pytest.mark.parametrize("threads", [1, 2])
+def test_scikit_learns_suite_of_its_searches(run, threads):
+    # The four of a scorer that counts its calls pass as long as one worker is given five of twelve
+    # short fits, which a busy machine may prevent.
+    passed, report = run("test_search.py", ["GridSearchCV", "RandomizedSearchCV"], threads)
+    assert passed >= 136, report
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 
@@ -65,6 +66,7 @@ def evaluate(
     Large rows that fits share are read-only. A fit that fails on them is made again on rows of its
     own, after a call of ``discard``; if that helps, so are those that follow.
     """
+    made = _maker(job.estimators)
     fold: _Fold | None = None
     for place, fit in enumerate(fits):
         if fold is None or fit.fold != fold.number:
@@ -73,7 +75,7 @@ def evaluate(
             fold = _Fold(fit.fold, X, *folds[fit.fold], is_shared=job.shares_rows and uses > 1)
         start = time.perf_counter()
         try:
-            result = _fit_and_score(job, fit, y, fold)
+            result = _fit_and_score(job, fit, y, fold, made)
             error: Exception | None = None
             failed = fold.was_read_only and _has_failed(result, job.options["error_score"])
         except Exception as raised:
@@ -83,15 +85,32 @@ def evaluate(
         if failed:
             discard()
             alone = _Fold(fit.fold, X, *folds[fit.fold], is_shared=False)
-            result = _fit_and_score(job, fit, y, alone)
+            result = _fit_and_score(job, fit, y, alone, made)
             if error is not None or not _has_failed(result, job.options["error_score"]):
                 fold = alone
         yield Evaluated(result, time.perf_counter() - start, fold.steps.spent)
 
 
-def _fit_and_score(job: Job, fit: FitCall, y: Any, fold: _Fold) -> dict[str, Any]:
+def _maker(estimators: Sequence[Parcel]) -> Callable[[int], Any]:
+    """Make a function that gives unfitted estimators by number, each time another object."""
+    opened: dict[int, Any] = {}
+
+    def made(number: int) -> Any:
+        if b"cloudpickle" not in estimators[number].header:
+            return estimators[number].open()
+        # To open it is to make its class anew, which was pickled by value.
+        if number not in opened:
+            opened[number] = estimators[number].open()
+        return clone(opened[number])
+
+    return made
+
+
+def _fit_and_score(
+    job: Job, fit: FitCall, y: Any, fold: _Fold, made: Callable[[int], Any]
+) -> dict[str, Any]:
     """Fit and score once, on the rows of a split."""
-    estimator = job.estimators[fit.estimator].open()
+    estimator = made(fit.estimator)
     fold.steps.begin(is_open=fold.is_shared and job.shares_steps)
     if fold.steps.is_open and has_first_steps(estimator):
         estimator.memory = fold.steps
@@ -168,7 +187,10 @@ class _Fold:
 
     def rows_for(self, estimator: Any) -> Any:
         """Give the rows to a fit, as they are or with both parts cut already."""
-        if not self.is_shared or get_tags(estimator).input_tags.pairwise:
+        if not self.is_shared:
+            return self._X
+        # A list of kernels is refused, but only for what it is.
+        if not hasattr(self._X, "shape") and get_tags(estimator).input_tags.pairwise:
             return self._X
         return self._rows
 

@@ -106,7 +106,7 @@ class HalvingGridSearchCV(FitsOnFleet, model_selection.HalvingGridSearchCV):
 
     Notes
     -----
-    Where fits run, and what travels, is as for :class:`GridSearchCV`. An iteration begins when all
+    Where fits run, what travels, and what fits share is as for :class:`GridSearchCV`. An iteration begins when all
     fits of the one before have ended. scikit-learn calls these searches experimental; to import
     them from here enables them there.
 
@@ -225,7 +225,7 @@ class HalvingRandomSearchCV(FitsOnFleet, model_selection.HalvingRandomSearchCV):
 
     Notes
     -----
-    Where fits run, and what travels, is as for :class:`GridSearchCV`. An iteration begins when all
+    Where fits run, what travels, and what fits share is as for :class:`GridSearchCV`. An iteration begins when all
     fits of the one before have ended. scikit-learn calls these searches experimental; to import
     them from here enables them there.
 

@@ -79,7 +79,7 @@ class GridSearchCV(FitsOnFleet, model_selection.GridSearchCV):
     verbose : int, default=0
         How much to print; what fits print on the workers is printed here.
     pre_dispatch : int or str, default='2*n_jobs'
-        How many fits to dispatch ahead.
+        Most bundles of fits on their way to the fleet at once.
     error_score : 'raise' or numeric, default=np.nan
         The score of a candidate whose fit fails.
     return_train_score : bool, default=False
@@ -129,6 +129,13 @@ class GridSearchCV(FitsOnFleet, model_selection.GridSearchCV):
     candidate makes one pass over them per split, and one more for the last fit, which runs in the
     calling process.
 
+    Fits on the same split are bundled, and equal first steps of pipelines are fitted once on a
+    split, and applied to its test rows once. In ``cv_results_`` a shared step counts for the
+    ``mean_fit_time``, and its transform of the test rows for the ``mean_score_time``, of every
+    candidate that has it, as if each had been alone. A candidate given twice is fitted once and
+    reported twice; ``1``, ``1.0`` and ``True`` are different values. Fits that share rows of 1 MB
+    and more cannot write to them; one that fails so is made again on rows of its own.
+
     Examples
     --------
     >>> from distributed import Client
@@ -174,7 +181,7 @@ class RandomizedSearchCV(FitsOnFleet, model_selection.RandomizedSearchCV):
     verbose : int, default=0
         How much to print; what fits print on the workers is printed here.
     pre_dispatch : int or str, default='2*n_jobs'
-        How many fits to dispatch ahead.
+        Most bundles of fits on their way to the fleet at once.
     random_state : int, RandomState instance or None, default=None
         Seed of the draws.
     error_score : 'raise' or numeric, default=np.nan
@@ -225,6 +232,13 @@ class RandomizedSearchCV(FitsOnFleet, model_selection.RandomizedSearchCV):
     ``parallel_config("skfleet", client=...)`` included. Rows travel once to the fleet, and each
     candidate makes one pass over them per split, and one more for the last fit, which runs in the
     calling process.
+
+    Fits on the same split are bundled, and equal first steps of pipelines are fitted once on a
+    split, and applied to its test rows once. In ``cv_results_`` a shared step counts for the
+    ``mean_fit_time``, and its transform of the test rows for the ``mean_score_time``, of every
+    candidate that has it, as if each had been alone. A candidate given twice is fitted once and
+    reported twice; ``1``, ``1.0`` and ``True`` are different values. Fits that share rows of 1 MB
+    and more cannot write to them; one that fails so is made again on rows of its own.
 
     Examples
     --------
