@@ -106,9 +106,9 @@ class HalvingGridSearchCV(FitsOnFleet, model_selection.HalvingGridSearchCV):
 
     Notes
     -----
-    Where fits run, what travels, and what fits share is as for :class:`GridSearchCV`. An iteration begins when all
-    fits of the one before have ended. scikit-learn calls these searches experimental; to import
-    them from here enables them there.
+    Where fits run, what travels, and what fits share is as for :class:`GridSearchCV`. An iteration
+    begins when all fits of the one before have ended. scikit-learn calls these searches
+    experimental; to import them from here enables them there.
 
     Examples
     --------
@@ -225,9 +225,9 @@ class HalvingRandomSearchCV(FitsOnFleet, model_selection.HalvingRandomSearchCV):
 
     Notes
     -----
-    Where fits run, what travels, and what fits share is as for :class:`GridSearchCV`. An iteration begins when all
-    fits of the one before have ended. scikit-learn calls these searches experimental; to import
-    them from here enables them there.
+    Where fits run, what travels, and what fits share is as for :class:`GridSearchCV`. An iteration
+    begins when all fits of the one before have ended. scikit-learn calls these searches
+    experimental; to import them from here enables them there.
 
     Examples
     --------
