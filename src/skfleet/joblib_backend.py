@@ -390,10 +390,12 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
         from skfleet._joblib._planned import WINDOW, PlannedFits
 
         self.reset_batch_stats()
-        in_flight = self._limit(self._n_jobs, len(self._places)), self._n_dispatched_ahead()
+        n_slots = len(self._places)
+        limits = [self._limit(self._n_jobs, n_slots), self._n_dispatched_ahead()]
         self._fits = PlannedFits(
             self._call,
-            limit=min((n for n in in_flight if n), default=None),
+            # a plan never sends more than two for each slot, of which there may be more later
+            limit=min((n for n in limits if n and n < 2 * n_slots), default=None),
             count_slots=self._count_slots,
             places=self._places,
         )
@@ -405,7 +407,7 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
             while n_before < self._fits.n_read < window:
                 n_before = self._fits.n_read
                 self.parallel.dispatch_next()
-                if n_before == _BEGIN_AT * len(self._places):
+                if n_before == _BEGIN_AT * n_slots:
                     self._fits.start(early=True)
 
     def _n_dispatched_ahead(self) -> int:

@@ -202,6 +202,34 @@ def test_error_cancels_the_fits_that_were_to_come(client, tmp_path):
     assert len(list(tmp_path.iterdir())) < 4 * sum(client.nthreads().values())
 
 
+def test_error_of_the_plan_itself_ends_the_search(monkeypatch):
+    def fail(*args):
+        raise ZeroDivisionError("in the plan")
+
+    monkeypatch.setattr(_planned.Plan, "learn", fail)
+    with within(10), pytest.raises(ZeroDivisionError, match="in the plan"):
+        GridSearchCV(Model(), {"p": [1, 2]}, cv=2).fit(X, y)
+
+
+def test_fleet_that_grows_is_used(client, monkeypatch):
+    monkeypatch.setattr(_planned, "_COUNT_EVERY", 0.0)
+    slots = []
+    recount = _planned.PlannedFits._recount
+
+    def watching(self):
+        recount(self)
+        slots.append((self._plan.n_slots, self._plan.n_wanted))
+
+    monkeypatch.setattr(_planned.PlannedFits, "_recount", watching)
+    threading.Timer(0.3, client.cluster.scale, [3]).start()
+    search = GridSearchCV(Model(seconds=0.05), {"p": list(range(60))}, cv=4, refit=False)
+    search.fit(X, y)
+    client.cluster.scale(2)
+    n_threads = next(iter(client.nthreads().values()))
+    assert slots[0][0] == 2 * n_threads
+    assert max(slots)[0] == 3 * n_threads
+
+
 def test_candidate_given_twice_is_fitted_once_and_reported_twice(tmp_path):
     search = GridSearchCV(Model(folder=tmp_path), {"p": [1, 1, 1.0, True]}, cv=2, refit=False).fit(
         X, y

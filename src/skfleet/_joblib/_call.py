@@ -153,16 +153,14 @@ class ParallelCall:
             self._waiting.clear()
             futures = [batch.future for batch in self._running if batch.future is not None]
             self._running.clear()
-        # A client that is closed has cancelled them already.
-        with contextlib.suppress(Exception):
-            self._client.cancel(futures, force=True)
+        if futures:
+            # A client that is closed has cancelled them already.
+            with contextlib.suppress(Exception):
+                self._client.cancel(futures, force=True)
 
     def close(self) -> None:
         """End the delivery, and let go of everything."""
-        with self._lock:
-            self._closed = True
-            self._waiting.clear()
-            self._running.clear()
+        self.abort()  # what was sent twice may still be in flight
         self._arrivals.put(None)
         if threading.current_thread() is not self._thread:
             self._thread.join(timeout=CHECK_EVERY)

@@ -17,7 +17,7 @@ from skfleet._joblib._task import Call, Outcome, task_name
 from skfleet.engine._client import is_cancelled
 from skfleet.engine._parcel import Parcel
 from skfleet.model_selection._evaluate import evaluate
-from skfleet.model_selection._fits import Fit, FitList
+from skfleet.model_selection._fits import Fit, FitList, Rows
 from skfleet.model_selection._plan import SLOW, Bundle, Plan, is_over
 
 __all__ = ["WINDOW", "PlannedFits"]
@@ -113,12 +113,15 @@ class PlannedFits:
                 bundle = self._plan.take()
                 if bundle is None:
                     return
+                fits: Any = bundle.fits
+                rows = self._list.jobs[fits[0].job]
                 self._sent.add(bundle)
                 if not self._timer.is_alive() and not self._timer.finished.is_set():
                     self._timer.start()
-            name = self._name(bundle)
+            estimator = rows.estimators[fits[0].call.estimator]
+            name = task_name([(rows.function, [estimator], {})] * len(fits))
             try:
-                call = self._bundle_call(bundle)
+                call = _bundle_call(bundle, rows)
             except Exception as error:
                 explain_unpicklable(error, name)
                 self._take_outcome(bundle, Outcome(False, error))
@@ -137,39 +140,25 @@ class PlannedFits:
                 self._plan.reclaim(bundle)
         self._send()
 
-    def _bundle_call(self, bundle: Bundle) -> Call:
-        """Make the call that runs a bundle. What is large is an argument, to travel once."""
-        fits: Sequence[Any] = bundle.fits
-        rows = self._list.jobs[fits[0].job]
-        numbers = list(dict.fromkeys(fit.fold for fit in fits))
-        parts = [part for number in numbers for part in rows.folds[number]]
-        # the n-th fit has the same first steps as the one before if its block is the same
-        blocks = [hash((fit.fold, fit.path)) if fit.path else n for n, fit in enumerate(fits)]
-        own = pack(([fit.call for fit in fits], blocks, bundle.within, numbers))
-        return run_fits, (rows.job(), own, rows.X, rows.y, *parts), {}
-
-    def _name(self, bundle: Bundle) -> str:
-        fit: Any = bundle.fits[0]
-        rows = self._list.jobs[fit.job]
-        one = rows.function, [rows.packed[fit.call.estimator].open()], {}
-        return task_name([one] * len(bundle.fits))
-
     def _take_outcome(self, bundle: Bundle, outcome: Outcome) -> None:
         """Plan anew with what a bundle has taught, and report the results of its fits."""
         fits: Any = bundle.fits
-        self._recount()
         done = outcome.value[0] if outcome.ok else []
-        with self._lock:
-            self._sent.discard(bundle)
-            self._plan.come_back([seconds for _, seconds, *_ in done])
-            for fit, (_, seconds, shared_seconds, _) in zip(fits, done, strict=False):
-                self._plan.learn(fit, seconds, shared_seconds)
-                self._list.forget(fit)
-            if not outcome.ok:
-                self._plan.drop_all()
-            elif not bundle.is_reclaimed:
-                self._plan.add(fits[len(done) :])
-        self._send()
+        try:
+            self._recount()
+            with self._lock:
+                self._sent.discard(bundle)
+                self._plan.come_back([seconds for _, seconds, *_ in done])
+                for fit, (_, seconds, shared_seconds, _) in zip(fits, done, strict=False):
+                    self._plan.learn(fit, seconds, shared_seconds)
+                    self._list.forget(fit)
+                if not outcome.ok:
+                    self._plan.drop_all()
+                elif not bundle.is_reclaimed:
+                    self._plan.add(fits[len(done) :])
+            self._send()
+        except Exception as error:
+            outcome = Outcome(False, error)  # joblib would wait for ever
         if not outcome.ok:
             for fit in fits:
                 _report(fit, outcome)
@@ -189,6 +178,17 @@ class PlannedFits:
         if n_slots:
             with self._lock:
                 self._plan.n_slots = n_slots if self._limit is None else min(self._limit, n_slots)
+
+
+def _bundle_call(bundle: Bundle, rows: Rows) -> Call:
+    """Make the call that runs a bundle. What is large is an argument, to travel once."""
+    fits: Sequence[Any] = bundle.fits
+    numbers = list(dict.fromkeys(fit.fold for fit in fits))
+    parts = [part for number in numbers for part in rows.folds[number]]
+    # the n-th fit has the same first steps as the one before if its block is the same
+    blocks = [hash((fit.fold, fit.path)) if fit.path else n for n, fit in enumerate(fits)]
+    own = pack(([fit.call for fit in fits], blocks, bundle.within, numbers))
+    return run_fits, (rows.job(), own, rows.X, rows.y, *parts), {}
 
 
 def _report(fit: Fit, outcome: Outcome) -> None:

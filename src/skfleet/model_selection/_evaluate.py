@@ -167,6 +167,14 @@ class _Kept:
         return self._parcel.open(view=self.is_read_only)
 
 
+def _keep(rows: Any) -> _Kept | None:
+    """Keep what a step made of rows; None for what cannot be given out twice."""
+    try:
+        return _Kept(rows)
+    except Exception:
+        return None
+
+
 class _Fold:
     """One split of the rows, for the fits that use it."""
 
@@ -324,8 +332,11 @@ class SharedSteps:
             rows, fitted = func(transformer, X, *args, **kwargs)
             seconds = time.perf_counter() - start
             self.spent += seconds
-            step = _Step(key, fitted, _Kept(rows), seconds)
-            rows = step.output.give()
+            kept = _keep(rows)
+            if kept is None:
+                return rows, fitted
+            step = _Step(key, fitted, kept, seconds)
+            rows = kept.give()
             if callable(getattr(fitted, "transform", None)) and hasattr(fitted, "__dict__"):
                 vars(fitted)["transform"] = _Transform(self, depth, fitted.transform)
             self._steps.append(step)
@@ -347,7 +358,10 @@ class SharedSteps:
             rows = plain(X)
             seconds = time.perf_counter() - start
             self.spent += seconds
-            kept = _Kept(rows)
+            made = _keep(rows)
+            if made is None:
+                return rows
+            kept = made
             done[known.part] = kept, seconds
         rows = kept.give()
         self.recognise(rows, known.part, depth + 1)

@@ -43,6 +43,7 @@ class Rows:
     function: Any
     options: dict[str, Any]
     pack: Callable[[Any], Parcel]
+    estimators: list[Any] = field(default_factory=list)
     packed: list[Parcel] = field(default_factory=list)
     folds: list[tuple[Any, Any]] = field(default_factory=list)
     fold_numbers: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -78,6 +79,7 @@ class Rows:
         number = self._numbers.setdefault(packed.digest(), len(self.packed))
         if number == len(self.packed):
             self.packed.append(packed)
+            self.estimators.append(estimator)
         self._latest = estimator, number
         return number
 

@@ -29,6 +29,9 @@ SLOW = 0.1
 _NOTICED = 0.1
 _MOVED = 2.0
 
+# So many groups of fits are put in order for each bundle.
+_MANY = 64
+
 # A bundle with shared first steps goes on for this many times as long as it took to fit them, to be
 # worth it.
 _STEPS_WORTH = 4
@@ -71,13 +74,14 @@ class _Block:
     """Fits on one split that have all their first steps in common."""
 
     fits: list[PlannedFit] = field(default_factory=list)
-    expected: float = math.inf
+    rank: tuple[float, int] = (-math.inf, 0)
 
 
 @dataclass(eq=False)
 class _Group:
-    """Blocks of one split with the same first step, the longest first."""
+    """Blocks of one split with the same first step; in order, the longest last."""
 
+    job: int
     blocks: dict[Hashable, _Block] = field(default_factory=dict)
     order: list[_Block] = field(default_factory=list)
     n_timed: int = -1
@@ -107,8 +111,11 @@ class Plan:
         self._n_heard_of = 0
         self.has_paths = False
         self._groups: dict[Hashable, _Group] = {}
+        self._ranking: list[_Group] = []
+        self._has_new, self._n_asked = False, 0
         self._seconds: dict[Hashable, float] = {}
         self._steps_seconds: dict[Hashable, float] = {}
+        self._steps_total = 0.0
         self._n_timed = 0
         self._total = 0.0
         self._latest = 0.0
@@ -121,16 +128,21 @@ class Plan:
             if fit.place < 0:
                 fit.place = self._n_heard_of
                 self._n_heard_of += 1
-            group = self._groups.setdefault((fit.job, fit.fold, *fit.path[:1]), _Group())
+            key = (fit.job, fit.fold, *fit.path[:1])
+            if key not in self._groups:
+                self._groups[key] = _Group(fit.job)
+            group = self._groups[key]
             block = tuple(fit.path) if fit.path else id(fit)
             group.blocks.setdefault(block, _Block()).fits.append(fit)
             group.n_timed = -1
             self.has_paths |= bool(fit.path)
             self.n_waiting += 1
+            self._has_new = True
 
     def drop_all(self) -> None:
         """Forget what is waiting."""
         self._groups.clear()
+        self._ranking.clear()
         self.n_waiting = 0
 
     def learn(self, fit: PlannedFit, seconds: float, steps_seconds: float) -> None:
@@ -140,6 +152,7 @@ class Plan:
         self._total += own
         self._seconds[fit.candidate] = own
         if steps_seconds and fit.path:
+            self._steps_total += steps_seconds - self._steps_seconds.get(fit.path, 0.0)
             self._steps_seconds[fit.path] = steps_seconds
 
     def come_back(self, seconds: Sequence[float]) -> None:
@@ -205,43 +218,51 @@ class Plan:
         return Bundle(fits, within)
 
     def _next_group(self, fits: Sequence[PlannedFit]) -> _Group | None:
-        """Give the group that has the longest block, of the job that the bundle is of."""
-        found, first = None, (math.inf, 0)
-        for key, group in list(self._groups.items()):
-            if not group.blocks:
-                del self._groups[key]
-            elif not fits or key[0] == fits[0].job:  # type: ignore[index]
-                self._sort(group)
-                block = group.order[-1]
-                rank = -block.expected, block.fits[0].place
-                if found is None or rank < first:
-                    found, first = group, rank
-        return found
+        """Give the group that has the longest block, of the job that the bundle is of.
+
+        Many groups are not put in order for each bundle: what was the longest is long still.
+        """
+        self._n_asked += 1
+        if self._has_new or self._n_asked > max(1, (len(self._ranking) - _MANY) // 8):
+            self._rank_groups()
+        for group in reversed(self._ranking):
+            if group.blocks and (not fits or group.job == fits[0].job):
+                return group
+        return None
+
+    def _rank_groups(self) -> None:
+        """Put the groups in order, the longest last."""
+        self._groups = {key: group for key, group in self._groups.items() if group.blocks}
+        for group in self._groups.values():
+            self._sort(group)
+        self._ranking = sorted(
+            self._groups.values(), key=lambda group: group.order[-1].rank, reverse=True
+        )
+        self._has_new, self._n_asked = False, 0
 
     def _sort(self, group: _Group) -> None:
         """Put the blocks of a group in order, unless not much was learned since."""
-        if group.n_timed > 0 and self._n_timed < 1.3 * group.n_timed + 1:
+        is_known = group.n_timed >= 0 and self._n_timed < 1.3 * group.n_timed + 1
+        if is_known and (self._n_timed or not self.has_paths):
             return
         for block in group.blocks.values():
             # nothing is longer than what nobody has timed, or begun
             known = [self._seconds.get(fit.candidate, math.inf) for fit in block.fits]
             path = block.fits[0].path
-            block.expected = sum(known) + self._expected_steps(path)
-            if block.expected == math.inf and path in self._begun:
-                block.expected = sys.float_info.max
+            expected = sum(known) + self._expected_steps(path)
+            if expected == math.inf and path in self._begun:
+                expected = sys.float_info.max
             block.fits.sort(key=lambda fit: fit.place)
-        # the longest first, in the order given where nothing is known; to be taken from the end
-        group.order = sorted(
-            group.blocks.values(), key=lambda block: (-block.expected, block.fits[0].place)
-        )[::-1]
+            # in the order given where nothing is known
+            block.rank = -expected, block.fits[0].place
+        group.order = sorted(group.blocks.values(), key=lambda block: block.rank, reverse=True)
         group.n_timed = self._n_timed
 
     def _expected_steps(self, path: Hashable) -> float:
         """Give the seconds that first steps take: as long as they did, or as others do."""
-        known = self._steps_seconds
-        if not path or not known:
+        if not path or not self._steps_seconds:
             return 0.0
-        return known.get(path, sum(known.values()) / len(known))
+        return self._steps_seconds.get(path, self._steps_total / len(self._steps_seconds))
 
     def _take_from(self, group: _Group, fits: list[PlannedFit], left: float, most: int) -> float:
         """Move fits from a group into a bundle that has some seconds left; give what is left."""
