@@ -27,7 +27,7 @@ from sklearn.utils.parallel import delayed
 
 from skfleet.engine import _parcel
 from skfleet.engine._parcel import Parcel
-from skfleet.model_selection import _evaluate
+from skfleet.model_selection import _shared_steps
 from skfleet.model_selection._evaluate import FitCall, Job, evaluate
 from skfleet.model_selection._fits import FitList, first_steps
 
@@ -38,7 +38,7 @@ FOLDS = dict(enumerate(KFold(3, shuffle=True, random_state=0).split(X)))
 @pytest.fixture
 def all_read_only(monkeypatch):
     """Let even small rows be shared read-only."""
-    for module in (_parcel, _evaluate):
+    for module in (_parcel, _shared_steps):
         monkeypatch.setattr(module, "READ_ONLY_FROM", 0)
 
 

@@ -233,12 +233,7 @@ class RandomizedSearchCV(FitsOnFleet, model_selection.RandomizedSearchCV):
     candidate makes one pass over them per split, and one more for the last fit, which runs in the
     calling process.
 
-    Fits on the same split are bundled, and equal first steps of pipelines are fitted once on a
-    split, and applied to its test rows once. In ``cv_results_`` a shared step counts for the
-    ``mean_fit_time``, and its transform of the test rows for the ``mean_score_time``, of every
-    candidate that has it, as if each had been alone. A candidate given twice is fitted once and
-    reported twice; ``1``, ``1.0`` and ``True`` are different values. Fits that share rows of 1 MB
-    and more cannot write to them; one that fails so is made again on rows of its own.
+    What fits share, and how it is timed, is as for :class:`GridSearchCV`.
 
     Examples
     --------
