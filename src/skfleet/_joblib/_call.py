@@ -344,7 +344,8 @@ class ParallelCall:
         elif isinstance(error, CancelledError):
             told = FleetError(
                 f"{name} was cancelled before it ended: by another user of the scheduler, "
-                f"because the scheduler went away, or because its data were lost. {error}"
+                "because the scheduler went away, or because its data were lost with workers that "
+                f"died, perhaps for lack of memory. {error}"
             )
         else:
             told = FleetError(

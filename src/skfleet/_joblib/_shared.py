@@ -17,6 +17,7 @@ from skfleet._joblib._task import Call, Slot
 from skfleet.engine._client import has_one_machine
 from skfleet.engine._parcel import READ_ONLY_FROM, Parcel
 from skfleet.engine._same_machine import MappedParcel
+from skfleet.exceptions import FleetError
 
 __all__ = ["Share", "SharedArguments"]
 
@@ -66,14 +67,20 @@ class Share:
         """
         if self._as_task:
             return self._client.submit(_hold, parcel, key=f"function-{uuid4().hex}")
-        for wait in (0.2, 0.5, 1.0, 2.0, 4.0):
+        for wait in (0.2, 0.5, 1.0, 2.0, 4.0, None):
             try:
                 return self._client.scatter(parcel, hash=False, broadcast=self._broadcast)
+            except TimeoutError as error:
+                raise FleetError(
+                    f"arguments of {parcel.nbytes / 1e6:.0f} MB must be taken by a worker. No "
+                    "worker was ready to take them. They may have paused for lack of memory: look "
+                    "at memory_limit, or make fewer copies of the data."
+                ) from error
             except OSError:
-                if self._client.status != "running":
+                if wait is None or self._client.status != "running":
                     raise
                 time.sleep(wait)
-        return self._client.scatter(parcel, hash=False, broadcast=self._broadcast)
+        raise AssertionError  # the last try returns or raises
 
     def is_lost(self) -> bool:
         """Tell whether no worker holds the data any more."""
