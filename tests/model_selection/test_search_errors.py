@@ -352,16 +352,25 @@ def test_fit_that_kills_its_workers_ends_in_an_error_that_names_it(client):
 @pytest.mark.parametrize("n_killed", [1, 2])
 def test_search_survives_the_death_of_workers(client, n_killed):
     grid = {"p": list(range(30))}
-    # workers that a test before this one killed may still be listed
-    while len(pids := [*client.run(os.getpid, on_error="ignore").values()]) < 2:
-        time.sleep(0.1)
-    pids = pids[:n_killed]
-    killers = [threading.Timer(0.5, os.kill, (pid, 9)) for pid in pids]
-    for killer in killers:
-        killer.start()
+    client.wait_for_workers(2)
+    killed = []
+
+    def kill():
+        # Workers that a test before this one killed may be listed still, and not be there.
+        while len(killed) < n_killed:
+            for pid in set(client.run(os.getpid, on_error="ignore").values()) - set(killed):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, 9)
+                    killed.append(pid)
+                if len(killed) == n_killed:
+                    break
+
+    killer = threading.Timer(0.5, kill)
+    killer.start()
     with within(60):
         ours = GridSearchCV(Model(seconds=0.05), grid, cv=3).fit(X, y)
-    assert set(pids).isdisjoint(client.run(os.getpid).values())
+    killer.join()
+    assert len(killed) == n_killed
     with joblib.parallel_config("sequential"):
         theirs = reference.GridSearchCV(Model(), grid, cv=3).fit(X, y)
     np.testing.assert_array_equal(
