@@ -1,5 +1,6 @@
 import asyncio
 import gc
+import multiprocessing
 import os
 import pickle
 import subprocess
@@ -19,7 +20,7 @@ from sklearn.datasets import load_digits
 from sklearn.ensemble import RandomForestClassifier
 from threadpoolctl import threadpool_info
 
-import skfleet  # noqa: F401  (registers the backend)
+import skfleet
 from skfleet._joblib import _shared
 from skfleet.exceptions import FleetError, PlacementError
 from skfleet.joblib_backend import FleetBackend
@@ -221,11 +222,17 @@ def test_unknown_worker_raises_before_work(client):
     [
         ({"scatter": np.ones(3)}, "scatter must be a list or tuple"),
         ({"resource": {"GPU": 1}}, "options must be among"),
+        ({"progress": "yes"}, "progress must be True or False"),
     ],
 )
 def test_wrong_parameters_raise(params, message):
     with pytest.raises(TypeError, match=message):
         joblib.parallel_config("skfleet", **params)
+
+
+def test_unknown_device_raises():
+    with pytest.raises(ValueError, match="device must be one of"):
+        FleetBackend(device="tpu")
 
 
 def test_asynchronous_client_is_refused(threads):
@@ -405,6 +412,56 @@ def test_error_cancels_what_was_dispatched(threads):
     while _running["now"]:  # a thread cannot be stopped, and would disturb the next count
         time.sleep(0.01)
     assert _running["all"] < 10
+
+
+def note_down(i, folder):
+    (folder / str(i)).touch()
+    if i == 1:
+        raise KeyError("second")
+    time.sleep(0.2)
+
+
+@pytest.mark.parametrize("options", [{}, {"pre_dispatch": "all"}, {"batch_size": 1}])
+def test_of_forty_calls_whose_second_raises_few_run(processes, tmp_path, options):
+    with (
+        parallel_config("skfleet", client=processes),
+        pytest.raises(KeyError, match="second"),
+    ):
+        Parallel(**options)(delayed(note_down)(i, tmp_path) for i in range(40))
+    time.sleep(1)
+    assert len(list(tmp_path.iterdir())) < 8
+
+
+def test_timeout_of_a_call_raises(processes):
+    with (
+        parallel_config("skfleet", client=processes),
+        pytest.raises(multiprocessing.TimeoutError),
+    ):
+        Parallel(timeout=0.3)(delayed(time.sleep)(2) for _ in range(4))
+    time.sleep(2)  # a call that runs cannot be stopped
+
+
+@pytest.mark.parametrize("n_calls", [4, 30])
+def test_progress_is_drawn_until_all_is_done(processes, capsys, n_calls):
+    with parallel_config("skfleet", client=processes, progress=True):
+        Parallel()(delayed(double)(i) for i in range(n_calls))
+    assert f"{n_calls}/{n_calls}" in capsys.readouterr().out
+
+
+def test_device_chooses_the_workers():
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as plain,
+        Client(plain, set_as_default=False) as client,
+        parallel_config("skfleet", client=client, device="cuda"),
+        pytest.raises(PlacementError, match="GPU"),
+    ):
+        Parallel()(delayed(double)(i) for i in range(4))
+    with (
+        skfleet.Fleet(n_workers=2, resources=[{"CPU": 1}, {"GPU": 1}]) as client,
+        parallel_config("skfleet", client=client, device="cuda"),
+    ):
+        used = Parallel(batch_size=1)(delayed(os.getpid)() for _ in range(8))
+    assert len(set(used)) == 1
 
 
 def test_resources_bound_the_calls_in_flight():
