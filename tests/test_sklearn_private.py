@@ -1,6 +1,7 @@
 """What is needed of scikit-learn's private parts: a test fails when one of them goes."""
 
 import inspect
+import pickle
 
 import numpy as np
 from sklearn.callback import ProgressBar, ScoringMonitor, _transport
@@ -77,11 +78,22 @@ def test_callbacks_are_where_they_are_looked_for():
     assert "_skl_callbacks" in vars(search)
     assert private.has_callbacks(search._init_callback_context(max_subtasks=None))
     assert len(list(private.listeners_of(monitor))) == 1
+    assert private.has_callbacks_set(pickle.dumps(search))
+    monitor._log.append("gathered")
+    assert private.callback_state(monitor)["_log"] == []
     bar = ProgressBar()
     bar._listener_handles["run"] = _transport.ListenerHandle("here", b"key")
     assert [handle.address for handle in private.listeners_of(bar)] == ["here"]
     assert "on_fit_task_end" in dir(ScoringMonitor)
     assert "call_on_fit_task_begin" in dir(CallbackContext)
+
+
+def test_splits_of_a_fitted_search_are_where_they_are_left_out():
+    search = GridSearchCV(LogisticRegression(), {"C": [1]}, cv=2).fit(X, y)
+    assert "_checked_cv_orig" in vars(search)
+    light = private.search_state(search)
+    assert light["cv"] == 2
+    assert not {name for name in light if name.endswith("_")} | light.keys() & {"_checked_cv_orig"}
 
 
 def test_messages_go_to_the_consumer_of_an_address():

@@ -7,14 +7,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 __all__ = [
+    "callback_state",
     "consumer_of",
     "has_callbacks",
+    "has_callbacks_set",
     "install_consumer",
     "is_context",
     "is_fit",
     "listeners_of",
     "path_only",
     "remove_consumer",
+    "search_state",
     "take_rows",
 ]
 
@@ -40,12 +43,42 @@ def take_rows(X: Any, rows: Any) -> Any:
     return _safe_indexing(X, rows)
 
 
+def search_state(search: Any) -> dict[str, Any]:
+    """Give the state of a search without what an earlier fit left behind, and without the splits.
+
+    Splits may be long lists of rows, or a generator that cannot be pickled: their number stands for
+    them.
+    """
+    state: dict[str, Any] = search.__getstate__()
+    light = {
+        name: value
+        for name, value in state.items()
+        if not name.endswith("_") and name != "_checked_cv_orig"
+    }
+    if "cv" in light:
+        light["cv"] = state.get("n_splits_", light["cv"])
+    return light
+
+
 # -- callbacks ---------------------------------------------------------------------------------
 
 
 def has_callbacks(context: Any) -> bool:
     """Tell whether anybody listens in a callback context."""
     return bool(context is not None and context._callbacks)
+
+
+def has_callbacks_set(header: bytes) -> bool:
+    """Tell whether anything in what was pickled had callbacks set on it."""
+    return b"_skl_callbacks" in header
+
+
+def callback_state(callback: Any) -> dict[str, Any] | None:
+    """Give the state of a callback without the log it has gathered; None if that is no dict."""
+    state = callback.__getstate__()
+    if not isinstance(state, dict):
+        return None
+    return {**state, "_log": []} if "_log" in state else state
 
 
 def is_context(obj: Any) -> bool:

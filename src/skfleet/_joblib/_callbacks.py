@@ -16,12 +16,14 @@ from uuid import uuid4
 
 from skfleet._joblib._notes import take_note
 from skfleet._sklearn_private import (
+    callback_state,
     consumer_of,
     install_consumer,
     is_context,
     listeners_of,
     path_only,
     remove_consumer,
+    search_state,
 )
 from skfleet.engine._parcel import Parcel
 
@@ -67,35 +69,13 @@ def _reduce(obj: Any) -> Any:
         return copyreg.__newobj__, (kind,), path_only(obj)  # type: ignore[attr-defined]
     name = _name_of(obj)
     if name is not None:
-        return _visit, (kind, name), light_state(obj), None, None, _set_state
+        return _visit, (kind, name), search_state(obj), None, None, _set_state
     if hasattr(kind, "on_fit_task_end"):
         addresses = [listener.address for listener in listeners_of(obj)]
-        state = obj.__getstate__()
-        if addresses and isinstance(state, dict):
-            return _arrive, (kind, addresses), {**state, **_emptied(state)}, None, None, _set_state
+        state = callback_state(obj)
+        if addresses and state is not None:
+            return _arrive, (kind, addresses), state, None, None, _set_state
     return NotImplemented
-
-
-def _emptied(state: dict[str, Any]) -> dict[str, Any]:
-    """Give what a callback has gathered so far: that is not needed elsewhere."""
-    return {"_log": []} if "_log" in state else {}
-
-
-def light_state(search: Any) -> dict[str, Any]:
-    """Give the state of a search without what an earlier fit left behind, and without the splits.
-
-    Splits may be long lists of rows, or a generator that cannot be pickled: their number stands for
-    them.
-    """
-    state: dict[str, Any] = search.__getstate__()
-    light = {
-        name: value
-        for name, value in state.items()
-        if not name.endswith("_") and name != "_checked_cv_orig"
-    }
-    if "cv" in light:
-        light["cv"] = state.get("n_splits_", light["cv"])
-    return light
 
 
 def _name_of(obj: Any) -> str | None:

@@ -17,7 +17,7 @@ from skfleet._joblib._task import Call, Outcome, task_name
 from skfleet.engine._client import is_cancelled
 from skfleet.engine._parcel import Parcel
 from skfleet.model_selection._evaluate import evaluate
-from skfleet.model_selection._fits import Fit, FitList, Rows
+from skfleet.model_selection._fits import Fit, FitList, JobInputs
 from skfleet.model_selection._plan import SLOW, Bundle, Plan, is_over
 
 __all__ = ["WINDOW", "PlannedFits"]
@@ -180,7 +180,7 @@ class PlannedFits:
                 self._plan.n_slots = n_slots if self._limit is None else min(self._limit, n_slots)
 
 
-def _bundle_call(bundle: Bundle, rows: Rows) -> Call:
+def _bundle_call(bundle: Bundle, rows: JobInputs) -> Call:
     """Make the call that runs a bundle. What is large is an argument, to travel once."""
     fits: Sequence[Any] = bundle.fits
     numbers = list(dict.fromkeys(fit.fold for fit in fits))

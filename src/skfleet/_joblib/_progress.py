@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 __all__ = ["CallProgress", "check_progress"]
@@ -42,7 +41,6 @@ class CallProgress:
             TimeRemainingColumn,
         )
 
-        self._lock = threading.Lock()
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -51,7 +49,6 @@ class CallProgress:
             TimeRemainingColumn(),
         )
         self._task = self._bar.add_task("", total=total)
-        self._is_open = True
         self._bar.start()
 
     def name(self, name: str) -> None:
@@ -68,7 +65,4 @@ class CallProgress:
 
     def close(self) -> None:
         """Draw the bar for the last time."""
-        with self._lock:
-            if self._is_open:
-                self._is_open = False
-                self._bar.stop()
+        self._bar.stop()

@@ -67,7 +67,8 @@ class Share:
         """
         if self._as_task:
             return self._client.submit(_hold, parcel, key=f"function-{uuid4().hex}")
-        for wait in (0.2, 0.5, 1.0, 2.0, 4.0, None):
+        waits = iter((0.2, 0.5, 1.0, 2.0, 4.0))
+        while True:
             try:
                 return self._client.scatter(parcel, hash=False, broadcast=self._broadcast)
             except TimeoutError as error:
@@ -77,10 +78,10 @@ class Share:
                     "at memory_limit, or make fewer copies of the data."
                 ) from error
             except OSError:
+                wait = next(waits, None)
                 if wait is None or self._client.status != "running":
                     raise
                 time.sleep(wait)
-        raise AssertionError  # the last try returns or raises
 
     def is_lost(self) -> bool:
         """Tell whether no worker holds the data any more."""

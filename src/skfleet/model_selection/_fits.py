@@ -8,12 +8,12 @@ from typing import Any
 
 from sklearn.base import BaseEstimator
 
-from skfleet._sklearn_private import has_callbacks
+from skfleet._sklearn_private import has_callbacks, has_callbacks_set
 from skfleet.engine._parcel import Parcel
 from skfleet.model_selection._evaluate import FitCall, Job, has_first_steps
 from skfleet.model_selection._plan import PlannedFit
 
-__all__ = ["Fit", "FitList", "Rows"]
+__all__ = ["Fit", "FitList", "JobInputs"]
 
 # What differs between the fits of a search.
 _OF_ONE_FIT = (
@@ -35,7 +35,7 @@ class Fit(PlannedFit):
 
 
 @dataclass(eq=False)
-class Rows:
+class JobInputs:
     """What the fits of a job are made of: the rows, the splits, and all else they share."""
 
     X: Any
@@ -103,7 +103,7 @@ class FitList:
 
     def __init__(self, pack: Callable[[Any], Parcel]) -> None:
         self._pack = pack
-        self.jobs: list[Rows] = []
+        self.jobs: list[JobInputs] = []
         self._job_numbers: dict[tuple[Any, ...], int] = {}
         self._pending: dict[tuple[Any, ...], Fit] = {}
 
@@ -130,8 +130,8 @@ class FitList:
         identity = self._pack(parameters)
         if not (
             has_callbacks(own.get("callback_ctx"))
-            or b"_skl_callbacks" in job.packed[estimator_number].header
-            or b"_skl_callbacks" in identity.header
+            or has_callbacks_set(job.packed[estimator_number].header)
+            or has_callbacks_set(identity.header)
         ):
             # Nobody will ask for the place of the fit in the tree of tasks, nor whose fit it is.
             own |= {"callback_ctx": None, "caller": None}
@@ -168,7 +168,7 @@ class FitList:
         )
         if key not in self._job_numbers:
             self._job_numbers[key] = len(self.jobs)
-            self.jobs.append(Rows(X, y, function, common, self._pack))
+            self.jobs.append(JobInputs(X, y, function, common, self._pack))
         return self._job_numbers[key]
 
 

@@ -223,7 +223,8 @@ class Plan:
         Many groups are not put in order for each bundle: what was the longest is long still.
         """
         self._n_asked += 1
-        if self._has_new or self._n_asked > max(1, (len(self._ranking) - _MANY) // 8):
+        n_groups = len(self._ranking)
+        if self._has_new or n_groups <= _MANY or self._n_asked > n_groups // 8:
             self._rank_groups()
         for group in reversed(self._ranking):
             if group.blocks and (not fits or group.job == fits[0].job):
