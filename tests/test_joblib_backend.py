@@ -448,6 +448,27 @@ def test_progress_is_drawn_until_all_is_done(processes, capsys, n_calls):
     assert f"{n_calls}/{n_calls}" in capsys.readouterr().out
 
 
+def test_data_that_no_worker_takes_raise_at_once(threads, monkeypatch):
+    def refuse(*args, **kwargs):
+        raise TimeoutError("No valid workers found")
+
+    monkeypatch.setattr(threads, "scatter", refuse)
+    with (
+        parallel_config("skfleet", client=threads),
+        pytest.raises(FleetError, match="must be taken by a worker"),
+    ):
+        Parallel()(delayed(total)(np.ones(1_000_000)) for _ in range(3))
+
+
+def test_device_of_the_configuration_is_the_default(threads):
+    with (
+        skfleet.config_context(device="cuda"),
+        parallel_config("skfleet", client=threads),
+        pytest.raises(PlacementError, match="GPU"),
+    ):
+        Parallel()(delayed(double)(i) for i in range(4))
+
+
 def test_device_chooses_the_workers():
     with (
         LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as plain,

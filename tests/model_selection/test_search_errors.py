@@ -87,6 +87,12 @@ def test_argument_that_cannot_travel_raises_and_names_the_fit():
     ):
         cross_validate(Model(), X, y, cv=2, scoring=functools.partial(one, threading.Lock()))
     assert "arguments of " in "".join(error.value.__notes__)
+    # found out while the fits are still being read
+    many = GridSearchCV(
+        Model(), {"p": list(range(50))}, scoring=functools.partial(one, threading.Lock())
+    )
+    with within(10), pytest.raises(TypeError, match="pickle"):
+        many.fit(X, y)
     search = GridSearchCV(Model(), {"p": [1, Unclonable()]}, cv=2)
     with within(10), pytest.raises(TypeError, match="pickle") as error:
         search.fit(X, y)
