@@ -21,12 +21,13 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
 def worker_look():
     """What a task finds in its process."""
     import os
+    import sys
 
     import numpy  # noqa: F401
     from threadpoolctl import threadpool_info
 
     libraries = [info["num_threads"] for info in threadpool_info()]
-    return dict(os.environ), libraries, os.getpid()
+    return dict(os.environ), libraries, sys.getswitchinterval(), os.getpid()
 
 
 def settings():
@@ -96,22 +97,24 @@ if __name__ == "__main__":
 def test_workers_are_pinned_and_leave_the_driver_alone(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     monkeypatch.delenv("SCIPY_ARRAY_API", raising=False)
-    before = settings()
+    before, default_switch_interval = settings(), sys.getswitchinterval()
     with Fleet(n_workers=2, threads_per_worker=2, env={"MINE": "yes"}) as client:
         assert settings() == before
         found = list(client.run(worker_look).values())
         assert len(found) == 2
-        for environment, libraries, _ in found:
+        for environment, libraries, switch_interval, _ in found:
             assert {environment[name] for name in THREAD_VARIABLES} == {"2"}
             assert environment["SCIPY_ARRAY_API"] == "1"
             assert int(environment["MALLOC_TRIM_THRESHOLD_"]) >= 2**24
             assert environment["MINE"] == "yes"
             assert libraries
             assert max(libraries) <= 2
+            assert switch_interval < default_switch_interval
+        assert sys.getswitchinterval() == default_switch_interval
         assert all(address.startswith("tcp://127.0.0.1:") for address in client.nthreads())
         assert client.scheduler.address.startswith("tcp://127.0.0.1:")
     assert settings() == before
-    wait_until_gone([pid for _, _, pid in found])
+    wait_until_gone([pid for *_, pid in found])
 
 
 @on_linux
@@ -122,7 +125,7 @@ def test_restarted_worker_has_the_same_environment_and_label():
         os.kill(old, signal.SIGKILL)
         wait_until_gone([old])
         client.wait_for_workers(2, timeout=60)
-        environment, _, new = client.submit(worker_look, resources={"GPU": 1}).result(timeout=60)
+        environment, *_, new = client.submit(worker_look, resources={"GPU": 1}).result(timeout=60)
         assert new != old
         assert {environment[name] for name in THREAD_VARIABLES} == {"1"}
         deadline = time.monotonic() + 10

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import time
 from collections.abc import Iterator, Mapping
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from distributed import Client
 from joblib.parallel import AutoBatchingMixin, FallbackToBackend, ParallelBackendBase
 
 from skfleet._config import get_config
-from skfleet._joblib._call import ParallelCall
+from skfleet._joblib._call import Batch, ParallelCall
 from skfleet._joblib._notes import echo
 from skfleet._joblib._progress import CallProgress, check_progress
 from skfleet._joblib._shared import SharedArguments
@@ -45,6 +46,9 @@ _SUBMIT_OPTIONS = {
 
 # Fits without first steps to share begin when so many for each slot have been read.
 _BEGIN_AT = 10
+
+# Seconds for which the scheduler's word on its workers holds: joblib asks three times for a call.
+_HOLDS = 0.1
 
 _PID = os.getpid()
 
@@ -142,6 +146,7 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
     _call: ParallelCall | None = None
     _fits: PlannedFits | None = None
     _bar: CallProgress | None = None
+    _told: tuple[float, Mapping[str, Any]] = 0.0, {}
 
     def __init__(
         self,
@@ -298,8 +303,12 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
         return [address for _, address in sorted(slots, key=itemgetter(0))]
 
     def _workers(self) -> Mapping[str, Any]:
-        """Ask the scheduler which workers there are."""
-        return self.client.scheduler_info(n_workers=-1)["workers"]
+        """Ask the scheduler which workers there are, unless it has just told that there are any."""
+        asked, workers = self._told
+        if not workers or time.monotonic() - asked > _HOLDS:
+            workers = self.client.scheduler_info(n_workers=-1)["workers"]
+            self._told = time.monotonic(), workers
+        return workers
 
     def _may_use(self, address: str, info: Mapping[str, Any]) -> bool:
         """Tell whether a worker is among those that the ``workers`` option allows."""
@@ -348,7 +357,7 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
         self._places = self._slots()
         slots = len(self._places)
         if not self.nesting_level:
-            check_workers(client)
+            check_workers(client, self._workers())
         limit = self._limit(self._n_jobs, slots)
         in_flight = min(limit or slots, slots)
         self._call = ParallelCall(
@@ -379,7 +388,7 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
         if len(func.items) == 1 and is_fit(*func.items[0]):
             self._plan_fit(func.items[0], callback)
         else:
-            self._call.submit(func.items, callback)
+            self._call.submit([Batch(func.items, callback)])
 
     def _plan_fit(self, call: Any, callback: Any) -> None:
         """Put a fit on the plan; with the first one come all others, or many of them."""
@@ -407,7 +416,7 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
             while n_before < self._fits.n_read < window:
                 n_before = self._fits.n_read
                 self.parallel.dispatch_next()
-                if n_before == _BEGIN_AT * n_slots:
+                if n_before % (_BEGIN_AT * n_slots) == 0:
                     self._fits.start(early=True)
 
     def _n_dispatched_ahead(self) -> int:

@@ -65,9 +65,9 @@ def bundles(monkeypatch):
     calls = []
     submit = _call.ParallelCall.submit
 
-    def collecting(self, batch, *args, **kwargs):
-        calls.extend(batch)
-        return submit(self, batch, *args, **kwargs)
+    def collecting(self, batches):
+        calls.extend(call for batch in batches for call in batch.calls)
+        return submit(self, batches)
 
     monkeypatch.setattr(_call.ParallelCall, "submit", collecting)
     return calls
@@ -249,6 +249,28 @@ def test_fits_travel_without_the_search_or_with_little_of_it(search_type, bundle
     # the search with its forest, and the tree of tasks with all others, stay at home
     assert max(parcel.nbytes for parcel in own) < fitted / 10
     assert search.best_estimator_ is not None
+
+
+def test_results_come_straight_from_workers_of_this_machine(fleet, monkeypatch):
+    scheduler = fleet.cluster.scheduler
+    gather, asked = scheduler.handlers["gather"], []
+
+    async def asking(keys, serializers=None):
+        asked.append(keys)
+        return await gather(keys=keys, serializers=serializers)
+
+    monkeypatch.setitem(scheduler.handlers, "gather", asking)
+    GridSearchCV(SVC(), {"C": [0.1, 1, 10]}, refit=False).fit(X, y)
+    assert asked == []
+    fleet.submit(len, [1]).result()
+    assert len(asked) == 1
+
+
+def test_bundles_have_a_name_whatever_their_size(fleet):
+    GridSearchCV(SVC(), {"C": range(1, 40)}, refit=False).fit(X, y)
+    names = [name for name in fleet.cluster.scheduler.task_prefixes if "SVC" in name]
+    assert set(names) <= {"fit_and_score-SVC", "bundle_of_fit_and_score-SVC"}
+    assert "bundle_of_fit_and_score-SVC" in names
 
 
 def test_fitted_search_is_used_in_a_process_without_cluster(tmp_path):

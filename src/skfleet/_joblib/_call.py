@@ -21,10 +21,11 @@ from distributed import Client, Future, KilledWorker
 from skfleet._joblib._callbacks import has_callbacks_in, pack
 from skfleet._joblib._shared import Share, SharedArguments
 from skfleet._joblib._task import Call, Outcome, RetriableError, home, run_batch, task_name
+from skfleet.engine._client import has_one_machine
 from skfleet.engine._parcel import Parcel
 from skfleet.exceptions import FleetError
 
-__all__ = ["ParallelCall", "explain_unpicklable"]
+__all__ = ["Batch", "ParallelCall", "explain_unpicklable"]
 
 logger = logging.getLogger(__name__)
 
@@ -42,8 +43,11 @@ _LOST = ("lost dependencies", "already forgotten")
 
 
 @dataclass(eq=False)
-class _Batch:
-    """A batch on its way: what it calls, whom it reports to, and the future of its outcome."""
+class Batch:
+    """What a batch calls, whom it reports to, and once it is on its way the future of its outcome.
+
+    ``worker`` is where it should go if it can.
+    """
 
     calls: Sequence[Call]
     report: Callable[[Outcome], Any]
@@ -115,8 +119,8 @@ class ParallelCall:
         self._has_workers = has_workers
         self._patience = patience
         self._lock = threading.RLock()
-        self._running: set[_Batch] = set()
-        self._waiting: deque[_Batch] = deque()
+        self._running: set[Batch] = set()
+        self._waiting: deque[Batch] = deque()
         self._arrivals: queue.SimpleQueue = queue.SimpleQueue()
         self._closed = False
         self._alone_since: float | None = None
@@ -127,24 +131,17 @@ class ParallelCall:
         )
         self._thread.start()
 
-    def submit(
-        self,
-        calls: Sequence[Call],
-        report: Callable[[Outcome], Any],
-        *,
-        name: str = "",
-        worker: str | None = None,
-    ) -> None:
-        """Send a batch, to a certain worker if possible, or keep it until there is room."""
-        batch = _Batch(calls, report, name, worker)
+    def submit(self, batches: Sequence[Batch]) -> None:
+        """Send batches, together, and keep those for which there is no room yet."""
         with self._lock:
             if self._closed:
                 return
-            if self._limit is not None and len(self._running) >= self._limit:
-                self._waiting.append(batch)
-                return
-            self._running.add(batch)
-        self._send(batch)
+            room = len(batches)
+            if self._limit is not None:
+                room = max(0, self._limit - len(self._running))
+            self._running.update(batches[:room])
+            self._waiting.extend(batches[room:])
+        self._send(batches[:room])
 
     def abort(self) -> None:
         """Cancel what is in flight, and report nothing any more."""
@@ -167,30 +164,44 @@ class ParallelCall:
 
     # -- from the thread that dispatches -------------------------------------------------------
 
-    def _send(self, batch: _Batch) -> None:
-        """Submit a batch to the scheduler; an error on the way is what the batch reports."""
-        try:
-            batch.name = batch.name or task_name(batch.calls)
-            payload, shared = self._pack(batch)
-            # A new key each time: a cancelled key may still be on its way out.
-            place: dict[str, Any] = {}
-            if batch.worker is not None and not self._has_workers_option:
-                place = {"workers": [batch.worker], "allow_other_workers": True}
-            future = self._submit(
-                payload,
-                shared,
-                key=f"{batch.name}-{uuid4().hex}",
-                name=batch.name,
-                **self._task_options,
-                **place,
-            )
-            batch.future = future
-            batch.n_sent += 1
-            future.add_done_callback(lambda future: self._arrivals.put((batch, future)))
-        except BaseException as error:
-            self._arrivals.put((batch, error))
+    def _send(self, batches: Sequence[Batch]) -> None:
+        """Submit batches to the scheduler; an error on the way is what a batch reports.
 
-    def _pack(self, batch: _Batch) -> tuple[Any, list[Future]]:
+        All are packed first. What is submitted in one go travels in one message, and what comes
+        a moment later 10 ms later.
+        """
+        packed = []
+        for batch in batches:
+            try:
+                batch.name = batch.name or task_name(batch.calls)
+                packed.append((batch, *self._pack(batch)))
+            except BaseException as error:
+                self._arrivals.put((batch, error))
+        for batch, payload, shared in packed:
+            try:
+                # A new key each time: a cancelled key may still be on its way out.
+                place: dict[str, Any] = {}
+                if batch.worker is not None and not self._has_workers_option:
+                    place = {"workers": [batch.worker], "allow_other_workers": True}
+                future = self._submit(
+                    payload,
+                    shared,
+                    key=f"{batch.name}-{uuid4().hex}",
+                    name=batch.name,
+                    **self._task_options,
+                    **place,
+                )
+                batch.future = future
+                batch.n_sent += 1
+                future.add_done_callback(partial(self._arrive, batch))
+            except BaseException as error:
+                self._arrivals.put((batch, error))
+
+    def _arrive(self, batch: Batch, future: Future) -> None:
+        """Queue a batch that is done."""
+        self._arrivals.put((batch, future))
+
+    def _pack(self, batch: Batch) -> tuple[Any, list[Future]]:
         """Pickle a batch, its large arguments apart."""
         try:
             calls, batch.shared = self._shared.take_out(batch.calls)
@@ -232,16 +243,20 @@ class ParallelCall:
             arrived = batch = outcome = None
 
     def _outcomes(self, arrived: list[Any]) -> Any:
-        """Fetch the outcomes of what arrived: together, and one by one where that fails."""
+        """Fetch the outcomes of what arrived: together, and one by one where that fails.
+
+        From workers of this machine they need not pass through the scheduler.
+        """
         finished = [
             (batch, future)
             for batch, future in arrived
             if isinstance(future, Future) and future is batch.future and future.status == "finished"
         ]
-        parcels: dict[_Batch, Parcel] = {}
-        if len(finished) > 1 and not self._closed:
+        parcels: dict[Batch, Parcel] = {}
+        if finished and not self._closed:
+            futures = [future for _, future in finished]
             with contextlib.suppress(Exception, CancelledError):
-                got = self._client.gather([future for _, future in finished])
+                got = self._client.gather(futures, direct=has_one_machine(self._client) or None)
                 parcels = {batch: parcel for (batch, _), parcel in zip(finished, got, strict=True)}
         for batch, future in arrived:
             if self._closed:
@@ -251,7 +266,7 @@ class ParallelCall:
             elif future is batch.future:
                 yield batch, self._outcome(batch, future, parcels.pop(batch, None))
 
-    def _outcome(self, batch: _Batch, future: Future, parcel: Parcel | None) -> Outcome | None:
+    def _outcome(self, batch: Batch, future: Future, parcel: Parcel | None) -> Outcome | None:
         """Give the outcome of a batch, or None when it was sent again."""
         try:
             if parcel is None:
@@ -267,7 +282,7 @@ class ParallelCall:
         except BaseException as error:
             return Outcome(False, self._explain(batch, error))
 
-    def _send_again(self, batch: _Batch, error: CancelledError) -> bool:
+    def _send_again(self, batch: Batch, error: CancelledError) -> bool:
         """Send a batch whose data died with a worker; False if that is not what cancelled it."""
         if batch.n_sent > N_RESENDS or self._client.status != "running":
             return False
@@ -281,10 +296,10 @@ class ParallelCall:
         except Exception:
             logger.debug("arguments of %s could not be sent again", batch.name, exc_info=True)
             return False
-        self._send(batch)
+        self._send([batch])
         return True
 
-    def _finish(self, batch: _Batch, outcome: Outcome | None) -> None:
+    def _finish(self, batch: Batch, outcome: Outcome | None) -> None:
         """Make room for the next batch, and report the outcome to joblib."""
         if outcome is None:
             return
@@ -296,7 +311,7 @@ class ParallelCall:
                 following = self._waiting.popleft()
                 self._running.add(following)
         if following is not None:
-            self._send(following)
+            self._send([following])
         try:
             batch.report(outcome)
         except BaseException:
@@ -332,7 +347,7 @@ class ParallelCall:
                 error = FleetError(f"{name} must be run by a worker, but {problem}.")
                 self._finish(batch, Outcome(False, error))
 
-    def _explain(self, batch: _Batch, error: BaseException) -> BaseException:
+    def _explain(self, batch: Batch, error: BaseException) -> BaseException:
         """Turn an error of Dask's into one that names the task and says what to do."""
         name = batch.name
         if isinstance(error, KilledWorker):

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
-from skfleet._joblib._call import ParallelCall, explain_unpicklable
+from skfleet._joblib._call import Batch, ParallelCall, explain_unpicklable
 from skfleet._joblib._callbacks import at_home, pack
 from skfleet._joblib._notes import Note, notes_taken
 from skfleet._joblib._task import Call, Outcome, task_name
@@ -91,8 +91,7 @@ class PlannedFits:
         """Begin to send; ``early`` only where those still to come can have nothing to share."""
         if early and self._plan.has_paths:
             return
-        self._send()
-        if early:
+        if self._send() and early:
             # Reading on at once would keep the event loop of this process from sending.
             time.sleep(0.01)
 
@@ -106,32 +105,44 @@ class PlannedFits:
             # Nobody else may hold the rows, or they would stay on the fleet.
             self._list, self._caller = FitList(pack), None
 
-    def _send(self) -> None:
-        """Send as many bundles as are wanted now."""
-        while True:
-            with self._lock:
-                bundle = self._plan.take()
-                if bundle is None:
-                    return
-                fits: Any = bundle.fits
-                rows = self._list.jobs[fits[0].job]
-                self._sent.add(bundle)
-                if not self._timer.is_alive() and not self._timer.finished.is_set():
-                    self._timer.start()
-            estimator = rows.estimators[fits[0].call.estimator]
-            name = task_name([(rows.function, [estimator], {})] * len(fits))
+    def _send(self) -> bool:
+        """Send as many bundles as are wanted now, and tell whether there were any."""
+        batches = []
+        while (taken := self._take()) is not None:
+            bundle, rows = taken
             try:
-                call = _bundle_call(bundle, rows)
+                batches.append(self._batch(bundle, rows))
             except Exception as error:
-                explain_unpicklable(error, name)
                 self._take_outcome(bundle, Outcome(False, error))
-                return
-            self._call.submit(
-                [call],
-                partial(self._take_outcome, bundle),
-                name=name,
-                worker=next(self._places, None),
-            )
+                break
+        self._call.submit(batches)
+        return bool(batches)
+
+    def _take(self) -> tuple[Bundle, JobInputs] | None:
+        """Take a bundle off the plan if one is wanted."""
+        with self._lock:
+            bundle = self._plan.take()
+            if bundle is None:
+                return None
+            self._sent.add(bundle)
+            if not self._timer.is_alive() and not self._timer.finished.is_set():
+                self._timer.start()
+            return bundle, self._list.jobs[bundle.fits[0].job]
+
+    def _batch(self, bundle: Bundle, rows: JobInputs) -> Batch:
+        """Make the batch that runs a bundle."""
+        fits: Any = bundle.fits
+        name = task_name([(rows.function, [rows.estimators[fits[0].call.estimator]], {})])
+        if len(fits) > 1:
+            # Without their number: the scheduler keeps what it learns of each name.
+            name = f"bundle_of_{name}"
+        try:
+            call = _bundle_call(bundle, rows)
+        except Exception as error:
+            explain_unpicklable(error, name)
+            raise
+        report = partial(self._take_outcome, bundle)
+        return Batch([call], report, name, worker=next(self._places, None))
 
     def _share_out(self) -> None:
         """Share out what the first bundles have not begun, if nothing has come back."""

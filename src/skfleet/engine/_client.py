@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
@@ -133,7 +133,7 @@ def worker_resources(client: Client) -> dict[str, dict[str, float]]:
     return {address: dict(info.get("resources") or {}) for address, info in workers.items()}
 
 
-def check_workers(client: Client) -> None:
+def check_workers(client: Client, present: Iterable[str] | None = None) -> None:
     """Raise unless every worker runs scikit-fleet, scikit-learn and Python as the caller does.
 
     Each worker is asked once, when it is first seen. Workers in this very process are not asked.
@@ -142,6 +142,8 @@ def check_workers(client: Client) -> None:
     ----------
     client : distributed.Client
         A synchronous client.
+    present : iterable of str, optional
+        The addresses of its workers. By default the scheduler is asked for them.
 
     Raises
     ------
@@ -151,9 +153,9 @@ def check_workers(client: Client) -> None:
     """
     if _address(client).startswith("inproc://"):
         return
-    present = frozenset(client.nthreads())
-    known = _checked.get(client, frozenset()) & present
-    unknown = present - known
+    addresses = frozenset(client.nthreads() if present is None else present)
+    known = _checked.get(client, frozenset()) & addresses
+    unknown = addresses - known
     if unknown:
         versions = _versions_lookup()
         # A worker may leave while it is asked; what takes its place is asked in its turn.
