@@ -134,8 +134,9 @@ class PlannedFits:
         fits: Any = bundle.fits
         name = task_name([(rows.function, [rows.estimators[fits[0].call.estimator]], {})])
         if len(fits) > 1:
-            # Without their number: the scheduler keeps what it learns of each name.
-            name = f"bundle_of_{name}"
+            # The scheduler takes a bundle to the worker that will be free first, as it knows how
+            # long those of each name take. It never forgets a name: there must not be many.
+            name = f"bundle_of_up_to_{1 << (len(fits) - 1).bit_length()}_{name}"
         try:
             call = _bundle_call(bundle, rows)
         except Exception as error:
