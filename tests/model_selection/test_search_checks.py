@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from distributed import Client
 from sklearn import model_selection as reference
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -15,9 +16,10 @@ from skfleet.model_selection import (
 )
 
 
-@pytest.fixture(autouse=True)
-def _on_a_fleet(cluster_client):
-    with cluster_client.as_current():
+@pytest.fixture(scope="module", autouse=True)
+def _on_a_fleet():
+    """One thread: warnings filters belong to a process, and two fits in it would mix them up."""
+    with Client(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None):
         yield
 
 
