@@ -17,7 +17,7 @@ import joblib
 import numpy as np
 from sklearn import cluster, decomposition, linear_model, model_selection
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits
-from sklearn.ensemble import RandomForestClassifier
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
@@ -136,6 +136,33 @@ def search() -> Use:
         "pipeline of 3 steps, 12 candidates x 5 folds, digits",
         lambda: answer(GridSearchCV),
         lambda: answer(model_selection.GridSearchCV),
+        0.0,
+    )
+
+
+def search_of_a_family() -> Use:
+    """A grid search whose fits contain one another."""
+    X, y = load_digits(return_X_y=True)
+    model = HistGradientBoostingClassifier(early_stopping=False, random_state=0, max_leaf_nodes=8)
+    grid = {"max_iter": [10, 15, 20, 25, 30]}
+
+    def scores(found: Any) -> list[Any]:
+        return [found.cv_results_[f"split{i}_test_score"] for i in range(found.n_splits_)]
+
+    def ours() -> Answer:
+        found = GridSearchCV(model, grid, cv=3, refit=False).fit(X, y)
+        (use,) = found.families_
+        return Answer(lambda: f"saved {use.n_saved}/{use.n_fits}", scores(found))
+
+    def theirs() -> Answer:
+        found = model_selection.GridSearchCV(model, grid, cv=3, refit=False).fit(X, y)
+        return Answer(lambda: "saved 0", scores(found))
+
+    return Use(
+        "GridSearchCV, a family",
+        "boosting, 5 max_iter x 3 folds: one fit a fold",
+        ours,
+        theirs,
         0.0,
     )
 
@@ -295,6 +322,7 @@ def post_fit() -> Use:
 USES = [
     forest,
     search,
+    search_of_a_family,
     logistic_regression,
     ridge,
     elastic_net_cv,

@@ -4,8 +4,10 @@ import inspect
 import pickle
 
 import numpy as np
+from sklearn.base import clone
 from sklearn.callback import ProgressBar, ScoringMonitor, _transport
 from sklearn.callback._callback_context import CallbackContext
+from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.model_selection._validation import _fit_and_score
@@ -112,3 +114,13 @@ def test_listeners_are_looked_for_where_they_can_be_replaced():
     source = inspect.getsource(ScoringMonitor.__setstate__)
     assert "self.__dict__.update(state)" in source
     assert "open_listener" in source
+
+
+def test_iterations_of_boosting_can_be_cut():
+    X = np.random.RandomState(0).rand(50, 2)
+    model = HistGradientBoostingRegressor(max_iter=5, early_stopping=False, random_state=0)
+    expected = clone(model).set_params(max_iter=2).fit(X, X[:, 0])
+    cut = private.cut_boosting(model.fit(X, X[:, 0]), 2)
+    assert cut.n_iter_ == 2
+    np.testing.assert_array_equal(cut.predict(X), expected.predict(X))
+    np.testing.assert_array_equal(cut.train_score_, expected.train_score_)

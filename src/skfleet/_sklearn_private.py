@@ -9,6 +9,7 @@ from typing import Any
 __all__ = [
     "callback_state",
     "consumer_of",
+    "cut_boosting",
     "has_callbacks",
     "has_callbacks_set",
     "install_consumer",
@@ -58,6 +59,14 @@ def search_state(search: Any) -> dict[str, Any]:
     if "cv" in light:
         light["cv"] = state.get("n_splits_", light["cv"])
     return light
+
+
+def cut_boosting(model: Any, size: int) -> Any:
+    """Leave only the first iterations in a fitted histogram gradient boosting."""
+    model._predictors = model._predictors[:size]
+    for name in ("train_score_", "validation_score_"):  # which begin before the first one
+        setattr(model, name, getattr(model, name)[: size + 1])
+    return model
 
 
 # -- callbacks ---------------------------------------------------------------------------------

@@ -74,8 +74,8 @@ class Simulation:
                         made.add(fit)
                         self.made.append(fit)
                         self.end = self.now
-                if not bundle.is_reclaimed:
-                    self.plan.add(bundle.fits[len(done) :])
+                left = bundle.fits[len(done) :]
+                self.plan.add(fit for fit in left if fit not in bundle.reclaimed)
             self.send()
 
     def ideal(self, fits):

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from skfleet._joblib._call import Batch, ParallelCall, explain_unpicklable
 from skfleet._joblib._callbacks import at_home, pack
@@ -160,22 +160,22 @@ class PlannedFits:
             self._recount()
             with self._lock:
                 self._sent.discard(bundle)
-                self._plan.come_back([seconds for _, seconds, *_ in done])
-                for fit, (_, seconds, shared_seconds, _) in zip(fits, done, strict=False):
-                    self._plan.learn(fit, seconds, shared_seconds)
-                    self._list.forget(fit)
+                self._plan.come_back([one.seconds for one in done])
+                for fit, one in zip(fits, done, strict=False):
+                    self._plan.learn(fit, one.seconds, one.shared_seconds)
+                    self._list.forget(fit, was_saved=one.was_saved)
                 if not outcome.ok:
                     self._plan.drop_all()
-                elif not bundle.is_reclaimed:
-                    self._plan.add(fits[len(done) :])
+                else:
+                    self._plan.add(fit for fit in fits[len(done) :] if fit not in bundle.reclaimed)
             self._send()
         except Exception as error:
             outcome = Outcome(False, error)  # joblib would wait for ever
         if not outcome.ok:
             for fit in fits:
                 _report(fit, outcome)
-        for fit, (result, _, _, notes) in zip(fits, done, strict=False):
-            _report(fit, Outcome(True, [result], notes=notes))
+        for fit, one in zip(fits, done, strict=False):
+            _report(fit, Outcome(True, [one.result], notes=one.notes))
         self._send()  # joblib may have handed out more
 
     def _recount(self) -> None:
@@ -197,9 +197,7 @@ def _bundle_call(bundle: Bundle, rows: JobInputs) -> Call:
     fits: Sequence[Any] = bundle.fits
     numbers = list(dict.fromkeys(fit.fold for fit in fits))
     parts = [part for number in numbers for part in rows.folds[number]]
-    # the n-th fit has the same first steps as the one before if its block is the same
-    blocks = [hash((fit.fold, fit.path)) if fit.path else n for n, fit in enumerate(fits)]
-    own = pack(([fit.call for fit in fits], blocks, bundle.within, numbers))
+    own = pack(([fit.call for fit in fits], bundle.within, numbers))
     return run_fits, (rows.job(), own, rows.X, rows.y, *parts), {}
 
 
@@ -215,17 +213,22 @@ def _report(fit: Fit, outcome: Outcome) -> None:
         outcome = outcome._replace(notes=())
 
 
-def run_fits(
-    packed_job: Parcel, packed_calls: Parcel, X: Any, y: Any, *parts: Any
-) -> list[tuple[dict[str, Any], float, float, list[Note]]]:
-    """Run fits on a worker until their time is over.
+class _Done(NamedTuple):
+    """What comes home of a fit: what `Evaluated` has, and the notes."""
 
-    Gives for each the result, its seconds, those that went into shared first steps, and its notes.
-    """
+    result: dict[str, Any]
+    seconds: float
+    shared_seconds: float
+    was_saved: bool
+    notes: list[Note]
+
+
+def run_fits(packed_job: Parcel, packed_calls: Parcel, X: Any, y: Any, *parts: Any) -> list[_Done]:
+    """Run fits on a worker until their time is over."""
     job = packed_job.open()
-    calls, blocks, within, numbers = packed_calls.open()
+    calls, within, numbers = packed_calls.open()
     folds = dict(zip(numbers, zip(parts[::2], parts[1::2], strict=True), strict=True))
-    done: list[tuple[dict[str, Any], float, float, list[Note]]] = []
+    done: list[_Done] = []
     start = block_start = time.perf_counter()
     steps_seconds = 0.0
     evaluated = evaluate(job, calls, X, y, folds, discard=notes_taken)
@@ -233,20 +236,23 @@ def run_fits(
         if n and is_cancelled():
             break
         try:
-            result, seconds, shared_seconds = next(evaluated)
+            one = next(evaluated)
         except BaseException:
             # nobody will ask for the others' results, but their notes count
-            notes_taken(put_back=[note for *_, notes in done for note in notes])
+            notes_taken(put_back=[note for other in done for note in other.notes])
             raise
-        done.append((result, seconds, shared_seconds, notes_taken()))
+        done.append(_Done(*one, notes_taken()))
         now = time.perf_counter()
-        if n == 0 or blocks[n] != blocks[n - 1]:
-            block_start, steps_seconds = now - seconds, 0.0
-        steps_seconds += shared_seconds
-        if n + 1 < len(calls) and is_over(
+        if n == 0 or not calls[n].goes_with(calls[n - 1]):
+            block_start, steps_seconds = now - one.seconds, 0.0
+        steps_seconds += one.shared_seconds
+        if n + 1 == len(calls):
+            break
+        goes_on = calls[n + 1].goes_with(calls[n])
+        if is_over(
             now - start,
             within,
-            block_elapsed=now - block_start if blocks[n + 1] == blocks[n] else float("inf"),
+            block_elapsed=now - block_start if goes_on else float("inf"),
             steps_seconds=steps_seconds,
         ):
             break

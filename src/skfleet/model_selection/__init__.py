@@ -11,10 +11,14 @@ from sklearn.model_selection import (
     validation_curve,
 )
 
+from skfleet.model_selection import _neighbor_families, _tree_families  # noqa: F401
+from skfleet.model_selection._families import Family, FamilyUse, register_family
 from skfleet.model_selection._halving import HalvingGridSearchCV, HalvingRandomSearchCV
 from skfleet.model_selection._search import GridSearchCV, RandomizedSearchCV
 
 __all__ = [
+    "Family",
+    "FamilyUse",
     "GridSearchCV",
     "HalvingGridSearchCV",
     "HalvingRandomSearchCV",
@@ -23,5 +27,6 @@ __all__ = [
     "cross_val_score",
     "cross_validate",
     "learning_curve",
+    "register_family",
     "validation_curve",
 ]

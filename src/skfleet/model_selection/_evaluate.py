@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,17 +13,29 @@ from sklearn.utils import get_tags
 
 from skfleet._sklearn_private import take_rows
 from skfleet.engine._parcel import Parcel
+from skfleet.model_selection._contained import Contained
+from skfleet.model_selection._families import Member
 from skfleet.model_selection._shared_steps import Kept, SharedSteps
 
 __all__ = ["Evaluated", "FitCall", "Job", "evaluate", "has_first_steps"]
 
 
 class FitCall(NamedTuple):
-    """One fit: numbers of its estimator and of its split, and what else it is called with."""
+    """One fit: numbers of its estimator and of its split, and what else it is called with.
+
+    Fits with the same ``block`` have their first steps in common; and all but their ``member`` of a
+    family, where they have one.
+    """
 
     estimator: int
     fold: int
     options: Mapping[str, Any]
+    block: Hashable = None
+    member: Member | None = None
+
+    def goes_with(self, other: FitCall) -> bool:
+        """Tell whether something is made once for both."""
+        return bool(self.block) and (self.fold, self.block) == (other.fold, other.block)
 
 
 class Job(NamedTuple):
@@ -42,11 +54,15 @@ class Job(NamedTuple):
 
 
 class Evaluated(NamedTuple):
-    """The result of a fit, the seconds it took, and those of them that went into shared steps."""
+    """The result of a fit, the seconds it took, and those of them that others had a part in.
+
+    ``was_saved`` tells that it came out of another fit.
+    """
 
     result: dict[str, Any]
     seconds: float
     shared_seconds: float
+    was_saved: bool = False
 
 
 def evaluate(
@@ -67,14 +83,17 @@ def evaluate(
     """
     made = _maker(job.estimators)
     fold: _Fold | None = None
+    contained: Contained | None = None
     for place, fit in enumerate(fits):
         if fold is None or fit.fold != fold.number:
             fold = None  # its rows go before others come
             uses = sum(other.fold == fit.fold for other in fits[place:])
             fold = _Fold(fit.fold, X, *folds[fit.fold], is_shared=job.shares_rows and uses > 1)
+        if place == 0 or not fit.goes_with(fits[place - 1]):
+            contained = _contained(fit, fits[place:]) if job.shares_steps else None
         start = time.perf_counter()
         try:
-            result = _fit_and_score(job, fit, y, fold, made)
+            result = _fit_and_score(job, fit, y, fold, made, contained)
             error: Exception | None = None
             failed = fold.was_read_only and _has_failed(result, job.options["error_score"])
         except Exception as raised:
@@ -87,7 +106,20 @@ def evaluate(
             result = _fit_and_score(job, fit, y, alone, made)
             if error is not None or not _has_failed(result, job.options["error_score"]):
                 fold = alone
-        yield Evaluated(result, time.perf_counter() - start, fold.steps.spent)
+        seconds, shared_seconds, was_saved = time.perf_counter() - start, fold.steps.spent, False
+        if contained is not None and not failed:
+            was_saved = contained.was_saved
+            if contained.spent:
+                shared_seconds = seconds  # what others are spared may be in the score too
+        yield Evaluated(result, seconds, shared_seconds, was_saved)
+
+
+def _contained(fit: FitCall, following: Sequence[FitCall]) -> Contained | None:
+    """Give what makes all fits of a family by one, if there are several to come."""
+    if fit.member is None:
+        return None
+    members = [other.member.values for other in following if other.member and other.goes_with(fit)]
+    return Contained(fit.member.family, members) if len(members) > 1 else None
 
 
 def _maker(estimators: Sequence[Parcel]) -> Callable[[int], Any]:
@@ -106,10 +138,18 @@ def _maker(estimators: Sequence[Parcel]) -> Callable[[int], Any]:
 
 
 def _fit_and_score(
-    job: Job, fit: FitCall, y: Any, fold: _Fold, made: Callable[[int], Any]
+    job: Job,
+    fit: FitCall,
+    y: Any,
+    fold: _Fold,
+    made: Callable[[int], Any],
+    contained: Contained | None = None,
 ) -> dict[str, Any]:
     """Fit and score once, on the rows of a split."""
     estimator = made(fit.estimator)
+    if contained is not None and fit.member is not None:
+        contained.begin()
+        contained.offer(estimator, fit.member.values)
     fold.steps.begin(is_open=fold.is_shared and job.shares_steps)
     if fold.steps.is_open and has_first_steps(estimator):
         estimator.memory = fold.steps
@@ -126,6 +166,8 @@ def _fit_and_score(
         if "fit_time" in result:
             result["fit_time"] += fold.steps.saved_in_fit
             result["score_time"] += fold.steps.saved_in_score
+            if contained is not None:
+                result["fit_time"] -= contained.correction
         return result
     finally:
         fold.steps.end()

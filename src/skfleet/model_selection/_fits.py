@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator
 from skfleet._sklearn_private import has_callbacks, has_callbacks_set
 from skfleet.engine._parcel import Parcel
 from skfleet.model_selection._evaluate import FitCall, Job, has_first_steps
+from skfleet.model_selection._families import Member, member_of, sharing
 from skfleet.model_selection._plan import PlannedFit
 
 __all__ = ["Fit", "FitList", "JobInputs"]
@@ -103,6 +104,7 @@ class FitList:
 
     def __init__(self, pack: Callable[[Any], Parcel]) -> None:
         self._pack = pack
+        self._sharing = sharing()
         self.jobs: list[JobInputs] = []
         self._job_numbers: dict[tuple[Any, ...], int] = {}
         self._pending: dict[tuple[Any, ...], Fit] = {}
@@ -128,11 +130,12 @@ class FitList:
         estimator_number = job.estimator_number(estimator)
         parameters = own.get("parameters")
         identity = self._pack(parameters)
-        if not (
+        is_silent = not (
             has_callbacks(own.get("callback_ctx"))
             or has_callbacks_set(job.packed[estimator_number].header)
             or has_callbacks_set(identity.header)
-        ):
+        )
+        if is_silent:
             # Nobody will ask for the place of the fit in the tree of tasks, nor whose fit it is.
             own |= {"callback_ctx": None, "caller": None}
         candidate = number, estimator_number, identity.digest()
@@ -141,22 +144,44 @@ class FitList:
         if may_merge and key in self._pending:
             self._pending[key].waiting.append(waiting)
             return None
-        path = first_steps(estimator, parameters) if job.shares_results else ()
+        path: tuple[bytes, ...] = ()
+        member = None
+        if job.shares_results:
+            path = first_steps(estimator, parameters)
+            member = self._member(estimator, parameters, has_callbacks=not is_silent)
+            if member is not None:
+                path = *path, Parcel.pack(member.common).digest()
+        block = tuple((estimator_number, step) for step in path)
         fit = Fit(
             number,
             fold,
             candidate,
-            tuple((estimator_number, step) for step in path),
-            call=FitCall(estimator_number, fold, own),
+            block,
+            member is not None,
+            call=FitCall(estimator_number, fold, own, block, member),
             waiting=[waiting],
         )
         if may_merge:
             self._pending[key] = fit
         return fit
 
-    def forget(self, fit: Fit) -> None:
-        """Let go of a fit that is done."""
+    def forget(self, fit: Fit, *, was_saved: bool = False) -> None:
+        """Let go of a fit that is done, and count it if it came out of another."""
         self._pending.pop((fit.fold, fit.candidate), None)
+        if was_saved and not fit.is_done and fit.call.member is not None:
+            self._sharing.count(fit.call.member, saved=1)
+
+    def _member(
+        self, estimator: Any, parameters: Mapping[str, Any] | None, *, has_callbacks: bool
+    ) -> Member | None:
+        """Give the place of a fit in a family, if it has one, and count it."""
+        if not self._sharing.is_wanted:
+            return None
+        member = member_of(estimator, parameters, has_callbacks=has_callbacks)
+        if member is None:
+            return None
+        self._sharing.count(member, fits=1)
+        return None if member.refused else member
 
     def _job_number(self, function: Any, X: Any, y: Any, common: dict[str, Any]) -> int:
         """Give the number of the job of all calls with the same objects."""

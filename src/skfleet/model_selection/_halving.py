@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 from sklearn import model_selection
 from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 
@@ -51,6 +54,9 @@ class HalvingGridSearchCV(FitsOnFleet, model_selection.HalvingGridSearchCV):
         Most fits in flight at once. None and -1 mean the whole fleet, 1 the calling process.
     verbose : int, default=0
         How much to print; what fits print on the workers is printed here.
+    share_fits : bool, default=True
+        Whether fits that contain others are made once for all of them, where the scores stay the
+        same: see :class:`GridSearchCV`.
 
     Attributes
     ----------
@@ -94,6 +100,9 @@ class HalvingGridSearchCV(FitsOnFleet, model_selection.HalvingGridSearchCV):
         Number of columns. Only with ``refit``.
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Names of the columns, where X has names that are strings.
+    families_ : tuple of FamilyUse
+        What was had from fits that contain others: for each family the estimator, the parameters,
+        the number of fits and of those that were saved, or why it was not used.
 
     Raises
     ------
@@ -124,6 +133,45 @@ class HalvingGridSearchCV(FitsOnFleet, model_selection.HalvingGridSearchCV):
     >>> search.n_candidates_, search.n_resources_
     ([4, 2], [50, 150])
     """
+
+    def __init__(
+        self,
+        estimator: Any,
+        param_grid: Any,
+        *,
+        factor: float = 3,
+        resource: str = "n_samples",
+        max_resources: int | str = "auto",
+        min_resources: int | str = "exhaust",
+        aggressive_elimination: bool = False,
+        cv: Any = 5,
+        scoring: Any = None,
+        refit: Any = True,
+        error_score: Any = np.nan,
+        return_train_score: bool = True,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+        share_fits: bool = True,
+    ) -> None:
+        super().__init__(
+            estimator,
+            param_grid,
+            factor=factor,
+            resource=resource,
+            max_resources=max_resources,
+            min_resources=min_resources,
+            aggressive_elimination=aggressive_elimination,
+            cv=cv,
+            scoring=scoring,
+            refit=refit,
+            error_score=error_score,
+            return_train_score=return_train_score,
+            random_state=random_state,
+            n_jobs=n_jobs,
+            verbose=verbose,
+        )
+        self.share_fits = share_fits
 
 
 class HalvingRandomSearchCV(FitsOnFleet, model_selection.HalvingRandomSearchCV):
@@ -170,6 +218,9 @@ class HalvingRandomSearchCV(FitsOnFleet, model_selection.HalvingRandomSearchCV):
         Most fits in flight at once. None and -1 mean the whole fleet, 1 the calling process.
     verbose : int, default=0
         How much to print; what fits print on the workers is printed here.
+    share_fits : bool, default=True
+        Whether fits that contain others are made once for all of them, where the scores stay the
+        same: see :class:`GridSearchCV`.
 
     Attributes
     ----------
@@ -213,6 +264,9 @@ class HalvingRandomSearchCV(FitsOnFleet, model_selection.HalvingRandomSearchCV):
         Number of columns. Only with ``refit``.
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Names of the columns, where X has names that are strings.
+    families_ : tuple of FamilyUse
+        What was had from fits that contain others: for each family the estimator, the parameters,
+        the number of fits and of those that were saved, or why it was not used.
 
     Raises
     ------
@@ -244,3 +298,44 @@ class HalvingRandomSearchCV(FitsOnFleet, model_selection.HalvingRandomSearchCV):
     >>> search.n_candidates_, search.n_resources_
     ([5, 2], [30, 90])
     """
+
+    def __init__(
+        self,
+        estimator: Any,
+        param_distributions: Any,
+        *,
+        n_candidates: int | str = "exhaust",
+        factor: float = 3,
+        resource: str = "n_samples",
+        max_resources: int | str = "auto",
+        min_resources: int | str = "smallest",
+        aggressive_elimination: bool = False,
+        cv: Any = 5,
+        scoring: Any = None,
+        refit: Any = True,
+        error_score: Any = np.nan,
+        return_train_score: bool = True,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+        share_fits: bool = True,
+    ) -> None:
+        super().__init__(
+            estimator,
+            param_distributions,
+            n_candidates=n_candidates,
+            factor=factor,
+            resource=resource,
+            max_resources=max_resources,
+            min_resources=min_resources,
+            aggressive_elimination=aggressive_elimination,
+            cv=cv,
+            scoring=scoring,
+            refit=refit,
+            error_score=error_score,
+            return_train_score=return_train_score,
+            random_state=random_state,
+            n_jobs=n_jobs,
+            verbose=verbose,
+        )
+        self.share_fits = share_fits

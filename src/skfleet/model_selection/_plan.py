@@ -51,12 +51,16 @@ class PlannedFit:
         What the fit may be expected to take as long as, on another split.
     path : sequence of hashable
         What tells its first steps from others, step by step; empty where nothing can be shared.
+    is_contained : bool
+        Whether one fit contains it and all others with the same path: as long as nothing is known
+        of their durations they stay together.
     """
 
     job: int
     fold: int
     candidate: Hashable
     path: Sequence[Hashable] = ()
+    is_contained: bool = False
     place: int = field(default=-1, init=False)  # in the order in which the plan heard of them
 
 
@@ -66,7 +70,7 @@ class Bundle:
 
     fits: list[PlannedFit]
     within: float
-    is_reclaimed: bool = False
+    reclaimed: frozenset[PlannedFit] = frozenset()  # those that others make too
 
 
 @dataclass(eq=False)
@@ -168,9 +172,12 @@ class Plan:
         """
         if self._n_timed or self.n_waiting >= self.n_slots - self.n_sent:
             return
+        first, *rest = bundle.fits
+        if first.is_contained:
+            rest = [fit for fit in rest if (fit.fold, fit.path) != (first.fold, first.path)]
         self._is_slow = True
-        bundle.is_reclaimed = True
-        self.add(bundle.fits[1:])
+        bundle.reclaimed = frozenset(rest)
+        self.add(rest)
 
     @property
     def n_wanted(self) -> int:
@@ -275,7 +282,7 @@ class Plan:
             enough = max(left, _STEPS_WORTH * spent)
             n_taken = 0
             for fit in block.fits:
-                if spent >= enough or len(fits) >= most:
+                if spent >= enough or (len(fits) >= most and not fit.is_contained):
                     break
                 fits.append(fit)
                 n_taken += 1

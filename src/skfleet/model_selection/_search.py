@@ -7,14 +7,19 @@ from contextlib import contextmanager
 from typing import Any, Self
 
 import joblib
+import numpy as np
 from joblib.parallel import ParallelBackendBase
 from sklearn import model_selection
+
+from skfleet.model_selection._families import shared_fits
 
 __all__ = ["GridSearchCV", "RandomizedSearchCV"]
 
 
 class FitsOnFleet:
     """What a search of scikit-learn's needs to run on a fleet; everything else it keeps."""
+
+    share_fits: bool
 
     def fit(self, X: Any, y: Any = None, **params: Any) -> Self:
         """Fit and score every candidate on every split, on the workers of the fleet.
@@ -34,8 +39,15 @@ class FitsOnFleet:
         self : object
             The fitted search.
         """
-        with _on_fleet():
-            return super().fit(X, y, **params)  # type: ignore[misc]
+        if not isinstance(self.share_fits, (bool, np.bool_)):
+            raise TypeError(
+                f"share_fits must be True or False. Got {self.share_fits!r} instead. "
+                "Leave it out to share."
+            )
+        with _on_fleet(), shared_fits(is_wanted=bool(self.share_fits)) as shared:
+            super().fit(X, y, **params)  # type: ignore[misc]
+        self.families_ = shared.uses()
+        return self
 
 
 @contextmanager
@@ -84,6 +96,9 @@ class GridSearchCV(FitsOnFleet, model_selection.GridSearchCV):
         The score of a candidate whose fit fails.
     return_train_score : bool, default=False
         Whether to score on the training rows too.
+    share_fits : bool, default=True
+        Whether fits that contain others are made once for all of them, where the scores stay the
+        same: see Notes.
 
     Attributes
     ----------
@@ -111,6 +126,9 @@ class GridSearchCV(FitsOnFleet, model_selection.GridSearchCV):
         Number of columns. Only with ``refit``.
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Names of the columns, where X has names that are strings.
+    families_ : tuple of FamilyUse
+        What was had from fits that contain others: for each family the estimator, the parameters,
+        the number of fits and of those that were saved, or why it was not used.
 
     Raises
     ------
@@ -136,6 +154,13 @@ class GridSearchCV(FitsOnFleet, model_selection.GridSearchCV):
     reported twice; ``1``, ``1.0`` and ``True`` are different values. Fits that share rows of 1 MB
     and more cannot write to them; one that fails so is made again on rows of its own.
 
+    Some fits contain others, the ensemble of 100 trees that of 50: where candidates differ in such
+    a parameter only, one fit on a split is made for all of them. The scores are those of separate
+    fits; where that is not sure (random numbers without a seed, early stopping, callbacks,
+    subclasses, parameters of another version of scikit-learn) each is fitted by itself. In
+    ``mean_fit_time`` the one fit counts in equal parts. The families are those of
+    :class:`Family`; ``families_`` tells what was used.
+
     Examples
     --------
     >>> from distributed import Client
@@ -148,6 +173,35 @@ class GridSearchCV(FitsOnFleet, model_selection.GridSearchCV):
     >>> search.best_params_
     {'C': 1}
     """
+
+    def __init__(
+        self,
+        estimator: Any,
+        param_grid: Any,
+        *,
+        scoring: Any = None,
+        n_jobs: int | None = None,
+        refit: Any = True,
+        cv: Any = None,
+        verbose: int = 0,
+        pre_dispatch: Any = "2*n_jobs",
+        error_score: Any = np.nan,
+        return_train_score: bool = False,
+        share_fits: bool = True,
+    ) -> None:
+        super().__init__(
+            estimator,
+            param_grid,
+            scoring=scoring,
+            n_jobs=n_jobs,
+            refit=refit,
+            cv=cv,
+            verbose=verbose,
+            pre_dispatch=pre_dispatch,
+            error_score=error_score,
+            return_train_score=return_train_score,
+        )
+        self.share_fits = share_fits
 
 
 class RandomizedSearchCV(FitsOnFleet, model_selection.RandomizedSearchCV):
@@ -188,6 +242,9 @@ class RandomizedSearchCV(FitsOnFleet, model_selection.RandomizedSearchCV):
         The score of a candidate whose fit fails.
     return_train_score : bool, default=False
         Whether to score on the training rows too.
+    share_fits : bool, default=True
+        Whether fits that contain others are made once for all of them, where the scores stay the
+        same: see Notes.
 
     Attributes
     ----------
@@ -215,6 +272,9 @@ class RandomizedSearchCV(FitsOnFleet, model_selection.RandomizedSearchCV):
         Number of columns. Only with ``refit``.
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Names of the columns, where X has names that are strings.
+    families_ : tuple of FamilyUse
+        What was had from fits that contain others: for each family the estimator, the parameters,
+        the number of fits and of those that were saved, or why it was not used.
 
     Raises
     ------
@@ -250,3 +310,36 @@ class RandomizedSearchCV(FitsOnFleet, model_selection.RandomizedSearchCV):
     >>> sorted(search.best_params_)
     ['C']
     """
+
+    def __init__(
+        self,
+        estimator: Any,
+        param_distributions: Any,
+        *,
+        n_iter: int = 10,
+        scoring: Any = None,
+        n_jobs: int | None = None,
+        refit: Any = True,
+        cv: Any = None,
+        verbose: int = 0,
+        pre_dispatch: Any = "2*n_jobs",
+        random_state: Any = None,
+        error_score: Any = np.nan,
+        return_train_score: bool = False,
+        share_fits: bool = True,
+    ) -> None:
+        super().__init__(
+            estimator,
+            param_distributions,
+            n_iter=n_iter,
+            scoring=scoring,
+            n_jobs=n_jobs,
+            refit=refit,
+            cv=cv,
+            verbose=verbose,
+            pre_dispatch=pre_dispatch,
+            random_state=random_state,
+            error_score=error_score,
+            return_train_score=return_train_score,
+        )
+        self.share_fits = share_fits

@@ -1,0 +1,105 @@
+"""Searches whose fits contain others, against scikit-learn's with two processes.
+
+``python benchmarks/bench_families.py`` prints the table of the documentation: seconds of both, the
+factor, the fits that were saved, and the largest difference of a score.
+"""
+
+import time
+import warnings
+
+import numpy as np
+from sklearn.datasets import make_classification
+from sklearn.ensemble import (
+    AdaBoostClassifier,
+    GradientBoostingClassifier,
+    HistGradientBoostingClassifier,
+    RandomForestClassifier,
+)
+from sklearn.model_selection import GridSearchCV as StockGridSearchCV
+from sklearn.neighbors import KNeighborsClassifier
+
+from skfleet import Fleet
+from skfleet.model_selection import GridSearchCV
+
+SEARCHES = {
+    "HistGradientBoosting, 6 `max_iter` up to 100": (
+        HistGradientBoostingClassifier(early_stopping=False, random_state=0),
+        {"max_iter": [50, 60, 70, 80, 90, 100]},
+    ),
+    "GradientBoosting, 5 `n_estimators` up to 100": (
+        GradientBoostingClassifier(random_state=0),
+        {"n_estimators": [20, 40, 60, 80, 100]},
+    ),
+    "RandomForest, 5 `n_estimators` up to 100": (
+        RandomForestClassifier(random_state=0),
+        {"n_estimators": [20, 40, 60, 80, 100]},
+    ),
+    "AdaBoost, 5 `n_estimators` up to 50": (
+        AdaBoostClassifier(random_state=0),
+        {"n_estimators": [10, 20, 30, 40, 50]},
+    ),
+    "KNeighbors, 20 `n_neighbors`": (
+        KNeighborsClassifier(),
+        {"n_neighbors": list(range(1, 21))},
+    ),
+}
+
+
+def timed(search, X, y):
+    """Fit, and give the seconds."""
+    began = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        search.fit(X, y)
+    return time.perf_counter() - began
+
+
+class Families:
+    """The searches, one a parameter."""
+
+    params = (list(SEARCHES),)
+    param_names = ("search",)
+    timeout = 300
+
+    def setup(self, name):
+        self.fleet = Fleet(n_workers=2)
+        self.rows = rows(name)
+
+    def teardown(self, name):
+        self.fleet.close()
+
+    def time_search(self, name):
+        GridSearchCV(*SEARCHES[name], refit=False).fit(*self.rows)
+
+
+def rows(name):
+    """Make rows; more of them where scikit-learn is quick with so many."""
+    n_rows = 20_000 if name.startswith("KNeighbors") else 10_000
+    return make_classification(n_rows, 12, n_informative=8, random_state=0)
+
+
+def main():
+    """Print the table."""
+    print(f"{'':46}{'skfleet':>9}{'sklearn':>9}{'factor':>8}{'saved':>7}{'differ':>9}")
+    with Fleet(n_workers=2):
+        for name, (model, grid) in SEARCHES.items():
+            X, y = rows(name)
+            ours = GridSearchCV(model, grid, refit=False)
+            stock = StockGridSearchCV(model, grid, refit=False, n_jobs=2)
+            timed(ours, X, y)
+            timed(stock, X[:500], y[:500])
+            one, other = timed(ours, X, y), timed(stock, X, y)
+            scores = [name for name in stock.cv_results_ if name.startswith("split")]
+            differ = max(
+                np.abs(ours.cv_results_[name] - stock.cv_results_[name]).max() for name in scores
+            )
+            (use,) = ours.families_
+            print(
+                f"{name:46}{one:9.2f}{other:9.2f}{other / one:8.1f}"
+                f"{use.n_saved:4}/{use.n_fits:<3}{differ:8.0e}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

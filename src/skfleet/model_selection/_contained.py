@@ -1,0 +1,97 @@
+"""How fits that one fit contains come out of it, on a worker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sklearn.base import clone
+
+from skfleet.engine._parcel import Parcel
+from skfleet.model_selection._families import Family, last_step
+
+__all__ = ["Contained"]
+
+
+class Contained:
+    """The fits of a family on the same rows: all made when the first of them is asked for.
+
+    scikit-learn calls ``fit`` of each candidate as it is used to, and finds it fitted after. So
+    what it scores, and how, is none of a family's business.
+
+    Parameters
+    ----------
+    family : Family
+    candidates : sequence of mapping
+        The values of each candidate; those that are equal count once.
+    """
+
+    def __init__(self, family: Family, candidates: Sequence[Mapping[str, Any]]) -> None:
+        self._family = family
+        self._candidates = {_name(values): values for values in candidates}
+        self._fitted: dict[bytes, Any] | None = None
+        self._has_failed = False
+        self._seconds = 0.0
+        self.begin()
+
+    def begin(self) -> None:
+        """Expect the next candidate."""
+        self.spent = 0.0
+        self.was_saved = False
+
+    @property
+    def correction(self) -> float:
+        """Seconds by which the latest fit took longer than its equal part of the one fit."""
+        return self.spent - self._seconds / len(self._candidates)
+
+    def offer(self, estimator: Any, values: Mapping[str, Any]) -> None:
+        """Let the next call of an estimator's ``fit`` take what was fitted for all."""
+        last = last_step(estimator)
+        vars(last)["fit"] = _Taking(self, last, values)
+
+    def take(
+        self, estimator: Any, values: Mapping[str, Any], X: Any, y: Any, params: dict[str, Any]
+    ) -> bool:
+        """Make an estimator fitted; False if the family could not, and it must do so itself."""
+        if self._fitted is None and not self._has_failed:
+            start = time.perf_counter()
+            try:
+                fitted = self._family.fit(
+                    clone(estimator), list(self._candidates.values()), X, y, **params
+                )
+                self._fitted = dict(zip(self._candidates, fitted, strict=True))
+            except Exception:
+                self._has_failed = True  # what is wrong, the fit of each candidate will tell
+            self._seconds = self.spent = time.perf_counter() - start
+        else:
+            self.was_saved = self._fitted is not None
+        if self._fitted is None:
+            return False
+        vars(estimator).update(vars(self._fitted[_name(values)]))
+        return True
+
+
+class _Taking:
+    """Stands in for the ``fit`` of an estimator, once."""
+
+    def __init__(self, shared: Contained, estimator: Any, values: Mapping[str, Any]) -> None:
+        self._shared = shared
+        self._estimator = estimator
+        self._values = values
+
+    def __call__(self, X: Any, y: Any = None, **params: Any) -> Any:
+        estimator = self._estimator
+        del vars(estimator)["fit"]
+        if not self._shared.take(estimator, self._values, X, y, params):
+            return estimator.fit(X, y, **params)
+        return estimator
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A copy of the estimator fits for itself.
+        return getattr, (type(self._estimator)(), "fit")
+
+
+def _name(values: Mapping[str, Any]) -> bytes:
+    """Name values, so that equal ones of the same types have the same name."""
+    return Parcel.pack(dict(values)).digest()

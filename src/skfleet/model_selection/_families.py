@@ -1,0 +1,304 @@
+"""Fits that contain others: one boosting fit has all shorter ones in it, and is made once."""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+
+from sklearn.pipeline import Pipeline
+
+__all__ = [
+    "Family",
+    "FamilyUse",
+    "Member",
+    "Sharing",
+    "last_step",
+    "member_of",
+    "register_family",
+    "shared_fits",
+    "sharing",
+]
+
+
+class Family(ABC):
+    """What is common to estimators whose fits contain others.
+
+    A family stands for fits on the same rows with the same parameters, but for a few: those that
+    one fit contains. It must give the scores that separate fits would, or refuse. Subclasses of an
+    estimator, parameters that are not in `known`, and callbacks are refused without asking it.
+
+    Attributes
+    ----------
+    parameters : tuple of str
+        The parameters whose values one fit contains.
+    known : frozenset of str
+        All parameters, of any of its estimators, that the family knows the effect of.
+
+    See Also
+    --------
+    register_family : Makes searches use a family.
+
+    Examples
+    --------
+    The constant that a dummy predicts needs no fit of its own:
+
+    >>> import copy
+    >>> import numpy as np
+    >>> from sklearn.dummy import DummyRegressor
+    >>> from skfleet.model_selection import Family
+    >>> class Constants(Family):
+    ...     parameters = ("constant",)
+    ...     known = frozenset({"constant", "quantile", "strategy"})
+    ...
+    ...     def refuses(self, params):
+    ...         return None if params["strategy"] == "constant" else "strategy must be 'constant'"
+    ...
+    ...     def fit(self, estimator, candidates, X, y, **fit_params):
+    ...         fitted, models = estimator.fit(X, y, **fit_params), []
+    ...         for values in candidates:
+    ...             model = copy.copy(fitted).set_params(**values)
+    ...             model.constant_ = np.full_like(fitted.constant_, values["constant"])
+    ...             models.append(model)
+    ...         return models
+    >>> Constants().refuses({"strategy": "mean"})
+    "strategy must be 'constant'"
+    """
+
+    parameters: tuple[str, ...]
+    known: frozenset[str]
+
+    def refuses(self, params: Mapping[str, Any]) -> str | None:
+        """Tell why fits with these parameters cannot be had from one; None if they can."""
+        return None
+
+    @abstractmethod
+    def fit(
+        self,
+        estimator: Any,
+        candidates: Sequence[Mapping[str, Any]],
+        X: Any,
+        y: Any,
+        **fit_params: Any,
+    ) -> list[Any]:
+        """Fit once, and give a fitted estimator for each candidate.
+
+        Parameters
+        ----------
+        estimator : estimator object
+            Unfitted, with the parameters of one of the candidates.
+        candidates : sequence of mapping
+            The values of `parameters` for each candidate.
+        X, y : object
+            Training rows, as scikit-learn cut them.
+        **fit_params : object
+            What ``fit`` is called with besides.
+
+        Returns
+        -------
+        list of estimator
+            Fitted, with the parameters of its candidate each; none is fitted again.
+        """
+
+
+class Member(NamedTuple):
+    """A candidate's place in a family, or why it has none.
+
+    ``values`` tell it from the other members; ``common`` are the parameters, among those that are
+    searched over, that they share.
+    """
+
+    kind: str
+    family: Family
+    values: dict[str, Any]
+    common: dict[str, Any]
+    refused: str | None
+
+
+class FamilyUse(NamedTuple):
+    """What a search had from a family of fits.
+
+    Parameters
+    ----------
+    estimator : str
+        Name of the estimator.
+    parameters : tuple of str
+        The parameters that one fit contains the values of.
+    n_fits : int
+        How many fits belonged to the family, candidates times splits.
+    n_saved : int
+        How many of them were had from another one.
+    refused : str or None
+        Why each was made by itself, if it was.
+
+    Examples
+    --------
+    >>> from distributed import Client
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.neighbors import KNeighborsClassifier
+    >>> from skfleet.model_selection import GridSearchCV
+    >>> X, y = load_iris(return_X_y=True)
+    >>> with Client(processes=False, n_workers=1, dashboard_address=None):
+    ...     search = GridSearchCV(KNeighborsClassifier(), {"n_neighbors": [1, 3, 5]}).fit(X, y)
+    >>> search.families_[0].n_fits, search.families_[0].n_saved
+    (15, 10)
+    """
+
+    estimator: str
+    parameters: tuple[str, ...]
+    n_fits: int
+    n_saved: int
+    refused: str | None
+
+
+class Sharing:
+    """Whether a search may share fits, and what came of it."""
+
+    def __init__(self, *, is_wanted: bool) -> None:
+        self.is_wanted = is_wanted
+        self._counts: dict[tuple[str, tuple[str, ...], str | None], list[int]] = {}
+
+    def count(self, member: Member, *, fits: int = 0, saved: int = 0) -> None:
+        """Count fits of a family, and those that were had from others."""
+        key = member.kind, member.family.parameters, member.refused
+        counts = self._counts.setdefault(key, [0, 0])
+        counts[0] += fits
+        counts[1] += saved
+
+    def uses(self) -> tuple[FamilyUse, ...]:
+        """Tell what came of it."""
+        return tuple(
+            FamilyUse(kind, parameters, n_fits, n_saved, reason)
+            for (kind, parameters, reason), (n_fits, n_saved) in self._counts.items()
+        )
+
+
+_sharing: ContextVar[Sharing | None] = ContextVar("skfleet_sharing", default=None)
+
+
+@contextmanager
+def shared_fits(*, is_wanted: bool) -> Iterator[Sharing]:
+    """Say for the searches in this context whether they may share fits."""
+    shared = Sharing(is_wanted=is_wanted)
+    token = _sharing.set(shared)
+    try:
+        yield shared
+    finally:
+        _sharing.reset(token)
+
+
+def sharing() -> Sharing:
+    """Give what the search in this context may share: nothing, if it is not one of ours."""
+    return _sharing.get() or Sharing(is_wanted=False)
+
+
+# Families of estimators, by type; and by public name for those that may not be imported yet.
+_by_type: dict[type, Family] = {}
+_by_name: dict[str, tuple[str, Family]] = {}
+
+
+def register_family(estimator: type | str, family: Family) -> None:
+    """Let searches have fits of an estimator from one.
+
+    Parameters
+    ----------
+    estimator : type or str
+        The class, or its public name such as ``"sklearn.svm.SVC"``, which imports nothing.
+        Subclasses do not belong to it.
+    family : Family
+        What knows how. It takes the place of one that was registered before.
+
+    Raises
+    ------
+    TypeError
+        When ``family`` is not a `Family`.
+
+    Examples
+    --------
+    >>> from skfleet.model_selection import Family, register_family
+    >>> class Stages(Family):
+    ...     parameters = ("n_stages",)
+    ...     known = frozenset({"n_stages", "random_state"})
+    ...
+    ...     def fit(self, estimator, candidates, X, y, **fit_params):
+    ...         most = max(values["n_stages"] for values in candidates)
+    ...         model = estimator.set_params(n_stages=most).fit(X, y, **fit_params)
+    ...         return [model.first_stages(values["n_stages"]) for values in candidates]
+    >>> register_family("my_package.StagedRegressor", Stages())
+    """
+    if not isinstance(family, Family):
+        raise TypeError(
+            f"family must be a Family. Got {type(family).__name__} instead. Subclass "
+            "skfleet.model_selection.Family, and pass an instance."
+        )
+    if isinstance(estimator, str):
+        module, _, name = estimator.rpartition(".")
+        _by_name[name] = module, family
+    else:
+        _by_type[estimator] = family
+
+
+def _family_of(kind: type) -> Family | None:
+    """Give the family of exactly this class."""
+    if kind in _by_type:
+        return _by_type[kind]
+    module, family = _by_name.get(kind.__name__, ("", None))
+    found = getattr(sys.modules.get(module), kind.__name__, None)
+    return family if found is kind else None
+
+
+def last_step(estimator: Any) -> Any:
+    """Give the last step of a pipeline, and any other estimator itself."""
+    return estimator.steps[-1][1] if type(estimator) is Pipeline else estimator
+
+
+def member_of(
+    estimator: Any, parameters: Mapping[str, Any] | None, *, has_callbacks: bool = False
+) -> Member | None:
+    """Tell which family a candidate belongs to.
+
+    None where there is no family for it, and where none of the parameters that one fit contains is
+    searched over.
+    """
+    parameters = parameters or {}
+    prefix = ""
+    if type(estimator) is Pipeline:
+        prefix = f"{estimator.steps[-1][0]}__"
+        names = {name for name, _ in estimator.steps}
+        # A parameter of the pipeline itself, or another step.
+        if any("__" not in name or name.partition("__")[0] not in names for name in parameters):
+            return None
+    last = last_step(estimator)
+    family = _family_of(type(last))
+    if family is None:
+        return None
+    contained = {f"{prefix}{name}" for name in family.parameters}
+    if not contained & parameters.keys():
+        return None
+    own = {
+        name.removeprefix(prefix): value
+        for name, value in parameters.items()
+        if name.startswith(prefix)
+    }
+    params = {**last.get_params(deep=False), **own}
+    return Member(
+        type(last).__name__,
+        family,
+        {name: params[name] for name in family.parameters if name in params},
+        {name: value for name, value in parameters.items() if name not in contained},
+        _reason_against(family, params, has_callbacks),
+    )
+
+
+def _reason_against(family: Family, params: Mapping[str, Any], has_callbacks: bool) -> str | None:
+    """Tell why a fit must be made by itself."""
+    if has_callbacks:
+        return "callbacks must not listen to the search or its estimator"
+    # those of an estimator within the estimator are its own affair
+    unknown = sorted(name for name in params if name not in family.known and "__" not in name)
+    if unknown:
+        return f"parameters must be known to the family. Got {', '.join(unknown)} besides"
+    return family.refuses(params)

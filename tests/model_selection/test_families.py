@@ -1,0 +1,478 @@
+"""Fits that contain others give the scores of separate fits, or are not used."""
+
+import warnings
+
+import joblib
+import numpy as np
+import pytest
+import sklearn.model_selection as reference
+from distributed import Client, LocalCluster
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.compose import ColumnTransformer
+from sklearn.datasets import make_classification, make_regression
+from sklearn.ensemble import (
+    AdaBoostClassifier,
+    AdaBoostRegressor,
+    BaggingClassifier,
+    BaggingRegressor,
+    ExtraTreesClassifier,
+    ExtraTreesRegressor,
+    GradientBoostingClassifier,
+    GradientBoostingRegressor,
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+    RandomForestClassifier,
+    RandomForestRegressor,
+)
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from skfleet.model_selection import (
+    Family,
+    FamilyUse,
+    GridSearchCV,
+    HalvingGridSearchCV,
+    RandomizedSearchCV,
+    register_family,
+)
+from skfleet.model_selection import _families as families
+from skfleet.model_selection._contained import Contained
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.FitFailedWarning")
+
+X, y = make_classification(240, 8, n_informative=5, n_classes=3, random_state=0)
+Xr, yr = make_regression(240, 8, noise=5, random_state=0)
+
+GROWING = [
+    (AdaBoostClassifier, "n_estimators"),
+    (AdaBoostRegressor, "n_estimators"),
+    (BaggingClassifier, "n_estimators"),
+    (BaggingRegressor, "n_estimators"),
+    (ExtraTreesClassifier, "n_estimators"),
+    (ExtraTreesRegressor, "n_estimators"),
+    (GradientBoostingClassifier, "n_estimators"),
+    (GradientBoostingRegressor, "n_estimators"),
+    (HistGradientBoostingClassifier, "max_iter"),
+    (HistGradientBoostingRegressor, "max_iter"),
+    (RandomForestClassifier, "n_estimators"),
+    (RandomForestRegressor, "n_estimators"),
+]
+NEIGHBORS = [KNeighborsClassifier, KNeighborsRegressor]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def fleet():
+    """Make a fleet of two workers the default."""
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+def rows_for(kind):
+    """Give rows and targets for a class of estimators."""
+    return (Xr, yr) if issubclass(kind, RegressorMixin) else (X, y)
+
+
+def assert_same_scores(search, data, *, rtol=0.0):
+    """Compare a search with scikit-learn's own, which makes every fit by itself."""
+    params = search.get_params(deep=False)
+    del params["share_fits"]
+    theirs = next(kind for kind in type(search).__mro__ if kind.__module__.startswith("sklearn"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        search.fit(*data)
+        other = theirs(**params).fit(*data)
+    assert search.cv_results_.keys() == other.cv_results_.keys()
+    for name, expected in other.cv_results_.items():
+        found = search.cv_results_[name]
+        if name.endswith("_time"):
+            assert (found >= 0).all()
+        elif "score" in name and not name.startswith("rank"):
+            np.testing.assert_allclose(found, expected, rtol=rtol, atol=rtol, err_msg=name)
+        elif not (name.startswith("rank") and rtol):
+            np.testing.assert_array_equal(found, expected, err_msg=name)
+
+
+def use(search):
+    """Give the one family that a search used or refused."""
+    (found,) = search.families_
+    return found
+
+
+def assert_saved(search, estimator, parameters, n_fits, most):
+    """Check what is said of a family. (Bundles that take long leave members to others.)"""
+    found = use(search)
+    assert found == FamilyUse(estimator, parameters, n_fits, found.n_saved, None)
+    assert most / 2 < found.n_saved <= most
+
+
+# -- the same scores -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "size"), GROWING)
+def test_ensembles_are_cut_from_the_largest(kind, size):
+    model = kind(random_state=0)
+    if size == "max_iter":
+        model.set_params(early_stopping=False)
+    search = GridSearchCV(model, {size: [7, 2, 4, 1]}, cv=3, return_train_score=True)
+    assert_same_scores(search, rows_for(kind))
+    assert_saved(search, kind.__name__, (size,), 12, 9)
+
+
+@settings(
+    max_examples=12,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(
+    which=st.sampled_from(GROWING),
+    sizes=st.lists(st.integers(1, 12), min_size=2, max_size=5),
+    cv=st.integers(2, 4),
+    seed=st.integers(0, 2**31 - 1),
+    in_pipeline=st.booleans(),
+    scale=st.sampled_from([1.0, 1e-4, 1e6]),
+    draws=st.booleans(),
+)
+def test_ensembles_at_random(which, sizes, cv, seed, in_pipeline, scale, draws):
+    kind, size = which
+    model = kind(random_state=seed)
+    if size == "max_iter":
+        model.set_params(early_stopping=False, max_features=0.5 if draws else 1.0)
+    elif "max_samples" in model.get_params() and model.get_params().get("bootstrap"):
+        model.set_params(max_samples=0.6 if draws else None)
+    elif "subsample" in model.get_params():
+        model.set_params(subsample=0.5 if draws else 1.0)
+    grid = {size: sizes}
+    rows, targets = rows_for(kind)
+    rows = rows * np.logspace(0, np.log10(scale), rows.shape[1])
+    if in_pipeline:
+        model = make_pipeline(StandardScaler(), model)
+        grid = {f"{model.steps[-1][0]}__{size}": sizes, "standardscaler__with_std": [True, False]}
+    search = GridSearchCV(model, grid, cv=cv, refit=False)
+    assert_same_scores(search, (rows, targets))
+    n_distinct = len(set(sizes)) * (2 if in_pipeline else 1)
+    assert use(search).refused is None
+    n_blocks = 2 if in_pipeline else 1
+    assert 0 <= use(search).n_saved <= cv * (n_distinct - n_blocks)
+
+
+@pytest.mark.parametrize("kind", NEIGHBORS)
+@pytest.mark.parametrize("algorithm", ["auto", "brute", "kd_tree", "ball_tree"])
+@pytest.mark.parametrize("ties", [False, True])
+def test_neighbors_are_found_once(kind, algorithm, ties):
+    rows, targets = rows_for(kind)
+    rows = np.round(rows) if ties else rows
+    grid = {"n_neighbors": [1, 2, 5, 30, 80], "weights": ["uniform", "distance", _halved]}
+    search = GridSearchCV(kind(algorithm=algorithm), grid, cv=3)
+    assert_same_scores(search, (rows, targets), rtol=1e-12)
+    assert_saved(search, kind.__name__, ("n_neighbors", "weights"), 45, 42)
+
+
+def _halved(distances):
+    return 0.5 / (1 + distances)
+
+
+def test_neighbors_are_asked_for_once_for_all_scores(monkeypatch):
+    asked = []
+    plain = KNeighborsClassifier.kneighbors
+
+    def counting(self, X=None, n_neighbors=None, return_distance=True):
+        asked.append(len(X))
+        return plain(self, X, n_neighbors, return_distance)
+
+    monkeypatch.setattr(KNeighborsClassifier, "kneighbors", counting)
+    grid = {"n_neighbors": range(1, 11)}
+    search = GridSearchCV(
+        KNeighborsClassifier(weights="distance"),
+        grid,
+        scoring=["accuracy", "neg_log_loss", "roc_auc_ovr"],
+        refit=False,
+        cv=3,
+    )
+    search.fit(X, y)
+    n_made = use(search).n_fits - use(search).n_saved
+    assert n_made < 15
+    assert sum(asked) == n_made * len(X) / 3
+
+
+@pytest.mark.parametrize("kind", NEIGHBORS)
+def test_too_many_neighbors_fail_as_they_do(kind):
+    search = GridSearchCV(kind(), {"n_neighbors": [1, 500, 3]}, cv=3, error_score=-7, refit=False)
+    assert_same_scores(search, rows_for(kind), rtol=1e-12)
+    assert (search.cv_results_["split0_test_score"] == -7).sum() == 1
+
+
+def test_sample_weights_and_scores_of_all_kinds():
+    weights = np.random.RandomState(0).rand(len(X))
+    params = {
+        "scoring": ["accuracy", "neg_log_loss"],
+        "refit": "neg_log_loss",
+        "return_train_score": True,
+        "cv": 3,
+    }
+    grid = {"n_estimators": [3, 9, 6]}
+    model = GradientBoostingClassifier(random_state=0)
+    ours = GridSearchCV(model, grid, **params).fit(X, y, sample_weight=weights)
+    theirs = reference.GridSearchCV(model, grid, **params).fit(X, y, sample_weight=weights)
+    for name, expected in theirs.cv_results_.items():
+        if "score" in name and not name.endswith("_time"):
+            np.testing.assert_array_equal(ours.cv_results_[name], expected)
+    assert 3 < use(ours).n_saved <= 6
+    np.testing.assert_array_equal(ours.predict_proba(X), theirs.predict_proba(X))
+
+
+def test_randomized_and_halving_searches_share():
+    model = RandomForestClassifier(random_state=0)
+    search = RandomizedSearchCV(
+        model, {"n_estimators": range(1, 9), "max_depth": [2, 4]}, n_iter=10, random_state=1, cv=2
+    )
+    assert_same_scores(search, (X, y))
+    assert 8 < use(search).n_saved <= 2 * (10 - 2)
+    halving = HalvingGridSearchCV(model, {"n_estimators": [2, 4, 6, 8]}, cv=2, random_state=0)
+    assert_same_scores(halving, (X, y))
+    assert use(halving).n_saved > 0
+
+
+def test_one_fit_counts_in_equal_parts():
+    grid = {"n_estimators": [1, 40]}
+    model = RandomForestRegressor(random_state=0)
+    search = GridSearchCV(model, grid, cv=2, refit=False).fit(Xr, yr)
+    few, many = search.cv_results_["mean_fit_time"]
+    assert 0.3 < few / many < 3
+
+
+# -- refusals ------------------------------------------------------------------------------------
+
+
+class Forest(RandomForestRegressor):
+    """Might do anything."""
+
+
+class More(KNeighborsRegressor):
+    """Has a parameter that no family knows."""
+
+    def __init__(self, n_neighbors=5, extra=None, **_):
+        super().__init__(n_neighbors)
+        self.extra = extra
+
+
+@pytest.mark.parametrize(
+    ("model", "word"),
+    [
+        (RandomForestRegressor(), "random_state must be an integer"),
+        (RandomForestRegressor(random_state=np.random.RandomState(0)), "random_state"),
+        (RandomForestRegressor(random_state=0, warm_start=True), "warm_start must be False"),
+        (RandomForestRegressor(random_state=0, oob_score=True), "oob_score must be False"),
+        (RandomForestRegressor(random_state=0, verbose=1), "verbose must be 0"),
+        (GradientBoostingRegressor(random_state=0, n_iter_no_change=2), "n_iter_no_change"),
+        (GradientBoostingRegressor(random_state=0, init="zero"), "init must be None"),
+        (HistGradientBoostingRegressor(random_state=0), "early_stopping must be False"),
+        (HistGradientBoostingRegressor(random_state=0, early_stopping=True), "early_stopping"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Some inputs do not have OOB scores")
+def test_what_might_differ_is_fitted_by_itself(model, word):
+    size = "max_iter" if hasattr(model, "max_iter") else "n_estimators"
+    search = GridSearchCV(model, {size: [2, 4]}, cv=2, refit=False).fit(Xr, yr)
+    found = use(search)
+    assert word in found.refused
+    assert (found.n_fits, found.n_saved) == (4, 0)
+
+
+@pytest.mark.parametrize("values", [[2, -1], [2, 2.5], [2, True]])
+def test_sizes_that_are_none_are_refused_one_by_one(values):
+    model = RandomForestRegressor(random_state=0)
+    search = GridSearchCV(model, {"n_estimators": values}, cv=2, refit=False, error_score=-1)
+    assert_same_scores(search, (Xr, yr))
+    assert {found.refused is None for found in search.families_} == {True, False}
+    assert sum(found.n_saved for found in search.families_) == 0
+
+
+def test_parameters_that_are_searched_over_may_refuse():
+    model = HistGradientBoostingRegressor(random_state=0)
+    grid = {"max_iter": [2, 4], "early_stopping": [False, True]}
+    search = GridSearchCV(model, grid, cv=2, refit=False)
+    assert_same_scores(search, (Xr, yr))
+    assert {(found.refused is None, found.n_saved > 0) for found in search.families_} == {
+        (True, True),
+        (False, False),
+    }
+
+
+def test_subclasses_belong_to_no_family():
+    search = GridSearchCV(Forest(random_state=0), {"n_estimators": [2, 4]}, cv=2)
+    assert_same_scores(search, (Xr, yr))
+    assert search.families_ == ()
+
+
+def test_unknown_parameters_are_refused(monkeypatch):
+    monkeypatch.setitem(families._by_type, More, families._family_of(KNeighborsRegressor))
+    search = GridSearchCV(More(), {"n_neighbors": [2, 4]}, cv=2, refit=False).fit(Xr, yr)
+    assert "extra" in use(search).refused
+
+
+class Listener:
+    """The least that scikit-learn takes for a callback."""
+
+    def setup(self, *args, **kwargs):
+        pass
+
+    def teardown(self, *args, **kwargs):
+        pass
+
+    def on_fit_task_begin(self, *args, **kwargs):
+        pass
+
+    def on_fit_task_end(self, *args, **kwargs):
+        pass
+
+
+def test_callbacks_are_to_hear_of_every_fit():
+    search = GridSearchCV(RandomForestRegressor(random_state=0), {"n_estimators": [2, 4]}, cv=2)
+    search.set_callbacks(Listener()).fit(Xr, yr)
+    assert "callbacks" in use(search).refused
+    assert use(search).n_saved == 0
+
+
+def test_it_can_be_turned_off():
+    model, grid = RandomForestRegressor(random_state=0), {"n_estimators": [2, 4]}
+    search = GridSearchCV(model, grid, cv=2, share_fits=False).fit(Xr, yr)
+    assert search.families_ == ()
+    with pytest.raises(TypeError, match="share_fits must be True or False"):
+        GridSearchCV(model, grid, cv=2, share_fits="yes").fit(Xr, yr)
+
+
+def test_plain_searches_share_no_fits(monkeypatch):
+    made = []
+    monkeypatch.setattr(families, "member_of", lambda *args, **kwargs: made.append(args))
+    with joblib.parallel_config("skfleet"):
+        reference.GridSearchCV(
+            RandomForestRegressor(random_state=0), {"n_estimators": [2, 4]}, cv=2
+        ).fit(Xr, yr)
+    assert made == []
+
+
+@pytest.mark.parametrize(
+    "grid",
+    [
+        {"m": [RandomForestRegressor(3, random_state=0), KNeighborsRegressor()]},
+        {"steps": [[("m", RandomForestRegressor(3, random_state=0))]], "m__n_estimators": [2, 3]},
+        {"s": ["passthrough", StandardScaler()], "m__n_estimators": [2, 3]},
+    ],
+)
+def test_grids_over_steps_are_left_alone(grid):
+    model = Pipeline([("s", StandardScaler()), ("m", RandomForestRegressor(random_state=0))])
+    search = GridSearchCV(model, grid, cv=2, refit=False)
+    assert_same_scores(search, (Xr, yr))
+    assert search.families_ == ()
+
+
+def test_nested_steps_are_shared_before_a_family():
+    columns = ColumnTransformer([("a", StandardScaler(), [0, 1]), ("b", "passthrough", [2, 3])])
+    model = Pipeline([("c", columns), ("m", KNeighborsRegressor())])
+    grid = {"c__a__with_mean": [True, False], "m__n_neighbors": [2, 4, 8]}
+    search = GridSearchCV(model, grid, cv=3)
+    assert_same_scores(search, (Xr, yr), rtol=1e-12)
+    assert 6 < use(search).n_saved <= 3 * 2 * 2
+
+
+# -- families of others ---------------------------------------------------------------------------
+
+
+class Shifted(RegressorMixin, BaseEstimator):
+    """Predicts the mean and a shift."""
+
+    n_fitted = 0
+
+    def __init__(self, shift=0.0, fails=False):
+        self.shift = shift
+        self.fails = fails
+
+    def fit(self, X, y):
+        if self.fails:
+            raise ValueError("as told")
+        type(self).n_fitted += 1
+        self.mean_ = np.mean(y)
+        return self
+
+    def predict(self, X):
+        return np.full(len(X), self.mean_ + self.shift)
+
+
+class Shifts(Family):
+    """Fits once for all shifts, or fails."""
+
+    parameters = ("shift",)
+    known = frozenset({"shift", "fails"})
+
+    def __init__(self, *, fails=False):
+        self.fails = fails
+
+    def fit(self, estimator, candidates, X, y, **fit_params):
+        if self.fails:
+            raise RuntimeError("no luck")
+        mean = estimator.fit(X, y, **fit_params).mean_
+        models = [Shifted(**values) for values in candidates]
+        for model in models:
+            model.mean_ = mean
+        return models
+
+
+@pytest.fixture
+def shifts():
+    """Register the family, for a while."""
+    register_family(Shifted, Shifts())
+    yield
+    del families._by_type[Shifted]
+
+
+def test_others_can_add_families(shifts):
+    Shifted.n_fitted = 0
+    search = GridSearchCV(Shifted(), {"shift": [0.0, 1.0, -1.0, 50.0]}, cv=3, refit=False)
+    search.fit(Xr, yr)
+    assert_saved(search, "Shifted", ("shift",), 12, 9)
+    assert Shifted.n_fitted == 12 - use(search).n_saved
+    plain = reference.GridSearchCV(Shifted(), {"shift": [0.0, 1.0, -1.0, 50.0]}, cv=3).fit(Xr, yr)
+    np.testing.assert_array_equal(
+        search.cv_results_["mean_test_score"], plain.cv_results_["mean_test_score"]
+    )
+
+
+def test_family_that_fails_is_not_used():
+    register_family(Shifted, Shifts(fails=True))
+    try:
+        search = GridSearchCV(Shifted(), {"shift": [0.0, 1.0]}, cv=3, refit=False)
+        assert_same_scores(search, (Xr, yr))
+    finally:
+        del families._by_type[Shifted]
+    assert use(search).n_saved == 0
+
+
+def test_fits_that_fail_say_why_themselves(shifts):
+    search = GridSearchCV(
+        Shifted(), {"shift": [0.0, 1.0], "fails": [True, False]}, cv=2, refit=False, error_score=-1
+    )
+    assert_same_scores(search, (Xr, yr))
+    assert use(search).n_saved == 2
+
+
+def test_estimators_are_fitted_anew_after(shifts):
+    model = Shifted()
+    shared = Contained(Shifts(), [{"shift": 0.0}, {"shift": 1.0}])
+    shared.offer(model, {"shift": 0.0})
+    model.fit(Xr, yr)
+    assert vars(model) == {"shift": 0.0, "fails": False, "mean_": np.mean(yr)}
+    model.fit(Xr, yr + 1)
+    assert model.mean_ == np.mean(yr + 1)
+
+
+def test_only_families_are_registered():
+    with pytest.raises(TypeError, match="family must be a Family"):
+        register_family(Shifted, Shifts)
