@@ -460,7 +460,10 @@ def test_fits_that_fail_say_why_themselves(shifts):
         Shifted(), {"shift": [0.0, 1.0], "fails": [True, False]}, cv=2, refit=False, error_score=-1
     )
     assert_same_scores(search, (Xr, yr))
-    assert use(search).n_saved == 2
+    found = {use.refused is None: use for use in search.families_}
+    assert found[True][2:4] == (4, 2)
+    assert found[False][2:4] == (4, 0)
+    assert "ValueError: as told" in found[False].refused
 
 
 def test_estimators_are_fitted_anew_after(shifts):

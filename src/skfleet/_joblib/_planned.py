@@ -163,7 +163,7 @@ class PlannedFits:
                 self._plan.come_back([one.seconds for one in done])
                 for fit, one in zip(fits, done, strict=False):
                     self._plan.learn(fit, one.seconds, one.shared_seconds)
-                    self._list.forget(fit, was_saved=one.was_saved)
+                    self._list.forget(fit, was_saved=one.was_saved, refused=one.refused)
                 if not outcome.ok:
                     self._plan.drop_all()
                 else:
@@ -220,6 +220,7 @@ class _Done(NamedTuple):
     seconds: float
     shared_seconds: float
     was_saved: bool
+    refused: str | None
     notes: list[Note]
 
 

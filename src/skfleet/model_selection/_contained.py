@@ -31,7 +31,7 @@ class Contained:
         self._family = family
         self._candidates = {_name(values): values for values in candidates}
         self._fitted: dict[bytes, Any] | None = None
-        self._has_failed = False
+        self.refused: str | None = None
         self._seconds = 0.0
         self.begin()
 
@@ -54,15 +54,18 @@ class Contained:
         self, estimator: Any, values: Mapping[str, Any], X: Any, y: Any, params: dict[str, Any]
     ) -> bool:
         """Make an estimator fitted; False if the family could not, and it must do so itself."""
-        if self._fitted is None and not self._has_failed:
+        if self._fitted is None and self.refused is None:
             start = time.perf_counter()
             try:
                 fitted = self._family.fit(
                     clone(estimator), list(self._candidates.values()), X, y, **params
                 )
                 self._fitted = dict(zip(self._candidates, fitted, strict=True))
-            except Exception:
-                self._has_failed = True  # what is wrong, the fit of each candidate will tell
+            except NotImplementedError as error:
+                self.refused = str(error)
+            except Exception as error:
+                # What is wrong, the fit of each candidate will tell.
+                self.refused = f"it must not fail. Got {type(error).__name__}: {error} instead"
             self._seconds = self.spent = time.perf_counter() - start
         else:
             self.was_saved = self._fitted is not None

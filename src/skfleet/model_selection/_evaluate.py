@@ -56,13 +56,14 @@ class Job(NamedTuple):
 class Evaluated(NamedTuple):
     """The result of a fit, the seconds it took, and those of them that others had a part in.
 
-    ``was_saved`` tells that it came out of another fit.
+    ``was_saved`` tells that it came out of another fit, ``refused`` why it could not.
     """
 
     result: dict[str, Any]
     seconds: float
     shared_seconds: float
     was_saved: bool = False
+    refused: str | None = None
 
 
 def evaluate(
@@ -106,12 +107,12 @@ def evaluate(
             result = _fit_and_score(job, fit, y, alone, made)
             if error is not None or not _has_failed(result, job.options["error_score"]):
                 fold = alone
-        seconds, shared_seconds, was_saved = time.perf_counter() - start, fold.steps.spent, False
+        evaluated = Evaluated(result, time.perf_counter() - start, fold.steps.spent)
         if contained is not None and not failed:
-            was_saved = contained.was_saved
-            if contained.spent:
-                shared_seconds = seconds  # what others are spared may be in the score too
-        yield Evaluated(result, seconds, shared_seconds, was_saved)
+            if contained.spent:  # what others are spared may be in the score too
+                evaluated = evaluated._replace(shared_seconds=evaluated.seconds)
+            evaluated = evaluated._replace(was_saved=contained.was_saved, refused=contained.refused)
+        yield evaluated
 
 
 def _contained(fit: FitCall, following: Sequence[FitCall]) -> Contained | None:

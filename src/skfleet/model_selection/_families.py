@@ -101,6 +101,11 @@ class Family(ABC):
         -------
         list of estimator
             Fitted, with the parameters of its candidate each; none is fitted again.
+
+        Raises
+        ------
+        NotImplementedError
+            With the reason, where only the rows show that each fit must be made by itself.
         """
 
 
@@ -173,6 +178,7 @@ class Sharing:
         return tuple(
             FamilyUse(kind, parameters, n_fits, n_saved, reason)
             for (kind, parameters, reason), (n_fits, n_saved) in self._counts.items()
+            if n_fits
         )
 
 
@@ -301,4 +307,7 @@ def _reason_against(family: Family, params: Mapping[str, Any], has_callbacks: bo
     unknown = sorted(name for name in params if name not in family.known and "__" not in name)
     if unknown:
         return f"parameters must be known to the family. Got {', '.join(unknown)} besides"
-    return family.refuses(params)
+    try:
+        return family.refuses(params)
+    except Exception as error:
+        return f"the family must know. Got {type(error).__name__}: {error} instead"

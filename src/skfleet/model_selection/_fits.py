@@ -165,11 +165,17 @@ class FitList:
             self._pending[key] = fit
         return fit
 
-    def forget(self, fit: Fit, *, was_saved: bool = False) -> None:
-        """Let go of a fit that is done, and count it if it came out of another."""
+    def forget(self, fit: Fit, *, was_saved: bool = False, refused: str | None = None) -> None:
+        """Let go of a fit that is done, and count it if it came out of another, or could not."""
         self._pending.pop((fit.fold, fit.candidate), None)
-        if was_saved and not fit.is_done and fit.call.member is not None:
-            self._sharing.count(fit.call.member, saved=1)
+        member = fit.call.member
+        if member is None or fit.is_done:
+            return
+        if was_saved:
+            self._sharing.count(member, saved=1)
+        elif refused is not None:
+            self._sharing.count(member, fits=-1)
+            self._sharing.count(member._replace(refused=refused), fits=1)
 
     def _member(
         self, estimator: Any, parameters: Mapping[str, Any] | None, *, has_callbacks: bool

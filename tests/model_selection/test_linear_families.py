@@ -1,0 +1,185 @@
+"""Linear models over their penalty: solved together, they score as each by itself."""
+
+import warnings
+
+import numpy as np
+import pytest
+import sklearn.model_selection as reference
+from distributed import Client
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+from sklearn.datasets import make_classification, make_regression
+from sklearn.linear_model import ElasticNet, Lasso, LogisticRegression, Ridge, RidgeClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from skfleet.model_selection import GridSearchCV
+
+Xr, yr = make_regression(150, 10, noise=5, bias=30, random_state=0)
+X, y = make_classification(200, 8, n_informative=8, n_redundant=0, random_state=0)
+y3 = np.digitize(X[:, 0] + np.random.RandomState(0).randn(200) / 5, [-1, 1])
+weights = np.random.RandomState(1).rand(200) + 0.1
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _on_a_fleet():
+    with Client(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None):
+        yield
+
+
+def compare(model, grid, *data, rtol, used=True, scoring=None, **fit_params):
+    """Compare the scores of our search with those of scikit-learn's; give what it tells."""
+    params = {"cv": 3, "refit": False, "scoring": scoring, "return_train_score": True}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ours = GridSearchCV(model, grid, **params).fit(*data, **fit_params)
+        theirs = reference.GridSearchCV(model, grid, **params).fit(*data, **fit_params)
+    for name, expected in theirs.cv_results_.items():
+        if name.startswith("split"):
+            np.testing.assert_allclose(ours.cv_results_[name], expected, rtol, rtol, err_msg=name)
+    (use,) = ours.families_
+    assert (use.n_saved > 0) == used
+    return use
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    alphas=st.lists(st.floats(1e-4, 1e5), min_size=2, max_size=6, unique=True),
+    n_columns=st.integers(1, 60),
+    n_targets=st.integers(0, 3),
+    intercept=st.booleans(),
+    in_pipeline=st.booleans(),
+    weighted=st.booleans(),
+    shift=st.sampled_from([0.0, 1e3]),
+    seed=st.integers(0, 1000),
+)
+def test_ridge(alphas, n_columns, n_targets, intercept, in_pipeline, weighted, shift, seed):
+    rng = np.random.RandomState(seed)
+    rows = rng.randn(60, n_columns) + shift
+    targets = rng.randn(60, n_targets) if n_targets else rng.randn(60)
+    model, name = Ridge(fit_intercept=intercept), "alpha"
+    params = {"sample_weight": rng.rand(60)} if weighted and not in_pipeline else {}
+    if in_pipeline:
+        model, name = make_pipeline(StandardScaler(), model), "ridge__alpha"
+    params_ = {"cv": 3, "refit": False}
+    ours = GridSearchCV(model, {name: alphas}, **params_).fit(rows, targets, **params)
+    theirs = reference.GridSearchCV(model, {name: alphas}, **params_).fit(rows, targets, **params)
+    for key, expected in theirs.cv_results_.items():
+        if key.startswith("split"):
+            np.testing.assert_allclose(ours.cv_results_[key], expected, 1e-9, 1e-9)
+    assert sum(use.n_fits for use in ours.families_) == 3 * len(alphas)
+
+
+@pytest.mark.parametrize("labels", [y, y3, y3.astype(str)])
+@pytest.mark.parametrize("params", [{}, {"class_weight": "balanced"}, {"fit_intercept": False}])
+def test_ridge_classifier(labels, params):
+    grid = {"alpha": [0.01, 1.0, 100.0]}
+    use = compare(RidgeClassifier(**params), grid, X, labels, rtol=1e-9, scoring="accuracy")
+    assert use.n_saved == 6
+    compare(RidgeClassifier(**params), grid, X, labels, rtol=1e-9, sample_weight=weights)
+
+
+def test_fitted_models_are_as_if_alone():
+    grid = {"alpha": [0.01, 1.0, 100.0]}
+    for model, targets in [(Ridge(), yr), (Ridge(), np.c_[yr, yr]), (Ridge(), yr[:, None])]:
+        seen = []
+
+        def look(fitted, rows, targets, seen=seen):
+            seen.append(vars(fitted))
+            return fitted.score(rows, targets)
+
+        GridSearchCV(model, grid, cv=2, refit=False, scoring=look).fit(Xr, targets)
+        for found in seen[:3]:
+            alone = Ridge(alpha=found["alpha"]).fit(Xr[75:], targets[75:])
+            assert vars(alone).keys() == found.keys()
+            for name in ("coef_", "intercept_"):
+                assert np.shape(found[name]) == np.shape(vars(alone)[name])
+                np.testing.assert_allclose(found[name], vars(alone)[name], 1e-9, 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "word"),
+    [
+        (Ridge(solver="sag", random_state=0), (Xr, yr), "solver must be"),
+        (Ridge(positive=True), (Xr, yr), "positive must be False"),
+        (Ridge(), (Xr.astype(np.float32), yr), "float64"),
+        (Ridge(), (sparse.csr_array(Xr), yr), "dense"),
+        (Ridge(), (np.c_[Xr, Xr * 1e9 + 1], yr), "conditioned"),
+        (Lasso(warm_start=True), (Xr, yr), "warm_start must be False"),
+        (Lasso(selection="random", random_state=0), (Xr, yr), "selection must be 'cyclic'"),
+        (Lasso(), (Xr, np.c_[yr, yr]), "one column"),
+        (ElasticNet(precompute=Xr.T @ Xr), (Xr, yr), "precompute"),
+    ],
+)
+def test_what_might_differ_is_fitted_by_itself(model, data, word):
+    use = compare(model, {"alpha": [1e-6, 1.0]}, *data, rtol=0, used=False)
+    assert word in use.refused
+    assert use.n_fits == 6
+
+
+@pytest.mark.parametrize("alpha", [0.0, -1.0, True, "many"])
+def test_penalties_that_are_none(alpha):
+    grid = {"alpha": [1.0, 2.0, alpha]}
+    search = GridSearchCV(Ridge(), grid, cv=2, refit=False, error_score=-9)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        search.fit(Xr, yr)
+    assert [(use.n_fits, use.n_saved) for use in search.families_] == [(4, 2), (2, 0)]
+    assert "alpha must be a positive number" in search.families_[1].refused
+
+
+@pytest.mark.parametrize("in_pipeline", [False, True])
+@pytest.mark.parametrize("params", [{}, {"positive": True}, {"fit_intercept": False}])
+def test_lasso_and_elastic_net(params, in_pipeline):
+    for model in (Lasso(tol=1e-9, **params), ElasticNet(tol=1e-9, **params)):
+        name = type(model).__name__.lower()
+        grid = {"alpha": [0.01, 10.0, 0.1, 1.0]}
+        if name == "elasticnet":
+            grid["l1_ratio"] = [0.2, 0.9]
+        if in_pipeline:
+            model = make_pipeline(StandardScaler(), model)
+            grid = {f"{name}__{key}": values for key, values in grid.items()}
+        use = compare(model, grid, Xr, yr, rtol=1e-5)
+        assert use.refused is None
+    wide = Lasso(tol=1e-9, max_iter=10**6)
+    compare(wide, {"alpha": [1.0, 0.1]}, Xr[:12], yr[:12], rtol=1e-5)
+    few = Lasso(tol=1e-9, max_iter=3)
+    use = compare(few, {"alpha": [1.0, 0.1]}, Xr[:12], yr[:12], rtol=0, used=False)
+    assert "max_iter" in use.refused
+    use = compare(
+        Lasso(), {"alpha": [1.0, 2.0]}, X, X[:, 0], rtol=0, used=False, sample_weight=weights
+    )
+    assert "sample_weight" in use.refused
+
+
+@pytest.mark.parametrize("solver", ["lbfgs", "newton-cg", "newton-cholesky"])
+@pytest.mark.parametrize("labels", [y, y3])
+def test_logistic_regression(solver, labels):
+    model = LogisticRegression(solver=solver, tol=1e-8, max_iter=5000, random_state=0)
+    grid = {"C": [1.0, 0.01, 10.0, 0.1]}
+    use = compare(model, grid, X, labels, rtol=1e-4, scoring="neg_log_loss")
+    assert use.refused is None
+    use = compare(model, grid, X, labels, rtol=1e-4, scoring="neg_log_loss", sample_weight=weights)
+    assert use.refused is None
+
+
+@pytest.mark.parametrize(
+    ("params", "word"),
+    [
+        ({"solver": "liblinear"}, "solver must be"),
+        ({"solver": "saga", "random_state": 0}, "solver must be"),
+        ({"tol": 1e-12}, "converge within"),
+        ({"warm_start": True}, "warm_start must be False"),
+        ({"verbose": 1}, "verbose must be 0"),
+    ],
+)
+def test_logistic_regression_that_might_differ(params, word):
+    model = LogisticRegression(**{"max_iter": 2, **params})
+    search = GridSearchCV(model, {"C": [0.1, 1.0]}, cv=2, refit=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        search.fit(X, y)
+    (use,) = search.families_
+    assert word in use.refused
+    assert use.n_saved == 0
