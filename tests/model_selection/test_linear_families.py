@@ -24,7 +24,7 @@ weights = np.random.RandomState(1).rand(200) + 0.1
 
 @pytest.fixture(scope="module", autouse=True)
 def _on_a_fleet():
-    with Client(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None):
+    with Client(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"):
         yield
 
 

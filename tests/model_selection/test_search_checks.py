@@ -19,7 +19,7 @@ from skfleet.model_selection import (
 @pytest.fixture(scope="module", autouse=True)
 def _on_a_fleet():
     """One thread: warnings filters belong to a process, and two fits in it would mix them up."""
-    with Client(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None):
+    with Client(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"):
         yield
 
 
