@@ -118,6 +118,22 @@ def test_what_might_differ_is_fitted_by_itself(model, data, word):
     assert use.n_fits == 6
 
 
+@pytest.mark.parametrize("model", [Ridge(), Lasso()])
+@pytest.mark.parametrize("in_targets", [False, True])
+def test_missing_values_fail_as_they_do(model, in_targets):
+    rows, targets = Xr.copy(), yr.copy()
+    (targets if in_targets else rows)[0] = np.nan
+    params = {"cv": 3, "refit": False, "error_score": -9}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ours = GridSearchCV(model, {"alpha": [0.1, 1.0]}, **params).fit(rows, targets)
+        theirs = reference.GridSearchCV(model, {"alpha": [0.1, 1.0]}, **params).fit(rows, targets)
+    for name in ("split0_test_score", "split1_test_score", "split2_test_score"):
+        np.testing.assert_array_equal(ours.cv_results_[name], theirs.cv_results_[name])
+    refused = {use.refused: use.n_fits for use in ours.families_}
+    assert refused["rows and targets must be finite"] == 4
+
+
 @pytest.mark.parametrize("alpha", [0.0, -1.0, True, "many"])
 def test_penalties_that_are_none(alpha):
     grid = {"alpha": [1.0, 2.0, alpha]}

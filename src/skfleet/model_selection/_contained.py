@@ -91,8 +91,10 @@ class _Taking:
         return estimator
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A copy of the estimator fits for itself.
-        return getattr, (type(self._estimator)(), "fit")
+        raise TypeError(
+            f"{type(self._estimator).__name__} must not be copied before it is fitted, but by "
+            "sklearn.base.clone. Search with share_fits=False."
+        )
 
 
 def _name(values: Mapping[str, Any]) -> bytes:

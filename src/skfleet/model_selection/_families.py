@@ -258,7 +258,8 @@ def _family_of(kind: type) -> Family | None:
 
 def last_step(estimator: Any) -> Any:
     """Give the last step of a pipeline, and any other estimator itself."""
-    return estimator.steps[-1][1] if type(estimator) is Pipeline else estimator
+    is_pipeline = type(estimator) is Pipeline and estimator.steps
+    return estimator.steps[-1][1] if is_pipeline else estimator
 
 
 def member_of(
@@ -271,7 +272,7 @@ def member_of(
     """
     parameters = parameters or {}
     prefix = ""
-    if type(estimator) is Pipeline:
+    if type(estimator) is Pipeline and estimator.steps:
         prefix = f"{estimator.steps[-1][0]}__"
         names = {name for name, _ in estimator.steps}
         # A parameter of the pipeline itself, or another step.

@@ -102,7 +102,8 @@ class HalvingGridSearchCV(FitsOnFleet, model_selection.HalvingGridSearchCV):
         Names of the columns, where X has names that are strings.
     families_ : tuple of FamilyUse
         What was had from fits that contain others: for each family the estimator, the parameters,
-        the number of fits and of those that were saved, or why it was not used.
+        the number of fits and of those that were saved, or why it was not used. Empty with
+        ``n_jobs=1``.
 
     Raises
     ------
@@ -266,7 +267,8 @@ class HalvingRandomSearchCV(FitsOnFleet, model_selection.HalvingRandomSearchCV):
         Names of the columns, where X has names that are strings.
     families_ : tuple of FamilyUse
         What was had from fits that contain others: for each family the estimator, the parameters,
-        the number of fits and of those that were saved, or why it was not used.
+        the number of fits and of those that were saved, or why it was not used. Empty with
+        ``n_jobs=1``.
 
     Raises
     ------

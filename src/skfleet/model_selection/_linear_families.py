@@ -75,11 +75,13 @@ class RidgePenalties(Family):
                 balance = compute_sample_weight(estimator.class_weight, y)
                 weights = balance if weights is None else np.asarray(weights) * balance
             binarizer = LabelBinarizer(pos_label=1, neg_label=-1)
-            few = np.unique(targets, return_index=True, axis=0)[1]  # type: ignore[assignment]
+            axis = 0 if targets.ndim > 1 else None
+            few = np.unique(targets, return_index=True, axis=axis)[1]  # type: ignore[assignment]
             targets = binarizer.fit_transform(y)
+        targets = targets.astype(float, copy=False).reshape(len(rows), -1)
+        _check_finite(targets)
         # Fitted on a few rows: all but its coefficients is as if it were fitted on all of them.
         model = clone(estimator).fit(take_rows(X, few), take_rows(y, few))
-        targets = targets.astype(float, copy=False).reshape(len(rows), -1)
         solve = _Factorized(rows, targets, weights, centre=estimator.fit_intercept)
         solve.check(min(candidate["alpha"] for candidate in candidates))
         fitted = []
@@ -176,6 +178,7 @@ class ElasticNetPenalties(Family):
         rows, targets = _dense(X), np.asarray(y, dtype=float)
         if targets.ndim != 1:
             raise NotImplementedError("y must have one column")
+        _check_finite(targets)
         centre = estimator.fit_intercept
         x_mean = rows.mean(axis=0) if centre else np.zeros(rows.shape[1])
         y_mean = targets.mean() if centre else 0.0
@@ -300,9 +303,14 @@ def _dense(X: Any) -> np.ndarray:
     if rows.dtype.kind not in "biuf" or rows.dtype.itemsize > 8 or rows.dtype == np.float32:
         raise NotImplementedError(f"rows must be float64 or integers. Got {rows.dtype} instead")
     rows = rows.astype(float, copy=False)
-    if not np.isfinite(rows.sum()):
-        raise NotImplementedError("rows must be finite")
+    _check_finite(rows)
     return rows
+
+
+def _check_finite(values: np.ndarray) -> None:
+    """Raise for what each fit is to refuse by itself."""
+    if not np.isfinite(values.sum()):
+        raise NotImplementedError("rows and targets must be finite")
 
 
 register_family("sklearn.linear_model.Ridge", RidgePenalties())

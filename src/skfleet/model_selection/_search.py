@@ -128,7 +128,8 @@ class GridSearchCV(FitsOnFleet, model_selection.GridSearchCV):
         Names of the columns, where X has names that are strings.
     families_ : tuple of FamilyUse
         What was had from fits that contain others: for each family the estimator, the parameters,
-        the number of fits and of those that were saved, or why it was not used.
+        the number of fits and of those that were saved, or why it was not used. Empty with
+        ``n_jobs=1``.
 
     Raises
     ------
@@ -274,7 +275,8 @@ class RandomizedSearchCV(FitsOnFleet, model_selection.RandomizedSearchCV):
         Names of the columns, where X has names that are strings.
     families_ : tuple of FamilyUse
         What was had from fits that contain others: for each family the estimator, the parameters,
-        the number of fits and of those that were saved, or why it was not used.
+        the number of fits and of those that were saved, or why it was not used. Empty with
+        ``n_jobs=1``.
 
     Raises
     ------
