@@ -474,6 +474,16 @@ def test_estimators_are_fitted_anew_after(shifts):
     assert model.mean_ == np.mean(yr + 1)
 
 
+def test_names_in_two_modules_are_two():
+    plain = families._family_of(RandomForestRegressor)
+    register_family("elsewhere.RandomForestRegressor", Shifts())
+    try:
+        assert families._family_of(RandomForestRegressor) is plain
+        assert families._family_of(type("RandomForestRegressor", (), {})) is None
+    finally:
+        del families._by_name["RandomForestRegressor"]["elsewhere"]
+
+
 def test_only_families_are_registered():
     with pytest.raises(TypeError, match="family must be a Family"):
         register_family(Shifted, Shifts)

@@ -201,9 +201,10 @@ def sharing() -> Sharing:
     return _sharing.get() or Sharing(is_wanted=False)
 
 
-# Families of estimators, by type; and by public name for those that may not be imported yet.
+# Families of estimators, by type; and by name and public module for those that may not be imported
+# yet.
 _by_type: dict[type, Family] = {}
-_by_name: dict[str, tuple[str, Family]] = {}
+_by_name: dict[str, dict[str, Family]] = {}
 
 
 def register_family(estimator: type | str, family: Family) -> None:
@@ -242,7 +243,7 @@ def register_family(estimator: type | str, family: Family) -> None:
         )
     if isinstance(estimator, str):
         module, _, name = estimator.rpartition(".")
-        _by_name[name] = module, family
+        _by_name.setdefault(name, {})[module] = family
     else:
         _by_type[estimator] = family
 
@@ -251,9 +252,10 @@ def _family_of(kind: type) -> Family | None:
     """Give the family of exactly this class."""
     if kind in _by_type:
         return _by_type[kind]
-    module, family = _by_name.get(kind.__name__, ("", None))
-    found = getattr(sys.modules.get(module), kind.__name__, None)
-    return family if found is kind else None
+    for module, family in _by_name.get(kind.__name__, {}).items():
+        if getattr(sys.modules.get(module), kind.__name__, None) is kind:
+            return family
+    return None
 
 
 def last_step(estimator: Any) -> Any:
