@@ -11,7 +11,9 @@ import sklearn.model_selection as reference
 from distributed import Client, LocalCluster
 from joblib import Parallel, delayed, parallel_config
 from sklearn.datasets import load_digits
+from sklearn.ensemble import BaggingClassifier
 from sklearn.svm import SVC
+from sklearn.tree import DecisionTreeClassifier
 
 import skfleet  # noqa: F401  (registers the backend)
 from skfleet.exceptions import FleetError
@@ -108,6 +110,38 @@ def test_grid_search_survives_the_death_of_a_worker(fleet, tmp_path):
         ours.cv_results_["mean_test_score"], theirs.cv_results_["mean_test_score"]
     )
     assert ours.best_params_ == theirs.best_params_
+
+
+class SlowTree(DecisionTreeClassifier):
+    """Takes its time, and tells when it is being fitted."""
+
+    def __init__(self, started=None, random_state=None):
+        super().__init__(random_state=random_state)
+        self.started = started
+
+    def fit(self, X, y, **params):
+        if self.started is not None:
+            self.started.touch()
+            time.sleep(0.05)
+        return super().fit(X, y, **params)
+
+
+def test_fits_in_one_survive_the_death_of_a_worker(fleet, tmp_path):
+    X, y = load_digits(return_X_y=True)
+    grid = {"n_estimators": [3, 6, 12]}
+    pids = list(fleet.run(os.getpid).values())[:1]
+    thread = kill_when(tmp_path / "started", pids)
+    model = BaggingClassifier(SlowTree(tmp_path / "started"), random_state=0)
+    ours = GridSearchCV(model, grid, cv=4, refit=False).fit(X, y)
+    thread.join()
+    assert set(pids).isdisjoint(fleet.run(os.getpid).values())
+    theirs = reference.GridSearchCV(
+        BaggingClassifier(SlowTree(), random_state=0), grid, cv=4, refit=False
+    ).fit(X, y)
+    np.testing.assert_array_equal(
+        ours.cv_results_["mean_test_score"], theirs.cv_results_["mean_test_score"]
+    )
+    assert ours.families_[0].n_saved > 0
 
 
 def poison(i):
