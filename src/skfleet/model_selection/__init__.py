@@ -11,8 +11,8 @@ from sklearn.model_selection import (
     validation_curve,
 )
 
-from skfleet.model_selection import _linear_families, _neighbor_families, _tree_families  # noqa: F401
-from skfleet.model_selection._families import Family, FamilyUse, register_family
+from skfleet.model_selection._families import _ensembles, _linear, _neighbors  # noqa: F401
+from skfleet.model_selection._families._registry import Family, FamilyUse, register_family
 from skfleet.model_selection._halving import HalvingGridSearchCV, HalvingRandomSearchCV
 from skfleet.model_selection._search import GridSearchCV, RandomizedSearchCV
 

@@ -13,8 +13,8 @@ from sklearn.utils import get_tags
 
 from skfleet._sklearn_private import take_rows
 from skfleet.engine._parcel import Parcel
-from skfleet.model_selection._contained import Contained
-from skfleet.model_selection._families import Member
+from skfleet.model_selection._families._contained import Contained
+from skfleet.model_selection._families._registry import Member
 from skfleet.model_selection._shared_steps import Kept, SharedSteps
 
 __all__ = ["Evaluated", "FitCall", "Job", "evaluate", "has_first_steps"]

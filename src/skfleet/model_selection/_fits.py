@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator
 from skfleet._sklearn_private import has_callbacks, has_callbacks_set
 from skfleet.engine._parcel import Parcel
 from skfleet.model_selection._evaluate import FitCall, Job, has_first_steps
-from skfleet.model_selection._families import Member, member_of, sharing
+from skfleet.model_selection._families._registry import Member, member_of, sharing
 from skfleet.model_selection._plan import PlannedFit
 
 __all__ = ["Fit", "FitList", "JobInputs"]

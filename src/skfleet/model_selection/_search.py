@@ -11,7 +11,7 @@ import numpy as np
 from joblib.parallel import ParallelBackendBase
 from sklearn import model_selection
 
-from skfleet.model_selection._families import shared_fits
+from skfleet.model_selection._families._registry import shared_fits
 
 __all__ = ["GridSearchCV", "RandomizedSearchCV"]
 

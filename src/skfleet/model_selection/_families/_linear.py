@@ -16,7 +16,7 @@ from sklearn.utils import compute_sample_weight
 from sklearn.utils.validation import validate_data
 
 from skfleet._sklearn_private import take_rows
-from skfleet.model_selection._families import Family, register_family
+from skfleet.model_selection._families._registry import Family, register_family
 
 __all__ = ["RidgePenalties", "WarmPath"]
 

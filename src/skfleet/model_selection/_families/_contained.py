@@ -9,7 +9,7 @@ from typing import Any
 from sklearn.base import clone
 
 from skfleet.engine._parcel import Parcel
-from skfleet.model_selection._families import Family, last_step
+from skfleet.model_selection._families._registry import Family, last_step
 
 __all__ = ["Contained"]
 

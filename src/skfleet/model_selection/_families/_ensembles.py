@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from skfleet._sklearn_private import cut_boosting
-from skfleet.model_selection._families import Family, register_family
+from skfleet.model_selection._families._registry import Family, register_family
 
 __all__ = ["Growing"]
 

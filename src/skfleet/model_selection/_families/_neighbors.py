@@ -9,7 +9,7 @@ import joblib
 import numpy as np
 from sklearn.base import clone
 
-from skfleet.model_selection._families import Family, register_family
+from skfleet.model_selection._families._registry import Family, register_family
 
 __all__ = ["Neighbors"]
 

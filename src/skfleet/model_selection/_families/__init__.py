@@ -1,0 +1,1 @@
+"""Fits that contain others: what families there are, and how their fits come out of one."""
