@@ -1,4 +1,4 @@
-"""Linear models over their penalty: factorized once, or on a path from the strongest on."""
+"""Linear models over their penalty: products made once, or a path from the strongest penalty on."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ from skfleet.model_selection._families._registry import Family, register_family
 
 __all__ = ["RidgePenalties", "WarmPath"]
 
-# Beyond this condition number two ways of solving for the same coefficients differ visibly.
-_WORST_CONDITION = 1e8
+
+# With a condition number beyond this, rounding decides on the coefficients.
+_WORST_CONDITION = 1e12
 
 
 class RidgePenalties(Family):
-    r"""Ridge over its penalty: the centred rows are factorized once.
+    r"""Ridge over its penalty: the products of the centred rows are made once.
 
-    With the eigenvalues :math:`\lambda_i` and vectors :math:`V` of :math:`X^T X`, the coefficients
-    are :math:`V (\Lambda + \alpha)^{-1} V^T X^T y` for every :math:`\alpha` (Hastie, Tibshirani and
-    Friedman, *The Elements of Statistical Learning*, 2nd ed., 3.4.1); with more columns than rows,
-    the singular values of X take their place.
+    The coefficients are :math:`(X^T X + \alpha I)^{-1} X^T y`, or with more columns than rows
+    :math:`X^T (X X^T + \alpha I)^{-1} y` (Hastie, Tibshirani and Friedman, *The Elements of
+    Statistical Learning*, 2nd ed., 3.4.1 and 18.3.5). They are solved for as scikit-learn does, so
+    that badly conditioned rows give the same too.
     """
 
     parameters = ("alpha",)
@@ -52,8 +53,8 @@ class RidgePenalties(Family):
         """Tell why: a solver that stops before the optimum, or a penalty for each target."""
         if params["positive"]:
             return "positive must be False. Got True instead"
-        if params["solver"] not in ("auto", "cholesky", "svd"):
-            return f"solver must be 'auto', 'cholesky' or 'svd'. Got {params['solver']!r} instead"
+        if params["solver"] not in ("auto", "cholesky"):
+            return f"solver must be 'auto' or 'cholesky'. Got {params['solver']!r} instead"
         return _penalty_problem("alpha", params["alpha"])
 
     def fit(
@@ -64,7 +65,7 @@ class RidgePenalties(Family):
         y: Any,
         **fit_params: Any,
     ) -> list[Any]:
-        """Factorize once, and solve for each penalty."""
+        """Make the products once, and solve for each penalty."""
         weights = fit_params.pop("sample_weight", None)
         _refuse_more(fit_params)
         rows = _dense(X)
@@ -82,7 +83,7 @@ class RidgePenalties(Family):
         _check_finite(targets)
         # Fitted on a few rows: all but its coefficients is as if it were fitted on all of them.
         model = clone(estimator).fit(take_rows(X, few), take_rows(y, few))
-        solve = _Factorized(rows, targets, weights, centre=estimator.fit_intercept)
+        solve = _Products(rows, targets, weights, centre=estimator.fit_intercept)
         solve.check(min(candidate["alpha"] for candidate in candidates))
         fitted = []
         for candidate in candidates:
@@ -95,8 +96,8 @@ class RidgePenalties(Family):
         return fitted
 
 
-class _Factorized:
-    """Centred rows and targets, from which coefficients follow for any penalty."""
+class _Products:
+    """Products of centred rows and targets, from which coefficients follow for any penalty."""
 
     def __init__(self, X: np.ndarray, Y: np.ndarray, weights: Any, *, centre: bool) -> None:
         self._x_mean, self._y_mean = np.zeros(X.shape[1]), np.zeros(Y.shape[1])
@@ -110,23 +111,29 @@ class _Factorized:
             root = np.sqrt(weights)[:, None]
             X *= root
             Y *= root
-        if X.shape[1] <= X.shape[0]:
-            self._values, self._vectors = linalg.eigh(X.T @ X)
-            self._projected = self._vectors.T @ (X.T @ Y)
-        else:
-            left, singular, right = linalg.svd(X, full_matrices=False)
-            self._values, self._vectors = singular**2, right.T
-            self._projected = singular[:, None] * (left.T @ Y)
+        self._wide = X if X.shape[1] > X.shape[0] else None
+        self._products = X @ X.T if self._wide is not None else X.T @ X
+        self._right = Y if self._wide is not None else X.T @ Y
+
+    def _shifted(self, alpha: float) -> np.ndarray:
+        """Give the matrix of the system for a penalty."""
+        shifted = self._products.copy()
+        shifted.flat[:: len(shifted) + 1] += alpha
+        return shifted
 
     def check(self, alpha: float) -> None:
-        """Refuse rows for which rounding would show."""
-        lowest = max(0.0, float(self._values.min())) + alpha
-        if not (self._values.max() + alpha) / lowest < _WORST_CONDITION:
+        """Raise for a system that is as good as singular."""
+        shifted = self._shifted(alpha)
+        factor, failed = linalg.lapack.dpotrf(shifted)
+        inverse, _ = linalg.lapack.dpocon(factor, np.abs(shifted).sum(axis=0).max())
+        if failed or not inverse * _WORST_CONDITION > 1:
             raise NotImplementedError("rows must be better conditioned, or the penalty larger")
 
     def __call__(self, alpha: float) -> tuple[np.ndarray, np.ndarray]:
         """Give coefficients, of shape (n_targets, n_features), and intercepts."""
-        coef = (self._vectors @ (self._projected / (self._values + alpha)[:, None])).T
+        shifted = self._shifted(alpha)
+        solved = linalg.solve(shifted, self._right, assume_a="pos", overwrite_a=True)
+        coef = (solved if self._wide is None else self._wide.T @ solved).T
         return coef, self._y_mean - coef @ self._x_mean
 
 
