@@ -307,7 +307,8 @@ def test_parameters_that_are_searched_over_may_refuse():
 def test_subclasses_belong_to_no_family():
     search = GridSearchCV(Forest(random_state=0), {"n_estimators": [2, 4]}, cv=2)
     assert_same_scores(search, (Xr, yr))
-    assert search.families_ == ()
+    assert use(search)[:4] == ("Forest", ("n_estimators",), 4, 0)
+    assert "subclass" in use(search).refused
 
 
 def test_unknown_parameters_are_refused(monkeypatch):

@@ -18,7 +18,7 @@ from sklearn.utils.validation import validate_data
 from skfleet._sklearn_private import take_rows
 from skfleet.model_selection._families._registry import Family, register_family
 
-__all__ = ["RidgePenalties", "WarmPath"]
+__all__ = ["ElasticNetPenalties", "RidgePenalties", "WarmPath"]
 
 
 # With a condition number beyond this, rounding decides on the coefficients.

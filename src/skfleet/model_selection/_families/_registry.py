@@ -281,7 +281,8 @@ def member_of(
         if any("__" not in name or name.partition("__")[0] not in names for name in parameters):
             return None
     last = last_step(estimator)
-    family = _family_of(type(last))
+    kind = next((base for base in type(last).__mro__ if _family_of(base)), object)
+    family = _family_of(kind)
     if family is None:
         return None
     contained = {f"{prefix}{name}" for name in family.parameters}
@@ -298,7 +299,9 @@ def member_of(
         family,
         {name: params[name] for name in family.parameters if name in params},
         {name: value for name, value in parameters.items() if name not in contained},
-        _reason_against(family, params, has_callbacks),
+        _reason_against(family, params, has_callbacks)
+        if kind is type(last)
+        else f"it must be a {kind.__name__} itself. Got a subclass instead",
     )
 
 
