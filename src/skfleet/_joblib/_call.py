@@ -176,7 +176,7 @@ class ParallelCall:
                 batch.name = batch.name or task_name(batch.calls)
                 packed.append((batch, *self._pack(batch)))
             except BaseException as error:
-                self._arrivals.put((batch, error))
+                self._arrive(batch, error)
         for batch, payload, shared in packed:
             try:
                 # A new key each time: a cancelled key may still be on its way out.
@@ -195,11 +195,13 @@ class ParallelCall:
                 batch.n_sent += 1
                 future.add_done_callback(partial(self._arrive, batch))
             except BaseException as error:
-                self._arrivals.put((batch, error))
+                self._arrive(batch, error)
 
-    def _arrive(self, batch: Batch, future: Future) -> None:
-        """Queue a batch that is done."""
-        self._arrivals.put((batch, future))
+    def _arrive(self, batch: Batch, outcome: Future | BaseException) -> None:
+        """Queue a batch that is done. Of a call that is closed nobody would take it out again."""
+        with self._lock:
+            if not self._closed:
+                self._arrivals.put((batch, outcome))
 
     def _pack(self, batch: Batch) -> tuple[Any, list[Future]]:
         """Pickle a batch, its large arguments apart."""

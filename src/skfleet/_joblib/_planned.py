@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextvars
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -64,7 +65,9 @@ class PlannedFits:
         self._sent: set[Bundle] = set()
         self._caller: Any = None
         self._homes = ExitStack()
-        self._timer = threading.Timer(SLOW, contextvars.copy_context().run, [self._share_out])
+        # The timer is ours, and must not hold us: what is left on the fleet would wait for gc.
+        context = contextvars.copy_context()
+        self._timer = threading.Timer(SLOW, context.run, [_share_out_of, weakref.ref(self)])
         self._timer.daemon = True
         # Where the first bundles go: each worker fetches the rows then. Later ones may go anywhere,
         # but Dask would take them only to where the rows are.
@@ -190,6 +193,12 @@ class PlannedFits:
         if n_slots:
             with self._lock:
                 self._plan.n_slots = n_slots if self._limit is None else min(self._limit, n_slots)
+
+
+def _share_out_of(fits: weakref.ref[PlannedFits]) -> None:
+    """Let fits that are still there share out what has not begun."""
+    if (planned := fits()) is not None:
+        planned._share_out()
 
 
 def _bundle_call(bundle: Bundle, rows: JobInputs) -> Call:
