@@ -16,10 +16,20 @@ from skfleet.model_selection import (
 )
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _on_a_fleet():
-    """One thread: warnings filters belong to a process, and two fits in it would mix them up."""
-    with Client(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"):
+@pytest.fixture
+def alone():
+    """A fleet of one thread."""
+    with Client(
+        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"
+    ) as client:
+        yield client
+
+
+@pytest.fixture(autouse=True)
+def _on_a_fleet(request):
+    """Two threads; but what counts warnings needs one, for a process has one list of filters."""
+    counts_warnings = "check_supervised_y_2d" in request.node.name
+    with request.getfixturevalue("alone" if counts_warnings else "cluster_client").as_current():
         yield
 
 
