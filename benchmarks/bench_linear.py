@@ -17,8 +17,8 @@ from sklearn import linear_model as reference
 from skfleet import Fleet, config_context, estimators
 from skfleet.blocks import row_blocks
 from skfleet.engine import LocalEngine, Reduction, counting, library_threads, map_reduce
-from skfleet.estimators._products import merge_products, products
 from skfleet.glm import BinaryLogistic, Labels, Objective, Scaling
+from skfleet.glm._products import merge_products, products
 
 N_ROWS, N_COLUMNS = 1_000_000, 50
 

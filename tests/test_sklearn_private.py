@@ -4,11 +4,12 @@ import inspect
 import pickle
 
 import numpy as np
+import pytest
 from sklearn.base import clone
 from sklearn.callback import ProgressBar, ScoringMonitor, _transport
 from sklearn.callback._callback_context import CallbackContext
 from sklearn.ensemble import HistGradientBoostingRegressor
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.model_selection._validation import _fit_and_score
 from sklearn.utils import parallel
@@ -55,6 +56,27 @@ def test_result_of_a_fit_has_what_is_read_of_it():
         return_train_score=True,
     )  # fmt: skip
     assert result.keys() >= {"fit_error", "test_scores", "train_scores", "fit_time", "score_time"}
+
+
+@pytest.mark.parametrize("scoring", [None, "r2", ["r2", "neg_max_error"]])
+@pytest.mark.parametrize("train_score", [False, True])
+def test_result_of_a_fit_can_be_told_without_it(monkeypatch, scoring, train_score):
+    search = GridSearchCV(
+        Ridge(), {"alpha": [1]}, scoring=scoring, cv=2, return_train_score=train_score, refit=False
+    )
+    function, args, kwargs = calls_of(monkeypatch, lambda: search.fit(X, y))[0]
+    result = function(*args, **kwargs)
+    scorers = private.scorers_of(kwargs["scorer"])
+    assert set(scorers) == ({"r2", "neg_max_error"} if isinstance(scoring, list) else {None})
+    assert (scorers.get(None) == "score") == (scoring is None)
+    scores = dict.fromkeys(scorers, 0.5)
+    told = private.fit_result(kwargs, scores, scores, 10, 0.1)
+    assert told.keys() == result.keys()
+    for name, value in told.items():
+        assert isinstance(value, dict) == isinstance(result[name], dict)
+        if isinstance(value, dict):
+            assert value.keys() == result[name].keys()
+    assert told["n_test_samples"] == result["n_test_samples"]
 
 
 def test_rows_are_taken_of_every_container():

@@ -34,7 +34,7 @@ def as_csr(X: Any) -> Any:
 def rows_between(X: Any, low: int, high: int) -> Any:
     """Return rows of an array or a sparse matrix, in CSR form without a copy of their values."""
     if not is_sparse(X) or X.format != "csr":
-        return X[low:high]
+        return X[low:high, ...] if is_foreign(X) else X[low:high]
     first, last = X.indptr[low], X.indptr[high]
     part = type(X)((high - low, X.shape[1]), dtype=X.dtype)
     # made of these, it would copy them

@@ -10,6 +10,7 @@ __all__ = [
     "callback_state",
     "consumer_of",
     "cut_boosting",
+    "fit_result",
     "has_callbacks",
     "has_callbacks_set",
     "install_consumer",
@@ -18,6 +19,7 @@ __all__ = [
     "listeners_of",
     "path_only",
     "remove_consumer",
+    "scorers_of",
     "search_state",
     "take_rows",
 ]
@@ -35,6 +37,41 @@ def is_fit(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> boo
         and len(args) == 3  # estimator, X, y
         and all(name in kwargs for name in _NEEDED)
     )
+
+
+def scorers_of(scorer: Any) -> dict[str | None, Any]:
+    """Give the scorers that make up the one of a search by name, None for a single one.
+
+    The estimator's own score is called "score".
+    """
+    from sklearn.metrics import _scorer
+
+    if isinstance(scorer, _scorer._PassthroughScorer):
+        return {None: "score"}
+    if isinstance(scorer, _scorer._MultimetricScorer):
+        return dict(scorer._scorers)
+    return {None: scorer}
+
+
+def fit_result(
+    options: Mapping[str, Any],
+    scores: Mapping[str | None, float],
+    train_scores: Mapping[str | None, float],
+    n_test_samples: int,
+    seconds: float,
+) -> dict[str, Any]:
+    """Give what a fit with these options would return, for what is known of it without one."""
+    result: dict[str, Any] = {"fit_error": None}
+    found = {"test_scores": scores}
+    if options.get("return_train_score"):
+        found["train_scores"] = train_scores
+    for name, values in found.items():
+        result[name] = values[None] if None in values else dict(values)
+    if options.get("return_n_test_samples"):
+        result["n_test_samples"] = n_test_samples
+    if options.get("return_times"):
+        result |= {"fit_time": seconds, "score_time": 0.0}
+    return result
 
 
 def take_rows(X: Any, rows: Any) -> Any:

@@ -359,7 +359,7 @@ def test_wide_rows_are_not_multiplied_all_with_all(monkeypatch):
     assert model.svd_solver_ == "arpack"
     _same(model, reference.PCA(5, svd_solver="arpack").fit(thin), tol=1e-7, names=OF_PCA)
     assert PCA().fit(X).svd_solver_ == "covariance_eigh"
-    monkeypatch.setattr("skfleet.estimators._products.MOST_COLUMNS", 200)
+    monkeypatch.setattr("skfleet.glm._products.MOST_COLUMNS", 200)
     for bad in (PCA(), PCA(0.5), PCA(5, svd_solver="full"), TruncatedSVD(5, algorithm="tsqr")):
         with counting() as counts, pytest.raises(ValueError, match="at most 200 columns"):
             bad.fit(X)

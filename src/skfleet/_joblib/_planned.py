@@ -20,6 +20,7 @@ from skfleet.engine._parcel import Parcel
 from skfleet.model_selection._evaluate import evaluate
 from skfleet.model_selection._fits import Fit, FitList, JobInputs
 from skfleet.model_selection._plan import SLOW, Bundle, Plan, is_over
+from skfleet.model_selection._scored import ScoredFits
 
 __all__ = ["WINDOW", "PlannedFits"]
 
@@ -62,6 +63,7 @@ class PlannedFits:
         n_slots = len(places) if limit is None else min(limit, len(places))
         self._plan = Plan(n_slots, limit)
         self._lock = threading.RLock()
+        self._scored = ScoredFits()
         self._sent: set[Bundle] = set()
         self._caller: Any = None
         self._homes = ExitStack()
@@ -84,7 +86,8 @@ class PlannedFits:
                 raise
             if fit is None:
                 return
-            self._plan.add([fit])
+            if not self._scored.add(fit, self._list.jobs[fit.job], self._plan.n_slots):
+                self._plan.add([fit])
             caller = fit.call.options.get("caller")
             if caller is not None and caller is not self._caller:
                 self._caller = caller
@@ -92,7 +95,7 @@ class PlannedFits:
 
     def start(self, *, early: bool = False) -> None:
         """Begin to send; ``early`` only where those still to come can have nothing to share."""
-        if early and self._plan.has_paths:
+        if early and (self._scored or self._plan.has_paths):
             return
         if self._send() and early:
             # Reading on at once would keep the event loop of this process from sending.
@@ -103,6 +106,7 @@ class PlannedFits:
         self._timer.cancel()
         with self._lock:
             self._plan.drop_all()
+            self._scored = ScoredFits()
             self._sent.clear()
             self._homes.close()
             # Nobody else may hold the rows, or they would stay on the fleet.
@@ -110,6 +114,8 @@ class PlannedFits:
 
     def _send(self) -> bool:
         """Send as many bundles as are wanted now, and tell whether there were any."""
+        while self._scored:
+            self._report_scored()
         batches = []
         while (taken := self._take()) is not None:
             bundle, rows = taken
@@ -120,6 +126,18 @@ class PlannedFits:
                 break
         self._call.submit(batches)
         return bool(batches)
+
+    def _report_scored(self) -> None:
+        """Report the fits whose families know their scores; put the others on the plan."""
+        results, others = self._scored.results()
+        with self._lock:
+            self._plan.add(others)
+            made: set[tuple[int, int]] = set()
+            for fit in results:
+                self._list.forget(fit, was_saved=(fit.job, fit.fold) in made)
+                made.add((fit.job, fit.fold))
+        for fit, result in results.items():
+            _report(fit, Outcome(True, [result]))
 
     def _take(self) -> tuple[Bundle, JobInputs] | None:
         """Take a bundle off the plan if one is wanted."""

@@ -12,7 +12,7 @@ from skfleet.blocks._blocks import (
     probes,
 )
 from skfleet.blocks._cut import row_blocks
-from skfleet.blocks._folds import Folds, make_folds, rows_by_part
+from skfleet.blocks._folds import Folds, make_folds
 from skfleet.blocks._local import n_rows_of, slice_rows
 from skfleet.blocks._outputs import Output, first_rows, is_lazy, known_n_rows, map_rows, stand_in
 from skfleet.blocks._split import (
@@ -49,7 +49,6 @@ __all__ = [
     "probes",
     "row_blocks",
     "row_uniforms",
-    "rows_by_part",
     "slice_rows",
     "smallest",
     "stand_in",

@@ -138,14 +138,19 @@ def pieces(block: Block, dtype: np.dtype | None) -> Iterator[Block]:
     step = max(1, most // max(size, 1))
     for low in range(0, n_rows, step):
         high = min(low + step, n_rows)
-        yield Block(
-            slice_rows(block.X, low, high),
-            slice_rows(block.y, low, high),
-            slice_rows(block.sample_weight, low, high),
-            block.number,
-            None if block.start is None else block.start + low,
-            notes=block.notes,
-        )
+        yield rows_between(block, low, high)
+
+
+def rows_between(block: Block, low: int, high: int) -> Block:
+    """Return a run of a block's rows, without a copy where the container can."""
+    return Block(
+        slice_rows(block.X, low, high),
+        slice_rows(block.y, low, high),
+        slice_rows(block.sample_weight, low, high),
+        block.number,
+        None if block.start is None else block.start + low,
+        notes=block.notes,
+    )
 
 
 def as_numbers(block: Block, dtype: np.dtype | None) -> Block:

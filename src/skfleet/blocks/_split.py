@@ -85,8 +85,8 @@ def _in_order(parts: Sequence[Any], order: np.ndarray) -> Any:
 
 
 def choose_rows(block: Block, chosen: np.ndarray) -> Block:
-    """Return the rows of a block that a mask chooses."""
-    where = np.flatnonzero(chosen)
+    """Return the rows of a block that a mask, or their places in it, choose."""
+    where = np.flatnonzero(chosen) if chosen.dtype == bool else chosen
     return block._replace(
         X=take_rows(block.X, where),
         y=take_rows(block.y, where),

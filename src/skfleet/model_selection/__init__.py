@@ -11,7 +11,12 @@ from sklearn.model_selection import (
     validation_curve,
 )
 
-from skfleet.model_selection._families import _ensembles, _linear, _neighbors  # noqa: F401
+from skfleet.model_selection._families import (  # noqa: F401
+    _ensembles,
+    _least_squares,
+    _linear,
+    _neighbors,
+)
 from skfleet.model_selection._families._registry import Family, FamilyUse, register_family
 from skfleet.model_selection._halving import HalvingGridSearchCV, HalvingRandomSearchCV
 from skfleet.model_selection._search import GridSearchCV, RandomizedSearchCV

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from sklearn.base import BaseEstimator
 
@@ -57,17 +57,20 @@ class JobInputs:
         """Tell whether equal fits, or their first steps, may be made once."""
         return not self.options.get("return_estimator")
 
+    @property
+    def shares_rows(self) -> bool:
+        """Tell whether splits may be cut once: not where rows may be on a device."""
+        return not getattr(self.function, "config", {}).get("array_api_dispatch", False)
+
     def job(self) -> Parcel:
         """Give what travels with every bundle."""
         if self._job is None or self._job[0] < len(self.packed):
-            config = getattr(self.function, "config", {})
-            shares_rows = not config.get("array_api_dispatch", False)
             job = Job(
                 self.function,
                 tuple(self.packed),
                 self.options,
-                shares_rows,
-                shares_rows and self.shares_results,
+                self.shares_rows,
+                self.shares_rows and self.shares_results,
             )
             self._job = len(self.packed), self.pack(job)
         return self._job[1]
@@ -93,6 +96,15 @@ class JobInputs:
         return self.fold_numbers[key]
 
 
+class _Tried(NamedTuple):
+    """A candidate: by what it is known, whether callbacks listen to it, and what it shares."""
+
+    candidate: Hashable
+    has_callbacks: bool
+    block: tuple[Hashable, ...]
+    member: Member | None
+
+
 class FitList:
     """The fits of one ``Parallel`` call, and what they have in common.
 
@@ -108,6 +120,7 @@ class FitList:
         self.jobs: list[JobInputs] = []
         self._job_numbers: dict[tuple[Any, ...], int] = {}
         self._pending: dict[tuple[Any, ...], Fit] = {}
+        self._latest: tuple[Any, Any, _Tried] | None = None
 
     def read(
         self,
@@ -128,42 +141,58 @@ class FitList:
         job = self.jobs[number]
         fold = job.fold_number(kwargs["train"], kwargs["test"])
         estimator_number = job.estimator_number(estimator)
-        parameters = own.get("parameters")
-        identity = self._pack(parameters)
-        is_silent = not (
-            has_callbacks(own.get("callback_ctx"))
-            or has_callbacks_set(job.packed[estimator_number].header)
-            or has_callbacks_set(identity.header)
-        )
-        if is_silent:
+        listens = has_callbacks(own.get("callback_ctx"))
+        tried = self._tried(number, estimator_number, estimator, own.get("parameters"), listens)
+        if not tried.has_callbacks:
             # Nobody will ask for the place of the fit in the tree of tasks, nor whose fit it is.
             own |= {"callback_ctx": None, "caller": None}
-        candidate = number, estimator_number, identity.digest()
-        key = (fold, candidate)
+        key = (fold, tried.candidate)
         may_merge = job.shares_results and own.get("callback_ctx") is None
         if may_merge and key in self._pending:
             self._pending[key].waiting.append(waiting)
             return None
-        path: tuple[bytes, ...] = ()
-        member = None
-        if job.shares_results:
-            path = first_steps(estimator, parameters)
-            member = self._member(estimator, parameters, has_callbacks=not is_silent)
-            if member is not None:
-                path = *path, Parcel.pack(member.common).digest()
-        block = tuple((estimator_number, step) for step in path)
+        member = tried.member
+        if member is not None:
+            self._sharing.count(member, fits=1)
+            member = None if member.refused else member
         fit = Fit(
             number,
             fold,
-            candidate,
-            block,
+            tried.candidate,
+            tried.block,
             member is not None,
-            call=FitCall(estimator_number, fold, own, block, member),
+            call=FitCall(estimator_number, fold, own, tried.block, member),
             waiting=[waiting],
         )
         if may_merge:
             self._pending[key] = fit
         return fit
+
+    def _tried(
+        self, number: int, estimator_number: int, estimator: Any, parameters: Any, listens: bool
+    ) -> _Tried:
+        """Give what the fits of a candidate have in common; they come one after the other."""
+        key = number, estimator_number, listens
+        if self._latest is not None and self._latest[0] is parameters and self._latest[1] == key:
+            return self._latest[2]
+        job, identity = self.jobs[number], self._pack(parameters)
+        listens = (
+            listens
+            or has_callbacks_set(job.packed[estimator_number].header)
+            or has_callbacks_set(identity.header)
+        )
+        path: tuple[bytes, ...] = ()
+        member = None
+        if job.shares_results:
+            path = first_steps(estimator, parameters)
+            if self._sharing.is_wanted:
+                member = member_of(estimator, parameters, has_callbacks=listens)
+            if member is not None and not member.refused:
+                path = *path, Parcel.pack(member.common).digest()
+        block = tuple((estimator_number, step) for step in path)
+        tried = _Tried((number, estimator_number, identity.digest()), listens, block, member)
+        self._latest = parameters, key, tried
+        return tried
 
     def forget(self, fit: Fit, *, was_saved: bool = False, refused: str | None = None) -> None:
         """Let go of a fit that is done, and count it if it came out of another, or could not."""
@@ -176,18 +205,6 @@ class FitList:
         elif refused is not None:
             self._sharing.count(member, fits=-1)
             self._sharing.count(member._replace(refused=refused), fits=1)
-
-    def _member(
-        self, estimator: Any, parameters: Mapping[str, Any] | None, *, has_callbacks: bool
-    ) -> Member | None:
-        """Give the place of a fit in a family, if it has one, and count it."""
-        if not self._sharing.is_wanted:
-            return None
-        member = member_of(estimator, parameters, has_callbacks=has_callbacks)
-        if member is None:
-            return None
-        self._sharing.count(member, fits=1)
-        return None if member.refused else member
 
     def _job_number(self, function: Any, X: Any, y: Any, common: dict[str, Any]) -> int:
         """Give the number of the job of all calls with the same objects."""

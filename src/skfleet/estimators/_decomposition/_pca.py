@@ -24,7 +24,7 @@ from skfleet.estimators._decomposition._spectrum import (
     from_products,
     from_triangle,
 )
-from skfleet.estimators._products import most_columns
+from skfleet.glm._products import most_columns
 
 SOLVERS = ("auto", "full", "covariance_eigh", "arpack", "randomized")
 

@@ -16,7 +16,7 @@ from skfleet.blocks import RowBlocks
 from skfleet.engine import Engine, Reduction, library_threads, map_reduce
 from skfleet.estimators._decomposition._subspace import find_leading
 from skfleet.estimators._decomposition._triangle import find_triangle
-from skfleet.estimators._products import merge_products, most_columns, products
+from skfleet.glm._products import merge_products, most_columns, products
 
 NORMALIZERS = ("auto", "QR", "LU", "none")
 # Where there is a choice, products of all columns with all are taken for up to so many of them.

@@ -15,8 +15,8 @@ from skfleet._validation import check_choice, check_count, check_flag, check_rea
 from skfleet.blocks import RowBlocks
 from skfleet.estimators._linear_model._predictor import LinearRegressor, n_dims_of
 from skfleet.estimators._linear_model._wide import fit_wide, is_wide
-from skfleet.estimators._products import Products, sum_products
 from skfleet.glm import PathPoint, Quadratic, elastic_net_path
+from skfleet.glm._products import Products, sum_products
 
 
 def quadratic(sums: Products, target: int = 0) -> Quadratic:

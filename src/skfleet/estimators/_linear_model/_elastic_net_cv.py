@@ -15,12 +15,12 @@ from skfleet.estimators._linear_model._elastic_net import (
     quadratic,
     warn_unless_converged,
 )
-from skfleet.estimators._linear_model._fold_products import split_products
 from skfleet.estimators._linear_model._predictor import LinearRegressor
 from skfleet.estimators._linear_model._wide import check_width
-from skfleet.estimators._products import Products
 from skfleet.estimators._routing import routed_to_splitter, splitter_router
 from skfleet.glm import elastic_net_path
+from skfleet.glm._fold_products import split_products
+from skfleet.glm._products import Products
 
 
 class ElasticNetCV(LinearRegressor):
@@ -183,7 +183,8 @@ class ElasticNetCV(LinearRegressor):
         for i, (ratio, path) in enumerate(zip(ratios, alphas, strict=True)):
             for j, (train, test) in enumerate(found.splits):
                 tried = elastic_net_path(quadratic(train), path, ratio, excess=1.0, **self._how)
-                errors[i, :, j] = [_error(point.coef, train, test) for point in tried]
+                coefs = [point.coef[None, :] for point in tried]
+                errors[i, :, j] = [test.squared_errors(coef, train)[0] for coef in coefs]
                 points += tried
         self.mse_path_ = np.squeeze(errors)
         best = np.argmin(errors.mean(axis=2))
@@ -249,12 +250,6 @@ class ElasticNetCV(LinearRegressor):
             What `fit` takes itself, and what it hands on.
         """
         return splitter_router(self)
-
-
-def _error(coef: np.ndarray, train: Products, test: Products) -> float:
-    """Return the mean squared error on rows tested on."""
-    intercept = train.y_mean - coef @ train.x_mean
-    return float(test.squared_errors(coef[None, :], intercept)[0])
 
 
 class LassoCV(ElasticNetCV):

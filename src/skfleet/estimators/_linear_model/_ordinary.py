@@ -13,8 +13,8 @@ from skfleet._validation import check_flag, check_real
 from skfleet.blocks import RowBlocks
 from skfleet.estimators._linear_model._predictor import LinearRegressor, n_dims_of
 from skfleet.estimators._linear_model._wide import fit_wide, is_wide
-from skfleet.estimators._products import sum_products
 from skfleet.glm import solve_positive, solve_ridge
+from skfleet.glm._products import sum_products
 
 
 class LinearRegression(MultiOutputMixin, LinearRegressor):

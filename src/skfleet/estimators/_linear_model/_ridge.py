@@ -26,14 +26,14 @@ from skfleet.estimators._linear_model._predictor import (
 )
 from skfleet.estimators._linear_model._wide import check_width, fit_wide, is_wide
 from skfleet.estimators._moments import label_counts, merge_label_counts
-from skfleet.estimators._products import (
+from skfleet.glm import solve_positive, solve_ridge
+from skfleet.glm._products import (
     Products,
     merge_products,
     products_with,
     sum_products,
     weights_of,
 )
-from skfleet.glm import solve_positive, solve_ridge
 
 _SOLVERS = ("auto", "svd", "cholesky", "lsqr", "sparse_cg", "sag", "saga", "lbfgs")
 

@@ -14,12 +14,17 @@ from skfleet._linalg import dot, is_sparse
 from skfleet._validation import check_choice, check_flag, check_real
 from skfleet.blocks import Block, RowBlocks
 from skfleet.engine import Reduction, engine_for, map_reduce, with_starts
-from skfleet.estimators._linear_model._fold_products import split_products
 from skfleet.estimators._linear_model._predictor import LinearRegressor, n_dims_of
 from skfleet.estimators._linear_model._wide import check_width
-from skfleet.estimators._products import Products, sum_products, weights_of
 from skfleet.estimators._routing import routed_to_splitter, splitter_router
 from skfleet.glm import solve_ridge
+from skfleet.glm._fold_products import split_products
+from skfleet.glm._products import (
+    Products,
+    score_of_errors,
+    sum_products,
+    weights_of,
+)
 
 # What can be scored from sums over rows, without their predictions; the last by row only.
 _SCORINGS = (
@@ -195,8 +200,8 @@ class RidgeCV(MultiOutputMixin, LinearRegressor):
             train = train if self.fit_intercept else train.about_zero()
             for i, alpha in enumerate(alphas):
                 coef, _, _ = solve_ridge(train.gram, train.xy, alpha)
-                errors = test.squared_errors(coef, train.y_mean - coef @ train.x_mean)
-                each = _score(self.scoring or "r2", errors, errors, test.yy / test.weight)
+                errors = test.squared_errors(coef, train)
+                each = score_of_errors(self.scoring or "r2", errors, errors, test.yy / test.weight)
                 scores[i, j] = each.mean()
         total = found.total if self.fit_intercept else found.total.about_zero()
         return total, scores.mean(axis=1)
@@ -226,7 +231,7 @@ class RidgeCV(MultiOutputMixin, LinearRegressor):
         else:
             variance = (centred.yy / sums.weight)[:, None]
             means = squared / sums.weight, absolute / sums.weight
-            scores = _score(self.scoring, *means, variance)
+            scores = score_of_errors(self.scoring, *means, variance)
         per_target = self.alpha_per_target and len(scores) > 1
         return sums, scores.T if per_target else scores.mean(axis=0)
 
@@ -239,19 +244,6 @@ class RidgeCV(MultiOutputMixin, LinearRegressor):
             What `fit` takes itself, and what it hands on.
         """
         return splitter_router(self)
-
-
-def _score(scoring: str, squared: Any, absolute: Any, variance: Any) -> np.ndarray:
-    """Return scores from mean squared and absolute errors and the variance of the targets."""
-    if scoring == "neg_mean_squared_error":
-        return -squared
-    if scoring == "neg_root_mean_squared_error":
-        return -np.sqrt(squared)
-    if scoring == "neg_mean_absolute_error":
-        return -absolute
-    # Of targets that do not vary, all is explained by a perfect model and nothing by others.
-    unexplained = squared / np.where(variance > 0, variance, 1.0)
-    return np.where(variance > 0, 1 - unexplained, np.where(squared == 0, 1.0, 0.0))
 
 
 class LeftOut(NamedTuple):

@@ -14,8 +14,8 @@ from skfleet.estimators._linear_model._glm import (
     report,
     surveyed,
 )
-from skfleet.estimators._products import most_columns
 from skfleet.glm import Labels, SquaredError
+from skfleet.glm._products import most_columns
 
 
 def is_wide(rows: RowBlocks, X: Any) -> bool:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
+import numpy as np
 from sklearn.pipeline import Pipeline
 
 __all__ = [
@@ -37,6 +38,9 @@ class Family(ABC):
         The parameters whose values one fit contains.
     known : frozenset of str
         All parameters, of any of its estimators, that the family knows the effect of.
+    scorings : frozenset of str
+        The scores that it knows without a fit: names of scikit-learn's scorers, and "score" for the
+        estimator's own. None by default.
 
     See Also
     --------
@@ -70,6 +74,7 @@ class Family(ABC):
 
     parameters: tuple[str, ...]
     known: frozenset[str]
+    scorings: frozenset[str] = frozenset()
 
     def refuses(self, params: Mapping[str, Any]) -> str | None:
         """Tell why fits with these parameters cannot be had from one; None if they can."""
@@ -107,6 +112,59 @@ class Family(ABC):
         NotImplementedError
             With the reason, where only the rows show that each fit must be made by itself.
         """
+
+    def prepare(self, X: Any, y: Any, splits: Sequence[tuple[Any, Any]], n_slots: int) -> Any:
+        """Work out what the scores of all candidates depend on, in the process where the rows are.
+
+        For families whose scores cost less than to send the rows to a worker. Called in a thread
+        of its own while the candidates are still being counted.
+
+        Parameters
+        ----------
+        X, y : object
+            All rows.
+        splits : sequence of (array, array)
+            Row numbers to train and to test on.
+        n_slots : int
+            How many fits the fleet could make at once instead.
+
+        Returns
+        -------
+        prepared : object
+            For `score`.
+
+        Raises
+        ------
+        NotImplementedError
+            Where the fits are to be made by workers.
+        """
+        raise NotImplementedError("fits must be made to be scored")
+
+    def score(
+        self, prepared: Any, params: Sequence[Mapping[str, Any]], scorings: Sequence[str]
+    ) -> np.ndarray:
+        """Score all candidates on all splits without a model.
+
+        Parameters
+        ----------
+        prepared : object
+            What `prepare` returned.
+        params : sequence of mapping
+            All parameters of each candidate.
+        scorings : sequence of str
+            Which of `scorings` are asked for.
+
+        Returns
+        -------
+        scores : ndarray of shape (2, n_scorings, n_splits, n_candidates)
+            On the rows to test on, and on those to train on.
+
+        Raises
+        ------
+        NotImplementedError
+            Where the fits are to be made by workers.
+        """
+        raise NotImplementedError("fits must be made to be scored")
 
 
 class Member(NamedTuple):

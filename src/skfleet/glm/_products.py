@@ -46,12 +46,29 @@ class Products(NamedTuple):
         """Return the sums of some of the targets."""
         return self._replace(y_mean=self.y_mean[chosen], xy=self.xy[:, chosen], yy=self.yy[chosen])
 
-    def squared_errors(self, coef: np.ndarray, intercept: np.ndarray) -> np.ndarray:
-        """Return the average squared error of each target, for coefficients by target."""
-        off = self.y_mean - coef @ self.x_mean - intercept
+    def squared_errors(self, coef: np.ndarray, fitted: Products) -> np.ndarray:
+        """Return the average squared error of each target, for coefficients by target.
+
+        They were fitted to other rows, and lead through the means of those.
+        """
+        # Differences first: means may be much larger than what they differ by.
+        off = (self.y_mean - fitted.y_mean) - coef @ (self.x_mean - fitted.x_mean)
         about = self.yy - 2 * np.sum(coef * self.xy.T, axis=1)
         about += np.sum((coef @ self.gram) * coef, axis=1)
         return off**2 + np.maximum(about, 0.0) / self.weight
+
+
+def score_of_errors(scoring: str, squared: Any, absolute: Any, variance: Any) -> np.ndarray:
+    """Return scores from mean squared and absolute errors and the variance of the targets."""
+    if scoring == "neg_mean_squared_error":
+        return -squared
+    if scoring == "neg_root_mean_squared_error":
+        return -np.sqrt(squared)
+    if scoring == "neg_mean_absolute_error":
+        return -absolute
+    # Of targets that do not vary, all is explained by a perfect model and nothing by others.
+    unexplained = squared / np.where(variance > 0, variance, 1.0)
+    return np.where(variance > 0, 1 - unexplained, np.where(squared == 0, 1.0, 0.0))
 
 
 def products(block: Block) -> Products:

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 from sklearn.model_selection import check_cv
 
 from skfleet._validation import check_total_weight
-from skfleet.blocks import Block, Folds, RowBlocks, choose_rows, is_lazy, make_folds, rows_by_part
+from skfleet.blocks import Block, Folds, RowBlocks, is_lazy, make_folds
 from skfleet.engine import Reduction, engine_for, map_reduce, with_starts
-from skfleet.estimators._products import Products, merge_products, products
+from skfleet.glm._products import Products, merge_products, products
 
 
 class SplitProducts(NamedTuple):
@@ -29,6 +29,7 @@ def split_products(
     engine = engine_for(rows)
     with engine.hold(rows) if rows.lengths is None else nullcontext(rows) as rows:
         rows = with_starts(engine, rows)
+        assert rows.n_rows is not None
         seen = (None, None) if is_lazy(X) else (X, y)
         folds = make_folds(check_cv(cv), rows.n_rows, *seen, **params)
         reduction = Reduction(products_by_part, merge_by_part)
@@ -49,11 +50,7 @@ def split_products(
 
 def products_by_part(block: Block, folds: Folds) -> dict[int, Products]:
     """Return the products of a block's rows by part."""
-    parts = rows_by_part(folds.of(block.start or 0, block.n_rows))
-    return {
-        part: products(block if chosen is None else choose_rows(block, chosen))
-        for part, chosen in parts
-    }
+    return {part: products(rows) for part, rows in folds.cut(block)}
 
 
 def merge_by_part(a: dict[int, Products], b: dict[int, Products]) -> dict[int, Products]:

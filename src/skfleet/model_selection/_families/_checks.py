@@ -1,0 +1,47 @@
+"""What families of linear models ask of penalties, parameters and rows."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+__all__ = ["check_finite", "dense_rows", "penalty_problem", "refuse_more"]
+
+
+def penalty_problem(name: str, value: Any) -> str | None:
+    """Tell what is wrong with a penalty."""
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, numbers.Real)
+        or not 0 < float(value) < np.inf
+    ):
+        return f"{name} must be a positive number. Got {value!r} instead"
+    return None
+
+
+def refuse_more(fit_params: Mapping[str, Any]) -> None:
+    """Raise for parameters of ``fit`` that nobody here knows."""
+    if any(value is not None for value in fit_params.values()):
+        raise NotImplementedError(f"fit must not be given {', '.join(sorted(fit_params))}")
+
+
+def dense_rows(X: Any) -> np.ndarray:
+    """Give rows as an array of doubles, or raise."""
+    if sparse.issparse(X):
+        raise NotImplementedError("rows must be dense")
+    rows = np.asarray(X)
+    if rows.dtype.kind not in "biuf" or rows.dtype.itemsize > 8 or rows.dtype == np.float32:
+        raise NotImplementedError(f"rows must be float64 or integers. Got {rows.dtype} instead")
+    rows = rows.astype(float, copy=False)
+    check_finite(rows)
+    return rows
+
+
+def check_finite(values: np.ndarray) -> None:
+    """Raise for what each fit is to refuse by itself."""
+    if not np.isfinite(values.sum()):
+        raise NotImplementedError("rows and targets must be finite")

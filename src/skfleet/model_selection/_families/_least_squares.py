@@ -1,0 +1,279 @@
+"""Least squares over its penalty: products of rows are made once, and tell the scores too."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from scipy import linalg
+from sklearn.base import clone
+from sklearn.preprocessing import LabelBinarizer
+from sklearn.utils import compute_sample_weight
+
+from skfleet._linalg import is_sparse_kind
+from skfleet._sklearn_private import take_rows
+from skfleet.blocks import row_blocks
+from skfleet.glm._fold_products import split_products
+from skfleet.glm._products import Products, score_of_errors
+from skfleet.model_selection._families._checks import (
+    check_finite,
+    dense_rows,
+    penalty_problem,
+    refuse_more,
+)
+from skfleet.model_selection._families._registry import Family, register_family
+
+__all__ = ["LeastSquares", "RidgePenalties"]
+
+# What can be scored from sums over rows, without their predictions.
+SCORINGS = ("score", "r2", "neg_mean_squared_error", "neg_root_mean_squared_error")
+
+# With a condition number beyond this, rounding decides on the coefficients; or, where scikit-learn
+# solves the system by other products, would show in the scores.
+_WORST_CONDITION, _WORST_OF_SUMS = 1e10, 1e9
+
+# How far scores may be off, relative to the spread of the targets or to the errors, where they
+# follow from sums.
+_MOST_ROUNDING = 1e-10
+
+# A column of rows is sent to a worker in the time in which it is multiplied by so many others.
+_COLUMNS_PER_SENT = 400
+
+# Systems of more unknowns than these are left to workers, each its own.
+_MOST_UNKNOWNS = 2000
+
+
+class _FromSums(Family):
+    """Least squares whose scores follow from sums of products, made in one pass for all splits."""
+
+    def prepare(
+        self, X: Any, y: Any, splits: Sequence[tuple[Any, Any]], n_slots: int
+    ) -> list[tuple[Products, Products]]:
+        """Sum up the products of each part of the rows.
+
+        The rows that a split trains on are the parts that it does not test on: their products are
+        sums of products, and no row is multiplied twice.
+        """
+        rows = row_blocks(X, _numbers(y))
+        n_columns = rows.n_features
+        if rows.dtype != np.float64 or is_sparse_kind(X):
+            raise NotImplementedError("rows must be dense, and not of single precision")
+        if n_columns > _MOST_UNKNOWNS:
+            raise NotImplementedError(f"columns must be at most {_MOST_UNKNOWNS}")
+        if n_columns * (1 - len(splits) / n_slots) > _COLUMNS_PER_SENT:
+            raise NotImplementedError("workers would have it sooner")
+        sums = split_products(rows, X, y, splits, {}).splits
+        if any(train.weight <= n_columns or test.weight < 2 for train, test in sums):
+            raise NotImplementedError("splits must have more rows than there are columns")
+        return sums
+
+    def score(
+        self,
+        prepared: list[tuple[Products, Products]],
+        params: Sequence[Mapping[str, Any]],
+        scorings: Sequence[str],
+    ) -> np.ndarray:
+        """Solve for each split and penalty; squared errors are quadratic forms of the products."""
+        scores = np.empty((2, len(scorings), len(prepared), len(params)))
+        for j, (train, test) in enumerate(prepared):
+            for centres in {bool(one["fit_intercept"]) for one in params}:
+                chosen = [n for n, one in enumerate(params) if one["fit_intercept"] == centres]
+                fitted = train if centres else train.about_zero()
+                coefs = _coefficients(fitted, [params[n].get("alpha", 0.0) for n in chosen])
+                for side, tested in enumerate((test, train)):
+                    scores[side, :, j, chosen] = _scores(tested, fitted, coefs, scorings).T
+        return scores
+
+
+def _numbers(y: Any) -> np.ndarray:
+    """Give targets as an array, or raise."""
+    targets = np.asarray(y)
+    if targets.dtype.kind not in "biuf" or targets.ndim not in (1, 2):
+        raise NotImplementedError("y must be numbers")
+    return targets
+
+
+def _coefficients(fitted: Products, alphas: Sequence[float]) -> np.ndarray:
+    """Give coefficients by target and penalty, of shape (n_targets, n_alphas, n_features)."""
+    system = _System(fitted.gram, fitted.xy)
+    system.check(min(alphas), _WORST_OF_SUMS)
+    return np.stack([system.solve(alpha) for alpha in alphas], axis=1).transpose(2, 1, 0)
+
+
+def _scores(
+    tested: Products, fitted: Products, coefs: np.ndarray, scorings: Sequence[str]
+) -> np.ndarray:
+    """Give the scores on some rows, of shape (n_scorings, n_alphas), averaged over targets."""
+    scores = np.zeros((len(scorings), coefs.shape[1]))
+    lengths = np.sqrt(np.diag(tested.gram))
+    for k, coef in enumerate(coefs):
+        target = tested.of_targets([k])
+        errors = target.squared_errors(coef, fitted.of_targets([k]))
+        variance = target.yy / target.weight
+        terms = (np.abs(coef) @ lengths) ** 2 / target.weight + variance
+        for n, scoring in enumerate(scorings):
+            is_share = scoring in ("score", "r2")
+            scale = variance if is_share else errors
+            if not (np.finfo(float).eps * terms < _MOST_ROUNDING * scale).all():
+                raise NotImplementedError("errors must not be lost in rounding")
+            name = "r2" if is_share else scoring
+            scores[n] += score_of_errors(name, errors, errors, variance) / len(coefs)
+    return scores
+
+
+class RidgePenalties(_FromSums):
+    r"""Ridge over its penalty: the products of the centred rows are made once.
+
+    The coefficients are :math:`(X^T X + \alpha I)^{-1} X^T y`, or with more columns than rows
+    :math:`X^T (X X^T + \alpha I)^{-1} y` (Hastie, Tibshirani and Friedman, *The Elements of
+    Statistical Learning*, 2nd ed., 3.4.1 and 18.3.5). They are solved for as scikit-learn does, so
+    that badly conditioned rows give the same too.
+    """
+
+    parameters = ("alpha",)
+
+    known = frozenset(
+        [
+            "alpha",
+            "class_weight",
+            "copy_X",
+            "fit_intercept",
+            "max_iter",
+            "positive",
+            "random_state",
+            "solver",
+            "tol",
+        ]
+    )
+
+    def __init__(self, *scorings: str) -> None:
+        self.scorings = frozenset(scorings)
+
+    def refuses(self, params: Mapping[str, Any]) -> str | None:
+        """Tell why: a solver that stops before the optimum, or a penalty for each target."""
+        if params["positive"]:
+            return "positive must be False. Got True instead"
+        if params["solver"] not in ("auto", "cholesky"):
+            return f"solver must be 'auto' or 'cholesky'. Got {params['solver']!r} instead"
+        return penalty_problem("alpha", params["alpha"])
+
+    def fit(
+        self,
+        estimator: Any,
+        candidates: Sequence[Mapping[str, Any]],
+        X: Any,
+        y: Any,
+        **fit_params: Any,
+    ) -> list[Any]:
+        """Make the products once, and solve for each penalty."""
+        weights = fit_params.pop("sample_weight", None)
+        refuse_more(fit_params)
+        rows = dense_rows(X)
+        targets = np.asarray(y)
+        few = slice(0, 2)
+        if "class_weight" in estimator.get_params(deep=False):
+            if estimator.class_weight is not None:
+                balance = compute_sample_weight(estimator.class_weight, y)
+                weights = balance if weights is None else np.asarray(weights) * balance
+            binarizer = LabelBinarizer(pos_label=1, neg_label=-1)
+            axis = 0 if targets.ndim > 1 else None
+            few = np.unique(targets, return_index=True, axis=axis)[1]  # type: ignore[assignment]
+            targets = binarizer.fit_transform(y)
+        targets = targets.astype(float, copy=False).reshape(len(rows), -1)
+        check_finite(targets)
+        # Fitted on a few rows: all but its coefficients is as if it were fitted on all of them.
+        model = clone(estimator).fit(take_rows(X, few), take_rows(y, few))
+        solve = _Products(rows, targets, weights, centre=estimator.fit_intercept)
+        solve.system.check(min(candidate["alpha"] for candidate in candidates), _WORST_CONDITION)
+        fitted = []
+        for candidate in candidates:
+            coef, intercept = solve(candidate["alpha"])
+            one = copy.copy(model).set_params(**candidate)
+            one.coef_ = coef.reshape(np.shape(model.coef_))
+            if estimator.fit_intercept:
+                one.intercept_ = intercept.reshape(np.shape(model.intercept_))[()]
+            fitted.append(one)
+        return fitted
+
+
+class _Products:
+    """Products of centred rows and targets, from which coefficients follow for any penalty."""
+
+    def __init__(self, X: np.ndarray, Y: np.ndarray, weights: Any, *, centre: bool) -> None:
+        self._x_mean, self._y_mean = np.zeros(X.shape[1]), np.zeros(Y.shape[1])
+        if weights is not None:
+            weights = np.broadcast_to(np.asarray(weights, dtype=float), (len(X),))
+        if centre:
+            self._x_mean = np.average(X, axis=0, weights=weights)
+            self._y_mean = np.average(Y, axis=0, weights=weights)
+        X, Y = X - self._x_mean, Y - self._y_mean
+        if weights is not None:
+            root = np.sqrt(weights)[:, None]
+            X *= root
+            Y *= root
+        self._wide = X if X.shape[1] > X.shape[0] else None
+        wide = self._wide is not None
+        self.system = _System(X @ X.T if wide else X.T @ X, Y if wide else X.T @ Y)
+
+    def __call__(self, alpha: float) -> tuple[np.ndarray, np.ndarray]:
+        """Give coefficients, of shape (n_targets, n_features), and intercepts."""
+        solved = self.system.solve(alpha)
+        coef = (solved if self._wide is None else self._wide.T @ solved).T
+        return coef, self._y_mean - coef @ self._x_mean
+
+
+class _System:
+    """Equations for any penalty, solved as scikit-learn does: by a Cholesky factorisation."""
+
+    def __init__(self, products: np.ndarray, right: np.ndarray) -> None:
+        self._products = products
+        self._right = right
+
+    def _shifted(self, alpha: float) -> np.ndarray:
+        """Give the matrix of the system for a penalty."""
+        shifted = self._products.copy()
+        shifted.flat[:: len(shifted) + 1] += alpha
+        return shifted
+
+    def check(self, alpha: float, worst: float) -> None:
+        """Raise for a system that is as good as singular."""
+        shifted = self._shifted(alpha)
+        factor, failed = linalg.lapack.dpotrf(shifted)
+        inverse, _ = linalg.lapack.dpocon(factor, np.abs(shifted).sum(axis=0).max())
+        if failed or not inverse * worst > 1:
+            raise NotImplementedError("rows must be better conditioned, or the penalty larger")
+
+    def solve(self, alpha: float) -> np.ndarray:
+        """Give the solution, of shape (n_unknowns, n_targets)."""
+        _, solution, _ = linalg.lapack.dposv(self._shifted(alpha), self._right, lower=1)
+        return solution
+
+
+class LeastSquares(_FromSums):
+    """Linear regression with and without an intercept, scored from sums."""
+
+    parameters = ("fit_intercept",)
+    known = frozenset(["copy_X", "fit_intercept", "n_jobs", "positive", "tol"])
+    scorings = frozenset(SCORINGS)
+
+    def refuses(self, params: Mapping[str, Any]) -> str | None:
+        """Tell why: coefficients that must not be negative are no solution of a linear system."""
+        return "positive must be False. Got True instead" if params["positive"] else None
+
+    def fit(
+        self,
+        estimator: Any,
+        candidates: Sequence[Mapping[str, Any]],
+        X: Any,
+        y: Any,
+        **fit_params: Any,
+    ) -> list[Any]:
+        """Leave it to each fit: two have nothing in common but the pass that sums."""
+        raise NotImplementedError("scores must follow from sums of products over the rows")
+
+
+register_family("sklearn.linear_model.LinearRegression", LeastSquares())
+register_family("sklearn.linear_model.Ridge", RidgePenalties(*SCORINGS))
+register_family("sklearn.linear_model.RidgeClassifier", RidgePenalties())

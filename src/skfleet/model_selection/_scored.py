@@ -1,0 +1,158 @@
+"""Fits whose scores follow from sums over the rows, which are not sent to anybody."""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
+from typing import Any
+
+import numpy as np
+from sklearn.metrics import get_scorer
+from sklearn.pipeline import Pipeline
+
+from skfleet._sklearn_private import fit_result, scorers_of
+from skfleet.engine._parcel import Parcel
+from skfleet.model_selection._families._registry import Family
+from skfleet.model_selection._fits import Fit, JobInputs
+
+__all__ = ["ScoredFits"]
+
+logger = logging.getLogger(__name__)
+
+# scikit-learn prints each fit from here on.
+_TALKS = 2
+
+
+class ScoredFits:
+    """The fits of a call that a family may score without a model."""
+
+    def __init__(self) -> None:
+        self._alike: dict[tuple[int, int], _Alike] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._alike)
+
+    def add(self, fit: Fit, job: JobInputs, n_slots: int) -> bool:
+        """Take a fit on; False if it must be made."""
+        if fit.call.member is None or not fit.call.member.family.scorings:
+            return False
+        key = fit.job, fit.call.estimator
+        if key not in self._alike:
+            self._alike[key] = _Alike(job, fit.call.estimator, fit.call.member.family, n_slots)
+        return self._alike[key].add(fit)
+
+    def results(self) -> tuple[dict[Fit, dict[str, Any]], list[Fit]]:
+        """Give the results of the fits taken on so far, and those that must be made after all."""
+        alike, self._alike = self._alike, {}
+        results: dict[Fit, dict[str, Any]] = {}
+        others: list[Fit] = []
+        for some in alike.values():
+            try:
+                results |= some.results()
+            except Exception:
+                # What is wrong with them, or too much to ask, the fits themselves will tell.
+                logger.debug("%d fits are made to be scored", len(some.fits), exc_info=True)
+                others += some.fits
+        return results, others
+
+
+class _Alike:
+    """Fits of the same estimator on the same rows.
+
+    When the second candidate comes all splits are known. What does not depend on the candidate is
+    worked on from then on, while others are still being read.
+    """
+
+    def __init__(self, job: JobInputs, estimator: int, family: Family, n_slots: int) -> None:
+        self.fits: list[Fit] = []
+        self._job = job
+        self._family = family
+        self._n_slots = n_slots
+        self._estimator = job.estimators[estimator]
+        self._scorings = _scorings(job, family.scorings)
+        self._folds: dict[int, int] = {}
+        self._prepared: Future[Any] | None = None
+
+    def add(self, fit: Fit) -> bool:
+        """Take a fit on; False where the search asks for more than scores."""
+        if not self._scorings or type(self._estimator) is Pipeline:
+            return False
+        self.fits.append(fit)
+        if fit.fold not in self._folds:
+            self._folds[fit.fold] = len(self._folds)
+        elif self._prepared is None:
+            self._prepare()
+        return True
+
+    def _prepare(self) -> Any:
+        """Begin with what all candidates have in common."""
+        splits = [self._job.folds[fold] for fold in self._folds]
+        worker = ThreadPoolExecutor(1, thread_name_prefix="skfleet-family")
+        run = contextvars.copy_context().run
+        prepare = self._family.prepare
+        self._n_prepared = len(splits)
+        self._prepared = worker.submit(
+            run, prepare, self._job.X, self._job.y, splits, self._n_slots
+        )
+        worker.shutdown(wait=False)
+
+    def results(self) -> dict[Fit, dict[str, Any]]:
+        """Give the results of all fits."""
+        start = time.perf_counter()
+        if self._prepared is None or self._n_prepared < len(self._folds):
+            self._prepare()
+        assert self._prepared is not None
+        prepared = self._prepared.result()
+        own = self._estimator.get_params(deep=False)
+        params = {fit.candidate: {**own, **fit.call.options["parameters"]} for fit in self.fits}
+        scores = self._family.score(prepared, list(params.values()), list(self._scorings.values()))
+        if not np.isfinite(scores).all():
+            raise NotImplementedError("scores must be finite")
+        places = {candidate: n for n, candidate in enumerate(params)}
+        seconds = (time.perf_counter() - start) / len(self.fits)
+        results = {}
+        for fit in self.fits:
+            test, train = (
+                dict(zip(self._scorings, side.tolist(), strict=True))
+                for side in scores[:, :, self._folds[fit.fold], places[fit.candidate]]
+            )
+            n_test = len(self._job.folds[fit.fold][1])
+            results[fit] = fit_result(self._job.options, test, train, n_test, seconds)
+        return results
+
+
+def _scorings(job: JobInputs, known: frozenset[str]) -> Mapping[str | None, str]:
+    """Give the names of scikit-learn's scorers by what a search calls them.
+
+    None where it has others, or wants to know more of its fits than scores.
+    """
+    options, found = job.options, {}
+    if (
+        not job.shares_rows
+        or not job.shares_results
+        or options.get("fit_params")
+        or options.get("score_params")
+        or options.get("verbose", 0) >= _TALKS
+    ):
+        return {}
+    for name, one in scorers_of(options["scorer"]).items():
+        named = one if isinstance(one, str) else _names(known).get(_content(one))
+        if named not in known:
+            return {}
+        found[name] = named
+    return found
+
+
+@cache
+def _names(known: frozenset[str]) -> dict[bytes, str]:
+    """Give the names of scorers by what they are."""
+    return {_content(get_scorer(name)): name for name in known - {"score"}}
+
+
+def _content(scorer: Any) -> bytes:
+    """Give what scorers that do the same have in common."""
+    return Parcel.pack(scorer).digest()
