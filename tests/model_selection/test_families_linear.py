@@ -111,7 +111,7 @@ def test_fitted_models_are_as_if_alone():
         (Ridge(), (Xr.astype(np.float32), yr), "float64"),
         (Ridge(), (sparse.csr_array(Xr), yr), "dense"),
         (Ridge(solver="svd"), (Xr, yr), "solver must be"),
-        (Ridge(), (np.c_[Xr, Xr * 1e9], yr), "conditioned"),
+        (Ridge(), (1e4 * np.c_[Xr, Xr], yr), "conditioned"),
         (Lasso(warm_start=True), (Xr, yr), "warm_start must be False"),
         (Lasso(selection="random", random_state=0), (Xr, yr), "selection must be 'cyclic'"),
         (Lasso(), (Xr, np.c_[yr, yr]), "one column"),

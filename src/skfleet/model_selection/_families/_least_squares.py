@@ -16,6 +16,7 @@ from skfleet._linalg import is_sparse_kind
 from skfleet._sklearn_private import take_rows
 from skfleet.blocks import row_blocks
 from skfleet.glm._fold_products import split_products
+from skfleet.glm._least_squares import to_unit
 from skfleet.glm._products import Products, score_of_errors
 from skfleet.model_selection._families._checks import (
     check_finite,
@@ -32,7 +33,7 @@ SCORINGS = ("score", "r2", "neg_mean_squared_error", "neg_root_mean_squared_erro
 
 # With a condition number beyond this, rounding decides on the coefficients; or, where scikit-learn
 # solves the system by other products, would show in the scores.
-_WORST_CONDITION, _WORST_OF_SUMS = 1e10, 1e9
+_WORST_CONDITION, _WORST_OF_SUMS = 1e12, 1e6
 
 # How far scores may be off, relative to the spread of the targets or to the errors, where they
 # follow from sums.
@@ -99,7 +100,7 @@ def _coefficients(fitted: Products, alphas: Sequence[float]) -> np.ndarray:
     """Give coefficients by target and penalty, of shape (n_targets, n_alphas, n_features)."""
     system = _System(fitted.gram, fitted.xy)
     system.check(min(alphas), _WORST_OF_SUMS)
-    return np.stack([system.solve(alpha) for alpha in alphas], axis=1).transpose(2, 1, 0)
+    return np.stack([system.solve_fast(alpha) for alpha in alphas], axis=1).transpose(2, 1, 0)
 
 
 def _scores(
@@ -239,16 +240,20 @@ class _System:
 
     def check(self, alpha: float, worst: float) -> None:
         """Raise for a system that is as good as singular."""
-        shifted = self._shifted(alpha)
-        factor, failed = linalg.lapack.dpotrf(shifted)
-        inverse, _ = linalg.lapack.dpocon(factor, np.abs(shifted).sum(axis=0).max())
-        if failed or not inverse * worst > 1:
+        # The scale of a column does not matter to a Cholesky factorisation.
+        unit, _ = to_unit(self._shifted(alpha))
+        lengths = linalg.eigvalsh(unit, check_finite=False)
+        if not lengths[-1] < worst * lengths[0]:
             raise NotImplementedError("rows must be better conditioned, or the penalty larger")
 
     def solve(self, alpha: float) -> np.ndarray:
-        """Give the solution, of shape (n_unknowns, n_targets)."""
-        _, solution, _ = linalg.lapack.dposv(self._shifted(alpha), self._right, lower=1)
-        return solution
+        """Give the solution, of shape (n_unknowns, n_targets), to the last bit scikit-learn's."""
+        shifted = self._shifted(alpha)
+        return linalg.solve(shifted, self._right, assume_a="pos", overwrite_a=True)
+
+    def solve_fast(self, alpha: float) -> np.ndarray:
+        """Give the solution without the checks, which take longer for small systems."""
+        return linalg.lapack.dposv(self._shifted(alpha), self._right)[1]
 
 
 class LeastSquares(_FromSums):
