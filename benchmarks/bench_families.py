@@ -8,13 +8,14 @@ import time
 import warnings
 
 import numpy as np
-from sklearn.datasets import make_classification
+from sklearn.datasets import make_classification, make_regression
 from sklearn.ensemble import (
     AdaBoostClassifier,
     GradientBoostingClassifier,
     HistGradientBoostingClassifier,
     RandomForestClassifier,
 )
+from sklearn.linear_model import ElasticNet, LogisticRegression, Ridge
 from sklearn.model_selection import GridSearchCV as StockGridSearchCV
 from sklearn.neighbors import KNeighborsClassifier
 
@@ -41,6 +42,12 @@ SEARCHES = {
     "KNeighbors, 20 `n_neighbors`": (
         KNeighborsClassifier(),
         {"n_neighbors": list(range(1, 21))},
+    ),
+    "Ridge, 20 `alpha`": (Ridge(), {"alpha": np.logspace(-3, 3, 20)}),
+    "ElasticNet, 50 `alpha`": (ElasticNet(), {"alpha": np.logspace(-2, 1, 50)}),
+    "LogisticRegression, 20 `C`": (
+        LogisticRegression(max_iter=1000),
+        {"C": np.logspace(-4, 2, 20)},
     ),
 }
 
@@ -74,8 +81,12 @@ class Families:
 
 def rows(name):
     """Make rows; more of them where scikit-learn is quick with so many."""
-    n_rows = 20_000 if name.startswith("KNeighbors") else 10_000
-    return make_classification(n_rows, 12, n_informative=8, random_state=0)
+    kind = name.partition(",")[0]
+    if kind in ("Ridge", "ElasticNet"):
+        size = {"Ridge": (200_000, 50), "ElasticNet": (20_000, 100)}[kind]
+        return make_regression(*size, noise=10, random_state=0)
+    size = {"KNeighbors": (20_000, 12), "LogisticRegression": (50_000, 50)}.get(kind, (10_000, 12))
+    return make_classification(*size, n_informative=8, random_state=0)
 
 
 def main():

@@ -59,9 +59,10 @@ def fit_result(
     train_scores: Mapping[str | None, float],
     n_test_samples: int,
     seconds: float,
+    error: str | None = None,
 ) -> dict[str, Any]:
     """Give what a fit with these options would return, for what is known of it without one."""
-    result: dict[str, Any] = {"fit_error": None}
+    result: dict[str, Any] = {"fit_error": error}
     found = {"test_scores": scores}
     if options.get("return_train_score"):
         found["train_scores"] = train_scores

@@ -141,6 +141,7 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
     supports_retrieve_callback = True
     supports_inner_max_num_threads = True
     default_n_jobs = -1
+    plans_fits = True  # searches ask for it
 
     parallel: Any = None
     _call: ParallelCall | None = None
@@ -407,6 +408,7 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
             limit=min((n for n in limits if n and n < 2 * n_slots), default=None),
             count_slots=self._count_slots,
             places=self._places,
+            tell=None if self._bar is None else self._bar.note,
         )
         self._fits.add(call, callback)
         if self.parallel.pre_dispatch != "all":

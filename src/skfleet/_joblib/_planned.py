@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextvars
+import math
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, NamedTuple
@@ -14,8 +16,10 @@ from typing import Any, NamedTuple
 from skfleet._joblib._call import Batch, ParallelCall, explain_unpicklable
 from skfleet._joblib._callbacks import at_home, pack
 from skfleet._joblib._notes import Note, notes_taken
+from skfleet._joblib._progress import Tally
 from skfleet._joblib._task import Call, Outcome, task_name
-from skfleet.engine._client import is_cancelled
+from skfleet._sklearn_private import fit_result, scorers_of
+from skfleet.engine._client import is_cancelled, this_worker
 from skfleet.engine._parcel import Parcel
 from skfleet.model_selection._evaluate import evaluate
 from skfleet.model_selection._fits import Fit, FitList, JobInputs
@@ -44,6 +48,8 @@ class PlannedFits:
         Tells how many fits the fleet can run at once.
     places : sequence of str
         The address of a worker for each of the slots that there are now.
+    tell : callable, default=None
+        Takes a few words on how it is going.
     """
 
     def __init__(
@@ -53,6 +59,7 @@ class PlannedFits:
         limit: int | None,
         count_slots: Callable[[], int],
         places: Sequence[str],
+        tell: Callable[[str], Any] | None = None,
     ) -> None:
         self.n_read = 0
         self._call = call
@@ -61,9 +68,14 @@ class PlannedFits:
         self._counted = time.monotonic()
         self._list = FitList(pack)
         n_slots = len(places) if limit is None else min(limit, len(places))
-        self._plan = Plan(n_slots, limit)
+        self._run = self._list.run
+        self._tally, self._tell = Tally(), tell
+        # What waits behind a bundle would be begun when the time is over.
+        self._plan = Plan(n_slots, limit, queues=self._run.seconds_left is None)
         self._lock = threading.RLock()
         self._scored = ScoredFits()
+        self._known: dict[Fit, dict[str, Any]] = {}  # results that were recorded
+        self._later: deque[Fit] = deque()
         self._sent: set[Bundle] = set()
         self._caller: Any = None
         self._homes = ExitStack()
@@ -74,6 +86,7 @@ class PlannedFits:
         # Where the first bundles go: each worker fetches the rows then. Later ones may go anywhere,
         # but Dask would take them only to where the rows are.
         self._places = iter(places)
+        self._run.calls.add(self)
 
     def add(self, call: Call, report: Callable[[Outcome], Any]) -> None:
         """Put a fit on the plan."""
@@ -86,16 +99,29 @@ class PlannedFits:
                 raise
             if fit is None:
                 return
-            if not self._scored.add(fit, self._list.jobs[fit.job], self._plan.n_slots):
-                self._plan.add([fit])
+            self._enter(fit)
             caller = fit.call.options.get("caller")
             if caller is not None and caller is not self._caller:
                 self._caller = caller
                 self._homes.enter_context(at_home(caller))
 
+    def _enter(self, fit: Fit) -> None:
+        """Put a fit where it belongs: among those known, scored, kept for later, or on the plan."""
+        records = self._run.records
+        result = records.get(fit.record) if records is not None and fit.record else None
+        if result is not None:
+            self._known[fit] = result
+        elif self._scored.add(fit, self._list.jobs[fit.job], self._plan.n_slots):
+            pass
+        elif self._run.seconds_left is not None and not fit.is_contained:
+            # Candidate by candidate, so that few are left half done.
+            self._later.append(fit)
+        else:
+            self._plan.add([fit])
+
     def start(self, *, early: bool = False) -> None:
         """Begin to send; ``early`` only where those still to come can have nothing to share."""
-        if early and (self._scored or self._plan.has_paths):
+        if early and (self._scored or self._known or self._later or self._plan.has_paths):
             return
         if self._send() and early:
             # Reading on at once would keep the event loop of this process from sending.
@@ -104,18 +130,30 @@ class PlannedFits:
     def stop(self) -> None:
         """Send nothing any more."""
         self._timer.cancel()
+        self._run.calls.discard(self)
         with self._lock:
             self._plan.drop_all()
             self._scored = ScoredFits()
+            self._known.clear()
+            self._later.clear()
             self._sent.clear()
             self._homes.close()
             # Nobody else may hold the rows, or they would stay on the fleet.
             self._list, self._caller = FitList(pack), None
 
+    def give_up(self) -> None:
+        """Cancel what is on its way, and report that nothing more will be made."""
+        self._call.abort()
+        with self._lock:
+            for bundle in self._sent:
+                self._plan.add(fit for fit in bundle.fits if not fit.is_done)
+            self._sent.clear()
+        self._send()
+
     def _send(self) -> bool:
         """Send as many bundles as are wanted now, and tell whether there were any."""
-        while self._scored:
-            self._report_scored()
+        while self._settle():
+            pass
         batches = []
         while (taken := self._take()) is not None:
             bundle, rows = taken
@@ -127,24 +165,53 @@ class PlannedFits:
         self._call.submit(batches)
         return bool(batches)
 
-    def _report_scored(self) -> None:
-        """Report the fits whose families know their scores; put the others on the plan."""
-        results, others = self._scored.results()
+    def _settle(self) -> bool:
+        """Report what no worker is needed for, and tell whether there was any."""
+        results, others = self._scored.results() if self._scored else ({}, [])
+        self._record(results.items())
         with self._lock:
             self._plan.add(others)
             made: set[tuple[int, int]] = set()
             for fit in results:
                 self._list.forget(fit, was_saved=(fit.job, fit.fold) in made)
+                self._count(fit, results[fit], was_saved=(fit.job, fit.fold) in made)
                 made.add((fit.job, fit.fold))
+            results |= self._known
+            self._known = {}
+            if self._run.over is not None:
+                results |= self._left_out(self._run.over)
         for fit, result in results.items():
             _report(fit, Outcome(True, [result]))
+        return bool(results)
+
+    def _left_out(self, reason: str) -> dict[Fit, dict[str, Any]]:
+        """Give what stands for the results of the fits that are still waiting."""
+        results: dict[Fit, dict[str, Any]] = {}
+        waiting: Any = [*self._plan.drop_all(), *self._later]
+        self._later.clear()
+        for fit in waiting:
+            options = self._list.jobs[fit.job].options
+            scores = dict.fromkeys(scorers_of(options["scorer"]), math.nan)
+            n_test = len(self._list.jobs[fit.job].folds[fit.fold][1])
+            error = f"Not made, because {reason}."
+            results[fit] = fit_result(options, scores, scores, n_test, math.nan, error)
+        return results
+
+    def _record(self, results: Iterable[tuple[Fit, dict[str, Any]]]) -> None:
+        """Record the results of fits that have a name for it."""
+        if self._run.records is not None:
+            self._run.records.add((fit.record, result) for fit, result in results if fit.record)
 
     def _take(self) -> tuple[Bundle, JobInputs] | None:
         """Take a bundle off the plan if one is wanted."""
         with self._lock:
+            while self._later and self._plan.n_waiting < self._plan.n_enough:
+                self._plan.add([self._later.popleft()])
             bundle = self._plan.take()
             if bundle is None:
                 return None
+            if (left := self._run.seconds_left) is not None:
+                bundle.within = max(0.0, min(bundle.within, left))
             self._sent.add(bundle)
             if not self._timer.is_alive() and not self._timer.finished.is_set():
                 self._timer.start()
@@ -176,7 +243,7 @@ class PlannedFits:
     def _take_outcome(self, bundle: Bundle, outcome: Outcome) -> None:
         """Plan anew with what a bundle has taught, and report the results of its fits."""
         fits: Any = bundle.fits
-        done = outcome.value[0] if outcome.ok else []
+        worker, done = outcome.value[0] if outcome.ok else ("", [])
         try:
             self._recount()
             with self._lock:
@@ -185,10 +252,13 @@ class PlannedFits:
                 for fit, one in zip(fits, done, strict=False):
                     self._plan.learn(fit, one.seconds, one.shared_seconds)
                     self._list.forget(fit, was_saved=one.was_saved, refused=one.refused)
+                    self._count(fit, one.result, was_saved=one.was_saved)
+                    self._run.note(worker, one.end - one.seconds, one.end)
                 if not outcome.ok:
                     self._plan.drop_all()
                 else:
                     self._plan.add(fit for fit in fits[len(done) :] if fit not in bundle.reclaimed)
+            self._record(zip(fits, [one.result for one in done], strict=False))
             self._send()
         except Exception as error:
             outcome = Outcome(False, error)  # joblib would wait for ever
@@ -198,6 +268,13 @@ class PlannedFits:
         for fit, one in zip(fits, done, strict=False):
             _report(fit, Outcome(True, [one.result], notes=one.notes))
         self._send()  # joblib may have handed out more
+
+    def _count(self, fit: Fit, result: dict[str, Any], *, was_saved: bool) -> None:
+        """Count a fit for those who watch."""
+        if self._tell is not None and not fit.is_done:
+            n_splits = len(self._list.jobs[fit.job].folds)
+            self._tally.add(fit.candidate, result["test_scores"], n_splits, was_saved=was_saved)
+            self._tell(str(self._tally))
 
     def _recount(self) -> None:
         """Ask how large the fleet is now, every now and then."""
@@ -230,10 +307,9 @@ def _bundle_call(bundle: Bundle, rows: JobInputs) -> Call:
 
 def _report(fit: Fit, outcome: Outcome) -> None:
     """Give the outcome of a fit to all who asked for it, once; the notes to the first of them."""
-    if fit.is_done:
-        return
     fit.is_done = True
-    for report in fit.waiting:
+    while fit.waiting:
+        report = fit.waiting.pop(0)
         if outcome.ok:
             outcome = outcome._replace(value=[dict(outcome.value[0])])
         report(outcome)
@@ -248,10 +324,18 @@ class _Done(NamedTuple):
     shared_seconds: float
     was_saved: bool
     refused: str | None
+    end: float  # when it was done, by the worker's clock
     notes: list[Note]
 
 
-def run_fits(packed_job: Parcel, packed_calls: Parcel, X: Any, y: Any, *parts: Any) -> list[_Done]:
+class _Answer(NamedTuple):
+    """What comes home of a bundle: which worker made which fits."""
+
+    worker: str
+    done: list[_Done]
+
+
+def run_fits(packed_job: Parcel, packed_calls: Parcel, X: Any, y: Any, *parts: Any) -> _Answer:
     """Run fits on a worker until their time is over."""
     job = packed_job.open()
     calls, within, numbers = packed_calls.open()
@@ -269,7 +353,7 @@ def run_fits(packed_job: Parcel, packed_calls: Parcel, X: Any, y: Any, *parts: A
             # nobody will ask for the others' results, but their notes count
             notes_taken(put_back=[note for other in done for note in other.notes])
             raise
-        done.append(_Done(*one, notes_taken()))
+        done.append(_Done(*one, time.time(), notes_taken()))
         now = time.perf_counter()
         if n == 0 or not calls[n].goes_with(calls[n - 1]):
             block_start, steps_seconds = now - one.seconds, 0.0
@@ -284,4 +368,4 @@ def run_fits(packed_job: Parcel, packed_calls: Parcel, X: Any, y: Any, *parts: A
             steps_seconds=steps_seconds,
         ):
             break
-    return done
+    return _Answer(this_worker(), done)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Hashable
+from numbers import Real
 from typing import Any
 
-__all__ = ["CallProgress", "check_progress"]
+__all__ = ["CallProgress", "Tally", "check_progress"]
 
 
 def check_progress(progress: Any) -> bool:
@@ -40,20 +43,29 @@ class CallProgress:
             TimeElapsedColumn,
             TimeRemainingColumn,
         )
+        from rich.table import Column
 
         self._bar = Progress(
-            TextColumn("{task.description}"),
+            TextColumn(
+                "{task.description}",
+                table_column=Column(no_wrap=True, overflow="ellipsis", max_width=24),
+            ),
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
             TimeRemainingColumn(),
+            TextColumn("{task.fields[note]}"),
         )
-        self._task = self._bar.add_task("", total=total)
+        self._task = self._bar.add_task("", total=total, note="")
         self._bar.start()
 
     def name(self, name: str) -> None:
         """Say what is running."""
         self._bar.update(self._task, description=name)
+
+    def note(self, note: str) -> None:
+        """Say how it is going."""
+        self._bar.update(self._task, note=note)
 
     def expect(self, total: int) -> None:
         """Set the number of calls, which may grow."""
@@ -66,3 +78,27 @@ class CallProgress:
     def close(self) -> None:
         """Draw the bar for the last time."""
         self._bar.stop()
+
+
+class Tally:
+    """How a search is going: fits that others spared it, and the best candidate so far."""
+
+    def __init__(self) -> None:
+        self.n_saved = 0
+        self._scores: dict[Hashable, list[float]] = {}
+        self._best: float | None = None
+
+    def add(self, candidate: Hashable, score: Any, n_splits: int, *, was_saved: bool) -> None:
+        """Count a fit; the best is among the candidates whose splits have all been scored."""
+        self.n_saved += was_saved
+        scores = self._scores.setdefault(candidate, [])
+        scores.append(score if isinstance(score, Real) else math.nan)
+        if len(scores) == n_splits:
+            mean = sum(scores) / n_splits
+            if self._best is None or mean > self._best:
+                self._best = mean
+
+    def __str__(self) -> str:
+        saved = [f"{self.n_saved} saved"] if self.n_saved else []
+        known = self._best is not None and not math.isnan(self._best)
+        return ", ".join(saved + ([f"best {self._best:.4g}"] if known else []))

@@ -116,6 +116,12 @@ def is_cancelled() -> bool:
     return task is None or task.state == "cancelled"
 
 
+def this_worker() -> str:
+    """Give the address of the worker that runs the task; nothing outside one."""
+    worker = _worker()
+    return "" if worker is None else str(worker.address)
+
+
 def worker_resources(client: Client) -> dict[str, dict[str, float]]:
     """Ask the scheduler for the resources that each worker offers now.
 

@@ -19,11 +19,13 @@ from skfleet.model_selection._families import (  # noqa: F401
 )
 from skfleet.model_selection._families._registry import Family, FamilyUse, register_family
 from skfleet.model_selection._halving import HalvingGridSearchCV, HalvingRandomSearchCV
+from skfleet.model_selection._plot import FitTime
 from skfleet.model_selection._search import GridSearchCV, RandomizedSearchCV
 
 __all__ = [
     "Family",
     "FamilyUse",
+    "FitTime",
     "GridSearchCV",
     "HalvingGridSearchCV",
     "HalvingRandomSearchCV",

@@ -10,9 +10,11 @@ from sklearn.base import BaseEstimator
 
 from skfleet._sklearn_private import has_callbacks, has_callbacks_set
 from skfleet.engine._parcel import Parcel
+from skfleet.model_selection._checkpoint import content_key
 from skfleet.model_selection._evaluate import FitCall, Job, has_first_steps
-from skfleet.model_selection._families._registry import Member, member_of, sharing
+from skfleet.model_selection._families._registry import Member, member_of
 from skfleet.model_selection._plan import PlannedFit
+from skfleet.model_selection._run import current_run
 
 __all__ = ["Fit", "FitList", "JobInputs"]
 
@@ -32,6 +34,7 @@ class Fit(PlannedFit):
 
     call: FitCall = field(kw_only=True)
     waiting: list[Any] = field(kw_only=True, default_factory=list)
+    record: str | None = field(kw_only=True, default=None)  # its name among records, if it has one
     is_done: bool = field(kw_only=True, default=False)
 
 
@@ -48,6 +51,7 @@ class JobInputs:
     packed: list[Parcel] = field(default_factory=list)
     folds: list[tuple[Any, Any]] = field(default_factory=list)
     fold_numbers: dict[tuple[int, int], int] = field(default_factory=dict)
+    fold_keys: dict[int, str] = field(default_factory=dict)
     _numbers: dict[bytes, int] = field(default_factory=dict)
     _latest: tuple[Any, int] | None = None
     _job: tuple[int, Parcel] | None = None
@@ -103,6 +107,7 @@ class _Tried(NamedTuple):
     has_callbacks: bool
     block: tuple[Hashable, ...]
     member: Member | None
+    record: str | None
 
 
 class FitList:
@@ -116,7 +121,8 @@ class FitList:
 
     def __init__(self, pack: Callable[[Any], Parcel]) -> None:
         self._pack = pack
-        self._sharing = sharing()
+        self.run = current_run()
+        self._sharing = self.run.sharing
         self.jobs: list[JobInputs] = []
         self._job_numbers: dict[tuple[Any, ...], int] = {}
         self._pending: dict[tuple[Any, ...], Fit] = {}
@@ -163,10 +169,19 @@ class FitList:
             member is not None,
             call=FitCall(estimator_number, fold, own, tried.block, member),
             waiting=[waiting],
+            record=self._record(job, fold, tried),
         )
         if may_merge:
             self._pending[key] = fit
         return fit
+
+    def _record(self, job: JobInputs, fold: int, tried: _Tried) -> str | None:
+        """Name a fit for a record, by its candidate and its split, the same in any process."""
+        if self.run.records is None or tried.record is None:
+            return None
+        if fold not in job.fold_keys:
+            job.fold_keys[fold] = content_key(*job.folds[fold])
+        return f"{tried.record}-{job.fold_keys[fold]}"
 
     def _tried(
         self, number: int, estimator_number: int, estimator: Any, parameters: Any, listens: bool
@@ -190,7 +205,11 @@ class FitList:
             if member is not None and not member.refused:
                 path = *path, Parcel.pack(member.common).digest()
         block = tuple((estimator_number, step) for step in path)
-        tried = _Tried((number, estimator_number, identity.digest()), listens, block, member)
+        record = None
+        if self.run.records is not None and job.shares_results:
+            record = content_key(estimator, parameters)
+        candidate = number, estimator_number, identity.digest()
+        tried = _Tried(candidate, listens, block, member, record)
         self._latest = parameters, key, tried
         return tried
 

@@ -57,6 +57,8 @@ class HalvingGridSearchCV(FitsOnFleet, model_selection.HalvingGridSearchCV):
     share_fits : bool, default=True
         Whether fits that contain others are made once for all of them, where the scores stay the
         same: see :class:`GridSearchCV`.
+    checkpoint : str or path-like, default=None
+        Where finished fits are recorded: see :class:`GridSearchCV`. Needs a ``random_state``.
 
     Attributes
     ----------
@@ -104,6 +106,9 @@ class HalvingGridSearchCV(FitsOnFleet, model_selection.HalvingGridSearchCV):
         What was had from fits that contain others: for each family the estimator, the parameters,
         the number of fits and of those that were saved, or why it was not used. Empty with
         ``n_jobs=1``.
+    timeline_ : tuple of FitTime
+        Which worker was at a fit from when to when, the last fit and those of earlier searches that
+        were recorded left out. Empty with ``n_jobs=1``.
 
     Raises
     ------
@@ -154,6 +159,7 @@ class HalvingGridSearchCV(FitsOnFleet, model_selection.HalvingGridSearchCV):
         n_jobs: int | None = None,
         verbose: int = 0,
         share_fits: bool = True,
+        checkpoint: Any = None,
     ) -> None:
         super().__init__(
             estimator,
@@ -173,6 +179,7 @@ class HalvingGridSearchCV(FitsOnFleet, model_selection.HalvingGridSearchCV):
             verbose=verbose,
         )
         self.share_fits = share_fits
+        self.checkpoint = checkpoint
 
 
 class HalvingRandomSearchCV(FitsOnFleet, model_selection.HalvingRandomSearchCV):
@@ -222,6 +229,8 @@ class HalvingRandomSearchCV(FitsOnFleet, model_selection.HalvingRandomSearchCV):
     share_fits : bool, default=True
         Whether fits that contain others are made once for all of them, where the scores stay the
         same: see :class:`GridSearchCV`.
+    checkpoint : str or path-like, default=None
+        Where finished fits are recorded: see :class:`GridSearchCV`. Needs a ``random_state``.
 
     Attributes
     ----------
@@ -269,6 +278,9 @@ class HalvingRandomSearchCV(FitsOnFleet, model_selection.HalvingRandomSearchCV):
         What was had from fits that contain others: for each family the estimator, the parameters,
         the number of fits and of those that were saved, or why it was not used. Empty with
         ``n_jobs=1``.
+    timeline_ : tuple of FitTime
+        Which worker was at a fit from when to when, the last fit and those of earlier searches that
+        were recorded left out. Empty with ``n_jobs=1``.
 
     Raises
     ------
@@ -321,6 +333,7 @@ class HalvingRandomSearchCV(FitsOnFleet, model_selection.HalvingRandomSearchCV):
         n_jobs: int | None = None,
         verbose: int = 0,
         share_fits: bool = True,
+        checkpoint: Any = None,
     ) -> None:
         super().__init__(
             estimator,
@@ -341,3 +354,4 @@ class HalvingRandomSearchCV(FitsOnFleet, model_selection.HalvingRandomSearchCV):
             verbose=verbose,
         )
         self.share_fits = share_fits
+        self.checkpoint = checkpoint

@@ -105,11 +105,14 @@ class Plan:
         How many bundles run at once.
     limit : int or None
         How many may be on their way at most.
+    queues : bool, default=True
+        Whether some bundles may wait behind those that run.
     """
 
-    def __init__(self, n_slots: int, limit: int | None = None) -> None:
+    def __init__(self, n_slots: int, limit: int | None = None, *, queues: bool = True) -> None:
         self.n_slots = n_slots
         self.limit = limit
+        self._queues = queues
         self.n_waiting = 0
         self.n_sent = 0
         self._n_heard_of = 0
@@ -143,11 +146,18 @@ class Plan:
             self.n_waiting += 1
             self._has_new = True
 
-    def drop_all(self) -> None:
-        """Forget what is waiting."""
+    def drop_all(self) -> list[PlannedFit]:
+        """Forget what is waiting, and give it back."""
+        dropped = [
+            fit
+            for group in self._groups.values()
+            for block in group.blocks.values()
+            for fit in block.fits
+        ]
         self._groups.clear()
         self._ranking.clear()
         self.n_waiting = 0
+        return dropped
 
     def learn(self, fit: PlannedFit, seconds: float, steps_seconds: float) -> None:
         """Take note of the time of a fit, and of that for first steps it was the first to need."""
@@ -180,6 +190,14 @@ class Plan:
         self.add(rest)
 
     @property
+    def n_enough(self) -> int:
+        """How many fits fill the next bundle of every slot."""
+        if not self._n_timed:
+            return self.n_slots
+        mean = max(self._total / self._n_timed, 1e-3)
+        return self.n_slots * math.ceil(max(1.0, _LONGEST / mean))
+
+    @property
     def n_wanted(self) -> int:
         """How many bundles should be on their way: one for each slot, and some to follow.
 
@@ -195,7 +213,7 @@ class Plan:
             is_near_the_end = left < 4 * self.n_slots * self._latest
             would_wait = self._is_whole and _NOTICED < self._latest < _MOVED
             follows = not (is_near_the_end and would_wait)
-        wanted = self.n_slots * (1 + follows)
+        wanted = self.n_slots * (1 + (follows and self._queues))
         return wanted if self.limit is None else min(wanted, self.limit)
 
     def take(self) -> Bundle | None:
@@ -206,7 +224,8 @@ class Plan:
         if not self._n_timed:
             idle = self.n_slots - self.n_sent if self.n_sent < self.n_slots else self.n_slots
             fair = max(_FEWEST_UNTIMED, math.ceil(self.n_waiting / idle))
-            most = 1 if self._is_slow else min(_MOST_UNTIMED, fair)
+            alone = self._is_slow or not self._queues
+            most = 1 if alone else min(_MOST_UNTIMED, fair)
             while len(fits) < most and (group := self._next_group(fits)) is not None:
                 self._take_from(group, fits, math.inf, most)
                 if fits[0].path:

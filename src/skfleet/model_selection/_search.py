@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Self
 
@@ -11,15 +12,27 @@ import numpy as np
 from joblib.parallel import ParallelBackendBase
 from sklearn import model_selection
 
-from skfleet.model_selection._families._registry import shared_fits
+from skfleet._validation import check_real
+from skfleet.model_selection._checkpoint import Records
+from skfleet.model_selection._plot import plot_search
+from skfleet.model_selection._run import SearchRun, current_run
 
 __all__ = ["GridSearchCV", "RandomizedSearchCV"]
+
+
+# Parameters of searches on which no result of a fit depends.
+_CHANGES_NO_FIT = frozenset(
+    ["checkpoint", "n_jobs", "pre_dispatch", "refit", "share_fits", "time_budget", "verbose"]
+)
 
 
 class FitsOnFleet:
     """What a search of scikit-learn's needs to run on a fleet; everything else it keeps."""
 
     share_fits: bool
+    checkpoint: Any
+    time_budget: float | None = None
+    get_params: Callable[..., dict[str, Any]]
 
     def fit(self, X: Any, y: Any = None, **params: Any) -> Self:
         """Fit and score every candidate on every split, on the workers of the fleet.
@@ -44,10 +57,90 @@ class FitsOnFleet:
                 f"share_fits must be True or False. Got {self.share_fits!r} instead. "
                 "Leave it out to share."
             )
-        with _on_fleet(), shared_fits(is_wanted=bool(self.share_fits)) as shared:
-            super().fit(X, y, **params)  # type: ignore[misc]
-        self.families_ = shared.uses()
+        if self.time_budget is not None:
+            check_real("time_budget", self.time_budget, 0, open="l")
+        with _on_fleet():
+            records = self._records(X, y, params)
+            n_known = 0 if records is None else len(records)
+            run = SearchRun(
+                share_fits=bool(self.share_fits), records=records, time_budget=self.time_budget
+            )
+            with run():
+                super().fit(X, y, **params)  # type: ignore[misc]
+            self.families_ = run.sharing.uses()
+            self.timeline_ = tuple(run.timeline)
+        if records is not None and n_known and not records.n_used:
+            warnings.warn(
+                f"checkpoint={self.checkpoint!r} has {n_known} fits, and none of them was asked "
+                "for: other candidates were drawn, or other splits. Give random_state a number, "
+                "and the splitter.",
+                UserWarning,
+                stacklevel=2,
+            )
         return self
+
+    def plot(self, scoring: str | None = None) -> Any:
+        """Draw the scores over the parameters, and the fits of each worker over time.
+
+        Needs matplotlib.
+
+        Parameters
+        ----------
+        scoring : str, default=None
+            Which of several scores; None is the one that ``refit`` names, or the first.
+
+        Returns
+        -------
+        axes : ndarray of matplotlib.axes.Axes of shape (2,)
+            The scores; the fits. ``axes[0].figure`` is the picture.
+
+        Raises
+        ------
+        ImportError
+            Without matplotlib.
+        ValueError
+            When there is no such score.
+        """
+        return plot_search(self, scoring)
+
+    def _records(self, X: Any, y: Any, params: dict[str, Any]) -> Records | None:
+        """Find the records of this search, or raise."""
+        wanted = [name for name in ("checkpoint", "time_budget") if getattr(self, name) is not None]
+        if not wanted:
+            return None
+        with joblib.parallel_config() as config:
+            is_planned = getattr(config["backend"], "plans_fits", False)
+        if not is_planned or joblib.effective_n_jobs(self.get_params(deep=False)["n_jobs"]) == 1:
+            raise ValueError(
+                f"{wanted[0]} must be used with fits that a fleet makes. Got n_jobs=1 or another "
+                'backend of joblib instead. Leave n_jobs out, or use parallel_config("skfleet").'
+            )
+        if self.checkpoint is None:
+            return None
+        own = self.get_params(deep=False)
+        search = {name: value for name, value in own.items() if name not in _CHANGES_NO_FIT}
+        if not hasattr(own.get("cv"), "__getitem__") and hasattr(own.get("cv"), "__next__"):
+            del search["cv"]  # to look at a generator is to use it up
+        return Records(self.checkpoint, {**search, "X": X, "y": y, **params})
+
+    def _run_search(
+        self, evaluate_candidates: Callable[..., dict[str, Any]], *, callback_ctx: Any = None
+    ) -> None:
+        """Evaluate the candidates; when that is interrupted, keep what was found."""
+
+        def evaluate(*args: Any, **kwargs: Any) -> dict[str, Any]:
+            results = evaluate_candidates(*args, **kwargs)
+            if current_run().is_interrupted:
+                self.cv_results_ = results
+                raise KeyboardInterrupt
+            return results
+
+        try:
+            super()._run_search(evaluate, callback_ctx=callback_ctx)  # type: ignore[misc]
+        except Exception as error:
+            if current_run().is_interrupted:
+                raise KeyboardInterrupt from error  # before a single fit was made
+            raise
 
 
 @contextmanager
@@ -99,6 +192,12 @@ class GridSearchCV(FitsOnFleet, model_selection.GridSearchCV):
     share_fits : bool, default=True
         Whether fits that contain others are made once for all of them, where the scores stay the
         same: see Notes.
+    checkpoint : str or path-like, default=None
+        Where finished fits are recorded: a directory, or any location that fsspec knows. The same
+        search with the same checkpoint makes only those that are missing.
+    time_budget : float, default=None
+        Seconds after which no fit is begun any more. Candidates are then taken one after the
+        other; those with a split that was not fitted score NaN.
 
     Attributes
     ----------
@@ -130,11 +229,18 @@ class GridSearchCV(FitsOnFleet, model_selection.GridSearchCV):
         What was had from fits that contain others: for each family the estimator, the parameters,
         the number of fits and of those that were saved, or why it was not used. Empty with
         ``n_jobs=1``.
+    timeline_ : tuple of FitTime
+        Which worker was at a fit from when to when, the last fit and those of earlier searches that
+        were recorded left out. Empty with ``n_jobs=1``.
 
     Raises
     ------
     skfleet.exceptions.FleetError
         When a fit kills its workers again and again, or the fleet is gone.
+    ValueError
+        When the checkpoint is of another search: it says what changed.
+    KeyboardInterrupt
+        After Ctrl-C, with what was found so far in ``cv_results_``. The fleet's work is cancelled.
 
     See Also
     --------
@@ -189,6 +295,8 @@ class GridSearchCV(FitsOnFleet, model_selection.GridSearchCV):
         error_score: Any = np.nan,
         return_train_score: bool = False,
         share_fits: bool = True,
+        checkpoint: Any = None,
+        time_budget: float | None = None,
     ) -> None:
         super().__init__(
             estimator,
@@ -203,6 +311,8 @@ class GridSearchCV(FitsOnFleet, model_selection.GridSearchCV):
             return_train_score=return_train_score,
         )
         self.share_fits = share_fits
+        self.checkpoint = checkpoint
+        self.time_budget = time_budget
 
 
 class RandomizedSearchCV(FitsOnFleet, model_selection.RandomizedSearchCV):
@@ -246,6 +356,12 @@ class RandomizedSearchCV(FitsOnFleet, model_selection.RandomizedSearchCV):
     share_fits : bool, default=True
         Whether fits that contain others are made once for all of them, where the scores stay the
         same: see Notes.
+    checkpoint : str or path-like, default=None
+        Where finished fits are recorded: a directory, or any location that fsspec knows. The same
+        search with the same checkpoint makes only those that are missing.
+    time_budget : float, default=None
+        Seconds after which no fit is begun any more. Candidates are then taken one after the
+        other; those with a split that was not fitted score NaN.
 
     Attributes
     ----------
@@ -277,11 +393,18 @@ class RandomizedSearchCV(FitsOnFleet, model_selection.RandomizedSearchCV):
         What was had from fits that contain others: for each family the estimator, the parameters,
         the number of fits and of those that were saved, or why it was not used. Empty with
         ``n_jobs=1``.
+    timeline_ : tuple of FitTime
+        Which worker was at a fit from when to when, the last fit and those of earlier searches that
+        were recorded left out. Empty with ``n_jobs=1``.
 
     Raises
     ------
     skfleet.exceptions.FleetError
         When a fit kills its workers again and again, or the fleet is gone.
+    ValueError
+        When the checkpoint is of another search: it says what changed.
+    KeyboardInterrupt
+        After Ctrl-C, with what was found so far in ``cv_results_``. The fleet's work is cancelled.
 
     See Also
     --------
@@ -329,6 +452,8 @@ class RandomizedSearchCV(FitsOnFleet, model_selection.RandomizedSearchCV):
         error_score: Any = np.nan,
         return_train_score: bool = False,
         share_fits: bool = True,
+        checkpoint: Any = None,
+        time_budget: float | None = None,
     ) -> None:
         super().__init__(
             estimator,
@@ -345,3 +470,5 @@ class RandomizedSearchCV(FitsOnFleet, model_selection.RandomizedSearchCV):
             return_train_score=return_train_score,
         )
         self.share_fits = share_fits
+        self.checkpoint = checkpoint
+        self.time_budget = time_budget

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,8 +18,6 @@ __all__ = [
     "last_step",
     "member_of",
     "register_family",
-    "shared_fits",
-    "sharing",
 ]
 
 
@@ -238,25 +234,6 @@ class Sharing:
             for (kind, parameters, reason), (n_fits, n_saved) in self._counts.items()
             if n_fits
         )
-
-
-_sharing: ContextVar[Sharing | None] = ContextVar("skfleet_sharing", default=None)
-
-
-@contextmanager
-def shared_fits(*, is_wanted: bool) -> Iterator[Sharing]:
-    """Say for the searches in this context whether they may share fits."""
-    shared = Sharing(is_wanted=is_wanted)
-    token = _sharing.set(shared)
-    try:
-        yield shared
-    finally:
-        _sharing.reset(token)
-
-
-def sharing() -> Sharing:
-    """Give what the search in this context may share: nothing, if it is not one of ours."""
-    return _sharing.get() or Sharing(is_wanted=False)
 
 
 # Families of estimators, by type; and by name and public module for those that may not be imported

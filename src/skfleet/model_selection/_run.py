@@ -1,0 +1,113 @@
+"""What a search tells the calls of joblib that it makes, and hears of them."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import FrameType
+from weakref import WeakSet
+
+from skfleet.model_selection._checkpoint import Records
+from skfleet.model_selection._families._registry import Sharing
+from skfleet.model_selection._plot import FitTime
+
+__all__ = ["SearchRun", "current_run"]
+
+
+class SearchRun:
+    """A search under way.
+
+    Parameters
+    ----------
+    share_fits : bool, default=False
+        Whether fits that contain others stand for them.
+    records : Records, default=None
+        Where finished fits are recorded.
+    time_budget : float, default=None
+        Seconds after which no fit is begun.
+    """
+
+    def __init__(
+        self,
+        *,
+        share_fits: bool = False,
+        records: Records | None = None,
+        time_budget: float | None = None,
+    ) -> None:
+        self.sharing = Sharing(is_wanted=share_fits)
+        self.records = records
+        self.is_interrupted = False
+        self._budget = time_budget
+        self._begin, self._begin_of_day = time.monotonic(), time.time()
+        self.timeline: list[FitTime] = []
+        self.calls: WeakSet = WeakSet()  # those that can be given up
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds in which fits may be begun; None without an end."""
+        if self._budget is None:
+            return None
+        return self._begin + self._budget - time.monotonic()
+
+    @property
+    def over(self) -> str | None:
+        """Why no fit is begun any more; None as long as they are."""
+        if self.is_interrupted:
+            return "the search was interrupted"
+        left = self.seconds_left
+        return None if left is None or left > 0 else f"time_budget={self._budget} s was over"
+
+    def note(self, worker: str, begin: float, end: float) -> None:
+        """Note when a worker was at a fit, in seconds of the day's clock."""
+        self.timeline.append(FitTime(worker, begin - self._begin_of_day, end - self._begin_of_day))
+
+    def interrupt(self) -> None:
+        """Give up what is under way."""
+        self.is_interrupted = True
+        for call in list(self.calls):
+            call.give_up()
+
+    @contextmanager
+    def __call__(self) -> Iterator[SearchRun]:
+        """Be the run of the calls in a ``with``, which Ctrl-C ends early."""
+        token = _run.set(self)
+        restore = self._listen()
+        try:
+            yield self
+        finally:
+            restore()
+            _run.reset(token)
+
+    def _listen(self) -> Callable[[], None]:
+        """Take Ctrl-C for the end of the call under way, once; give what undoes that."""
+        default = signal.default_int_handler
+        if (
+            threading.current_thread() is not threading.main_thread()
+            or signal.getsignal(signal.SIGINT) is not default
+        ):
+            return lambda: None
+
+        def restore() -> None:
+            signal.signal(signal.SIGINT, default)
+
+        def handle(number: int, frame: FrameType | None) -> None:
+            restore()
+            if not self.calls:
+                default(number, frame)
+            # not here, where locks may be held
+            threading.Thread(target=self.interrupt, daemon=True).start()
+
+        signal.signal(signal.SIGINT, handle)
+        return restore
+
+
+_run: ContextVar[SearchRun | None] = ContextVar("skfleet_search_run", default=None)
+
+
+def current_run() -> SearchRun:
+    """Give the run of the search in this context: one that wants nothing, if it is none of ours."""
+    return _run.get() or SearchRun()

@@ -1,0 +1,344 @@
+"""Searches that are resumed, that end in time, and that are interrupted."""
+
+import json
+import os
+import signal
+import threading
+import time
+import warnings
+
+import fsspec
+import joblib
+import numpy as np
+import pytest
+from distributed import Client
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import FitFailedWarning
+from sklearn.linear_model import Ridge
+from sklearn.model_selection import KFold, ShuffleSplit
+from sklearn.neighbors import KNeighborsClassifier
+
+from skfleet.model_selection import GridSearchCV, HalvingGridSearchCV, RandomizedSearchCV
+
+X = np.random.RandomState(0).randn(120, 4)
+y = (X[:, 0] > 0).astype(int)
+
+
+@pytest.fixture(scope="module")
+def client():
+    with Client(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0") as one:
+        yield one
+
+
+@pytest.fixture(autouse=True)
+def _on_a_fleet(client):
+    return client
+
+
+class Counted(ClassifierMixin, BaseEstimator):
+    """Leaves a file for each fit."""
+
+    def __init__(self, folder, p=0, seconds=0.0, fails=""):
+        self.folder = folder
+        self.p = p
+        self.seconds = seconds
+        self.fails = fails
+
+    def fit(self, X, y):
+        (self.folder / f"{time.time_ns()}-{id(self)}").touch()
+        self.classes_ = np.unique(y)
+        time.sleep(self.seconds)
+        if self.fails and os.path.exists(self.fails):
+            raise RuntimeError("no luck")
+        return self
+
+    def predict(self, X):
+        return (X[:, 0] > self.p / 10).astype(int)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "fits").mkdir()
+    return tmp_path / "fits"
+
+
+def count(folder):
+    n = 0
+    for path in folder.iterdir():
+        path.unlink()
+        n += 1
+    return n
+
+
+GRID = {"p": list(range(6))}
+
+
+def search(folder, where, estimator=None, grid=GRID, **params):
+    params = {"cv": 3, "refit": False, "checkpoint": where, **params}
+    return GridSearchCV(estimator or Counted(folder), grid, **params)
+
+
+def assert_same(one, other):
+    assert one.keys() == other.keys()
+    for name, values in one.items():
+        if not name.endswith("_time"):
+            np.testing.assert_array_equal(values, other[name], err_msg=name)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {},
+        {"scoring": ["accuracy", "f1"], "return_train_score": True},
+        {"scoring": lambda model, X, y: {"a": 1, "b": np.float32(model.p)}},
+        {"cv": ShuffleSplit(2, random_state=0), "refit": True},
+    ],
+)
+def test_finished_fits_are_not_made_again(folder, tmp_path, params):
+    plain = search(folder, None, **params).fit(X, y)
+    n_fits = count(folder)
+    where = str(tmp_path / "deep" / "checkpoint")
+    first = search(folder, where, **params).fit(X, y)
+    assert count(folder) == n_fits
+    again = search(folder, where, **params).fit(X, y)
+    assert count(folder) == bool(params.get("refit"))
+    assert_same(plain.cv_results_, first.cv_results_)
+    assert_same(plain.cv_results_, again.cv_results_)
+    np.testing.assert_array_equal(
+        first.cv_results_["mean_fit_time"], again.cv_results_["mean_fit_time"]
+    )
+
+
+def test_only_what_is_missing_is_made(folder, tmp_path):
+    where = tmp_path / "checkpoint"
+    plain = search(folder, None).fit(X, y)
+    search(folder, where).fit(X, y)
+    count(folder)
+    lines = [line for path in where.glob("*.fits") for line in path.read_bytes().splitlines()]
+    assert len(lines) == 18
+    for path in where.glob("*.fits"):
+        path.unlink()
+    damaged = [lines[3][:-1], lines[4].replace(b"1", b"2"), b"", b"no record", lines[5][:20]]
+    (where / "some.fits").write_bytes(b"\n".join([*lines[:3], *damaged, *lines[6:9]]))
+    again = search(folder, where).fit(X, y)
+    assert count(folder) == 18 - 6
+    assert_same(plain.cv_results_, again.cv_results_)
+    search(folder, where).fit(X, y)
+    assert count(folder) == 0
+
+
+def test_a_damaged_description_is_written_anew(folder, tmp_path):
+    search(folder, tmp_path / "there").fit(X, y)
+    count(folder)
+    path = tmp_path / "there" / "search.json"
+    whole = path.read_text()
+    path.write_text(whole[:50])
+    search(folder, tmp_path / "there").fit(X, y)
+    assert count(folder) == 0
+    assert path.read_text() == whole
+    path.write_text(whole[:50])
+    search(folder, tmp_path / "there", grid={"p": [1, 2]}).fit(X, y)  # of another search
+    assert count(folder) == 6
+
+
+def test_any_location(folder):
+    where = f"memory://{id(folder)}/checkpoint"
+    search(folder, where).fit(X, y)
+    assert count(folder) == 18
+    search(folder, where).fit(X, y)
+    assert count(folder) == 0
+    assert fsspec.filesystem("memory").exists(f"/{id(folder)}/checkpoint/search.json")
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"grid": {"p": [1, 2]}}, r"another param_grid.*was \{'p': \[0, 1.*is \{'p': \[1, 2\]"),
+        ({"seconds": 0.001}, "another estimator"),
+        ({"X": X + 1}, "another X instead .X has other contents"),
+        ({"X": X[:100], "y": y[:100]}, r"another X and another y.*\(120, 4\).*\(100, 4\)"),
+        ({"cv": KFold(3)}, "another cv"),
+        ({"scoring": "f1"}, "another scoring instead .scoring was None, is 'f1'"),
+        ({"return_train_score": True}, "another return_train_score"),
+    ],
+)
+def test_another_search_is_refused(folder, tmp_path, change, word):
+    search(folder, tmp_path / "there").fit(X, y)
+    count(folder)
+    change = dict(change)
+    rows, targets = change.pop("X", X), change.pop("y", y)
+    model = Counted(folder, seconds=change.pop("seconds", 0.0))
+    with pytest.raises(ValueError, match=word):
+        search(folder, tmp_path / "there", model, **change).fit(rows, targets)
+    assert count(folder) == 0
+    search(folder, tmp_path / "there", n_jobs=2, verbose=1).fit(X, y)
+    assert count(folder) == 0
+
+
+def test_what_failed_is_made_again(folder, tmp_path):
+    bad_luck = tmp_path / "bad luck"
+    bad_luck.touch()
+    model = Counted(folder, fails=str(bad_luck))
+    with pytest.raises(ValueError, match="All the 18 fits failed"):
+        search(folder, tmp_path / "there", model).fit(X, y)
+    bad_luck.unlink()
+    search(folder, tmp_path / "there", model).fit(X, y)
+    assert count(folder) == 36
+
+
+def refuse(*_):
+    raise AssertionError
+
+
+def test_families_are_recorded(tmp_path, monkeypatch):
+    grids = [
+        (Ridge(), {"alpha": [0.1, 1.0, 10.0]}),
+        (KNeighborsClassifier(), {"n_neighbors": [1, 3, 5]}),
+    ]
+    for n, (model, grid) in enumerate(grids):
+        params = {"cv": 3, "refit": False, "checkpoint": tmp_path / str(n)}
+        first = GridSearchCV(model, grid, **params).fit(X, y)
+        monkeypatch.setattr(type(model), "fit", refuse)
+        again = GridSearchCV(model, grid, **params).fit(X, y)
+        assert_same(first.cv_results_, again.cv_results_)
+        assert first.families_[0].n_saved == 6
+
+
+def test_halving_goes_on(folder, tmp_path):
+    params = {"cv": 2, "random_state": 0, "refit": False, "min_resources": 30}
+    plain = HalvingGridSearchCV(Counted(folder), GRID, **params).fit(X, y)
+    n_fits = count(folder)
+    params["checkpoint"] = tmp_path / "there"
+    HalvingGridSearchCV(Counted(folder), GRID, **params).fit(X, y)
+    assert count(folder) == n_fits
+    again = HalvingGridSearchCV(Counted(folder), GRID, **params).fit(X, y)
+    assert count(folder) == 0
+    assert_same(plain.cv_results_, again.cv_results_)
+
+
+def test_candidates_that_nobody_asks_for_again_are_told_of(folder, tmp_path):
+    params = {"n_iter": 2, "cv": 2, "refit": False, "checkpoint": tmp_path / "there"}
+    grid = {"p": list(range(10_000))}
+    RandomizedSearchCV(Counted(folder), grid, **params).fit(X, y)
+    with pytest.warns(UserWarning, match="Give random_state a number"):
+        RandomizedSearchCV(Counted(folder), grid, **params).fit(X, y)
+    assert count(folder) == 8
+
+
+@pytest.mark.parametrize("params", [{"checkpoint": "/nowhere"}, {"time_budget": 3}])
+def test_what_only_a_fleet_can_do_is_refused_without_one(folder, params):
+    with pytest.raises(ValueError, match=f"{next(iter(params))} must be used with fits that a"):
+        GridSearchCV(Counted(folder), GRID, n_jobs=1, **params).fit(X, y)
+    with (
+        joblib.parallel_config("threading"),
+        pytest.raises(ValueError, match="another backend"),
+    ):
+        GridSearchCV(Counted(folder), GRID, **params).fit(X, y)
+    assert count(folder) == 0
+
+
+@pytest.mark.parametrize("budget", [0, -1, "an hour", True])
+def test_a_budget_is_a_time(folder, budget):
+    with pytest.raises(ValueError, match="time_budget must be a number above 0"):
+        GridSearchCV(Counted(folder), GRID, time_budget=budget).fit(X, y)
+
+
+def test_no_fit_is_begun_when_the_time_is_over(folder, tmp_path):
+    grid = {"p": list(range(40))}
+    model = Counted(folder, seconds=0.1)
+    budget = {"cv": 2, "refit": True, "time_budget": 1.0, "checkpoint": tmp_path / "there"}
+    start = time.time()
+    with (
+        pytest.warns(FitFailedWarning, match=r"Not made, because time_budget=1.0 s was over"),
+        pytest.warns(UserWarning, match="non-finite"),
+    ):
+        found = GridSearchCV(model, grid, **budget).fit(X, y)
+    begun = [int(path.name.split("-")[0]) / 1e9 for path in folder.iterdir()]
+    assert sorted(begun)[-2] < start + 1.0 + 0.1 + 0.2  # the last one is of the best, on all rows
+    complete = np.isfinite(found.cv_results_["mean_test_score"])
+    assert 3 <= complete.sum() < 40
+    assert complete[:3].all()  # one candidate after the other
+    assert found.best_params_ in [{"p": p} for p in np.flatnonzero(complete)]
+    assert found.predict(X).shape == y.shape
+    n_made = count(folder) - 1
+    assert len(found.cv_results_["params"]) == 40
+    # what is left is made another time
+    whole = GridSearchCV(model, grid, **(budget | {"time_budget": None})).fit(X, y)
+    assert count(folder) == 80 - n_made + 1
+    assert np.isfinite(whole.cv_results_["mean_test_score"]).all()
+
+
+def test_several_scores_of_fits_that_are_not_made(folder):
+    def scoring(model, X, y):
+        return {"a": 1.0, "b": 2.0}
+
+    for scores in (scoring, ["accuracy", "f1"]):
+        model = Counted(folder, seconds=0.2)
+        found = GridSearchCV(
+            model, {"p": list(range(20))}, cv=2, time_budget=0.5, scoring=scores, refit=False,
+            return_train_score=True,
+        )  # fmt: skip
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found.fit(X, y)
+        name = "a" if scores is scoring else "f1"
+        complete = np.isfinite(found.cv_results_[f"mean_test_{name}"])
+        assert 0 < complete.sum() < 20
+
+
+def interrupt_after(seconds):
+    timer = threading.Timer(seconds, os.kill, [os.getpid(), signal.SIGINT])
+    timer.start()
+    return timer
+
+
+def test_what_was_found_is_kept_when_a_search_is_interrupted(folder, client):
+    found = GridSearchCV(Counted(folder, seconds=0.2), {"p": list(range(30))}, cv=2)
+    start = time.time()
+    interrupt_after(1.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(KeyboardInterrupt):
+            found.fit(X, y)
+    assert time.time() - start < 2.5
+    scores = [found.cv_results_[f"split{k}_test_score"] for k in range(2)]
+    assert 2 <= np.isfinite(scores).sum() < 30
+    assert not hasattr(found, "best_estimator_")
+    time.sleep(0.3)
+    assert not any(client.processing().values())
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    n_made = count(folder)
+    time.sleep(0.5)
+    assert count(folder) == 0
+    assert n_made < 30
+    found.set_params(estimator__seconds=0.0).fit(X, y)
+    assert np.isfinite(found.cv_results_["mean_test_score"]).all()
+
+
+def test_nothing_found_before_an_interruption(folder):
+    found = GridSearchCV(Counted(folder, seconds=1.0), GRID, cv=2)
+    interrupt_after(0.3)
+    with pytest.raises(KeyboardInterrupt):
+        found.fit(X, y)
+    assert not hasattr(found, "cv_results_")
+
+
+def test_an_interruption_of_the_last_fit_is_one(folder):
+    class Slow(Counted):
+        def fit(self, X, y):
+            time.sleep(5.0 if len(X) == 120 else 0.0)
+            return super().fit(X, y)
+
+    start = time.time()
+    interrupt_after(1.5)
+    with pytest.raises(KeyboardInterrupt):
+        GridSearchCV(Slow(folder), GRID, cv=2).fit(X, y)
+    assert time.time() - start < 4
+
+
+def test_records_can_be_read(folder, tmp_path):
+    search(folder, tmp_path / "there").fit(X, y)
+    described = json.loads((tmp_path / "there" / "search.json").read_text())
+    assert described["param_grid"]["is"] == "{'p': [0, 1, 2, 3, 4, 5]}"
+    line = next((tmp_path / "there").glob("*.fits")).read_text().splitlines()[0]
+    assert json.loads(line.split(" ", 1)[1])["result"].keys() >= {"test_scores", "fit_time"}
