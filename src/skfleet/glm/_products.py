@@ -11,6 +11,7 @@ from skfleet._linalg import column_sums, fused_products, gram, is_sparse, is_spa
 from skfleet._validation import check_total_weight
 from skfleet.blocks import Block, RowBlocks
 from skfleet.engine import Reduction, engine_for, map_reduce
+from skfleet.glm._coordinate_descent import Quadratic
 
 # Products of more columns than these take more than 3 GB, and hours to solve; of sparse rows they
 # are dense, and take longer than a few passes long before that.
@@ -45,6 +46,11 @@ class Products(NamedTuple):
     def of_targets(self, chosen: list[int]) -> Products:
         """Return the sums of some of the targets."""
         return self._replace(y_mean=self.y_mean[chosen], xy=self.xy[:, chosen], yy=self.yy[chosen])
+
+    def quadratic(self, target: int = 0) -> Quadratic:
+        """Return half the average squared error of a target, as a function of the coefficients."""
+        weight, xy, yy = self.weight, self.xy[:, target], self.yy[target]
+        return Quadratic(self.gram / weight, xy / weight, yy / weight)
 
     def squared_errors(self, coef: np.ndarray, fitted: Products) -> np.ndarray:
         """Return the average squared error of each target, for coefficients by target.

@@ -15,14 +15,8 @@ from skfleet._validation import check_choice, check_count, check_flag, check_rea
 from skfleet.blocks import RowBlocks
 from skfleet.estimators._linear_model._predictor import LinearRegressor, n_dims_of
 from skfleet.estimators._linear_model._wide import fit_wide, is_wide
-from skfleet.glm import PathPoint, Quadratic, elastic_net_path
+from skfleet.glm import PathPoint, elastic_net_path
 from skfleet.glm._products import Products, sum_products
-
-
-def quadratic(sums: Products, target: int = 0) -> Quadratic:
-    """Return half the average squared error of a target, as a function of the coefficients."""
-    weight = sums.weight
-    return Quadratic(sums.gram / weight, sums.xy[:, target] / weight, sums.yy[target] / weight)
 
 
 def check_coordinate_descent(model: Any) -> None:
@@ -219,7 +213,7 @@ class ElasticNet(MultiOutputMixin, LinearRegressor):
         points = []
         for j in range(n_targets):
             points += elastic_net_path(
-                quadratic(sums, j),
+                sums.quadratic(j),
                 np.array([float(self.alpha)]),
                 float(self.l1_ratio),
                 tol=self.tol,

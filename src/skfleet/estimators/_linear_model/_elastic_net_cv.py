@@ -12,7 +12,6 @@ from skfleet._validation import check_count, check_real
 from skfleet.estimators._linear_model._elastic_net import (
     ElasticNet,
     check_coordinate_descent,
-    quadratic,
     warn_unless_converged,
 )
 from skfleet.estimators._linear_model._predictor import LinearRegressor
@@ -182,7 +181,7 @@ class ElasticNetCV(LinearRegressor):
         points = []
         for i, (ratio, path) in enumerate(zip(ratios, alphas, strict=True)):
             for j, (train, test) in enumerate(found.splits):
-                tried = elastic_net_path(quadratic(train), path, ratio, excess=1.0, **self._how)
+                tried = elastic_net_path(train.quadratic(), path, ratio, excess=1.0, **self._how)
                 coefs = [point.coef[None, :] for point in tried]
                 errors[i, :, j] = [test.squared_errors(coef, train)[0] for coef in coefs]
                 points += tried

@@ -11,18 +11,26 @@ from sklearn.base import clone
 from sklearn.linear_model import enet_path
 from sklearn.utils.validation import validate_data
 
+from skfleet.glm import elastic_net_path
+from skfleet.glm._products import Products
 from skfleet.model_selection._families._checks import (
     check_finite,
     dense_rows,
     penalty_problem,
     refuse_more,
 )
+from skfleet.model_selection._families._from_sums import SCORINGS, FromSums, check_condition
 from skfleet.model_selection._families._registry import Family, register_family
 
 __all__ = ["ElasticNetPenalties", "WarmPath"]
 
 
-class ElasticNetPenalties(Family):
+# A Newton step takes as long as so many gradients for each unknown, and there are two to a penalty.
+# It has no more unknowns than these.
+_STEPS_PER_UNKNOWN, _MOST_UNKNOWNS = 0.3, 500
+
+
+class ElasticNetPenalties(FromSums):
     """Lasso and elastic net: one path of coordinate descent, on products that are made once.
 
     Scores agree within the ``tol`` of the estimator.
@@ -43,6 +51,8 @@ class ElasticNetPenalties(Family):
             "warm_start",
         ]
     )
+
+    scorings = frozenset(SCORINGS)
 
     def __init__(self, *parameters: str) -> None:
         self.parameters = parameters
@@ -102,6 +112,30 @@ class ElasticNetPenalties(Family):
                 fitted[n] = one
         return [fitted[n] for n in range(len(candidates))]
 
+    def coefficients(self, fitted: Products, params: Sequence[Mapping[str, Any]]) -> np.ndarray:
+        """Follow the path of each ``l1_ratio``, on a few rows that have the same products."""
+        if fitted.xy.shape[1] != 1:
+            raise NotImplementedError("y must have one column")
+        check_condition(fitted.gram)
+        coefs = np.empty((1, len(params), len(fitted.gram)))
+        names = ("tol", "max_iter", "positive")
+        kinds = [(one.get("l1_ratio", 1.0), *(one[name] for name in names)) for one in params]
+        for kind in set(kinds):
+            chosen = [n for n, one in enumerate(kinds) if one == kind]
+            alphas = np.array([params[n]["alpha"] for n in chosen], dtype=float)
+            ratio, *how = kind
+            path = elastic_net_path(
+                fitted.quadratic(),
+                alphas,
+                float(ratio),
+                excess=1.0,
+                **dict(zip(names, how, strict=True)),
+            )
+            if not all(point.converged for point in path):
+                raise NotImplementedError("coordinate descent must converge")
+            coefs[0, chosen] = [point.coef for point in path]
+        return coefs
+
     @staticmethod
     def _ratio(estimator: Any, candidate: Mapping[str, Any]) -> float:
         """Give the share of the L1 penalty; all of it in a Lasso."""
@@ -154,13 +188,22 @@ class WarmPath(Family):
         y: Any,
         **fit_params: Any,
     ) -> list[Any]:
-        """Fit one after the other, from the strongest penalty on."""
+        """Fit one after the other, from the strongest penalty on.
+
+        Gradients alone may take hundreds of passes for each on badly conditioned rows, where Newton
+        steps from the optimum before take one or two; each costs as much as some gradients for
+        every column.
+        """
         estimator.set_params(warm_start=True)
-        fitted: dict[int, Any] = {}
+        solver, fitted = estimator.solver, {}
         for n in sorted(range(len(candidates)), key=lambda n: candidates[n]["C"]):
             estimator.set_params(**candidates[n]).fit(X, y, **fit_params)
-            _check_end(np.max(estimator.n_iter_), estimator.max_iter)
-            fitted[n] = copy.copy(estimator).set_params(warm_start=False)
+            n_iter = np.max(estimator.n_iter_)
+            _check_end(n_iter, estimator.max_iter)
+            fitted[n] = copy.copy(estimator).set_params(warm_start=False, solver=solver)
+            n_unknowns = estimator.coef_.size
+            if n_iter > _STEPS_PER_UNKNOWN * n_unknowns and n_unknowns <= _MOST_UNKNOWNS:
+                estimator.set_params(solver="newton-cholesky")
         return [fitted[n] for n in range(len(candidates))]
 
 

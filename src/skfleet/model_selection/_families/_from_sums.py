@@ -1,0 +1,123 @@
+"""Least squares, penalised or not, whose scores follow from sums of products over the rows."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from scipy import linalg
+
+from skfleet._linalg import is_sparse_kind
+from skfleet.blocks import row_blocks
+from skfleet.glm._fold_products import split_products
+from skfleet.glm._least_squares import to_unit
+from skfleet.glm._products import Products, score_of_errors
+from skfleet.model_selection._families._registry import Family
+
+__all__ = ["SCORINGS", "FromSums", "check_condition"]
+
+# What can be scored from sums over rows, without their predictions.
+SCORINGS = ("score", "r2", "neg_mean_squared_error", "neg_root_mean_squared_error")
+
+# With a condition number beyond this, rounding would show in the scores: scikit-learn works with
+# other products.
+WORST_OF_SUMS = 1e6
+
+# How far scores may be off, relative to the spread of the targets or to the errors, where they
+# follow from sums.
+_MOST_ROUNDING = 1e-10
+
+# A column of rows is sent to a worker in the time in which it is multiplied by so many others.
+_COLUMNS_PER_SENT = 400
+
+# Systems of more unknowns than these are left to workers, each its own.
+_MOST_UNKNOWNS = 2000
+
+
+class FromSums(Family):
+    """Least squares whose scores follow from sums of products, made in one pass for all splits."""
+
+    @abstractmethod
+    def coefficients(self, fitted: Products, params: Sequence[Mapping[str, Any]]) -> np.ndarray:
+        """Give coefficients by target and candidate, of shape (n_targets, n_candidates, p)."""
+
+    def prepare(
+        self, X: Any, y: Any, splits: Sequence[tuple[Any, Any]], n_slots: int
+    ) -> list[tuple[Products, Products]]:
+        """Sum up the products of each part of the rows.
+
+        The rows that a split trains on are the parts that it does not test on: their products are
+        sums of products, and no row is multiplied twice.
+        """
+        rows = row_blocks(X, _numbers(y))
+        n_columns = rows.n_features
+        if rows.dtype != np.float64 or is_sparse_kind(X):
+            raise NotImplementedError("rows must be dense, and not of single precision")
+        if n_columns > _MOST_UNKNOWNS:
+            raise NotImplementedError(f"columns must be at most {_MOST_UNKNOWNS}")
+        if n_columns * (1 - len(splits) / n_slots) > _COLUMNS_PER_SENT:
+            raise NotImplementedError("workers would have it sooner")
+        sums = split_products(rows, X, y, splits, {}).splits
+        if any(train.weight <= n_columns or test.weight < 2 for train, test in sums):
+            raise NotImplementedError("splits must have more rows than there are columns")
+        return sums
+
+    def score(
+        self,
+        prepared: list[tuple[Products, Products]],
+        params: Sequence[Mapping[str, Any]],
+        scorings: Sequence[str],
+    ) -> np.ndarray:
+        """Solve for each split and penalty; squared errors are quadratic forms of the products."""
+        scores = np.empty((2, len(scorings), len(prepared), len(params)))
+        for j, (train, test) in enumerate(prepared):
+            for centres in {bool(one["fit_intercept"]) for one in params}:
+                chosen = [n for n, one in enumerate(params) if one["fit_intercept"] == centres]
+                fitted = train if centres else train.about_zero()
+                coefs = self.coefficients(fitted, [params[n] for n in chosen])
+                for side, tested in enumerate((test, train)):
+                    scores[side, :, j, chosen] = _scores(tested, fitted, coefs, scorings).T
+        return scores
+
+
+def _numbers(y: Any) -> np.ndarray:
+    """Give targets as an array, or raise."""
+    targets = np.asarray(y)
+    if targets.dtype.kind not in "biuf" or targets.ndim not in (1, 2):
+        raise NotImplementedError("y must be numbers")
+    return targets
+
+
+def _scores(
+    tested: Products, fitted: Products, coefs: np.ndarray, scorings: Sequence[str]
+) -> np.ndarray:
+    """Give the scores on some rows, of shape (n_scorings, n_alphas), averaged over targets."""
+    scores = np.zeros((len(scorings), coefs.shape[1]))
+    lengths = np.sqrt(np.diag(tested.gram))
+    for k, coef in enumerate(coefs):
+        target = tested.of_targets([k])
+        errors = target.squared_errors(coef, fitted.of_targets([k]))
+        variance = target.yy / target.weight
+        terms = (np.abs(coef) @ lengths) ** 2 / target.weight + variance
+        for n, scoring in enumerate(scorings):
+            is_share = scoring in ("score", "r2")
+            scale = variance if is_share else errors
+            if not (np.finfo(float).eps * terms < _MOST_ROUNDING * scale).all():
+                raise NotImplementedError("errors must not be lost in rounding")
+            name = "r2" if is_share else scoring
+            scores[n] += score_of_errors(name, errors, errors, variance) / len(coefs)
+    return scores
+
+
+def check_condition(system: np.ndarray, worst: float = WORST_OF_SUMS) -> None:
+    """Raise for a system that is as good as singular.
+
+    The scale of a column does not matter, neither to a Cholesky factorisation nor to coordinate
+    descent.
+    """
+    unit, _ = to_unit(system)
+    lengths = linalg.eigvalsh(unit, check_finite=False)
+    if not lengths[-1] < worst * lengths[0]:
+        raise NotImplementedError("rows must be better conditioned, or the penalty larger")
