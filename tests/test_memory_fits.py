@@ -25,6 +25,7 @@ from skfleet.estimators import (
     RidgeCV,
     TruncatedSVD,
 )
+from skfleet.model_selection import GridSearchCV
 
 pytestmark = pytest.mark.slow
 
@@ -173,3 +174,19 @@ def test_incremental_learns_from_more_rows_than_memory(small_workers, shuffle):
     assert model.score(X, y) > 0.99
     assert abs((model.predict(X) - y).mean().compute()) < 0.05
     assert small_workers.run(os.getpid) == before
+
+
+def test_a_search_over_penalties_reads_rows_larger_than_memory_once(small_workers):
+    X, coef = _too_many_rows()
+    y = X @ coef + da.random.default_rng(1).normal(size=X.shape[0], chunks=CHUNK_ROWS)
+    before = small_workers.run(os.getpid)
+    grid = {"alpha": [1e-3, 1.0, 1e8]}
+    search = GridSearchCV(Ridge(), grid, cv=5, refit=False)
+    with counting() as counts:
+        search.fit(X, y)
+    assert counts.passes == 1
+    assert small_workers.run(os.getpid) == before
+    scores = search.cv_results_["mean_test_score"]
+    explained = np.var(np.linspace(-1, 1, COLUMNS)) * COLUMNS / 12
+    assert abs(scores[0] - explained / (1 + explained)) < 1e-2
+    assert scores[0] > scores[2]

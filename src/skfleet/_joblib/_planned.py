@@ -13,12 +13,15 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any, NamedTuple
 
+from sklearn.base import clone
+
 from skfleet._joblib._call import Batch, ParallelCall, explain_unpicklable
 from skfleet._joblib._callbacks import at_home, pack
 from skfleet._joblib._notes import Note, notes_taken
 from skfleet._joblib._progress import Tally
 from skfleet._joblib._task import Call, Outcome, task_name
 from skfleet._sklearn_private import fit_result, scorers_of
+from skfleet.blocks import SplitRows, is_lazy
 from skfleet.engine._client import is_cancelled, this_worker
 from skfleet.engine._parcel import Parcel
 from skfleet.model_selection._evaluate import evaluate
@@ -76,6 +79,7 @@ class PlannedFits:
         self._scored = ScoredFits()
         self._known: dict[Fit, dict[str, Any]] = {}  # results that were recorded
         self._later: deque[Fit] = deque()
+        self._here: deque[Fit] = deque()  # those that submit tasks of their own
         self._sent: set[Bundle] = set()
         self._caller: Any = None
         self._homes = ExitStack()
@@ -113,6 +117,8 @@ class PlannedFits:
             self._known[fit] = result
         elif self._scored.add(fit, self._list.jobs[fit.job], self._plan.n_slots):
             pass
+        elif is_lazy(self._list.jobs[fit.job].X):
+            self._here.append(fit)
         elif self._run.seconds_left is not None and not fit.is_contained:
             # Candidate by candidate, so that few are left half done.
             self._later.append(fit)
@@ -121,7 +127,8 @@ class PlannedFits:
 
     def start(self, *, early: bool = False) -> None:
         """Begin to send; ``early`` only where those still to come can have nothing to share."""
-        if early and (self._scored or self._known or self._later or self._plan.has_paths):
+        waits = self._scored or self._known or self._later or self._here
+        if early and (waits or self._plan.has_paths):
             return
         if self._send() and early:
             # Reading on at once would keep the event loop of this process from sending.
@@ -136,6 +143,7 @@ class PlannedFits:
             self._scored = ScoredFits()
             self._known.clear()
             self._later.clear()
+            self._here.clear()
             self._sent.clear()
             self._homes.close()
             # Nobody else may hold the rows, or they would stay on the fleet.
@@ -182,13 +190,42 @@ class PlannedFits:
                 results |= self._left_out(self._run.over)
         for fit, result in results.items():
             _report(fit, Outcome(True, [result]))
-        return bool(results)
+        return bool(results) or self._make_here()
+
+    def _make_here(self) -> bool:
+        """Make a fit in this process, where it submits its own tasks; False if there is none."""
+        try:
+            fit = self._here.popleft()
+        except IndexError:
+            return False
+        job, call = self._list.jobs[fit.job], fit.call
+        train, test = job.folds[call.fold]
+        try:
+            result = job.function(
+                clone(job.estimators[call.estimator]),
+                SplitRows(job.X),
+                SplitRows(job.y) if is_lazy(job.y) else job.y,
+                train=train,
+                test=test,
+                **job.options,
+                **call.options,
+            )
+        except Exception as error:
+            _report(fit, Outcome(False, error))
+            return True
+        with self._lock:
+            self._list.forget(fit)
+            self._count(fit, result, was_saved=False)
+        self._record([(fit, result)])
+        _report(fit, Outcome(True, [result]))
+        return True
 
     def _left_out(self, reason: str) -> dict[Fit, dict[str, Any]]:
         """Give what stands for the results of the fits that are still waiting."""
         results: dict[Fit, dict[str, Any]] = {}
-        waiting: Any = [*self._plan.drop_all(), *self._later]
+        waiting: Any = [*self._plan.drop_all(), *self._later, *self._here]
         self._later.clear()
+        self._here.clear()
         for fit in waiting:
             options = self._list.jobs[fit.job].options
             scores = dict.fromkeys(scorers_of(options["scorer"]), math.nan)

@@ -13,6 +13,7 @@ from skfleet.blocks._blocks import (
 )
 from skfleet.blocks._cut import row_blocks
 from skfleet.blocks._folds import Folds, make_folds
+from skfleet.blocks._lazy_rows import SplitRows, bring_home, counted_rows, lazy_name
 from skfleet.blocks._local import n_rows_of, slice_rows
 from skfleet.blocks._outputs import Output, first_rows, is_lazy, known_n_rows, map_rows, stand_in
 from skfleet.blocks._split import (
@@ -33,12 +34,16 @@ __all__ = [
     "Notes",
     "Output",
     "RowBlocks",
+    "SplitRows",
     "as_numbers",
     "block_bytes",
+    "bring_home",
     "choose_rows",
+    "counted_rows",
     "first_rows",
     "is_lazy",
     "known_n_rows",
+    "lazy_name",
     "make_folds",
     "map_rows",
     "merge_smallest",

@@ -201,6 +201,12 @@ def known_lengths(x: Any) -> tuple[int, ...] | None:
     return tuple(int(n) for n in x.chunks[0])
 
 
+def counted(x: Any) -> Any:
+    """Return a collection as an array of known length."""
+    x = _as_array(x) if is_dask_frame(x) else x
+    return x if known_lengths(x) is not None else _with_lengths(x, _measure(x))
+
+
 def _n_runs(x: Any) -> int:
     """Return into how many runs of rows x is cut."""
     return x.npartitions if is_dask_frame(x) else x.numblocks[0]
@@ -271,7 +277,8 @@ def _own_graphs(outs: Sequence[Any], futures: dict[Any, Any]) -> list[DaskBlock]
     for key, i in owner.items():
         if i is not None and key in graph:
             own[i][key] = graph[key]
-    common = {key: node for key, node in graph.items() if owner[key] is None}
+    # of what nobody needs some is left over: layers of arrays are culled as a whole
+    common = {key: graph[key] for key, i in owner.items() if i is None and key in graph}
     source = Source(common) if common else None
     blocks = []
     for out, tasks in zip(outs, own, strict=True):

@@ -8,7 +8,7 @@ from typing import Any
 from skfleet._array import is_foreign
 from skfleet._config import get_config
 from skfleet.blocks import RowBlocks
-from skfleet.engine._base import Engine, Task
+from skfleet.engine._base import Engine, Task, bytes_of
 from skfleet.engine._counts import Counts, counting, log_pass, uncounted
 from skfleet.engine._fold import Lesson, fold
 from skfleet.engine._local import LocalEngine
@@ -34,6 +34,19 @@ def engine_for(rows: RowBlocks) -> Engine:
             "distributed.Client or skfleet.Fleet() first."
         )
     return _here(rows, device)
+
+
+def check_fits_home(rows: RowBlocks, estimator: str) -> None:
+    """Raise unless this process and every worker can hold rows, and copies of their parts."""
+    engine = engine_for(rows)
+    n_bytes, room = bytes_of(engine, rows), engine.room
+    if 2 * n_bytes > room:
+        raise ValueError(
+            f"X must fit into each worker twice, whole and cut in two, to fit {estimator}. Got "
+            f"{n_bytes / 1e6:.0f} MB of rows for {room / 1e6:.0f} MB of memory instead. Use an "
+            f"estimator of skfleet.estimators, or Incremental({estimator}(...)) where it learns in "
+            "parts; or search on some of the rows."
+        )
 
 
 def lend(owner: Any, value: Any, *, name: str = "lend") -> Any:
@@ -67,6 +80,7 @@ __all__ = [
     "Reduction",
     "Task",
     "add",
+    "check_fits_home",
     "counting",
     "engine_for",
     "fold",

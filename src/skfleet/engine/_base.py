@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeAlias
 
-from skfleet.blocks import Block, RowBlocks
+from skfleet.blocks import Block, RowBlocks, block_bytes, probes
 from skfleet.engine._placement import ANYWHERE, Placement
 
 # What stands for a call that was submitted: a future on a cluster, a finished call in this process.
@@ -21,6 +21,11 @@ class Engine(Protocol):
     @property
     def n_slots(self) -> int:
         """How many tasks run at once."""
+        ...
+
+    @property
+    def room(self) -> int:
+        """Bytes that this process, and any worker, may hold."""
         ...
 
     def submit(
@@ -81,3 +86,11 @@ class Engine(Protocol):
     def streams(self, rows: RowBlocks) -> bool:
         """Say whether a pass loads any blocks, rather than find all of them in memory."""
         ...
+
+
+def bytes_of(engine: Engine, rows: RowBlocks) -> int:
+    """Return how large rows are in memory: measured on a few blocks where nothing else tells."""
+    if rows.n_bytes is not None:
+        return rows.n_bytes
+    sizes = engine.gather(engine.map(block_bytes, probes(rows), name="measure-block"))
+    return int(max(sizes) * len(rows.blocks))

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import dask
+import psutil
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from dask.sizeof import sizeof
@@ -18,8 +19,8 @@ from distributed import Client, Future, as_completed, get_worker
 from distributed.system import MEMORY_LIMIT
 
 from skfleet._config import get_config
-from skfleet.blocks import Block, Loadable, Notes, RowBlocks, block_bytes, open_block, probes
-from skfleet.engine._base import Task
+from skfleet.blocks import Block, Loadable, Notes, RowBlocks, open_block
+from skfleet.engine._base import Task, bytes_of
 from skfleet.engine._client import check_workers, slot_released, worker_resources
 from skfleet.engine._counts import count
 from skfleet.engine._placement import ANYWHERE, Placement, check_satisfiable
@@ -195,11 +196,7 @@ class DaskEngine:
         wanted = get_config().keep_blocks
         if wanted != "auto":
             return bool(wanted)
-        n_bytes = rows.n_bytes
-        if n_bytes is None:
-            sizes = self.map(block_bytes, probes(rows), name="measure-block")
-            n_bytes = max(self.gather(sizes)) * len(rows.blocks)
-        return n_bytes <= self._free_bytes()
+        return bytes_of(self, rows) <= self._free_bytes()
 
     def _free_bytes(self) -> float:
         """Return what the workers may still hold before they begin to spill, with room to work."""
@@ -208,6 +205,13 @@ class DaskEngine:
             limit = worker["memory_limit"] or MEMORY_LIMIT
             free += max(0.0, 0.5 * limit - worker["metrics"].get("memory", 0))
         return free
+
+    @property
+    def room(self) -> int:
+        """Bytes that every worker, and this process, may hold."""
+        workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
+        limits = [worker["memory_limit"] or MEMORY_LIMIT for worker in workers]
+        return int(min([*limits, psutil.virtual_memory().available]))
 
     def _settings(self, placement: Placement, priority: int) -> dict[str, Any]:
         """Return what the scheduler is told of a task, having checked that a worker can run it."""

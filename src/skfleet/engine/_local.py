@@ -12,8 +12,8 @@ import joblib
 import psutil
 
 from skfleet._config import get_config
-from skfleet.blocks import Block, Loadable, Notes, RowBlocks, block_bytes, open_block, probes
-from skfleet.engine._base import Task
+from skfleet.blocks import Block, Loadable, Notes, RowBlocks, open_block
+from skfleet.engine._base import Task, bytes_of
 from skfleet.engine._counts import count
 from skfleet.engine._placement import ANYWHERE, Placement
 from skfleet.engine._reduce import reduce_group
@@ -76,16 +76,18 @@ class LocalEngine:
         """Return the value: there is nowhere to send it."""
         return value
 
+    @property
+    def room(self) -> int:
+        """Bytes that this process may hold."""
+        return int(psutil.virtual_memory().available)
+
     @contextmanager
     def hold(self, rows: RowBlocks) -> Iterator[RowBlocks]:
         """Load the blocks that are not in memory, where wanted and if they fit into half of it."""
         wanted = get_config().keep_blocks
         lazy = self.streams(rows)
         if lazy and wanted == "auto":
-            n_bytes = rows.n_bytes
-            if n_bytes is None:
-                n_bytes = max(map(block_bytes, probes(rows))) * len(rows.blocks)
-            wanted = n_bytes <= psutil.virtual_memory().available // 2
+            wanted = bytes_of(self, rows) <= self.room // 2
         if lazy and wanted:
             rows = replace(rows, blocks=tuple(open_block(block) for block in rows.blocks))
         yield rows

@@ -11,8 +11,12 @@ import joblib
 import numpy as np
 from joblib.parallel import ParallelBackendBase
 from sklearn import model_selection
+from sklearn.base import is_classifier
+from sklearn.pipeline import Pipeline
 
 from skfleet._validation import check_real
+from skfleet.blocks import bring_home, counted_rows, is_lazy, lazy_name, row_blocks
+from skfleet.engine import check_fits_home
 from skfleet.model_selection._checkpoint import Records
 from skfleet.model_selection._plot import plot_search
 from skfleet.model_selection._run import SearchRun, current_run
@@ -39,10 +43,12 @@ class FitsOnFleet:
 
         Parameters
         ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-            Training rows.
-        y : array-like of shape (n_samples,) or (n_samples, n_outputs), default=None
-            Targets; None for unsupervised learning.
+        X : array-like, sparse matrix or Dask collection of shape (n_samples, n_features)
+            Training rows. On Dask they stay where they are for estimators of this library; for
+            others they are brought to the calling process, and from there once to each worker.
+        y : array-like or Dask collection of shape (n_samples,) or (n_samples, n_outputs), \
+                default=None
+            Targets; None for unsupervised learning. Labels are brought to the calling process.
         **params : dict of str -> object
             What the estimator, the scorer and the splitter are to be given: ``groups``,
             ``sample_weight``, or what metadata routing asks for.
@@ -60,6 +66,7 @@ class FitsOnFleet:
         if self.time_budget is not None:
             check_real("time_budget", self.time_budget, 0, open="l")
         with _on_fleet():
+            X, y = self._rows(X, y)
             records = self._records(X, y, params)
             n_known = 0 if records is None else len(records)
             run = SearchRun(
@@ -103,14 +110,30 @@ class FitsOnFleet:
         """
         return plot_search(self, scoring)
 
+    def _rows(self, X: Any, y: Any) -> tuple[Any, Any]:
+        """Leave rows on Dask for an estimator that is fitted on them there; bring others home."""
+        estimator = self.get_params(deep=False)["estimator"]
+        stay = is_lazy(X) and _fits_blocks(estimator)
+        if stay and not _is_planned():
+            raise ValueError(
+                "X must be in this process under another backend of joblib. Got a Dask collection "
+                'instead. Use parallel_config("skfleet").'
+            )
+        if is_lazy(X) and not stay:
+            check_fits_home(row_blocks(X, dtype=None), type(estimator).__name__)
+        # Splitters are to see the labels.
+        may_stay = stay and not is_classifier(estimator)
+        return (
+            counted_rows(X) if stay else bring_home(X),
+            counted_rows(y) if may_stay and is_lazy(y) else bring_home(y),
+        )
+
     def _records(self, X: Any, y: Any, params: dict[str, Any]) -> Records | None:
         """Find the records of this search, or raise."""
         wanted = [name for name in ("checkpoint", "time_budget") if getattr(self, name) is not None]
         if not wanted:
             return None
-        with joblib.parallel_config() as config:
-            is_planned = getattr(config["backend"], "plans_fits", False)
-        if not is_planned or joblib.effective_n_jobs(self.get_params(deep=False)["n_jobs"]) == 1:
+        if not _is_planned() or joblib.effective_n_jobs(self.get_params(deep=False)["n_jobs"]) == 1:
             raise ValueError(
                 f"{wanted[0]} must be used with fits that a fleet makes. Got n_jobs=1 or another "
                 'backend of joblib instead. Leave n_jobs out, or use parallel_config("skfleet").'
@@ -121,7 +144,7 @@ class FitsOnFleet:
         search = {name: value for name, value in own.items() if name not in _CHANGES_NO_FIT}
         if not hasattr(own.get("cv"), "__getitem__") and hasattr(own.get("cv"), "__next__"):
             del search["cv"]  # to look at a generator is to use it up
-        return Records(self.checkpoint, {**search, "X": X, "y": y, **params})
+        return Records(self.checkpoint, {**search, "X": lazy_name(X), "y": lazy_name(y), **params})
 
     def _run_search(
         self, evaluate_candidates: Callable[..., dict[str, Any]], *, callback_ctx: Any = None
@@ -141,6 +164,21 @@ class FitsOnFleet:
             if current_run().is_interrupted:
                 raise KeyboardInterrupt from error  # before a single fit was made
             raise
+
+
+def _is_planned() -> bool:
+    """Tell whether the backend in use plans the fits of searches."""
+    with joblib.parallel_config() as config:
+        return bool(getattr(config["backend"], "plans_fits", False))
+
+
+def _fits_blocks(estimator: Any) -> bool:
+    """Tell whether an estimator is fitted on rows where they are: each step is one of ours."""
+    steps = [step for _, step in estimator.steps] if type(estimator) is Pipeline else [estimator]
+    return all(
+        step is None or step == "passthrough" or type(step).__module__.startswith("skfleet.")
+        for step in steps
+    )
 
 
 @contextmanager

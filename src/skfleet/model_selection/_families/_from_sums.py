@@ -10,13 +10,13 @@ import numpy as np
 from scipy import linalg
 
 from skfleet._linalg import is_sparse_kind
-from skfleet.blocks import row_blocks
+from skfleet.blocks import is_lazy, row_blocks
 from skfleet.glm._fold_products import split_products
 from skfleet.glm._least_squares import to_unit
 from skfleet.glm._products import Products, score_of_errors
 from skfleet.model_selection._families._registry import Family
 
-__all__ = ["SCORINGS", "FromSums", "check_condition"]
+__all__ = ["SCORINGS", "WORST_OF_SUMS", "FromSums", "OnlyScored", "check_condition"]
 
 # What can be scored from sums over rows, without their predictions.
 SCORINGS = ("score", "r2", "neg_mean_squared_error", "neg_root_mean_squared_error")
@@ -57,7 +57,7 @@ class FromSums(Family):
             raise NotImplementedError("rows must be dense, and not of single precision")
         if n_columns > _MOST_UNKNOWNS:
             raise NotImplementedError(f"columns must be at most {_MOST_UNKNOWNS}")
-        if n_columns * (1 - len(splits) / n_slots) > _COLUMNS_PER_SENT:
+        if not rows.on_dask and n_columns * (1 - len(splits) / n_slots) > _COLUMNS_PER_SENT:
             raise NotImplementedError("workers would have it sooner")
         sums = split_products(rows, X, y, splits, {}).splits
         if any(train.weight <= n_columns or test.weight < 2 for train, test in sums):
@@ -82,9 +82,24 @@ class FromSums(Family):
         return scores
 
 
-def _numbers(y: Any) -> np.ndarray:
+class OnlyScored(Family):
+    """A family whose fits have nothing in common but the pass that scores them."""
+
+    def fit(
+        self,
+        estimator: Any,
+        candidates: Sequence[Mapping[str, Any]],
+        X: Any,
+        y: Any,
+        **fit_params: Any,
+    ) -> list[Any]:
+        """Leave it to each fit."""
+        raise NotImplementedError("scores must follow from sums of products over the rows")
+
+
+def _numbers(y: Any) -> Any:
     """Give targets as an array, or raise."""
-    targets = np.asarray(y)
+    targets = y if is_lazy(y) else np.asarray(y)
     if targets.dtype.kind not in "biuf" or targets.ndim not in (1, 2):
         raise NotImplementedError("y must be numbers")
     return targets

@@ -24,6 +24,7 @@ from skfleet.model_selection._families._from_sums import (
     SCORINGS,
     WORST_OF_SUMS,
     FromSums,
+    OnlyScored,
     check_condition,
 )
 from skfleet.model_selection._families._registry import register_family
@@ -173,7 +174,7 @@ class _System:
         return linalg.lapack.dposv(self._shifted(alpha), self._right)[1]
 
 
-class LeastSquares(_Penalised):
+class LeastSquares(OnlyScored, _Penalised):
     """Linear regression with and without an intercept, scored from sums."""
 
     parameters = ("fit_intercept",)
@@ -184,18 +185,20 @@ class LeastSquares(_Penalised):
         """Tell why: coefficients that must not be negative are no solution of a linear system."""
         return "positive must be False. Got True instead" if params["positive"] else None
 
-    def fit(
-        self,
-        estimator: Any,
-        candidates: Sequence[Mapping[str, Any]],
-        X: Any,
-        y: Any,
-        **fit_params: Any,
-    ) -> list[Any]:
-        """Leave it to each fit: two have nothing in common but the pass that sums."""
-        raise NotImplementedError("scores must follow from sums of products over the rows")
+
+class OurRidge(OnlyScored, RidgePenalties):
+    """Ridge of this library, which solves from sums of products itself, whatever its solver."""
+
+    def __init__(self) -> None:
+        super().__init__(*SCORINGS)
+
+    def refuses(self, params: Mapping[str, Any]) -> str | None:
+        """Tell why, as for scikit-learn's."""
+        return super().refuses({**params, "solver": "auto"})
 
 
 register_family("sklearn.linear_model.LinearRegression", LeastSquares())
 register_family("sklearn.linear_model.Ridge", RidgePenalties(*SCORINGS))
 register_family("sklearn.linear_model.RidgeClassifier", RidgePenalties())
+register_family("skfleet.estimators.LinearRegression", LeastSquares())
+register_family("skfleet.estimators.Ridge", OurRidge())

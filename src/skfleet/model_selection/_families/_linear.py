@@ -19,7 +19,12 @@ from skfleet.model_selection._families._checks import (
     penalty_problem,
     refuse_more,
 )
-from skfleet.model_selection._families._from_sums import SCORINGS, FromSums, check_condition
+from skfleet.model_selection._families._from_sums import (
+    SCORINGS,
+    FromSums,
+    OnlyScored,
+    check_condition,
+)
 from skfleet.model_selection._families._registry import Family, register_family
 
 __all__ = ["ElasticNetPenalties", "WarmPath"]
@@ -142,6 +147,10 @@ class ElasticNetPenalties(FromSums):
         return float(candidate.get("l1_ratio", estimator.l1_ratio))
 
 
+class OurElasticNet(OnlyScored, ElasticNetPenalties):
+    """Lasso and elastic net of this library, which follow the same path."""
+
+
 class WarmPath(Family):
     """Logistic regression: each penalty begins with the coefficients for a stronger one.
 
@@ -216,3 +225,5 @@ def _check_end(n_iter: int, max_iter: int) -> None:
 register_family("sklearn.linear_model.Lasso", ElasticNetPenalties("alpha"))
 register_family("sklearn.linear_model.ElasticNet", ElasticNetPenalties("alpha", "l1_ratio"))
 register_family("sklearn.linear_model.LogisticRegression", WarmPath())
+register_family("skfleet.estimators.Lasso", OurElasticNet("alpha"))
+register_family("skfleet.estimators.ElasticNet", OurElasticNet("alpha", "l1_ratio"))

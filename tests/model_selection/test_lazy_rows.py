@@ -1,0 +1,160 @@
+"""Searches over rows on Dask: our estimators are fitted where the rows are, others' at home."""
+
+import dask.array as da
+import dask.dataframe as dd
+import joblib
+import numpy as np
+import pandas as pd
+import pytest
+import sklearn.linear_model as theirs
+import sklearn.model_selection as reference
+from distributed import Client, LocalCluster
+from sklearn.datasets import make_regression
+from sklearn.model_selection import KFold, ShuffleSplit
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.tree import DecisionTreeRegressor
+
+from skfleet.engine import counting
+from skfleet.estimators import PCA, ElasticNet, KMeans, Lasso, LinearRegression, Ridge
+from skfleet.estimators import LogisticRegression as OurLogisticRegression
+from skfleet.model_selection import GridSearchCV, HalvingGridSearchCV, RandomizedSearchCV
+
+X, y = make_regression(600, 8, noise=4, random_state=0)
+labels = (y > 0).astype(int)
+LAZY_X = da.from_array(X, chunks=((100, 0, 250, 150, 100), (8,)))
+LAZY_Y = da.from_array(y, chunks=200)
+GRID = {"alpha": [0.1, 1.0, 10.0]}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _on_a_fleet():
+    with Client(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0"):
+        yield
+
+
+def assert_same(ours, other, rtol=1e-9):
+    for name, expected in other.cv_results_.items():
+        if name.startswith("split"):
+            np.testing.assert_allclose(ours.cv_results_[name], expected, rtol, rtol, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("model", "other", "grid"),
+    [
+        (Ridge(), theirs.Ridge(), GRID),
+        (Ridge(solver="svd"), theirs.Ridge(), {**GRID, "fit_intercept": [True, False]}),
+        (LinearRegression(), theirs.LinearRegression(), {"fit_intercept": [True, False]}),
+        (Lasso(tol=1e-10), theirs.Lasso(tol=1e-10), GRID),
+        (ElasticNet(tol=1e-10), theirs.ElasticNet(tol=1e-10), {**GRID, "l1_ratio": [0.2, 0.8]}),
+    ],
+    ids=["ridge", "ridge, two grids", "ols", "lasso", "elastic net"],
+)
+@pytest.mark.parametrize("cv", [4, KFold(3, shuffle=True, random_state=0)], ids=["runs", "mixed"])
+@pytest.mark.parametrize("scoring", [None, ["r2", "neg_mean_squared_error"]], ids=["own", "two"])
+def test_one_pass_for_all_penalties_and_splits(model, other, grid, cv, scoring):
+    params = {"cv": cv, "scoring": scoring, "refit": False, "return_train_score": True}
+    with counting() as counts:
+        ours = GridSearchCV(model, grid, **params).fit(LAZY_X, LAZY_Y)
+    assert counts.passes == 1
+    assert_same(ours, reference.GridSearchCV(other, grid, **params).fit(X, y), 1e-7)
+
+
+@pytest.mark.parametrize("kind", ["unknown", "frame", "mixed", "here"])
+def test_any_collection(kind):
+    columns = list("abcdefgh")
+    rows, targets = {
+        "unknown": (LAZY_X[LAZY_X[:, 0] > -1e9], LAZY_Y[LAZY_Y > -1e9]),
+        "frame": (
+            dd.from_pandas(pd.DataFrame(X, columns=columns), npartitions=4),
+            dd.from_pandas(pd.Series(y), npartitions=4),
+        ),
+        "mixed": (LAZY_X, y),
+        "here": (X, LAZY_Y),
+    }[kind]
+    ours = GridSearchCV(Ridge(), GRID, cv=3).fit(rows, targets)
+    assert_same(ours, reference.GridSearchCV(theirs.Ridge(), GRID, cv=3).fit(X, y))
+    assert ours.predict(X).shape == (600,)
+    if kind == "unknown":
+        assert np.isnan(rows.shape[0])  # the user's own is as it was
+
+
+def test_fits_are_made_where_the_rows_are(monkeypatch):
+    seen = []
+    fit = OurLogisticRegression.fit
+
+    def look(self, X, y, **params):
+        seen.append(type(X))
+        return fit(self, X, y, **params)
+
+    monkeypatch.setattr(OurLogisticRegression, "fit", look)
+    params = {"cv": 3, "scoring": ["accuracy", "neg_log_loss"], "refit": "accuracy"}
+    grid = {"C": [0.1, 1.0]}
+    ours = GridSearchCV(OurLogisticRegression(tol=1e-10), grid, **params)
+    ours.fit(LAZY_X, da.from_array(labels, chunks=300))
+    other = reference.GridSearchCV(theirs.LogisticRegression(tol=1e-10), grid, **params)
+    assert_same(ours, other.fit(X, labels), 1e-5)
+    assert seen == [da.Array] * 7
+    assert type(ours.predict(LAZY_X)) is da.Array
+
+
+def test_metrics_that_need_predictions_and_splits_in_any_order():
+    params = {"cv": ShuffleSplit(3, random_state=0), "scoring": "neg_mean_absolute_error"}
+    for rows, targets in [(LAZY_X, LAZY_Y), (LAZY_X, y)]:
+        ours = RandomizedSearchCV(Ridge(), GRID, n_iter=3, **params).fit(rows, targets)
+        other = reference.RandomizedSearchCV(theirs.Ridge(), GRID, n_iter=3, **params).fit(X, y)
+        np.testing.assert_allclose(
+            np.sort(ours.cv_results_["mean_test_score"]),
+            np.sort(other.cv_results_["mean_test_score"]),
+        )
+
+
+def test_without_targets_and_with_first_steps():
+    GridSearchCV(KMeans(random_state=0), {"n_clusters": [2, 3]}, cv=2).fit(LAZY_X)
+    search = GridSearchCV(make_pipeline(PCA(), Ridge()), {"pca__n_components": [2, 8]}, cv=2)
+    search.fit(LAZY_X, LAZY_Y)
+    assert search.best_params_ == {"pca__n_components": 8}
+    halving = HalvingGridSearchCV(Ridge(), GRID, cv=2, random_state=0).fit(LAZY_X, LAZY_Y)
+    assert halving.best_params_ == {"alpha": 0.1}
+
+
+@pytest.mark.parametrize(
+    "model", [theirs.Ridge(), make_pipeline(StandardScaler(), Ridge()), DecisionTreeRegressor()]
+)
+def test_rows_of_other_estimators_come_home(model):
+    ours = GridSearchCV(model, {}, cv=3).fit(LAZY_X, LAZY_Y)
+    assert type(ours.predict(X)) is np.ndarray
+    if not isinstance(model, DecisionTreeRegressor):
+        assert_same(ours, reference.GridSearchCV(model, {}, cv=3).fit(X, y))
+
+
+def test_rows_that_do_not_fit_home_are_refused():
+    with (
+        LocalCluster(
+            n_workers=1, threads_per_worker=1, dashboard_address=":0", memory_limit=300_000_000
+        ) as cluster,
+        Client(cluster),
+    ):
+        rows = da.zeros((1_000_000, 20), chunks=(100_000, 20))
+        with pytest.raises(ValueError, match=r"160 MB of rows for 300 MB.*Incremental\(Decision"):
+            GridSearchCV(DecisionTreeRegressor(), {}).fit(rows, rows[:, 0])
+
+
+def test_another_backend_cannot_fit_where_the_rows_are():
+    with (
+        joblib.parallel_config("threading"),
+        pytest.raises(ValueError, match="X must be in this process under another backend"),
+    ):
+        GridSearchCV(Ridge(), GRID).fit(LAZY_X, LAZY_Y)
+
+
+def test_searches_on_dask_are_recorded(tmp_path):
+    params = {"cv": 3, "refit": False, "scoring": "neg_mean_absolute_error"}
+    params["checkpoint"] = tmp_path / "there"
+    first = GridSearchCV(Ridge(), GRID, **params).fit(LAZY_X, LAZY_Y)
+    with counting() as counts:
+        again = GridSearchCV(Ridge(), GRID, **params).fit(LAZY_X, LAZY_Y)
+    assert counts.passes == 0
+    assert_same(first, again)
+    with pytest.raises(ValueError, match="another X"):
+        GridSearchCV(Ridge(), GRID, **params).fit(LAZY_X + 1, LAZY_Y)
