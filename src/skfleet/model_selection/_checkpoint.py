@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
@@ -10,11 +11,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from uuid import uuid4
 
+import cloudpickle
 import fsspec
 import joblib
 import numpy as np
-
-from skfleet.engine._parcel import Parcel
 
 __all__ = ["Records", "content_key"]
 
@@ -29,7 +29,7 @@ def content_key(*objects: Any) -> str:
     try:
         return str(joblib.hash(objects))
     except Exception:  # joblib knows no functions of __main__
-        return Parcel.pack(objects).digest().hex()
+        return hashlib.blake2b(cloudpickle.dumps(objects)).hexdigest()
 
 
 class Records:

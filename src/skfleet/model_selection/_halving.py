@@ -8,7 +8,7 @@ import numpy as np
 from sklearn import model_selection
 from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 
-from skfleet.model_selection._search import FitsOnFleet
+from skfleet.model_selection._on_fleet import FitsOnFleet
 
 __all__ = ["HalvingGridSearchCV", "HalvingRandomSearchCV"]
 
