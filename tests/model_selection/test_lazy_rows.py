@@ -60,6 +60,15 @@ def test_one_pass_for_all_penalties_and_splits(model, other, grid, cv, scoring):
     assert_same(ours, reference.GridSearchCV(other, grid, **params).fit(X, y), 1e-7)
 
 
+@pytest.mark.parametrize("cv", [4, KFold(3, shuffle=True, random_state=0)], ids=["runs", "mixed"])
+def test_one_more_pass_where_a_metric_needs_the_errors(cv):
+    params = {"cv": cv, "scoring": ["r2", "neg_mean_absolute_error"], "refit": False}
+    with counting() as counts:
+        ours = GridSearchCV(Ridge(), GRID, **params).fit(LAZY_X, LAZY_Y)
+    assert counts.passes == 2
+    assert_same(ours, reference.GridSearchCV(theirs.Ridge(), GRID, **params).fit(X, y))
+
+
 @pytest.mark.parametrize("kind", ["unknown", "frame", "mixed", "here"])
 def test_any_collection(kind):
     columns = list("abcdefgh")
@@ -99,7 +108,7 @@ def test_fits_are_made_where_the_rows_are(monkeypatch):
 
 
 def test_metrics_that_need_predictions_and_splits_in_any_order():
-    params = {"cv": ShuffleSplit(3, random_state=0), "scoring": "neg_mean_absolute_error"}
+    params = {"cv": ShuffleSplit(3, random_state=0), "scoring": "neg_median_absolute_error"}
     for rows, targets in [(LAZY_X, LAZY_Y), (LAZY_X, y)]:
         ours = RandomizedSearchCV(Ridge(), GRID, n_iter=3, **params).fit(rows, targets)
         other = reference.RandomizedSearchCV(theirs.Ridge(), GRID, n_iter=3, **params).fit(X, y)
@@ -149,7 +158,7 @@ def test_another_backend_cannot_fit_where_the_rows_are():
 
 
 def test_searches_on_dask_are_recorded(tmp_path):
-    params = {"cv": 3, "refit": False, "scoring": "neg_mean_absolute_error"}
+    params = {"cv": 3, "refit": False, "scoring": "neg_median_absolute_error"}
     params["checkpoint"] = tmp_path / "there"
     first = GridSearchCV(Ridge(), GRID, **params).fit(LAZY_X, LAZY_Y)
     with counting() as counts:

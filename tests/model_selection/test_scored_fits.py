@@ -69,6 +69,8 @@ def compare(model, grid, rows, targets, *, scoring=None, cv=3, **fit_params):
         "neg_root_mean_squared_error",
         ["r2", "neg_mean_squared_error"],
         {"one": "neg_root_mean_squared_error", "two": "r2"},
+        "neg_mean_absolute_error",
+        ["neg_mean_absolute_error", "r2"],
     ],
 )
 @pytest.mark.parametrize("targets", [y, Y, y[:, None]], ids=["one", "two", "column"])
@@ -113,10 +115,20 @@ def test_any_rows(n_sent, model, grid, rows):
     assert n_sent() == 0
 
 
-def test_rows_are_read_once():
+@pytest.mark.parametrize(
+    ("scoring", "passes"),
+    [("r2", 1), ("neg_max_error", 2), (["r2", "neg_max_error", "neg_mean_absolute_error"], 2)],
+)
+def test_rows_are_read_once_or_twice(scoring, passes):
     with counting() as counts:
-        GridSearchCV(Ridge(), GRID, cv=5, refit=False).fit(X, y)
-    assert counts.passes == 1
+        search = compare(Ridge(), GRID, X, y, scoring=scoring, cv=5)
+    assert counts.passes == passes
+    assert search.timeline_ == ()
+
+
+def test_largest_errors_of_several_targets_are_refused_as_by_scikit_learn():
+    with pytest.raises(ValueError, match="Multioutput not supported in max_error"):
+        GridSearchCV(Ridge(), GRID, scoring="neg_max_error", error_score="raise").fit(X, Y)
 
 
 @settings(max_examples=60, deadline=None)
@@ -168,8 +180,8 @@ _missing = np.where(np.arange(300)[:, None] == 7, np.nan, X)
 @pytest.mark.parametrize(
     ("rows", "targets", "params"),
     [
-        (X, y, {"scoring": "neg_mean_absolute_error"}),
-        (X, y, {"scoring": ["r2", "neg_max_error"]}),
+        (X, y, {"scoring": "neg_median_absolute_error"}),
+        (X, y, {"scoring": ["r2", "neg_median_absolute_error"]}),
         (X, y, {"scoring": make_scorer(_r2_score)}),
         (X, y, {"scoring": make_scorer(r2_score, multioutput="variance_weighted")}),
         (X, y, {"sample_weight": np.arange(300) % 7 + 1.0}),
@@ -182,7 +194,7 @@ _missing = np.where(np.arange(300)[:, None] == 7, np.nan, X)
         (X, X @ np.arange(10.0), {"scoring": "neg_mean_squared_error"}),
     ],
     ids=[
-        "absolute errors", "one of two unknown", "a name alike", "other averages", "weights",
+        "median", "one of two unknown", "a name alike", "other averages", "weights",
         "float32", "sparse", "wide", "collinear", "missing values", "constant", "no noise",
     ],
 )  # fmt: skip
@@ -224,7 +236,7 @@ def test_a_family_of_ones_own_may_score(n_sent, monkeypatch):
         def prepare(self, X, y, splits, n_slots):
             return len(splits)
 
-        def score(self, prepared, params, scorings):
+        def score(self, prepared, params, scorings, *, train_scores):
             scores = np.empty((2, 1, prepared, len(params)))
             scores[:] = [one["alpha"] for one in params]
             return scores

@@ -7,8 +7,11 @@ from contextlib import nullcontext
 from functools import reduce
 from typing import Any, NamedTuple
 
+import numpy as np
 from sklearn.model_selection import check_cv
 
+from skfleet._array import to_host
+from skfleet._linalg import dot
 from skfleet._validation import check_total_weight
 from skfleet.blocks import Block, Folds, RowBlocks, is_lazy, make_folds
 from skfleet.engine import Reduction, engine_for, map_reduce, with_starts
@@ -16,10 +19,25 @@ from skfleet.glm._products import Products, merge_products, products
 
 
 class SplitProducts(NamedTuple):
-    """The sums of all rows, and for each split those to train on and to test on."""
+    """The sums of all rows, and for each split those to train on and to test on.
+
+    With the rows, each block's first one numbered, and how they are cut, for passes that follow.
+    """
 
     total: Products
     splits: list[tuple[Products, Products]]
+    rows: RowBlocks
+    folds: Folds
+
+
+class Residuals(NamedTuple):
+    """Sums and largest of absolute errors, each of shape (2, n_splits, n_targets, n_models).
+
+    First those of the rows to test on, then of those to train on.
+    """
+
+    total: np.ndarray
+    largest: np.ndarray
 
 
 def split_products(
@@ -45,12 +63,51 @@ def split_products(
             if one is None or one.weight == 0:
                 raise ValueError(f"cv must {name} on rows with a weight. Got none in split {i}.")
         splits.append(sums)
-    return SplitProducts(total, splits)
+    return SplitProducts(total, splits, rows, folds)
 
 
 def products_by_part(block: Block, folds: Folds) -> dict[int, Products]:
     """Return the products of a block's rows by part."""
     return {part: products(rows) for part, rows in folds.cut(block)}
+
+
+def split_residuals(
+    found: SplitProducts, coefs: np.ndarray, intercepts: np.ndarray, *, both: bool
+) -> Residuals:
+    """Return what is known of the errors of linear models, from one pass over the rows.
+
+    `coefs` are of shape (n_splits, n_targets, n_models, n_features), `intercepts` without the last;
+    of rows to train on only if `both`.
+    """
+    reduction = Reduction(residuals_by_split, merge_residuals)
+    return map_reduce(
+        engine_for(found.rows), reduction, found.rows, found.folds, coefs, intercepts, both
+    )
+
+
+def residuals_by_split(
+    block: Block, folds: Folds, coefs: np.ndarray, intercepts: np.ndarray, both: bool
+) -> Residuals:
+    """Return what is known of the errors in a block."""
+    shape = (2, *intercepts.shape)
+    total, largest = np.zeros(shape), np.zeros(shape)
+    for part, rows in folds.cut(block):
+        y = to_host(rows.y).astype(np.float64).reshape(rows.n_rows, -1, 1)
+        for split, (train, test) in enumerate(folds.splits):
+            for side, parts in enumerate((test, train) if both else (test,)):
+                if part not in parts:
+                    continue
+                models = coefs[split].reshape(-1, coefs.shape[-1])
+                predicted = to_host(dot(rows.X, models.T)).reshape(rows.n_rows, *shape[2:])
+                error = np.abs(y - predicted - intercepts[split])
+                total[side, split] += error.sum(axis=0)
+                np.maximum(largest[side, split], error.max(axis=0), out=largest[side, split])
+    return Residuals(total, largest)
+
+
+def merge_residuals(a: Residuals, b: Residuals) -> Residuals:
+    """Merge what is known of the errors in two blocks."""
+    return Residuals(a.total + b.total, np.maximum(a.largest, b.largest))
 
 
 def merge_by_part(a: dict[int, Products], b: dict[int, Products]) -> dict[int, Products]:

@@ -109,8 +109,11 @@ class _Alike:
         prepared = self._prepared.result()
         own = self._estimator.get_params(deep=False)
         params = {fit.candidate: {**own, **fit.call.options["parameters"]} for fit in self.fits}
-        scores = self._family.score(prepared, list(params.values()), list(self._scorings.values()))
-        if not np.isfinite(scores).all():
+        both = bool(self._job.options.get("return_train_score"))
+        scores = self._family.score(
+            prepared, list(params.values()), list(self._scorings.values()), train_scores=both
+        )
+        if not np.isfinite(scores[: 1 + both]).all():
             raise NotImplementedError("scores must be finite")
         places = {candidate: n for n, candidate in enumerate(params)}
         seconds = (time.perf_counter() - start) / len(self.fits)

@@ -11,15 +11,17 @@ from scipy import linalg
 
 from skfleet._linalg import is_sparse_kind
 from skfleet.blocks import is_lazy, row_blocks
-from skfleet.glm._fold_products import split_products
+from skfleet.glm._fold_products import SplitProducts, split_products, split_residuals
 from skfleet.glm._least_squares import to_unit
 from skfleet.glm._products import Products, score_of_errors
 from skfleet.model_selection._families._registry import Family
 
 __all__ = ["SCORINGS", "WORST_OF_SUMS", "FromSums", "OnlyScored", "check_condition"]
 
-# What can be scored from sums over rows, without their predictions.
-SCORINGS = ("score", "r2", "neg_mean_squared_error", "neg_root_mean_squared_error")
+# What can be scored from sums over rows, and from their errors in a second pass.
+_FROM_SUMS = ("score", "r2", "neg_mean_squared_error", "neg_root_mean_squared_error")
+_FROM_ERRORS = ("neg_mean_absolute_error", "neg_max_error")
+SCORINGS = _FROM_SUMS + _FROM_ERRORS
 
 # With a condition number beyond this, rounding would show in the scores: scikit-learn works with
 # other products.
@@ -45,7 +47,7 @@ class FromSums(Family):
 
     def prepare(
         self, X: Any, y: Any, splits: Sequence[tuple[Any, Any]], n_slots: int
-    ) -> list[tuple[Products, Products]]:
+    ) -> SplitProducts:
         """Sum up the products of each part of the rows.
 
         The rows that a split trains on are the parts that it does not test on: their products are
@@ -59,26 +61,50 @@ class FromSums(Family):
             raise NotImplementedError(f"columns must be at most {_MOST_UNKNOWNS}")
         if not rows.on_dask and n_columns * (1 - len(splits) / n_slots) > _COLUMNS_PER_SENT:
             raise NotImplementedError("workers would have it sooner")
-        sums = split_products(rows, X, y, splits, {}).splits
-        if any(train.weight <= n_columns or test.weight < 2 for train, test in sums):
+        found = split_products(rows, X, y, splits, {})
+        if any(train.weight <= n_columns or test.weight < 2 for train, test in found.splits):
             raise NotImplementedError("splits must have more rows than there are columns")
-        return sums
+        return found
 
     def score(
         self,
-        prepared: list[tuple[Products, Products]],
+        prepared: SplitProducts,
         params: Sequence[Mapping[str, Any]],
         scorings: Sequence[str],
+        *,
+        train_scores: bool,
     ) -> np.ndarray:
-        """Solve for each split and penalty; squared errors are quadratic forms of the products."""
-        scores = np.empty((2, len(scorings), len(prepared), len(params)))
-        for j, (train, test) in enumerate(prepared):
+        """Solve for each split and penalty.
+
+        Squared errors are quadratic forms of the products; for absolute ones there is another pass.
+        """
+        n_splits, (train, _) = len(prepared.splits), prepared.splits[0]
+        shape = (n_splits, train.xy.shape[1], len(params))
+        coefs, intercepts = np.empty((*shape, len(train.gram))), np.empty(shape)
+        scores = np.full((2, len(scorings), n_splits, len(params)), np.nan)
+        squared = [n for n, one in enumerate(scorings) if one in _FROM_SUMS]
+        for j, (train, test) in enumerate(prepared.splits):
             for centres in {bool(one["fit_intercept"]) for one in params}:
                 chosen = [n for n, one in enumerate(params) if one["fit_intercept"] == centres]
                 fitted = train if centres else train.about_zero()
-                coefs = self.coefficients(fitted, [params[n] for n in chosen])
-                for side, tested in enumerate((test, train)):
-                    scores[side, :, j, chosen] = _scores(tested, fitted, coefs, scorings).T
+                found = self.coefficients(fitted, [params[n] for n in chosen])
+                coefs[j][:, chosen] = found
+                intercepts[j][:, chosen] = fitted.y_mean[:, None] - found @ fitted.x_mean
+                for side, tested in enumerate((test, train)[: 1 + train_scores]):
+                    known = _scores(tested, fitted, found, [scorings[n] for n in squared])
+                    scores[side][np.ix_(squared, [j], chosen)] = known[:, None]
+        if "neg_max_error" in scorings and shape[1] > 1:
+            raise NotImplementedError("y must have one column for its largest error")
+        if len(squared) < len(scorings):
+            errors = split_residuals(prepared, coefs, intercepts, both=train_scores)
+            weights = np.array([(test.weight, train.weight) for train, test in prepared.splits])
+            kinds = {
+                "neg_mean_absolute_error": -errors.total / weights.T[:, :, None, None],
+                "neg_max_error": -errors.largest,
+            }
+            for n, scoring in enumerate(scorings):
+                if scoring in kinds:
+                    scores[:, n] = kinds[scoring].mean(axis=2)
         return scores
 
 

@@ -137,7 +137,12 @@ class Family(ABC):
         raise NotImplementedError("fits must be made to be scored")
 
     def score(
-        self, prepared: Any, params: Sequence[Mapping[str, Any]], scorings: Sequence[str]
+        self,
+        prepared: Any,
+        params: Sequence[Mapping[str, Any]],
+        scorings: Sequence[str],
+        *,
+        train_scores: bool,
     ) -> np.ndarray:
         """Score all candidates on all splits without a model.
 
@@ -149,11 +154,13 @@ class Family(ABC):
             All parameters of each candidate.
         scorings : sequence of str
             Which of `scorings` are asked for.
+        train_scores : bool
+            Whether the scores on the rows to train on are.
 
         Returns
         -------
         scores : ndarray of shape (2, n_scorings, n_splits, n_candidates)
-            On the rows to test on, and on those to train on.
+            On the rows to test on, and on those to train on if asked for.
 
         Raises
         ------
