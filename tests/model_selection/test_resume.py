@@ -286,13 +286,21 @@ def test_several_scores_of_fits_that_are_not_made(folder):
         assert 0 < complete.sum() < 20
 
 
+@pytest.fixture
+def listening():
+    """Ctrl-C is listened to, even where the tests run in the background of a shell."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def interrupt_after(seconds):
     timer = threading.Timer(seconds, os.kill, [os.getpid(), signal.SIGINT])
     timer.start()
     return timer
 
 
-def test_what_was_found_is_kept_when_a_search_is_interrupted(folder, client):
+def test_what_was_found_is_kept_when_a_search_is_interrupted(folder, client, listening):
     found = GridSearchCV(Counted(folder, seconds=0.2), {"p": list(range(30))}, cv=2)
     start = time.time()
     interrupt_after(1.0)
@@ -315,7 +323,7 @@ def test_what_was_found_is_kept_when_a_search_is_interrupted(folder, client):
     assert np.isfinite(found.cv_results_["mean_test_score"]).all()
 
 
-def test_nothing_found_before_an_interruption(folder):
+def test_nothing_found_before_an_interruption(folder, listening):
     found = GridSearchCV(Counted(folder, seconds=1.0), GRID, cv=2)
     interrupt_after(0.3)
     with pytest.raises(KeyboardInterrupt):
@@ -323,7 +331,7 @@ def test_nothing_found_before_an_interruption(folder):
     assert not hasattr(found, "cv_results_")
 
 
-def test_an_interruption_of_the_last_fit_is_one(folder):
+def test_an_interruption_of_the_last_fit_is_one(folder, listening):
     class Slow(Counted):
         def fit(self, X, y):
             time.sleep(5.0 if len(X) == 120 else 0.0)

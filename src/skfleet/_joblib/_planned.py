@@ -290,7 +290,8 @@ class PlannedFits:
                     self._plan.learn(fit, one.seconds, one.shared_seconds)
                     self._list.forget(fit, was_saved=one.was_saved, refused=one.refused)
                     self._count(fit, one.result, was_saved=one.was_saved)
-                    self._run.note(worker, one.end - one.seconds, one.end)
+                    if not fit.is_done:  # of one that was made twice, the first
+                        self._run.note(worker, one.end - one.seconds, one.end)
                 if not outcome.ok:
                     self._plan.drop_all()
                 else:
