@@ -7,6 +7,7 @@ import threading
 import time
 import warnings
 
+import dask.array as da
 import fsspec
 import joblib
 import numpy as np
@@ -350,3 +351,28 @@ def test_records_can_be_read(folder, tmp_path):
     assert described["param_grid"]["is"] == "{'p': [0, 1, 2, 3, 4, 5]}"
     line = next((tmp_path / "there").glob("*.fits")).read_text().splitlines()[0]
     assert json.loads(line.split(" ", 1)[1])["result"].keys() >= {"test_scores", "fit_time"}
+
+
+def test_fits_in_this_process_are_interrupted_at_once(folder, listening):
+    class Own(Counted):
+        __module__ = "skfleet.of_this_test"
+
+        def fit(self, X, y):
+            time.sleep(5.0 if self.p == 2 else 0.0)
+            return super().fit(np.asarray(X), y)
+
+        def predict(self, X):
+            return super().predict(np.asarray(X))
+
+    rows = da.from_array(X, chunks=50)
+    found = GridSearchCV(Own(folder), GRID, cv=2)
+    start = time.time()
+    interrupt_after(1.5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(KeyboardInterrupt):
+            found.fit(rows, y)
+    assert time.time() - start < 4
+    made = np.isfinite(found.cv_results_["mean_test_score"])
+    np.testing.assert_array_equal(made, [True, True, False, False, False, False])
+    assert count(folder) == 4

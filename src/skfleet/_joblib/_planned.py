@@ -175,7 +175,7 @@ class PlannedFits:
 
     def _settle(self) -> bool:
         """Report what no worker is needed for, and tell whether there was any."""
-        results, others = self._scored.results() if self._scored else ({}, [])
+        results, others = self._scored.results(self._run) if self._scored else ({}, [])
         self._record(results.items())
         with self._lock:
             self._plan.add(others)
@@ -200,18 +200,23 @@ class PlannedFits:
             return False
         job, call = self._list.jobs[fit.job], fit.call
         train, test = job.folds[call.fold]
+        result = None
         try:
-            result = job.function(
-                clone(job.estimators[call.estimator]),
-                SplitRows(job.X),
-                SplitRows(job.y) if is_lazy(job.y) else job.y,
-                train=train,
-                test=test,
-                **job.options,
-                **call.options,
-            )
+            with self._run.here():
+                result = job.function(
+                    clone(job.estimators[call.estimator]),
+                    SplitRows(job.X),
+                    SplitRows(job.y) if is_lazy(job.y) else job.y,
+                    train=train,
+                    test=test,
+                    **job.options,
+                    **call.options,
+                )
         except Exception as error:
             _report(fit, Outcome(False, error))
+            return True
+        if result is None:  # interrupted: it is left out, and so are all others
+            self._here.append(fit)
             return True
         with self._lock:
             self._list.forget(fit)

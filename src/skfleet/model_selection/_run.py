@@ -41,6 +41,7 @@ class SearchRun:
         self.sharing = Sharing(is_wanted=share_fits)
         self.records = records
         self.is_interrupted = False
+        self.is_here = False  # whether this process is at work itself, and Ctrl-C ends that
         self._budget = time_budget
         self._begin, self._begin_of_day = time.monotonic(), time.time()
         self.timeline: list[FitTime] = []
@@ -72,6 +73,17 @@ class SearchRun:
             call.give_up()
 
     @contextmanager
+    def here(self) -> Iterator[None]:
+        """Work in this process; Ctrl-C ends that, and what would follow."""
+        self.is_here = True
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.is_interrupted = True
+        finally:
+            self.is_here = False
+
+    @contextmanager
     def __call__(self) -> Iterator[SearchRun]:
         """Be the run of the calls in a ``with``, which Ctrl-C ends early."""
         token = _run.set(self)
@@ -96,7 +108,7 @@ class SearchRun:
 
         def handle(number: int, frame: FrameType | None) -> None:
             restore()
-            if not self.calls:
+            if self.is_here or not self.calls:
                 default(number, frame)
             # not here, where locks may be held
             threading.Thread(target=self.interrupt, daemon=True).start()

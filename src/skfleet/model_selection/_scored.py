@@ -15,9 +15,11 @@ from sklearn.metrics import get_scorer
 from sklearn.pipeline import Pipeline
 
 from skfleet._sklearn_private import fit_result, scorers_of
+from skfleet.blocks import is_lazy
 from skfleet.engine._parcel import Parcel
 from skfleet.model_selection._families._registry import Family
 from skfleet.model_selection._fits import Fit, JobInputs
+from skfleet.model_selection._run import SearchRun
 
 __all__ = ["ScoredFits"]
 
@@ -45,18 +47,23 @@ class ScoredFits:
             self._alike[key] = _Alike(job, fit.call.estimator, fit.call.member.family, n_slots)
         return self._alike[key].add(fit)
 
-    def results(self) -> tuple[dict[Fit, dict[str, Any]], list[Fit]]:
+    def results(self, run: SearchRun) -> tuple[dict[Fit, dict[str, Any]], list[Fit]]:
         """Give the results of the fits taken on so far, and those that must be made after all."""
         alike, self._alike = self._alike, {}
         results: dict[Fit, dict[str, Any]] = {}
         others: list[Fit] = []
         for some in alike.values():
+            found = None
             try:
-                results |= some.results()
+                with run.here():
+                    found = some.results()
             except Exception:
                 # What is wrong with them, or too much to ask, the fits themselves will tell.
                 logger.debug("%d fits are made to be scored", len(some.fits), exc_info=True)
+            if found is None:
                 others += some.fits
+            else:
+                results |= found
         return results, others
 
 
@@ -76,6 +83,7 @@ class _Alike:
         self._scorings = _scorings(job, family.scorings)
         self._folds: dict[int, int] = {}
         self._prepared: Future[Any] | None = None
+        self._n_prepared = 0
 
     def add(self, fit: Fit) -> bool:
         """Take a fit on; False where the search asks for more than scores."""
@@ -84,29 +92,30 @@ class _Alike:
         self.fits.append(fit)
         if fit.fold not in self._folds:
             self._folds[fit.fold] = len(self._folds)
-        elif self._prepared is None:
+        elif self._prepared is None and not is_lazy(self._job.X):
             self._prepare()
         return True
 
-    def _prepare(self) -> Any:
+    def _prepare(self) -> None:
         """Begin with what all candidates have in common."""
-        splits = [self._job.folds[fold] for fold in self._folds]
         worker = ThreadPoolExecutor(1, thread_name_prefix="skfleet-family")
         run = contextvars.copy_context().run
-        prepare = self._family.prepare
-        self._n_prepared = len(splits)
-        self._prepared = worker.submit(
-            run, prepare, self._job.X, self._job.y, splits, self._n_slots
-        )
+        self._n_prepared = len(self._folds)
+        self._prepared = worker.submit(run, self._family.prepare, *self._rows())
         worker.shutdown(wait=False)
+
+    def _rows(self) -> tuple[Any, ...]:
+        """Give what the family is to prepare."""
+        splits = [self._job.folds[fold] for fold in self._folds]
+        return self._job.X, self._job.y, splits, self._n_slots
 
     def results(self) -> dict[Fit, dict[str, Any]]:
         """Give the results of all fits."""
         start = time.perf_counter()
-        if self._prepared is None or self._n_prepared < len(self._folds):
-            self._prepare()
-        assert self._prepared is not None
-        prepared = self._prepared.result()
+        if self._prepared is not None and self._n_prepared == len(self._folds):
+            prepared = self._prepared.result()
+        else:
+            prepared = self._family.prepare(*self._rows())
         own = self._estimator.get_params(deep=False)
         params = {fit.candidate: {**own, **fit.call.options["parameters"]} for fit in self.fits}
         both = bool(self._job.options.get("return_train_score"))
