@@ -136,6 +136,8 @@ def test_tally():
     tally = Tally()
     assert str(tally) == ""
     for candidate, score in [
+        ("n", np.nan),
+        ("n", 1.0),
         ("a", 0.5),
         ("b", 0.9),
         ("a", 0.75),

@@ -117,7 +117,7 @@ class PlannedFits:
             self._known[fit] = result
         elif self._scored.add(fit, self._list.jobs[fit.job], self._plan.n_slots):
             pass
-        elif is_lazy(self._list.jobs[fit.job].X):
+        elif self._run.fits_here:
             self._here.append(fit)
         elif self._run.seconds_left is not None and not fit.is_contained:
             # Candidate by candidate, so that few are left half done.

@@ -92,13 +92,12 @@ class Tally:
         """Count a fit; the best is among the candidates whose splits have all been scored."""
         self.n_saved += was_saved
         scores = self._scores.setdefault(candidate, [])
-        scores.append(score if isinstance(score, Real) else math.nan)
-        if len(scores) == n_splits:
-            mean = sum(scores) / n_splits
-            if self._best is None or mean > self._best:
-                self._best = mean
+        scores.append(float(score) if isinstance(score, Real) else math.nan)
+        mean = sum(scores) / n_splits
+        is_known = len(scores) == n_splits and not math.isnan(mean)
+        if is_known and (self._best is None or mean > self._best):
+            self._best = mean
 
     def __str__(self) -> str:
         saved = [f"{self.n_saved} saved"] if self.n_saved else []
-        known = self._best is not None and not math.isnan(self._best)
-        return ", ".join(saved + ([f"best {self._best:.4g}"] if known else []))
+        return ", ".join(saved + ([f"best {self._best:.4g}"] if self._best is not None else []))

@@ -12,6 +12,7 @@ from sklearn.model_selection import (
 )
 
 from skfleet.model_selection._families import (  # noqa: F401
+    _boosters,
     _ensembles,
     _least_squares,
     _linear,

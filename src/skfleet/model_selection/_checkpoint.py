@@ -22,10 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 def content_key(*objects: Any) -> str:
-    """Give what equal objects have in common, in any process.
-
-    Files are told by their contents, functions by their names where they can be imported.
-    """
+    """Give what equal objects have in common, in any process."""
     try:
         return str(joblib.hash(objects))
     except Exception:  # joblib knows no functions of __main__

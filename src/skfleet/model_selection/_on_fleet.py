@@ -69,7 +69,10 @@ class FitsOnFleet:
             records = self._records(X, y, params)
             n_known = 0 if records is None else len(records)
             run = SearchRun(
-                share_fits=bool(self.share_fits), records=records, time_budget=self.time_budget
+                share_fits=bool(self.share_fits),
+                records=records,
+                time_budget=self.time_budget,
+                fits_here=is_lazy(X),
             )
             with run():
                 super().fit(X, y, **params)  # type: ignore[misc]

@@ -29,6 +29,8 @@ class SearchRun:
         Where finished fits are recorded.
     time_budget : float, default=None
         Seconds after which no fit is begun.
+    fits_here : bool, default=False
+        Whether fits are made in this process, each on the fleet.
     """
 
     def __init__(
@@ -37,9 +39,11 @@ class SearchRun:
         share_fits: bool = False,
         records: Records | None = None,
         time_budget: float | None = None,
+        fits_here: bool = False,
     ) -> None:
         self.sharing = Sharing(is_wanted=share_fits)
         self.records = records
+        self.fits_here = fits_here
         self.is_interrupted = False
         self.is_here = False  # whether this process is at work itself, and Ctrl-C ends that
         self._budget = time_budget

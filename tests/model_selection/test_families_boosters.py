@@ -1,0 +1,122 @@
+"""XGBoost and LightGBM: fits of fewer rounds come out of that of the most."""
+
+import warnings
+
+import numpy as np
+import pytest
+import sklearn.model_selection as reference
+from distributed import Client
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lightgbm import LGBMClassifier, LGBMRegressor
+from sklearn.datasets import make_classification
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from xgboost import XGBClassifier, XGBRegressor
+
+from skfleet.model_selection import GridSearchCV
+
+X, y = make_classification(120, 5, n_informative=5, n_redundant=0, n_classes=3, random_state=0)
+target = X[:, 0] * X[:, 1] + X[:, 2]
+MODELS = {
+    "xgb": (XGBClassifier(n_jobs=1), y),
+    "xgb, binary": (XGBClassifier(n_jobs=1, objective="binary:logistic"), y > 0),
+    "xgb, regression": (XGBRegressor(n_jobs=1), target),
+    "lgbm": (LGBMClassifier(n_jobs=1), y),
+    "lgbm, names": (LGBMClassifier(n_jobs=1), np.array(["a", "b", "c"])[y]),
+    "lgbm, regression": (LGBMRegressor(n_jobs=1), target),
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _on_a_fleet():
+    with Client(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"):
+        yield
+
+
+def search(model, grid, targets, kind=GridSearchCV, **params):
+    params = {"cv": 2, "refit": False, "return_train_score": True, **params}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return kind(model, grid, **params).fit(X, targets)
+
+
+def compare(model, grid, targets, **params):
+    """Compare all scores with scikit-learn's search, and give what came of the family."""
+    ours = search(model, grid, targets, **params)
+    theirs = search(model, grid, targets, reference.GridSearchCV, **params)
+    for name, expected in theirs.cv_results_.items():
+        if name.startswith("split"):
+            np.testing.assert_array_equal(ours.cv_results_[name], expected, err_msg=name)
+    (use,) = ours.families_
+    return use
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_scores_are_those_of_separate_fits(name):
+    model, targets = MODELS[name]
+    scoring = "neg_mean_squared_error" if "regression" in name else "neg_log_loss"
+    use = compare(model, {"n_estimators": [2, 9, 5]}, targets, scoring=scoring)
+    assert (use.n_fits, use.n_saved, use.refused) == (6, 4, None)
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    name=st.sampled_from(sorted(MODELS)),
+    sizes=st.lists(st.integers(1, 12), min_size=2, max_size=4, unique=True),
+    share=st.sampled_from([1.0, 0.6]),
+    depth=st.sampled_from([1, 3]),
+    seed=st.sampled_from([None, 0, 7]),
+    in_pipeline=st.booleans(),
+)
+def test_rounds_at_random(name, sizes, share, depth, seed, in_pipeline):
+    model, targets = MODELS[name]
+    own = {"subsample_freq": 1, "min_child_samples": 2} if name.startswith("lgbm") else {}
+    model = type(model)(n_jobs=1, subsample=share, max_depth=depth, random_state=seed, **own)
+    grid = {"n_estimators": sizes}
+    if in_pipeline:
+        model = make_pipeline(StandardScaler(), model)
+        grid = {f"{model.steps[-1][0]}__n_estimators": sizes}
+    use = compare(model, grid, targets)
+    assert use.n_saved == 2 * (len(sizes) - 1)
+
+
+@pytest.mark.parametrize("name", ["xgb", "lgbm", "lgbm, names", "xgb, regression"])
+def test_fitted_models_are_as_if_alone(name):
+    model, targets = MODELS[name]
+    seen = {}
+
+    def look(fitted, rows, targets):
+        seen.setdefault(fitted.n_estimators, fitted)
+        return 0.0
+
+    search(model, {"n_estimators": [3, 6]}, targets, scoring=look, return_train_score=False)
+    for size, fitted in seen.items():
+        alone = type(model)(**{**model.get_params(), "n_estimators": size})
+        train, _ = next(
+            reference.check_cv(2, targets, classifier="reg" not in name).split(X, targets)
+        )
+        alone.fit(X[train], targets[train])
+        np.testing.assert_array_equal(fitted.predict(X), alone.predict(X))
+        assert fitted.n_features_in_ == 5
+        if hasattr(alone, "predict_proba"):
+            np.testing.assert_array_equal(fitted.classes_, alone.classes_)
+            np.testing.assert_array_equal(fitted.predict_proba(X), alone.predict_proba(X))
+
+
+@pytest.mark.parametrize(
+    ("model", "word"),
+    [
+        (XGBClassifier(booster="dart"), "booster must be 'gbtree'"),
+        (XGBClassifier(booster="gblinear"), "booster must be 'gbtree'"),
+        (XGBClassifier(max_leafs=3), "Got max_leafs besides"),
+        (LGBMClassifier(boosting_type="dart"), "boosting_type must be 'gbdt'"),
+        (LGBMClassifier(boosting_type="rf", subsample=0.5, subsample_freq=1), "must be 'gbdt'"),
+        (LGBMClassifier(extra_trees=True), "Got extra_trees besides"),
+        (LGBMClassifier(random_state=np.random.RandomState(0)), "random_state must be an integer"),
+    ],
+)
+def test_what_might_differ_is_fitted_by_itself(model, word):
+    use = search(model.set_params(n_jobs=1), {"n_estimators": [2, 4]}, y).families_[0]
+    assert word in use.refused
+    assert use.n_saved == 0
