@@ -69,6 +69,19 @@ def test_one_more_pass_where_a_metric_needs_the_errors(cv):
     assert_same(ours, reference.GridSearchCV(theirs.Ridge(), GRID, **params).fit(X, y))
 
 
+def test_fits_are_made_where_the_rows_are_if_sums_do_not_tell_enough():
+    collinear = np.c_[X, X[:, :1]]
+    rows = da.from_array(collinear, chunks=(200, 9))
+    grid = {"alpha": [1e-6, 1.0]}
+    with counting() as counts:
+        ours = GridSearchCV(Ridge(), grid, cv=3, refit=False).fit(rows, LAZY_Y)
+    assert counts.passes > 1
+    (use,) = ours.families_
+    assert use.n_saved == 0
+    other = reference.GridSearchCV(theirs.Ridge(), grid, cv=3, refit=False).fit(collinear, y)
+    assert_same(ours, other, 1e-7)
+
+
 @pytest.mark.parametrize("kind", ["unknown", "frame", "mixed", "here"])
 def test_any_collection(kind):
     columns = list("abcdefgh")

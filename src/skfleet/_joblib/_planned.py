@@ -178,7 +178,10 @@ class PlannedFits:
         results, others = self._scored.results(self._run) if self._scored else ({}, [])
         self._record(results.items())
         with self._lock:
-            self._plan.add(others)
+            if self._run.fits_here:
+                self._here.extend(others)
+            else:
+                self._plan.add(others)
             made: set[tuple[int, int]] = set()
             for fit in results:
                 self._list.forget(fit, was_saved=(fit.job, fit.fold) in made)
