@@ -222,7 +222,7 @@ class PlannedFits:
             self._here.append(fit)
             return True
         with self._lock:
-            self._list.forget(fit)
+            self._list.forget(fit, refused=fit.refused)
             self._count(fit, result, was_saved=False)
         self._record([(fit, result)])
         _report(fit, Outcome(True, [result]))

@@ -57,9 +57,11 @@ class ScoredFits:
             try:
                 with run.here():
                     found = some.results()
-            except Exception:
+            except Exception as error:
                 # What is wrong with them, or too much to ask, the fits themselves will tell.
                 logger.debug("%d fits are made to be scored", len(some.fits), exc_info=True)
+                for fit in some.fits:
+                    fit.refused = str(error)
             if found is None:
                 others += some.fits
             else:
