@@ -3,6 +3,7 @@
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 import sklearn.model_selection as reference
 from distributed import Client
@@ -12,8 +13,9 @@ from scipy import sparse
 from sklearn.datasets import make_classification, make_regression
 from sklearn.linear_model import ElasticNet, Lasso, LogisticRegression, Ridge, RidgeClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 
+from skfleet.glm import WarmNewton
 from skfleet.model_selection import GridSearchCV
 
 Xr, yr = make_regression(150, 10, noise=5, bias=30, random_state=0)
@@ -29,7 +31,10 @@ def _on_a_fleet():
 
 
 def compare(model, grid, *data, rtol, used=True, scoring=None, **fit_params):
-    """Compare the scores of our search with those of scikit-learn's; give what it tells."""
+    """Compare the scores of our search with those of scikit-learn's; give what it tells.
+
+    ``used`` is whether fits were to come from others, None where only the rows tell.
+    """
     params = {"cv": 3, "refit": False, "scoring": scoring, "return_train_score": True}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -38,6 +43,8 @@ def compare(model, grid, *data, rtol, used=True, scoring=None, **fit_params):
     for name, expected in theirs.cv_results_.items():
         if name.startswith("split"):
             np.testing.assert_allclose(ours.cv_results_[name], expected, rtol, rtol, err_msg=name)
+    if used is None:
+        return None
     (use,) = ours.families_
     assert (use.n_saved > 0) == used
     return use
@@ -205,3 +212,96 @@ def test_logistic_regression_that_might_differ(params, word):
     (use,) = search.families_
     assert word in use.refused
     assert use.n_saved == 0
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    Cs=st.lists(st.floats(1e-4, 1e3), min_size=2, max_size=9, unique=True),
+    n_classes=st.integers(2, 4),
+    solver=st.sampled_from(["lbfgs", "newton-cg", "newton-cholesky"]),
+    intercept=st.booleans(),
+    weighted=st.booleans(),
+    balanced=st.booleans(),
+    in_pipeline=st.booleans(),
+    scale=st.sampled_from([1.0, 1e-2, 1e2]),
+    kind=st.sampled_from(["array", "frame", "single", "integers", "sparse"]),
+    seed=st.integers(0, 1000),
+)
+def test_logistic_regression_at_random(
+    Cs, n_classes, solver, intercept, weighted, balanced, in_pipeline, scale, kind, seed
+):
+    rng = np.random.RandomState(seed)
+    rows = rng.randn(120, 5) * np.logspace(0, np.log10(scale), 5)
+    labels = np.digitize(rows[:, 0] + rng.randn(120) / 2, [-0.5, 0.5, 0.8][: n_classes - 1])
+    labels = np.array(["few", "many", "most", "all"])[labels]
+    makers = {
+        "frame": pd.DataFrame,
+        "single": lambda rows: rows.astype(np.float32),
+        "integers": lambda rows: np.round(3 * rows).astype(int),
+        "sparse": sparse.csr_array,
+    }
+    rows = makers.get(kind, np.asarray)(rows)
+    tol = 1e-5 if kind == "single" else 1e-7
+    model = LogisticRegression(
+        solver=solver,
+        tol=tol,
+        max_iter=20_000,
+        fit_intercept=intercept,
+        class_weight="balanced" if balanced else None,
+    )
+    grid, params = {"C": Cs}, {"sample_weight": rng.rand(120)} if weighted else {}
+    if in_pipeline:
+        model = make_pipeline(MaxAbsScaler(), model)
+        grid = {"logisticregression__C": Cs}
+        params = {f"logisticregression__{name}": value for name, value in params.items()}
+    rtol = 1e-2 if kind == "single" else 1e-3
+    compare(model, grid, rows, labels, rtol=rtol, used=None, scoring="neg_log_loss", **params)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    alphas=st.lists(st.floats(1e-3, 1e3), min_size=2, max_size=9, unique=True),
+    ratios=st.lists(st.floats(0.1, 1.0), min_size=1, max_size=2, unique=True),
+    n_columns=st.integers(1, 60),
+    intercept=st.booleans(),
+    positive=st.booleans(),
+    in_pipeline=st.booleans(),
+    shift=st.sampled_from([0.0, 1e2]),
+    scale=st.sampled_from([1.0, 1e-3, 1e3]),
+    seed=st.integers(0, 1000),
+)
+def test_elastic_net_at_random(
+    alphas, ratios, n_columns, intercept, positive, in_pipeline, shift, scale, seed
+):
+    rng = np.random.RandomState(seed)
+    rows = (rng.randn(60, n_columns) + shift) * np.logspace(0, np.log10(scale), n_columns)
+    targets = rows[:, 0] + rng.randn(60)
+    model = ElasticNet(tol=1e-10, max_iter=10**5, fit_intercept=intercept, positive=positive)
+    grid = {"alpha": alphas, "l1_ratio": ratios}
+    if in_pipeline:
+        model = make_pipeline(StandardScaler(), model)
+        grid = {f"elasticnet__{name}": values for name, values in grid.items()}
+    compare(model, grid, rows, targets, rtol=1e-4, used=None)
+
+
+def test_newton_steps_are_left_to_the_solver_where_they_fail(monkeypatch):
+    grid = {"C": np.logspace(-2, 2, 8)}
+    model = LogisticRegression(tol=1e-7, max_iter=5000)
+    led = []
+    monkeypatch.setattr(WarmNewton, "solve", lambda self, *args, **kwargs: led.append(1))
+    compare(model, grid, X, y, rtol=1e-5, scoring="neg_log_loss")
+    assert len(led) == 3 * 7
+
+
+@pytest.mark.parametrize("labels", [y, y3])
+def test_newton_steps_leave_the_solver_nothing_to_do(labels):
+    search = GridSearchCV(
+        LogisticRegression(tol=1e-6),
+        {"C": np.logspace(-2, 2, 8)},
+        cv=2,
+        refit=False,
+        scoring=lambda fitted, rows, labels: int(fitted.n_iter_[0]),
+    ).fit(X, labels)
+    first, *others = search.cv_results_["split0_test_score"]
+    assert first > 3
+    assert max(others) == 0

@@ -169,3 +169,36 @@ def test_nothing_is_sent_after_all_was_dropped():
     plan.add(grid(10, 2))
     plan.drop_all()
     assert plan.take() is None
+
+
+def contained(n_candidates, n_folds, *, is_divisible):
+    return [
+        PlannedFit(0, fold, candidate, ("all",), True, is_divisible)
+        for candidate in range(n_candidates)
+        for fold in range(n_folds)
+    ]
+
+
+def taken(plan):
+    return [[fit.candidate for fit in bundle.fits] for bundle in iter(plan.take, None)]
+
+
+@pytest.mark.parametrize("is_divisible", [True, False])
+def test_what_is_contained_is_divided_only_among_idle_slots(is_divisible):
+    plan = Plan(2)
+    fits = contained(9, 3, is_divisible=is_divisible)
+    plan.add(fits)
+    whole = list(range(9))
+    assert taken(plan) == [whole, whole]  # of two splits; there are more blocks than slots
+    for _ in range(2):
+        for fit in fits[:9]:
+            plan.learn(fit, 0.3 if fit.candidate == 0 else 0.001, 0.3 if fit.candidate == 0 else 0)
+        plan.come_back([0.3])
+    assert taken(plan) == ([whole[::2], whole[1::2]] if is_divisible else [whole])
+    assert plan.n_waiting == 0
+
+
+def test_parts_are_not_too_small():
+    plan = Plan(10)
+    plan.add(contained(9, 2, is_divisible=True))
+    assert sorted(taken(plan)) == [[0, 2, 4, 6, 8]] * 2 + [[1, 3, 5, 7]] * 2

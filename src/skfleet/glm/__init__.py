@@ -6,7 +6,7 @@ from skfleet.glm._losses import BinaryLogistic, Loss, Multinomial, SquaredError,
 from skfleet.glm._objective import Evaluation, Labels, Objective, Scaling
 from skfleet.glm._penalties import Penalty
 from skfleet.glm._proximal import proximal_gradient, proximal_newton
-from skfleet.glm._solvers import Null, Solution, lbfgs, newton
+from skfleet.glm._solvers import Null, Solution, WarmNewton, lbfgs, newton
 
 __all__ = [
     "BinaryLogistic",
@@ -23,6 +23,7 @@ __all__ = [
     "Solution",
     "SquaredError",
     "Tweedie",
+    "WarmNewton",
     "elastic_net_path",
     "equivalent_rows",
     "lbfgs",

@@ -59,6 +59,8 @@ class Null:
 MAX_HALVINGS = 30
 # A Hessian serves for another step while a step leaves less than this of the gradient.
 STALE = 0.1
+# The same where the next penalties may use it too.
+_MOST_LEFT = 0.5
 EPS = np.finfo(np.float64).eps
 
 
@@ -118,6 +120,44 @@ def newton(
         thrifty = thrifty and bool(left <= STALE)
         now = tried
     return Solution(coef, max_iter, bool(np.abs(now.gradient).max(initial=0.0) <= wanted), "newton")
+
+
+class WarmNewton:
+    """Newton's method for one L2 penalty after another, each from the optimum of the last.
+
+    The rows' part of value, gradient and Hessian is the same for every penalty, so the first step
+    of each costs no evaluation; and the Hessian, updated by the gradients, serves for several
+    penalties (BFGS: Nocedal and Wright, 2006, section 6.1). It is made anew when a step with it
+    leaves more than half of the gradient.
+    """
+
+    def __init__(self, objective: Smooth, start: np.ndarray) -> None:
+        self._objective = objective
+        self.coef = start
+        self._now = objective.evaluate(start, hessian=True)
+        self._hessian: Any = self._now.hessian
+
+    def solve(self, l2: np.ndarray, *, tol: float, max_iter: int) -> bool:
+        """Move `coef` to where no entry of the gradient exceeds `tol`; False if it cannot."""
+        is_new = False
+        for _ in range(max_iter):
+            gradient = self._now.gradient + l2 * self.coef
+            largest = np.abs(gradient).max(initial=0.0)
+            if largest <= tol:
+                return True
+            coef = self.coef + _newton_step(self._hessian + np.diag(l2), gradient)
+            then = self._objective.evaluate(coef)
+            left = np.abs(then.gradient + l2 * coef).max()
+            if left <= _MOST_LEFT * largest:
+                change = then.gradient - self._now.gradient
+                self._hessian = _updated(self._hessian, coef - self.coef, change)
+                self.coef, self._now, is_new = coef, then, False
+            elif is_new:
+                return False
+            else:
+                self._now = self._objective.evaluate(self.coef, hessian=True)
+                self._hessian, is_new = self._now.hessian, True
+        return False
 
 
 def _with_penalty(

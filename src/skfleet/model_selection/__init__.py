@@ -16,6 +16,7 @@ from skfleet.model_selection._families import (  # noqa: F401
     _ensembles,
     _least_squares,
     _linear,
+    _logistic,
     _neighbors,
 )
 from skfleet.model_selection._families._registry import Family, FamilyUse, register_family

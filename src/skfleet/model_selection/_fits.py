@@ -170,6 +170,7 @@ class FitList:
             tried.candidate,
             tried.block,
             member is not None,
+            member is not None and member.family.is_divisible,
             call=FitCall(estimator_number, fold, own, tried.block, member),
             waiting=[waiting],
             record=self._record(job, fold, tried),

@@ -32,6 +32,9 @@ _MOVED = 2.0
 # So many groups of fits are put in order for each bundle.
 _MANY = 64
 
+# A block is divided into parts of so many fits at least.
+_FEWEST_OF_A_PART = 4
+
 # A bundle with shared first steps goes on for this many times as long as it took to fit them, to be
 # worth it.
 _STEPS_WORTH = 4
@@ -54,6 +57,8 @@ class PlannedFit:
     is_contained : bool
         Whether one fit contains it and all others with the same path: as long as nothing is known
         of their durations they stay together.
+    is_divisible : bool
+        Whether those are worth dividing among slots that would be idle.
     """
 
     job: int
@@ -61,6 +66,7 @@ class PlannedFit:
     candidate: Hashable
     path: Sequence[Hashable] = ()
     is_contained: bool = False
+    is_divisible: bool = False
     place: int = field(default=-1, init=False)  # in the order in which the plan heard of them
 
 
@@ -77,7 +83,9 @@ class Bundle:
 class _Block:
     """Fits on one split that have all their first steps in common."""
 
+    key: Hashable
     fits: list[PlannedFit] = field(default_factory=list)
+    is_part: bool = False  # of a block that was divided
     rank: tuple[float, int] = (-math.inf, 0)
 
 
@@ -117,6 +125,7 @@ class Plan:
         self.n_sent = 0
         self._n_heard_of = 0
         self.has_paths = False
+        self._may_divide = False
         self._groups: dict[Hashable, _Group] = {}
         self._ranking: list[_Group] = []
         self._has_new, self._n_asked = False, 0
@@ -140,9 +149,10 @@ class Plan:
                 self._groups[key] = _Group(fit.job)
             group = self._groups[key]
             block = tuple(fit.path) if fit.path else id(fit)
-            group.blocks.setdefault(block, _Block()).fits.append(fit)
+            group.blocks.setdefault(block, _Block(block)).fits.append(fit)
             group.n_timed = -1
             self.has_paths |= bool(fit.path)
+            self._may_divide |= fit.is_divisible
             self.n_waiting += 1
             self._has_new = True
 
@@ -220,6 +230,8 @@ class Plan:
         """Give what to send next, or None when there is nothing left or enough on its way."""
         if not self.n_waiting or self.n_sent >= self.n_wanted:
             return None
+        if self._may_divide:
+            self._divide()
         fits: list[PlannedFit] = []
         if not self._n_timed:
             idle = self.n_slots - self.n_sent if self.n_sent < self.n_slots else self.n_slots
@@ -242,6 +254,27 @@ class Plan:
         self.n_waiting -= len(fits)
         self.n_sent += 1
         return Bundle(fits, within)
+
+    def _divide(self) -> None:
+        """Divide blocks, where there are fewer than slots.
+
+        Each part has fits of the whole range, so that none takes much longer than another.
+        """
+        n_blocks = sum(len(group.blocks) for group in self._groups.values())
+        if not 0 < n_blocks < self.n_slots:
+            return
+        for group in self._groups.values():
+            for block in list(group.blocks.values()):
+                n_parts = min(self.n_slots // n_blocks, len(block.fits) // _FEWEST_OF_A_PART)
+                if block.is_part or n_parts < 2 or not block.fits[0].is_divisible:
+                    continue
+                del group.blocks[block.key]
+                block.fits.sort(key=lambda fit: fit.place)
+                for n in range(n_parts):
+                    part = _Block((block.key, n), block.fits[n::n_parts], is_part=True)
+                    group.blocks[part.key] = part
+                group.n_timed = -1
+                self._has_new = True
 
     def _next_group(self, fits: Sequence[PlannedFit]) -> _Group | None:
         """Give the group that has the longest block, of the job that the bundle is of.
@@ -309,7 +342,7 @@ class Plan:
             del block.fits[:n_taken]
             if not block.fits:
                 group.order.pop()
-                del group.blocks[tuple(path) if path else id(fits[-1])]
+                del group.blocks[block.key]
             left -= spent
             if path:
                 self._begun.add(path)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-__all__ = ["check_finite", "dense_rows", "penalty_problem", "refuse_more"]
+__all__ = ["check_end", "check_finite", "dense_rows", "penalty_problem", "refuse_more"]
 
 
 def penalty_problem(name: str, value: Any) -> str | None:
@@ -45,3 +45,9 @@ def check_finite(values: np.ndarray) -> None:
     """Raise for what each fit is to refuse by itself."""
     if not np.isfinite(values.sum()):
         raise NotImplementedError("rows and targets must be finite")
+
+
+def check_end(n_iter: int, max_iter: int) -> None:
+    """Raise for a path that was left before its end: others would be left elsewhere."""
+    if n_iter >= max_iter:
+        raise NotImplementedError(f"it must converge within max_iter={max_iter} iterations")

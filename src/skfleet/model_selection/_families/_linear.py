@@ -14,6 +14,7 @@ from sklearn.utils.validation import validate_data
 from skfleet.glm import elastic_net_path
 from skfleet.glm._products import Products
 from skfleet.model_selection._families._checks import (
+    check_end,
     check_finite,
     dense_rows,
     penalty_problem,
@@ -25,14 +26,9 @@ from skfleet.model_selection._families._from_sums import (
     OnlyScored,
     check_condition,
 )
-from skfleet.model_selection._families._registry import Family, register_family
+from skfleet.model_selection._families._registry import register_family
 
-__all__ = ["ElasticNetPenalties", "WarmPath"]
-
-
-# A Newton step takes as long as so many gradients for each unknown, and there are two to a penalty.
-# It has no more unknowns than these.
-_STEPS_PER_UNKNOWN, _MOST_UNKNOWNS = 0.3, 500
+__all__ = ["ElasticNetPenalties"]
 
 
 class ElasticNetPenalties(FromSums):
@@ -58,6 +54,7 @@ class ElasticNetPenalties(FromSums):
     )
 
     scorings = frozenset(SCORINGS)
+    is_divisible = True
 
     def __init__(self, *parameters: str) -> None:
         self.parameters = parameters
@@ -109,7 +106,7 @@ class ElasticNetPenalties(FromSums):
                 return_n_iter=True,
                 **params,
             )
-            _check_end(max(n_iters), estimator.max_iter)
+            check_end(max(n_iters), estimator.max_iter)
             for n, coef, gap, n_iter in zip(places, coefs.T, gaps, n_iters, strict=True):
                 one = copy.copy(model).set_params(**candidates[n])
                 one.coef_, one.dual_gap_, one.n_iter_ = coef.copy(), gap, int(n_iter)
@@ -151,79 +148,7 @@ class OurElasticNet(OnlyScored, ElasticNetPenalties):
     """Lasso and elastic net of this library, which follow the same path."""
 
 
-class WarmPath(Family):
-    """Logistic regression: each penalty begins with the coefficients for a stronger one.
-
-    Scores agree within the ``tol`` of the estimator.
-    """
-
-    parameters = ("C",)
-    known = frozenset(
-        [
-            "C",
-            "class_weight",
-            "dual",
-            "fit_intercept",
-            "intercept_scaling",
-            "l1_ratio",
-            "max_iter",
-            "n_jobs",
-            "penalty",
-            "random_state",
-            "solver",
-            "tol",
-            "verbose",
-            "warm_start",
-        ]
-    )
-
-    def refuses(self, params: Mapping[str, Any]) -> str | None:
-        """Tell why: solvers that begin anew, or stop when they slow down, optimum or not."""
-        wanted = {"warm_start": False, "verbose": 0, "penalty": "deprecated"}
-        for name, value in wanted.items():
-            if params[name] != value:
-                return f"{name} must be {value!r}. Got {params[name]!r} instead"
-        solver = params["solver"]
-        known = ("lbfgs", "newton-cg", "newton-cholesky")
-        if solver not in known:
-            return f"solver must be one of {', '.join(known)}. Got {solver!r} instead"
-        return penalty_problem("C", params["C"])
-
-    def fit(
-        self,
-        estimator: Any,
-        candidates: Sequence[Mapping[str, Any]],
-        X: Any,
-        y: Any,
-        **fit_params: Any,
-    ) -> list[Any]:
-        """Fit one after the other, from the strongest penalty on.
-
-        Gradients alone may take hundreds of passes for each on badly conditioned rows, where Newton
-        steps from the optimum before take one or two; each costs as much as some gradients for
-        every column.
-        """
-        estimator.set_params(warm_start=True)
-        solver, fitted = estimator.solver, {}
-        for n in sorted(range(len(candidates)), key=lambda n: candidates[n]["C"]):
-            estimator.set_params(**candidates[n]).fit(X, y, **fit_params)
-            n_iter = np.max(estimator.n_iter_)
-            _check_end(n_iter, estimator.max_iter)
-            fitted[n] = copy.copy(estimator).set_params(warm_start=False, solver=solver)
-            n_unknowns = estimator.coef_.size
-            if n_iter > _STEPS_PER_UNKNOWN * n_unknowns and n_unknowns <= _MOST_UNKNOWNS:
-                estimator.set_params(solver="newton-cholesky")
-        return [fitted[n] for n in range(len(candidates))]
-
-
-def _check_end(n_iter: int, max_iter: int) -> None:
-    """Raise for a path that was left before its end: others would be left elsewhere."""
-    if n_iter >= max_iter:
-        raise NotImplementedError(f"it must converge within max_iter={max_iter} iterations")
-
-
 register_family("sklearn.linear_model.Lasso", ElasticNetPenalties("alpha"))
 register_family("sklearn.linear_model.ElasticNet", ElasticNetPenalties("alpha", "l1_ratio"))
-register_family("sklearn.linear_model.LogisticRegression", WarmPath())
 register_family("skfleet.estimators.Lasso", OurElasticNet("alpha"))
 register_family("skfleet.estimators.ElasticNet", OurElasticNet("alpha", "l1_ratio"))

@@ -37,6 +37,9 @@ class Family(ABC):
     scorings : frozenset of str
         The scores that it knows without a fit: names of scikit-learn's scorers, and "score" for the
         estimator's own. None by default.
+    is_divisible : bool
+        Whether a fit for half of the values takes about half the time, so that idle workers are
+        worth sharing it out to. False by default.
 
     See Also
     --------
@@ -71,6 +74,7 @@ class Family(ABC):
     parameters: tuple[str, ...]
     known: frozenset[str]
     scorings: frozenset[str] = frozenset()
+    is_divisible: bool = False
 
     def refuses(self, params: Mapping[str, Any]) -> str | None:
         """Tell why fits with these parameters cannot be had from one; None if they can."""
