@@ -772,7 +772,7 @@ def test_backend_travels_without_its_client(threads):
 
 
 def test_task_runs_where_workers_says(processes):
-    address = sorted(processes.scheduler_info()["workers"])[1]
+    address = sorted(processes.nthreads())[1]
     with parallel_config("skfleet", client=processes, workers=address):
         assert set(Parallel()(delayed(worker_address)() for _ in range(6))) == {address}
 

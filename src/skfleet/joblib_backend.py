@@ -20,7 +20,7 @@ from skfleet._joblib._progress import CallProgress, check_progress
 from skfleet._joblib._shared import SharedArguments
 from skfleet._joblib._task import Outcome, task_name
 from skfleet._sklearn_private import is_fit
-from skfleet.engine._client import check_workers, refuse_asynchronous, slot_released
+from skfleet.engine._client import check_workers, refuse_asynchronous, slot_released, workers_of
 from skfleet.engine._placement import (
     Placement,
     check_device,
@@ -307,7 +307,7 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
         """Ask the scheduler which workers there are, unless it has just told that there are any."""
         asked, workers = self._told
         if not workers or time.monotonic() - asked > _HOLDS:
-            workers = self.client.scheduler_info(n_workers=-1)["workers"]
+            workers = workers_of(self.client)
             self._told = time.monotonic(), workers
         return workers
 

@@ -16,6 +16,7 @@ from skfleet.engine._client import (
     refuse_asynchronous,
     slot_released,
     worker_resources,
+    workers_of,
 )
 from skfleet.engine._same_machine import machine
 from skfleet.exceptions import FleetVersionError
@@ -116,6 +117,27 @@ def test_worker_resources(cluster):
     with Client(cluster) as client:
         (resources,) = worker_resources(client).values()
         assert resources == {"CPU": 1}
+
+
+def test_workers_are_told_whatever_the_client_asks_meanwhile(cluster):
+    with Client(cluster) as client:
+        asking = True
+
+        async def ask():  # what the client does itself every two seconds
+            while asking:
+                await client._update_scheduler_info()
+
+        asked = asyncio.run_coroutine_threadsafe(ask(), client.loop.asyncio_loop)
+        found = [len(workers_of(client)) for _ in range(100)]
+        asking = False
+        asked.result(10)
+        assert found == [1] * 100
+
+
+def test_no_workers_without_a_scheduler(cluster):
+    with Client(cluster) as client:
+        pass
+    assert workers_of(client) == {}
 
 
 def test_workers_of_this_process_are_not_asked(cluster, monkeypatch):

@@ -66,7 +66,7 @@ def test_scores_over_the_parameter_with_most_values():
 def test_fits_over_time(client):
     search = GridSearchCV(SVC(), {"C": [1, 2, 3]}, cv=4).fit(X, y)
     assert len(search.timeline_) == 12
-    workers = client.scheduler_info()["workers"]
+    workers = client.nthreads()
     assert {one.worker for one in search.timeline_} <= set(workers)
     for worker in workers:
         own = sorted(one for one in search.timeline_ if one.worker == worker)

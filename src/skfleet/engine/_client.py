@@ -22,6 +22,7 @@ __all__ = [
     "refuse_asynchronous",
     "slot_released",
     "worker_resources",
+    "workers_of",
 ]
 
 # Clients of this process that are nobody's default, but that tasks on their workers may use.
@@ -122,6 +123,31 @@ def this_worker() -> str:
     return "" if worker is None else str(worker.address)
 
 
+def workers_of(client: Client) -> dict[str, dict[str, Any]]:
+    """Ask the scheduler which workers there are now, and what it knows of them.
+
+    ``Client.scheduler_info`` gives what was heard last, which now and then is the answer to the
+    client's own question of every other second, and that has no workers in it.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        A synchronous client.
+
+    Returns
+    -------
+    dict of str to dict
+        By address; empty where no scheduler answers.
+    """
+    if client.scheduler is None:
+        return {}
+    try:
+        found = client.sync(client.scheduler.identity, n_workers=-1)
+    except OSError:
+        return {}
+    return dict(found["workers"])
+
+
 def worker_resources(client: Client) -> dict[str, dict[str, float]]:
     """Ask the scheduler for the resources that each worker offers now.
 
@@ -135,8 +161,8 @@ def worker_resources(client: Client) -> dict[str, dict[str, float]]:
     dict of str to dict
         For each worker's address its resources; empty for an unlabelled worker.
     """
-    workers = client.scheduler_info(n_workers=-1)["workers"]
-    return {address: dict(info.get("resources") or {}) for address, info in workers.items()}
+    workers = workers_of(client).items()
+    return {address: dict(info.get("resources") or {}) for address, info in workers}
 
 
 def check_workers(client: Client, present: Iterable[str] | None = None) -> None:

@@ -21,7 +21,7 @@ from distributed.system import MEMORY_LIMIT
 from skfleet._config import get_config
 from skfleet.blocks import Block, Loadable, Notes, RowBlocks, open_block
 from skfleet.engine._base import Task, bytes_of
-from skfleet.engine._client import check_workers, slot_released, worker_resources
+from skfleet.engine._client import check_workers, slot_released, worker_resources, workers_of
 from skfleet.engine._counts import count
 from skfleet.engine._placement import ANYWHERE, Placement, check_satisfiable
 from skfleet.engine._reduce import identity, reduce_group
@@ -201,7 +201,7 @@ class DaskEngine:
     def _free_bytes(self) -> float:
         """Return what the workers may still hold before they begin to spill, with room to work."""
         free = 0.0
-        for worker in self.client.scheduler_info(n_workers=-1)["workers"].values():
+        for worker in workers_of(self.client).values():
             limit = worker["memory_limit"] or MEMORY_LIMIT
             free += max(0.0, 0.5 * limit - worker["metrics"].get("memory", 0))
         return free
@@ -209,7 +209,7 @@ class DaskEngine:
     @property
     def room(self) -> int:
         """Bytes that every worker, and this process, may hold."""
-        workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
+        workers = workers_of(self.client).values()
         limits = [worker["memory_limit"] or MEMORY_LIMIT for worker in workers]
         return int(min([*limits, psutil.virtual_memory().available]))
 
