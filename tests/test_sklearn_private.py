@@ -10,8 +10,10 @@ from sklearn.callback import ProgressBar, ScoringMonitor, _transport
 from sklearn.callback._callback_context import CallbackContext
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.model_selection._validation import _fit_and_score
+from sklearn.svm import SVC
 from sklearn.utils import parallel
 
 from skfleet import _sklearn_private as private
@@ -146,3 +148,14 @@ def test_iterations_of_boosting_can_be_cut():
     assert cut.n_iter_ == 2
     np.testing.assert_array_equal(cut.predict(X), expected.predict(X))
     np.testing.assert_array_equal(cut.train_score_, expected.train_score_)
+
+
+def test_support_vector_machine_of_a_kernel_becomes_one_of_rows():
+    rng = np.random.RandomState(0)
+    X, y = rng.randn(60, 3), rng.randint(0, 2, 60)
+    alone = SVC(gamma=0.3, tol=1e-9).fit(X, y)
+    on_kernel = SVC(kernel="precomputed", gamma=0.3, tol=1e-9).fit(rbf_kernel(X, gamma=0.3), y)
+    template = SVC(gamma=0.3, tol=1e-9).fit(X[:20], y[:20])
+    found = private.on_rows(template, on_kernel.set_params(kernel="rbf"), X)
+    assert vars(found).keys() == vars(alone).keys()
+    np.testing.assert_allclose(found.decision_function(X), alone.decision_function(X), 1e-6, 1e-6)

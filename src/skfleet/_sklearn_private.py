@@ -17,6 +17,7 @@ __all__ = [
     "is_context",
     "is_fit",
     "listeners_of",
+    "on_rows",
     "path_only",
     "remove_consumer",
     "scorers_of",
@@ -105,6 +106,18 @@ def cut_boosting(model: Any, size: int) -> Any:
     for name in ("train_score_", "validation_score_"):  # which begin before the first one
         setattr(model, name, getattr(model, name)[: size + 1])
     return model
+
+
+def on_rows(template: Any, fitted: Any, rows: Any) -> Any:
+    """Bring a support vector machine that was fitted on a kernel to the rows of it.
+
+    The template was fitted on a few of them.
+    """
+    of_rows = ("_gamma", "n_features_in_", "feature_names_in_")
+    found = {name: value for name, value in vars(fitted).items() if name not in of_rows}
+    vars(template).update(found)
+    template.support_vectors_, template.shape_fit_ = rows[fitted.support_], rows.shape
+    return template
 
 
 # -- callbacks ---------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from skfleet.blocks import SplitRows, is_lazy
 from skfleet.engine._client import is_cancelled, this_worker
 from skfleet.engine._parcel import Parcel
 from skfleet.model_selection._evaluate import evaluate
+from skfleet.model_selection._families._contained import Came
 from skfleet.model_selection._fits import Fit, FitList, JobInputs
 from skfleet.model_selection._plan import SLOW, Bundle, Plan, is_over
 from skfleet.model_selection._scored import ScoredFits
@@ -184,7 +185,7 @@ class PlannedFits:
                 self._plan.add(others)
             made: set[tuple[int, int]] = set()
             for fit in results:
-                self._list.forget(fit, was_saved=(fit.job, fit.fold) in made)
+                self._list.forget(fit, Came((fit.job, fit.fold) in made))
                 self._count(fit, results[fit], was_saved=(fit.job, fit.fold) in made)
                 made.add((fit.job, fit.fold))
             results |= self._known
@@ -222,7 +223,7 @@ class PlannedFits:
             self._here.append(fit)
             return True
         with self._lock:
-            self._list.forget(fit, refused=fit.refused)
+            self._list.forget(fit, Came(refused=fit.refused))
             self._count(fit, result, was_saved=False)
         self._record([(fit, result)])
         _report(fit, Outcome(True, [result]))
@@ -296,8 +297,8 @@ class PlannedFits:
                 self._plan.come_back([one.seconds for one in done])
                 for fit, one in zip(fits, done, strict=False):
                     self._plan.learn(fit, one.seconds, one.shared_seconds)
-                    self._list.forget(fit, was_saved=one.was_saved, refused=one.refused)
-                    self._count(fit, one.result, was_saved=one.was_saved)
+                    self._list.forget(fit, one.came, one.first_came)
+                    self._count(fit, one.result, was_saved=one.came.was_saved)
                     if not fit.is_done:  # of one that was made twice, the first
                         self._run.note(worker, one.end - one.seconds, one.end)
                 if not outcome.ok:
@@ -368,8 +369,8 @@ class _Done(NamedTuple):
     result: dict[str, Any]
     seconds: float
     shared_seconds: float
-    was_saved: bool
-    refused: str | None
+    came: Came
+    first_came: Came
     end: float  # when it was done, by the worker's clock
     notes: list[Note]
 

@@ -14,10 +14,12 @@ from sklearn.model_selection import (
 from skfleet.model_selection._families import (  # noqa: F401
     _boosters,
     _ensembles,
+    _kernels,
     _least_squares,
     _linear,
     _logistic,
     _neighbors,
+    _prefixes,
 )
 from skfleet.model_selection._families._registry import Family, FamilyUse, register_family
 from skfleet.model_selection._halving import HalvingGridSearchCV, HalvingRandomSearchCV

@@ -13,18 +13,25 @@ from sklearn.utils import get_tags
 
 from skfleet._sklearn_private import take_rows
 from skfleet.engine._parcel import Parcel
-from skfleet.model_selection._families._contained import Contained
-from skfleet.model_selection._families._registry import Member
+from skfleet.model_selection._families._contained import ALONE, Came, Contained
+from skfleet.model_selection._families._registry import Member, last_step
 from skfleet.model_selection._shared_steps import Kept, SharedSteps
 
-__all__ = ["Evaluated", "FitCall", "Job", "evaluate", "has_first_steps"]
+__all__ = ["Evaluated", "FirstStep", "FitCall", "Job", "evaluate", "has_first_steps"]
+
+
+class FirstStep(NamedTuple):
+    """A step before the last, by its place, that belongs to a family."""
+
+    depth: int
+    member: Member
 
 
 class FitCall(NamedTuple):
     """One fit: numbers of its estimator and of its split, and what else it is called with.
 
-    Fits with the same ``block`` have their first steps in common; and all but their ``member`` of a
-    family, where they have one.
+    Fits with the same ``block`` have their first steps in common, all but what ``first`` tells of
+    one of them; and all but their ``member`` of a family, where they have one.
     """
 
     estimator: int
@@ -32,6 +39,7 @@ class FitCall(NamedTuple):
     options: Mapping[str, Any]
     block: Hashable = None
     member: Member | None = None
+    first: FirstStep | None = None
 
     def goes_with(self, other: FitCall) -> bool:
         """Tell whether something is made once for both."""
@@ -56,14 +64,15 @@ class Job(NamedTuple):
 class Evaluated(NamedTuple):
     """The result of a fit, the seconds it took, and those of them that others had a part in.
 
-    ``was_saved`` tells that it came out of another fit, ``refused`` why it could not.
+    ``came`` tells whether it came out of another fit, ``first_came`` whether one of its first steps
+    did.
     """
 
     result: dict[str, Any]
     seconds: float
     shared_seconds: float
-    was_saved: bool = False
-    refused: str | None = None
+    came: Came = ALONE
+    first_came: Came = ALONE
 
 
 def evaluate(
@@ -85,16 +94,19 @@ def evaluate(
     made = _maker(job.estimators)
     fold: _Fold | None = None
     contained: Contained | None = None
+    first: _First | None = None
     for place, fit in enumerate(fits):
         if fold is None or fit.fold != fold.number:
-            fold = None  # its rows go before others come
+            fold = first = None  # its rows go before others come
             uses = sum(other.fold == fit.fold for other in fits[place:])
             fold = _Fold(fit.fold, X, *folds[fit.fold], is_shared=job.shares_rows and uses > 1)
         if place == 0 or not fit.goes_with(fits[place - 1]):
             contained = _contained(fit, fits[place:]) if job.shares_steps else None
+        if fit.first is None or first is None or not first.goes_with(fit):
+            first = _first(fit, fits[place:])
         start = time.perf_counter()
         try:
-            result = _fit_and_score(job, fit, y, fold, made, contained)
+            result = _fit_and_score(job, fit, y, fold, made, contained, first)
             error: Exception | None = None
             failed = fold.was_read_only and _has_failed(result, job.options["error_score"])
         except Exception as raised:
@@ -111,7 +123,9 @@ def evaluate(
         if contained is not None and not failed:
             if contained.spent:  # what others are spared may be in the score too
                 evaluated = evaluated._replace(shared_seconds=evaluated.seconds)
-            evaluated = evaluated._replace(was_saved=contained.was_saved, refused=contained.refused)
+            evaluated = evaluated._replace(came=contained.came)
+        if not failed:
+            evaluated = evaluated._replace(first_came=fold.steps.came)
         yield evaluated
 
 
@@ -121,6 +135,40 @@ def _contained(fit: FitCall, following: Sequence[FitCall]) -> Contained | None:
         return None
     members = [other.member.values for other in following if other.member and other.goes_with(fit)]
     return Contained(fit.member.family, members) if len(members) > 1 else None
+
+
+class _First(NamedTuple):
+    """First steps that differ in what one fit contains: those they have in common, and the fit."""
+
+    block: Sequence[Hashable]
+    depth: int
+    contained: Contained
+
+    def goes_with(self, fit: FitCall) -> bool:
+        """Tell whether the step of a fit is one of them, on the same split."""
+        same = fit.first is not None and fit.first.depth == self.depth
+        return same and _begins_as(fit, self.block)
+
+
+def _first(fit: FitCall, following: Sequence[FitCall]) -> _First | None:
+    """Give what makes a first step of all fits of a family by one."""
+    if fit.first is None:
+        return None
+    depth, member = fit.first
+    block: Any = fit.block
+    block = block[: depth + 1]
+    values = [
+        other.first.member.values
+        for other in following
+        if other.first and other.fold == fit.fold and _begins_as(other, block)
+    ]
+    return _First(block, depth, Contained(member.family, values))
+
+
+def _begins_as(fit: FitCall, block: Sequence[Hashable]) -> bool:
+    """Tell whether a fit has some first steps."""
+    own: Any = fit.block
+    return own[: len(block)] == block
 
 
 def _maker(estimators: Sequence[Parcel]) -> Callable[[int], Any]:
@@ -145,13 +193,16 @@ def _fit_and_score(
     fold: _Fold,
     made: Callable[[int], Any],
     contained: Contained | None = None,
+    first: _First | None = None,
 ) -> dict[str, Any]:
     """Fit and score once, on the rows of a split."""
     estimator = made(fit.estimator)
     if contained is not None and fit.member is not None:
         contained.begin()
-        contained.offer(estimator, fit.member.values)
+        contained.offer(last_step(estimator), fit.member.values)
     fold.steps.begin(is_open=fold.is_shared and job.shares_steps)
+    if fit.first is not None and first is not None:
+        fold.steps.expect(first.depth, first.contained, fit.first.member.values)
     if fold.steps.is_open and has_first_steps(estimator):
         estimator.memory = fold.steps
     try:

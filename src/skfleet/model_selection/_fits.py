@@ -11,7 +11,8 @@ from sklearn.base import BaseEstimator
 from skfleet._sklearn_private import has_callbacks, has_callbacks_set
 from skfleet.engine._parcel import Parcel
 from skfleet.model_selection._checkpoint import content_key
-from skfleet.model_selection._evaluate import FitCall, Job, has_first_steps
+from skfleet.model_selection._evaluate import FirstStep, FitCall, Job, has_first_steps
+from skfleet.model_selection._families._contained import ALONE, Came
 from skfleet.model_selection._families._registry import Member, member_of
 from skfleet.model_selection._plan import PlannedFit
 from skfleet.model_selection._run import current_run
@@ -110,6 +111,7 @@ class _Tried(NamedTuple):
     has_callbacks: bool
     block: tuple[Hashable, ...]
     member: Member | None
+    first: FirstStep | None
     record: str | None
 
 
@@ -130,6 +132,7 @@ class FitList:
         self._job_numbers: dict[tuple[Any, ...], int] = {}
         self._pending: dict[tuple[Any, ...], Fit] = {}
         self._latest: tuple[Any, Any, _Tried] | None = None
+        self._orders: dict[bytes, int] = {}
 
     def read(
         self,
@@ -160,10 +163,13 @@ class FitList:
         if may_merge and key in self._pending:
             self._pending[key].waiting.append(waiting)
             return None
-        member = tried.member
+        member, first = tried.member, tried.first
         if member is not None:
             self._sharing.count(member, fits=1)
             member = None if member.refused else member
+        if first is not None:
+            self._sharing.count(first.member, fits=1)
+            first = None if first.member.refused else first
         fit = Fit(
             number,
             fold,
@@ -171,7 +177,8 @@ class FitList:
             tried.block,
             member is not None,
             member is not None and member.family.is_divisible,
-            call=FitCall(estimator_number, fold, own, tried.block, member),
+            self._order(first),
+            call=FitCall(estimator_number, fold, own, tried.block, member, first),
             waiting=[waiting],
             record=self._record(job, fold, tried),
         )
@@ -201,11 +208,12 @@ class FitList:
             or has_callbacks_set(identity.header)
         )
         path: tuple[bytes, ...] = ()
-        member = None
+        member = first = None
         if job.shares_results:
-            path = first_steps(estimator, parameters)
             if self._sharing.is_wanted:
                 member = member_of(estimator, parameters, has_callbacks=listens)
+                first = _first_member(estimator, parameters, has_callbacks=listens)
+            path = first_steps(estimator, parameters, first)
             if member is not None and not member.refused:
                 path = *path, Parcel.pack(member.common).digest()
         block = tuple((estimator_number, step) for step in path)
@@ -213,21 +221,31 @@ class FitList:
         if self.run.records is not None and job.shares_results:
             record = content_key(estimator, parameters)
         candidate = number, estimator_number, identity.digest()
-        tried = _Tried(candidate, listens, block, member, record)
+        tried = _Tried(candidate, listens, block, member, first, record)
         self._latest = parameters, key, tried
         return tried
 
-    def forget(self, fit: Fit, *, was_saved: bool = False, refused: str | None = None) -> None:
-        """Let go of a fit that is done, and count it if it came out of another, or could not."""
+    def _order(self, first: FirstStep | None) -> int:
+        """Give the number of a step of a family, in the order in which they were first read."""
+        if first is None:
+            return 0
+        name = Parcel.pack(first.member.values).digest()
+        return self._orders.setdefault(name, len(self._orders))
+
+    def forget(self, fit: Fit, came: Came = ALONE, first_came: Came = ALONE) -> None:
+        """Let go of a fit that is done, and count what came out of another, or could not."""
         self._pending.pop((fit.fold, fit.candidate), None)
-        member = fit.call.member
-        if member is None or fit.is_done:
+        if fit.is_done:
             return
-        if was_saved:
-            self._sharing.count(member, saved=1)
-        elif refused is not None:
-            self._sharing.count(member, fits=-1)
-            self._sharing.count(member._replace(refused=refused), fits=1)
+        first = fit.call.first
+        for member, how in ((fit.call.member, came), (first and first.member, first_came)):
+            if member is None:
+                continue
+            if how.was_saved:
+                self._sharing.count(member, saved=1)
+            elif how.refused is not None:
+                self._sharing.count(member, fits=-1)
+                self._sharing.count(member._replace(refused=how.refused), fits=1)
 
     def _job_number(self, function: Any, X: Any, y: Any, common: dict[str, Any]) -> int:
         """Give the number of the job of all calls with the same objects."""
@@ -243,18 +261,41 @@ class FitList:
         return self._job_numbers[key]
 
 
-def first_steps(estimator: Any, parameters: Mapping[str, Any] | None) -> tuple[bytes, ...]:
-    """Tell by what a candidate's first steps differ from another's, for each step but the last."""
+def _first_member(estimator: Any, parameters: Any, *, has_callbacks: bool) -> FirstStep | None:
+    """Give the family of a step before the last, of the latest that has one."""
+    if not has_first_steps(estimator):
+        return None
+    for depth in reversed(range(len(estimator.steps) - 1)):
+        member = member_of(estimator, parameters, step=depth, has_callbacks=has_callbacks)
+        if member is not None:
+            return FirstStep(depth, member)
+    return None
+
+
+def first_steps(
+    estimator: Any, parameters: Mapping[str, Any] | None, first: FirstStep | None = None
+) -> tuple[bytes, ...]:
+    """Tell by what a candidate's first steps differ from another's, for each step but the last.
+
+    Not by what one fit of a family contains.
+    """
     if not has_first_steps(estimator):
         return ()
     parameters = parameters or {}
     names = [name for name, _ in estimator.steps]
+    contained: set[str] = set()
+    if first is not None and not first.member.refused:
+        contained = {f"{names[first.depth]}__{name}" for name in first.member.family.parameters}
     # A parameter of the pipeline itself: a memory of the user's, or other steps.
     if any(name.partition("__")[0] not in names for name in parameters):
         return ()
     return tuple(
         Parcel.pack(
-            {key: value for key, value in parameters.items() if key.partition("__")[0] == name}
+            {
+                key: value
+                for key, value in parameters.items()
+                if key.partition("__")[0] == name and key not in contained
+            }
         ).digest()
         for name in names[:-1]
     )

@@ -59,6 +59,8 @@ class PlannedFit:
         of their durations they stay together.
     is_divisible : bool
         Whether those are worth dividing among slots that would be idle.
+    order : int
+        Of fits with the same path, those of the same order come together.
     """
 
     job: int
@@ -67,6 +69,7 @@ class PlannedFit:
     path: Sequence[Hashable] = ()
     is_contained: bool = False
     is_divisible: bool = False
+    order: int = 0
     place: int = field(default=-1, init=False)  # in the order in which the plan heard of them
 
 
@@ -312,7 +315,7 @@ class Plan:
             expected = sum(known) + self._expected_steps(path)
             if expected == math.inf and path in self._begun:
                 expected = sys.float_info.max
-            block.fits.sort(key=lambda fit: fit.place)
+            block.fits.sort(key=lambda fit: (fit.order, fit.place))
             # in the order given where nothing is known
             block.rank = -expected, block.fits[0].place
         group.order = sorted(group.blocks.values(), key=lambda block: block.rank, reverse=True)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
 from skfleet.engine._parcel import READ_ONLY_FROM, Parcel
+from skfleet.model_selection._families._contained import ALONE, Came, Contained
 
 __all__ = ["Kept", "SharedSteps"]
 
@@ -76,7 +77,13 @@ class SharedSteps:
         self.end()
         self.is_open = is_open
         self._depth = 0
+        self._expected: tuple[int, Contained, Mapping[str, Any]] | None = None
+        self.came = ALONE
         self.saved_in_fit = self.saved_in_score = self.spent = 0.0
+
+    def expect(self, depth: int, contained: Contained, values: Mapping[str, Any]) -> None:
+        """Take a step from a family, with the values of this fit."""
+        self._expected = depth, contained, values
 
     def end(self) -> None:
         """Let go of what belongs to a single fit."""
@@ -120,7 +127,11 @@ class SharedSteps:
         self._depth += 1
         relevant = {name: value for name, value in kwargs.items() if name not in ignore}
         key = Parcel.pack((transformer, relevant)).digest()
+        expected = self._expected if self._expected and self._expected[0] == depth else None
         if depth < len(self._steps) and self._steps[depth].key == key:
+            if expected is not None:
+                refused = expected[1].refused
+                self.came = Came(refused is None, refused)
             step = self._steps[depth]
             self.saved_in_fit += step.seconds
             rows = step.output.give()
@@ -128,9 +139,19 @@ class SharedSteps:
         else:
             del self._steps[depth:]
             start = time.perf_counter()
+            if expected is not None:
+                _, contained, values = expected
+                contained.begin()
+                if contained.n_candidates > 1:
+                    contained.offer(transformer, values, "fit_transform")
             rows, fitted = func(transformer, X, *args, **kwargs)
             seconds = time.perf_counter() - start
             self.spent += seconds
+            if expected is not None:
+                self.came = contained.came
+                if contained.was_saved:
+                    seconds += contained.saved
+                    self.saved_in_fit += contained.saved
             kept = _keep(rows)
             if kept is None:
                 return rows, fitted

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from sklearn.base import clone
 
 from skfleet.engine._parcel import Parcel
-from skfleet.model_selection._families._registry import Family, last_step
+from skfleet.model_selection._families._registry import Family
 
-__all__ = ["Contained"]
+__all__ = ["ALONE", "Came", "Contained"]
+
+
+class Came(NamedTuple):
+    """How a member of a family was fitted: by another's fit, or why it could not be."""
+
+    was_saved: bool = False
+    refused: str | None = None
+
+
+# By a fit of its own.
+ALONE = Came()
 
 
 class Contained:
@@ -35,20 +46,34 @@ class Contained:
         self._seconds = 0.0
         self.begin()
 
+    @property
+    def n_candidates(self) -> int:
+        """How many different candidates there are."""
+        return len(self._candidates)
+
     def begin(self) -> None:
         """Expect the next candidate."""
         self.spent = 0.0
         self.was_saved = False
 
     @property
+    def came(self) -> Came:
+        """How the latest candidate was fitted."""
+        return Came(self.was_saved, self.refused)
+
+    @property
     def correction(self) -> float:
         """Seconds by which the latest fit took longer than its equal part of the one fit."""
         return self.spent - self._seconds / len(self._candidates)
 
-    def offer(self, estimator: Any, values: Mapping[str, Any]) -> None:
+    @property
+    def saved(self) -> float:
+        """Seconds that the latest fit would have taken longer, had it been the only one."""
+        return self._seconds - self.spent
+
+    def offer(self, estimator: Any, values: Mapping[str, Any], method: str = "fit") -> None:
         """Let the next call of an estimator's ``fit`` take what was fitted for all."""
-        last = last_step(estimator)
-        vars(last)["fit"] = _Taking(self, last, values)
+        vars(estimator)[method] = _Taking(self, estimator, values, method)
 
     def take(
         self, estimator: Any, values: Mapping[str, Any], X: Any, y: Any, params: dict[str, Any]
@@ -76,19 +101,22 @@ class Contained:
 
 
 class _Taking:
-    """Stands in for the ``fit`` of an estimator, once."""
+    """Stands in for the ``fit`` of an estimator, or the ``fit_transform``, once."""
 
-    def __init__(self, shared: Contained, estimator: Any, values: Mapping[str, Any]) -> None:
+    def __init__(
+        self, shared: Contained, estimator: Any, values: Mapping[str, Any], method: str
+    ) -> None:
         self._shared = shared
         self._estimator = estimator
         self._values = values
+        self._method = method
 
     def __call__(self, X: Any, y: Any = None, **params: Any) -> Any:
         estimator = self._estimator
-        del vars(estimator)["fit"]
+        del vars(estimator)[self._method]
         if not self._shared.take(estimator, self._values, X, y, params):
-            return estimator.fit(X, y, **params)
-        return estimator
+            return getattr(estimator, self._method)(X, y, **params)
+        return estimator if self._method == "fit" else estimator.transform(X)
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError(

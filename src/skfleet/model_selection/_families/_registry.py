@@ -311,22 +311,26 @@ def last_step(estimator: Any) -> Any:
 
 
 def member_of(
-    estimator: Any, parameters: Mapping[str, Any] | None, *, has_callbacks: bool = False
+    estimator: Any,
+    parameters: Mapping[str, Any] | None,
+    *,
+    step: int = -1,
+    has_callbacks: bool = False,
 ) -> Member | None:
-    """Tell which family a candidate belongs to.
+    """Tell which family a candidate, or an earlier step of it, belongs to.
 
     None where there is no family for it, and where none of the parameters that one fit contains is
     searched over.
     """
     parameters = parameters or {}
-    prefix = ""
+    prefix, last = "", estimator
     if type(estimator) is Pipeline and estimator.steps:
-        prefix = f"{estimator.steps[-1][0]}__"
+        name, last = estimator.steps[step]
+        prefix = f"{name}__"
         names = {name for name, _ in estimator.steps}
         # A parameter of the pipeline itself, or another step.
         if any("__" not in name or name.partition("__")[0] not in names for name in parameters):
             return None
-    last = last_step(estimator)
     kind = next((base for base in type(last).__mro__ if _family_of(base)), object)
     family = _family_of(kind)
     if family is None:
