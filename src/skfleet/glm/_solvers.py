@@ -136,11 +136,12 @@ class WarmNewton:
         self.coef = start
         self._now = objective.evaluate(start, hessian=True)
         self._hessian: Any = self._now.hessian
+        self.n_iter = 0
 
     def solve(self, l2: np.ndarray, *, tol: float, max_iter: int) -> bool:
         """Move `coef` to where no entry of the gradient exceeds `tol`; False if it cannot."""
         is_new = False
-        for _ in range(max_iter):
+        for self.n_iter in range(max_iter):
             gradient = self._now.gradient + l2 * self.coef
             largest = np.abs(gradient).max(initial=0.0)
             if largest <= tol:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
+from sklearn.base import clone
 from sklearn.utils import compute_sample_weight
 
 from skfleet.blocks import row_blocks
@@ -73,28 +74,46 @@ class WarmPath(Family):
     ) -> list[Any]:
         """Fit one after the other, from the strongest penalty on.
 
-        scikit-learn's solver begins where the last one ended; or, where that would take many
-        gradients, where Newton's method finds nothing left to do.
+        But first the weakest, which takes the most iterations: if they are too many, each fit is to
+        stop by itself. If they are many, Newton's method goes the way up to it, to where
+        scikit-learn's solver finds nothing left to do: at the end it is asked.
         """
+        *others, weakest = sorted(range(len(candidates)), key=lambda n: candidates[n]["C"])
         estimator.set_params(warm_start=True)
+        n_iter = _fit(estimator, X, y, candidates[weakest], fit_params)
+        fitted = {weakest: copy.copy(estimator)}
         path: _NewtonPath | None = None
-        fitted = {}
-        for n in sorted(range(len(candidates)), key=lambda n: candidates[n]["C"]):
-            if path is not None:
-                path.lead(estimator, candidates[n]["C"])
-            estimator.set_params(**candidates[n]).fit(X, y, **fit_params)
-            n_iter = np.max(estimator.n_iter_)
-            check_end(n_iter, estimator.max_iter)
-            fitted[n] = copy.copy(estimator).set_params(warm_start=False)
-            if path is None and _pays(n_iter, estimator.coef_.size) and not sparse.issparse(X):
-                path = _NewtonPath(estimator, X, y, **fit_params)
+        if _pays(n_iter, estimator.coef_.size, X):
+            path = _NewtonPath(estimator, X, y, **fit_params)
+        else:
+            estimator = clone(estimator)
+        for n in others:
+            if path is None or not path.lead(estimator, **candidates[n]):
+                _fit(estimator, X, y, candidates[n], fit_params)
+            fitted[n] = copy.copy(estimator)
+        if path is not None and _fit(estimator, X, y, {}, fit_params) > path.fewest:
+            raise NotImplementedError("its solver must find nothing left to do")
+        for one in fitted.values():
+            one.set_params(warm_start=False)
         return [fitted[n] for n in range(len(candidates))]
 
 
+def _fit(
+    estimator: Any, X: Any, y: Any, candidate: Mapping[str, Any], fit_params: Mapping[str, Any]
+) -> int:
+    """Fit, from where it is, and give the number of iterations."""
+    estimator.set_params(**candidate).fit(X, y, **fit_params)
+    n_iter = int(np.max(estimator.n_iter_))
+    check_end(n_iter, estimator.max_iter)
+    return n_iter
+
+
 class _NewtonPath:
-    """Leads an estimator from an optimum to near that for another penalty."""
+    """Leads an estimator from one optimum to that for a weaker penalty."""
 
     def __init__(self, estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> None:
+        # Where there is nothing left to do, this one takes a step none the less.
+        self.fewest = int(estimator.solver == "newton-cholesky")
         weights = sample_weight
         if estimator.class_weight is not None:
             weights = compute_sample_weight(estimator.class_weight, y)
@@ -113,28 +132,29 @@ class _NewtonPath:
             labels=Labels(),
             fit_intercept=self._centres,
         )
-        coef = estimator.coef_
-        if self._centres:
-            coef = np.column_stack([coef, estimator.intercept_])
-        self._penalised = np.ones_like(coef)
+        self._penalised = np.ones((n_outputs, n_columns + self._centres))
         self._penalised[:, n_columns:] = 0.0
-        self._newton = WarmNewton(objective, coef.astype(float).ravel())
+        self._newton = WarmNewton(objective, np.zeros(self._penalised.size))
 
-    def lead(self, estimator: Any, C: float) -> None:
-        """Set the coefficients to those for a penalty; leave them where that cannot be had."""
+    def lead(self, estimator: Any, C: float) -> bool:
+        """Bring an estimator to the optimum for a penalty; False where that cannot be had."""
         l2 = self._penalised.ravel() / (C * self._total)
         if not self._newton.solve(l2, tol=estimator.tol / 2, max_iter=_MOST_STEPS):
-            return
+            return False
         found = self._newton.coef.reshape(self._penalised.shape)
         kind, n_columns = estimator.coef_.dtype, estimator.coef_.shape[1]
-        estimator.coef_ = found[:, :n_columns].astype(kind)
+        estimator.set_params(C=C).coef_ = found[:, :n_columns].astype(kind)
         if self._centres:
             estimator.intercept_ = found[:, n_columns].astype(kind)
+        estimator.n_iter_ = np.full_like(estimator.n_iter_, self._newton.n_iter)
+        return True
 
 
-def _pays(n_iter: int, n_unknowns: int) -> bool:
+def _pays(n_iter: int, n_unknowns: int, X: Any) -> bool:
     """Tell whether Newton's method is the quicker way from here on."""
-    return n_unknowns <= _MOST_UNKNOWNS and n_iter > _FEWEST_STEPS + n_unknowns / _PER_HESSIAN
+    if sparse.issparse(X) or n_unknowns > _MOST_UNKNOWNS:
+        return False
+    return n_iter > _FEWEST_STEPS + n_unknowns / _PER_HESSIAN
 
 
 register_family("sklearn.linear_model.LogisticRegression", WarmPath())
