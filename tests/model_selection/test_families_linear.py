@@ -259,7 +259,7 @@ def test_logistic_regression_at_random(
     compare(model, grid, rows, labels, rtol=rtol, used=None, scoring="neg_log_loss", **params)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     alphas=st.lists(st.floats(1e-3, 1e3), min_size=2, max_size=9, unique=True),
     ratios=st.lists(st.floats(0.1, 1.0), min_size=1, max_size=2, unique=True),
@@ -283,6 +283,14 @@ def test_elastic_net_at_random(
         model = make_pipeline(StandardScaler(), model)
         grid = {f"elasticnet__{name}": values for name, values in grid.items()}
     compare(model, grid, rows, targets, rtol=1e-4, used=None)
+
+
+def test_paths_whose_end_would_stop_early_are_not_taken():
+    rng = np.random.RandomState(0)
+    rows = rng.randn(300, 30) @ (np.eye(30) + 0.95)  # so alike that descent is slow
+    targets = rows[:, 0] + rng.randn(300)
+    use = compare(Lasso(), {"alpha": [1.0, 0.1, 0.01]}, rows, targets, rtol=0, used=False)
+    assert "max_iter" in use.refused
 
 
 def test_newton_steps_are_left_to_the_solver_where_they_fail(monkeypatch):
