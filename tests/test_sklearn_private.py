@@ -1,5 +1,6 @@
 """What is needed of scikit-learn's private parts: a test fails when one of them goes."""
 
+import copy
 import inspect
 import pickle
 
@@ -14,6 +15,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.model_selection._validation import _fit_and_score
 from sklearn.svm import SVC
+from sklearn.tree import DecisionTreeRegressor
 from sklearn.utils import parallel
 
 from skfleet import _sklearn_private as private
@@ -148,6 +150,17 @@ def test_iterations_of_boosting_can_be_cut():
     assert cut.n_iter_ == 2
     np.testing.assert_array_equal(cut.predict(X), expected.predict(X))
     np.testing.assert_array_equal(cut.train_score_, expected.train_score_)
+
+
+def test_whole_tree_is_pruned():
+    rng = np.random.RandomState(0)
+    X, y = rng.rand(80, 3), rng.rand(80)
+    whole = DecisionTreeRegressor(random_state=0).fit(X, y)
+    alone = DecisionTreeRegressor(random_state=0, ccp_alpha=0.004).fit(X, y)
+    n_nodes = whole.tree_.node_count
+    found = private.pruned(copy.copy(whole).set_params(ccp_alpha=0.004))
+    assert found.tree_.node_count == alone.tree_.node_count < n_nodes == whole.tree_.node_count
+    np.testing.assert_array_equal(found.predict(X), alone.predict(X))
 
 
 def test_support_vector_machine_of_a_kernel_becomes_one_of_rows():

@@ -19,6 +19,7 @@ __all__ = [
     "listeners_of",
     "on_rows",
     "path_only",
+    "pruned",
     "remove_consumer",
     "scorers_of",
     "search_state",
@@ -106,6 +107,12 @@ def cut_boosting(model: Any, size: int) -> Any:
     for name in ("train_score_", "validation_score_"):  # which begin before the first one
         setattr(model, name, getattr(model, name)[: size + 1])
     return model
+
+
+def pruned(tree: Any) -> Any:
+    """Prune a tree that was grown to the full, to its ``ccp_alpha``."""
+    tree._prune_tree()
+    return tree
 
 
 def on_rows(template: Any, fitted: Any, rows: Any) -> Any:

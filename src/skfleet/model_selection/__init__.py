@@ -20,6 +20,7 @@ from skfleet.model_selection._families import (  # noqa: F401
     _logistic,
     _neighbors,
     _prefixes,
+    _trees,
 )
 from skfleet.model_selection._families._registry import Family, FamilyUse, register_family
 from skfleet.model_selection._halving import HalvingGridSearchCV, HalvingRandomSearchCV

@@ -1,4 +1,4 @@
-"""What families of linear models ask of penalties, parameters and rows."""
+"""What families ask of parameters and rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,15 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-__all__ = ["check_end", "check_finite", "dense_rows", "penalty_problem", "refuse_more"]
+__all__ = [
+    "check_end",
+    "check_finite",
+    "dense_rows",
+    "penalty_problem",
+    "refuse_more",
+    "seed_problem",
+    "size_problem",
+]
 
 
 def penalty_problem(name: str, value: Any) -> str | None:
@@ -20,6 +28,20 @@ def penalty_problem(name: str, value: Any) -> str | None:
         or not 0 < float(value) < np.inf
     ):
         return f"{name} must be a positive number. Got {value!r} instead"
+    return None
+
+
+def size_problem(name: str, value: Any) -> str | None:
+    """Tell what is wrong with a number of members."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+        return f"{name} must be a positive integer. Got {value!r} instead"
+    return None
+
+
+def seed_problem(value: Any) -> str | None:
+    """Tell why draws cannot be repeated."""
+    if not isinstance(value, (int, np.integer)):
+        return f"random_state must be an integer. Got {type(value).__name__} instead"
     return None
 
 

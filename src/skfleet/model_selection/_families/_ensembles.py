@@ -6,9 +6,8 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from skfleet._sklearn_private import cut_boosting
+from skfleet.model_selection._families._checks import seed_problem, size_problem
 from skfleet.model_selection._families._registry import Family, register_family
 
 __all__ = ["Growing"]
@@ -42,13 +41,8 @@ class Growing(Family):
         for name, wanted in self._asks.items():
             if params.get(name, wanted) is not wanted and params[name] != wanted:
                 return f"{name} must be {wanted!r}. Got {params[name]!r} instead"
-        seed = params["random_state"]
-        if not isinstance(seed, (int, np.integer)):
-            return f"random_state must be an integer. Got {type(seed).__name__} instead"
-        size = params[self.parameters[0]]
-        if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 1:
-            return f"{self.parameters[0]} must be a positive integer. Got {size!r} instead"
-        return None
+        (name,) = self.parameters
+        return seed_problem(params["random_state"]) or size_problem(name, params[name])
 
     def fit(
         self,

@@ -9,6 +9,7 @@ import joblib
 import numpy as np
 from sklearn.base import clone
 
+from skfleet.model_selection._families._checks import size_problem
 from skfleet.model_selection._families._registry import Family, register_family
 
 __all__ = ["Neighbors"]
@@ -38,10 +39,7 @@ class Neighbors(Family):
 
     def refuses(self, params: Mapping[str, Any]) -> str | None:
         """Tell why: numbers of neighbours that the estimator itself is to refuse."""
-        k = params["n_neighbors"]
-        if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
-            return f"n_neighbors must be a positive integer. Got {k!r} instead"
-        return None
+        return size_problem("n_neighbors", params["n_neighbors"])
 
     def fit(
         self,

@@ -11,6 +11,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.feature_selection import chi2, f_classif, f_regression, r_regression
 
+from skfleet.model_selection._families._checks import size_problem
 from skfleet.model_selection._families._registry import Family, register_family
 
 __all__ = ["PrincipalComponents", "SingularVectors", "Univariate"]
@@ -36,10 +37,7 @@ class _Components(Family):
 
     def refuses(self, params: Mapping[str, Any]) -> str | None:
         """Tell why: a number of components that the rows decide on."""
-        n = params["n_components"]
-        if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
-            return f"n_components must be a positive integer. Got {n!r} instead"
-        return None
+        return size_problem("n_components", params["n_components"])
 
     @abstractmethod
     def _largest(self, estimator: Any, sizes: Sequence[int], X: Any, y: Any) -> Any:
