@@ -9,6 +9,7 @@ import warnings
 
 import numpy as np
 from sklearn.datasets import make_classification, make_regression
+from sklearn.decomposition import PCA
 from sklearn.ensemble import (
     AdaBoostClassifier,
     GradientBoostingClassifier,
@@ -17,7 +18,12 @@ from sklearn.ensemble import (
 )
 from sklearn.linear_model import ElasticNet, LogisticRegression, Ridge
 from sklearn.model_selection import GridSearchCV as StockGridSearchCV
+from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
+from sklearn.tree import DecisionTreeClassifier
 
 from skfleet import Fleet
 from skfleet.model_selection import GridSearchCV
@@ -48,6 +54,15 @@ SEARCHES = {
     "LogisticRegression, 20 `C`": (
         LogisticRegression(max_iter=1000),
         {"C": np.logspace(-4, 2, 20)},
+    ),
+    "DecisionTree, 20 `ccp_alpha`": (
+        DecisionTreeClassifier(random_state=0),
+        {"ccp_alpha": np.linspace(0, 0.01, 20)},
+    ),
+    "SVC, 5 `C`": (SVC(), {"C": np.logspace(-2, 2, 5)}),
+    "PCA before naive Bayes, 8 `n_components`": (
+        make_pipeline(StandardScaler(), PCA(), GaussianNB()),
+        {"pca__n_components": [5, 10, 20, 40, 60, 80, 100, 120]},
     ),
 }
 
@@ -85,7 +100,12 @@ def rows(name):
     if kind in ("Ridge", "ElasticNet"):
         size = {"Ridge": (200_000, 50), "ElasticNet": (20_000, 100)}[kind]
         return make_regression(*size, noise=10, random_state=0)
-    size = {"KNeighbors": (20_000, 12), "LogisticRegression": (50_000, 50)}.get(kind, (10_000, 12))
+    size = {
+        "KNeighbors": (20_000, 12),
+        "LogisticRegression": (50_000, 50),
+        "PCA before naive Bayes": (20_000, 200),
+        "SVC": (3_000, 200),
+    }.get(kind, (10_000, 12))
     return make_classification(*size, n_informative=8, random_state=0)
 
 

@@ -41,9 +41,8 @@ class Prunings(Family):
     def refuses(self, params: Mapping[str, Any]) -> str | None:
         """Tell why: a tree that would be another one each time."""
         alpha = params["ccp_alpha"]
-        problem = (
-            None if type(alpha) is float and alpha == 0 else penalty_problem("ccp_alpha", alpha)
-        )
+        is_none = isinstance(alpha, (int, float)) and alpha == 0
+        problem = None if is_none else penalty_problem("ccp_alpha", alpha)
         return problem or seed_problem(params["random_state"])
 
     def fit(
