@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import joblib
 import numpy as np
 from sklearn.base import clone
+from sklearn.neighbors import NearestNeighbors
+from sklearn.utils import gen_batches
 
 from skfleet.model_selection._families._checks import size_problem
 from skfleet.model_selection._families._registry import Family, register_family
 
 __all__ = ["Neighbors"]
+
+# So many rows tell which way to search is quicker, where there are so many times as many.
+_FEW, _MANY = 64, 8
+
+# The share of rows whose neighbours rounding must not decide on.
+_MOST_APART = 0.9
+
+# So many differences of coordinates are made at a time.
+_ELEMENTS = 2**20
 
 
 class Neighbors(Family):
@@ -56,7 +68,7 @@ class Neighbors(Family):
             sizes = {size for size in sizes if size < half} or {min(sizes)}
         most = max(sizes)
         asked = clone(estimator).set_params(n_neighbors=most).fit(X, y, **fit_params)
-        queries = _Queries(asked, most)
+        queries = _Queries(asked, most, X)
         fitted = []
         for candidate in candidates:
             model = clone(estimator).set_params(**candidate)
@@ -72,10 +84,11 @@ class Neighbors(Family):
 class _Queries:
     """The neighbours of rows that were asked for, the nearest first."""
 
-    def __init__(self, asked: Any, most: int) -> None:
+    def __init__(self, asked: Any, most: int, X: Any) -> None:
         self._asked = asked
+        self._X = X
         self._most = min(most, asked.n_samples_fit_)
-        self._found: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+        self._found: dict[str, _Found] = {}
 
     def serve(self, model: Any) -> None:
         """Let a fitted model find its neighbours here."""
@@ -91,16 +104,83 @@ class _Queries:
         """Give distances and places of the k nearest."""
         key = joblib.hash(X)
         if key not in self._found:
-            beyond = min(self._most + 1, self._asked.n_samples_fit_)
-            self._found = {key: self._asked.kneighbors(X, beyond)}
-        distances, places = self._found[key]
+            self._found = {key: self._search(X)}
+        distances, places, doubt = self._found[key]
         near, at = distances[:, :k], places[:, :k]
         if k < distances.shape[1]:
-            tied = np.flatnonzero(~(near[:, -1] < distances[:, k]))
+            tied = np.flatnonzero(~_is_apart(near[:, -1], distances[:, k], doubt))
             if len(tied):
                 near, at = near.copy(), at.copy()
                 near[tied], at[tied] = self._asked.kneighbors(X[tied], k)
         return near, at
+
+    def _search(self, X: Any) -> _Found:
+        """Find one more than are asked for, in the quicker way.
+
+        In more than a few columns that is to multiply all rows with all, which loses digits: so
+        distances are computed again, and where rounding decides who is among the nearest, it shows.
+        """
+        n = min(self._most + 1, self._asked.n_samples_fit_)
+        if self._may_multiply(X):
+            brute = NearestNeighbors(algorithm="brute", n_jobs=self._asked.n_jobs).fit(self._X)
+            few = X[:_FEW]
+            if _seconds(brute.kneighbors, few, n) < _seconds(self._asked.kneighbors, few, n):
+                found = _exact(X, self._X, brute.kneighbors(X, n)[1])
+                apart = _is_apart(found.distances[:, :-1], found.distances[:, 1:], found.doubt)
+                if apart.all(axis=1).mean() > _MOST_APART:
+                    return found
+        distances, places = self._asked.kneighbors(X, n)
+        return _Found(distances, places, np.array(-1.0))
+
+    def _may_multiply(self, X: Any) -> bool:
+        """Tell whether distances between rows are Euclidean, and there are many to find."""
+        rows = (X, self._X)
+        return (
+            all(type(one) is np.ndarray and one.dtype == np.float64 for one in rows)
+            and len(X) > _MANY * _FEW
+            and self._asked.effective_metric_ == "euclidean"
+            and not self._asked.effective_metric_params_
+        )
+
+
+class _Found(NamedTuple):
+    """Distances to the nearest rows and their places, of shape (n_rows, n).
+
+    Squared distances of other rows that are within ``doubt`` might be smaller.
+    """
+
+    distances: np.ndarray
+    places: np.ndarray
+    doubt: np.ndarray
+
+
+def _exact(X: np.ndarray, rows: np.ndarray, places: np.ndarray) -> _Found:
+    """Compute the distances to some rows, and put them in order."""
+    distances = np.empty(places.shape)
+    for batch in gen_batches(len(X), max(1, _ELEMENTS // (places.shape[1] * rows.shape[1]))):
+        off = rows[places[batch]] - X[batch, None, :]
+        distances[batch] = np.sqrt(np.einsum("ijk,ijk->ij", off, off))
+    order = np.argsort(distances, axis=1, kind="stable")
+    lengths = np.einsum("ij,ij->i", X, X) + np.einsum("ij,ij->i", rows, rows).max()
+    return _Found(
+        np.take_along_axis(distances, order, axis=1),
+        np.take_along_axis(places, order, axis=1),
+        4 * (rows.shape[1] + 4) * np.finfo(float).eps * lengths[:, None],
+    )
+
+
+def _is_apart(near: np.ndarray, far: np.ndarray, doubt: np.ndarray) -> np.ndarray:
+    """Tell which rows are nearer than others without a doubt."""
+    if near.ndim == 1:
+        doubt = doubt.reshape(-1) if doubt.ndim else doubt
+    return (near < far) & (far**2 - near**2 > doubt)
+
+
+def _seconds(search: Any, X: np.ndarray, n: int) -> float:
+    """Time a search."""
+    start = time.perf_counter()
+    search(X, n)
+    return time.perf_counter() - start
 
 
 class _Nearest:
