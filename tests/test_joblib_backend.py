@@ -22,6 +22,7 @@ from threadpoolctl import threadpool_info
 
 import skfleet
 from skfleet._joblib import _shared
+from skfleet.engine._client import current_client
 from skfleet.exceptions import FleetError, PlacementError
 from skfleet.joblib_backend import FleetBackend
 
@@ -808,3 +809,19 @@ def test_data_are_sent_again_when_a_worker_dies_while_it_takes_them(monkeypatch)
             sums = Parallel()(delayed(np.sum)(np.full(50_000, i)) for i in (1, 2))
         assert sums == [50_000, 100_000]
         assert not failures
+
+
+def id_of_current_client():
+    return current_client().id
+
+
+def test_tasks_find_the_client_of_the_call_that_is_nobodys_default():
+    # distributed would open another one, and make it the default of the process
+    with (
+        LocalCluster(
+            n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"
+        ) as cluster,
+        Client(cluster, set_as_default=False) as client,
+        parallel_config("skfleet", client=client),
+    ):
+        assert set(Parallel()(delayed(id_of_current_client)() for _ in range(2))) == {client.id}

@@ -20,7 +20,13 @@ from skfleet._joblib._progress import CallProgress, check_progress
 from skfleet._joblib._shared import SharedArguments
 from skfleet._joblib._task import Outcome, task_name
 from skfleet._sklearn_private import is_fit
-from skfleet.engine._client import check_workers, refuse_asynchronous, slot_released, workers_of
+from skfleet.engine._client import (
+    check_workers,
+    offer_client,
+    refuse_asynchronous,
+    slot_released,
+    workers_of,
+)
 from skfleet.engine._placement import (
     Placement,
     check_device,
@@ -359,6 +365,7 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
         slots = len(self._places)
         if not self.nesting_level:
             check_workers(client, self._workers())
+            offer_client(client)
         limit = self._limit(self._n_jobs, slots)
         in_flight = min(limit or slots, slots)
         self._call = ParallelCall(

@@ -67,6 +67,7 @@ class _OnKernel(Family):
             gamma=gamma,
             degree=estimator.degree,
             coef0=estimator.coef0,
+            n_jobs=1,
         )
         few = np.arange(2)
         if is_classifier(estimator):
