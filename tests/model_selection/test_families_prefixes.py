@@ -28,6 +28,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
 from skfleet.model_selection import FamilyUse, GridSearchCV
+from skfleet.model_selection._families import _registry
 
 X, y = make_classification(240, 20, n_informative=8, n_redundant=0, n_classes=3, random_state=0)
 TWINS = np.kron(np.random.RandomState(0).randn(120, 4), np.eye(2))  # each value twice
@@ -154,8 +155,6 @@ def test_last_step():
     ],
 )
 def test_fitted_as_if_alone(model, rows, size):
-    from skfleet.model_selection._families import _registry
-
     size = min(size, 19) if isinstance(model, TruncatedSVD) else size
     family = _registry.member_of(model, {"n_components": size}).family
     sizes = [{"n_components": n} for n in (size, 3, 19)]
@@ -211,6 +210,14 @@ def test_steps_are_their_own_without_sharing():
     model = make_pipeline(PCA(), GaussianNB())
     search = GridSearchCV(model, {"pca__n_components": [2, 3]}, cv=2, share_fits=False, refit=False)
     assert search.fit(X, y).families_ == ()
+
+
+@pytest.mark.parametrize("model", [PCA(), ARPACK, SelectKBest()])
+def test_parameters_of_fit_that_nobody_knows_are_refused(model):
+    values = {"k": 2} if isinstance(model, SelectKBest) else {"n_components": 2}
+    family = _registry.member_of(model, values).family
+    with pytest.raises(NotImplementedError, match="must not be given weight"):
+        family.fit(clone(model), [values], X, y, weight=1.0)
 
 
 class Mine(PCA):

@@ -200,7 +200,7 @@ def test_resource_that_nobody_has_raises_before_work(option):
 def test_error_cancels_the_fits_that_were_to_come(client, tmp_path):
     grid = [{"p": [0]}, {"p": [1], "fails": [True]}, {"p": list(range(2, 40))}]
     search = GridSearchCV(
-        Model(seconds=0.3, folder=tmp_path), grid, cv=[(np.arange(100), np.arange(100, 150))],
+        Model(seconds=0.1, folder=tmp_path), grid, cv=[(np.arange(100), np.arange(100, 150))],
         error_score="raise",
     )  # fmt: skip
     with within(10), pytest.raises(RuntimeError, match="no fit of 1"):

@@ -36,9 +36,7 @@ class Fit(PlannedFit):
     call: FitCall = field(kw_only=True)
     waiting: list[Any] = field(kw_only=True, default_factory=list)
     record: str | None = field(kw_only=True, default=None)  # its name among records, if it has one
-    refused: str | None = field(
-        kw_only=True, default=None
-    )  # why its family does not know its score
+    refused: str | None = field(kw_only=True, default=None)  # why it was not scored from sums
     is_done: bool = field(kw_only=True, default=False)
 
 

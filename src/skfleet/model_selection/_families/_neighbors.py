@@ -108,7 +108,7 @@ class _Queries:
         distances, places, doubt = self._found[key]
         near, at = distances[:, :k], places[:, :k]
         if k < distances.shape[1]:
-            tied = np.flatnonzero(~_is_apart(near[:, -1], distances[:, k], doubt))
+            tied = np.flatnonzero(~_is_apart(near[:, -1:], distances[:, k : k + 1], doubt))
             if len(tied):
                 near, at = near.copy(), at.copy()
                 near[tied], at[tied] = self._asked.kneighbors(X[tied], k)
@@ -171,8 +171,6 @@ def _exact(X: np.ndarray, rows: np.ndarray, places: np.ndarray) -> _Found:
 
 def _is_apart(near: np.ndarray, far: np.ndarray, doubt: np.ndarray) -> np.ndarray:
     """Tell which rows are nearer than others without a doubt."""
-    if near.ndim == 1:
-        doubt = doubt.reshape(-1) if doubt.ndim else doubt
     return (near < far) & (far**2 - near**2 > doubt)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.feature_selection import chi2, f_classif, f_regression, r_regression
 
-from skfleet.model_selection._families._checks import size_problem
+from skfleet.model_selection._families._checks import refuse_more, size_problem
 from skfleet.model_selection._families._registry import Family, register_family
 
 __all__ = ["PrincipalComponents", "SingularVectors", "Univariate"]
@@ -52,6 +52,7 @@ class _Components(Family):
         **fit_params: Any,
     ) -> list[Any]:
         """Decompose once, and give the first components."""
+        refuse_more(fit_params)
         sizes = [int(one["n_components"]) for one in candidates]
         largest = self._largest(estimator, sizes, X, y)
         values = largest.singular_values_
@@ -177,6 +178,7 @@ class Univariate(Family):
         **fit_params: Any,
     ) -> list[Any]:
         """Score the columns once."""
+        refuse_more(fit_params)
         (name,) = self.parameters
         if name == "k" and max(one[name] for one in candidates) > X.shape[1]:
             raise NotImplementedError(f"k must be at most {X.shape[1]}")
