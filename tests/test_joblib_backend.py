@@ -22,6 +22,7 @@ from threadpoolctl import threadpool_info
 
 import skfleet
 from skfleet._joblib import _shared
+from skfleet.engine import _share
 from skfleet.engine._client import current_client
 from skfleet.exceptions import FleetError, PlacementError
 from skfleet.joblib_backend import FleetBackend
@@ -58,13 +59,13 @@ def client(request):
 def sent(monkeypatch):
     """Count what is sent to the fleet apart from calls."""
     sizes = []
-    send = _shared.Share._send
+    send = _share.Share._send
 
     def counting(self, parcel):
         sizes.append(parcel.nbytes)  # not the parcel: it holds the memory of the object
         return send(self, parcel)
 
-    monkeypatch.setattr(_shared.Share, "_send", counting)
+    monkeypatch.setattr(_share.Share, "_send", counting)
     return sizes
 
 
@@ -804,7 +805,7 @@ def test_data_are_sent_again_when_a_worker_dies_while_it_takes_them(monkeypatch)
             return scatter(*args, **kwargs)
 
         monkeypatch.setattr(client, "scatter", failing)
-        monkeypatch.setattr(_shared.time, "sleep", lambda seconds: None)
+        monkeypatch.setattr(_share.time, "sleep", lambda seconds: None)
         with parallel_config("skfleet", client=client):
             sums = Parallel()(delayed(np.sum)(np.full(50_000, i)) for i in (1, 2))
         assert sums == [50_000, 100_000]

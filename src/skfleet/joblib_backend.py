@@ -16,9 +16,10 @@ from joblib.parallel import AutoBatchingMixin, FallbackToBackend, ParallelBacken
 from skfleet._config import get_config
 from skfleet._joblib._call import Batch, ParallelCall
 from skfleet._joblib._notes import echo
-from skfleet._joblib._progress import CallProgress, check_progress
+from skfleet._joblib._progress import check_progress
 from skfleet._joblib._shared import SharedArguments
 from skfleet._joblib._task import Outcome, task_name
+from skfleet._progress import ProgressBar
 from skfleet._sklearn_private import is_fit
 from skfleet.engine._client import (
     check_workers,
@@ -152,7 +153,7 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
     parallel: Any = None
     _call: ParallelCall | None = None
     _fits: PlannedFits | None = None
-    _bar: CallProgress | None = None
+    _bar: ProgressBar | None = None
     _told: tuple[float, Mapping[str, Any]] = 0.0, {}
 
     def __init__(
@@ -379,7 +380,7 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
             patience=max(30.0, self.wait_for_workers_timeout or 0),
         )
         if self.progress:
-            self._bar = CallProgress(self.parallel.n_tasks)
+            self._bar = ProgressBar(self.parallel.n_tasks)
 
     def _scattered(self, client: Client) -> Mapping[int, Any]:
         """Send the objects of ``scatter`` to every worker, once for this context."""

@@ -19,10 +19,11 @@ from uuid import uuid4
 from distributed import Client, Future, KilledWorker
 
 from skfleet._joblib._callbacks import has_callbacks_in, pack
-from skfleet._joblib._shared import Share, SharedArguments
+from skfleet._joblib._shared import SharedArguments
 from skfleet._joblib._task import Call, Outcome, RetriableError, home, run_batch, task_name
 from skfleet.engine._client import has_one_machine
 from skfleet.engine._parcel import Parcel
+from skfleet.engine._share import Share
 from skfleet.exceptions import FleetError
 
 __all__ = ["Batch", "ParallelCall", "explain_unpicklable"]

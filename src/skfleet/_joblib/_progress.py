@@ -1,4 +1,4 @@
-"""The bar that shows how many calls are done."""
+"""How a call says that it is to show its progress, and what a search tells besides."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Hashable
 from numbers import Real
 from typing import Any
 
-__all__ = ["CallProgress", "Tally", "check_progress"]
+from skfleet._progress import check_rich
+
+__all__ = ["Tally", "check_progress"]
 
 
 def check_progress(progress: Any) -> bool:
@@ -18,66 +20,8 @@ def check_progress(progress: Any) -> bool:
             'Write parallel_config("skfleet", progress=True).'
         )
     if progress:
-        try:
-            import rich.progress  # noqa: F401
-        except ImportError as error:
-            raise ImportError(
-                "progress must have the library rich, to draw a bar. Got no such library instead. "
-                "Install it: pip install rich."
-            ) from error
+        check_rich("progress")
     return progress
-
-
-class CallProgress:
-    """A bar on the screen while a ``Parallel`` call runs.
-
-    It has an end as soon as the number of calls is known.
-    """
-
-    def __init__(self, total: int | None = None) -> None:
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeElapsedColumn,
-            TimeRemainingColumn,
-        )
-        from rich.table import Column
-
-        self._bar = Progress(
-            TextColumn(
-                "{task.description}",
-                table_column=Column(no_wrap=True, overflow="ellipsis", max_width=24),
-            ),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}"),
-        )
-        self._task = self._bar.add_task("", total=total, note="")
-        self._bar.start()
-
-    def name(self, name: str) -> None:
-        """Say what is running."""
-        self._bar.update(self._task, description=name)
-
-    def note(self, note: str) -> None:
-        """Say how it is going."""
-        self._bar.update(self._task, note=note)
-
-    def expect(self, total: int) -> None:
-        """Set the number of calls, which may grow."""
-        self._bar.update(self._task, total=total)
-
-    def advance(self, n_calls: int) -> None:
-        """Count calls that are done."""
-        self._bar.advance(self._task, n_calls)
-
-    def close(self) -> None:
-        """Draw the bar for the last time."""
-        self._bar.stop()
 
 
 class Tally:

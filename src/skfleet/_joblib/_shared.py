@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import threading
-import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
-from uuid import uuid4
 
 from dask.sizeof import sizeof
-from distributed import Client, Future
+from distributed import Client
 
 from skfleet._joblib._task import Call, Slot
-from skfleet.engine._client import has_one_machine
-from skfleet.engine._parcel import READ_ONLY_FROM, Parcel
-from skfleet.engine._same_machine import MappedParcel
-from skfleet.exceptions import FleetError
+from skfleet.engine._parcel import Parcel
+from skfleet.engine._share import Share
 
-__all__ = ["Share", "SharedArguments"]
+__all__ = ["SharedArguments"]
 
 # Below this an argument costs less within its task than a transfer of its own.
 SHARE_FROM = 64 * 1024
-
-# A function of this size and more is scattered instead of being sent as a task.
-_LARGEST_TASK = 9_000_000
 
 # Objects that cannot be referred to weakly (lists, dicts) are recognised while a call lasts, but
 # only so many, because they are kept alive for it.
@@ -34,66 +27,6 @@ _N_STRONG = 16
 _lock = threading.RLock()
 _by_content: weakref.WeakValueDictionary[tuple[str, bytes], Share] = weakref.WeakValueDictionary()
 _keepers: dict[int, weakref.finalize] = {}
-
-
-class Share:
-    """An object on the fleet, sent once for all who hold equal content."""
-
-    def __init__(
-        self,
-        client: Client,
-        parcel: Parcel,
-        *,
-        broadcast: bool = False,
-        is_function: bool = False,
-    ) -> None:
-        self._client = client
-        self._broadcast = broadcast
-        # The scheduler keeps a task, and has it made again when its worker dies; with larger ones
-        # it would be overloaded, and Dask warns.
-        self._as_task = is_function and parcel.nbytes < _LARGEST_TASK
-        # Kept: other processes of this machine read its memory.
-        self._mapped = (
-            MappedParcel.of(parcel)
-            if parcel.nbytes >= READ_ONLY_FROM and not is_function and has_one_machine(client)
-            else None
-        )
-        self.future: Future = self._send(self._mapped or parcel)
-
-    def _send(self, parcel: Parcel) -> Future:
-        """Scatter under a new key: under an old one it dies with what was just released.
-
-        The scheduler hands the data to workers, and fails if one of them dies meanwhile.
-        """
-        if self._as_task:
-            return self._client.submit(_hold, parcel, key=f"function-{uuid4().hex}")
-        waits = iter((0.2, 0.5, 1.0, 2.0, 4.0))
-        while True:
-            try:
-                return self._client.scatter(parcel, hash=False, broadcast=self._broadcast)
-            except TimeoutError as error:
-                raise FleetError(
-                    f"arguments of {parcel.nbytes / 1e6:.0f} MB must be taken by a worker. No "
-                    "worker was ready to take them. They may have paused for lack of memory: look "
-                    "at memory_limit, or make fewer copies of the data."
-                ) from error
-            except OSError:
-                wait = next(waits, None)
-                if wait is None or self._client.status != "running":
-                    raise
-                time.sleep(wait)
-
-    def is_lost(self) -> bool:
-        """Tell whether no worker holds the data any more."""
-        if self.future.status == "pending":
-            return False  # a task, to be run anew
-        if self.future.status != "finished":
-            return True
-        return not any(self._client.who_has([self.future]).values())
-
-    def send_again(self, obj: Any) -> None:
-        """Replace data that died with their worker."""
-        self.future = self._send(self._mapped or Parcel.pack(obj))
 
 
 class SharedArguments:
@@ -201,11 +134,6 @@ def _share_content(client: Client, parcel: Parcel, *, is_function: bool) -> Shar
         if share is None or share.future.status not in ("pending", "finished"):
             share = _by_content[key] = Share(client, parcel, is_function=is_function)
     return share
-
-
-def _hold(parcel: Parcel) -> Parcel:
-    """Keep a parcel on a worker."""
-    return parcel
 
 
 def _keep_while_alive(obj: Any, share: Share) -> None:

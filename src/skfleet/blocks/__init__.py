@@ -16,9 +16,11 @@ from skfleet.blocks._folds import Folds, make_folds
 from skfleet.blocks._lazy_rows import SplitRows, bring_home, counted_rows, lazy_name
 from skfleet.blocks._local import n_rows_of, slice_rows
 from skfleet.blocks._outputs import Output, first_rows, is_lazy, known_n_rows, map_rows, stand_in
+from skfleet.blocks._per_row import split_per_row
 from skfleet.blocks._split import (
     DrawnRows,
     choose_rows,
+    join_rows,
     merge_smallest,
     mix_rows,
     row_uniforms,
@@ -42,6 +44,7 @@ __all__ = [
     "counted_rows",
     "first_rows",
     "is_lazy",
+    "join_rows",
     "known_n_rows",
     "lazy_name",
     "make_folds",
@@ -56,6 +59,7 @@ __all__ = [
     "row_uniforms",
     "slice_rows",
     "smallest",
+    "split_per_row",
     "stand_in",
     "take",
 ]

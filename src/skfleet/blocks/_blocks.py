@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from sys import getsizeof
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -108,6 +109,9 @@ def open_block(handle: Block) -> Block:
 def block_bytes(handle: Block) -> int:
     """Load a block and measure its X."""
     block = open_block(handle)
+    if not hasattr(block.X, "shape"):  # a list: as large as the first of it say
+        first = block.X[:100]
+        return block.n_rows * sum(map(getsizeof, first)) // max(1, len(first))
     return block.n_rows * _linalg.row_bytes(block.X)
 
 

@@ -70,6 +70,19 @@ def mix_rows(blocks: Sequence[Block], seed: int) -> Block:
     return Block(X, y, sample_weight, filled[0].number, more=more)
 
 
+def join_rows(blocks: Sequence[Block]) -> Block:
+    """Return the rows of several blocks as one block."""
+    filled = [block for block in blocks if block.n_rows] or list(blocks[:1])
+    X, y, sample_weight = (
+        stack_rows(parts) for parts in zip(*(b[:3] for b in filled), strict=True)
+    )
+    more = filled[0].more and {
+        name: stack_rows([block.more[name] for block in filled if block.more])
+        for name in filled[0].more
+    }
+    return Block(X, y, sample_weight, filled[0].number, more=more)
+
+
 def _in_order(parts: Sequence[Any], order: np.ndarray) -> Any:
     """Put rows of several blocks into an order; arrays are copied once."""
     if not all(isinstance(part, np.ndarray) for part in parts):

@@ -8,7 +8,8 @@ from typing import Any
 from skfleet._array import is_foreign
 from skfleet._config import get_config
 from skfleet.blocks import RowBlocks
-from skfleet.engine._base import Engine, Task, bytes_of
+from skfleet.engine._answers import answer_rows, lend
+from skfleet.engine._base import Call, Ended, Engine, Task, Watch, bytes_of
 from skfleet.engine._counts import Counts, counting, log_pass, uncounted
 from skfleet.engine._fold import Lesson, fold
 from skfleet.engine._local import LocalEngine
@@ -22,12 +23,11 @@ def engine_for(rows: RowBlocks) -> Engine:
     wanted, device = get_config().engine, get_config().device
     if wanted == "local" or not rows.on_dask:
         return _here(rows, device)
-    from skfleet.engine._client import current_client, worker_resources
-    from skfleet.engine._dask import DaskEngine
+    from skfleet.engine._client import current_client
 
     client = current_client()
     if client is not None:
-        return DaskEngine(client, placement_for(device, worker_resources(client)))
+        return fleet_engine(client)
     if wanted == "dask":
         raise RuntimeError(
             "engine='dask' must have a client to run on. Got none instead. Open a "
@@ -49,18 +49,21 @@ def check_fits_home(rows: RowBlocks, estimator: str) -> None:
         )
 
 
-def lend(owner: Any, value: Any, *, name: str = "lend") -> Any:
-    """Return what stands for a value in the tasks of a lazy answer.
-
-    Without a cluster, and for small values, that is the value. A large one is sent to the cluster
-    of the current client, once for as long as its owner lives, and again if its content changed.
-    The answer then belongs to that cluster, like one of persisted rows.
-    """
+def opened(value: Any) -> Any:
+    """Open what an engine keeps for tasks, inside one of them."""
     if "distributed" not in sys.modules:
         return value
-    from skfleet.engine._lend import lend_on_cluster
+    from skfleet.engine._share import opened
 
-    return lend_on_cluster(owner, value, name)
+    return opened(value)
+
+
+def fleet_engine(client: Any) -> Engine:
+    """Return the engine on a client's cluster, placed as the config says."""
+    from skfleet.engine._client import worker_resources
+    from skfleet.engine._dask import DaskEngine
+
+    return DaskEngine(client, placement_for(get_config().device, worker_resources(client)))
 
 
 def _here(rows: RowBlocks, device: str) -> Engine:
@@ -72,23 +75,30 @@ def _here(rows: RowBlocks, device: str) -> Engine:
 
 __all__ = [
     "ANYWHERE",
+    "Call",
     "Counts",
+    "Ended",
     "Engine",
     "Lesson",
     "LocalEngine",
     "Placement",
     "Reduction",
     "Task",
+    "Watch",
     "add",
+    "answer_rows",
+    "bytes_of",
     "check_fits_home",
     "counting",
     "engine_for",
+    "fleet_engine",
     "fold",
     "identity",
     "lend",
     "library_threads",
     "log_pass",
     "map_reduce",
+    "opened",
     "uncounted",
     "with_starts",
 ]

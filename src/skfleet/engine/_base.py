@@ -4,13 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from skfleet.blocks import Block, RowBlocks, block_bytes, probes
 from skfleet.engine._placement import ANYWHERE, Placement
 
 # What stands for a call that was submitted: a future on a cluster, a finished call in this process.
 Task: TypeAlias = Any
+
+
+class Call(NamedTuple):
+    """A call that is to be submitted with others; its arguments may be some of these.
+
+    Where only a part of its value is to come home, `tells` gives that part.
+    """
+
+    func: Callable[..., Any]
+    args: tuple[Any, ...]
+    name: str = ""
+    tells: Callable[[Any], Any] | None = None
+
+
+class Ended(NamedTuple):
+    """What became of a task: its value, or why there is none."""
+
+    task: Task
+    value: Any = None
+    error: BaseException | None = None
+    was_lost: bool = False  # with what it needed, and not by its own fault
+    was_deadly: bool = False  # its workers died while they ran it
+
+
+class Watch(Protocol):
+    """Tasks under way, whose values come home one by one."""
+
+    def add(self, task: Task, tells: Callable[[Any], Any] | None = None) -> None:
+        """Wait for one more task, for its value or for what its call tells of it."""
+        ...
+
+    def next(self, timeout: float | None = None) -> list[Ended]:
+        """Wait until some tasks have ended, or for so many seconds; give those that have."""
+        ...
 
 
 class Engine(Protocol):
@@ -28,6 +62,14 @@ class Engine(Protocol):
         """Bytes that this process, and any worker, may hold."""
         ...
 
+    def slots_for(self, placement: Placement) -> int:
+        """How many tasks with a placement run at once."""
+        ...
+
+    def check(self, placement: Placement) -> None:
+        """Raise unless a task with this placement can run."""
+        ...
+
     def submit(
         self,
         func: Callable[..., Any],
@@ -38,6 +80,12 @@ class Engine(Protocol):
         placement: Placement = ANYWHERE,
     ) -> Task:
         """Start func(*args); arguments may be tasks, and blocks of any kind the engine made."""
+        ...
+
+    def submit_all(
+        self, calls: Sequence[Call], *, priority: int = 0, placement: Placement = ANYWHERE
+    ) -> list[Task]:
+        """Start several calls, in one message; those that others take come before these."""
         ...
 
     def map(
@@ -59,6 +107,10 @@ class Engine(Protocol):
         """Yield the tasks as they end."""
         ...
 
+    def watch(self) -> Watch:
+        """Return something to wait with for tasks that are still being submitted."""
+        ...
+
     def has_failed(self, task: Task) -> bool:
         """Say whether a task that has ended raised."""
         ...
@@ -73,6 +125,17 @@ class Engine(Protocol):
 
     def share(self, value: Any) -> Any:
         """Make a value available to many tasks at the price of one transfer per worker."""
+        ...
+
+    def keep(self, value: Any) -> Any:
+        """Make a large value available to tasks, which open it with `opened`.
+
+        What is returned stands for it among arguments, and in blocks; it is sent with the first.
+        """
+        ...
+
+    def mend(self, kept: Any) -> None:
+        """Send a kept value again if it was lost with the workers that held it."""
         ...
 
     def hold(self, rows: RowBlocks) -> AbstractContextManager[RowBlocks]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,18 +17,25 @@ import psutil
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from dask.sizeof import sizeof
+from dask.task_spec import List, TaskRef
+from dask.task_spec import Task as GraphTask
 from distributed import Client, Future, as_completed, get_worker
 from distributed.system import MEMORY_LIMIT
 
 from skfleet._config import get_config
 from skfleet.blocks import Block, Loadable, Notes, RowBlocks, open_block
-from skfleet.engine._base import Task, bytes_of
+from skfleet.engine._base import Call, Task, bytes_of
 from skfleet.engine._client import check_workers, slot_released, worker_resources, workers_of
 from skfleet.engine._counts import count
+from skfleet.engine._parcel import Parcel
 from skfleet.engine._placement import ANYWHERE, Placement, check_satisfiable
 from skfleet.engine._reduce import identity, reduce_group
+from skfleet.engine._share import Share
 from skfleet.engine._threads import library_threads
+from skfleet.engine._watch import DaskWatch, telling
 
+# For so many seconds workers are taken for what they were.
+MOMENT = 0.3
 # Arguments larger than this cross to a worker once, not with every task.
 SHARED_BYTES = 2**16
 
@@ -40,11 +49,24 @@ class DaskEngine:
         check_workers(client)
         self.client = client
         self.placement = placement
+        self._seen: tuple[float, dict[str, Any]] = (-math.inf, {})
+
+    def _workers(self) -> dict[str, Any]:
+        """Return what the scheduler knows of its workers, or knew a moment ago."""
+        now = time.monotonic()
+        if now - self._seen[0] > MOMENT:
+            self._seen = now, workers_of(self.client)
+        return self._seen[1]
 
     @property
     def n_slots(self) -> int:
         """How many tasks run at once."""
         return max(1, sum(self.client.nthreads().values()))
+
+    def check(self, placement: Placement) -> None:
+        """Raise unless a task with this placement can run."""
+        offers = {a: dict(w.get("resources") or {}) for a, w in self._workers().items()}
+        check_satisfiable(placement, offers)
 
     def submit(
         self,
@@ -58,17 +80,53 @@ class DaskEngine:
         """Start func(*args); futures among or inside the arguments arrive as their values."""
         count(tasks=1)
         settings = self._settings(placement, priority)
+        args = _sent(args)
         key = _key(name)
+        call = _limited(func, placement)
         if _needs_graph(args):
             source, args = _with_sources(args)
             count(tasks=source)
-            task = dask.delayed(partial(_on_worker, func), pure=False)(*args, dask_key_name=key)
+            task = dask.delayed(call, pure=False)(*args, dask_key_name=key)
             with _quiet():
                 return self.client.compute(task, optimize_graph=False, **settings)
         with _quiet():
-            return self.client.submit(
-                partial(_on_worker, func), *args, key=key, pure=False, **settings
+            return self.client.submit(call, *args, key=key, pure=False, **settings)
+
+    def submit_all(
+        self, calls: Sequence[Call], *, priority: int = 0, placement: Placement = ANYWHERE
+    ) -> list[Task]:
+        """Start several calls, in one message.
+
+        What is submitted a moment after something else waits 10 ms for company.
+        """
+        if any(_needs_graph(call.args) for call in calls):
+            tasks: dict[int, Task] = {}
+            for call in calls:
+                args = (tasks[id(a)] if isinstance(a, Call) else a for a in call.args)
+                tasks[id(call)] = self.submit(
+                    _told_func(call), *args, name=call.name, priority=priority, placement=placement
+                )
+            return [tasks[id(call)] for call in calls]
+        kept = {id(share): share for call in calls for share in _unsent(call.args)}
+        holds = {key: share.as_call() for key, share in kept.items()}
+        keys = {id(call): _key(call.name) for call in [*holds.values(), *calls]}
+        keys |= {key: keys[id(call)] for key, call in holds.items()}
+        count(tasks=len(holds) + len(calls))
+        graph = {
+            keys[id(call)]: GraphTask(
+                keys[id(call)],
+                _limited(_told_func(call), placement),
+                *(_as_node(arg, keys) for arg in call.args),
             )
+            for call in [*holds.values(), *calls]
+        }
+        with _quiet():
+            found: list[Task] = self.client.get(
+                graph, list(graph), sync=False, **self._settings(placement, priority)
+            )
+        for share, task in zip(kept.values(), found, strict=False):
+            share.future = task
+        return found[len(holds) :]
 
     def map(
         self,
@@ -110,6 +168,10 @@ class DaskEngine:
             # without its loop, it would look for a default client
             yield from as_completed(tasks, loop=self.client.loop)
 
+    def watch(self) -> DaskWatch:
+        """Return something to wait with for tasks that are still being submitted."""
+        return DaskWatch(self.client)
+
     def has_failed(self, task: Task) -> bool:
         """Say whether a task that has ended raised."""
         return bool(task.status in ("error", "cancelled", "lost"))
@@ -124,6 +186,24 @@ class DaskEngine:
         It is the result of a task, so that it is made again if its only holder dies.
         """
         return self.submit(identity, value, name="share")
+
+    def keep(self, value: Any) -> Share:
+        """Send a large value once: to the worker that asks first, who passes it on."""
+        return Share(self.client, Parcel.pack(value), is_kept=True)
+
+    def mend(self, kept: Share) -> None:
+        """Send a kept value again if it was lost with the workers that held it."""
+        kept.mend()
+
+    def slots_for(self, placement: Placement) -> int:
+        """How many tasks with a placement run at once."""
+        asked = (self.placement if placement == ANYWHERE else placement).as_dict()
+        total = 0
+        for worker in self._workers().values():
+            offer = worker.get("resources") or {}
+            shares = [int(offer.get(name, 0) / amount) for name, amount in asked.items()]
+            total += min([worker["nthreads"], *shares])
+        return total
 
     def together(self, blocks: Sequence[Block]) -> list[list[Block]]:
         """Group blocks in memory by the worker that holds most of each; the others stay alone."""
@@ -209,7 +289,7 @@ class DaskEngine:
     @property
     def room(self) -> int:
         """Bytes that every worker, and this process, may hold."""
-        workers = workers_of(self.client).values()
+        workers = self._workers().values()
         limits = [worker["memory_limit"] or MEMORY_LIMIT for worker in workers]
         return int(min([*limits, psutil.virtual_memory().available]))
 
@@ -252,6 +332,58 @@ def _with_worker_threads(func: Callable[..., Any], *args: Any) -> Any:
 def _on_worker(func: Callable[..., Any], *args: Any) -> Any:
     """Run a task with one library thread: the worker's threads are there for its tasks."""
     with library_threads(1):
+        return func(*args)
+
+
+def _unsent(value: Any) -> Iterator[Share]:
+    """Give what is kept among arguments, and not on its way yet."""
+    if isinstance(value, Share) and not value.is_sent:
+        yield value
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from _unsent(part)
+
+
+def _sent(value: Any) -> Any:
+    """Return arguments with futures for what is kept."""
+    if isinstance(value, Share):
+        return value.task
+    if isinstance(value, Block):
+        return Block(*map(_sent, value))
+    if type(value) in (list, tuple):
+        return type(value)(map(_sent, value))
+    return value
+
+
+def _told_func(call: Call) -> Callable[..., Any]:
+    """Return the function of a call, with what sends home what it tells."""
+    return call.func if call.tells is None else partial(telling, call.func, call.tells)
+
+
+def _as_node(value: Any, keys: dict[int, str]) -> Any:
+    """Return what stands in a graph for an argument: calls by their keys, and futures."""
+    if id(value) in keys:
+        return TaskRef(keys[id(value)])
+    if isinstance(value, Share):
+        return TaskRef(value.task.key)
+    if isinstance(value, Future):
+        return TaskRef(value.key)
+    if isinstance(value, Block):
+        return GraphTask(None, Block, *(_as_node(part, keys) for part in value))
+    if isinstance(value, list):
+        return List(*(_as_node(part, keys) for part in value))
+    return value
+
+
+def _limited(func: Callable[..., Any], placement: Placement) -> Callable[..., Any]:
+    """Limit the library threads of a task: who asks for several CPUs wants to use them."""
+    n_threads = int(placement.as_dict().get("CPU", 1))
+    return partial(_on_worker, func) if n_threads <= 1 else partial(_on_many, n_threads, func)
+
+
+def _on_many(n_threads: int, func: Callable[..., Any], *args: Any) -> Any:
+    """Run a task that asked for several CPUs with as many library threads."""
+    with library_threads(n_threads):
         return func(*args)
 
 

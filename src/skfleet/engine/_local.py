@@ -13,10 +13,26 @@ import psutil
 
 from skfleet._config import get_config
 from skfleet.blocks import Block, Loadable, Notes, RowBlocks, open_block
-from skfleet.engine._base import Task, bytes_of
+from skfleet.engine._base import Call, Ended, Task, bytes_of
 from skfleet.engine._counts import count
-from skfleet.engine._placement import ANYWHERE, Placement
+from skfleet.engine._placement import ANYWHERE, Placement, check_satisfiable
 from skfleet.engine._reduce import reduce_group
+
+
+class _Over:
+    """Tasks that have all ended, because calls run at once."""
+
+    def __init__(self) -> None:
+        self._ended: list[Ended] = []
+
+    def add(self, task: Task, tells: Callable[[Any], Any] | None = None) -> None:
+        """Take note of a task, and of its value or what its call tells of it."""
+        self._ended.append(Ended(task, task if tells is None else tells(task)))
+
+    def next(self, timeout: float | None = None) -> list[Ended]:
+        """Give the tasks that were added since the last time."""
+        ended, self._ended = self._ended, []
+        return ended
 
 
 class LocalEngine:
@@ -26,6 +42,10 @@ class LocalEngine:
 
     def __init__(self, n_threads: int | None = None) -> None:
         self.n_slots = n_threads or joblib.cpu_count()
+
+    def check(self, placement: Placement) -> None:
+        """Raise unless a task with this placement can run: this process is no GPU worker."""
+        check_satisfiable(placement, {"this process": {"CPU": float(self.n_slots)}})
 
     def submit(
         self,
@@ -41,6 +61,18 @@ class LocalEngine:
         if isinstance(func, partial) and func.func is reduce_group:
             func = partial(func, n_threads=self.n_slots)
         return func(*args)
+
+    def submit_all(
+        self, calls: Sequence[Call], *, priority: int = 0, placement: Placement = ANYWHERE
+    ) -> list[Task]:
+        """Run several calls, one after the other."""
+        results: dict[int, Any] = {}
+        for call in calls:
+            args = (
+                results.get(id(arg), arg) if isinstance(arg, Call) else arg for arg in call.args
+            )
+            results[id(call)] = self.submit(call.func, *args)
+        return [results[id(call)] for call in calls]
 
     def map(
         self,
@@ -61,6 +93,10 @@ class LocalEngine:
         """Yield the tasks, which have all ended."""
         yield from tasks
 
+    def watch(self) -> _Over:
+        """Return something to wait with for tasks, which have all ended."""
+        return _Over()
+
     def has_failed(self, task: Task) -> bool:
         """Say no: a call that raises raises at once, here."""
         return False
@@ -75,6 +111,17 @@ class LocalEngine:
     def share(self, value: Any) -> Any:
         """Return the value: there is nowhere to send it."""
         return value
+
+    def keep(self, value: Any) -> Any:
+        """Keep a value for tasks: it is here."""
+        return value
+
+    def mend(self, kept: Any) -> None:
+        """Send a kept value again: it cannot be lost."""
+
+    def slots_for(self, placement: Placement) -> int:
+        """How many tasks with a placement run at once: calls run at once, one by one."""
+        return 1
 
     @property
     def room(self) -> int:

@@ -23,7 +23,7 @@ class Parcel:
     lists or frames.
     """
 
-    __slots__ = ("buffers", "header")
+    __slots__ = ("__weakref__", "buffers", "header")
 
     def __init__(self, header: bytes, buffers: Sequence[Any]) -> None:
         self.header = header

@@ -46,7 +46,7 @@ class MappedParcel(Parcel):
     has mapped it. There it can be read only.
     """
 
-    __slots__ = ("__weakref__", "_place")
+    __slots__ = ("_place",)
 
     def __init__(self, header: bytes, place: _Place, buffers: Any) -> None:
         super().__init__(header, buffers)

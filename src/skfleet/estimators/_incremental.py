@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import time
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,12 +11,20 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from sklearn.base import clone, is_classifier
+from sklearn.base import clone
 from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.metadata_routing import UNUSED
 
 from skfleet._linalg import as_csr, is_sparse
-from skfleet.blocks import Block, RowBlocks, is_lazy, n_rows_of, row_blocks, slice_rows
+from skfleet.blocks import (
+    Block,
+    RowBlocks,
+    is_lazy,
+    n_rows_of,
+    row_blocks,
+    slice_rows,
+    split_per_row,
+)
 from skfleet.engine import Engine, Lesson, engine_for, fold, with_starts
 from skfleet.estimators._early_stopping import (
     Patience,
@@ -25,10 +32,10 @@ from skfleet.estimators._early_stopping import (
     validation_rows,
     validation_score,
 )
-from skfleet.estimators._routing import given, routed, router, split_per_row
+from skfleet.estimators._routing import given, routed, router
 from skfleet.estimators.wrappers import ROUTED, ParallelPostFit
-from skfleet.metrics import find_labels
 from skfleet.metrics._scorers import answer_scorer
+from skfleet.metrics._statistics import told_labels
 
 
 @dataclass
@@ -230,7 +237,7 @@ class Incremental(ParallelPostFit):
             return self._learn(self.estimator_, rows, progress)
         model = clone(self.estimator)
         rows, told = self._cut("fit", X, y, given(params, sample_weight=sample_weight))
-        told |= self._told(model, y, classes)
+        told |= told_labels(model, y, classes)
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=self.epochs + 1)
         patience = Patience(self.n_iter_no_change, self.tol) if self.early_stopping else None
         return self._learn(model, rows, Progress(seeds, told, patience=patience))
@@ -270,7 +277,7 @@ class Incremental(ParallelPostFit):
         if model is None:
             model = clone(self.estimator)
         rows, told = self._cut("partial_fit", X, y, given(params, sample_weight=sample_weight))
-        told |= self._told(model, y, classes)
+        told |= told_labels(model, y, classes)
         seed = check_random_state(self.random_state).randint(2**31 - 1)
         progress = Progress(np.array([seed]), told)
         self._one_epoch(engine_for(rows), rows, (model, seen), progress)
@@ -315,16 +322,6 @@ class Incremental(ParallelPostFit):
             raise ValueError(f"tol must be a number. Got {self.tol!r} instead.")
         if self.early_stopping:
             answer_scorer(self.estimator, self.scoring)
-
-    def _told(self, model: Any, y: Any, classes: Any) -> dict[str, Any]:
-        """Return what every call of partial_fit is told: the classes, where it wants them."""
-        takes = inspect.signature(model.partial_fit).parameters.values()
-        takes_classes = any(p.name == "classes" or p.kind is p.VAR_KEYWORD for p in takes)
-        if not takes_classes or not is_classifier(model):
-            return {}
-        if classes is not None:
-            return {"classes": np.asarray(classes)}
-        return {} if hasattr(model, "classes_") else {"classes": find_labels(y)}
 
     def _learn(self, model: Any, rows: RowBlocks, progress: Progress) -> Incremental:
         """Train a model for what is left of its epochs."""

@@ -8,8 +8,6 @@ from sklearn import get_config
 from sklearn.model_selection import check_cv
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 
-from skfleet.blocks import is_lazy, known_n_rows, n_rows_of
-
 
 def router(owner: Any, methods: dict[str, str]) -> MetadataRouter:
     """Return the router of an estimator around `estimator`.
@@ -53,25 +51,3 @@ def routed_to_splitter(owner: Any, params: dict[str, Any]) -> dict[str, Any]:
 def given(params: dict[str, Any], **named: Any) -> dict[str, Any]:
     """Add those of the named values that were given to the rest."""
     return params | {name: value for name, value in named.items() if value is not None}
-
-
-def split_per_row(params: dict[str, Any], X: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split metadata into what has a value for each row of X, and all other."""
-    per_row = {name: value for name, value in params.items() if _is_per_row(name, value, X)}
-    return per_row, {name: value for name, value in params.items() if name not in per_row}
-
-
-def _is_per_row(name: str, value: Any, X: Any) -> bool:
-    """Say whether a value is one per row: a Dask collection, or as long as the rows."""
-    if is_lazy(value):
-        return True
-    sized = hasattr(value, "__len__") or bool(getattr(value, "shape", ()))
-    if not sized or isinstance(value, str | bytes | dict):
-        return False
-    n_rows = known_n_rows(X)
-    if n_rows is None:
-        raise ValueError(
-            f"{name} must be a Dask collection for rows of unknown number. Got "
-            f"{type(value).__name__} instead. Cut it like X, or make X's lengths known."
-        )
-    return n_rows_of(value) == n_rows

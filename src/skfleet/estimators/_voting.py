@@ -24,9 +24,10 @@ from skfleet.blocks import (
     n_rows_of,
     open_block,
     row_blocks,
+    split_per_row,
 )
 from skfleet.engine import engine_for, lend, log_pass
-from skfleet.estimators._routing import given, routed, router, split_per_row
+from skfleet.estimators._routing import given, routed, router
 from skfleet.metrics import check_scoring, find_labels
 from skfleet.metrics._statistics import host_values
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from sklearn.base import BaseEstimator, clone, is_classifier, is_regressor
@@ -12,8 +11,8 @@ from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from skfleet.blocks import Output, first_rows, is_lazy, map_rows
-from skfleet.engine import lend
+from skfleet.blocks import is_lazy
+from skfleet.engine import answer_rows
 from skfleet.estimators._base import FleetEstimator
 from skfleet.estimators._routing import given, routed, router
 from skfleet.metrics import check_scoring
@@ -43,33 +42,6 @@ def _has(name: str) -> Any:
 def _has_score(self: ParallelPostFit) -> bool:
     """Say whether the estimator can be scored: by itself, or by what it is."""
     return hasattr(self._wrapped, "score") or is_classifier(self) or is_regressor(self)
-
-
-def _call(model: Any, rows: Any, *, method: str, params: dict[str, Any]) -> Any:
-    """Run a method of the model on a run of rows."""
-    return getattr(model, method)(rows, **params)
-
-
-def _lacks_columns(X: Any, model: Any) -> bool:
-    """Say whether X cannot be what the model was fitted on, whatever its values are."""
-    if hasattr(X, "columns"):
-        return not set(getattr(model, "feature_names_in_", ())) <= set(X.columns)
-    width = X.shape[1] if len(X.shape) == 2 else None
-    return getattr(model, "n_features_in_", width) != width
-
-
-def _names_of_columns(model: Any, method: str) -> Any:
-    """Return how a method's columns are called, as the fitted attributes have it, or None."""
-    try:
-        if method in ("predict_proba", "predict_log_proba"):
-            return model.classes_
-        if method == "transform":
-            return model.get_feature_names_out()
-        if method == "inverse_transform":
-            return model.feature_names_in_
-    except Exception:  # there is no such attribute, or it wants what is not known
-        pass
-    return None
 
 
 class ParallelPostFit(BaseEstimator):
@@ -234,39 +206,9 @@ class ParallelPostFit(BaseEstimator):
     def _map(self, X: Any, method: str, meta: Any = None, /, **params: Any) -> Any:
         """Answer with a method of the fitted estimator, in the container X came in."""
         self._check_is_fitted()
-        model = self._wrapped
         if method in ROUTED:
             params = routed(self, method, method, params)
-        call = partial(_call, method=method, params=params)
-        if not is_lazy(X):
-            return call(model, X)
-        output = self._describe(call, method, X, meta)
-        name = f"{method}-{type(model).__name__}"
-        shared = lend(self, model, name=f"model-of-{type(model).__name__}")
-        answer = map_rows(call, shared, X, output, raw=True, name=name)
-        return tuple(answer) if isinstance(output, tuple) else answer
-
-    def _describe(self, call: Any, method: str, X: Any, meta: Any) -> Any:
-        """Find out what the answers look like: told, or from a made-up row, or from real ones.
-
-        A run on a row knows more than the fitted attributes: a classifier of several labels
-        predicts as many columns as it has classes, and some answer in the type of the rows.
-        """
-        model = self._wrapped
-        if meta is None:
-            try:
-                meta = call(model, first_rows(X, real=False))
-            except Exception:
-                if method != "inverse_transform" and _lacks_columns(X, model):
-                    raise
-                # Made-up values need not be ones that the estimator takes (categories, ranges).
-                meta = call(model, first_rows(X, real=True))
-        names = _names_of_columns(model, method)
-        # A list is an answer per output where these have classes, and else an answer per row.
-        if isinstance(meta, tuple) or (isinstance(meta, list) and isinstance(names, list)):
-            several = names if isinstance(names, list) else [None] * len(meta)
-            return type(meta)(map(Output.of, meta, several))
-        return Output.of(meta, None if isinstance(names, list) else names)
+        return answer_rows(self, self._wrapped, method, X, meta, **params)
 
     @_has("predict")
     def predict(self, X: Any, **params: Any) -> Any:

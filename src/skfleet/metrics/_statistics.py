@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from sklearn.base import is_classifier
 
 from skfleet._array import to_host
 from skfleet._linalg import dense_rows, is_sparse
@@ -135,3 +137,17 @@ def _labels(block: Block) -> np.ndarray:
 def _merge_labels(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Merge the labels of two blocks."""
     return np.unique(np.concatenate([a, b]))
+
+
+def told_labels(model: Any, y: Any, classes: Any = None) -> dict[str, Any]:
+    """Return what ``partial_fit`` is told of the labels: all of them, where it wants to know.
+
+    They are the `classes` given, or looked up in y unless the model knows them already.
+    """
+    takes = inspect.signature(model.partial_fit).parameters.values()
+    takes_classes = any(p.name == "classes" or p.kind is p.VAR_KEYWORD for p in takes)
+    if not takes_classes or not is_classifier(model):
+        return {}
+    if classes is not None:
+        return {"classes": np.asarray(classes)}
+    return {} if hasattr(model, "classes_") else {"classes": find_labels(y)}

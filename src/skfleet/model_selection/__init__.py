@@ -11,6 +11,16 @@ from sklearn.model_selection import (
     validation_curve,
 )
 
+from skfleet.model_selection._adaptive._candidates import CandidateSource
+from skfleet.model_selection._adaptive._halving_searches import (
+    ASHASearchCV,
+    HyperbandSearchCV,
+    SuccessiveHalvingSearchCV,
+)
+from skfleet.model_selection._adaptive._turn_searches import (
+    IncrementalSearchCV,
+    InverseDecaySearchCV,
+)
 from skfleet.model_selection._families import (  # noqa: F401
     _boosters,
     _ensembles,
@@ -28,13 +38,19 @@ from skfleet.model_selection._plot import FitTime
 from skfleet.model_selection._search import GridSearchCV, RandomizedSearchCV
 
 __all__ = [
+    "ASHASearchCV",
+    "CandidateSource",
     "Family",
     "FamilyUse",
     "FitTime",
     "GridSearchCV",
     "HalvingGridSearchCV",
     "HalvingRandomSearchCV",
+    "HyperbandSearchCV",
+    "IncrementalSearchCV",
+    "InverseDecaySearchCV",
     "RandomizedSearchCV",
+    "SuccessiveHalvingSearchCV",
     "cross_val_predict",
     "cross_val_score",
     "cross_validate",

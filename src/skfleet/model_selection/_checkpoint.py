@@ -61,6 +61,11 @@ class Records:
     def __len__(self) -> int:
         return len(self._found)
 
+    @property
+    def name(self) -> str:
+        """What tells this search from others."""
+        return self._search
+
     def _check(self, location: Any, told: dict[str, dict[str, str]]) -> None:
         """Raise if another search was here; else say which one this is."""
         path = f"{self._root}/search.json"

@@ -1,0 +1,92 @@
+"""What a fitted model answers for rows of any container, block by block where they are."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from typing import Any
+
+from skfleet.blocks import Output, first_rows, is_lazy, map_rows
+
+__all__ = ["answer_rows", "lend"]
+
+
+def lend(owner: Any, value: Any, *, name: str = "lend") -> Any:
+    """Return what stands for a value in the tasks of a lazy answer.
+
+    Without a cluster, and for small values, that is the value. A large one is sent to the cluster
+    of the current client, once for as long as its owner lives, and again if its content changed.
+    The answer then belongs to that cluster, like one of persisted rows.
+    """
+    if "distributed" not in sys.modules:
+        return value
+    from skfleet.engine._lend import lend_on_cluster
+
+    return lend_on_cluster(owner, value, name)
+
+
+def answer_rows(
+    owner: Any, model: Any, method: str, X: Any, meta: Any = None, /, **params: Any
+) -> Any:
+    """Answer with a method of a fitted model, in the container X came in.
+
+    A large model is sent to a cluster once, for as long as its owner lives. `meta` says what the
+    answers look like, where that cannot be found out.
+    """
+    call = partial(_call, method=method, params=params)
+    if not is_lazy(X):
+        return call(model, X)
+    output = _describe(call, model, method, X, meta)
+    name = f"{method}-{type(model).__name__}"
+    shared = lend(owner, model, name=f"model-of-{type(model).__name__}")
+    answer = map_rows(call, shared, X, output, raw=True, name=name)
+    return tuple(answer) if isinstance(output, tuple) else answer
+
+
+def _describe(call: Any, model: Any, method: str, X: Any, meta: Any) -> Any:
+    """Find out what the answers look like: told, or from a made-up row, or from real ones.
+
+    A run on a row knows more than the fitted attributes: a classifier of several labels
+    predicts as many columns as it has classes, and some answer in the type of the rows.
+    """
+    if meta is None:
+        try:
+            meta = call(model, first_rows(X, real=False))
+        except Exception:
+            if method != "inverse_transform" and _lacks_columns(X, model):
+                raise
+            # Made-up values need not be ones that the estimator takes (categories, ranges).
+            meta = call(model, first_rows(X, real=True))
+    names = _names_of_columns(model, method)
+    # A list is an answer per output where these have classes, and else an answer per row.
+    if isinstance(meta, tuple) or (isinstance(meta, list) and isinstance(names, list)):
+        several = names if isinstance(names, list) else [None] * len(meta)
+        return type(meta)(map(Output.of, meta, several))
+    return Output.of(meta, None if isinstance(names, list) else names)
+
+
+def _call(model: Any, rows: Any, *, method: str, params: dict[str, Any]) -> Any:
+    """Run a method of the model on a run of rows."""
+    return getattr(model, method)(rows, **params)
+
+
+def _lacks_columns(X: Any, model: Any) -> bool:
+    """Say whether X cannot be what the model was fitted on, whatever its values are."""
+    if hasattr(X, "columns"):
+        return not set(getattr(model, "feature_names_in_", ())) <= set(X.columns)
+    width = X.shape[1] if len(X.shape) == 2 else None
+    return getattr(model, "n_features_in_", width) != width
+
+
+def _names_of_columns(model: Any, method: str) -> Any:
+    """Return how a method's columns are called, as the fitted attributes have it, or None."""
+    try:
+        if method in ("predict_proba", "predict_log_proba"):
+            return model.classes_
+        if method == "transform":
+            return model.get_feature_names_out()
+        if method == "inverse_transform":
+            return model.feature_names_in_
+    except Exception:  # there is no such attribute, or it wants what is not known
+        pass
+    return None

@@ -1,0 +1,1 @@
+"""Searches that train many candidates a little and the best of them longer."""

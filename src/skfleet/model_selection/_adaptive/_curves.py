@@ -1,0 +1,66 @@
+"""A picture of an adaptive search: its learning curves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["plot_curves"]
+
+
+def plot_curves(search: Any, scoring: str | None = None) -> Any:
+    """Draw the score of every candidate over its calls; give the axes."""
+    try:
+        from matplotlib import pyplot
+    except ImportError as error:
+        raise ImportError(
+            "plot must have the library matplotlib. Got no such library instead. "
+            "Install it: pip install scikit-fleet[plot]."
+        ) from error
+    if not hasattr(search, "history_"):
+        raise AttributeError(
+            f"{type(search).__name__} must be fitted to be drawn. Got none of its results instead. "
+            "Call fit first."
+        )
+    table = search.history_
+    known = [name.removeprefix("test_") for name in table.columns if name.startswith("test_")]
+    if scoring is None:
+        scoring = search.refit if search.multimetric_ else known[0]
+    if scoring not in known:
+        raise ValueError(
+            f"scoring must be one of {', '.join(map(repr, known))}. Got {scoring!r} instead."
+        )
+    _, axes = pyplot.subplots(figsize=(8, 4.5), layout="constrained")
+    brackets = sorted(table["bracket"].unique(), reverse=True)
+    colors = pyplot.get_cmap("tab10")
+    best = search.cv_results_["candidate"][search.best_index_]
+    for i, bracket in enumerate(brackets):
+        label: str | None = f"bracket {bracket}" if len(brackets) > 1 else "candidates"
+        own = table[table["bracket"] == bracket]
+        for _, curve in own.groupby("candidate", sort=False):
+            axes.plot(
+                curve["partial_fit_calls"],
+                curve[f"test_{scoring}"],
+                marker=".",
+                linewidth=0.8,
+                alpha=0.5,
+                color=colors(i % 10),
+                label=label,
+            )
+            label = None
+    curve = table[table["candidate"] == best]
+    axes.plot(
+        curve["partial_fit_calls"],
+        curve[f"test_{scoring}"],
+        marker="o",
+        linewidth=2,
+        color="black",
+        label="best",
+    )
+    if table["partial_fit_calls"].max() >= 8:
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter("{x:.0f}")
+    axes.set_xlabel("calls of partial_fit")
+    axes.set_ylabel("score on the rows held out" if scoring == "score" else scoring)
+    axes.set_title(f"{type(search).__name__}: {table['candidate'].nunique()} candidates")
+    axes.legend(loc="lower right", fontsize="small")
+    return axes

@@ -1,0 +1,257 @@
+"""The rows of an adaptive search: who holds them, which are for scores, what a call learns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.model_selection import train_test_split
+
+from skfleet.blocks import (
+    Block,
+    RowBlocks,
+    block_bytes,
+    choose_rows,
+    join_rows,
+    open_block,
+    row_uniforms,
+)
+from skfleet.engine import Engine, opened, with_starts
+
+__all__ = ["Batch", "Lessons", "Rows", "hold_rows", "learn_from", "opened_rows"]
+
+# Blocks of rows of this process: more rows than these are shuffled apart from the others.
+BLOCK_ROWS = 100_000
+# Rows for one call of partial_fit, where nothing is said and nothing is cut already.
+BATCH_ROWS = 10_000
+# The share of a worker's memory that all rows may take on each of them.
+ROOM = 0.4
+# The share that one block may take where each worker has only some of them.
+BLOCK_ROOM = 0.03
+
+
+class Batch(NamedTuple):
+    """What one call learns: the rows from `low` to `high` of the block's order in an epoch."""
+
+    block: int
+    epoch: int
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Lessons:
+    """Which rows each call of partial_fit learns: all of them once an epoch, in another order."""
+
+    seed: int
+    n_batches: tuple[int, ...]  # of every block
+
+    def __len__(self) -> int:
+        return sum(self.n_batches)
+
+    def __getitem__(self, call: int) -> Batch:
+        """Return what a call learns; calls are counted from 0."""
+        epoch, i = divmod(call, sum(self.n_batches))
+        block, part = self._order(epoch)[i]
+        n = self.n_batches[block]
+        return Batch(block, epoch, part / n, (part + 1) / n)
+
+    def blocks_of(self, calls: range) -> list[int]:
+        """Return the numbers of the blocks that some calls learn, in order."""
+        return sorted({self[call].block for call in calls})
+
+    def _order(self, epoch: int) -> list[tuple[int, int]]:
+        return _batch_order(self.seed, epoch, self.n_batches)
+
+
+@lru_cache(maxsize=64)
+def _batch_order(seed: int, epoch: int, n_batches: tuple[int, ...]) -> list[tuple[int, int]]:
+    """Return the batches of all blocks in the order of an epoch."""
+    batches = [(block, part) for block, n in enumerate(n_batches) for part in range(n)]
+    order = np.random.default_rng([seed, epoch]).permutation(len(batches))
+    return [batches[i] for i in order]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows on an engine.
+
+    `blocks` are handles of the training rows; where `aside` is given, a seed and a share, they hold
+    the rows for scores as well, which are then not learned. `test` are the handles of these: one,
+    unless no worker can hold them together.
+    """
+
+    blocks: tuple[Block, ...]
+    lessons: Lessons
+    test: tuple[Block, ...]
+    n_train: int
+    n_test: int
+    aside: tuple[int, float] | None = None
+    are_everywhere: bool = True  # every worker can hold all of them
+    kept: tuple[Any, ...] = ()
+
+
+def hold_rows(
+    engine: Engine,
+    rows: RowBlocks,
+    *,
+    test_size: float | int | None,
+    stratify: bool,
+    batch_size: int | None,
+    seed: int,
+) -> Rows:
+    """Set rows for scores aside, and hold both parts on the engine."""
+    if rows.on_dask:
+        return _hold_blocks(engine, rows, test_size, batch_size, seed)
+    return _hold_ours(engine, rows.blocks[0], test_size, stratify, batch_size, seed)
+
+
+def _hold_ours(
+    engine: Engine,
+    block: Block,
+    test_size: float | int | None,
+    stratify: bool,
+    batch_size: int | None,
+    seed: int,
+) -> Rows:
+    """Send rows of this process to the engine, in an order that mixes all of them."""
+    train, test = _split(block, 0.15 if test_size is None else test_size, stratify, seed)
+    n_bytes = block_bytes(block)
+    everywhere = engine.is_here or n_bytes <= ROOM * engine.room
+    most = BLOCK_ROWS
+    if not everywhere:
+        most = max(1, int(BLOCK_ROOM * engine.room * block.n_rows / n_bytes))
+    n_blocks = -(-len(train) // most)
+    size = batch_size or BATCH_ROWS
+    kept, n_batches = [], []
+    for part in np.array_split(train, n_blocks):
+        kept.append(engine.keep(choose_rows(block, part)))
+        n_batches.append(-(-len(part) // size))
+    kept.append(engine.keep(choose_rows(block, test)))
+    lessons = Lessons(seed, tuple(n_batches))
+    *blocks, test_block = (Block(one, number=i) for i, one in enumerate(kept))
+    return Rows(
+        tuple(blocks), lessons, (test_block,), len(train), len(test), None, everywhere, tuple(kept)
+    )
+
+
+def _split(
+    block: Block, test_size: float | int, stratify: bool, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the places of the rows to learn, and of those to score on: by class, if it goes."""
+    places = np.arange(block.n_rows)
+    how = {"test_size": test_size, "random_state": seed}
+    if stratify:
+        y = np.asarray(block.y)
+        try:
+            return tuple(train_test_split(places, stratify=y, **how))
+        except ValueError:  # a class of one row, or more classes than rows to score on
+            pass
+    return tuple(train_test_split(places, **how))
+
+
+def _hold_blocks(
+    engine: Engine,
+    rows: RowBlocks,
+    test_size: float | int | None,
+    batch_size: int | None,
+    seed: int,
+) -> Rows:
+    """Take the rows to score on out of every block, and leave the others where they are."""
+    rows = with_starts(engine, rows)
+    n_bytes = rows.n_bytes
+    fraction = 0.15 if test_size is None else test_size
+    if not fraction < 1:
+        fraction = fraction / max(1, rows.n_rows or 0)
+    aside = seed, float(fraction)
+    parts = engine.map(_set_aside, rows.blocks, aside, name="set-test-rows-aside")
+    told = engine.gather([engine.submit(_sizes, part, name="count-rows") for part in parts])
+    lengths = [n_train for n_train, _, _ in told]
+    n_test = sum(n for _, n, _ in told)
+    test_bytes = sum(n for _, _, n in told)
+    if n_bytes is None:
+        n_bytes = int(test_bytes / fraction)
+    if test_bytes <= ROOM * engine.room:
+        joined = engine.submit(_join, parts, name="join-test-rows")
+        test: tuple[Block, ...] = (Block(joined),)
+    else:
+        test = tuple(
+            Block(engine.submit(_second, part, name="test-rows"), number=i)
+            for i, part in enumerate(parts)
+        )
+    full = [i for i, n in enumerate(lengths) if n]
+    if not full or not n_test:
+        raise ValueError(
+            f"X must have rows to learn and rows to score on. Got {sum(lengths)} and {n_test} "
+            "instead. Take more rows, or another test_size."
+        )
+    n_batches = tuple(-(-lengths[i] // batch_size) if batch_size else 1 for i in full)
+    return Rows(
+        tuple(rows.blocks[i] for i in full),
+        Lessons(seed, n_batches),
+        test,
+        sum(lengths),
+        n_test,
+        aside,
+        are_everywhere=n_bytes <= ROOM * engine.room and not engine.streams(rows),
+    )
+
+
+def _set_aside(handle: Block, aside: tuple[int, float]) -> tuple[int, Block, int]:
+    """Return the number of rows to learn, the rows to score on and their size in bytes."""
+    block = open_block(handle)
+    chosen = _is_aside(block, aside)
+    test = choose_rows(block, chosen)
+    return int((~chosen).sum()), test, block_bytes(test)
+
+
+def _is_aside(block: Block, aside: tuple[int, float]) -> np.ndarray:
+    """Say which rows are not to be learned: a draw by their global numbers."""
+    assert block.start is not None
+    return row_uniforms(aside[0], block.start, block.n_rows) < aside[1]
+
+
+def _sizes(part: tuple[int, Block, int]) -> tuple[int, int, int]:
+    return part[0], part[1].n_rows, part[2]
+
+
+def _second(part: tuple[int, Block, int]) -> Block:
+    return part[1]
+
+
+def _join(parts: Sequence[tuple[int, Block, int]]) -> Block:
+    """Put the rows to score on of all blocks together."""
+    return join_rows([part[1] for part in parts])
+
+
+def opened_rows(handle: Block) -> Block:
+    """Open a block of rows in a task."""
+    kept = opened(handle.X)
+    return kept if isinstance(kept, Block) else open_block(handle)
+
+
+def learn_from(block: Block, batch: Batch, seed: int, aside: tuple[int, float] | None) -> Block:
+    """Return the rows of a batch in the order in which they are learned."""
+    order = _row_order(seed, batch.epoch, batch.block, block.n_rows, aside, block.start)
+    low, high = round(batch.low * len(order)), round(batch.high * len(order))
+    return choose_rows(block, order[low:high])
+
+
+@lru_cache(maxsize=8)
+def _row_order(
+    seed: int,
+    epoch: int,
+    block: int,
+    n_rows: int,
+    aside: tuple[int, float] | None,
+    start: int | None,
+) -> np.ndarray:
+    """Return the places of a block's rows to learn, in the order of an epoch."""
+    rng = np.random.default_rng([seed, epoch, block])
+    if aside is None:
+        return rng.permutation(n_rows)
+    learned = row_uniforms(aside[0], start or 0, n_rows) >= aside[1]
+    return rng.permutation(np.flatnonzero(learned))

@@ -1,0 +1,292 @@
+"""What a worker does in an adaptive search: train a candidate for some calls, and score it."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.pipeline import Pipeline
+
+from skfleet.blocks import Block, join_rows
+from skfleet.engine import opened
+from skfleet.metrics._scorers import AnswerScorer
+from skfleet.metrics._statistics import host_values
+from skfleet.model_selection._adaptive._rows import Batch, Lessons, learn_from, opened_rows
+
+__all__ = [
+    "Failure",
+    "Record",
+    "Setting",
+    "Trained",
+    "answer",
+    "fit_head",
+    "record_of",
+    "score_answers",
+    "train",
+]
+
+
+class Failure(NamedTuple):
+    """What went wrong with a candidate."""
+
+    error: BaseException
+    trace: str
+
+
+class Record(NamedTuple):
+    """What is known of a candidate after an order."""
+
+    n_calls: int
+    scores: Mapping[str, float]
+    fit_time: float = 0.0  # seconds in partial_fit, for this order
+    score_time: float = 0.0
+    n_samples: int = 0  # rows learned so far, counted once per epoch
+    ended: float = 0.0  # seconds of the day's clock
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all candidates have in common."""
+
+    estimator: Any
+    scorer: Callable[..., Any]
+    told: Mapping[str, Any]  # what partial_fit is told besides values per row
+    learn_told: Sequence[str]  # which values per row it is told
+    score_told: Sequence[str]  # which values per row the scorer is told
+    seed: int
+    aside: tuple[int, float] | None
+    answered: Mapping[str, AnswerScorer]  # the metrics, where answers are scored and not models
+    models: Any = None  # where models are recorded
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A model and how it came about. It is never changed: to train it on makes another one."""
+
+    model: Any
+    n_calls: int = 0
+    n_samples: int = 0
+    fit_time: float = 0.0
+    record: Record = field(default_factory=lambda: Record(0, {}))
+
+
+def make(setting: Setting, params: Mapping[str, Any], head: Any) -> Any:
+    """Return an untrained candidate, its steps before the last fitted already."""
+    own = {name: clone(value, safe=False) for name, value in params.items()}
+    model = clone(setting.estimator).set_params(**own)
+    return model if head is None else Pipeline([*head.steps, model.steps[-1]])
+
+
+def fit_head(setting: Setting, params: Mapping[str, Any], handles: Sequence[Block]) -> Any:
+    """Fit the steps before the last of a pipeline on rows that are learned."""
+    setting = opened(setting)
+    model = make(setting, params, None)
+    blocks = [opened_rows(handle) for handle in handles]
+    whole = Batch(0, 0, 0.0, 1.0)
+    rows = join_rows(
+        [
+            learn_from(b, whole._replace(block=i), setting.seed, setting.aside)
+            for i, b in enumerate(blocks)
+        ]
+    )
+    return model[:-1].fit(rows.X, rows.y)
+
+
+def train(
+    setting: Setting,
+    candidate: int,
+    before: Trained | Mapping[str, Any],
+    head: Any,
+    calls: range,
+    lessons: Lessons,
+    handles: Sequence[Block],
+    test: Block | None = None,
+) -> Trained:
+    """Train a candidate, given as it was or by its parameters, for some calls.
+
+    `handles` are of the blocks that the calls learn, in the order of their numbers. With `test`,
+    the rows for that, the candidate is scored. What was recorded before is not done again.
+    """
+    setting = opened(setting)
+    if isinstance(before, Trained) and before.record.failure is not None:
+        return before
+    wanted = calls.stop
+    known = before.n_calls if isinstance(before, Trained) else 0
+    if setting.models is not None and known < wanted:
+        before = setting.models.find(candidate, wanted) or before
+    is_done = isinstance(before, Trained) and before.n_calls >= wanted
+    if isinstance(before, Trained) and is_done and (test is None or before.record.scores):
+        return before
+    try:
+        trained = _learn(setting, before, head, calls, lessons, handles)
+        if test is not None:
+            trained = _score(setting, trained, test)
+    except Exception as error:
+        return _failed(wanted, _failure(error))
+    if setting.models is not None:
+        setting.models.put(candidate, trained)
+    return trained
+
+
+def _learn(
+    setting: Setting,
+    before: Trained | Mapping[str, Any],
+    head: Any,
+    calls: range,
+    lessons: Lessons,
+    handles: Sequence[Block],
+) -> Trained:
+    """Make those of the calls that the model has not had, on a copy of it."""
+    if not isinstance(before, Trained):
+        before = Trained(make(setting, before, head))
+    numbers = lessons.blocks_of(calls)
+    calls = calls[max(0, before.n_calls - calls.start) :]
+    if not calls:
+        return before
+    blocks = {n: opened_rows(handle) for n, handle in zip(numbers, handles, strict=True)}
+    model, n_samples = _copy(before.model), before.n_samples
+    began = time.perf_counter()
+    for call in calls:
+        batch = lessons[call]
+        rows = learn_from(blocks[batch.block], batch, setting.seed, setting.aside)
+        learn(model, rows, setting)
+        n_samples += rows.n_rows
+    seconds = before.fit_time + time.perf_counter() - began
+    return Trained(model, calls.stop, n_samples, seconds)
+
+
+def learn(model: Any, rows: Block, setting: Setting) -> None:
+    """Let a model, or the last step of a pipeline, learn some rows."""
+    told = {**setting.told, **_per_row(rows, setting.learn_told)}
+    X = rows.X
+    if isinstance(model, Pipeline):
+        if len(model.steps) > 1:
+            X = model[:-1].transform(X)
+        model = model.steps[-1][1]
+    model.partial_fit(X, rows.y, **told)
+
+
+def _per_row(rows: Block, names: Sequence[str]) -> dict[str, Any]:
+    """Return the values per row of some names."""
+    return {
+        name: rows.sample_weight if name == "sample_weight" else (rows.more or {})[name]
+        for name in names
+    }
+
+
+def _copy(model: Any) -> Any:
+    """Copy what learns: of a pipeline the last step."""
+    if not isinstance(model, Pipeline):
+        return copy.deepcopy(model)
+    name, last = model.steps[-1]
+    return Pipeline([*model.steps[:-1], (name, copy.deepcopy(last))])
+
+
+def _score(setting: Setting, trained: Trained, test: Block) -> Trained:
+    """Score a candidate on the rows for that, which are all in one place."""
+    began = time.perf_counter()
+    rows = opened_rows(test)
+    told = _per_row(rows, setting.score_told)
+    scores = named(setting.scorer(trained.model, rows.X, rows.y, **told))
+    return _scored(trained, scores, time.perf_counter() - began)
+
+
+def answer(setting: Setting, trained: Trained, part: Block) -> tuple[Any, ...] | None:
+    """Return what a candidate answers for some of the rows to score on, with what is true there."""
+    setting = opened(setting)
+    if trained.record.failure is not None or trained.record.scores:
+        return None
+    try:
+        rows = opened_rows(part)
+        given = {name: one.ask(trained.model, rows.X) for name, one in setting.answered.items()}
+    except Exception as error:
+        return (_failure(error),)
+    weight = rows.sample_weight if "sample_weight" in setting.score_told else None
+    return host_values(rows.y), weight if weight is None else host_values(weight), given
+
+
+def score_answers(
+    setting: Setting, candidate: int, trained: Trained, *parts: tuple[Any, ...] | None
+) -> Trained:
+    """Score a candidate by its answers for all rows to score on."""
+    setting = opened(setting)
+    if trained.record.failure is not None or trained.record.scores:
+        return trained
+    for part in parts:
+        if part is not None and len(part) == 1:
+            return _failed(trained.n_calls, part[0])
+    began = time.perf_counter()
+    try:
+        known = [part for part in parts if part is not None]
+        y = np.concatenate([part[0] for part in known])
+        weight = None if known[0][1] is None else np.concatenate([part[1] for part in known])
+        scores = {
+            name: one.score(trained.model, y, np.concatenate([p[2][name] for p in known]), weight)
+            for name, one in setting.answered.items()
+        }
+    except Exception as error:
+        return _failed(trained.n_calls, _failure(error))
+    trained = _scored(trained, scores, time.perf_counter() - began)
+    if setting.models is not None:
+        setting.models.put(candidate, trained)
+    return trained
+
+
+def _failed(n_calls: int, failure: Failure) -> Trained:
+    """Return what stands for a candidate that failed."""
+    return Trained(None, n_calls, record=Record(n_calls, {}, failure=failure))
+
+
+def _scored(trained: Trained, scores: Mapping[str, float], seconds: float) -> Trained:
+    """Note the scores of a candidate, and begin to count seconds anew."""
+    record = Record(
+        trained.n_calls, scores, trained.fit_time, seconds, trained.n_samples, time.time()
+    )
+    return replace(trained, fit_time=0.0, record=record)
+
+
+def named(scores: Any) -> dict[str, float]:
+    """Return scores by name; one alone is called "score"."""
+    several = scores if isinstance(scores, dict) else {"score": scores}
+    for name, value in several.items():
+        if np.ndim(value) or not np.issubdtype(np.asarray(value).dtype, np.number):
+            raise ValueError(
+                f"scoring must return a number. Got {value!r} ({type(value).__name__}) for "
+                f"{name} instead."
+            )
+    return {name: float(value) for name, value in several.items()}
+
+
+def learn_more(
+    setting: Setting, trained: Trained, handles: Sequence[Block], epochs: int
+) -> Trained:
+    """Let a model learn the rows that it was scored on, as often as it has learned the others."""
+    setting = opened(setting)
+    model = _copy(trained.model)
+    for _ in range(epochs):
+        for handle in handles:
+            learn(model, opened_rows(handle), setting)
+    return replace(trained, model=model)
+
+
+def record_of(trained: Trained) -> Record:
+    """Give what the driver wants to know; the model stays."""
+    return trained.record
+
+
+def _failure(error: Exception) -> Failure:
+    """Pack an error such that it travels."""
+    trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        error = RuntimeError(f"{type(error).__name__}: {error}")
+    return Failure(error, trace)
