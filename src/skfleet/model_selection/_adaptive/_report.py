@@ -44,15 +44,15 @@ class Report(Listener):
         self._last_log = time.monotonic()
         self._fit_seconds = 0.0
         self._best: tuple[int, int] | None = None
+        self._was_known = False  # whether the record that is to come was read and not made
 
     def known(self, candidate: Candidate, order: Train) -> Record | None:
         """Return what was recorded of an order by an earlier search."""
         if self._records is None:
             return None
         found = self._records.get(_key(candidate, order))
-        if found is None:
-            return None
-        return Record(**found)
+        self._was_known = found is not None
+        return None if found is None else Record(**found)
 
     def on_record(self, candidate: Candidate, order: Train, record: Record) -> None:
         """Take note of a record."""
@@ -61,8 +61,9 @@ class Report(Listener):
         self.history.add(candidate, order, record, self.run.seconds)
         self.n_calls += n_new
         self._fit_seconds += record.fit_time + record.score_time
-        if self._records is not None and record.failure is None:
+        if self._records is not None and record.failure is None and not self._was_known:
             self._write(candidate, order, record)
+        self._was_known, self._best = False, self._best_now()
         if record.failure is not None:
             logger.warning(
                 "candidate %d failed after %d calls of partial_fit and is out: %r",
@@ -86,14 +87,18 @@ class Report(Listener):
         if self._models is None:
             return
         before = self._best
-        if self.run.best is not None and self.run.best.best is not None:
-            self._best = self.run.best.number, self.run.best.best[1].n_calls
+        self._best = self._best_now()
         wanted = {(candidate.number, record.n_calls)}
         wanted |= {self._best} if self._best is not None else set()
         self._models.keep(wanted, candidate.number)
         if before is not None and before != self._best and before[0] != candidate.number:
             other = self.run.candidates[before[0]]
             self._models.keep(wanted | {(other.number, other.n_calls)}, other.number)
+
+    def _best_now(self) -> tuple[int, int] | None:
+        """Return the number of the best candidate, and after how many calls it was that."""
+        best = self.run.best
+        return None if best is None or best.best is None else (best.number, best.best[1].n_calls)
 
     def line(self) -> str:
         """Say how it is going, with how long it may take."""
