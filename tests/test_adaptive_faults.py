@@ -1,0 +1,280 @@
+"""Adaptive searches whose workers or client are killed, and models that kill their workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import FitFailedWarning
+
+from skfleet import Fleet
+from skfleet.model_selection import HyperbandSearchCV, SuccessiveHalvingSearchCV
+
+pytestmark = pytest.mark.slow
+
+
+class Writer(ClassifierMixin, BaseEstimator):
+    """Writes down every call of partial_fit as it ends; dies where it is told to."""
+
+    def __init__(self, quality=0.5, log=None, seconds=0.05, die_at=None):
+        self.quality = quality
+        self.log = log
+        self.seconds = seconds
+        self.die_at = die_at
+
+    def partial_fit(self, X, y, classes=None):
+        self.n_calls_ = getattr(self, "n_calls_", 0) + 1
+        self.classes_ = classes
+        time.sleep(self.seconds)
+        if self.die_at is not None and self.n_calls_ >= self.die_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        with Path(self.log).open("a") as log:
+            log.write(f"{self.quality} {self.n_calls_}\n")
+        return self
+
+    def score(self, X, y):
+        return self.quality * (1 - 0.5**self.n_calls_)
+
+
+X, Y = np.arange(80.0).reshape(40, 2), np.arange(40) % 2
+QUALITIES = [round(0.01 * i, 2) for i in range(1, 100)]
+
+
+def made(log):
+    path = Path(log)
+    return Counter(path.read_text().split("\n")[:-1]) if path.exists() else Counter()
+
+
+def recorded(checkpoint):
+    """By the number of each candidate, after how many calls its last record is."""
+    most = {}
+    for path in Path(checkpoint).glob("*.fits"):
+        for line in path.read_bytes().splitlines():
+            number, n_calls, _ = json.loads(line.split(b" ", 1)[1])["fit"].split("-")
+            most[int(number)] = max(most.get(int(number), 0), int(n_calls))
+    return most
+
+
+def assert_not_made_again(calls, before, search):
+    """Of the calls that were recorded at some time, none was made again after it."""
+    quality = {
+        number: params["quality"]
+        for number, params in zip(
+            search.cv_results_["candidate"], search.cv_results_["params"], strict=True
+        )
+    }
+    for number, n_calls in before.items():
+        for n in range(1, n_calls + 1):
+            assert calls[f"{quality[number]} {n}"] == 1
+
+
+def kill_a_worker(client, when, look=lambda: None):
+    """Kill a worker process as soon as a condition holds; tell what there was to see just then."""
+    pids, seen = list(client.run(os.getpid).values()), []
+
+    def wait():
+        deadline = time.monotonic() + 60
+        while not when() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        seen.append(look())
+        os.kill(pids[0], signal.SIGKILL)
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    return thread, seen
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+@pytest.mark.parametrize("n_before", [3, 30, 70])
+def test_killed_worker_costs_only_its_own_work(tmp_path, n_before, checkpoint):
+    log, plain_log = tmp_path / "log", tmp_path / "plain"
+    how = {"max_iter": 9, "random_state": 0}
+    plain = HyperbandSearchCV(
+        Writer(log=str(plain_log), seconds=0), {"quality": QUALITIES}, n_jobs=1, **how
+    ).fit(X, Y)
+    if checkpoint:
+        how["checkpoint"] = tmp_path / "search"
+    with Fleet(n_workers=2) as client:
+        search = HyperbandSearchCV(Writer(log=str(log)), {"quality": QUALITIES}, **how)
+        thread, seen = kill_a_worker(
+            client,
+            lambda: made(log).total() >= min(n_before, 60),
+            lambda: recorded(tmp_path / "search"),
+        )
+        search.fit(X, Y)
+        thread.join()
+    assert search.best_params_ == plain.best_params_
+    for key in ("mean_test_score", "budget", "partial_fit_calls"):
+        np.testing.assert_array_equal(search.cv_results_[key], plain.cv_results_[key])
+    calls = made(log)
+    assert set(calls) == set(made(plain_log))
+    twice = sum(calls.values()) - len(calls)
+    # what is in progress on the worker: an order or two; without a checkpoint the models too
+    assert twice <= (18 if checkpoint else 45)
+    assert_not_made_again(calls, seen[0], plain)
+
+
+def test_model_that_kills_its_worker_is_dropped_with_a_message(tmp_path):
+    log = tmp_path / "log"
+    space = [
+        {"quality": [0.99], "die_at": [1]},
+        {"quality": QUALITIES[:8], "die_at": [None]},
+    ]
+    search = SuccessiveHalvingSearchCV(
+        Writer(log=str(log)), space, n_initial_parameters="grid", random_state=0
+    )
+    with Fleet(n_workers=2), pytest.warns(FitFailedWarning, match="must leave its worker alive"):
+        search.fit(X, Y)
+    assert search.best_params_ == {"quality": QUALITIES[7], "die_at": None}
+    scores = search.cv_results_["mean_test_score"]
+    assert np.isnan(scores).sum() == 1  # none of its neighbours is blamed for it
+
+
+SCRIPT = """
+import sys
+sys.path.insert(0, {tests!r})
+from skfleet import Fleet
+from skfleet.model_selection import HyperbandSearchCV
+from test_adaptive_faults import QUALITIES, Writer, X, Y
+
+if __name__ == "__main__":
+    with Fleet(n_workers=2):
+        search = HyperbandSearchCV(
+            Writer(log={log!r}), {{"quality": QUALITIES}}, max_iter=9, random_state=0,
+            checkpoint={checkpoint!r},
+        ).fit(X, Y)
+    print(search.best_params_["quality"], search.best_estimator_.n_calls_)
+"""
+
+
+@pytest.mark.parametrize("n_before", [1, 20, 60])
+def test_killed_client_is_resumed_without_a_recorded_call(tmp_path, n_before):
+    log, script, checkpoint = tmp_path / "log", tmp_path / "script.py", tmp_path / "search"
+    script.write_text(
+        SCRIPT.format(tests=str(Path(__file__).parent), log=str(log), checkpoint=str(checkpoint))
+    )
+    first = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while made(log).total() < n_before:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    first.kill()
+    first.wait()
+    time.sleep(1.0)  # its workers notice
+    before = recorded(checkpoint)
+    again = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=120, check=True
+    )
+    plain = HyperbandSearchCV(
+        Writer(log=str(tmp_path / "plain"), seconds=0),
+        {"quality": QUALITIES},
+        max_iter=9,
+        random_state=0,
+        n_jobs=1,
+    ).fit(X, Y)
+    expected = f"{plain.best_params_['quality']} {plain.best_estimator_.n_calls_}"
+    assert again.stdout.strip().endswith(expected)
+    calls = made(log)
+    assert set(calls) == set(made(tmp_path / "plain"))
+    assert_not_made_again(calls, before, plain)
+    assert n_before == 1 or before
+    # twice only what was under way: an order or two of each worker
+    assert sum(calls.values()) - len(calls) <= 36
+
+
+def test_ctrl_c_keeps_the_best_so_far(tmp_path):
+    log, script = tmp_path / "log", tmp_path / "script.py"
+    script.write_text(
+        SCRIPT.format(tests=str(Path(__file__).parent), log=str(log), checkpoint=None)
+        .replace("import sys\n", "import signal, sys, time\n", 1)
+        .replace("        search = Hyper", "        try:\n          search = search = Hyper")
+        .replace(
+            ").fit(X, Y)\n",
+            ")\n          search.fit(X, Y)\n        except KeyboardInterrupt:\n"
+            "          began = time.monotonic()\n",
+        )
+        .replace("    print(search", "    print(len(search.history_), search")
+        .replace(
+            'if __name__ == "__main__":\n',
+            'if __name__ == "__main__":\n'
+            "    signal.signal(signal.SIGINT, signal.default_int_handler)\n",
+        )
+    )
+    process = subprocess.Popen(
+        [sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 60
+    while made(log).total() < 12:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    n_records, quality, n_calls = out.split()
+    assert 1 <= int(n_records) < 29
+    assert float(quality) > 0
+    assert int(n_calls) >= 1
+
+
+def test_rows_are_held_once_per_worker_and_models_stay(tmp_path):
+    """Of 80 MB of rows no worker holds a second copy, and no model comes home but the best."""
+    rng = np.random.default_rng(0)
+    rows, labels = rng.normal(size=(100_000, 100)), np.arange(100_000) % 2
+    search = SuccessiveHalvingSearchCV(
+        Heavy(), {"quality": QUALITIES}, n_initial_parameters=27, random_state=0
+    )
+    with Fleet(n_workers=2) as client:
+        client.run(private_bytes)
+        before = client.run(private_bytes)
+        home = received()
+        search.fit(rows, labels)
+        came = received() - home
+        peak = client.run(peak_of_rows)
+        after = client.run(private_bytes)
+    assert max(peak.values()) <= rows.nbytes * 1.02
+    grown = max(after[worker] - before[worker] for worker in after)
+    # 27 models of 2 MB, batches of 10,000 rows, and no copy of the rows
+    assert grown < rows.nbytes
+    assert came < 12e6  # of 40 models of 2 MB
+    assert search.best_estimator_.ballast_.nbytes == 2_000_000
+
+
+class Heavy(Writer):
+    """A model of 2 MB."""
+
+    def partial_fit(self, X, y, classes=None):
+        self.n_calls_ = getattr(self, "n_calls_", 0) + 1
+        self.classes_ = classes
+        self.ballast_ = np.random.default_rng(self.n_calls_).random(250_000)
+        return self
+
+
+def private_bytes():
+    """Memory of this process that no other shares."""
+    import psutil
+
+    return psutil.Process().memory_full_info().uss
+
+
+def peak_of_rows(dask_worker):
+    """Bytes of what this worker keeps for tasks."""
+    from skfleet.engine._parcel import Parcel
+
+    return sum(v.nbytes for v in dask_worker.data.values() if isinstance(v, Parcel))
+
+
+def received():
+    """Bytes that this process has read so far."""
+    import psutil
+
+    return psutil.Process().io_counters().read_chars
