@@ -16,6 +16,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.metadata_routing import process_routing
 
+from skfleet._linalg import as_csr, is_sparse
 from skfleet._progress import ProgressBar
 from skfleet.blocks import is_lazy, lazy_name, row_blocks, split_per_row
 from skfleet.engine import ANYWHERE, Engine, LocalEngine, Placement, fleet_engine
@@ -210,7 +211,8 @@ class AdaptiveSearch(AnswersOfBest):
         per_row, told = split_per_row({**learn_params, **score_params}, X)
         weight = per_row.pop("sample_weight", None)
         named = ["sample_weight"] * (weight is not None) + list(per_row)
-        blocks = row_blocks(X, y, weight, more=per_row, dtype=None)
+        rows_of = as_csr(X) if is_sparse(X) else X  # rows can be taken of that
+        blocks = row_blocks(rows_of, y, weight, more=per_row, dtype=None)
         told = {name: value for name, value in told.items() if name in learn_params}
         told |= told_labels(self._learner(), y, told.get("classes"))
         records, models = self._records(X, y, params)
@@ -423,6 +425,7 @@ class AdaptiveSearch(AnswersOfBest):
         self.best_index_ = best
         candidate = run.candidates[int(self.cv_results_["candidate"][best])]
         self.best_params_ = dict(candidate.params)
+        self.n_iter_ = int(self.cv_results_["budget"][best])
         if not callable(self.refit):
             deciding = self.refit if self.multimetric_ else "score"
             self.best_score_ = float(self.cv_results_[f"mean_test_{deciding}"][best])

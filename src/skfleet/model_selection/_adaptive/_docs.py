@@ -79,6 +79,8 @@ cv_results_ : dict of str -> ndarray of shape (n_candidates,)
         Its parameters.
     best_index_ : int
         Its place in `cv_results_`.
+    n_iter_ : int
+        Calls of ``partial_fit`` that it has had.
     scorer_ : callable or dict of str -> callable
         The scorers in use.
     n_splits_ : int
