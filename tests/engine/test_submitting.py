@@ -1,0 +1,105 @@
+"""Calls that are submitted together, values that are kept for tasks, and news ahead of the end."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from distributed import Client
+
+from skfleet.blocks import Block
+from skfleet.engine import Call, LocalEngine, Placement, counting, fleet_engine, opened
+from skfleet.exceptions import PlacementError
+
+
+@pytest.fixture(params=["here", "cluster"])
+def engine(request):
+    if request.param == "here":
+        return LocalEngine()
+    return fleet_engine(request.getfixturevalue("cluster_client"))
+
+
+def add(*values):
+    return sum(values)
+
+
+def total(handles, kept):
+    return sum(float(np.sum(opened(handle.X).X)) for handle in handles) + opened(kept)["more"]
+
+
+def first(pair):
+    return pair[0]
+
+
+def fail(*_):
+    raise KeyError("here")
+
+
+def wait_for(engine, task, tells=None):
+    watch = engine.watch()
+    watch.add(task, tells)
+    while True:
+        ended = watch.next(1.0)
+        if ended:
+            return ended[0]
+
+
+def test_calls_take_one_another_as_arguments(engine):
+    one = Call(add, (1, 2), "one")
+    two = Call(add, (one, 10), "two")
+    three = Call(add, (one, two), "three")
+    with counting() as counts:
+        tasks = engine.submit_all([one, two, three])
+    assert engine.gather(tasks) == [3, 13, 16]
+    assert counts.tasks == 3
+    assert engine.gather(engine.submit_all([Call(add, (tasks[2], 1))])) == [17]
+
+
+def test_kept_values_are_opened_in_tasks(engine):
+    rows = engine.keep(Block(np.arange(6.0)))
+    more = engine.keep({"more": 0.5})
+    handles = [Block(rows, number=0), Block(rows, number=1)]
+    assert engine.gather(engine.submit_all([Call(total, (handles, more))])) == [30.5]
+    assert engine.gather([engine.submit(total, handles, more)]) == [30.5]
+    engine.mend(rows)
+    assert engine.gather([engine.submit(total, handles, more)]) == [30.5]
+
+
+def pair(value):
+    return value, np.zeros(1000)
+
+
+def test_what_a_task_tells_comes_home_and_not_its_value(engine):
+    call = Call(pair, (7,), "pair", first)
+    (task,) = engine.submit_all([call])
+    assert wait_for(engine, task, first).value == 7
+
+
+def test_news_that_did_not_come_are_fetched(cluster_client):
+    engine = fleet_engine(cluster_client)
+    (task,) = engine.submit_all([Call(pair, (7,), "pair")])  # nothing is told
+    assert wait_for(engine, task, first).value == 7
+
+
+def test_failures_are_told_apart():
+    with Client(n_workers=1, processes=False, dashboard_address=":0", set_as_default=False) as c:
+        engine = fleet_engine(c)
+        ended = wait_for(engine, engine.submit(fail))
+        assert isinstance(ended.error, KeyError)
+        assert not ended.was_lost
+        assert not ended.was_deadly
+        (task,) = engine.submit_all([Call(fail, (1,), "fail", first)])
+        assert isinstance(wait_for(engine, task, first).error, KeyError)
+
+
+def test_nobody_is_waited_for_too_long(engine):
+    assert engine.watch().next(0.01) == []
+
+
+def test_slots_and_placements(cluster_client):
+    engine = fleet_engine(cluster_client)
+    assert engine.slots_for(Placement()) == engine.n_slots
+    assert engine.slots_for(Placement.of({"TPU": 1})) == 0
+    for one in (engine, LocalEngine()):
+        one.check(Placement())
+        with pytest.raises(PlacementError, match="TPU=1"):
+            one.check(Placement.of({"TPU": 1}))
