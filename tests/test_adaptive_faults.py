@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import FitFailedWarning
+from sklearn.linear_model import SGDClassifier
 
 from skfleet import Fleet
 from skfleet.model_selection import HyperbandSearchCV, SuccessiveHalvingSearchCV
@@ -278,3 +279,35 @@ def received():
     import psutil
 
     return psutil.Process().io_counters().read_chars
+
+
+def pid_of_worker():
+    return os.getpid()
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_rows_larger_than_a_workers_memory(lazy):
+    """Rows of this process are spread over the workers; more than both can hold are streamed."""
+    import dask.array as da
+
+    limit = 500e6
+    if lazy:
+        rng = da.random.default_rng(0)
+        rows = rng.normal(size=(3_000_000, 50), chunks=(100_000, 50))  # 1.2 GB
+        labels = (rows[:, 0] > 0).astype(int)
+    else:
+        rows = np.random.default_rng(0).normal(size=(800_000, 50))  # 320 MB
+        labels = (rows[:, 0] > 0).astype(int)
+    search = SuccessiveHalvingSearchCV(
+        SGDClassifier(random_state=0),
+        {"alpha": [1e-4, 10.0, 100.0]},
+        n_initial_parameters="grid",
+        n_initial_iter=2,
+        random_state=0,
+    )
+    with Fleet(n_workers=2, memory_limit=int(limit)) as client:
+        before = set(client.run(pid_of_worker).values())
+        search.fit(rows, labels)
+        assert set(client.run(pid_of_worker).values()) == before  # nobody was restarted
+    assert search.best_params_ == {"alpha": 1e-4}
+    assert search.best_score_ > 0.97

@@ -69,6 +69,7 @@ def test_every_epoch_has_all_batches_once(seed, n_batches, epoch):
 def test_all_rows_are_learned_wherever_they_are(monkeypatch, cluster_client, room, lazy):
     """Also where no worker holds all of them, nor all of those to score on, at once."""
     monkeypatch.setattr(_rows, "ROOM", room)
+    monkeypatch.setattr(_rows, "TEST_ROOM", room)
     monkeypatch.setattr(_rows, "BLOCK_ROOM", 13 * 16 / fleet_engine(cluster_client).room)
     rows = (X, Y, X[:, 0] + 1)
     if lazy:
@@ -102,7 +103,7 @@ def test_scores_in_parts_are_the_scores_of_all(monkeypatch):
     how = {"n_initial_parameters": "grid", "random_state": 0, "refit": "accuracy"}
     how["scoring"] = ["accuracy", "f1_macro"]
     whole = SuccessiveHalvingSearchCV(SGDClassifier(random_state=0), space, **how).fit(*rows)
-    monkeypatch.setattr(_rows, "ROOM", 1e-12)
+    monkeypatch.setattr(_rows, "TEST_ROOM", 1e-12)
     parts = SuccessiveHalvingSearchCV(SGDClassifier(random_state=0), space, **how).fit(*rows)
     for name in ("accuracy", "f1_macro"):
         np.testing.assert_allclose(

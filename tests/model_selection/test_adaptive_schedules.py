@@ -149,6 +149,23 @@ def test_hyperband_takes_what_it_says_it_takes(data, how):
             assert found.count((i, rung.n_calls)) == rung.n_candidates
 
 
+def test_who_is_sure_to_go_on_does_not_wait():
+    schedule = Halving(halving_rungs(9, 1, None, 3))
+    first = [schedule.next() for _ in range(9)]
+    assert schedule.next() is None
+    for order in first[:7]:
+        assert schedule.on_score(order.candidate, 10.0 - order.candidate) == []
+    # two are awaited and three go on: the best so far is one of them, whatever comes
+    assert schedule.next() == (0, 3, 0, 1)
+    assert schedule.next() is None
+    schedule.on_score(7, 100.0)
+    assert schedule.next() == (7, 3, 0, 1)
+    assert schedule.next() is None
+    gone = schedule.on_score(8, -1.0)
+    assert schedule.next() == (1, 3, 0, 1)
+    assert sorted(gone) == [2, 3, 4, 5, 6, 8]
+
+
 def test_all_that_fail_end_the_search():
     for schedule in (
         Halving(halving_rungs(9, 1, None, 3)),

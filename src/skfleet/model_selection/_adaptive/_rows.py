@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -29,6 +30,8 @@ BLOCK_ROWS = 100_000
 BATCH_ROWS = 10_000
 # The share of a worker's memory that all rows may take on each of them.
 ROOM = 0.4
+# The share that the rows to score on may take together: to join those of all blocks takes it twice.
+TEST_ROOM = 0.1
 # The share that one block may take where each worker has only some of them.
 BLOCK_ROOM = 0.03
 
@@ -130,11 +133,21 @@ def _hold_ours(
     for part in np.array_split(train, n_blocks):
         kept.append(engine.keep(choose_rows(block, part)))
         n_batches.append(-(-len(part) // size))
-    kept.append(engine.keep(choose_rows(block, test)))
-    lessons = Lessons(seed, tuple(n_batches))
-    *blocks, test_block = (Block(one, number=i) for i, one in enumerate(kept))
+    n_parts = 1
+    if not engine.is_here:
+        test_bytes = n_bytes * len(test) / block.n_rows
+        n_parts = min(len(test), math.ceil(test_bytes / (TEST_ROOM * engine.room)))
+    parts = np.array_split(test, max(1, n_parts))
+    kept += [engine.keep(choose_rows(block, part)) for part in parts]
+    handles = tuple(Block(one, number=i) for i, one in enumerate(kept))
     return Rows(
-        tuple(blocks), lessons, (test_block,), len(train), len(test), None, everywhere, tuple(kept)
+        handles[:n_blocks],
+        Lessons(seed, tuple(n_batches)),
+        handles[n_blocks:],
+        len(train),
+        len(test),
+        are_everywhere=everywhere,
+        kept=tuple(kept),
     )
 
 
@@ -174,7 +187,7 @@ def _hold_blocks(
     test_bytes = sum(n for _, _, n in told)
     if n_bytes is None:
         n_bytes = int(test_bytes / fraction)
-    if test_bytes <= ROOM * engine.room:
+    if test_bytes <= TEST_ROOM * engine.room:
         joined = engine.submit(_join, parts, name="join-test-rows")
         test: tuple[Block, ...] = (Block(joined),)
     else:

@@ -477,8 +477,8 @@ class Run:
 
 
 def _priority(candidate: Candidate) -> int:
-    """Return what goes first where several wait: the bracket that has most to do, then who is far.
+    """Return what goes first where several wait: the bracket that has most to do.
 
     That is the order in which the schedule gives orders to slots that are free.
     """
-    return 100 * candidate.order.bracket + candidate.order.rung
+    return candidate.order.bracket

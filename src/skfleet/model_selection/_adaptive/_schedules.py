@@ -138,40 +138,56 @@ def calls_of(rungs: Sequence[Rung]) -> int:
 
 
 class Halving:
-    """Rungs of candidates, the best of each of which go on when all of it have been scored.
+    """Rungs of candidates, the best of each of which go on.
 
-    Ties go to the lower number. What failed is never promoted; then fewer go on.
+    Who is sure to be among the best of his rung, whatever the others will score, goes on before
+    these have been scored: the same candidates go on, and fewer workers wait. Ties go to the lower
+    number. What failed is never promoted; then fewer go on.
     """
 
     def __init__(self, rungs: Sequence[Rung], *, first: int = 0, bracket: int = 0) -> None:
         self.rungs = list(rungs)
         self.n_candidates = self.rungs[0].n_candidates
-        self.rung = 0
         self._bracket = bracket
-        self._queue = deque(range(first, first + self.n_candidates))
-        self._n_awaited = self.n_candidates
-        self._scores: dict[int, float] = {}
+        everybody = range(first, first + self.n_candidates)
+        self._queue = deque(everybody)
+        self._at = dict.fromkeys(everybody, 0)  # the rung that a candidate is at or on its way to
+        self._scores: list[dict[int, float]] = [{} for _ in rungs]
+        # how many candidates each rung has, as far as the ones before it are complete
+        self._sizes = [self.n_candidates]
 
     def next(self) -> Train | None:
-        """Give the next order of this rung."""
+        """Give the next order."""
         if not self._queue:
             return None
         candidate = self._queue.popleft()
-        return Train(candidate, self.rungs[self.rung].n_calls, self._bracket, self.rung)
+        rung = self._at[candidate]
+        return Train(candidate, self.rungs[rung].n_calls, self._bracket, rung)
 
     def on_score(self, candidate: int, score: float) -> list[int]:
-        """Take a score; the last one of a rung begins the next rung."""
-        self._scores[candidate] = score
-        if len(self._scores) < self._n_awaited:
-            return []
-        ranked = _ranked(self._scores)
-        self.rung += 1
-        n_next = self.rungs[self.rung].n_candidates if self.rung < len(self.rungs) else 0
-        going_on = ranked[:n_next]
-        gone = [c for c in self._scores if c not in going_on]
-        self._queue.extend(going_on)  # the best first: time may run out
-        self._n_awaited = len(going_on)
-        self._scores = {}
+        """Take a score, and promote whoever is sure to go on."""
+        rung = self._at[candidate]
+        self._scores[rung][candidate] = score
+        gone: list[int] = []
+        while rung < len(self.rungs):
+            scores = self._scores[rung]
+            is_last = rung == len(self.rungs) - 1
+            n_next = 0 if is_last else self.rungs[rung + 1].n_candidates
+            is_known = rung < len(self._sizes)
+            size = self._sizes[rung] if is_known else self.rungs[rung].n_candidates
+            n_awaited = size - len(scores)
+            sure = _ranked(scores)[: max(0, n_next - n_awaited)]
+            for one in sure:
+                if self._at[one] == rung:
+                    self._at[one] = rung + 1
+                    self._queue.append(one)
+            if n_awaited or not is_known:
+                return gone
+            # The rung is complete; perhaps with it the next one is.
+            gone += [one for one in scores if one not in sure]
+            if not is_last:
+                self._sizes.append(len(sure))
+            rung += 1
         return gone
 
 
