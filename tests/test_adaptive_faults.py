@@ -125,10 +125,12 @@ def test_killed_worker_costs_only_its_own_work(tmp_path, n_before, checkpoint):
     assert_not_made_again(calls, seen[0], plain)
 
 
-def test_model_that_kills_its_worker_is_dropped_with_a_message(tmp_path):
+@pytest.mark.parametrize("die_at", [1, 2])
+def test_model_that_kills_its_worker_is_dropped_with_a_message(tmp_path, die_at):
     log = tmp_path / "log"
+    # A worker that dies while its nanny still waits to hear of it is not started again.
     space = [
-        {"quality": [0.99], "die_at": [1]},
+        {"quality": [0.99], "die_at": [die_at], "seconds": [0.3]},
         {"quality": QUALITIES[:8], "die_at": [None]},
     ]
     search = SuccessiveHalvingSearchCV(
@@ -136,9 +138,12 @@ def test_model_that_kills_its_worker_is_dropped_with_a_message(tmp_path):
     )
     with Fleet(n_workers=2), pytest.warns(FitFailedWarning, match="must leave its worker alive"):
         search.fit(X, Y)
-    assert search.best_params_ == {"quality": QUALITIES[7], "die_at": None}
+    # one that dies when it is trained on was best before that
+    assert search.best_params_["quality"] == (QUALITIES[7] if die_at == 1 else 0.99)
+    assert search.best_estimator_.quality == search.best_params_["quality"]
     scores = search.cv_results_["mean_test_score"]
-    assert np.isnan(scores).sum() == 1  # none of its neighbours is blamed for it
+    # none of its neighbours is blamed for it
+    assert np.isnan(scores).sum() == (1 if die_at == 1 else 0)
 
 
 SCRIPT = """
@@ -279,6 +284,15 @@ def received():
     import psutil
 
     return psutil.Process().io_counters().read_chars
+
+
+def test_checkpoint_that_workers_do_not_see(tmp_path):
+    search = SuccessiveHalvingSearchCV(
+        Writer(log=str(tmp_path / "log")), {"quality": QUALITIES}, random_state=0
+    )
+    with Fleet(n_workers=2), pytest.raises(ValueError, match="a place that all workers see"):
+        search.set_params(checkpoint="memory://of-this-process").fit(X, Y)
+    assert not made(tmp_path / "log")
 
 
 def pid_of_worker():

@@ -134,3 +134,23 @@ def test_number_of_test_rows_on_dask():
     rows = da.from_array(X, (40, 2)), da.from_array(Y, 40)
     found = search(scoring="accuracy", test_size=60).fit(*rows)
     assert 40 <= N - len(set(np.concatenate(found.best_estimator_.seen_))) <= 80
+
+
+def test_rows_that_are_on_the_workers_already(cluster_client):
+    """Persisted, also where the columns of a block are in two parts, with other values per row."""
+    X = np.arange(N, dtype=float)[:, None] * [1.0, 0.0, 0.0, 0.0]
+    rows = da.from_array(X, (40, 2)).persist(), da.from_array(Y, 40).persist()
+    weight = da.from_array(X[:, 0] + 1, 40).persist()
+    found = search(scoring="accuracy").fit(*rows, sample_weight=weight)
+    assert found.best_params_ == {"quality": 0.6}
+    tags = da.from_array(X[:, 0] + 5, 40).persist()
+    tagged = SuccessiveHalvingSearchCV(Tagged(), {"quality": [0.1, 0.6]}, n_initial_parameters=2)
+    assert tagged.set_params(scoring="accuracy").fit(*rows, tags=tags).n_iter_ == 1
+
+
+class Tagged(Seer):
+    """Is told a tag of every row."""
+
+    def partial_fit(self, X, y, classes=None, tags=None):
+        np.testing.assert_array_equal(tags, np.asarray(X)[:, 0] + 5)
+        return super().partial_fit(X, y, classes)

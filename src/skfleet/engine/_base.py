@@ -66,6 +66,10 @@ class Engine(Protocol):
         """How many tasks with a placement run at once."""
         ...
 
+    def ask_all(self, func: Callable[..., Any], *args: Any) -> list[Any]:
+        """Run func(*args) once wherever tasks may run, and return the answers."""
+        ...
+
     def check(self, placement: Placement) -> None:
         """Raise unless a task with this placement can run."""
         ...

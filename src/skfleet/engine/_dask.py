@@ -63,6 +63,10 @@ class DaskEngine:
         """How many tasks run at once."""
         return max(1, sum(self.client.nthreads().values()))
 
+    def ask_all(self, func: Callable[..., Any], *args: Any) -> list[Any]:
+        """Run func(*args) on every worker, and return the answers."""
+        return list(self.client.run(func, *args).values())
+
     def check(self, placement: Placement) -> None:
         """Raise unless a task with this placement can run."""
         offers = {a: dict(w.get("resources") or {}) for a, w in self._workers().items()}
@@ -348,8 +352,8 @@ def _sent(value: Any) -> Any:
     """Return arguments with futures for what is kept."""
     if isinstance(value, Share):
         return value.task
-    if isinstance(value, Block):
-        return Block(*map(_sent, value))
+    if isinstance(value, Block) and isinstance(value.X, Share):
+        return value._replace(X=value.X.task)
     if type(value) in (list, tuple):
         return type(value)(map(_sent, value))
     return value
@@ -361,18 +365,38 @@ def _told_func(call: Call) -> Callable[..., Any]:
 
 
 def _as_node(value: Any, keys: dict[int, str]) -> Any:
-    """Return what stands in a graph for an argument: calls by their keys, and futures."""
+    """Return what stands in a graph for an argument: calls by their keys, and futures by theirs."""
     if id(value) in keys:
         return TaskRef(keys[id(value)])
     if isinstance(value, Share):
         return TaskRef(value.task.key)
     if isinstance(value, Future):
         return TaskRef(value.key)
-    if isinstance(value, Block):
-        return GraphTask(None, Block, *(_as_node(part, keys) for part in value))
+    if not isinstance(value, list | tuple | dict):
+        return value
+    inside = value.values() if isinstance(value, dict) else value
+    nodes = [_as_node(part, keys) for part in inside]
+    if all(node is part for node, part in zip(nodes, inside, strict=True)):
+        return value
+    if isinstance(value, dict):
+        return GraphTask(None, _as_dict, list(value), *nodes)
     if isinstance(value, list):
-        return List(*(_as_node(part, keys) for part in value))
-    return value
+        return List(*nodes)
+    return (
+        GraphTask(None, type(value), *nodes)
+        if hasattr(value, "_fields")
+        else GraphTask(None, _as_tuple, *nodes)
+    )
+
+
+def _as_tuple(*values: Any) -> tuple[Any, ...]:
+    """Put a tuple together in a task."""
+    return values
+
+
+def _as_dict(names: list[Any], *values: Any) -> dict[Any, Any]:
+    """Put a dict together in a task."""
+    return dict(zip(names, values, strict=True))
 
 
 def _limited(func: Callable[..., Any], placement: Placement) -> Callable[..., Any]:

@@ -43,6 +43,10 @@ class LocalEngine:
     def __init__(self, n_threads: int | None = None) -> None:
         self.n_slots = n_threads or joblib.cpu_count()
 
+    def ask_all(self, func: Callable[..., Any], *args: Any) -> list[Any]:
+        """Run func(*args) here, and return the answer."""
+        return [func(*args)]
+
     def check(self, placement: Placement) -> None:
         """Raise unless a task with this placement can run: this process is no GPU worker."""
         check_satisfiable(placement, {"this process": {"CPU": float(self.n_slots)}})

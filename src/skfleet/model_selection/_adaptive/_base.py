@@ -159,8 +159,8 @@ class AdaptiveSearch(AnswersOfBest):
         if isinstance(wanted, str):
             return len(ParameterGrid(self.parameters))
         if is_grid and self.sampler == "random":
-            return min(wanted, len(ParameterGrid(self.parameters)))
-        return wanted
+            wanted = min(wanted, len(ParameterGrid(self.parameters)))
+        return max(wanted, len(self.points_to_evaluate or ()))
 
     def _learner(self) -> Any:
         """Return what learns."""
@@ -215,7 +215,7 @@ class AdaptiveSearch(AnswersOfBest):
         blocks = row_blocks(rows_of, y, weight, more=per_row, dtype=None)
         told = {name: value for name, value in told.items() if name in learn_params}
         told |= told_labels(self._learner(), y, told.get("classes"))
-        records, models = self._records(X, y, params)
+        records, models = self._records(engine, X, y, params)
         stratify = is_classifier(self.estimator) and y is not None
         with engine.hold(blocks) as held:
             rows = hold_rows(
@@ -306,7 +306,7 @@ class AdaptiveSearch(AnswersOfBest):
         return {key: answer_scorer(self.estimator, name) for key, name in names.items()}
 
     def _records(
-        self, X: Any, y: Any, params: dict[str, Any]
+        self, engine: Engine, X: Any, y: Any, params: dict[str, Any]
     ) -> tuple[Records | None, Models | None]:
         """Find what an earlier search recorded, or raise if it was another one."""
         if self.checkpoint is None:
@@ -315,7 +315,13 @@ class AdaptiveSearch(AnswersOfBest):
         search = {name: value for name, value in own.items() if name not in _CHANGES_NO_RECORD}
         search |= {"search": type(self).__name__, "X": lazy_name(X), "y": lazy_name(y), **params}
         records = Records(self.checkpoint, search)
-        return records, Models(self.checkpoint, records.name)
+        models = Models(self.checkpoint, records.name)
+        if not all(engine.ask_all(models.is_seen)):
+            raise ValueError(
+                "checkpoint must be a place that all workers see, to record models there. Got "
+                f"{models.location!r} instead. Take a shared folder, or s3://... and the like."
+            )
+        return records, models
 
     def _search(
         self,
@@ -372,7 +378,7 @@ class AdaptiveSearch(AnswersOfBest):
         else:
             self._tell(run, history)
         finally:
-            logger.info("%s in %.1f s", report.line(), run.seconds)
+            logger.info("%s", report.line(is_over=True))
             run.close()
 
     def _has_head(self) -> bool:

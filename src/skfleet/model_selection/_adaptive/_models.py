@@ -43,6 +43,12 @@ class Models:
         files, root = fsspec.core.url_to_fs(self.location)
         return files, f"{root}/models-{self.search}"
 
+    def is_seen(self) -> bool:
+        """Say whether the place where the search is recorded is seen from this process."""
+        files, root = fsspec.core.url_to_fs(self.location)
+        files.invalidate_cache()
+        return bool(files.exists(f"{root}/search.json"))
+
     def find(self, candidate: int, n_calls: int) -> Trained | None:
         """Return a candidate as it was after so many calls or more; else as late as it is known."""
         files, root = self._files()

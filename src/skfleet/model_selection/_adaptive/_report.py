@@ -100,12 +100,14 @@ class Report(Listener):
         best = self.run.best
         return None if best is None or best.best is None else (best.number, best.best[1].n_calls)
 
-    def line(self) -> str:
-        """Say how it is going, with how long it may take."""
-        done, planned = self.n_calls, self._n_planned
-        left = self.seconds_left()
+    def line(self, *, is_over: bool = False) -> str:
+        """Say how it is going, with how long it took or may still take."""
+        left = None if is_over else self.seconds_left()
         about = "" if left is None else f", about {_duration(left)} to go"
-        return f"{done} of {planned} calls of partial_fit; {self}{about}"
+        return (
+            f"{self.n_calls} of {self._n_planned} calls of partial_fit in "
+            f"{_duration(self.run.seconds)}; {self}{about}"
+        )
 
     def seconds_left(self) -> float | None:
         """Estimate the seconds to go by the calls so far; None before the first."""
@@ -132,5 +134,5 @@ def _key(candidate: Candidate, order: Train) -> str:
 def _duration(seconds: float) -> str:
     """Write seconds as people do."""
     if seconds < 90:
-        return f"{seconds:.0f} s"
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -203,7 +203,7 @@ class Run:
 
     def _give_orders(self) -> None:
         """Submit what there is room for. Orders that must wait for a slot of theirs wait."""
-        if self._suspects:
+        if self._suspects or any(one.is_suspect for one in self._running.values()):
             # It is found out alone whether it kills its workers.
             if not self._running:
                 self._submit([self._suspects.popleft()])
@@ -329,6 +329,7 @@ class Run:
 
     def _take(self, ended: Ended) -> None:
         """Take what has ended: a record, or the news that there will be none."""
+        self._alone_since = None
         candidate = self._running.pop(id(ended.task), None)
         if candidate is None:
             return
@@ -436,7 +437,7 @@ class Run:
         models = self.setting.models
         trained = models.exact(candidate.number, n_calls) if models is not None else None
         if trained is None and candidate.best_model is not None:
-            trained = self._fetch(candidate.best_model)
+            trained = self._fetch(candidate.best_model, is_last_try=False)
         if trained is None:  # it is lost, or of an earlier search: it is trained again
             candidate.model = None
             chain = self._train_until(candidate, n_calls)
@@ -465,13 +466,14 @@ class Run:
         self._outlived.clear()
         del self._shared, self.rows
 
-    def _fetch(self, task: Task) -> Any:
-        """Bring a value home; None where it was lost."""
+    def _fetch(self, task: Task, *, is_last_try: bool = True) -> Any:
+        """Bring a value home; None, or an error, where it died with its workers."""
         watch = self.engine.watch()
         watch.add(task)
         while True:
             for ended in watch.next(LOOK_EVERY):
-                if ended.error is not None and not ended.was_lost:
+                died = ended.was_lost or ended.was_deadly
+                if ended.error is not None and (is_last_try or not died):
                     raise ended.error
                 return ended.value
 
