@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 import warnings
 
@@ -12,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import sklearn
+from distributed import Client, LocalCluster
 from scipy import sparse
 from scipy.stats import loguniform, uniform
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
@@ -20,6 +22,7 @@ from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_digits, make_classification
 from sklearn.exceptions import FitFailedWarning, NotFittedError
 from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.feature_selection import SelectKBest, f_classif
 from sklearn.linear_model import LogisticRegression, SGDClassifier, SGDRegressor
 from sklearn.metrics import accuracy_score
 from sklearn.pipeline import make_pipeline
@@ -247,6 +250,33 @@ def test_steps_before_the_last_are_fitted_once_for_all_that_share_them(digits):
     assert search.best_score_ > 0.85
     # on all training rows, and only on these
     assert search.best_estimator_[0].n_samples_seen_ == len(X) - math.ceil(0.15 * len(X))
+
+
+def test_step_that_cannot_be_fitted_is_an_error_of_its_candidates(digits):
+    X, y = digits
+    pipeline = make_pipeline(SelectKBest(), sgd())
+    search = halving(pipeline, {"selectkbest__score_func": [f_classif, bad_score]})
+    search.set_params(n_initial_parameters="grid")
+    X = X[:, X.var(axis=0) > 0.01]
+    with pytest.warns(FitFailedWarning, match=r"(?s)1 of 2 candidates.*no such score"):
+        search.fit(X, y)
+    assert search.best_params_ == {"selectkbest__score_func": f_classif}
+    with pytest.raises(RuntimeError, match="no such score"):
+        search.set_params(error_score="raise").fit(X, y)
+
+
+def bad_score(X, y):
+    raise RuntimeError("no such score")
+
+
+def test_search_waits_for_workers(digits):
+    with (
+        LocalCluster(n_workers=0, processes=False, dashboard_address=":0") as cluster,
+        Client(cluster) as client,
+        client.as_current(),
+    ):
+        threading.Timer(1.5, lambda: cluster.scale(1)).start()
+        assert halving().fit(*digits).best_score_ > 0.5
 
 
 def test_text_in_a_list():

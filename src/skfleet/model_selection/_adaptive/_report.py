@@ -8,9 +8,10 @@ from collections import Counter
 from collections.abc import Callable
 
 from skfleet._progress import ProgressBar
+from skfleet.model_selection._adaptive._candidate import Candidate, Listener
 from skfleet.model_selection._adaptive._models import Models
 from skfleet.model_selection._adaptive._results import History
-from skfleet.model_selection._adaptive._run import Candidate, Listener, Run
+from skfleet.model_selection._adaptive._run import Run
 from skfleet.model_selection._adaptive._schedules import Train
 from skfleet.model_selection._adaptive._train import Record
 from skfleet.model_selection._checkpoint import Records, content_key

@@ -12,7 +12,8 @@ import pandas as pd
 from scipy.stats import rankdata
 from sklearn.exceptions import FitFailedWarning
 
-from skfleet.model_selection._adaptive._run import Candidate, Run
+from skfleet.model_selection._adaptive._candidate import Candidate
+from skfleet.model_selection._adaptive._run import Run
 from skfleet.model_selection._adaptive._schedules import Rung, Train, calls_of
 from skfleet.model_selection._adaptive._train import Record
 

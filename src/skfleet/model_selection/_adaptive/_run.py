@@ -14,6 +14,7 @@ from typing import Any
 
 from skfleet.engine import ANYWHERE, Call, Ended, Engine, Placement, Task
 from skfleet.exceptions import FleetError
+from skfleet.model_selection._adaptive._candidate import Candidate, Listener
 from skfleet.model_selection._adaptive._candidates import CandidateSource
 from skfleet.model_selection._adaptive._rows import Rows
 from skfleet.model_selection._adaptive._schedules import Schedule, Train
@@ -22,6 +23,7 @@ from skfleet.model_selection._adaptive._train import (
     Record,
     Setting,
     answer,
+    failure_of,
     fit_head,
     learn_more,
     record_of,
@@ -29,7 +31,7 @@ from skfleet.model_selection._adaptive._train import (
     train,
 )
 
-__all__ = ["Candidate", "Listener", "Run"]
+__all__ = ["Run"]
 
 logger = logging.getLogger("skfleet.model_selection")
 
@@ -48,41 +50,6 @@ LOOK_EVERY, PATIENCE = 1.0, 60.0
 QUIET, MOST_OUTLIVED = 0.02, 200
 # How often what was lost with a worker is sent again.
 N_RESENDS = 10
-
-
-_NO_ORDER = Train(-1, 0)
-
-
-@dataclass
-class Candidate:
-    """What is known of a candidate."""
-
-    number: int
-    params: Mapping[str, Any]
-    placement: Placement = ANYWHERE
-    model: Task | None = None  # as it was after the last order that was carried out
-    n_calls: int = 0
-    order: Train = _NO_ORDER  # the last one
-    best: tuple[Train, Record] | None = None  # when its score was best
-    best_score: float = math.nan
-    best_model: Task | None = None  # as it was then, where anybody may ask for it
-    seconds: float = math.nan  # of one call
-    n_tries: int = 0
-    n_lost: int = 0
-    is_suspect: bool = False
-    is_gone: bool = False  # it is not trained any more
-    failure: Failure | None = None
-
-
-class Listener:
-    """Hears of a search under way; this one does nothing with it."""
-
-    def known(self, candidate: Candidate, order: Train) -> Record | None:
-        """Return what is known of an order already, so that it need not be carried out."""
-        return None
-
-    def on_record(self, candidate: Candidate, order: Train, record: Record) -> None:
-        """Take note of a record."""
 
 
 @dataclass
@@ -107,7 +74,6 @@ class Run:
 
     def __post_init__(self) -> None:
         self.candidates: dict[int, Candidate] = {}
-        self.is_over_budget = False
         self._begin = time.monotonic()
         self._shared = self.engine.keep(self.setting)
         self._heads: dict[Any, Task] = {}
@@ -120,6 +86,7 @@ class Run:
         self._looked = -math.inf
         self._alone_since: float | None = None
         self.best: Candidate | None = None
+        self._error: BaseException | None = None
         self._lasted: deque[float] = deque(maxlen=32)
 
     @property
@@ -146,14 +113,11 @@ class Run:
                 if self.time_budget is not None:
                     left = self.time_budget - self.seconds
                     if left <= 0:
-                        self.is_over_budget = True
                         break
                     timeout = min(left, timeout)
-                arrived = self._watch.next(timeout)
-                for ended in arrived:
-                    self._take(ended)
-                if not arrived or len(self._outlived) > MOST_OUTLIVED:
-                    self._outlived.clear()
+                self._take_all(self._watch.next(timeout))
+                if self._error is not None:
+                    raise self._error  # from here, where no frame of it holds on to tasks
         finally:
             self._give_up()
 
@@ -199,7 +163,8 @@ class Run:
             return self.n_jobs - len(self._running)
         mean = sum(self._lasted) / len(self._lasted) if self._lasted else 0.0
         ahead = 0 if mean > AHEAD_BELOW else min(MOST_AHEAD, 1 + math.ceil(TRIP / max(mean, 1e-3)))
-        return self._slots[placement] * (1 + ahead) - n_under_way
+        # Without a worker an order waits for one, and the look at the fleet sees to the end of it.
+        return max(1, self._slots[placement]) * (1 + ahead) - n_under_way
 
     def _give_orders(self) -> None:
         """Submit what there is room for. Orders that must wait for a slot of theirs wait."""
@@ -327,6 +292,13 @@ class Run:
 
     # -- what comes of them ---------------------------------------------------------------------
 
+    def _take_all(self, arrived: Sequence[Ended]) -> None:
+        """Take what has ended, and let go of the tasks before when there is time for it."""
+        for ended in arrived:
+            self._take(ended)
+        if not arrived or len(self._outlived) > MOST_OUTLIVED:
+            self._outlived.clear()
+
     def _take(self, ended: Ended) -> None:
         """Take what has ended: a record, or the news that there will be none."""
         self._alone_since = None
@@ -337,18 +309,15 @@ class Run:
         self._outlived += [*chain, candidate.model]
         if ended.was_lost and candidate.n_lost < N_RESENDS:
             candidate.n_lost += 1
-            for kept in (*self.rows.kept, self._shared):
-                self.engine.mend(kept)
-            self._heads.clear()
-            candidate.model, candidate.n_calls = None, 0
+            self._begin_anew(candidate)
             self._submit([candidate])
         elif ended.was_deadly and not candidate.is_suspect:
             # Perhaps another one beside it killed their worker.
             candidate.is_suspect = True
-            candidate.model, candidate.n_calls = None, 0
+            self._begin_anew(candidate)
             self._suspects.append(candidate)
         elif ended.error is not None:
-            self._fail(candidate, Failure(self._explain(candidate, ended), ""))
+            self._fail(candidate, self._failure(candidate, ended))
         elif ended.value.failure is not None:
             if candidate.n_tries < self.retries:
                 candidate.n_tries += 1
@@ -360,26 +329,41 @@ class Run:
             candidate.is_suspect, candidate.n_tries = False, 0
             self._conclude(candidate, ended.value)
 
-    def _explain(self, candidate: Candidate, ended: Ended) -> BaseException:
-        """Say what an error of the fleet's is about."""
+    def _begin_anew(self, candidate: Candidate) -> None:
+        """Let a candidate be trained from its beginning, with what may have died made again."""
+        for kept in (*self.rows.kept, self._shared):
+            self.engine.mend(kept)
+        self._heads.clear()
+        candidate.model, candidate.n_calls = None, 0
+
+    def _failure(self, candidate: Candidate, ended: Ended) -> Failure:
+        """Say what an error outside of the training is about."""
+        assert ended.error is not None
         if ended.was_deadly:
-            error = FleetError(
+            told = (
                 f"candidate {candidate.number} must leave its worker alive. Its workers died again "
                 f"and again while they trained it alone, with {dict(candidate.params)!r}. Look for "
                 "a lack of memory or a crash of native code in their logs."
             )
+        elif ended.was_lost:
+            told = (
+                f"candidate {candidate.number} was lost with its workers again and again: "
+                f"{ended.error}. Look in their logs."
+            )
         else:
-            error = FleetError(f"candidate {candidate.number} could not be trained: {ended.error}")
+            return failure_of(ended.error)
+        error = FleetError(told)
         error.__cause__ = ended.error
-        return error
+        return Failure(error, "")
 
     def _fail(self, candidate: Candidate, failure: Failure) -> None:
         """Note that a candidate cannot be trained; it is out of the race."""
         if self.raises:
             failure.error.add_note(
-                f"While candidate {candidate.number} was trained, with {dict(candidate.params)!r}."
+                f"While candidate {candidate.number} was trained, with "
+                f"{dict(candidate.params)!r}:\n{failure.trace}"
             )
-            raise failure.error
+            self._error = failure.error
         candidate.failure = failure
         record = Record(candidate.order.n_calls, {}, ended=time.time(), failure=failure)
         self._tell(candidate, record, math.nan)

@@ -26,7 +26,9 @@ __all__ = [
     "Setting",
     "Trained",
     "answer",
+    "failure_of",
     "fit_head",
+    "learn_more",
     "record_of",
     "score_answers",
     "train",
@@ -130,7 +132,7 @@ def train(
         if test is not None:
             trained = _score(setting, trained, test)
     except Exception as error:
-        return _failed(wanted, _failure(error))
+        return _failed(wanted, failure_of(error))
     if setting.models is not None:
         setting.models.put(candidate, trained)
     return trained
@@ -208,7 +210,7 @@ def answer(setting: Setting, trained: Trained, part: Block) -> tuple[Any, ...] |
         rows = opened_rows(part)
         given = {name: one.ask(trained.model, rows.X) for name, one in setting.answered.items()}
     except Exception as error:
-        return (_failure(error),)
+        return (failure_of(error),)
     weight = rows.sample_weight if "sample_weight" in setting.score_told else None
     return host_values(rows.y), weight if weight is None else host_values(weight), given
 
@@ -233,7 +235,7 @@ def score_answers(
             for name, one in setting.answered.items()
         }
     except Exception as error:
-        return _failed(trained.n_calls, _failure(error))
+        return _failed(trained.n_calls, failure_of(error))
     trained = _scored(trained, scores, time.perf_counter() - began)
     if setting.models is not None:
         setting.models.put(candidate, trained)
@@ -282,11 +284,11 @@ def record_of(trained: Trained) -> Record:
     return trained.record
 
 
-def _failure(error: Exception) -> Failure:
-    """Pack an error such that it travels."""
+def failure_of(error: BaseException) -> Failure:
+    """Pack an error such that it travels, and holds on to nothing: its traceback becomes text."""
     trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:
         error = RuntimeError(f"{type(error).__name__}: {error}")
-    return Failure(error, trace)
+    return Failure(error.with_traceback(None), trace)
