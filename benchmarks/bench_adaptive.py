@@ -14,7 +14,8 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 
 from skfleet import Fleet
 from skfleet.model_selection import HyperbandSearchCV, SuccessiveHalvingSearchCV
-from skfleet.model_selection._adaptive._simulate import simulate
+from skfleet.model_selection._adaptive._schedules import AsynchronousHalving, asynchronous_levels
+from skfleet.model_selection._adaptive._simulate import Simulated, simulate
 
 
 class Sleeper(ClassifierMixin, BaseEstimator):
@@ -95,6 +96,34 @@ class Overhead:
         return 100 * best / took if seconds else 1000 * took / n_calls
 
 
+def imagined(n_workers: int, seed: int) -> Simulated:
+    """Run ASHA with 1,000 candidates on an imagined fleet whose calls take longer by chance."""
+    rng = np.random.default_rng(seed)
+    quality = rng.random(1000)
+    return simulate(
+        AsynchronousHalving(1000, asynchronous_levels(1, 256, 4), 4),
+        n_workers,
+        lambda order, before: (order.n_calls - before) * (1 + rng.exponential(0.3)),
+        lambda order: quality[order.candidate] + rng.normal() * 0.1 / order.n_calls**0.5,
+    )
+
+
+def print_scaling() -> None:
+    """Print how long ASHA takes on more and more workers, next to what nobody can beat."""
+    print("\nworkers   time    work / workers   longest candidate   share of the ideal")
+    for n_workers in (1, 4, 16, 64, 256, 1000):
+        told = [imagined(n_workers, seed) for seed in range(5)]
+        time_, work, longest = (
+            np.median([getattr(one, name) for one in told])
+            for name in ("makespan", "work", "longest")
+        )
+        shares = [max(one.work / n_workers, one.longest) / one.makespan for one in told]
+        print(
+            f"{n_workers:7d} {time_:7.0f} {work / n_workers:14.0f} {longest:17.0f}"
+            f" {100 * np.median(shares):17.0f} %"
+        )
+
+
 def main() -> None:
     """Print the shares as a table."""
     print("search     call    took    ideal   share   per call")
@@ -109,6 +138,7 @@ def main() -> None:
                     f"{share}   {1000 * (took - best) / n_calls:.2f} ms",
                     flush=True,
                 )
+    print_scaling()
 
 
 if __name__ == "__main__":

@@ -72,3 +72,19 @@ def test_quickstart_agrees_with_scikit_learn():
     assert run.returncode == 0, run.stdout + run.stderr
     assert "agree with scikit-learn" in run.stdout
     assert "Warning" not in run.stderr
+
+
+@pytest.mark.slow
+def test_adaptive_searches_and_their_picture(tmp_path):
+    pytest.importorskip("matplotlib")
+    picture = tmp_path / "curves.png"
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "adaptive.py"), str(picture)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert "digits: 143 models, 1581 calls of partial_fit" in done.stdout
+    assert done.stdout.count("on rows never seen") == 2
+    assert picture.stat().st_size > 10_000

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from distributed import Client
+from threadpoolctl import threadpool_info
 
 from skfleet.blocks import Block
 from skfleet.engine import Call, LocalEngine, Placement, counting, fleet_engine, opened
@@ -103,3 +104,27 @@ def test_slots_and_placements(cluster_client):
         one.check(Placement())
         with pytest.raises(PlacementError, match="TPU=1"):
             one.check(Placement.of({"TPU": 1}))
+
+
+def blas_threads():
+    return max(
+        (one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"), default=0
+    )
+
+
+def test_who_asks_for_cpus_may_use_them():
+    labels = {"CPU": 2}
+    with Client(
+        n_workers=1,
+        threads_per_worker=2,
+        processes=False,
+        resources=labels,
+        dashboard_address=":0",
+        set_as_default=False,
+    ) as client:
+        engine = fleet_engine(client)
+        two = Placement.of({"CPU": 2})
+        assert engine.slots_for(two) == 1
+        assert engine.gather(engine.submit_all([Call(blas_threads, ())])) == [1]
+        many = engine.gather(engine.submit_all([Call(blas_threads, ())], placement=two))
+        assert many == [2]

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import sklearn
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, get_worker
 from scipy import sparse
 from scipy.stats import loguniform, uniform
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
@@ -28,6 +28,7 @@ from sklearn.metrics import accuracy_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
+from skfleet import Fleet
 from skfleet.engine import counting
 from skfleet.exceptions import PlacementError
 from skfleet.model_selection import (
@@ -613,3 +614,50 @@ def test_estimator_without_fit_and_imbalanced_rows():
     X, y = make_classification(60, weights=[0.98], random_state=0)
     search = SuccessiveHalvingSearchCV(Only(), {}, n_initial_parameters=1, max_iter=1)
     assert search.fit(X, y).best_score_ == 1.0
+
+
+class Placed(Counter):
+    """Remembers the workers that trained it."""
+
+    def partial_fit(self, X, y, classes=None):
+        self.workers_ = [*getattr(self, "workers_", []), get_worker().name]
+        return super().partial_fit(X, y, classes)
+
+
+def test_resources_decide_who_trains_a_candidate():
+    X, y = numbered()
+    labels = [{"CPU": 1}, {"GPU": 1}]
+    with Fleet(n_workers=2, threads_per_worker=1, processes=False, resources=labels) as client:
+        offers = {
+            worker["name"]: worker["resources"]
+            for worker in client.scheduler_info(n_workers=-1)["workers"].values()
+        }
+        search = halving(
+            Placed(seconds=0.01),
+            {"quality": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]},
+            n_initial_parameters="grid",
+            resources=lambda params: {"GPU": 1} if params["quality"] > 0.3 else {"CPU": 1},
+            refit=lambda results: 1,
+        ).fit(X, y)
+        of_cpu = search.best_estimator_.workers_
+        search.set_params(refit=True).fit(X, y)
+        of_gpu = search.best_estimator_.workers_
+    assert {tuple(offers[name]) for name in of_cpu} == {("CPU",)}
+    assert {tuple(offers[name]) for name in of_gpu} == {("GPU",)}
+
+
+def test_log_and_bar_tell_how_it_goes(digits, caplog, capsys):
+    with caplog.at_level("DEBUG", logger="skfleet.model_selection"):
+        halving(verbose=1).fit(*digits)
+    told = [record.getMessage() for record in caplog.records]
+    assert any("of 8 calls of partial_fit" in line and "best 0." in line for line in told)
+    assert sum("candidate" in line for line in told) == 7  # a line per score
+    drawn = capsys.readouterr().out
+    assert "8/8" in drawn
+    assert "best 0." in drawn
+    with (
+        caplog.at_level("WARNING", logger="skfleet.model_selection"),
+        pytest.warns(FitFailedWarning),
+    ):
+        halving(Counter(), {"fail_at": [None, 1]}, n_initial_parameters=2).fit(*numbered())
+    assert "failed after 0 calls of partial_fit and is out" in caplog.text
