@@ -561,6 +561,18 @@ def test_sampler_of_ones_own_is_asked_and_told():
     assert search.best_params_["quality"] == pytest.approx(0.1 * 16)
 
 
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"n_initial_parameters": "grid"}, "n_initial_parameters must be a number"),
+        ({"points_to_evaluate": [{"quality": 1.0}]}, "points_to_evaluate must not be given"),
+    ],
+)
+def test_sampler_of_ones_own_decides_alone(params, message):
+    with pytest.raises(ValueError, match=message):
+        halving(Counter(), {}, sampler=Ascending(), **params).fit(*numbered())
+
+
 def test_small_grid_is_taken_whole(digits):
     grid = {"alpha": [1e-4, 1e-3]}
     with warnings.catch_warnings():

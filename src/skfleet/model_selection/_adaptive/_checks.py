@@ -123,6 +123,10 @@ def _check_rows(search: Any) -> None:
     check_flag("learn_test_rows", search.learn_test_rows)
     if not all(hasattr(search.sampler, name) for name in ("ask", "tell")):
         check_choice("sampler", search.sampler, SAMPLERS)
+    elif search._n_wanted() == "grid":
+        raise ValueError(
+            "n_initial_parameters must be a number with a sampler of your own. Got 'grid' instead."
+        )
     elif search.points_to_evaluate is not None:
         raise ValueError(
             "points_to_evaluate must not be given with a sampler of your own. Got both. Let the "
