@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["FitTime", "plot_search"]
+__all__ = ["FitTime", "plot_search", "pyplot_for"]
 
 # More lines than these nobody can tell apart.
 _MOST_LINES = 8
@@ -36,8 +36,8 @@ class FitTime(NamedTuple):
     end: float
 
 
-def plot_search(search: Any, scoring: str | None = None) -> Any:
-    """Draw the scores and the timeline of a fitted search side by side; give the two axes."""
+def pyplot_for(search: Any) -> Any:
+    """Return matplotlib's pyplot, to draw a search that was fitted."""
     try:
         from matplotlib import pyplot
     except ImportError as error:
@@ -50,6 +50,12 @@ def plot_search(search: Any, scoring: str | None = None) -> Any:
             f"{type(search).__name__} must be fitted to be drawn. Got none of its results instead. "
             "Call fit first."
         )
+    return pyplot
+
+
+def plot_search(search: Any, scoring: str | None = None) -> Any:
+    """Draw the scores and the timeline of a fitted search side by side; give the two axes."""
+    pyplot = pyplot_for(search)
     name = _score_name(search, scoring)
     _, (scores, times) = pyplot.subplots(1, 2, figsize=(11, 4), layout="constrained")
     _draw_scores(scores, search.cv_results_, name)

@@ -4,23 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from skfleet.model_selection._plot import pyplot_for
+
 __all__ = ["plot_curves"]
 
 
 def plot_curves(search: Any, scoring: str | None = None) -> Any:
     """Draw the score of every candidate over its calls; give the axes."""
-    try:
-        from matplotlib import pyplot
-    except ImportError as error:
-        raise ImportError(
-            "plot must have the library matplotlib. Got no such library instead. "
-            "Install it: pip install scikit-fleet[plot]."
-        ) from error
-    if not hasattr(search, "history_"):
-        raise AttributeError(
-            f"{type(search).__name__} must be fitted to be drawn. Got none of its results instead. "
-            "Call fit first."
-        )
+    pyplot = pyplot_for(search)
     table = search.history_
     known = [name.removeprefix("test_") for name in table.columns if name.startswith("test_")]
     if scoring is None:
