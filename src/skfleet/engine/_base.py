@@ -142,6 +142,10 @@ class Engine(Protocol):
         """Send a kept value again if it was lost with the workers that held it."""
         ...
 
+    def drop(self, held: Any) -> None:
+        """Let go of a kept value or a task, whoever may still refer to it."""
+        ...
+
     def hold(self, rows: RowBlocks) -> AbstractContextManager[RowBlocks]:
         """Keep blocks in the workers' memory inside a ``with``, where that is wanted and fits."""
         ...

@@ -199,6 +199,13 @@ class DaskEngine:
         """Send a kept value again if it was lost with the workers that held it."""
         kept.mend()
 
+    def drop(self, held: Share | Future) -> None:
+        """Let go of a kept value or a task, though the frames of an error still refer to it."""
+        if isinstance(held, Share):
+            held.drop()
+        else:
+            held.release()
+
     def slots_for(self, placement: Placement) -> int:
         """How many tasks with a placement run at once."""
         asked = (self.placement if placement == ANYWHERE else placement).as_dict()

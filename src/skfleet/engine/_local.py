@@ -123,6 +123,9 @@ class LocalEngine:
     def mend(self, kept: Any) -> None:
         """Send a kept value again: it cannot be lost."""
 
+    def drop(self, held: Any) -> None:
+        """Let go of a kept value or a task: they go with those who refer to them."""
+
     def slots_for(self, placement: Placement) -> int:
         """How many tasks with a placement run at once: calls run at once, one by one."""
         return 1

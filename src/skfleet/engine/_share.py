@@ -98,6 +98,12 @@ class Share:
         if self._kept is not None and self.is_sent and self.is_lost():
             self.future = self._send(self._kept)
 
+    def drop(self) -> None:
+        """Let go of it, here and on the fleet."""
+        if self.is_sent:
+            self.future.release()
+        self._mapped = self._kept = None
+
     def is_lost(self) -> bool:
         """Tell whether no worker holds the data any more."""
         if self.future.status == "pending":

@@ -96,6 +96,11 @@ class Rows:
     are_everywhere: bool = True  # every worker can hold all of them
     kept: tuple[Any, ...] = ()
 
+    @property
+    def held(self) -> tuple[Any, ...]:
+        """What is on the engine for the sake of the search alone."""
+        return self.kept or tuple(handle.X for handle in self.test)
+
 
 def hold_rows(
     engine: Engine,

@@ -448,7 +448,8 @@ class Run:
             candidate.model = candidate.best_model = None
         self._heads.clear()
         self._outlived.clear()
-        del self._shared, self.rows
+        for held in {id(one): one for one in (self._shared, *self.rows.held)}.values():
+            self.engine.drop(held)
 
     def _fetch(self, task: Task, *, is_last_try: bool = True) -> Any:
         """Bring a value home; None, or an error, where it died with its workers."""
