@@ -10,6 +10,7 @@ import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin
 
 from skfleet.model_selection import ASHASearchCV, HyperbandSearchCV, SuccessiveHalvingSearchCV
+from skfleet.model_selection._adaptive._models import Models
 
 
 class Writer(ClassifierMixin, BaseEstimator):
@@ -129,6 +130,27 @@ def test_damaged_model_is_trained_again(tmp_path):
     again = search(SuccessiveHalvingSearchCV, tmp_path, log, n_jobs=1).fit(X, Y)
     assert again.best_estimator_.n_calls_ == first.best_estimator_.n_calls_ == 9
     assert calls(log)[1] == 9  # the best, from its beginning
+
+
+def test_model_in_memory_is_not_taken_for_an_older_one_on_disk(tmp_path, monkeypatch):
+    """The newest file of a candidate is damaged while the search goes on."""
+    log, plain_log = tmp_path / "log", tmp_path / "plain"
+    plain = search(SuccessiveHalvingSearchCV, tmp_path, plain_log, checkpoint=None, n_jobs=1)
+    plain.fit(X, Y)
+    put = Models.put
+    monkeypatch.setattr(Models, "keep", lambda self, wanted, candidate: None)  # older ones stay
+
+    def put_damaged(self, candidate, trained):
+        put(self, candidate, trained)
+        if trained.n_calls == 3:
+            path = next((tmp_path / "search").glob(f"models-*/{candidate}-3.model"))
+            path.write_bytes(path.read_bytes()[:-5])
+
+    monkeypatch.setattr(Models, "put", put_damaged)
+    found = search(SuccessiveHalvingSearchCV, tmp_path, log, n_jobs=1).fit(X, Y)
+    assert found.best_score_ == plain.best_score_
+    assert found.best_estimator_.n_calls_ == 9
+    assert calls(log)[1] == 0
 
 
 @pytest.mark.parametrize(

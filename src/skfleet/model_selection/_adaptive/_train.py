@@ -123,7 +123,8 @@ def train(
     wanted = calls.stop
     known = before.n_calls if isinstance(before, Trained) else 0
     if setting.models is not None and known < wanted:
-        before = setting.models.find(candidate, wanted) or before
+        found = setting.models.find(candidate, wanted)
+        before = found if found is not None and found.n_calls > known else before
     is_done = isinstance(before, Trained) and before.n_calls >= wanted
     if isinstance(before, Trained) and is_done and (test is None or before.record.scores):
         return before
