@@ -130,7 +130,7 @@ def test_model_that_kills_its_worker_is_dropped_with_a_message(tmp_path, die_at)
     log = tmp_path / "log"
     # A worker that dies while its nanny still waits to hear of it is not started again.
     space = [
-        {"quality": [0.99], "die_at": [die_at], "seconds": [0.3]},
+        {"quality": [0.99], "die_at": [die_at], "seconds": [1.0]},
         {"quality": QUALITIES[:8], "die_at": [None]},
     ]
     search = SuccessiveHalvingSearchCV(

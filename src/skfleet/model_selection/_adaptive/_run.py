@@ -193,11 +193,8 @@ class Run:
             together: list[Candidate] = []
             while waiting and self._room(placement) > len(together):
                 together.append(waiting.popleft())
-            # The first of all go ahead in a message of their own.
-            cut = 0 if self._lasted or self._running else self._slots[placement]
-            for portion in (together[:cut], together[cut:]):
-                for _, alike in groupby(portion, key=_priority):
-                    self._submit(list(alike))
+            for _, alike in groupby(together, key=_priority):
+                self._submit(list(alike))
 
     def _wants_orders(self) -> bool:
         """Say whether some kind of slot has nothing to do, nor anything that waits for it.
