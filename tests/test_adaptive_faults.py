@@ -128,9 +128,8 @@ def test_killed_worker_costs_only_its_own_work(tmp_path, n_before, checkpoint):
 @pytest.mark.parametrize("die_at", [1, 2])
 def test_model_that_kills_its_worker_is_dropped_with_a_message(tmp_path, die_at):
     log = tmp_path / "log"
-    # A worker that dies while its nanny still waits to hear of it is not started again.
     space = [
-        {"quality": [0.99], "die_at": [die_at], "seconds": [1.0]},
+        {"quality": [0.99], "die_at": [die_at]},
         {"quality": QUALITIES[:8], "die_at": [None]},
     ]
     search = SuccessiveHalvingSearchCV(

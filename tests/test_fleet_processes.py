@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+import dask
 import pytest
 from distributed import LocalCluster, Nanny
 
@@ -132,6 +133,31 @@ def test_restarted_worker_has_the_same_environment_and_label():
         while settings() != before and time.monotonic() < deadline:
             time.sleep(0.05)  # a worker is there before its nanny has tidied up after its start
         assert settings() == before
+
+
+@on_linux
+def test_worker_that_takes_long_to_start_again_is_waited_for():
+    # From 15 s on, distributed closes the nanny of a worker that died and is not back.
+    often = dask.config.set({"distributed.deploy.lost-worker-timeout": 0.05})
+    with often, Fleet(n_workers=1) as client:
+        for _ in range(2):
+            old = client.submit(os.getpid, pure=False).result(timeout=60)
+            os.kill(old, signal.SIGKILL)
+            wait_until_gone([old])
+        assert client.submit(os.getpid, pure=False).result(timeout=60) != old
+
+
+@on_linux
+def test_retired_worker_is_replaced_when_the_fleet_is_scaled():
+    with Fleet(n_workers=1) as client:
+        (retired,) = client.nthreads()
+        client.retire_workers([retired])
+        deadline = time.monotonic() + 30
+        while client.cluster.workers and time.monotonic() < deadline:
+            time.sleep(0.05)
+        client.cluster.scale(1)
+        client.wait_for_workers(1, timeout=60)
+        assert list(client.nthreads()) != [retired]
 
 
 @on_linux

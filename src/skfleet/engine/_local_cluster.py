@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import multiprocessing
 import os
@@ -18,6 +19,7 @@ from typing import Any
 import dask.config
 from dask.system import CPU_COUNT
 from distributed import Nanny, Scheduler, Security, SpecCluster, Worker, WorkerPlugin
+from distributed.deploy import Cluster
 from distributed.system import MEMORY_LIMIT
 from distributed.utils import format_dashboard_link
 
@@ -50,7 +52,27 @@ _MARK_VARIABLE = "SKFLEET_MISSING_GUARD_MARK"
 
 
 class _LocalCluster(SpecCluster):
-    """A cluster on this machine that knows whether its dashboard can be shown."""
+    """A cluster on this machine whose dashboard can be shown, and whose nannies stay at work."""
+
+    def _update_worker_status(self, op: str, msg: Any) -> None:
+        """Note that a worker came or went; one that died is its nanny's to start again.
+
+        SpecCluster closes the nanny if a fixed time after a death (15 s) it has no worker just
+        then: one that takes longer to start, or has died a second time.
+        """
+        name = self.scheduler_info["workers"][msg]["name"] if op == "remove" else None
+        nanny = self.workers.get(name)
+        if not isinstance(nanny, Nanny):
+            super()._update_worker_status(op, msg)
+            return
+        Cluster._update_worker_status(self, op, msg)
+
+        async def forget_when_closed() -> None:
+            await nanny.finished()
+            if self.workers.get(name) is nanny:
+                del self.workers[name]
+
+        self._futures.add(asyncio.ensure_future(forget_when_closed()))
 
     @property
     def shown_dashboard(self) -> str | None:
