@@ -125,17 +125,26 @@ def test_killed_worker_costs_only_its_own_work(tmp_path, n_before, checkpoint):
     assert_not_made_again(calls, seen[0], plain)
 
 
-@pytest.mark.parametrize("die_at", [1, 2])
-def test_model_that_kills_its_worker_is_dropped_with_a_message(tmp_path, die_at):
+@pytest.mark.parametrize(
+    ("die_at", "resources"),
+    # with labels, the only worker that may train is now and then not there
+    [(1, None), (2, None), (1, {"GPU": 1})],
+)
+def test_model_that_kills_its_worker_is_dropped_with_a_message(tmp_path, die_at, resources):
     log = tmp_path / "log"
     space = [
         {"quality": [0.99], "die_at": [die_at]},
         {"quality": QUALITIES[:8], "die_at": [None]},
     ]
     search = SuccessiveHalvingSearchCV(
-        Writer(log=str(log)), space, n_initial_parameters="grid", random_state=0
+        Writer(log=str(log)),
+        space,
+        n_initial_parameters="grid",
+        random_state=0,
+        resources=resources,
     )
-    with Fleet(n_workers=2), pytest.warns(FitFailedWarning, match="must leave its worker alive"):
+    dropped = pytest.warns(FitFailedWarning, match="must leave its worker alive")
+    with Fleet(resources=[{"CPU": 1}, {"CPU": 1} if resources is None else resources]), dropped:
         search.fit(X, Y)
     # one that dies when it is trained on was best before that
     assert search.best_params_["quality"] == (QUALITIES[7] if die_at == 1 else 0.99)

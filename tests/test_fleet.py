@@ -13,7 +13,8 @@ from dask.system import CPU_COUNT
 from distributed import Client, LocalCluster, Security
 
 from skfleet import fleet as fleet_module
-from skfleet.engine._client import current_client, worker_resources
+from skfleet.engine._client import current_client
+from skfleet.engine._dask import DaskEngine
 from skfleet.engine._placement import check_satisfiable, placement_for
 from skfleet.exceptions import FleetError, PlacementError
 from skfleet.fleet import Fleet, default_client
@@ -28,7 +29,7 @@ def no_embedded():
 
 
 def labels(client):
-    return sorted(tuple(offer.items()) for offer in worker_resources(client).values())
+    return sorted(tuple(offer.items()) for offer in DaskEngine(client).offers.values())
 
 
 def run_script(code, *, timeout=120, **options):
@@ -119,7 +120,7 @@ def test_one_label_for_all():
 
 def test_a_label_for_each_and_placements_that_follow_it():
     with Fleet(processes=False, resources=[{"CPU": 1}, {"GPU": 1}]) as client:
-        workers = worker_resources(client)
+        workers = DaskEngine(client).offers
         assert labels(client) == [(("CPU", 1),), (("GPU", 1),)]
 
         def address():
@@ -139,7 +140,7 @@ def test_default_label_is_the_threads():
     with Fleet(n_workers=1, threads_per_worker=3, processes=False) as client:
         assert labels(client) == [(("CPU", 3),)]
         with pytest.raises(PlacementError):
-            check_satisfiable(placement_for("cuda", {"a": {"GPU": 1}}), worker_resources(client))
+            check_satisfiable(placement_for("cuda", {"a": {"GPU": 1}}), DaskEngine(client).offers)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from skfleet.engine._client import (
     offer_client,
     refuse_asynchronous,
     slot_released,
-    worker_resources,
     workers_of,
 )
 from skfleet.engine._same_machine import machine
@@ -111,12 +110,6 @@ async def meet_an_asynchronous_client():
 
 def test_asynchronous_client_is_refused():
     asyncio.run(meet_an_asynchronous_client())
-
-
-def test_worker_resources(cluster):
-    with Client(cluster) as client:
-        (resources,) = worker_resources(client).values()
-        assert resources == {"CPU": 1}
 
 
 def test_workers_are_told_whatever_the_client_asks_meanwhile(cluster):

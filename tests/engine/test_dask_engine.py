@@ -19,7 +19,6 @@ from skfleet.engine import (
     engine_for,
     map_reduce,
 )
-from skfleet.engine._client import worker_resources
 from skfleet.engine._dask import DaskEngine
 from skfleet.engine._placement import placement_for
 from skfleet.estimators import Ridge
@@ -165,7 +164,7 @@ def test_placed_passes_run_where_the_label_is():
     ) as client:
         engine = DaskEngine(client)
         rows = row_blocks(da.ones((40, 3), chunks=(4, 3)))
-        offers = worker_resources(client)
+        offers = DaskEngine(client).offers
         for device, label in (("cuda", "GPU"), ("cpu", "CPU")):
             placement = placement_for(device, offers)
             found = map_reduce(engine, Reduction(_where, _merge), rows, placement=placement)
@@ -174,12 +173,23 @@ def test_placed_passes_run_where_the_label_is():
             map_reduce(engine, Reduction(_where, _merge), rows, placement=Placement.of({"TPU": 1}))
 
 
+def test_what_was_offered_is_asked_for_again_while_nobody_is_there(monkeypatch):
+    with Fleet(n_workers=1, threads_per_worker=1, processes=False, resources={"GPU": 1}) as client:
+        engine = DaskEngine(client)
+        gpu = Placement.of({"GPU": 1})
+        engine.check(gpu)
+        monkeypatch.setattr(engine, "_workers", dict)
+        assert engine.submit(abs, -1, placement=gpu).result(timeout=10) == 1
+        with pytest.raises(PlacementError, match="offer nothing"):
+            engine.submit(abs, -1, placement=Placement.of({"TPU": 1}))
+
+
 def test_the_device_asked_for_is_where_passes_run():
     X = da.ones((40, 3), chunks=(4, 3))
     with Fleet(
         n_workers=2, threads_per_worker=1, processes=False, resources=[{"CPU": 1}, {"GPU": 1}]
     ) as client:
-        offers = worker_resources(client)
+        offers = DaskEngine(client).offers
         for device, label in (("cuda", "GPU"), ("cpu", "CPU")):
             with config_context(device=device):
                 rows = row_blocks(X)

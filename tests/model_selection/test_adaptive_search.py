@@ -30,7 +30,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from skfleet import Fleet
 from skfleet.engine import counting
-from skfleet.exceptions import PlacementError
+from skfleet.exceptions import FleetError, PlacementError
 from skfleet.model_selection import (
     ASHASearchCV,
     HyperbandSearchCV,
@@ -38,6 +38,7 @@ from skfleet.model_selection import (
     InverseDecaySearchCV,
     SuccessiveHalvingSearchCV,
 )
+from skfleet.model_selection._adaptive import _run
 
 SEARCHES = [
     (HyperbandSearchCV, {"max_iter": 9}),
@@ -370,8 +371,11 @@ def test_failing_candidates_are_out_and_told_of():
         search.fit(X, y)
     assert "candidate 0" in error.value.__notes__[0]
     search.set_params(error_score=np.nan, parameters={"fail_at": [1]})
+    before = {name: value for name, value in vars(search).items() if name.endswith("_")}
     with pytest.raises(ValueError, match="All the 1 candidates failed"):
         search.fit(X, y)
+    after = {name: value for name, value in vars(search).items() if name.endswith("_")}
+    assert all(after[name] is before[name] for name in before | after)
 
 
 class Sometimes(Counter):
@@ -438,6 +442,21 @@ def test_held_out_rows_are_learned_in_the_end_on_request():
     n_calls = search.cv_results_["budget"][search.best_index_]
     assert len(model.seen_) == 2 * n_calls
     assert sorted({*np.concatenate(model.seen_)}) == list(range(40))
+
+
+def test_search_whose_workers_stay_away_ends_with_an_error(monkeypatch):
+    monkeypatch.setattr(_run, "LOOK_EVERY", 0.05)
+    monkeypatch.setattr(_run, "PATIENCE", 0.2)
+    labels = [{"CPU": 1}, {"GPU": 1}]
+    with Fleet(threads_per_worker=1, processes=False, resources=labels) as client:
+        search = halving(
+            Counter(seconds=2.0), {"quality": [0.1, 0.2, 0.3, 0.4]}, resources={"GPU": 1}
+        )
+        gone = threading.Timer(0.5, client.retire_workers, kwargs={"names": [1]})
+        gone.start()
+        with pytest.raises(FleetError, match=r"Got none that offer GPU=1 for 0 s\. Start"):
+            search.fit(*numbered())
+        gone.join()
 
 
 def test_time_budget_ends_the_search_with_what_it_has():

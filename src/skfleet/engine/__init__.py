@@ -60,10 +60,11 @@ def opened(value: Any) -> Any:
 
 def fleet_engine(client: Any) -> Engine:
     """Return the engine on a client's cluster, placed as the config says."""
-    from skfleet.engine._client import worker_resources
     from skfleet.engine._dask import DaskEngine
 
-    return DaskEngine(client, placement_for(get_config().device, worker_resources(client)))
+    engine = DaskEngine(client)
+    engine.placement = placement_for(get_config().device, engine.offers)
+    return engine
 
 
 def _here(rows: RowBlocks, device: str) -> Engine:

@@ -21,7 +21,6 @@ __all__ = [
     "offer_client",
     "refuse_asynchronous",
     "slot_released",
-    "worker_resources",
     "workers_of",
 ]
 
@@ -146,23 +145,6 @@ def workers_of(client: Client) -> dict[str, dict[str, Any]]:
     except OSError:
         return {}
     return dict(found["workers"])
-
-
-def worker_resources(client: Client) -> dict[str, dict[str, float]]:
-    """Ask the scheduler for the resources that each worker offers now.
-
-    Parameters
-    ----------
-    client : distributed.Client
-        A synchronous client.
-
-    Returns
-    -------
-    dict of str to dict
-        For each worker's address its resources; empty for an unlabelled worker.
-    """
-    workers = workers_of(client).items()
-    return {address: dict(info.get("resources") or {}) for address, info in workers}
 
 
 def check_workers(client: Client, present: Iterable[str] | None = None) -> None:

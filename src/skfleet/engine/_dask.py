@@ -17,22 +17,21 @@ import psutil
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from dask.sizeof import sizeof
-from dask.task_spec import List, TaskRef
-from dask.task_spec import Task as GraphTask
 from distributed import Client, Future, as_completed, get_worker
 from distributed.system import MEMORY_LIMIT
 
 from skfleet._config import get_config
 from skfleet.blocks import Block, Loadable, Notes, RowBlocks, open_block
 from skfleet.engine._base import Call, Task, bytes_of
-from skfleet.engine._client import check_workers, slot_released, worker_resources, workers_of
+from skfleet.engine._client import check_workers, slot_released, workers_of
 from skfleet.engine._counts import count
+from skfleet.engine._graph import OwnTask, as_node, told_func, unsent
 from skfleet.engine._parcel import Parcel
 from skfleet.engine._placement import ANYWHERE, Placement, check_satisfiable
 from skfleet.engine._reduce import identity, reduce_group
 from skfleet.engine._share import Share
 from skfleet.engine._threads import library_threads
-from skfleet.engine._watch import DaskWatch, telling
+from skfleet.engine._watch import DaskWatch
 
 # For so many seconds workers are taken for what they were.
 MOMENT = 0.3
@@ -46,10 +45,11 @@ class DaskEngine:
     is_here = False
 
     def __init__(self, client: Client, placement: Placement = ANYWHERE) -> None:
-        check_workers(client)
         self.client = client
         self.placement = placement
         self._seen: tuple[float, dict[str, Any]] = (-math.inf, {})
+        self._offered = {ANYWHERE}  # placements that some worker has offered
+        check_workers(client, self._workers())
 
     def _workers(self) -> dict[str, Any]:
         """Return what the scheduler knows of its workers, or knew a moment ago."""
@@ -67,10 +67,19 @@ class DaskEngine:
         """Run func(*args) on every worker, and return the answers."""
         return list(self.client.run(func, *args).values())
 
+    @property
+    def offers(self) -> dict[str, dict[str, float]]:
+        """The resources that each worker offers; none of an unlabelled one."""
+        return {a: dict(w.get("resources") or {}) for a, w in self._workers().items()}
+
     def check(self, placement: Placement) -> None:
-        """Raise unless a task with this placement can run."""
-        offers = {a: dict(w.get("resources") or {}) for a, w in self._workers().items()}
-        check_satisfiable(placement, offers)
+        """Raise unless a worker offers what a task with this placement asks for, or has offered it.
+
+        One that died is started again, and its tasks wait for it.
+        """
+        if placement not in self._offered:
+            check_satisfiable(placement, self.offers)
+            self._offered.add(placement)
 
     def submit(
         self,
@@ -108,19 +117,19 @@ class DaskEngine:
             for call in calls:
                 args = (tasks[id(a)] if isinstance(a, Call) else a for a in call.args)
                 tasks[id(call)] = self.submit(
-                    _told_func(call), *args, name=call.name, priority=priority, placement=placement
+                    told_func(call), *args, name=call.name, priority=priority, placement=placement
                 )
             return [tasks[id(call)] for call in calls]
-        kept = {id(share): share for call in calls for share in _unsent(call.args)}
+        kept = {id(share): share for call in calls for share in unsent(call.args)}
         holds = {key: share.as_call() for key, share in kept.items()}
         keys = {id(call): _key(call.name) for call in [*holds.values(), *calls]}
         keys |= {key: keys[id(call)] for key, call in holds.items()}
         count(tasks=len(holds) + len(calls))
         graph = {
-            keys[id(call)]: GraphTask(
+            keys[id(call)]: OwnTask(
                 keys[id(call)],
-                _limited(_told_func(call), placement),
-                *(_as_node(arg, keys) for arg in call.args),
+                _limited(told_func(call), placement),
+                *(as_node(arg, keys) for arg in call.args),
             )
             for call in [*holds.values(), *calls]
         }
@@ -309,7 +318,7 @@ class DaskEngine:
         if placement == ANYWHERE:
             placement = self.placement
         elif placement != self.placement:
-            check_satisfiable(placement, worker_resources(self.client))
+            self.check(placement)
         settings: dict[str, Any] = {"priority": priority}
         if placement != ANYWHERE:
             settings["resources"] = placement.as_dict()
@@ -346,15 +355,6 @@ def _on_worker(func: Callable[..., Any], *args: Any) -> Any:
         return func(*args)
 
 
-def _unsent(value: Any) -> Iterator[Share]:
-    """Give what is kept among arguments, and not on its way yet."""
-    if isinstance(value, Share) and not value.is_sent:
-        yield value
-    elif isinstance(value, list | tuple):
-        for part in value:
-            yield from _unsent(part)
-
-
 def _sent(value: Any) -> Any:
     """Return arguments with futures for what is kept."""
     if isinstance(value, Share):
@@ -364,46 +364,6 @@ def _sent(value: Any) -> Any:
     if type(value) in (list, tuple):
         return type(value)(map(_sent, value))
     return value
-
-
-def _told_func(call: Call) -> Callable[..., Any]:
-    """Return the function of a call, with what sends home what it tells."""
-    return call.func if call.tells is None else partial(telling, call.func, call.tells)
-
-
-def _as_node(value: Any, keys: dict[int, str]) -> Any:
-    """Return what stands in a graph for an argument: calls by their keys, and futures by theirs."""
-    if id(value) in keys:
-        return TaskRef(keys[id(value)])
-    if isinstance(value, Share):
-        return TaskRef(value.task.key)
-    if isinstance(value, Future):
-        return TaskRef(value.key)
-    if not isinstance(value, list | tuple | dict):
-        return value
-    inside = value.values() if isinstance(value, dict) else value
-    nodes = [_as_node(part, keys) for part in inside]
-    if all(node is part for node, part in zip(nodes, inside, strict=True)):
-        return value
-    if isinstance(value, dict):
-        return GraphTask(None, _as_dict, list(value), *nodes)
-    if isinstance(value, list):
-        return List(*nodes)
-    return (
-        GraphTask(None, type(value), *nodes)
-        if hasattr(value, "_fields")
-        else GraphTask(None, _as_tuple, *nodes)
-    )
-
-
-def _as_tuple(*values: Any) -> tuple[Any, ...]:
-    """Put a tuple together in a task."""
-    return values
-
-
-def _as_dict(names: list[Any], *values: Any) -> dict[Any, Any]:
-    """Put a dict together in a task."""
-    return dict(zip(names, values, strict=True))
 
 
 def _limited(func: Callable[..., Any], placement: Placement) -> Callable[..., Any]:

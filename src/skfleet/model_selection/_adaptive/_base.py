@@ -412,31 +412,31 @@ class AdaptiveSearch(AnswersOfBest):
     # -- after the fit --------------------------------------------------------------------------
 
     def _tell(self, run: Run, history: History) -> None:
-        """Set what is known after the search; fetch the best model."""
+        """Fetch the best model, and only then set what is known after the search."""
+        warn_of_failures(run, self.error_score)
         scored = next((one.best[1] for one in run.candidates.values() if one.best), None)
         names = metric_names(self.scoring) or list(scored.scores if scored else ["score"])
-        self.multimetric_ = names != ["score"]
-        self.scorer_ = (
+        is_multimetric = names != ["score"]
+        scorer = (
             {name: scorer_for(self.estimator, one) for name, one in self._named().items()}
             if metric_names(self.scoring)
             else self._scorer()
         )
-        self.history_ = history.table(names)
         error_score = math.nan if self.error_score == "raise" else float(self.error_score)
-        self.cv_results_ = search_results(run.candidates, history, names, error_score)
-        self.n_splits_ = 1
-        self.metadata_ = executed(run, history)
-        warn_of_failures(run, self.error_score)
-        best = best_place(self.refit, self.cv_results_, run)
-        self.best_index_ = best
-        candidate = run.candidates[int(self.cv_results_["candidate"][best])]
-        self.best_params_ = dict(candidate.params)
-        self.n_iter_ = int(self.cv_results_["budget"][best])
-        if not callable(self.refit):
-            deciding = self.refit if self.multimetric_ else "score"
-            self.best_score_ = float(self.cv_results_[f"mean_test_{deciding}"][best])
+        results = search_results(run.candidates, history, names, error_score)
+        best = best_place(self.refit, results, run)
+        candidate = run.candidates[int(results["candidate"][best])]
         if self.refit:
             self.best_estimator_ = run.model_of(candidate, learn_test_rows=self.learn_test_rows)
+        self.multimetric_, self.scorer_, self.n_splits_ = is_multimetric, scorer, 1
+        self.cv_results_, self.history_ = results, history.table(names)
+        self.metadata_ = executed(run, history)
+        self.best_index_ = best
+        self.best_params_ = dict(candidate.params)
+        self.n_iter_ = int(results["budget"][best])
+        if not callable(self.refit):
+            deciding = self.refit if is_multimetric else "score"
+            self.best_score_ = float(results[f"mean_test_{deciding}"][best])
 
     def _named(self) -> dict[str, Any]:
         """Return several metrics by name."""

@@ -105,10 +105,10 @@ class Run:
         self._watch = self.engine.watch()
         try:
             while True:
-                self._look()
                 self._give_orders()
                 if not self._running:
                     break
+                self._look()
                 timeout = QUIET if self._outlived else LOOK_EVERY
                 if self.time_budget is not None:
                     left = self.time_budget - self.seconds
@@ -139,15 +139,19 @@ class Run:
         self._looked = now
         placements = {ANYWHERE, *(c.placement for c in self.candidates.values())}
         self._slots = {placement: self.engine.slots_for(placement) for placement in placements}
-        if self._slots[ANYWHERE]:
+        wanted = {one.placement for one in self._running.values()} or {ANYWHERE}
+        missing = [placement for placement in wanted if not self._slots[placement]]
+        if not missing:
             self._alone_since = None
         elif self._alone_since is None:
             self._alone_since = now
         elif now - self._alone_since > PATIENCE:
+            asked = " or ".join(sorted(str(one) for one in missing if one != ANYWHERE))
+            offering = f" that offer {asked}" if asked else ""
             raise FleetError(
-                f"a search must have workers. Got none for {PATIENCE:.0f} s. Start workers, "
-                "and look in the logs of those that died; with checkpoint= the search goes on "
-                "where it stood."
+                f"a search must have workers. Got none{offering} for {PATIENCE:.0f} s. Start "
+                "workers, and look in the logs of those that died; with checkpoint= the search "
+                "goes on where it stood."
             )
 
     def _room(self, placement: Placement) -> int:
