@@ -24,6 +24,7 @@ from sklearn.svm import SVC
 
 import skfleet  # noqa: F401  (registers the backend)
 from skfleet._joblib import _planned
+from skfleet._joblib._call import ParallelCall
 from skfleet.exceptions import FleetError, PlacementError
 from skfleet.model_selection import GridSearchCV, cross_val_score, cross_validate
 
@@ -355,6 +356,29 @@ def test_nothing_of_a_search_stays_on_the_fleet(client, no_collection, seconds):
             break
         time.sleep(0.1)
     assert not left
+
+
+def test_fits_meant_for_workers_that_are_gone_go_to_others(monkeypatch):
+    send = ParallelCall._send
+    with (
+        LocalCluster(
+            n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+
+        def send_while_nobody_is_there(self, batches):
+            monkeypatch.setattr(ParallelCall, "_send", send)
+            assert all(batch.worker in client.nthreads() for batch in batches)
+            cluster.scale(0)
+            while client.nthreads():
+                time.sleep(0.01)
+            send(self, batches)
+            cluster.scale(1)
+
+        monkeypatch.setattr(ParallelCall, "_send", send_while_nobody_is_there)
+        search = GridSearchCV(Model(), {"p": [1, 2, 3]}, cv=2).fit(X, y)
+        assert len(search.cv_results_["params"]) == 3
 
 
 class Deadly(Model):

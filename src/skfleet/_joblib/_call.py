@@ -337,6 +337,7 @@ class ParallelCall:
             now = time.monotonic()
             if not alone:
                 self._alone_since = None
+                self._send_elsewhere()
             elif self._alone_since is None:
                 self._alone_since = now
             elif now - self._alone_since > self._patience:
@@ -349,6 +350,28 @@ class ParallelCall:
                 name = batch.name or task_name(batch.calls)
                 error = FleetError(f"{name} must be run by a worker, but {problem}.")
                 self._finish(batch, Outcome(False, error))
+
+    def _send_elsewhere(self) -> None:
+        """Send again what waits for a worker that is gone, without saying where to.
+
+        Others may take it; but where none was there when it came, the scheduler keeps it for the
+        one that it was meant for.
+        """
+        with self._lock:
+            meant = [b for b in self._running if b.worker is not None and b.future is not None]
+        if not meant:
+            return
+        processing = self._client.processing()
+        under_way = {key for keys in processing.values() for key in keys}
+        for batch in meant:
+            future = batch.future
+            is_stuck = (
+                batch.worker not in processing and getattr(future, "key", "") not in under_way
+            )
+            if is_stuck and getattr(future, "status", "") == "pending":
+                batch.worker = None
+                self._send([batch])
+                self._client.cancel([future], force=True)
 
     def _explain(self, batch: Batch, error: BaseException) -> BaseException:
         """Turn an error of Dask's into one that names the task and says what to do."""
