@@ -46,3 +46,6 @@ class Listener:
 
     def on_record(self, candidate: Candidate, order: Train, record: Record) -> None:
         """Take note of a record."""
+
+    def on_gone(self, candidate: Candidate) -> None:
+        """Take note of a candidate that will not be trained any more."""

@@ -94,7 +94,14 @@ class Report(Listener):
         self._models.keep(wanted, candidate.number)
         if before is not None and before != self._best and before[0] != candidate.number:
             other = self.run.candidates[before[0]]
-            self._models.keep(wanted | {(other.number, other.n_calls)}, other.number)
+            wanted |= set() if other.is_gone else {(other.number, other.n_calls)}
+            self._models.keep(wanted, other.number)
+
+    def on_gone(self, candidate: Candidate) -> None:
+        """Drop the recorded model of a candidate that is out, unless it is the best."""
+        if self._models is not None:
+            best = self._best_now()
+            self._models.keep(set() if best is None else {best}, candidate.number)
 
     def _best_now(self) -> tuple[int, int] | None:
         """Return the number of the best candidate, and after how many calls it was that."""

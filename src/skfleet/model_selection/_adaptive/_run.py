@@ -413,8 +413,11 @@ class Run:
         self.listener.on_record(candidate, order, record)
         self.source.tell(order, candidate.params, score)
         for gone in self.schedule.on_score(candidate.number, score):
-            self._outlived.append(self.candidates[gone].model)
-            self.candidates[gone].model, self.candidates[gone].is_gone = None, True
+            one = self.candidates[gone]
+            self._outlived.append(one.model)
+            one.model, one.is_gone = None, True
+            if not self.keep_all:
+                self.listener.on_gone(one)
 
     # -- the end --------------------------------------------------------------------------------
 
