@@ -164,7 +164,7 @@ def test_placed_passes_run_where_the_label_is():
     ) as client:
         engine = DaskEngine(client)
         rows = row_blocks(da.ones((40, 3), chunks=(4, 3)))
-        offers = DaskEngine(client).offers
+        offers = engine.offers
         for device, label in (("cuda", "GPU"), ("cpu", "CPU")):
             placement = placement_for(device, offers)
             found = map_reduce(engine, Reduction(_where, _merge), rows, placement=placement)

@@ -331,13 +331,14 @@ class ParallelCall:
         else:
             try:
                 alone = not self._has_workers()
+                if not alone:
+                    self._send_elsewhere()
             except Exception:
                 logger.debug("the scheduler did not answer", exc_info=True)
                 return  # the client cancels the futures when it gives the scheduler up
             now = time.monotonic()
             if not alone:
                 self._alone_since = None
-                self._send_elsewhere()
             elif self._alone_since is None:
                 self._alone_since = now
             elif now - self._alone_since > self._patience:
@@ -358,17 +359,14 @@ class ParallelCall:
         one that it was meant for.
         """
         with self._lock:
-            meant = [b for b in self._running if b.worker is not None and b.future is not None]
+            meant = [(b, b.future) for b in self._running if b.worker and b.future is not None]
         if not meant:
             return
         processing = self._client.processing()
         under_way = {key for keys in processing.values() for key in keys}
-        for batch in meant:
-            future = batch.future
-            is_stuck = (
-                batch.worker not in processing and getattr(future, "key", "") not in under_way
-            )
-            if is_stuck and getattr(future, "status", "") == "pending":
+        for batch, future in meant:
+            is_stuck = batch.worker not in processing and future.key not in under_way
+            if is_stuck and future.status == "pending":
                 batch.worker = None
                 self._send([batch])
                 self._client.cancel([future], force=True)
