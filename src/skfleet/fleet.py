@@ -19,8 +19,9 @@ from skfleet.engine._client import (
     current_client,
     offer_client,
     refuse_asynchronous,
+    workers_of,
 )
-from skfleet.engine._local_cluster import start_local_cluster
+from skfleet.engine._local_cluster import KeepsGpus, start_local_cluster
 from skfleet.exceptions import FleetError
 
 __all__ = ["Fleet", "default_client"]
@@ -30,7 +31,7 @@ _PATIENCE = 30.0
 
 
 class Fleet:
-    """A client on a local cluster of labelled workers, or on a scheduler that runs already.
+    """A client on a local cluster of CPU and GPU workers, or on a scheduler that runs already.
 
     Parameters
     ----------
@@ -39,9 +40,19 @@ class Fleet:
         object of Dask's. By default a cluster is started on this machine, for this user alone: it
         listens on the loopback interface only.
     n_workers : int, default=None
-        Number of workers. By default as many as fill the cores.
+        Number of CPU workers, in a fleet that is to have no others. By default there is a worker
+        for each GPU, as `gpus` says, and as many for CPUs as fill the cores that are left.
+    gpus : "auto", int or list of int or str, default="auto"
+        The GPUs of this machine that get a worker process each: how many, or which (numbers or
+        UUIDs, as in the environment variable ``CUDA_VISIBLE_DEVICES``, which is obeyed). "auto"
+        takes all, unless `n_workers`, `resources` or ``processes=False`` say what workers there
+        are to be, and says in one line on the standard error stream why it takes none where some
+        might be expected. Needs CuPy and dask-cuda (``pip install 'scikit-fleet[gpu]'``).
+    cpus : int, default=None
+        Number of CPU workers beside those on GPUs; they see no GPU.
     threads_per_worker : int, default=None
-        Threads of each worker: how many tasks it runs at a time. By default 1 for processes. The
+        Threads of each CPU worker: how many tasks it runs at a time; a worker on a GPU has one
+        thread. By default 1 for processes. The
         BLAS and OpenMP libraries of a worker process are held to the same number of threads.
     processes : bool, default=True
         Whether workers are processes. Otherwise they are threads of this process, which start at
@@ -50,10 +61,17 @@ class Fleet:
         Memory of each worker: bytes, a fraction of the machine's, text such as "4 GiB", or
         None for no limit. "auto" is the machine's memory divided by ``n_workers``; undivided for
         workers on threads, each of which measures the whole process.
+    device_memory_limit : int, float, str or None, default="default"
+        Memory of its GPU that the data of a worker may take before it moves them to the host:
+        bytes, a fraction of it, text such as "40 GiB", or None for no limit. "default" is 0.8.
     resources : mapping, or sequence of mappings, default=None
         What workers are labelled with, for all of them or one mapping for each. By default
-        ``{"CPU": threads_per_worker}``. A worker for tasks on a GPU is labelled ``{"GPU": 1}``.
+        ``{"CPU": threads_per_worker}``, and ``{"GPU": 1}`` for a worker on a GPU.
         Workers added later by `scale` or `adapt` take the mapping for all, or the default.
+    protocol : {"tcp", "tls", "ucx"}, default=None
+        How workers talk to one another. "ucx" copies from GPU to GPU over NVLink and InfiniBand
+        where they are there, and needs distributed-ucxx. By default "tls" with `security`, else
+        "tcp".
     env : mapping of str to str, default=None
         Further environment variables of worker processes, set before they start.
     dashboard_address : str or None, default="127.0.0.1:0"
@@ -80,6 +98,8 @@ class Fleet:
         When a script starts worker processes outside ``if __name__ == "__main__":``.
     FleetError
         When no scheduler answers at `address`.
+    PlacementError
+        When this machine has not the GPUs that `gpus` asks for.
     FleetVersionError
         When workers there lack scikit-fleet, or have another version of it, of scikit-learn or of
         Python.
@@ -96,6 +116,11 @@ class Fleet:
     -----
     Workers find ``SCIPY_ARRAY_API=1`` in their environment, which scikit-learn's Array API
     dispatch needs to be there before SciPy is imported.
+
+    A worker on a GPU is what dask-cuda makes of a process: it stays on the cores next to its GPU,
+    moves what does not fit there to the host, and from there to the disk, and takes device memory
+    from RMM's asynchronous pool where RMM is installed. `scale` and `adapt` start and close CPU
+    workers; a GPU worker goes only when `scale` asks for fewer workers than there are GPUs.
 
     Closing the fleet makes the client that was the default before the default again. Leaving the
     ``with`` block closes it, after an error too. A cluster or a scheduler that the fleet did not
@@ -116,10 +141,14 @@ class Fleet:
         address: str | Cluster | None = None,
         *,
         n_workers: int | None = None,
+        gpus: int | str | Sequence[int | str] = "auto",
+        cpus: int | None = None,
         threads_per_worker: int | None = None,
         processes: bool = True,
         memory_limit: int | float | str | None = "auto",
+        device_memory_limit: float | int | str | None = "default",
         resources: Mapping[str, float] | Sequence[Mapping[str, float]] | None = None,
+        protocol: str | None = None,
         env: Mapping[str, str] | None = None,
         dashboard_address: str | None = "127.0.0.1:0",
         security: Security | bool | None = None,
@@ -142,6 +171,10 @@ class Fleet:
                 processes=processes,
                 memory_limit=memory_limit,
                 resources=resources,
+                gpus=gpus,
+                cpus=cpus,
+                device_memory_limit=device_memory_limit,
+                protocol=protocol,
                 env=env,
                 dashboard_address=dashboard_address,
                 security=security,
@@ -158,6 +191,10 @@ class Fleet:
                 "processes": (processes, True),
                 "memory_limit": (memory_limit, "auto"),
                 "resources": (resources, None),
+                "gpus": (gpus, "auto"),
+                "cpus": (cpus, None),
+                "device_memory_limit": (device_memory_limit, "default"),
+                "protocol": (protocol, None),
                 "env": (env, None),
                 "dashboard_address": (dashboard_address, "127.0.0.1:0"),
             }
@@ -234,7 +271,8 @@ class Fleet:
                 f"minimum must be between 0 and maximum={maximum}. Got {minimum} instead. "
                 "Give both to Fleet.adapt, with maximum at least 1."
             )
-        self._adaptive = cluster.adapt(minimum=minimum, maximum=maximum)
+        kind = {"Adaptive": KeepsGpus} if self._is_ours else {}
+        self._adaptive = cluster.adapt(minimum=minimum, maximum=maximum, **kind)
 
     def close(self) -> None:
         """Close the client, and the cluster if the fleet started it. Closing again does nothing."""
@@ -270,7 +308,11 @@ class Fleet:
             return {"status": "closed"}
         threads = self.client.nthreads()
         summary: dict[str, Any] = {} if self._is_ours else {"address": self._address()}
-        summary |= {"n_workers": len(threads), "threads": sum(threads.values())}
+        summary |= {"n_workers": len(threads)}
+        offers = [worker.get("resources") or {} for worker in workers_of(self.client).values()]
+        if n_gpus := sum(offer.get("GPU", 0) > 0 for offer in offers):
+            summary["gpu_workers"] = n_gpus
+        summary["threads"] = sum(threads.values())
         if self.dashboard_link:
             summary["dashboard"] = self.dashboard_link
         return summary

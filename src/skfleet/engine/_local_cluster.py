@@ -19,15 +19,20 @@ from typing import Any
 import dask.config
 from dask.system import CPU_COUNT
 from distributed import Nanny, Scheduler, Security, SpecCluster, Worker, WorkerPlugin
-from distributed.deploy import Cluster
+from distributed.deploy import Adaptive, Cluster
 from distributed.system import MEMORY_LIMIT
 from distributed.utils import format_dashboard_link
+from distributed.worker_memory import parse_memory_limit
 
+from skfleet.engine._gpus import HIDDEN, chosen_gpus, gpu_worker
 from skfleet.exceptions import FleetError, MissingGuardError
 
-__all__ = ["start_local_cluster"]
+__all__ = ["KeepsGpus", "start_local_cluster"]
+
+logger = logging.getLogger(__name__)
 
 _LOOPBACK = "127.0.0.1"
+_GPU_NAME = "gpu-"
 _THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
@@ -49,6 +54,15 @@ _SWITCH_INTERVAL = 0.001
 
 # Names the file by which a worker process tells that the script lacks its guard.
 _MARK_VARIABLE = "SKFLEET_MISSING_GUARD_MARK"
+
+
+class KeepsGpus(Adaptive):
+    """Adaptive scaling that keeps workers on GPUs, which it could not start again."""
+
+    async def workers_to_close(self, target: int) -> list[str]:
+        """Return the names of workers that may go."""
+        names = await super().workers_to_close(target)
+        return [name for name in names if not str(name).startswith(_GPU_NAME)]
 
 
 class _LocalCluster(SpecCluster):
@@ -92,6 +106,10 @@ def start_local_cluster(
     processes: bool = True,
     memory_limit: int | float | str | None = "auto",
     resources: Mapping[str, float] | Sequence[Mapping[str, float]] | None = None,
+    gpus: int | str | Sequence[int | str] = 0,
+    cpus: int | None = None,
+    device_memory_limit: float | int | str | None = "default",
+    protocol: str | None = None,
     env: Mapping[str, str] | None = None,
     dashboard_address: str | None = None,
     security: Security | bool | None = None,
@@ -106,16 +124,16 @@ def start_local_cluster(
             "Set os.environ: the workers are threads of this process."
         )
     each = None if resources is None or isinstance(resources, Mapping) else list(resources)
-    n_workers, threads = _sizes(n_workers, threads_per_worker, processes, each)
     if isinstance(security, bool) or security is None:
         security = Security.temporary() if security else Security()
+    protocol = _protocol(protocol, security, processes)
+    devices = _devices(gpus, cpus, n_workers, resources, processes)
+    n_workers, threads = _sizes(
+        n_workers if cpus is None else cpus, threads_per_worker, processes, each, len(devices)
+    )
     if memory_limit == "auto":
         # Workers on threads each measure the whole process, and stop at their own limit.
-        memory_limit = MEMORY_LIMIT // n_workers if processes else MEMORY_LIMIT
-    if security.require_encryption:
-        protocol = "tls://"
-    else:
-        protocol = "tcp://" if processes else "inproc://"
+        memory_limit = MEMORY_LIMIT // (n_workers + len(devices)) if processes else MEMORY_LIMIT
     host = {} if protocol == "inproc://" else {"host": _LOOPBACK}
     common: dict[str, Any] = {**host, "protocol": protocol, "security": security}
     # The HTTP server starts in any case; unless told where, it listens beyond the loopback.
@@ -133,8 +151,9 @@ def start_local_cluster(
         "resources": dict(resources) if isinstance(resources, Mapping) else {"CPU": threads},
         "silence_logs": logging.WARN,
     }
+    hidden = HIDDEN if processes and (devices or (gpus == 0 and resources is None)) else {}
     if processes:
-        worker["env"] = _environment(threads, env or {})
+        worker["env"] = _environment(threads, {**hidden, **(env or {})})
         worker["plugins"] = (_OwnProcess(),)
 
     def spec(**options: Any) -> dict[str, Any]:
@@ -144,9 +163,22 @@ def start_local_cluster(
     with _guard_watched(processes) as mark:
         first = {"env": {**worker["env"], **mark}} if processes else {}
         labels = [worker["resources"]] * n_workers if each is None else map(dict, each)
+        workers: dict[Any, Any] = {}
+        for n, device in enumerate(devices):
+            own = gpu_worker(
+                devices,
+                n,
+                memory_limit=parse_memory_limit(memory_limit, 1, 1, logger=logger),
+                device_memory_limit=device_memory_limit,
+            )
+            own["env"] = {**_environment(1, env or {}), **own["env"], **mark}
+            own["plugins"] = (*worker["plugins"], *own["plugins"])
+            workers[f"{_GPU_NAME}{device}"] = spec(**own)
+        # what scaling takes away first comes last
+        workers |= {i: spec(resources=label, **first) for i, label in enumerate(labels)}
         return _LocalCluster(
             scheduler={"cls": Scheduler, "options": scheduler},
-            workers={i: spec(resources=label, **first) for i, label in enumerate(labels)},
+            workers=workers,
             worker=spec(),
             security=security,
             silence_logs=logging.WARN,
@@ -154,15 +186,74 @@ def start_local_cluster(
         )
 
 
+def _devices(
+    gpus: int | str | Sequence[int | str],
+    cpus: int | None,
+    n_workers: int | None,
+    resources: Any,
+    processes: bool,
+) -> tuple[str, ...]:
+    """Return the GPUs that get a worker each; none are looked for where all workers are told."""
+    ways = {
+        "n_workers": n_workers is not None,
+        "resources": resources is not None,
+        "processes=False": not processes,
+    }
+    told = [name for name, is_told in ways.items() if is_told]
+    if told and cpus is None and gpus in ("auto", 0):
+        return ()
+    if told:
+        raise ValueError(
+            f"gpus and cpus must say alone which workers there are. Got {told[0]} with them "
+            f"instead. Leave {told[0]} out: each GPU gets a worker process, and cpus are others."
+        )
+    if cpus is not None and (not isinstance(cpus, int) or isinstance(cpus, bool) or cpus < 0):
+        raise ValueError(
+            f"cpus must be a whole number of CPU workers. Got {cpus!r} instead. "
+            "Leave it out to fill the cores."
+        )
+    devices = chosen_gpus(gpus)
+    if cpus == 0 and not devices:
+        raise ValueError(
+            "cpus must be at least 1 in a fleet without a GPU. Got 0 instead. Leave it out to fill "
+            "the cores."
+        )
+    return devices
+
+
+def _protocol(wanted: str | None, security: Security, processes: bool) -> str:
+    """Return how scheduler and workers talk to one another."""
+    if wanted not in (None, "tcp", "tls", "ucx"):
+        raise ValueError(
+            f"protocol must be 'tcp', 'tls' or 'ucx'. Got {wanted!r} instead. "
+            "Leave it out for 'tcp'."
+        )
+    if wanted is not None and (not processes or security.require_encryption != (wanted == "tls")):
+        raise ValueError(
+            f"protocol must fit processes and security. Got {wanted!r} instead. "
+            "Give security=True for 'tls' alone, and leave protocol out with processes=False."
+        )
+    if wanted == "ucx" and find_spec("distributed_ucxx") is None:
+        raise ValueError(
+            "protocol must be one that is installed. Got 'ucx' without distributed-ucxx instead. "
+            "pip install distributed-ucxx-cu13, or leave protocol out."
+        )
+    if security.require_encryption:
+        return "tls://"
+    return f"{wanted or 'tcp'}://" if processes else "inproc://"
+
+
 def _sizes(
     n_workers: int | None,
     threads: int | None,
     processes: bool,
     each: list[Mapping[str, float]] | None,
+    n_gpus: int,
 ) -> tuple[int, int]:
     """Complete the number of workers and of their threads, so that they fill the cores."""
     for name, value in {"n_workers": n_workers, "threads_per_worker": threads}.items():
-        if value is not None and (not isinstance(value, int) or value < 1):
+        fewest = 0 if n_gpus and name == "n_workers" else 1
+        if value is not None and (not isinstance(value, int) or value < fewest):
             raise ValueError(
                 f"{name} must be a positive whole number. Got {value!r} instead. "
                 "Leave it out to fill the cores."
@@ -174,11 +265,12 @@ def _sizes(
                 f"Got {len(each)} instead. Leave n_workers out, or give one mapping for all."
             )
         n_workers = len(each)
+    n_cores = max(1, CPU_COUNT - n_gpus)  # a worker on a GPU keeps one busy
     if n_workers is None:
         if threads is None:
-            threads = 1 if processes else CPU_COUNT
-        n_workers = max(1, CPU_COUNT // threads) if processes else 1
-    return n_workers, threads or max(1, CPU_COUNT // n_workers)
+            threads = 1 if processes else n_cores
+        n_workers = max(1, n_cores // threads) if processes else 1
+    return n_workers, threads or max(1, n_cores // max(1, n_workers))
 
 
 def _environment(threads: int, more: Mapping[str, str]) -> dict[str, str]:

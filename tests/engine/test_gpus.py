@@ -1,0 +1,209 @@
+"""Which GPUs a fleet finds, and what it says where it finds none."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from skfleet import Fleet
+from skfleet.engine import _gpus
+from skfleet.engine._gpus import FoundGpus, chosen_gpus, find_gpus
+from skfleet.exceptions import PlacementError
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """Make a machine: how many GPUs its driver has (None for no driver), and the modules."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+    def make(n_gpus, modules=("cupy", "dask_cuda"), cupy_says=""):
+        class NVMLError(Exception):
+            pass
+
+        def init():
+            if n_gpus is None:
+                raise NVMLError("Driver Not Loaded")
+
+        driver = ModuleType("pynvml")
+        driver.NVMLError, driver.nvmlInit, driver.nvmlShutdown = NVMLError, init, lambda: None
+        driver.nvmlDeviceGetCount = lambda: n_gpus
+        monkeypatch.setitem(sys.modules, "pynvml", driver)
+        monkeypatch.setattr(_gpus, "find_spec", lambda name: name if name in modules else None)
+        run = SimpleNamespace(returncode=int(bool(cupy_says)), stderr=f"Traceback\n{cupy_says}\n")
+        monkeypatch.setattr(subprocess, "run", lambda *args, **kwargs: run)
+
+    return make
+
+
+def test_all_gpus_are_found(machine, monkeypatch):
+    machine(3)
+    assert find_gpus() == FoundGpus(("0", "1", "2"))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2, 0")
+    assert find_gpus().devices == ("2", "0")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-1,GPU-2")
+    assert find_gpus().devices == ("MIG-1", "GPU-2")
+
+
+@pytest.mark.parametrize("hidden", ["", "-1"])
+def test_hidden_gpus_are_left_alone(machine, monkeypatch, capsys, hidden):
+    machine(3)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
+    assert chosen_gpus("auto") == ()
+    assert capsys.readouterr().err == ""
+    with pytest.raises(PlacementError, match="hides them"):
+        chosen_gpus(1)
+
+
+@pytest.mark.parametrize(
+    ("n_gpus", "modules", "cupy_says", "line"),
+    [
+        (2, (), "", "the driver has 2, but CuPy and dask-cuda cannot be imported"),
+        (2, ("cupy",), "", "the driver has 2, but dask-cuda cannot be imported; pip install"),
+        (1, ("cupy", "dask_cuda"), "CUDARuntimeError: no device", "(CUDARuntimeError: no device)"),
+        (None, ("cupy", "dask_cuda"), "", "no NVIDIA driver answers (Driver Not Loaded)"),
+        (0, ("cupy", "dask_cuda"), "", "the NVIDIA driver has no GPU"),
+    ],
+)
+def test_one_line_says_why_no_gpu_is_used(machine, capsys, n_gpus, modules, cupy_says, line):
+    machine(n_gpus, modules, cupy_says)
+    assert chosen_gpus("auto") == ()
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert told.startswith("scikit-fleet: no GPU is used: ")
+    assert line in told
+    with pytest.raises(PlacementError, match=r"GPUs of this machine\. Got 1 instead"):
+        chosen_gpus(1)
+    assert capsys.readouterr().err == ""
+
+
+def test_without_cupy_nobody_expects_a_gpu(machine, monkeypatch, capsys):
+    machine(None, ())
+    assert chosen_gpus("auto") == ()
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert chosen_gpus("auto") == ()
+    assert capsys.readouterr().err == ""
+    with pytest.raises(PlacementError, match="nvidia-ml-py cannot be imported"):
+        chosen_gpus(1)
+
+
+def test_gpus_are_chosen(machine):
+    machine(3)
+    assert chosen_gpus("auto") == ("0", "1", "2")
+    assert chosen_gpus(2) == ("0", "1")
+    assert chosen_gpus([2, "0"]) == ("2", "0")
+    assert chosen_gpus(0) == ()
+    for wrong in (4, [3], []):
+        with pytest.raises(PlacementError, match="there are: 0, 1, 2"):
+            chosen_gpus(wrong)
+    for wrong in (-1, True, "all"):
+        with pytest.raises(ValueError, match="gpus must be"):
+            chosen_gpus(wrong)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"n_workers": 2, "gpus": 1}, "Got n_workers with them"),
+        ({"resources": {"GPU": 1}, "cpus": 1}, "Got resources with them"),
+        ({"processes": False, "cpus": 1}, "Got processes=False with them"),
+        ({"gpus": 0, "cpus": 0}, "cpus must be at least 1"),
+        ({"cpus": -1}, "cpus must be a whole number"),
+        ({"cpus": 1, "protocol": "udp"}, "protocol must be 'tcp', 'tls' or 'ucx'"),
+        ({"cpus": 1, "protocol": "tls"}, "Give security=True for 'tls'"),
+        ({"processes": False, "protocol": "tcp"}, "leave protocol out with processes=False"),
+        ({"address": "tcp://127.0.0.1:1", "gpus": 1}, "gpus must not be given with an address"),
+    ],
+)
+def test_contradictions(settings, message):
+    with pytest.raises(ValueError, match=message):
+        Fleet(**settings)
+
+
+def test_ucx_must_be_installed(monkeypatch):
+    monkeypatch.setattr("skfleet.engine._local_cluster.find_spec", lambda name: None)
+    with pytest.raises(ValueError, match="without distributed-ucxx"):
+        Fleet(cpus=1, protocol="ucx")
+
+
+# What dask-cuda makes a worker of, as far as a fleet hands it on.
+_DASK_CUDA = """
+from distributed import WorkerPlugin
+
+class Plugin(WorkerPlugin):
+    def setup(self, worker=None):
+        worker.made_with = self.made_with
+
+def worker_data_function(**settings):
+    return lambda index: dict
+
+def worker_plugins(**settings):
+    plugin = Plugin()
+    plugin.made_with = settings
+    return {plugin}
+"""
+
+
+@pytest.fixture
+def dask_cuda(monkeypatch, tmp_path):
+    """Put a stand-in for dask-cuda, and an empty CuPy, where workers find them."""
+    package = tmp_path / "dask_cuda"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "worker_common.py").write_text(_DASK_CUDA)
+    preload = "import click\n@click.command()\n@click.option('--create-cuda-context', is_flag=True)"
+    (package / "initialize.py").write_text(
+        f"{preload}\ndef dask_setup(service, create_cuda_context):\n"
+        "    service.has_context = create_cuda_context\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    for name in [name for name in sys.modules if name.partition(".")[0] == "dask_cuda"]:
+        monkeypatch.delitem(sys.modules, name)
+    yield
+    for name in [name for name in sys.modules if name.partition(".")[0] == "dask_cuda"]:
+        del sys.modules[name]
+
+
+def _look(dask_worker):
+    return {
+        "visible": os.environ["CUDA_VISIBLE_DEVICES"],
+        "index": getattr(dask_worker, "made_with", {}).get("device_index"),
+        "has_context": getattr(dask_worker, "has_context", None),
+        "threads": (dask_worker.state.nthreads, os.environ["OMP_NUM_THREADS"]),
+    }
+
+
+@pytest.mark.usefixtures("dask_cuda")
+def test_each_gpu_has_a_worker_and_cpu_workers_see_none(monkeypatch):
+    found = FoundGpus(("3", "5"))
+    monkeypatch.setattr(_gpus, "find_gpus", lambda: found)
+    fleet = Fleet(cpus=1, dashboard_address=None)
+    with fleet as client:
+        assert repr(fleet) == "Fleet(n_workers=3, gpu_workers=2, threads=3)"
+        info = client.scheduler_info(n_workers=-1)["workers"]
+        labels = {worker["name"]: worker["resources"] for worker in info.values()}
+        assert labels == {"gpu-3": {"GPU": 1}, "gpu-5": {"GPU": 1}, 0: {"CPU": 1}}
+        saw = {info[address]["name"]: what for address, what in client.run(_look).items()}
+        on_gpu = {"has_context": True, "threads": (1, "1")}
+        assert saw == {
+            "gpu-3": {"visible": "3,5", "index": 3, **on_gpu},
+            "gpu-5": {"visible": "5,3", "index": 5, **on_gpu},
+            0: {"visible": "", "index": None, "has_context": None, "threads": (1, "1")},
+        }
+        # a worker that dies comes back as what it was
+        address = next(a for a, worker in info.items() if worker["name"] == "gpu-5")
+        client.restart_workers([address], timeout=60)
+        visible = client.submit(os.getenv, "CUDA_VISIBLE_DEVICES", resources={"GPU": 1})
+        assert visible.result() in ("3,5", "5,3")
+        fleet.scale(2)
+        names = {w["name"] for w in client.scheduler_info(n_workers=-1)["workers"].values()}
+        assert names == {"gpu-3", "gpu-5"}
+        fleet.scale(3)
+        fleet.adapt(minimum=1, maximum=3)
+        assert fleet._adaptive.cluster.sync(fleet._adaptive.workers_to_close, 1) != []
+        names = fleet._adaptive.cluster.sync(fleet._adaptive.workers_to_close, 1)
+        assert not any(str(name).startswith("gpu-") for name in names)
