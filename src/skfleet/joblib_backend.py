@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -16,6 +15,7 @@ from joblib.parallel import AutoBatchingMixin, FallbackToBackend, ParallelBacken
 from skfleet._config import get_config
 from skfleet._joblib._call import Batch, ParallelCall
 from skfleet._joblib._notes import echo
+from skfleet._joblib._places import resources_for, slots_of
 from skfleet._joblib._progress import check_progress
 from skfleet._joblib._shared import SharedArguments
 from skfleet._joblib._task import Outcome, task_name
@@ -28,12 +28,7 @@ from skfleet.engine._client import (
     slot_released,
     workers_of,
 )
-from skfleet.engine._placement import (
-    Placement,
-    check_device,
-    check_satisfiable,
-    placement_for,
-)
+from skfleet.engine._placement import check_device
 from skfleet.fleet import default_client
 
 if TYPE_CHECKING:
@@ -184,6 +179,8 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
             )
         if client is not None:
             refuse_asynchronous(client)
+        # Where the configuration alone says so, a search looks at what each candidate is.
+        self._is_told = device not in (None, "auto")
         self.device = get_config().device if device is None else device
         check_device(self.device)
         self.progress = check_progress(progress)
@@ -195,6 +192,7 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
         self._options = submit_options
         # What is found at the first call. The backends of single Parallel objects share it.
         self._found: dict[str, Any] = {}
+        self._resources: dict[str | None, dict[str, float]] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         # On a worker there are another client and no objects of the driver's to recognise.
@@ -245,7 +243,7 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
         backend._scheduler_host, backend._loop = self._scheduler_host, self._loop
         backend._given_client, backend._found = self._given_client, self._found
         backend._scatter, backend.progress = self._scatter, self.progress
-        backend.parallel = parallel
+        backend.parallel, backend._is_told = parallel, self._is_told
         return backend
 
     def effective_n_jobs(self, n_jobs: int | None) -> int:
@@ -283,8 +281,11 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
         """Count the calls that the fleet can run at once, after waiting for a first worker."""
         return len(self._slots())
 
-    def _slots(self) -> list[str]:
-        """Give the worker of each slot: first one of every worker, then the seconds, and so on."""
+    def _slots(self, device: str | None = None) -> list[str]:
+        """Give the worker of each slot: first one of every worker, then the seconds, and so on.
+
+        Slots are those of calls, or of fits of models that compute on a device.
+        """
         workers = self._workers()
         if not workers and self.wait_for_workers_timeout:
             self._wait_for_workers()
@@ -292,16 +293,15 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
         if not workers:
             return []
         offers = {address: info.get("resources") or {} for address, info in workers.items()}
-        self._resources = {
-            **placement_for(self.device, offers).as_dict(),
-            **(self._options.get("resources") or {}),
-        }
-        check_satisfiable(Placement.of(self._resources), offers)
+        told = self.device if device is None or self._is_told else None
+        asked = self._resources[device] = resources_for(
+            told, device, self._options.get("resources") or {}, offers
+        )
         slots = [
             (n, address)
             for address, info in workers.items()
             if self._may_use(address, info)
-            for n in range(_slots_of(info["nthreads"], offers[address], self._resources))
+            for n in range(slots_of(info["nthreads"], offers[address], asked))
         ]
         if not slots:
             raise ValueError(
@@ -309,6 +309,10 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
                 f"instead. Its workers are {sorted(workers)}."
             )
         return [address for _, address in sorted(slots, key=itemgetter(0))]
+
+    def check_device(self, device: str) -> None:
+        """Raise PlacementError unless fits of models that compute on a device can run."""
+        self._slots(device)
 
     def _workers(self) -> Mapping[str, Any]:
         """Ask the scheduler which workers there are, unless it has just told that there are any."""
@@ -326,11 +330,11 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
         allowed = [allowed] if isinstance(allowed, (str, int)) else allowed
         return any(one in (address, info.get("name"), info.get("host")) for one in allowed)
 
-    def _has_workers(self) -> bool:
-        """Tell whether any worker may run the calls now."""
+    def _has_workers(self, device: str | None) -> bool:
+        """Tell whether any worker may run the calls, or the fits on a device, now."""
         return any(
             self._may_use(address, info)
-            and _slots_of(1, info.get("resources") or {}, self._resources) > 0
+            and slots_of(1, info.get("resources") or {}, self._resources[device]) > 0
             for address, info in self._workers().items()
         )
 
@@ -375,7 +379,8 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
             nested=self.get_nested_backend(),
             n_threads=self.inner_max_num_threads or max(1, slots // max(1, in_flight)),
             shared=SharedArguments(client, self._scattered(client)),
-            options={**self._options, "resources": self._resources or None},
+            options={k: v for k, v in self._options.items() if k != "resources"},
+            resources_for=lambda device: self._resources[device] or None,
             has_workers=self._has_workers,
             patience=max(30.0, self.wait_for_workers_timeout or 0),
         )
@@ -414,8 +419,7 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
             self._call,
             # a plan never sends more than two for each slot, of which there may be more later
             limit=min((n for n in limits if n and n < 2 * n_slots), default=None),
-            count_slots=self._count_slots,
-            places=self._places,
+            places_for=self._slots,
             tell=None if self._bar is None else self._bar.note,
         )
         self._fits.add(call, callback)
@@ -480,12 +484,6 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
 def _rebuild(cls: type[FleetBackend], settings: dict[str, Any]) -> FleetBackend:
     """Make a backend from its settings."""
     return cls(**settings)
-
-
-def _slots_of(n_threads: int, offered: Mapping[str, float], asked: Mapping[str, float]) -> int:
-    """Count the tasks that a worker can run at once, given what each of them asks for."""
-    shares = [offered.get(name, 0) / amount for name, amount in asked.items() if amount > 0]
-    return min([n_threads, *map(math.floor, shares)])
 
 
 def _probe() -> None:

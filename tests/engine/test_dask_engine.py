@@ -10,6 +10,7 @@ import pytest
 from distributed import get_worker, wait
 
 from skfleet import Fleet, config_context
+from skfleet._array import DEVICE_VARIABLE
 from skfleet.blocks import row_blocks
 from skfleet.engine import (
     LocalEngine,
@@ -184,7 +185,8 @@ def test_what_was_offered_is_asked_for_again_while_nobody_is_there(monkeypatch):
             engine.submit(abs, -1, placement=Placement.of({"TPU": 1}))
 
 
-def test_the_device_asked_for_is_where_passes_run():
+def test_the_device_asked_for_is_where_passes_run(monkeypatch):
+    monkeypatch.setenv(DEVICE_VARIABLE, "array_api_strict:device1")
     X = da.ones((40, 3), chunks=(4, 3))
     with Fleet(
         n_workers=2, threads_per_worker=1, processes=False, resources=[{"CPU": 1}, {"GPU": 1}]

@@ -47,13 +47,14 @@ _LOST = ("lost dependencies", "already forgotten")
 class Batch:
     """What a batch calls, whom it reports to, and once it is on its way the future of its outcome.
 
-    ``worker`` is where it should go if it can.
+    ``worker`` is where it should go if it can, ``device`` what kind of worker it needs.
     """
 
     calls: Sequence[Call]
     report: Callable[[Outcome], Any]
     name: str = ""
     worker: str | None = None
+    device: str | None = None
     shared: list[tuple[Any, Share]] = field(default_factory=list)
     payload: Share | None = None
     future: Future | None = None
@@ -87,8 +88,10 @@ class ParallelCall:
     shared : SharedArguments
     options : dict
         Keyword arguments of ``Client.submit``.
+    resources_for : callable
+        Gives the resources that a batch needs for its device.
     has_workers : callable
-        Tells whether any worker may run the batches now.
+        Tells whether any worker may run batches for a device now.
     patience : float
         Seconds for which there may be no such worker.
     """
@@ -102,7 +105,8 @@ class ParallelCall:
         n_threads: int,
         shared: SharedArguments,
         options: dict[str, Any],
-        has_workers: Callable[[], bool],
+        resources_for: Callable[[str | None], dict[str, float] | None],
+        has_workers: Callable[[str | None], bool],
         patience: float,
     ) -> None:
         self._client = client
@@ -111,6 +115,7 @@ class ParallelCall:
         self._shared = shared
         self._has_workers_option = bool(options.get("workers"))
         self._submit = partial(client.submit, run_batch, pure=False, **options)
+        self._resources_for = resources_for
         self._task_options = {
             "origin": home(),
             "n_threads": n_threads,
@@ -189,6 +194,7 @@ class ParallelCall:
                     shared,
                     key=f"{batch.name}-{uuid4().hex}",
                     name=batch.name,
+                    resources=self._resources_for(batch.device),
                     **self._task_options,
                     **place,
                 )
@@ -323,14 +329,15 @@ class ParallelCall:
     def _check_fleet(self) -> None:
         """End the call when there is nobody left to run it."""
         with self._lock:
-            if not self._running:
+            devices = {batch.device for batch in self._running}
+            if not devices:
                 return
         problem = None
         if self._client.status in ("closing", "closed"):
             problem = "its client was closed"
         else:
             try:
-                alone = not self._has_workers()
+                alone = not all(map(self._has_workers, devices))
                 if not alone:
                     self._send_elsewhere()
             except Exception:

@@ -8,7 +8,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from skfleet._joblib._call import Batch, ParallelCall, explain_unpicklable
 from skfleet._joblib._callbacks import at_home, pack
 from skfleet._joblib._notes import Note, notes_taken
 from skfleet._joblib._progress import Tally
-from skfleet._joblib._task import Call, Outcome, task_name
+from skfleet._joblib._task import Call, ForDevice, Outcome, task_name
 from skfleet._sklearn_private import fit_result, scorers_of
 from skfleet.blocks import SplitRows, is_lazy
 from skfleet.engine._client import is_cancelled, this_worker
@@ -28,6 +28,7 @@ from skfleet.model_selection._evaluate import evaluate
 from skfleet.model_selection._families._contained import Came
 from skfleet.model_selection._fits import Fit, FitList, JobInputs
 from skfleet.model_selection._plan import SLOW, Bundle, Plan, is_over
+from skfleet.model_selection._plans import Plans
 from skfleet.model_selection._scored import ScoredFits
 
 __all__ = ["WINDOW", "PlannedFits"]
@@ -48,10 +49,9 @@ class PlannedFits:
         What brings a bundle to a worker, and its outcome back.
     limit : int or None
         Most bundles on their way.
-    count_slots : callable
-        Tells how many fits the fleet can run at once.
-    places : sequence of str
-        The address of a worker for each of the slots that there are now.
+    places_for : callable
+        Gives, for fits on a device, the address of a worker for each of those that the fleet can
+        run at once.
     tell : callable, default=None
         Takes a few words on how it is going.
     """
@@ -61,21 +61,18 @@ class PlannedFits:
         call: ParallelCall,
         *,
         limit: int | None,
-        count_slots: Callable[[], int],
-        places: Sequence[str],
+        places_for: Callable[[str], Sequence[str]],
         tell: Callable[[str], Any] | None = None,
     ) -> None:
         self.n_read = 0
         self._call = call
         self._limit = limit
-        self._count_slots = count_slots
+        self._places_for = places_for
         self._counted = time.monotonic()
         self._list = FitList(pack)
-        n_slots = len(places) if limit is None else min(limit, len(places))
         self._run = self._list.run
         self._tally, self._tell = Tally(), tell
-        # What waits behind a bundle would be begun when the time is over.
-        self._plan = Plan(n_slots, limit, queues=self._run.seconds_left is None)
+        self._plans = Plans(self._make_plan)
         self._lock = threading.RLock()
         self._scored = ScoredFits()
         self._known: dict[Fit, dict[str, Any]] = {}  # results that were recorded
@@ -90,8 +87,20 @@ class PlannedFits:
         self._timer.daemon = True
         # Where the first bundles go: each worker fetches the rows then. Later ones may go anywhere,
         # but Dask would take them only to where the rows are.
-        self._places = iter(places)
+        self._places: dict[str, Iterator[str]] = {}
         self._run.calls.add(self)
+
+    def _make_plan(self, device: str) -> Plan:
+        """Make the plan of fits on a device, for as many slots as there are now."""
+        places = self._places_for(device)
+        self._places[device] = iter(places)
+        # What waits behind a bundle would be begun when the time is over.
+        queues = self._run.seconds_left is None
+        return Plan(self._within_limit(len(places)), self._limit, queues=queues)
+
+    def _within_limit(self, n_slots: int) -> int:
+        """Give how many slots may be used."""
+        return n_slots if self._limit is None else min(self._limit, n_slots)
 
     def add(self, call: Call, report: Callable[[Outcome], Any]) -> None:
         """Put a fit on the plan."""
@@ -116,7 +125,9 @@ class PlannedFits:
         result = records.get(fit.record) if records is not None and fit.record else None
         if result is not None:
             self._known[fit] = result
-        elif self._scored.add(fit, self._list.jobs[fit.job], self._plan.n_slots):
+        elif fit.device == "cpu" and self._scored.add(
+            fit, self._list.jobs[fit.job], self._plans.of(fit).n_slots
+        ):
             pass
         elif self._run.fits_here:
             self._here.append(fit)
@@ -124,12 +135,12 @@ class PlannedFits:
             # Candidate by candidate, so that few are left half done.
             self._later.append(fit)
         else:
-            self._plan.add([fit])
+            self._plans.add([fit])
 
     def start(self, *, early: bool = False) -> None:
         """Begin to send; ``early`` only where those still to come can have nothing to share."""
         waits = self._scored or self._known or self._later or self._here
-        if early and (waits or self._plan.has_paths):
+        if early and (waits or self._plans.has_paths):
             return
         if self._send() and early:
             # Reading on at once would keep the event loop of this process from sending.
@@ -140,7 +151,7 @@ class PlannedFits:
         self._timer.cancel()
         self._run.calls.discard(self)
         with self._lock:
-            self._plan.drop_all()
+            self._plans.drop_all()
             self._scored = ScoredFits()
             self._known.clear()
             self._later.clear()
@@ -155,7 +166,7 @@ class PlannedFits:
         self._call.abort()
         with self._lock:
             for bundle in self._sent:
-                self._plan.add(fit for fit in bundle.fits if not fit.is_done)
+                self._plans.add(fit for fit in bundle.fits if not fit.is_done)
             self._sent.clear()
         self._send()
 
@@ -182,7 +193,7 @@ class PlannedFits:
             if self._run.fits_here:
                 self._here.extend(others)
             else:
-                self._plan.add(others)
+                self._plans.add(others)
             made: set[tuple[int, int]] = set()
             for fit in results:
                 self._list.forget(fit, Came((fit.job, fit.fold) in made))
@@ -232,7 +243,7 @@ class PlannedFits:
     def _left_out(self, reason: str) -> dict[Fit, dict[str, Any]]:
         """Give what stands for the results of the fits that are still waiting."""
         results: dict[Fit, dict[str, Any]] = {}
-        waiting: Any = [*self._plan.drop_all(), *self._later, *self._here]
+        waiting: Any = [*self._plans.drop_all(), *self._later, *self._here]
         self._later.clear()
         self._here.clear()
         for fit in waiting:
@@ -251,9 +262,9 @@ class PlannedFits:
     def _take(self) -> tuple[Bundle, JobInputs] | None:
         """Take a bundle off the plan if one is wanted."""
         with self._lock:
-            while self._later and self._plan.n_waiting < self._plan.n_enough:
-                self._plan.add([self._later.popleft()])
-            bundle = self._plan.take()
+            while self._later and self._plans.wants_more():
+                self._plans.add([self._later.popleft()])
+            bundle = self._plans.take()
             if bundle is None:
                 return None
             if (left := self._run.seconds_left) is not None:
@@ -277,13 +288,14 @@ class PlannedFits:
             explain_unpicklable(error, name)
             raise
         report = partial(self._take_outcome, bundle)
-        return Batch([call], report, name, worker=next(self._places, None))
+        device = fits[0].device
+        return Batch([call], report, name, next(self._places[device], None), device)
 
     def _share_out(self) -> None:
         """Share out what the first bundles have not begun, if nothing has come back."""
         with self._lock:
             for bundle in self._sent:
-                self._plan.reclaim(bundle)
+                self._plans.reclaim(bundle)
         self._send()
 
     def _take_outcome(self, bundle: Bundle, outcome: Outcome) -> None:
@@ -294,17 +306,17 @@ class PlannedFits:
             self._recount()
             with self._lock:
                 self._sent.discard(bundle)
-                self._plan.come_back([one.seconds for one in done])
+                self._plans.come_back(bundle, [one.seconds for one in done])
                 for fit, one in zip(fits, done, strict=False):
-                    self._plan.learn(fit, one.seconds, one.shared_seconds)
+                    self._plans.learn(fit, one.seconds, one.shared_seconds)
                     self._list.forget(fit, one.came, one.first_came)
                     self._count(fit, one.result, was_saved=one.came.was_saved)
                     if not fit.is_done:  # of one that was made twice, the first
                         self._run.note(worker, one.end - one.seconds, one.end)
                 if not outcome.ok:
-                    self._plan.drop_all()
+                    self._plans.drop_all()
                 else:
-                    self._plan.add(fit for fit in fits[len(done) :] if fit not in bundle.reclaimed)
+                    self._plans.add(fit for fit in fits[len(done) :] if fit not in bundle.reclaimed)
             self._record(zip(fits, [one.result for one in done], strict=False))
             self._send()
         except Exception as error:
@@ -327,14 +339,15 @@ class PlannedFits:
         """Ask how large the fleet is now, every now and then."""
         if time.monotonic() - self._counted < _COUNT_EVERY:
             return
-        try:
-            n_slots = self._count_slots()
-        except Exception:
-            n_slots = 0  # what is wrong with the fleet, the call itself will find out
+        for device, plan in self._plans:
+            try:
+                n_slots = len(self._places_for(device))
+            except Exception:
+                n_slots = 0  # what is wrong with the fleet, the call itself will find out
+            if n_slots:
+                with self._lock:
+                    plan.n_slots = self._within_limit(n_slots)
         self._counted = time.monotonic()
-        if n_slots:
-            with self._lock:
-                self._plan.n_slots = n_slots if self._limit is None else min(self._limit, n_slots)
 
 
 def _share_out_of(fits: weakref.ref[PlannedFits]) -> None:
@@ -349,7 +362,8 @@ def _bundle_call(bundle: Bundle, rows: JobInputs) -> Call:
     numbers = list(dict.fromkeys(fit.fold for fit in fits))
     parts = [part for number in numbers for part in rows.folds[number]]
     own = pack(([fit.call for fit in fits], bundle.within, numbers))
-    return run_fits, (rows.job(), own, rows.X, rows.y, *parts), {}
+    X = ForDevice(rows.X) if fits[0].device == "cuda" else rows.X
+    return run_fits, (rows.job(), own, X, rows.y, *parts), {}
 
 
 def _report(fit: Fit, outcome: Outcome) -> None:

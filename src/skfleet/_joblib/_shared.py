@@ -11,7 +11,7 @@ from typing import Any
 from dask.sizeof import sizeof
 from distributed import Client
 
-from skfleet._joblib._task import Call, Slot
+from skfleet._joblib._task import Call, ForDevice, Slot
 from skfleet.engine._parcel import Parcel
 from skfleet.engine._share import Share
 
@@ -73,16 +73,19 @@ class SharedArguments:
         refers to, which no one can see from outside.
         """
         shared: list[tuple[Any, Share]] = []
-        slots: dict[int, Slot] = {}
+        slots: dict[tuple[int, bool], Slot] = {}
 
         def slot(value: Any, is_function: bool = False) -> Any:
-            if id(value) not in slots:
-                share = self._share(value, is_function=is_function)
+            is_held = isinstance(value, ForDevice)
+            value = value.value if is_held else value
+            key = id(value), is_held
+            if key not in slots:
+                share = self._share(value, is_function=is_function, at_any_size=is_held)
                 if share is None:
                     return value
-                slots[id(value)] = Slot(len(shared))
+                slots[key] = Slot(len(shared), is_held)
                 shared.append((value, share))
-            return slots[id(value)]
+            return slots[key]
 
         taken = [
             (
@@ -94,7 +97,9 @@ class SharedArguments:
         ]
         return taken, shared
 
-    def _share(self, value: Any, *, is_function: bool = False) -> Share | None:
+    def _share(
+        self, value: Any, *, is_function: bool = False, at_any_size: bool = False
+    ) -> Share | None:
         """Give the share of a value, sent now if need be; None for what travels in its task."""
         if id(value) in self._everywhere:
             return self._everywhere[id(value)][1]
@@ -103,7 +108,8 @@ class SharedArguments:
         found = self._weak.get(id(value))
         if found is not None and found[0]() is value:
             return found[1]
-        if not is_function and (isinstance(value, type) or sizeof(value) < SHARE_FROM):
+        is_small = isinstance(value, type) or sizeof(value) < SHARE_FROM
+        if not is_function and not at_any_size and is_small:
             return None
         parcel = Parcel.pack(value)
         if is_function and parcel.nbytes < SHARE_FROM:

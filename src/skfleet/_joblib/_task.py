@@ -14,10 +14,11 @@ from dask.utils import funcname
 from joblib import parallel_config
 
 from skfleet._joblib._notes import Note, listen, noted
-from skfleet.engine._parcel import READ_ONLY_FROM, Parcel
+from skfleet.engine._parcel import Held, Parcel
 from skfleet.engine._threads import library_threads
 
 __all__ = [
+    "ForDevice",
     "Outcome",
     "RetriableError",
     "Slot",
@@ -38,9 +39,16 @@ def home() -> str:
 
 @dataclass(frozen=True)
 class Slot:
-    """The place of something shared in a call."""
+    """The place of something shared in a call, opened or, where it may be wanted on a GPU, held."""
 
     index: int
+    is_held: bool = False
+
+
+class ForDevice(NamedTuple):
+    """An argument that is shared whatever its size, and held for a worker to bring to its GPU."""
+
+    value: Any
 
 
 class Outcome(NamedTuple):
@@ -128,8 +136,8 @@ def _run_calls(
     def fill(value: Any) -> Any:
         if not isinstance(value, Slot):
             return value
-        parcel = shared[value.index]
-        return parcel.open(view=parcel.nbytes >= READ_ONLY_FROM)
+        held = Held(shared[value.index])
+        return held if value.is_held else held.on_host()
 
     backend, n_jobs = nested
     with parallel_config(backend=backend, n_jobs=n_jobs):

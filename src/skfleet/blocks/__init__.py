@@ -14,7 +14,7 @@ from skfleet.blocks._blocks import (
 from skfleet.blocks._cut import row_blocks
 from skfleet.blocks._folds import Folds, make_folds
 from skfleet.blocks._lazy_rows import SplitRows, bring_home, counted_rows, lazy_name
-from skfleet.blocks._local import n_rows_of, slice_rows
+from skfleet.blocks._local import n_rows_of, slice_rows, take_rows
 from skfleet.blocks._outputs import Output, first_rows, is_lazy, known_n_rows, map_rows, stand_in
 from skfleet.blocks._per_row import split_per_row
 from skfleet.blocks._split import (
@@ -62,4 +62,5 @@ __all__ = [
     "split_per_row",
     "stand_in",
     "take",
+    "take_rows",
 ]

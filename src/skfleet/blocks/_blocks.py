@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from skfleet import _linalg
-from skfleet._array import is_host
-from skfleet.blocks._local import as_column, as_rows, n_rows_of, slice_rows
+from skfleet._array import is_host, to_device
+from skfleet.blocks._local import as_column, as_rows, float_dtype, is_frame, n_rows_of, slice_rows
 
 # A piece of a block that is worked on at once: its working copies stay this small.
 PIECE_BYTES = 4 * 2**20
@@ -33,7 +33,8 @@ class Block(NamedTuple):
     """Aligned rows, all on one device.
 
     In a handle the fields may also be futures (of the parts), or X a future of, or a way to load,
-    the whole block: `open_block` makes a block of arrays of any of them.
+    the whole block: `open_block` makes a block of arrays of any of them, and brings it from the
+    host to the device of the process that opens it where `to_device` says so.
     """
 
     X: Any
@@ -43,6 +44,7 @@ class Block(NamedTuple):
     start: int | None = None  # global number of its first row, where known
     more: dict[str, Any] | None = None  # other values per row, by name
     notes: Notes | None = None  # where passes may keep something until the next one
+    to_device: bool = False
 
     @property
     def n_rows(self) -> int:
@@ -103,12 +105,34 @@ def open_block(handle: Block) -> Block:
                 f"{name} must have as many rows as X in every block. Got {n_rows_of(part)} instead "
                 f"of {n_rows} in block {handle.number}. Cut both alike, or make lengths known."
             )
-    return Block(X, y, weight, handle.number, handle.start, more, notes)
+    block = Block(X, y, weight, handle.number, handle.start, more, notes)
+    return block_on_device(block) if handle.to_device else block
+
+
+def block_on_device(block: Block) -> Block:
+    """Bring the numbers of a block to this process's device; labels stay where they are."""
+    X = block.X
+    check_dense(X)
+    return block._replace(
+        X=to_device(as_rows(X, float_dtype(X)) if is_frame(X) else X),
+        y=to_device(as_column(block.y)),
+        sample_weight=to_device(as_column(block.sample_weight)),
+        more=block.more and {name: to_device(v) for name, v in block.more.items()},
+    )
+
+
+def check_dense(X: Any) -> None:
+    """Raise for rows that no device takes."""
+    if _linalg.is_sparse(X):
+        raise ValueError(
+            "X must be dense to be on a GPU. Got a sparse matrix instead. "
+            "Leave device at 'auto', or make X dense."
+        )
 
 
 def block_bytes(handle: Block) -> int:
     """Load a block and measure its X."""
-    block = open_block(handle)
+    block = open_block(handle._replace(to_device=False))
     if not hasattr(block.X, "shape"):  # a list: as large as the first of it say
         first = block.X[:100]
         return block.n_rows * sum(map(getsizeof, first)) // max(1, len(first))

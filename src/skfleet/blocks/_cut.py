@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from skfleet import _linalg
 from skfleet._config import get_config
-from skfleet.blocks._blocks import Block, RowBlocks
+from skfleet.blocks._blocks import Block, RowBlocks, block_on_device, check_dense
 from skfleet.blocks._local import local_blocks
+
+# How large the blocks are into which rows of this process are cut for a cluster: on a device, few
+# large kernels win.
+HOST_BYTES = 64 * 2**20
+DEVICE_BYTES = 2**30
 
 
 def row_blocks(
@@ -36,13 +42,19 @@ def row_blocks(
         Numbers of rows of the blocks, for rows in this process; by default one block.
     """
     spreading = get_config().engine == "dask" and dtype is not None
+    to_device = get_config().device == "cuda" and dtype is not None
     if spreading or "dask" in sys.modules:
         from skfleet.blocks._dask import bring_home, dask_blocks, is_dask, spread
 
         if spreading and not is_dask(X):
-            X = spread(X)
+            X = spread(X, DEVICE_BYTES if to_device else HOST_BYTES)
         if is_dask(X):
-            return dask_blocks(X, y, sample_weight, more or {}, dtype=dtype)
+            rows = dask_blocks(X, y, sample_weight, more or {}, dtype=dtype)
+            if to_device:
+                check_dense(getattr(X, "_meta", None))
+                blocks = tuple(block._replace(to_device=True) for block in rows.blocks)
+                rows = replace(rows, blocks=blocks)
+            return rows
         y, sample_weight = bring_home(y), bring_home(sample_weight)
         more = more and {name: bring_home(values) for name, values in more.items()}
     parts, lengths, n_features, kind = local_blocks(
@@ -53,6 +65,8 @@ def row_blocks(
         Block(*part, number=i, start=int(starts[i]), more=others or None)
         for i, (part, others) in enumerate(parts)
     )
+    if to_device:
+        blocks = tuple(map(block_on_device, blocks))
     n_bytes = None
     if kind is not None:
         n_bytes = sum(n * _linalg.row_bytes(b.X) for n, b in zip(lengths, blocks, strict=True))

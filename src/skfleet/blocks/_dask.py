@@ -311,8 +311,8 @@ def _futures_in(collections: Sequence[Any]) -> dict[Any, Any]:
     return {future.key: future for future in sys.modules["distributed"].futures_of(collections)}
 
 
-def spread(X: Any, n_bytes: int = 64 * 2**20) -> Any:
-    """Return rows that are in this process as a Dask array, to run on a cluster on request."""
+def spread(X: Any, n_bytes: int) -> Any:
+    """Return rows that are in this process as a Dask array of blocks of so many bytes at most."""
     rows = as_rows(X, float_dtype(X)) if hasattr(X, "iloc") or not hasattr(X, "shape") else X
     step = max(1, min(n_bytes // _linalg.row_bytes(rows), -(-rows.shape[0] // 8)))
     return da.from_array(rows, chunks=(step, *rows.shape[1:]), asarray=False)

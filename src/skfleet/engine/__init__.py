@@ -5,16 +5,19 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from skfleet._array import is_foreign
+from skfleet._array import device_library, is_foreign
 from skfleet._config import get_config
 from skfleet.blocks import RowBlocks
 from skfleet.engine._answers import answer_rows, lend
 from skfleet.engine._base import Call, Ended, Engine, Task, Watch, bytes_of
 from skfleet.engine._counts import Counts, counting, log_pass, uncounted
 from skfleet.engine._fold import Lesson, fold
+from skfleet.engine._gpu_models import placement
+from skfleet.engine._kept import opened
 from skfleet.engine._local import LocalEngine
-from skfleet.engine._placement import ANYWHERE, Placement, placement_for
+from skfleet.engine._placement import ANYWHERE, Placement, check_device, placement_for
 from skfleet.engine._reduce import Reduction, add, identity, map_reduce, with_starts
+from skfleet.engine._there import at_home, fit_there, run_there
 from skfleet.engine._threads import library_threads
 
 
@@ -49,15 +52,6 @@ def check_fits_home(rows: RowBlocks, estimator: str) -> None:
         )
 
 
-def opened(value: Any) -> Any:
-    """Open what an engine keeps for tasks, inside one of them."""
-    if "distributed" not in sys.modules:
-        return value
-    from skfleet.engine._share import opened
-
-    return opened(value)
-
-
 def fleet_engine(client: Any) -> Engine:
     """Return the engine on a client's cluster, placed as the config says."""
     from skfleet.engine._dask import DaskEngine
@@ -67,10 +61,32 @@ def fleet_engine(client: Any) -> Engine:
     return engine
 
 
+def gpu_engine() -> Engine | None:
+    """Return the engine whose GPU workers rows of this process should go to; None to stay here.
+
+    They go where workers have a GPU, but not out of a task on one: it might wait for itself.
+    """
+    if get_config().engine != "auto" or "distributed" not in sys.modules:
+        return None
+    from skfleet.engine._client import current_client, this_worker
+
+    client = current_client()
+    if client is None:
+        return None
+    if device_library() is not None:
+        from skfleet.engine._dask import DaskEngine
+
+        offers = DaskEngine(client).offers.values()
+        if this_worker() or not any(offer.get("GPU") for offer in offers):
+            return None
+    return fleet_engine(client)
+
+
 def _here(rows: RowBlocks, device: str) -> Engine:
     """Return the engine of this process, unless rows here are to be worked on elsewhere."""
     if not all(is_foreign(block.X) for block in rows.blocks):
-        placement_for(device, {"this process": {"CPU": 1.0}})
+        here = {"CPU": 1.0} if device_library() is None else {"CPU": 1.0, "GPU": 1.0}
+        placement_for(device, {"this process": here})
     return LocalEngine()
 
 
@@ -88,18 +104,24 @@ __all__ = [
     "Watch",
     "add",
     "answer_rows",
+    "at_home",
     "bytes_of",
+    "check_device",
     "check_fits_home",
     "counting",
     "engine_for",
+    "fit_there",
     "fleet_engine",
     "fold",
+    "gpu_engine",
     "identity",
     "lend",
     "library_threads",
     "log_pass",
     "map_reduce",
     "opened",
+    "placement",
+    "run_there",
     "uncounted",
     "with_starts",
 ]

@@ -255,8 +255,7 @@ class DaskEngine:
     @contextmanager
     def hold(self, rows: RowBlocks) -> Iterator[RowBlocks]:
         """Load the blocks into the workers' memory, where that is wanted and they fit."""
-        loads = [block for block in rows.blocks if isinstance(block.X, Loadable)]
-        if not any(not _is_resident(block) for block in loads) or not self._is_wanted(rows):
+        if all(map(_is_kept, rows.blocks)) or not self._is_wanted(rows):
             yield rows
             return
         tasks = self.map(_load, rows.blocks, name="load-block")
@@ -267,7 +266,7 @@ class DaskEngine:
                 if task.status == "error":
                     task.result()
             held = zip(rows.blocks, tasks, strict=True)
-            loaded = tuple(b._replace(X=task, notes=Notes()) for b, task in held)
+            loaded = tuple(b._replace(X=task, notes=Notes(), to_device=False) for b, task in held)
             yield replace(rows, blocks=loaded)
         finally:
             for task in tasks:
@@ -301,9 +300,16 @@ class DaskEngine:
     def _free_bytes(self) -> float:
         """Return what the workers may still hold before they begin to spill, with room to work."""
         free = 0.0
+        asked = self.placement.as_dict()
         for worker in workers_of(self.client).values():
-            limit = worker["memory_limit"] or MEMORY_LIMIT
-            free += max(0.0, 0.5 * limit - worker["metrics"].get("memory", 0))
+            offer = worker.get("resources") or {}
+            if any(offer.get(name, 0) < amount for name, amount in asked.items()):
+                continue
+            limit, used = worker["memory_limit"] or MEMORY_LIMIT, worker["metrics"].get("memory", 0)
+            if "GPU" in asked and worker.get("gpu"):  # where NVML tells
+                limit = worker["gpu"]["memory-total"]
+                used = worker["metrics"].get("gpu", {}).get("memory-used", 0)
+            free += max(0.0, 0.5 * limit - used)
         return free
 
     @property
@@ -389,8 +395,15 @@ def _new_notes(parts: Sequence[Any]) -> Notes:
 
 
 def _is_resident(block: Block) -> bool:
-    """Say whether a block, or all its parts, are in some worker's memory."""
+    """Say whether a block, or all its parts, are in some worker's memory, where they are wanted."""
+    if block.to_device:
+        return False
     return isinstance(block.X, Future) or getattr(block.X, "is_resident", False)
+
+
+def _is_kept(block: Block) -> bool:
+    """Say whether there is nothing to bring into some worker's memory."""
+    return _is_resident(block) or not (block.to_device or isinstance(block.X, Loadable))
 
 
 def _futures_of(block: Block) -> list[Future]:

@@ -251,6 +251,7 @@ class _Distant:
 def _has_to_load(lesson: Lesson) -> bool:
     """Say whether a lesson is made in a task of its own: loaded, or mixed."""
     return lesson.seed is not None or any(
-        isinstance(handle.X, Loadable) and not getattr(handle.X, "is_resident", False)
+        handle.to_device
+        or (isinstance(handle.X, Loadable) and not getattr(handle.X, "is_resident", False))
         for handle in lesson.handles
     )

@@ -11,6 +11,7 @@ from typing import Any
 import joblib
 import psutil
 
+from skfleet._array import device_library
 from skfleet._config import get_config
 from skfleet.blocks import Block, Loadable, Notes, RowBlocks, open_block
 from skfleet.engine._base import Call, Ended, Task, bytes_of
@@ -48,8 +49,9 @@ class LocalEngine:
         return [func(*args)]
 
     def check(self, placement: Placement) -> None:
-        """Raise unless a task with this placement can run: this process is no GPU worker."""
-        check_satisfiable(placement, {"this process": {"CPU": float(self.n_slots)}})
+        """Raise unless a task with this placement can run in this process."""
+        offer = {"CPU": float(self.n_slots), "GPU": float(device_library() is not None)}
+        check_satisfiable(placement, {"this process": offer})
 
     def submit(
         self,
@@ -149,11 +151,15 @@ class LocalEngine:
     def with_notes(self, rows: RowBlocks) -> RowBlocks:
         """Return the same rows with room for notes beside every block that is in memory."""
         blocks = (
-            block if isinstance(block.X, Loadable) else block._replace(notes=Notes())
-            for block in rows.blocks
+            block if _is_lazy(block) else block._replace(notes=Notes()) for block in rows.blocks
         )
         return replace(rows, blocks=tuple(blocks))
 
     def streams(self, rows: RowBlocks) -> bool:
         """Say whether a pass loads any blocks."""
-        return any(isinstance(block.X, Loadable) for block in rows.blocks)
+        return any(map(_is_lazy, rows.blocks))
+
+
+def _is_lazy(block: Block) -> bool:
+    """Say whether a block is not yet where it is wanted."""
+    return block.to_device or isinstance(block.X, Loadable)

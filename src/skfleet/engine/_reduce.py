@@ -176,4 +176,4 @@ def with_starts(engine: Engine, rows: RowBlocks) -> RowBlocks:
 
 def _count_rows(handles: Sequence[Block]) -> int:
     """Count the rows of a group."""
-    return sum(open_block(handle).n_rows for handle in handles)
+    return sum(open_block(handle._replace(to_device=False)).n_rows for handle in handles)

@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skfleet._array import is_foreign
+from skfleet._array import beside, is_foreign
 from skfleet._validation import check_block, check_numeric, check_sample_weight
 from skfleet.blocks import Block, Output, RowBlocks, is_lazy, map_rows, row_blocks, stand_in
 from skfleet.engine import lend
@@ -46,7 +46,8 @@ class FleetEstimator(BaseEstimator):
                 )
             return rows
         X, y = self._checked(X, y, reset=reset, **check)
-        return row_blocks(X, y, check_sample_weight(sample_weight, X.shape[0]))
+        sample_weight = check_sample_weight(sample_weight, X.shape[0])
+        return row_blocks(X, beside(y, X), beside(sample_weight, X))
 
     def _answer(
         self, func: Callable[[Any, Any], Any], X: Any, output: Output, *, model: Any = None

@@ -8,8 +8,9 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from sklearn import metrics
+from sklearn import get_config, metrics
 
+from skfleet._array import is_foreign, to_host
 from skfleet.blocks import is_lazy
 from skfleet.metrics import _ranking
 from skfleet.metrics._deviance import d2_statistic
@@ -115,7 +116,11 @@ def _public(name: str, what: str, words: tuple[str, str, str], passes: str) -> A
         y_true, y_pred = bound.arguments[true], bound.arguments.get(predicted)
         weight = bound.arguments.get("sample_weight")
         if not any(map(is_lazy, (y_true, y_pred, weight))):
-            return reference(*args, **kwargs)
+            if not get_config()["array_api_dispatch"]:
+                for key in (true, predicted, "sample_weight"):
+                    if is_foreign(bound.arguments.get(key)):
+                        bound.arguments[key] = to_host(bound.arguments[key])
+            return reference(*bound.args, **bound.kwargs)
         options = {
             key: value
             for key, value in bound.arguments.items()

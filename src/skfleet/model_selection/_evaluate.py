@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,8 +12,11 @@ from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 
+from skfleet._array import is_foreign
 from skfleet._sklearn_private import take_rows
-from skfleet.engine._parcel import Parcel
+from skfleet.blocks import take_rows as take_there
+from skfleet.engine._gpu_models import answers_at_home, takes_device_rows
+from skfleet.engine._parcel import Held, Parcel
 from skfleet.model_selection._families._contained import ALONE, Came, Contained
 from skfleet.model_selection._families._registry import Member, last_step
 from skfleet.model_selection._shared_steps import Kept, SharedSteps
@@ -90,18 +94,30 @@ def evaluate(
 
     Large rows that fits share are read-only. A fit that fails on them is made again on rows of its
     own, after a call of ``discard``; if that helps, so are those that follow.
+
+    Rows that are `Held` are wanted on a GPU: estimators that take them get them there, where they
+    stay, and their answers come back to the host before they are scored.
     """
     made = _maker(job.estimators)
     fold: _Fold | None = None
+    held = X
     contained: Contained | None = None
     first: _First | None = None
     for place, fit in enumerate(fits):
-        if fold is None or fit.fold != fold.number:
+        is_on_device = False
+        if isinstance(held, Held):
+            estimator = made(fit.estimator)
+            is_on_device = takes_device_rows(estimator, fit.options.get("parameters"))
+        if fold is None or (fit.fold, is_on_device) != (fold.number, fold.is_on_device):
             fold = first = None  # its rows go before others come
+            if isinstance(held, Held):
+                X = held.on_device() if is_on_device else held.on_host()
             uses = sum(other.fold == fit.fold for other in fits[place:])
-            fold = _Fold(fit.fold, X, *folds[fit.fold], is_shared=job.shares_rows and uses > 1)
+            shared = job.shares_rows and (uses > 1 or is_on_device)
+            fold = _Fold(fit.fold, X, *folds[fit.fold], is_shared=shared)
         if place == 0 or not fit.goes_with(fits[place - 1]):
-            contained = _contained(fit, fits[place:]) if job.shares_steps else None
+            shares = job.shares_steps and not is_on_device
+            contained = _contained(fit, fits[place:]) if shares else None
         if fit.first is None or first is None or not first.goes_with(fit):
             first = _first(fit, fits[place:])
         start = time.perf_counter()
@@ -206,15 +222,16 @@ def _fit_and_score(
     if fold.steps.is_open and has_first_steps(estimator):
         estimator.memory = fold.steps
     try:
-        result = job.function(
-            estimator,
-            fold.rows_for(estimator),
-            y,
-            train=fold.train,
-            test=fold.test,
-            **job.options,
-            **fit.options,
-        )
+        with answers_at_home(estimator) if fold.is_on_device else nullcontext():
+            result = job.function(
+                estimator,
+                fold.rows_for(estimator),
+                y,
+                train=fold.train,
+                test=fold.test,
+                **job.options,
+                **fit.options,
+            )
         if "fit_time" in result:
             result["fit_time"] += fold.steps.saved_in_fit
             result["score_time"] += fold.steps.saved_in_score
@@ -247,6 +264,7 @@ class _Fold:
     def __init__(self, number: int, X: Any, train: Any, test: Any, *, is_shared: bool) -> None:
         self.number = number
         self._X = X
+        self.is_on_device = is_foreign(X)
         self.train, self.test = train, test
         self.is_shared = is_shared
         self.steps = SharedSteps()
@@ -300,7 +318,8 @@ class _Rows:
         for name, part in self._parts.items():
             if rows is part:
                 if name not in self._cut:
-                    self._cut[name] = Kept(take_rows(self._X, part))
+                    cut = take_there if is_foreign(self._X) else take_rows
+                    self._cut[name] = Kept(cut(self._X, part))
                 given = self._cut[name].give()
                 self._steps.recognise(given, name, 0)
                 return given

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from sklearn.base import BaseEstimator
 
 from skfleet._sklearn_private import has_callbacks, has_callbacks_set
+from skfleet.engine import placement
 from skfleet.engine._parcel import Parcel
 from skfleet.model_selection._checkpoint import content_key
 from skfleet.model_selection._evaluate import FirstStep, FitCall, Job, has_first_steps
@@ -111,6 +112,7 @@ class _Tried(NamedTuple):
     member: Member | None
     first: FirstStep | None
     record: str | None
+    device: str
 
 
 class FitList:
@@ -176,6 +178,7 @@ class FitList:
             member is not None,
             member is not None and member.family.is_divisible,
             self._order(first),
+            tried.device,
             call=FitCall(estimator_number, fold, own, tried.block, member, first),
             waiting=[waiting],
             record=self._record(job, fold, tried),
@@ -219,7 +222,8 @@ class FitList:
         if self.run.records is not None and job.shares_results:
             record = content_key(estimator, parameters)
         candidate = number, estimator_number, identity.digest()
-        tried = _Tried(candidate, listens, block, member, first, record)
+        device = placement(estimator, parameters)
+        tried = _Tried(candidate, listens, block, member, first, record, device)
         self._latest = parameters, key, tried
         return tried
 

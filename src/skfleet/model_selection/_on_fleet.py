@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Self
 
 import joblib
@@ -13,9 +14,10 @@ from joblib.parallel import ParallelBackendBase
 from sklearn.base import is_classifier
 from sklearn.pipeline import Pipeline
 
+from skfleet._config import config_context
 from skfleet._validation import check_real
 from skfleet.blocks import bring_home, counted_rows, is_lazy, lazy_name, row_blocks
-from skfleet.engine import check_fits_home
+from skfleet.engine import check_fits_home, fit_there, fleet_engine, placement
 from skfleet.model_selection._checkpoint import Records
 from skfleet.model_selection._plot import plot_search
 from skfleet.model_selection._run import SearchRun, current_run
@@ -148,13 +150,36 @@ class FitsOnFleet:
             del search["cv"]  # to look at a generator is to use it up
         return Records(self.checkpoint, {**search, "X": lazy_name(X), "y": lazy_name(y), **params})
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute; of the best estimator, see to it that it is fitted where it can be.
+
+        scikit-learn makes it and fits it in the next line.
+        """
+        if name == "best_estimator_" and _wants_worker(value):
+            vars(value)["fit"] = partial(self._refit, value)
+        super().__setattr__(name, value)
+
+    def _refit(self, estimator: Any, X: Any, *args: Any, **params: Any) -> Any:
+        """Fit the best estimator on a GPU worker, and take what comes home for it."""
+        del vars(estimator)["fit"]
+        with joblib.parallel_config() as config, config_context(device="cuda"):
+            engine = fleet_engine(config["backend"].client)
+        fitted = fit_there(engine, estimator, X, args, params)
+        super().__setattr__("best_estimator_", fitted)
+        return fitted
+
     def _run_search(
         self, evaluate_candidates: Callable[..., dict[str, Any]], *, callback_ctx: Any = None
     ) -> None:
         """Evaluate the candidates; when that is interrupted, keep what was found."""
+        estimator = self.get_params(deep=False)["estimator"]
 
-        def evaluate(*args: Any, **kwargs: Any) -> dict[str, Any]:
-            results = evaluate_candidates(*args, **kwargs)
+        def evaluate(candidates: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+            candidates = list(candidates)
+            check = _device_check()
+            if check is not None and any(placement(estimator, c) == "cuda" for c in candidates):
+                check("cuda")
+            results = evaluate_candidates(candidates, *args, **kwargs)
             if current_run().is_interrupted:
                 self.cv_results_ = results
                 raise KeyboardInterrupt
@@ -166,6 +191,18 @@ class FitsOnFleet:
             if current_run().is_interrupted:
                 raise KeyboardInterrupt from error  # before a single fit was made
             raise
+
+
+def _wants_worker(estimator: Any) -> bool:
+    """Tell whether a GPU worker has to fit an estimator; ours go there by themselves."""
+    ours = type(estimator).__module__.startswith("skfleet.")
+    return not ours and _device_check() is not None and placement(estimator) == "cuda"
+
+
+def _device_check() -> Callable[[str], None] | None:
+    """Give what raises where no worker has a device; None for backends that know of none."""
+    with joblib.parallel_config() as config:
+        return getattr(config["backend"], "check_device", None)
 
 
 def _is_planned() -> bool:

@@ -61,6 +61,8 @@ class PlannedFit:
         Whether those are worth dividing among slots that would be idle.
     order : int
         Of fits with the same path, those of the same order come together.
+    device : {"cpu", "cuda"}
+        The kind of worker that is to make it.
     """
 
     job: int
@@ -70,6 +72,7 @@ class PlannedFit:
     is_contained: bool = False
     is_divisible: bool = False
     order: int = 0
+    device: str = "cpu"
     place: int = field(default=-1, init=False)  # in the order in which the plan heard of them
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
+from skfleet._array import is_foreign
 from skfleet.engine._parcel import READ_ONLY_FROM, Parcel
 from skfleet.model_selection._families._contained import ALONE, Came, Contained
 
@@ -23,13 +24,18 @@ class Kept:
     def __init__(self, rows: Any) -> None:
         # the items of a list may be shared, as in any list that is cut from another
         self._list = rows if type(rows) is list else None
-        self._parcel = Parcel.pack(rows if self._list is None else None)
+        # what is on a device stays there, for all to read
+        self._there = rows if is_foreign(rows) else None
+        is_packed = self._list is None and self._there is None
+        self._parcel = Parcel.pack(rows if is_packed else None)
         self.is_read_only = self._parcel.nbytes >= READ_ONLY_FROM
 
     def give(self) -> Any:
         """Give an object with these rows."""
         if self._list is not None:
             return list(self._list)
+        if self._there is not None:
+            return self._there
         return self._parcel.open(view=self.is_read_only)
 
 

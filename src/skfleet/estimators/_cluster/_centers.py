@@ -16,6 +16,7 @@ from skfleet.estimators._base import FleetEstimator
 from skfleet.estimators._cluster._nearest import Centers, as_dense, distances, labels_of
 from skfleet.estimators._cluster._passes import Step, lloyd
 from skfleet.estimators._moments import Moments
+from skfleet.estimators._placed import placed
 
 # Up to so many times the variance, a mean costs no digits that matter.
 SMALL_MEAN = {"float64": 100.0, "float32": 1.0}
@@ -57,6 +58,7 @@ class CenterModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
         output = Output(dtype, self.n_clusters, columns)
         return self._answer(distances, X, output, model=self._model)
 
+    @placed
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the negative inertia of rows, in one pass.
 

@@ -16,6 +16,7 @@ from skfleet.engine import engine_for, with_starts
 from skfleet.estimators._cluster._centers import CenterModel, labels_in, mean_to_take_off
 from skfleet.estimators._cluster._lloyd import Iterations
 from skfleet.estimators._cluster._start import Starts
+from skfleet.estimators._placed import placed
 
 
 class KMeans(CenterModel):
@@ -55,6 +56,8 @@ class KMeans(CenterModel):
         "auto", and "elkan" with it, keeps bounds (Hamerly, 2010, Making k-means even faster)
         beside rows that are in memory, eight bytes a row, and compares those only whose bounds
         allow another centre, once these are few.
+    device : {"auto", "cpu", "cuda"}, default="auto"
+        Where to fit: :func:`skfleet.config_context` tells for "auto".
 
     Attributes
     ----------
@@ -115,6 +118,7 @@ class KMeans(CenterModel):
         random_state: Any = None,
         copy_x: bool = True,
         algorithm: str = "auto",
+        device: str = "auto",
     ) -> None:
         self.n_clusters = n_clusters
         self.init = init
@@ -125,7 +129,9 @@ class KMeans(CenterModel):
         self.random_state = random_state
         self.copy_x = copy_x
         self.algorithm = algorithm
+        self.device = device
 
+    @placed
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> KMeans:
         """Find the centres.
 

@@ -34,6 +34,7 @@ from skfleet.estimators._cluster._nearest import Centers
 from skfleet.estimators._cluster._passes import Step, lloyd, weights_of
 from skfleet.estimators._cluster._samples import MOST_BYTES, Samples, draw_seed, estimated_bytes
 from skfleet.estimators._moments import moments
+from skfleet.estimators._placed import placed
 
 # A sample is such a share of the rows, but takes so many bytes and holds so many batches at least.
 SHARE, FEWEST_BYTES, FEWEST_BATCHES = 1 / 50, 2**24, 10
@@ -81,6 +82,8 @@ class MiniBatchKMeans(CenterModel):
     reassignment_ratio : float, default=0.01
         Centres of less than this share of the largest centre's weight begin anew on rows of a
         batch, every now and then.
+    device : {"auto", "cpu", "cuda"}, default="auto"
+        Where to fit: :func:`skfleet.config_context` tells for "auto".
 
     Attributes
     ----------
@@ -137,6 +140,7 @@ class MiniBatchKMeans(CenterModel):
         init_size: int | None = None,
         n_init: Any = "auto",
         reassignment_ratio: float = 0.01,
+        device: str = "auto",
     ) -> None:
         self.n_clusters = n_clusters
         self.init = init
@@ -150,7 +154,9 @@ class MiniBatchKMeans(CenterModel):
         self.init_size = init_size
         self.n_init = n_init
         self.reassignment_ratio = reassignment_ratio
+        self.device = device
 
+    @placed
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> MiniBatchKMeans:
         """Find the centres.
 
@@ -221,6 +227,7 @@ class MiniBatchKMeans(CenterModel):
                     break
         return learned
 
+    @placed
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> MiniBatchKMeans:
         """Make one step.
 

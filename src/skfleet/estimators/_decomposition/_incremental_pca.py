@@ -13,6 +13,7 @@ from skfleet.blocks import Block, RowBlocks
 from skfleet.engine import engine_for, fold
 from skfleet.estimators._decomposition._projection import PrincipalComponents, with_signs
 from skfleet.estimators._moments import Moments, merge_moments, moments
+from skfleet.estimators._placed import placed
 
 
 class Batches(NamedTuple):
@@ -54,6 +55,8 @@ class IncrementalPCA(PrincipalComponents):
     batch_size : int or None, default=None
         Rows in a batch of `fit`; None for five times the number of columns. Batches go across
         blocks, so that the answer is the same for every cut of the rows.
+    device : {"auto", "cpu", "cuda"}, default="auto"
+        Where to fit: :func:`skfleet.config_context` tells for "auto".
 
     Attributes
     ----------
@@ -112,12 +115,15 @@ class IncrementalPCA(PrincipalComponents):
         whiten: bool = False,
         copy: bool = True,
         batch_size: int | None = None,
+        device: str = "auto",
     ) -> None:
         self.n_components = n_components
         self.whiten = whiten
         self.copy = copy
         self.batch_size = batch_size
+        self.device = device
 
+    @placed
     def fit(self, X: Any, y: Any = None) -> IncrementalPCA:
         """Learn rows batch after batch, from nothing.
 
@@ -141,6 +147,7 @@ class IncrementalPCA(PrincipalComponents):
         self.batch_size_ = n_batch
         return self
 
+    @placed
     def partial_fit(self, X: Any, y: Any = None) -> IncrementalPCA:
         """Learn some more rows.
 

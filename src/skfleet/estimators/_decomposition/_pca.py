@@ -24,6 +24,7 @@ from skfleet.estimators._decomposition._spectrum import (
     from_products,
     from_triangle,
 )
+from skfleet.estimators._placed import placed
 from skfleet.glm._products import most_columns
 
 SOLVERS = ("auto", "full", "covariance_eigh", "arpack", "randomized")
@@ -69,6 +70,8 @@ class PCA(PrincipalComponents):
     random_state : int, RandomState instance or None, default=None
         Draws the first vectors of ``"randomized"`` and ``"arpack"``: an int gives the same answer
         for every cut of the rows and any number of workers.
+    device : {"auto", "cpu", "cuda"}, default="auto"
+        Where to fit: :func:`skfleet.config_context` tells for "auto".
 
     Attributes
     ----------
@@ -147,6 +150,7 @@ class PCA(PrincipalComponents):
         n_oversamples: int = 10,
         power_iteration_normalizer: str = "auto",
         random_state: Any = None,
+        device: str = "auto",
     ) -> None:
         self.n_components = n_components
         self.copy = copy
@@ -157,7 +161,9 @@ class PCA(PrincipalComponents):
         self.n_oversamples = n_oversamples
         self.power_iteration_normalizer = power_iteration_normalizer
         self.random_state = random_state
+        self.device = device
 
+    @placed
     def fit(self, X: Any, y: Any = None) -> PCA:
         """Find the components.
 
@@ -310,6 +316,7 @@ class PCA(PrincipalComponents):
         check_is_fitted(self)
         return self._answer(log_density, X, Output(self.components_.dtype), model=self._density())
 
+    @placed
     def score(self, X: Any, y: Any = None) -> float:
         """Return the average log-likelihood of rows, in one pass.
 
@@ -342,7 +349,9 @@ class PCA(PrincipalComponents):
         constant = len(self.mean_) * np.log(2 * np.pi) + np.sum(np.log(variance))
         if n_left:
             constant += n_left * np.log(noise)
-        return Density(self.components_, self.mean_, variance, noise if n_left else None, constant)
+        return Density(
+            self.components_, self.mean_, variance, noise if n_left else None, float(constant)
+        )
 
 
 class Density(NamedTuple):

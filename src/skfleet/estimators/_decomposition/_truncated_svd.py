@@ -19,6 +19,7 @@ from skfleet.estimators._decomposition._spectrum import (
     from_products,
     from_triangle,
 )
+from skfleet.estimators._placed import placed
 
 ALGORITHMS = ("auto", "randomized", "arpack", "tsqr")
 
@@ -55,6 +56,8 @@ class TruncatedSVD(Projector):
     tol : float, default=0.0
         For ``"arpack"`` and ``"randomized"``: stop once no component's residual is more than this
         share of its eigenvalue. For 0, 1e-10.
+    device : {"auto", "cpu", "cuda"}, default="auto"
+        Where to fit: :func:`skfleet.config_context` tells for "auto".
 
     Attributes
     ----------
@@ -109,6 +112,7 @@ class TruncatedSVD(Projector):
         power_iteration_normalizer: str = "auto",
         random_state: Any = None,
         tol: float = 0.0,
+        device: str = "auto",
     ) -> None:
         self.n_components = n_components
         self.algorithm = algorithm
@@ -117,7 +121,9 @@ class TruncatedSVD(Projector):
         self.power_iteration_normalizer = power_iteration_normalizer
         self.random_state = random_state
         self.tol = tol
+        self.device = device
 
+    @placed
     def fit(self, X: Any, y: Any = None) -> TruncatedSVD:
         """Find singular values and vectors.
 

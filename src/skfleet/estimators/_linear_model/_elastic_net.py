@@ -15,6 +15,7 @@ from skfleet._validation import check_choice, check_count, check_flag, check_rea
 from skfleet.blocks import RowBlocks
 from skfleet.estimators._linear_model._predictor import LinearRegressor, n_dims_of
 from skfleet.estimators._linear_model._wide import fit_wide, is_wide
+from skfleet.estimators._placed import placed
 from skfleet.glm import PathPoint, elastic_net_path
 from skfleet.glm._products import Products, sum_products
 
@@ -79,6 +80,8 @@ class ElasticNet(MultiOutputMixin, LinearRegressor):
         Accepted as in scikit-learn; nothing is drawn, so the answer is the same.
     selection : {"cyclic", "random"}, default="cyclic"
         Accepted as in scikit-learn; the answer is the same.
+    device : {"auto", "cpu", "cuda"}, default="auto"
+        Where to fit: :func:`skfleet.config_context` tells for "auto".
 
     Attributes
     ----------
@@ -146,6 +149,7 @@ class ElasticNet(MultiOutputMixin, LinearRegressor):
         positive: bool = False,
         random_state: Any = None,
         selection: str = "cyclic",
+        device: str = "auto",
     ) -> None:
         self.alpha = alpha
         self.l1_ratio = l1_ratio
@@ -158,7 +162,9 @@ class ElasticNet(MultiOutputMixin, LinearRegressor):
         self.positive = positive
         self.random_state = random_state
         self.selection = selection
+        self.device = device
 
+    @placed
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> ElasticNet:
         """Fit the model in one pass.
 
@@ -267,6 +273,8 @@ class Lasso(ElasticNet):
         Accepted as in scikit-learn; nothing is drawn, so the answer is the same.
     selection : {"cyclic", "random"}, default="cyclic"
         Accepted as in scikit-learn; the answer is the same.
+    device : {"auto", "cpu", "cuda"}, default="auto"
+        Where to fit: :func:`skfleet.config_context` tells for "auto".
 
     Attributes
     ----------
@@ -329,6 +337,7 @@ class Lasso(ElasticNet):
         positive: bool = False,
         random_state: Any = None,
         selection: str = "cyclic",
+        device: str = "auto",
     ) -> None:
         super().__init__(
             alpha,
@@ -341,5 +350,6 @@ class Lasso(ElasticNet):
             positive=positive,
             random_state=random_state,
             selection=selection,
+            device=device,
         )
         self.l1_ratio = 1.0

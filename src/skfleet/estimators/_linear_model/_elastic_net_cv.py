@@ -16,6 +16,7 @@ from skfleet.estimators._linear_model._elastic_net import (
 )
 from skfleet.estimators._linear_model._predictor import LinearRegressor
 from skfleet.estimators._linear_model._wide import check_width
+from skfleet.estimators._placed import placed
 from skfleet.estimators._routing import routed_to_splitter, splitter_router
 from skfleet.glm import elastic_net_path
 from skfleet.glm._fold_products import split_products
@@ -62,6 +63,8 @@ class ElasticNetCV(LinearRegressor):
         Accepted as in scikit-learn; nothing is drawn, so the answer is the same.
     selection : {"cyclic", "random"}, default="cyclic"
         Accepted as in scikit-learn; the answer is the same.
+    device : {"auto", "cpu", "cuda"}, default="auto"
+        Where to fit: :func:`skfleet.config_context` tells for "auto".
 
     Attributes
     ----------
@@ -133,6 +136,7 @@ class ElasticNetCV(LinearRegressor):
         positive: bool = False,
         random_state: Any = None,
         selection: str = "cyclic",
+        device: str = "auto",
     ) -> None:
         self.l1_ratio = l1_ratio
         self.eps = eps
@@ -148,7 +152,9 @@ class ElasticNetCV(LinearRegressor):
         self.positive = positive
         self.random_state = random_state
         self.selection = selection
+        self.device = device
 
+    @placed
     def fit(self, X: Any, y: Any, sample_weight: Any = None, **params: Any) -> ElasticNetCV:
         """Choose the penalties and fit the model, in one pass.
 
@@ -286,6 +292,8 @@ class LassoCV(ElasticNetCV):
         Accepted as in scikit-learn; nothing is drawn, so the answer is the same.
     selection : {"cyclic", "random"}, default="cyclic"
         Accepted as in scikit-learn; the answer is the same.
+    device : {"auto", "cpu", "cuda"}, default="auto"
+        Where to fit: :func:`skfleet.config_context` tells for "auto".
 
     Attributes
     ----------
@@ -351,6 +359,7 @@ class LassoCV(ElasticNetCV):
         positive: bool = False,
         random_state: Any = None,
         selection: str = "cyclic",
+        device: str = "auto",
     ) -> None:
         super().__init__(
             l1_ratio=1.0,
@@ -367,8 +376,10 @@ class LassoCV(ElasticNetCV):
             positive=positive,
             random_state=random_state,
             selection=selection,
+            device=device,
         )
 
+    @placed
     def fit(self, X: Any, y: Any, sample_weight: Any = None, **params: Any) -> LassoCV:
         """Choose the penalty and fit the model, in one pass.
 

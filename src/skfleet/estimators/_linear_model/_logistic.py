@@ -34,6 +34,7 @@ from skfleet.estimators._linear_model._predictor import (
     linear_predictor,
     weights_of_classes,
 )
+from skfleet.estimators._placed import placed
 from skfleet.glm import BinaryLogistic, Labels, Loss, Multinomial
 
 
@@ -80,6 +81,8 @@ class LogisticRegression(SparseCoefficients, LinearClassifier):
         Start from the solution of the last ``fit``.
     n_jobs : int, default=None
         Accepted as in scikit-learn; the whole engine is used, and the answer is the same.
+    device : {"auto", "cpu", "cuda"}, default="auto"
+        Where to fit: :func:`skfleet.config_context` tells for "auto".
 
     Attributes
     ----------
@@ -152,6 +155,7 @@ class LogisticRegression(SparseCoefficients, LinearClassifier):
         verbose: int = 0,
         warm_start: bool = False,
         n_jobs: int | None = None,
+        device: str = "auto",
     ) -> None:
         self.C = C
         self.l1_ratio = l1_ratio
@@ -166,7 +170,9 @@ class LogisticRegression(SparseCoefficients, LinearClassifier):
         self.verbose = verbose
         self.warm_start = warm_start
         self.n_jobs = n_jobs
+        self.device = device
 
+    @placed
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> LogisticRegression:
         """Fit the model.
 

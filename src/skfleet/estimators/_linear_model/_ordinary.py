@@ -13,6 +13,7 @@ from skfleet._validation import check_flag, check_real
 from skfleet.blocks import RowBlocks
 from skfleet.estimators._linear_model._predictor import LinearRegressor, n_dims_of
 from skfleet.estimators._linear_model._wide import fit_wide, is_wide
+from skfleet.estimators._placed import placed
 from skfleet.glm import solve_positive, solve_ridge
 from skfleet.glm._products import sum_products
 
@@ -38,6 +39,8 @@ class LinearRegression(MultiOutputMixin, LinearRegressor):
         Accepted as in scikit-learn; the whole engine is used, and the answer is the same.
     positive : bool, default=False
         Keep every coefficient at 0 or above.
+    device : {"auto", "cpu", "cuda"}, default="auto"
+        Where to fit: :func:`skfleet.config_context` tells for "auto".
 
     Attributes
     ----------
@@ -96,13 +99,16 @@ class LinearRegression(MultiOutputMixin, LinearRegressor):
         tol: float = 1e-6,
         n_jobs: int | None = None,
         positive: bool = False,
+        device: str = "auto",
     ) -> None:
         self.fit_intercept = fit_intercept
         self.copy_X = copy_X
         self.tol = tol
         self.n_jobs = n_jobs
         self.positive = positive
+        self.device = device
 
+    @placed
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> LinearRegression:
         """Fit the model in one pass.
 

@@ -26,6 +26,7 @@ from skfleet.estimators._linear_model._predictor import (
 )
 from skfleet.estimators._linear_model._wide import check_width, fit_wide, is_wide
 from skfleet.estimators._moments import label_counts, merge_label_counts
+from skfleet.estimators._placed import placed
 from skfleet.glm import solve_positive, solve_ridge
 from skfleet.glm._products import (
     Products,
@@ -125,6 +126,8 @@ class Ridge(_Ridge, MultiOutputMixin, LinearRegressor):
         Keep every coefficient at 0 or above.
     random_state : int, RandomState instance or None, default=None
         Accepted as in scikit-learn; nothing is drawn, so the answer is the same.
+    device : {"auto", "cpu", "cuda"}, default="auto"
+        Where to fit: :func:`skfleet.config_context` tells for "auto".
 
     Attributes
     ----------
@@ -179,6 +182,7 @@ class Ridge(_Ridge, MultiOutputMixin, LinearRegressor):
         solver: str = "auto",
         positive: bool = False,
         random_state: Any = None,
+        device: str = "auto",
     ) -> None:
         self.alpha = alpha
         self.fit_intercept = fit_intercept
@@ -188,7 +192,9 @@ class Ridge(_Ridge, MultiOutputMixin, LinearRegressor):
         self.solver = solver
         self.positive = positive
         self.random_state = random_state
+        self.device = device
 
+    @placed
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Ridge:
         """Fit the model in one pass.
 
@@ -247,6 +253,8 @@ class RidgeClassifier(_Ridge, LinearClassifier):
         Keep every coefficient at 0 or above.
     random_state : int, RandomState instance or None, default=None
         Accepted as in scikit-learn; nothing is drawn, so the answer is the same.
+    device : {"auto", "cpu", "cuda"}, default="auto"
+        Where to fit: :func:`skfleet.config_context` tells for "auto".
 
     Attributes
     ----------
@@ -300,6 +308,7 @@ class RidgeClassifier(_Ridge, LinearClassifier):
         solver: str = "auto",
         positive: bool = False,
         random_state: Any = None,
+        device: str = "auto",
     ) -> None:
         self.alpha = alpha
         self.fit_intercept = fit_intercept
@@ -310,7 +319,9 @@ class RidgeClassifier(_Ridge, LinearClassifier):
         self.solver = solver
         self.positive = positive
         self.random_state = random_state
+        self.device = device
 
+    @placed
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> RidgeClassifier:
         """Fit the model in one pass.
 

@@ -16,6 +16,7 @@ from skfleet.blocks import Block, RowBlocks
 from skfleet.engine import Reduction, engine_for, map_reduce, with_starts
 from skfleet.estimators._linear_model._predictor import LinearRegressor, n_dims_of
 from skfleet.estimators._linear_model._wide import check_width
+from skfleet.estimators._placed import placed
 from skfleet.estimators._routing import routed_to_splitter, splitter_router
 from skfleet.glm import solve_ridge
 from skfleet.glm._fold_products import split_products
@@ -63,6 +64,8 @@ class RidgeCV(MultiOutputMixin, LinearRegressor):
         Keep what was found for each row in `cv_results_`; only with ``cv=None``.
     alpha_per_target : bool, default=False
         Choose an alpha for each target; only with ``cv=None``.
+    device : {"auto", "cpu", "cuda"}, default="auto"
+        Where to fit: :func:`skfleet.config_context` tells for "auto".
 
     Attributes
     ----------
@@ -115,6 +118,7 @@ class RidgeCV(MultiOutputMixin, LinearRegressor):
         gcv_mode: str | None = None,
         store_cv_results: bool = False,
         alpha_per_target: bool = False,
+        device: str = "auto",
     ) -> None:
         self.alphas = alphas
         self.fit_intercept = fit_intercept
@@ -123,7 +127,9 @@ class RidgeCV(MultiOutputMixin, LinearRegressor):
         self.gcv_mode = gcv_mode
         self.store_cv_results = store_cv_results
         self.alpha_per_target = alpha_per_target
+        self.device = device
 
+    @placed
     def fit(self, X: Any, y: Any, sample_weight: Any = None, **params: Any) -> RidgeCV:
         """Choose the penalty and fit the model.
 

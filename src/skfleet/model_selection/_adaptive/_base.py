@@ -19,7 +19,7 @@ from sklearn.utils.metadata_routing import process_routing
 from skfleet._linalg import as_csr, is_sparse
 from skfleet._progress import ProgressBar
 from skfleet.blocks import is_lazy, lazy_name, row_blocks, split_per_row
-from skfleet.engine import ANYWHERE, Engine, LocalEngine, Placement, fleet_engine
+from skfleet.engine import ANYWHERE, Engine, LocalEngine, Placement, fleet_engine, placement
 from skfleet.metrics._scorers import answer_scorer
 from skfleet.metrics._statistics import told_labels
 from skfleet.model_selection._adaptive._answers import AnswersOfBest
@@ -173,6 +173,8 @@ class AdaptiveSearch(AnswersOfBest):
     def _placement(self, params: Mapping[str, Any]) -> Placement:
         """Return which workers may train a candidate."""
         wanted = self.resources(params) if callable(self.resources) else self.resources
+        if wanted is None and placement(self.estimator, params) == "cuda":
+            wanted = {"GPU": 1}
         return Placement.of(wanted) if wanted else ANYWHERE
 
     # -- the fit --------------------------------------------------------------------------------

@@ -1,0 +1,95 @@
+"""A method of an estimator, run from beginning to end on one GPU worker."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from skfleet._array import is_foreign, to_device, to_host
+from skfleet._config import config_context
+from skfleet.engine._base import Engine
+from skfleet.engine._gpu_models import as_host_model, takes_device_rows
+from skfleet.engine._kept import opened
+
+__all__ = ["at_home", "fit_there", "run_there"]
+
+
+def run_there(
+    engine: Engine, method: str, estimator: Any, X: Any, args: Sequence[Any], kwargs: Mapping
+) -> Any:
+    """Run a method on a worker, with the rows on its GPU; take over what it left in the estimator.
+
+    Parameters stay the caller's own objects. A method that fails changes nothing.
+    """
+    left, answer = _sent(engine, _run_here, method, estimator, X, args, kwargs)
+    if left is None:
+        return answer
+    own = estimator.get_params(deep=False)
+    for gone in set(vars(estimator)) - set(left):
+        delattr(estimator, gone)
+    vars(estimator).update({name: value for name, value in left.items() if name not in own})
+    return estimator
+
+
+def fit_there(engine: Engine, estimator: Any, X: Any, args: Sequence[Any], kwargs: Mapping) -> Any:
+    """Fit any estimator on a GPU worker, and return a fitted one that needs no GPU."""
+    return _sent(engine, _fit_here, "fit", estimator, X, args, kwargs)
+
+
+def _sent(
+    engine: Engine,
+    func: Any,
+    method: str,
+    estimator: Any,
+    X: Any,
+    args: Sequence[Any],
+    kwargs: Mapping,
+) -> Any:
+    """Send rows and an estimator to a worker; give what the function made of them there."""
+    kept = engine.keep((X, args, kwargs))
+    try:
+        name = f"{method}-{type(estimator).__name__}"
+        task = engine.submit(_with_warnings, func, method, estimator, kept, name=name)
+        ((found, told),) = engine.gather([task])
+    finally:
+        engine.drop(kept)
+    for category, message in told:
+        warnings.warn(message, category, stacklevel=5)
+    return found
+
+
+def _with_warnings(func: Any, method: str, estimator: Any, kept: Any) -> tuple[Any, list[Any]]:
+    """Call a function on a worker's GPU; also return the warnings, which nobody sees there."""
+    X, args, kwargs = opened(kept)
+    with (
+        warnings.catch_warnings(record=True) as told,
+        config_context(device="cuda", engine="local"),
+    ):
+        warnings.simplefilter("always")
+        found = func(method, estimator, X, args, kwargs)
+    return found, [(warning.category, str(warning.message)) for warning in told]
+
+
+def _run_here(
+    method: str, estimator: Any, X: Any, args: Sequence[Any], kwargs: Mapping
+) -> tuple[Any, Any]:
+    """Run a method of one of our estimators; return what it left behind, or its answer."""
+    answer = getattr(estimator, method)(X, *args, **kwargs)
+    return (at_home(vars(estimator)), None) if answer is estimator else (None, _home(answer))
+
+
+def _fit_here(method: str, estimator: Any, X: Any, args: Sequence[Any], kwargs: Mapping) -> Any:
+    """Fit an estimator of any library, and return what can leave this worker."""
+    X = to_device(X) if takes_device_rows(estimator) else X
+    return as_host_model(getattr(estimator, method)(X, *args, **kwargs))
+
+
+def at_home(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values by name, arrays among them on the host."""
+    return {name: _home(value) for name, value in values.items()}
+
+
+def _home(value: Any) -> Any:
+    """Bring an array to the host; all else is there."""
+    return to_host(value) if is_foreign(value) else value

@@ -1,0 +1,203 @@
+"""Fits on the device that was asked for, by a stand-in that refuses hidden copies to the host."""
+
+from __future__ import annotations
+
+import warnings
+
+import dask.array as da
+import numpy as np
+import pytest
+from distributed import Client, get_task_stream
+from scipy import sparse
+from sklearn.datasets import make_classification, make_regression
+from sklearn.exceptions import ConvergenceWarning
+
+from skfleet import config_context
+from skfleet._array import DEVICE_VARIABLE, is_foreign, uploads
+from skfleet.engine import counting
+from skfleet.engine._local_cluster import start_local_cluster
+from skfleet.estimators.cluster import KMeans, MiniBatchKMeans
+from skfleet.estimators.decomposition import PCA, IncrementalPCA, TruncatedSVD
+from skfleet.estimators.linear_model import (
+    ElasticNet,
+    ElasticNetCV,
+    GammaRegressor,
+    Lasso,
+    LassoCV,
+    LinearRegression,
+    LogisticRegression,
+    PoissonRegressor,
+    Ridge,
+    RidgeClassifier,
+    RidgeCV,
+    TweedieRegressor,
+)
+from skfleet.exceptions import PlacementError
+
+X, target = make_regression(400, 8, noise=3, random_state=0)
+counts = np.abs(target) + 1
+labels = np.array(["no", "yes"])[make_classification(400, 8, random_state=0)[1]]
+
+# Each estimator, its targets, and how many arrays its rows are.
+CASES = [
+    (LinearRegression(), target, 2),
+    (Ridge(), target, 2),
+    (Lasso(), target, 2),
+    (ElasticNet(), target, 2),
+    (RidgeCV(), target, 2),
+    (LassoCV(), target, 2),
+    (ElasticNetCV(), target, 2),
+    (PoissonRegressor(), counts, 2),
+    (GammaRegressor(), counts, 2),
+    (TweedieRegressor(power=1.5), counts, 2),
+    (LogisticRegression(), labels, 1),
+    (LogisticRegression(l1_ratio=1.0), (labels == "yes").astype(int), 2),
+    (RidgeClassifier(), labels, 1),
+    (KMeans(3, n_init=1, random_state=0), None, 1),
+    (MiniBatchKMeans(3, random_state=0), None, 1),
+    (PCA(3), None, 1),
+    (TruncatedSVD(3, random_state=0), None, 1),
+    (IncrementalPCA(3), None, 1),
+]
+
+
+def _name(case):
+    return repr(case[0])
+
+
+@pytest.fixture(autouse=True)
+def device(monkeypatch):
+    monkeypatch.setenv(DEVICE_VARIABLE, "array_api_strict:device1")
+
+
+@pytest.fixture(scope="module")
+def fleet():
+    """A worker for CPUs, and one that is labelled as if it had a GPU, in this process."""
+    with (
+        start_local_cluster(processes=False, resources=[{"CPU": 1}, {"GPU": 1}]) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+def assert_same(one, other):
+    for name, value in vars(one).items():
+        if name.endswith("_") and not name.startswith("_"):
+            found = vars(other)[name]
+            assert type(found) is type(value), name
+            if isinstance(value, np.ndarray) and value.dtype.kind == "f":
+                np.testing.assert_allclose(found, value, rtol=1e-6, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("case", CASES, ids=_name)
+@pytest.mark.parametrize("rows", ["numpy", "dask"])
+@pytest.mark.parametrize("where", ["here", "fleet"])
+def test_same_answer_and_each_array_goes_up_once(case, rows, where, request):
+    estimator, y, n_arrays = case
+    given = X if rows == "numpy" else da.from_array(X, chunks=(150, 8))
+    expected = type(estimator)(**estimator.get_params()).fit(given, y)
+    on_device = type(estimator)(**estimator.get_params()).set_params(device="cuda")
+    before = uploads.n_arrays
+    if where == "fleet":
+        with request.getfixturevalue("fleet").as_current():
+            on_device.fit(given, y)
+    else:
+        on_device.fit(given, y)
+    assert_same(expected, on_device)
+    assert uploads.n_arrays - before == n_arrays * (1 if rows == "numpy" else 3)
+    assert not any(is_foreign(value) for value in vars(on_device).values())
+
+
+@pytest.mark.parametrize("rows", ["numpy", "dask"])
+def test_only_gpu_workers_are_given_the_rows(fleet, rows):
+    given = X if rows == "numpy" else da.from_array(X, chunks=(150, 8))
+    workers = fleet.scheduler_info(n_workers=-1)["workers"]
+    with fleet.as_current(), get_task_stream(fleet) as stream:
+        LogisticRegression(device="cuda").fit(given, labels)
+    ran = {(task["key"].rpartition("-")[0], task["worker"]) for task in stream.data}
+    assert {"fit-LogisticRegression", "load-block"} & {name for name, _ in ran}
+    # a worker without one may be asked to pass rows on
+    assert {name for name, a in ran if "GPU" not in workers[a]["resources"]} <= {"hold"}
+
+
+def test_rows_of_this_process_cost_one_task(fleet):
+    with fleet.as_current(), counting() as counts:
+        LogisticRegression(device="cuda").fit(X, labels)
+    assert counts.tasks <= 2  # the rows, and the fit
+
+
+def test_config_is_for_estimators_that_leave_it_open(fleet):
+    before = uploads.n_arrays
+    with fleet.as_current(), config_context(device="cuda"):
+        Ridge(device="cpu").fit(X, target)
+        assert uploads.n_arrays == before
+        Ridge().fit(X, target)
+    assert uploads.n_arrays == before + 2
+
+
+def test_score_runs_there_too(fleet):
+    model = KMeans(3, n_init=1, random_state=0).fit(X)
+    there = KMeans(3, n_init=1, random_state=0, device="cuda")
+    with fleet.as_current():
+        assert there.fit(X).score(X) == pytest.approx(model.score(X))
+        density = PCA(3, device="cuda").fit(X).score(X)
+    assert density == pytest.approx(PCA(3).fit(X).score(X))
+
+
+def test_partial_fit_goes_on_from_what_was_learned(fleet):
+    model = IncrementalPCA(3, device="cuda")
+    with fleet.as_current():
+        model.partial_fit(X[:200]).partial_fit(X[200:])
+    expected = IncrementalPCA(3).partial_fit(X[:200]).partial_fit(X[200:])
+    assert_same(expected, model)
+
+
+def test_warnings_come_home(fleet):
+    with fleet.as_current(), pytest.warns(ConvergenceWarning):
+        PoissonRegressor(max_iter=1, tol=1e-12, device="cuda").fit(X, counts)
+
+
+def test_a_failed_fit_changes_nothing(fleet):
+    model = Ridge(device="cuda")
+    with fleet.as_current():
+        model.fit(X, target)
+        before = dict(vars(model))
+        with pytest.raises(ValueError, match="NaN"):
+            model.fit(np.full_like(X, np.nan), target)
+    assert vars(model) == before
+
+
+def test_refuses_what_cannot_be(fleet):
+    with pytest.raises(ValueError, match="device must be one of"):
+        Ridge(device="gpu").fit(X, target)
+    for rows in (sparse.csr_array(X), da.from_array(X, chunks=(150, 8)).map_blocks(_csr)):
+        with fleet.as_current(), pytest.raises(ValueError, match="X must be dense to be on a GPU"):
+            Ridge(device="cuda").fit(rows, target)
+
+
+def _csr(block):
+    return sparse.csr_array(block)
+
+
+def test_refuses_where_nobody_has_a_gpu(monkeypatch, cluster_client):
+    monkeypatch.delenv(DEVICE_VARIABLE)
+    for rows in (X, da.from_array(X, chunks=(150, 8))):
+        with pytest.raises(PlacementError):
+            Ridge(device="cuda").fit(rows, target)
+        with (
+            cluster_client.as_current(),
+            counting() as counts,
+            pytest.raises(PlacementError, match="GPU"),
+        ):
+            Ridge(device="cuda").fit(rows, target)
+        assert counts.tasks == 0
+
+
+def test_rows_larger_than_the_workers_memory_are_streamed(fleet):
+    rows = da.from_array(X, chunks=(100, 8))
+    expected = LogisticRegression().fit(X, labels)
+    before = uploads.n_arrays
+    with fleet.as_current(), config_context(keep_blocks=False), warnings.catch_warnings():
+        model = LogisticRegression(device="cuda").fit(rows, labels)
+    np.testing.assert_allclose(model.coef_, expected.coef_, rtol=1e-4, atol=1e-4)
+    assert uploads.n_arrays - before > 4
