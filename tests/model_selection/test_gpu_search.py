@@ -1,0 +1,302 @@
+"""Searches over models of which some compute on a GPU, with a stand-in for the device."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from types import ModuleType
+
+import numpy as np
+import pytest
+from distributed import Client
+from joblib import parallel_config
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.datasets import load_breast_cancer, load_diabetes
+from sklearn.linear_model import LinearRegression as HostLinearRegression
+from sklearn.linear_model import LogisticRegression as HostLogisticRegression
+from sklearn.linear_model import Ridge as HostRidge
+from sklearn.model_selection import GridSearchCV as Reference
+from sklearn.model_selection import cross_val_predict, cross_val_score
+from sklearn.naive_bayes import GaussianNB
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.tree import DecisionTreeClassifier
+
+from skfleet import config_context
+from skfleet._array import DEVICE_VARIABLE, is_foreign, to_device, to_host, uploads
+from skfleet.engine import counting, placement
+from skfleet.engine._local_cluster import start_local_cluster
+from skfleet.estimators.cluster import KMeans
+from skfleet.estimators.linear_model import LogisticRegression, Ridge
+from skfleet.exceptions import PlacementError
+from skfleet.model_selection import GridSearchCV, HalvingGridSearchCV, HyperbandSearchCV
+
+X, y = load_breast_cancer(return_X_y=True)
+X = StandardScaler().fit_transform(X)
+names = np.array(["malignant", "benign"])[y]
+X_reg, y_reg = load_diabetes(return_X_y=True)
+
+
+@pytest.fixture(autouse=True)
+def device(monkeypatch):
+    monkeypatch.setenv(DEVICE_VARIABLE, "array_api_strict:device1")
+
+
+@pytest.fixture(scope="module")
+def fleet():
+    """A worker for CPUs, and one that is labelled as if it had a GPU, in this process."""
+    with (
+        start_local_cluster(processes=False, resources=[{"CPU": 1}, {"GPU": 1}]) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+class _Cuml(ModuleType):
+    """A stand-in for cuML: its estimators want device rows, and fitted ones cannot travel."""
+
+    output = "cupy"
+
+    @contextmanager
+    def using_output_type(self, kind):
+        before, self.output = self.output, kind
+        try:
+            yield
+        finally:
+            self.output = before
+
+
+cuml = _Cuml("cuml")
+
+
+class _OnDevice(BaseEstimator):
+    def fit(self, X, y):
+        assert is_foreign(X)
+        assert isinstance(y, np.ndarray)
+        self._model = self._kind(**self.get_params()).fit(to_host(X), y)
+        self.n_features_in_ = X.shape[1]
+        return self
+
+    def predict(self, X):
+        found = self._model.predict(to_host(X))
+        return found if cuml.output == "numpy" else to_device(found)
+
+    def as_sklearn(self):
+        return self._model
+
+    def __getstate__(self):
+        if hasattr(self, "_model"):
+            raise RuntimeError("a fitted model of cuML cannot be unpickled without a GPU")
+        return super().__getstate__()
+
+
+class CumlRidge(RegressorMixin, _OnDevice):
+    _kind = HostRidge
+
+    def __init__(self, alpha=1.0):
+        self.alpha = alpha
+
+
+class CumlNaiveBayes(ClassifierMixin, _OnDevice):
+    _kind = GaussianNB
+
+    def __init__(self, var_smoothing=1e-9):
+        self.var_smoothing = var_smoothing
+
+    @property
+    def classes_(self):
+        return self._model.classes_
+
+
+for _cls in (CumlRidge, CumlNaiveBayes):
+    _cls.__module__ = "cuml"
+    setattr(cuml, _cls.__name__, _cls)
+
+
+@pytest.fixture
+def stand_in(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cuml", cuml)
+
+
+def kinds_of(search, client):
+    """Count the fits that each kind of worker made."""
+    workers = client.scheduler_info(n_workers=-1)["workers"]
+    used = {"CPU": 0, "GPU": 0}
+    for fit in search.timeline_:
+        (label,) = workers[fit.worker]["resources"]
+        used[label] += 1
+    return used
+
+
+@pytest.mark.parametrize(
+    ("estimator", "parameters", "expected"),
+    [
+        (HostLogisticRegression(), None, "cpu"),
+        (LogisticRegression(), None, "cpu"),
+        (LogisticRegression(device="cuda"), None, "cuda"),
+        (LogisticRegression(device="cuda"), {"device": "cpu"}, "cpu"),
+        (LogisticRegression(), {"device": "cuda"}, "cuda"),
+        (make_pipeline(StandardScaler(), Ridge(device="cuda")), None, "cuda"),
+        (make_pipeline(StandardScaler(), Ridge()), {"ridge__device": "cuda"}, "cuda"),
+        (make_pipeline(StandardScaler(), Ridge(device="cuda")), {"ridge": HostRidge()}, "cpu"),
+        (Pipeline([("m", HostRidge())]), {"m__device": "cuda", "m": Ridge()}, "cuda"),
+        (CumlRidge(), None, "cuda"),
+    ],
+    ids=str,
+)
+def test_placement(estimator, parameters, expected):
+    assert placement(estimator, parameters) == expected
+
+
+def test_placement_of_other_libraries():
+    xgboost, lightgbm = pytest.importorskip("xgboost"), pytest.importorskip("lightgbm")
+    assert placement(xgboost.XGBClassifier()) == "cpu"
+    assert placement(xgboost.XGBClassifier(device="cuda")) == "cuda"
+    assert placement(xgboost.XGBClassifier(device="cuda:0")) == "cuda"
+    assert placement(xgboost.XGBClassifier(tree_method="gpu_hist")) == "cuda"
+    assert placement(lightgbm.LGBMClassifier()) == "cpu"
+    assert placement(lightgbm.LGBMClassifier(device="gpu")) == "cuda"
+    assert placement(lightgbm.LGBMClassifier(device_type="cuda")) == "cuda"
+
+
+def test_placement_follows_the_configuration():
+    with config_context(device="cuda"):
+        assert placement(Ridge()) == "cuda"
+        assert placement(Ridge(device="cpu")) == "cpu"
+        assert placement(HostRidge()) == "cpu"
+
+
+def test_a_mixed_grid_keeps_workers_of_both_kinds_busy(fleet, stand_in):
+    grid = [
+        {"m": [DecisionTreeClassifier(random_state=0)], "m__max_depth": [1, 2, 3]},
+        {"m": [LogisticRegression(device="cuda")], "m__C": [0.1, 1.0]},
+        {"m": [CumlNaiveBayes()], "m__var_smoothing": [1e-9]},
+    ]
+    plain = [
+        grid[0],
+        {"m": [HostLogisticRegression()], "m__C": [0.1, 1.0]},
+        {"m": [GaussianNB()], "m__var_smoothing": [1e-9]},
+    ]
+    pipe = Pipeline([("m", GaussianNB())])
+    before = uploads.n_arrays
+    with parallel_config("skfleet", client=fleet):
+        search = GridSearchCV(pipe, grid, cv=4, refit=False).fit(X, names)
+    assert uploads.n_arrays - before == 1  # the rows, once for all fits and scores
+    assert kinds_of(search, fleet) == {"CPU": 12, "GPU": 12}
+    expected = Reference(pipe, plain, cv=4, refit=False).fit(X, names)
+    np.testing.assert_allclose(
+        search.cv_results_["mean_test_score"], expected.cv_results_["mean_test_score"], atol=2e-3
+    )
+
+
+@pytest.mark.parametrize("n_rows", [40, 442])
+def test_scores_are_those_of_the_host_and_the_winner_is_a_host_model(fleet, stand_in, n_rows):
+    rows, targets = X_reg[:n_rows], y_reg[:n_rows]
+    grid = {"alpha": [0.01, 0.1, 1.0]}
+    before = uploads.n_arrays
+    with parallel_config("skfleet", client=fleet):
+        search = GridSearchCV(
+            CumlRidge(), grid, cv=5, scoring=["r2", "neg_mean_absolute_error"], refit="r2"
+        ).fit(rows, targets)
+    assert uploads.n_arrays - before == 2  # for the fits, and to fit the winner
+    expected = Reference(HostRidge(), grid, cv=5, scoring="r2").fit(rows, targets)
+    np.testing.assert_allclose(
+        search.cv_results_["mean_test_r2"], expected.cv_results_["mean_test_score"]
+    )
+    assert type(search.best_estimator_) is HostRidge
+    np.testing.assert_allclose(search.predict(rows), expected.predict(rows))
+    assert search.n_features_in_ == rows.shape[1]
+
+
+def test_our_winner_is_fitted_there_and_comes_home(fleet):
+    with fleet.as_current(), parallel_config("skfleet", client=fleet):
+        search = GridSearchCV(LogisticRegression(device="cuda"), {"C": [0.1, 1.0]}).fit(X, names)
+    expected = Reference(LogisticRegression(), {"C": [0.1, 1.0]}).fit(X, names)
+    assert search.best_params_ == expected.best_params_
+    np.testing.assert_allclose(
+        search.best_estimator_.coef_, expected.best_estimator_.coef_, rtol=1e-6
+    )
+    assert isinstance(search.best_estimator_.coef_, np.ndarray)
+
+
+def test_pipelines_whose_first_steps_are_the_hosts(fleet):
+    pipe = make_pipeline(StandardScaler(), LogisticRegression(device="cuda"))
+    grid = {"logisticregression__C": [0.1, 1.0]}
+    with fleet.as_current(), parallel_config("skfleet", client=fleet):
+        search = GridSearchCV(pipe, grid, cv=3).fit(X, y)
+    reference = make_pipeline(StandardScaler(), HostLogisticRegression())
+    expected = Reference(reference, grid, cv=3).fit(X, y)
+    np.testing.assert_allclose(
+        search.cv_results_["mean_test_score"], expected.cv_results_["mean_test_score"], atol=2e-3
+    )
+    assert kinds_of(search, fleet) == {"CPU": 0, "GPU": 6}
+
+
+def test_other_searches_and_cross_validation(fleet):
+    model = LogisticRegression(device="cuda")
+    with fleet.as_current(), parallel_config("skfleet", client=fleet):
+        halving = HalvingGridSearchCV(model, {"C": [0.1, 1.0]}, cv=3, random_state=0).fit(X, y)
+        scores = cross_val_score(model, X, y, cv=3)
+        clusters = GridSearchCV(
+            KMeans(n_init=1, random_state=0, device="cuda"), {"n_clusters": [2, 3]}, cv=3
+        ).fit(X)
+    assert kinds_of(halving, fleet)["CPU"] == 0
+    np.testing.assert_allclose(scores, cross_val_score(LogisticRegression(), X, y, cv=3))
+    assert np.isfinite(clusters.cv_results_["mean_test_score"]).all()
+
+
+def test_unsatisfiable_requests_raise_before_work(cluster_client, stand_in):
+    for model, grid in (
+        (LogisticRegression(), {"device": ["cpu", "cuda"]}),
+        (Pipeline([("m", GaussianNB())]), {"m": [GaussianNB(), CumlNaiveBayes()]}),
+    ):
+        with (
+            parallel_config("skfleet", client=cluster_client),
+            counting() as counts,
+            pytest.raises(PlacementError, match="GPU=1"),
+        ):
+            GridSearchCV(model, grid).fit(X, y)
+        assert counts.tasks == 0
+
+
+def test_what_the_backend_was_told_is_for_all(fleet):
+    with parallel_config("skfleet", client=fleet, device="cuda"):
+        search = GridSearchCV(GaussianNB(), {"var_smoothing": [1e-9, 1e-3]}, cv=3).fit(X, y)
+    assert kinds_of(search, fleet) == {"CPU": 0, "GPU": 6}
+
+
+def test_a_fleet_of_gpu_workers_alone_makes_all_fits(monkeypatch):
+    with (
+        start_local_cluster(processes=False, resources=[{"GPU": 1}]) as cluster,
+        Client(cluster, set_as_default=False) as client,
+        parallel_config("skfleet", client=client),
+    ):
+        search = GridSearchCV(
+            Pipeline([("m", HostLinearRegression())]), {"m": [HostRidge(), Ridge(device="cuda")]}
+        ).fit(X_reg, y_reg)
+        assert kinds_of(search, client) == {"CPU": 0, "GPU": 10}
+
+
+def test_a_model_without_an_equivalent_says_so(fleet, stand_in, monkeypatch):
+    monkeypatch.delattr(_OnDevice, "as_sklearn")
+    with (
+        parallel_config("skfleet", client=fleet),
+        pytest.raises(TypeError, match="without as_sklearn"),
+    ):
+        GridSearchCV(CumlRidge(), {"alpha": [0.1, 1.0]}, cv=2).fit(X_reg, y_reg)
+
+
+def test_cross_val_predict_of_a_mixed_fleet(fleet):
+    with fleet.as_current(), parallel_config("skfleet", client=fleet):
+        found = cross_val_predict(Ridge(device="cuda"), X_reg, y_reg, cv=3)
+    np.testing.assert_allclose(found, cross_val_predict(HostRidge(), X_reg, y_reg, cv=3))
+
+
+def test_adaptive_searches_train_where_a_candidate_computes(cluster_client):
+    from skfleet.estimators.cluster import MiniBatchKMeans
+
+    search = HyperbandSearchCV(
+        MiniBatchKMeans(device="cuda", random_state=0), {"n_clusters": [2, 3]}, max_iter=3
+    )
+    with cluster_client.as_current(), pytest.raises(PlacementError, match="GPU=1"):
+        search.fit(X)
