@@ -15,7 +15,7 @@ ifdef PIP_INDEX_URL
 export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
 endif
 
-.PHONY: help setup demo test test-all test-gpu lint format typecheck doctest bench docs clean
+.PHONY: help setup demo test test-all test-gpu lint format typecheck doctest bench bench-gpu docs clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -53,6 +53,9 @@ bench: $(VENV)/.ready-bench ## the benchmarks, once, in this environment
 	@mkdir -p benchmarks/.asv
 	@$(ASV) machine --yes >/dev/null
 	$(ASV) run --environment existing:same --quick --show-stderr
+
+bench-gpu: setup ## the benchmarks of a CUDA device; ARGS="--quick"; writes benchmarks/results/gpu-bench-*.json
+	$(BIN)/python benchmarks/gpu.py $(ARGS)
 
 docs: $(VENV)/.ready-docs ## the documentation as HTML in docs/_build
 	$(BIN)/python -m sphinx -W -q -b html docs docs/_build
