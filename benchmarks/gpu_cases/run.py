@@ -97,7 +97,8 @@ class Run:
                 taken.append(time.perf_counter() - began)
                 spent += taken[-1]
                 larger = min(4 * n, most)
-                expected = extrapolated(before, n, min(taken), larger)
+                # of one share alone nobody knows what a call takes for no rows
+                expected = extrapolated(before, n, min(taken), larger) if before else taken[0]
                 if n < larger and expected <= self.sizes.patience:
                     before = n, min(taken)
                     n, taken, data = larger, [], None
