@@ -32,7 +32,7 @@ test-all: test ## test, then the slow suites: killed workers, memory limits, the
 	$(PYTEST) -q -m "slow and not gpu" tests
 
 test-gpu: setup ## the tests that need CuPy and a CUDA device; writes benchmarks/results/gpu-*.json
-	PYTHONPATH=benchmarks $(PYTEST) -p record_gpu -q -m gpu tests
+	PYTHONPATH="benchmarks$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTEST) -p record_gpu -q -m gpu tests
 
 lint: setup ## format, style and who may import whom; changes nothing
 	$(BIN)/ruff format --check .

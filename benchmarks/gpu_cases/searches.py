@@ -12,7 +12,7 @@ from gpu_cases.run import Run, n_cores
 from sklearn import linear_model
 from sklearn.model_selection import GridSearchCV as StockGridSearchCV
 
-from skfleet import estimators
+from skfleet import config_context, estimators
 from skfleet.model_selection import GridSearchCV
 
 N_COLUMNS = 50
@@ -29,6 +29,7 @@ class Contender(NamedTuple):
     of: str  # which scores it is compared with
     make: Callable[[], Any]
     grid: dict[str, list[float]]
+    config: dict[str, str] = {}
 
 
 def search(run: Run) -> None:
@@ -78,7 +79,8 @@ def _gpu_contenders(run: Run) -> Iterator[Contender]:
         run.note("GPU fleet, cuML logistic", error=run.machine.no_cuml)
         return
     theirs = lambda: cuml.LogisticRegression(max_iter=1000)  # noqa: E731
-    yield Contender("GPU fleet, cuML logistic", "logistic", theirs, STRENGTHS)
+    # which has no parameter that says where it is fitted
+    yield Contender("GPU fleet, cuML logistic", "logistic", theirs, STRENGTHS, on_gpu)
 
 
 def _stock_logistic() -> Any:
@@ -116,7 +118,8 @@ def _one(
     who = _sized(one.who, n_bytes)
 
     def fitted(data: tuple[Any, Any]) -> Any:
-        return make(one.make(), one.grid).fit(*data)
+        with config_context(**one.config):
+            return make(one.make(), one.grid).fit(*data)
 
     def scores(found: Any) -> dict[str, Any]:
         means = found.cv_results_["mean_test_score"]
