@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -50,14 +51,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.exit(str(error))
     folder = given.out or (Path(tempfile.mkdtemp()) if trial else record_gpu.RESULTS)
     path = folder / time.strftime("gpu-bench-%Y%m%d-%H%M%S.json", time.gmtime())
-    record = {**record_gpu.heading(), **device, "quick": given.quick, "cases": {}}
+    sizes = asdict(_sizes(given))
+    record = {**record_gpu.heading(), **device, "quick": given.quick, "sizes": sizes, "cases": {}}
+    began = time.perf_counter()
     record_gpu.write(path, record)
     print(f"{device['device']}, {os.cpu_count()} cores, commit {record['commit']}", flush=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that no case outlives us
     for name in given.only or CASES:
         _in_a_process(name, path, given)
+    record = record_gpu.read(path)
+    record_gpu.write(path, {**record, "seconds": round(time.perf_counter() - began, 1)})
     print(f"wrote {path}")
-    failed = [name for name, case in record_gpu.read(path)["cases"].items() if _has_failed(case)]
+    failed = [name for name, case in record["cases"].items() if _has_failed(case)]
     if failed:
         print(f"with errors: {', '.join(failed)}")
     return 1 if failed else 0

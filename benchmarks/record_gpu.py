@@ -126,8 +126,13 @@ def write(path: Path, content: dict[str, Any]) -> None:
     """Write a record, or the next state of it, so that no reader finds half of one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_suffix(".tmp")
-    beside.write_text(json.dumps(content, indent=1) + "\n")
+    beside.write_text(json.dumps(content, indent=1, default=_plain) + "\n")
     beside.replace(path)
+
+
+def _plain(value: Any) -> Any:
+    """Return a number of an array library as Python's own, anything else as text."""
+    return value.item() if getattr(value, "size", 0) == 1 else str(value)
 
 
 def newest_record(folder: Path | None = None) -> Path | None:

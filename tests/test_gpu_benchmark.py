@@ -219,6 +219,8 @@ def test_the_command_writes_the_heading_and_a_process_for_each_case(tmp_path):
     assert list(found["cases"]) == ["ridge", "pca"]
     assert found["device"] == "none: a trial with NumPy"
     assert found["device_files"] == record_gpu.device_files()
+    assert found["sizes"]["n_rows"] == TRIAL.n_rows
+    assert found["seconds"] > 0
     assert "skfleet" in done.stdout
 
 

@@ -10,6 +10,7 @@ import warnings
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 PLUGIN = Path(__file__).parent.parent / "benchmarks" / "record_gpu.py"
@@ -210,6 +211,12 @@ def test_says_what_changed_is_new_and_is_gone(plugin):
 def test_says_that_there_is_no_record(plugin):
     assert plugin.newest_record() is None
     assert plugin.stale_because(None, {}) == "No run of the GPU tests is on record."
+
+
+def test_writes_numbers_of_other_libraries(plugin, tmp_path):
+    content = {"a": np.float32(0.5), "b": np.array([2]), "c": np.arange(2)}
+    plugin.write(tmp_path / "deep" / "gpu-1.json", content)
+    assert plugin.read(tmp_path / "deep" / "gpu-1.json") == {"a": 0.5, "b": 2, "c": "[0 1]"}
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"commit": "abc"}'])
