@@ -254,4 +254,4 @@ def _last_line(text: str) -> str:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Start recording."""
-    config.pluginmanager.register(Record(device()), "record_gpu")
+    config.pluginmanager.register(Record(device()), "record of the GPU tests")

@@ -102,15 +102,15 @@ def test_a_run_of_pytest_leaves_a_record_however_it_ends(tmp_path, ending):
     (tmp_path / "recording.py").write_text(
         "import record_gpu as plugin, pathlib\n"
         "plugin.RESULTS = pathlib.Path(__file__).parent / 'results'\n"
-        "def pytest_configure(config):\n"
-        "    config.pluginmanager.register(plugin.Record({'device': 'none'}), 'record')\n"
+        "plugin.device = lambda: {'device': 'none'}\n"
     )
     (tmp_path / "test_it.py").write_text(RUNS[ending])
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     code = "import sys; sys.path[:0] = sys.argv[1].split(); import pytest; "
-    code += "sys.exit(pytest.main(['-q', '-p', 'recording', '-p', 'no:cacheprovider', '.']))"
+    code += "sys.exit(pytest.main(sys.argv[2:]))"
     paths = f"{tmp_path} {PLUGIN.parent}"
-    subprocess.run([sys.executable, "-c", code, paths], cwd=tmp_path, capture_output=True)
+    args = ["-q", "-p", "recording", "-p", "record_gpu", "-p", "no:cacheprovider", "."]
+    subprocess.run([sys.executable, "-c", code, paths, *args], cwd=tmp_path, capture_output=True)
     (path,) = (tmp_path / "results").glob("gpu-*.json")
     content = json.loads(path.read_text())
     assert content["exit"] == ending.strip()
