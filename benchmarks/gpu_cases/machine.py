@@ -70,7 +70,7 @@ TRIAL = Sizes(
 
 
 class Times(NamedTuple):
-    """Seconds of the first call, of the best after it, how many calls were made, and its answer."""
+    """Seconds of the first call and of the best after it, of how many, and the last answer."""
 
     first: float
     best: float
@@ -164,7 +164,8 @@ class Machine:
             value = func()
             self.wait()
             taken.append(time.perf_counter() - began)
-        return Times(taken[0], min(taken[1:] or taken), len(taken), value)
+        counted = taken[1:] or taken
+        return Times(taken[0], min(counted), len(counted), value)
 
     def generator(self, seed: int) -> Any:
         """Return a generator of random numbers on the device, one that is cheap to start."""
