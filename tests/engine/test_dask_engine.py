@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import dask.array as da
 import numpy as np
@@ -13,6 +14,7 @@ from skfleet import Fleet, config_context
 from skfleet._array import DEVICE_VARIABLE
 from skfleet.blocks import row_blocks
 from skfleet.engine import (
+    ANYWHERE,
     LocalEngine,
     Placement,
     Reduction,
@@ -199,6 +201,16 @@ def test_the_device_asked_for_is_where_passes_run(monkeypatch):
                 with engine.hold(rows) as held:
                     found = map_reduce(engine, Reduction(_where, _merge), held)
             assert [offers[address] for address in found] == [{label: 1.0}]
+
+
+def test_rows_on_devices_are_left_to_gpu_workers(cluster_client):
+    rows = replace(row_blocks(da.ones((40, 3), chunks=(4, 3))), on_device=True)
+    with Fleet(processes=False, threads_per_worker=1, resources=[{"CPU": 1}, {"GPU": 1}]):
+        assert engine_for(rows).placement == Placement.of({"GPU": 1})
+        with config_context(device="cpu"), pytest.raises(ValueError, match="must lie on the host"):
+            engine_for(rows)
+    with cluster_client.as_current():  # whose workers nobody has labelled
+        assert engine_for(rows).placement == ANYWHERE
 
 
 def test_a_device_that_is_not_there_raises_before_any_task(cluster_client):

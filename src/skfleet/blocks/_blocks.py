@@ -68,7 +68,8 @@ class RowBlocks:
     `lengths` are the blocks' numbers of rows, None where that is not known before a pass. `dtype`
     is what kernels compute in: float32 for float32 rows, float64 for all others, and None for rows
     that are handed on untouched. `checked` says that the driver has seen the values and found them
-    finite. `n_bytes` estimates the rows' size in memory.
+    finite. `n_bytes` estimates the rows' size in memory. `on_device` says that chunks of Dask's are
+    made, or lie, on a device.
     """
 
     blocks: tuple[Block, ...]
@@ -78,6 +79,7 @@ class RowBlocks:
     checked: bool = True
     n_bytes: int | None = None
     on_dask: bool = False
+    on_device: bool = False
 
     @property
     def n_rows(self) -> int | None:

@@ -17,6 +17,7 @@ from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import Alias, DataNode
 
 from skfleet import _linalg
+from skfleet._array import is_foreign
 from skfleet.blocks._blocks import Block, RowBlocks
 from skfleet.blocks._local import as_rows, float_dtype, n_rows_of, side_by_side
 
@@ -158,6 +159,7 @@ def dask_blocks(
         checked=False,
         n_bytes=int(X.nbytes) if dense else None,
         on_dask=True,
+        on_device=is_foreign(X._meta) or hasattr(X._meta, "to_cupy"),
     )
 
 

@@ -30,7 +30,12 @@ def engine_for(rows: RowBlocks) -> Engine:
 
     client = current_client()
     if client is not None:
-        return fleet_engine(client)
+        if rows.on_device and device == "cpu":
+            raise ValueError(
+                "X must lie on the host with device='cpu'. Got a Dask collection on a GPU instead. "
+                "Leave device at 'auto', or bring it home with X.map_blocks(cupy.asnumpy)."
+            )
+        return fleet_engine(client, holds_device_rows=rows.on_device)
     if wanted == "dask":
         raise RuntimeError(
             "engine='dask' must have a client to run on. Got none instead. Open a "
@@ -52,12 +57,14 @@ def check_fits_home(rows: RowBlocks, estimator: str) -> None:
         )
 
 
-def fleet_engine(client: Any) -> Engine:
-    """Return the engine on a client's cluster, placed as the config says."""
+def fleet_engine(client: Any, *, holds_device_rows: bool = False) -> Engine:
+    """Return the engine on a client's cluster, placed as the config says, or where the rows are."""
     from skfleet.engine._dask import DaskEngine
 
-    engine = DaskEngine(client)
-    engine.placement = placement_for(get_config().device, engine.offers)
+    engine, device = DaskEngine(client), get_config().device
+    if holds_device_rows and any(offer.get("GPU") for offer in engine.offers.values()):
+        device = "cuda"
+    engine.placement = placement_for(device, engine.offers)
     return engine
 
 

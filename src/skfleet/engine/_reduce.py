@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, is_dataclass, replace
 from functools import partial
-from itertools import chain, islice, pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
 
+from skfleet._array import is_host
 from skfleet._config import get_config
 from skfleet._validation import check_block
 from skfleet.blocks import Block, RowBlocks, as_numbers, open_block, pieces
@@ -157,10 +158,22 @@ def reduce_group(
         return reduce_pieces(cut)
     results: list[Any] = []
     with library_threads(1), ThreadPoolExecutor(n_threads) as pool:
-        while window := list(islice(cut, WINDOW * n_threads)):
+        for window in _windows(cut, WINDOW * n_threads):
             cuts = np.linspace(0, len(window), n_threads + 1).astype(int)
             results.extend(pool.map(reduce_share, [window[a:b] for a, b in pairwise(cuts)]))
     return _combine_all(reduction.combine, results)
+
+
+def _windows(cut: Iterable[Block], most: int) -> Iterator[list[Block]]:
+    """Give pieces together, as many as there may be; one that is not on the host is large."""
+    window: list[Block] = []
+    for piece in cut:
+        window.append(piece)
+        if len(window) == most or not is_host(piece.X):
+            yield window
+            window = []
+    if window:
+        yield window
 
 
 def with_starts(engine: Engine, rows: RowBlocks) -> RowBlocks:
