@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import sklearn.model_selection as reference
 from distributed import Client
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 from sklearn.datasets import make_classification, make_regression
@@ -215,6 +215,18 @@ def test_logistic_regression_that_might_differ(params, word):
     assert use.n_saved == 0
 
 
+@example(  # weights that "balanced" looks at too
+    Cs=[1.0, 11.0, 10.0],
+    n_classes=3,
+    solver="lbfgs",
+    intercept=False,
+    weighted=True,
+    balanced=True,
+    in_pipeline=False,
+    scale=0.01,
+    kind="integers",
+    seed=508,
+)
 @settings(max_examples=25, deadline=None)
 @given(
     Cs=st.lists(st.floats(1e-4, 1e2), min_size=2, max_size=7, unique=True),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 from sklearn.base import clone
-from sklearn.utils import compute_sample_weight
+from sklearn.utils import compute_class_weight
 
 from skfleet.blocks import row_blocks
 from skfleet.engine import LocalEngine
@@ -87,12 +87,21 @@ class WarmPath(Family):
             path = _NewtonPath(estimator, X, y, **fit_params)
         else:
             estimator = clone(estimator)
+
+        def ask() -> None:
+            if path is not None and _fit(estimator, X, y, {}, fit_params) > path.fewest:
+                raise NotImplementedError("its solver must find nothing left to do")
+
+        was_led = False
         for n in others:
-            if path is None or not path.lead(estimator, **candidates[n]):
+            is_led = path is not None and path.lead(estimator, **candidates[n])
+            if not is_led:
+                if was_led:
+                    ask()
                 _fit(estimator, X, y, candidates[n], fit_params)
-            fitted[n] = copy.copy(estimator)
-        if path is not None and _fit(estimator, X, y, {}, fit_params) > path.fewest:
-            raise NotImplementedError("its solver must find nothing left to do")
+            fitted[n], was_led = copy.copy(estimator), is_led
+        if was_led:
+            ask()
         for one in fitted.values():
             one.set_params(warm_start=False)
         return [fitted[n] for n in range(len(candidates))]
@@ -114,12 +123,15 @@ class _NewtonPath:
     def __init__(self, estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> None:
         # Where there is nothing left to do, this one takes a step none the less.
         self.fewest = int(estimator.solver == "newton-cholesky")
-        weights = sample_weight
+        classes, codes = estimator.classes_, np.searchsorted(estimator.classes_, y)
+        weights = None if sample_weight is None else np.asarray(sample_weight)
         if estimator.class_weight is not None:
-            weights = compute_sample_weight(estimator.class_weight, y)
-            weights = weights if sample_weight is None else weights * np.asarray(sample_weight)
-        n_classes, (n_outputs, n_columns) = len(estimator.classes_), estimator.coef_.shape
-        rows = row_blocks(X, np.searchsorted(estimator.classes_, y).astype(float), weights)
+            of_classes = compute_class_weight(
+                estimator.class_weight, classes=classes, y=y, sample_weight=weights
+            )
+            weights = of_classes[codes] if weights is None else weights * of_classes[codes]
+        n_classes, (n_outputs, n_columns) = len(classes), estimator.coef_.shape
+        rows = row_blocks(X, codes.astype(float), weights)
         self._total = float(len(y) if weights is None else np.sum(weights))
         self._centres = estimator.fit_intercept
         loss: Any = BinaryLogistic() if n_outputs == 1 else Multinomial(n_classes)
