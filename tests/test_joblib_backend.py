@@ -9,6 +9,7 @@ import threading
 import time
 import warnings
 import weakref
+from functools import partial
 
 import joblib
 import numpy as np
@@ -21,7 +22,8 @@ from sklearn.ensemble import RandomForestClassifier
 from threadpoolctl import threadpool_info
 
 import skfleet
-from skfleet._joblib import _shared
+from skfleet import joblib_backend
+from skfleet._joblib import _call, _shared
 from skfleet.engine import _share
 from skfleet.engine._client import current_client
 from skfleet.exceptions import FleetError, PlacementError
@@ -826,3 +828,39 @@ def test_tasks_find_the_client_of_the_call_that_is_nobodys_default():
         parallel_config("skfleet", client=client),
     ):
         assert set(Parallel()(delayed(id_of_current_client)() for _ in range(2))) == {client.id}
+
+
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_results_that_are_lost_before_they_are_fetched(monkeypatch, comes_back):
+    """Distributed makes them again; without a worker for that, the call must not wait for ever."""
+    fetch, n_fetched = _call.ParallelCall._fetch, 0
+    make = _call.ParallelCall
+
+    def lose(self, futures):
+        nonlocal n_fetched
+        n_fetched += 1
+        if n_fetched == 1:
+            cluster.scale(0)
+            while client.nthreads():
+                time.sleep(0.01)
+            if comes_back:
+                cluster.scale(1)
+        return fetch(self, futures)
+
+    monkeypatch.setattr(_call, "CHECK_EVERY", 0.1)
+    monkeypatch.setattr(_call.ParallelCall, "_fetch", lose)
+    patient = partial(make, patience=10.0 if comes_back else 0.5)
+    monkeypatch.setattr(
+        joblib_backend, "ParallelCall", lambda *args, patience, **kwargs: patient(*args, **kwargs)
+    )
+    with (
+        LocalCluster(n_workers=1, processes=False, dashboard_address=":0") as cluster,
+        Client(cluster, set_as_default=False) as client,
+        parallel_config("skfleet", client=client),
+    ):
+        calls = (delayed(double)(i) for i in range(3))
+        if comes_back:
+            assert Parallel(batch_size=1)(calls) == [0, 2, 4]
+        else:
+            with pytest.raises(FleetError, match="no worker for it has been there"):
+                Parallel(batch_size=1)(calls)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import contextvars
 import logging
@@ -37,6 +38,8 @@ PAYLOAD_SCATTER_FROM = 1_000_000
 # fleet is asked whether it is still there.
 N_RESENDS = 10
 CHECK_EVERY = 5.0
+# How often to see whether results that were lost are there again.
+LOOK_EVERY = 0.5
 
 # What Dask says of a task whose data were lost: when it notices, and when it is asked for the task
 # later. Another batch may have sent the data again in between.
@@ -130,6 +133,7 @@ class ParallelCall:
         self._arrivals: queue.SimpleQueue = queue.SimpleQueue()
         self._closed = False
         self._alone_since: float | None = None
+        self._lost: list[tuple[Batch, Future]] = []  # finished once, and being made again
         # In the context of the call: warnings filters and notes of an enclosing task go with it.
         context = contextvars.copy_context()
         self._thread = threading.Thread(
@@ -235,8 +239,10 @@ class ParallelCall:
     def _deliver(self) -> None:
         """Report what arrives, until the call is closed."""
         while True:
+            self._look_for_lost()
             try:
-                arrived = [self._arrivals.get(timeout=CHECK_EVERY)]
+                wait = min(LOOK_EVERY, CHECK_EVERY) if self._lost else CHECK_EVERY
+                arrived = [self._arrivals.get(timeout=wait)]
             except queue.Empty:
                 self._check_fleet()
                 continue
@@ -251,6 +257,15 @@ class ParallelCall:
             # Batches and their results must not live on in this frame until the next arrival.
             arrived = batch = outcome = None
 
+    def _look_for_lost(self) -> None:
+        """Take what was lost for arrived once it has been made again, or never will be."""
+        lost, self._lost = self._lost, []
+        for batch, future in lost:
+            if future.status in ("pending", "lost"):
+                self._lost.append((batch, future))
+            else:
+                self._arrive(batch, future)
+
     def _outcomes(self, arrived: list[Any]) -> Any:
         """Fetch the outcomes of what arrived: together, and one by one where that fails.
 
@@ -263,10 +278,11 @@ class ParallelCall:
         ]
         parcels: dict[Batch, Parcel] = {}
         if finished and not self._closed:
-            futures = [future for _, future in finished]
             with contextlib.suppress(Exception, CancelledError):
-                got = self._client.gather(futures, direct=has_one_machine(self._client) or None)
-                parcels = {batch: parcel for (batch, _), parcel in zip(finished, got, strict=True)}
+                got = self._fetch([future for _, future in finished])
+                if got is not None:
+                    batches = [batch for batch, _ in finished]
+                    parcels = dict(zip(batches, got, strict=True))
         for batch, future in arrived:
             if self._closed:
                 return
@@ -275,12 +291,39 @@ class ParallelCall:
             elif future is batch.future:
                 yield batch, self._outcome(batch, future, parcels.pop(batch, None))
 
+    def _fetch(self, futures: Sequence[Future]) -> list[Parcel] | None:
+        """Fetch results, however long that takes; None where some were lost with their workers.
+
+        distributed makes those again, and would wait for that here, where nobody sees whether there
+        are workers left to do so.
+        """
+        direct = has_one_machine(self._client) or None
+        if not all(future.status == "finished" for future in futures):
+            return None
+        coroutine = self._client.gather(futures, direct=direct, asynchronous=True)
+        task = asyncio.run_coroutine_threadsafe(coroutine, self._client.loop.asyncio_loop)
+        while True:
+            try:
+                return task.result(timeout=CHECK_EVERY)
+            except TimeoutError:
+                if task.done():
+                    raise
+                if not all(future.status == "finished" for future in futures):
+                    task.cancel()
+                    return None
+
     def _outcome(self, batch: Batch, future: Future, parcel: Parcel | None) -> Outcome | None:
-        """Give the outcome of a batch, or None when it was sent again."""
+        """Give the outcome of a batch, or None when it is being made again."""
         try:
+            if parcel is None and future.status not in ("error", "cancelled"):
+                got = self._fetch([future]) if future.status == "finished" else None
+                if got is None:
+                    self._lost.append((batch, future))
+                    return None
+                (parcel,) = got
             if parcel is None:
                 try:
-                    parcel = future.result()
+                    parcel = future.result()  # raises
                 except RetriableError as error:
                     parcel = error.parcel
             return parcel.open(own=True)
