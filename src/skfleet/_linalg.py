@@ -140,6 +140,15 @@ def row_norms(X: Any, about: np.ndarray | None = None) -> Any:
     return namespace(X).sum(X * X, axis=1)
 
 
+def has_values(X: Any) -> np.ndarray | None:
+    """Say of each column whether any of the sparse rows has a value for it; None if dense."""
+    if not is_sparse(X):
+        return None
+    held = np.zeros(X.shape[1], dtype=bool)
+    held[X.indices] = True
+    return held
+
+
 def squared_distances_to(X: Any, V: np.ndarray, chosen: np.ndarray) -> np.ndarray:
     """Return the squared distance of each host row of X to the row of V chosen for it.
 

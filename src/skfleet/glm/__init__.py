@@ -6,10 +6,15 @@ from skfleet.glm._losses import BinaryLogistic, Loss, Multinomial, SquaredError,
 from skfleet.glm._objective import Evaluation, Labels, Objective, Scaling
 from skfleet.glm._penalties import Penalty
 from skfleet.glm._proximal import proximal_gradient, proximal_newton
+from skfleet.glm._sgd import Descent, Targets, Weights, descend
+from skfleet.glm._sgd_losses import REGRESSION_LOSSES, SGD_LOSSES
 from skfleet.glm._solvers import Null, Solution, WarmNewton, lbfgs, newton
 
 __all__ = [
+    "REGRESSION_LOSSES",
+    "SGD_LOSSES",
     "BinaryLogistic",
+    "Descent",
     "Evaluation",
     "Labels",
     "Loss",
@@ -22,8 +27,11 @@ __all__ = [
     "Scaling",
     "Solution",
     "SquaredError",
+    "Targets",
     "Tweedie",
     "WarmNewton",
+    "Weights",
+    "descend",
     "elastic_net_path",
     "equivalent_rows",
     "lbfgs",
