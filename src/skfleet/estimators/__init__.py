@@ -16,6 +16,8 @@ from skfleet.estimators.linear_model import (
     Ridge,
     RidgeClassifier,
     RidgeCV,
+    SGDClassifier,
+    SGDRegressor,
     TweedieRegressor,
 )
 from skfleet.estimators.wrappers import ParallelPostFit
@@ -40,6 +42,8 @@ __all__ = [
     "Ridge",
     "RidgeCV",
     "RidgeClassifier",
+    "SGDClassifier",
+    "SGDRegressor",
     "TruncatedSVD",
     "TweedieRegressor",
 ]

@@ -11,6 +11,8 @@ from skfleet.estimators._linear_model._logistic import LogisticRegression
 from skfleet.estimators._linear_model._ordinary import LinearRegression
 from skfleet.estimators._linear_model._ridge import Ridge, RidgeClassifier
 from skfleet.estimators._linear_model._ridge_cv import RidgeCV
+from skfleet.estimators._linear_model._sgd_classifier import SGDClassifier
+from skfleet.estimators._linear_model._sgd_regressor import SGDRegressor
 
 __all__ = [
     "ElasticNet",
@@ -24,5 +26,7 @@ __all__ = [
     "Ridge",
     "RidgeCV",
     "RidgeClassifier",
+    "SGDClassifier",
+    "SGDRegressor",
     "TweedieRegressor",
 ]

@@ -134,9 +134,13 @@ def descend(
 class _Learner:
     """Weights where the rows are, in float64, and all that is known of the steps beforehand."""
 
-    def __init__(
-        self, weights: Weights, X: Any, targets: Targets, how: Descent, size: int
-    ) -> None:
+    coef: Any
+    intercept: Any
+    mean_coef: Any
+    mean_intercept: Any
+    paid: Any
+
+    def __init__(self, weights: Weights, X: Any, targets: Targets, how: Descent, size: int) -> None:
         xp = namespace(X)
         self.xp, self.double, self.dtype, self.how = xp, xp.float64, dtype_of(X), how
         self.coef, self.intercept, self.mean_coef, self.mean_intercept, self.paid = (
@@ -227,10 +231,12 @@ class _Learner:
         series. It is 1 where the loss hardly bends, and at least 1 / n: one step for their mean.
         """
         xp = self.xp
-        before, after = xp.sum(slope * ahead, axis=0), xp.sum(slope_there * ahead, axis=0)
-        bend = xp.maximum(1 - after / before, 1e-9)
-        part = (1 - xp.maximum(1 - bend / n_rows, 0.0) ** n_rows) / bend
-        return xp.minimum(xp.maximum(part, 1.0 / n_rows), 1.0)
+        before, after = (
+            xp.sum(there * ahead, axis=0, dtype=self.double) for there in (slope, slope_there)
+        )
+        bend = xp.maximum(1 - after / xp.where(before < 0, before, -1.0), 1e-9)
+        each = xp.minimum(bend / n_rows, 1.0)
+        return xp.maximum(-xp.expm1(n_rows * xp.log1p(-each)) / bend, 1.0 / n_rows)
 
     def _add_up(self, value: Any, n_rows: int) -> None:
         """Add the batch to the objective, at the weights that it found."""
