@@ -14,8 +14,8 @@ from skfleet.glm._sgd_losses import REGRESSION_LOSSES, SGD_LOSSES
 # scikit-learn's bound of a loss's derivative, and how much slower intercepts of sparse rows learn.
 STEEPEST = 1e12
 SPARSE_INTERCEPT_SHARE = 0.01
-# "auto": so many steps a block at least, of so many rows at most.
-FEWEST_STEPS, MOST_ROWS = 64, 256
+# "auto": so many steps a block, but of no fewer and no more rows than these.
+STEPS, FEWEST_ROWS, MOST_ROWS = 64, 4, 256
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Descent:
         """Return how many rows of a block of so many to learn at once."""
         if self.batch_size is not None:
             return min(self.batch_size, n_rows)
-        return min(max(n_rows // FEWEST_STEPS, 1), MOST_ROWS)
+        return min(max(n_rows // STEPS, FEWEST_ROWS), MOST_ROWS, n_rows)
 
     def rates(self, t: float, n_rows: int) -> np.ndarray:
         """Return the learning rates of rows number t, t + 1, ..., the first of all being 1."""

@@ -11,7 +11,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import check_is_fitted
 
 from skfleet._array import is_foreign, like, namespace, to_host
-from skfleet._linalg import dense_rows, dot
+from skfleet._linalg import dense_rows, dot, is_sparse
 from skfleet.blocks import Output, RowBlocks
 from skfleet.estimators._base import FleetEstimator
 from skfleet.metrics import accuracy_score, r2_score
@@ -44,6 +44,7 @@ class LinearRegressor(RegressorMixin, FleetEstimator):
             In the container X came in; lazy for Dask collections.
         """
         coef = getattr(self, "coef_", np.empty(0))
+        coef = dense_rows(coef).ravel() if is_sparse(coef) else coef  # of one target
         output = Output(coef.dtype, None if coef.ndim == 1 else len(coef))
         model = (coef, getattr(self, "intercept_", 0.0))
         return self._answer(linear_predictor, X, output, model=model)

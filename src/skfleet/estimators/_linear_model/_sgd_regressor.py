@@ -67,7 +67,7 @@ class SGDRegressor(SGDModel, LinearRegressor):
     average : bool or int, default=False
         Answer with the mean of the weights after every row, from row `average` on.
     batch_size : int or "auto", default="auto"
-        Rows in a step. "auto" is 256, but no more than lets a block be learned in 64 steps.
+        Rows in a step. "auto" is a 64th of a block's rows, but at least 4 and at most 256.
 
     Attributes
     ----------
@@ -102,18 +102,19 @@ class SGDRegressor(SGDModel, LinearRegressor):
     Notes
     -----
     All rows of a batch meet the weights before it. They are moved by the *sum* of the rows' steps,
-    :math:`\beta \leftarrow \prod_i (1 - \eta_i \alpha_2) \beta - \sum_i \eta_i w_i \ell'(y_i,
-    \eta) x_i`, each row with the learning rate of its own number t, so that an epoch goes as far as
-    scikit-learn's does with a step a row. For losses whose derivative is bounded that is Pegasos
-    with batches (Shalev-Shwartz et al., 2011, figure 2). Steps of
-    other losses could add up to more than the distance to go, and diverge where columns correlate.
-    So the loss's slope along the sum is measured at both ends of it, and of the sum as much taken
-    as steps one after the other would come to, were each to change the slope alike:
-    ``(1 - (1 - c / n)**n) / c`` of it for n rows and a change by a share c (1 for ``c = 0``, at
-    least ``1 / n``; linear up to a batch size that the curvature sets, constant from there, as in
-    Ma, Bassily and Belkin, 2018, The power of interpolation). L1 penalties are
+    :math:`\beta \leftarrow \prod_i (1 - \eta_i \alpha_2) \beta - \sum_i \eta_i w_i \ell'(y_i, p_i)
+    x_i` with the L2 part :math:`\alpha_2` of the penalty and predictions :math:`p_i`, each row at
+    the learning rate of its own number t, so that an epoch goes as far as scikit-learn's does with
+    a step a row. For losses of bounded slope that are flat on one side, and with "optimal" rates,
+    that is Pegasos with batches (Shalev-Shwartz et al., 2011, figure 2). Steps of other losses
+    could add up to more than the way to go, and diverge where columns correlate. So the slope of
+    the batch's loss along the sum is measured at both ends, and of the sum as much taken as steps
+    one after the other would come to, were each to change the slope alike: ``(1 - (1 - c / n)**n) /
+    c`` of it for n rows and a slope that changes by its share c, and at least ``1 / n``, the mean.
+    Up to a size that the curvature sets, batches go as far as their rows, from there on as far as
+    one step (Ma, Bassily and Belkin, 2018, The power of interpolation). L1 penalties are
     cumulative, so that weights become zero (Tsuruoka, Tsujii and Ananiadou, 2009, section 3.2), and
-    intercepts of sparse rows learn a hundredth as fast as dense ones, as in scikit-learn.
+    intercepts of sparse rows learn a hundredth as fast as those of dense ones, as in scikit-learn.
 
     With ``batch_size=1`` and ``shuffle=False`` the answer is scikit-learn's to rounding, but for
     these: averages with an L1 penalty (there, what the penalty takes off counts as though it had
@@ -249,3 +250,15 @@ class SGDRegressor(SGDModel, LinearRegressor):
         """Set what was learned, of the one output there is."""
         super()._keep_weights(*learned)
         self.coef_ = self.coef_[0]
+
+    def densify(self) -> SGDRegressor:
+        """Make `coef_` a dense array again.
+
+        Returns
+        -------
+        self : SGDRegressor
+            With dense `coef_`.
+        """
+        super().densify()
+        self.coef_ = self.coef_.ravel()
+        return self
