@@ -27,6 +27,8 @@ PUBLIC = {
     "skfleet.estimators.PoissonRegressor",
     "skfleet.estimators.RidgeCV",
     "skfleet.estimators.RidgeClassifier",
+    "skfleet.estimators.SGDClassifier",
+    "skfleet.estimators.SGDRegressor",
     "skfleet.estimators.TweedieRegressor",
     "skfleet.estimators.IncrementalPCA",
     "skfleet.estimators.KMeans",

@@ -62,8 +62,10 @@ def test_scikit_learn_checks(estimator, check):
 
 @pytest.mark.parametrize("name", ours.linear_model.__all__)
 def test_parameters_are_scikit_learn_s(name):
-    """Names, order and defaults; but for the solver, and what is deprecated there."""
+    """Names, order and defaults; but for the solver, batches, and what is deprecated there."""
     here = getattr(ours, name)().get_params()
+    if name.startswith("SGD"):
+        assert here.pop("batch_size") == "auto"
     there = getattr(reference, name)().get_params()
     there.pop("penalty", None)
     assert list(here) == list(there)

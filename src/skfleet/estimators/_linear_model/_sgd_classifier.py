@@ -153,9 +153,10 @@ class SGDClassifier(SGDModel, LinearClassifier):
 
     With ``batch_size=1`` and ``shuffle=False`` the answer is scikit-learn's to rounding, but for
     these: averages with an L1 penalty (there, what the penalty takes off counts as though it had
-    never been there), rows of zeros with "pa1" (there, they are not counted), and the last digits
-    of the objective that `tol` is compared with. Other differences: a shuffle draws other orders,
-    and `power_t` must not be negative.
+    never been there) or in later calls of `partial_fit` (there, the intercept starts anew), rows of
+    zeros with "pa1" (there, they are not counted), and the last digits of the objective that `tol`
+    is compared with. Other differences: a shuffle draws other orders, labels that are not among the
+    classes raise, and `power_t` must not be negative.
 
     One pass over the rows an epoch, and one before them that finds the classes. One model goes from
     block to block, wherever they are: the answer depends on how the rows are cut, but not on who
