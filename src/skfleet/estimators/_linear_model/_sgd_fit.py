@@ -220,25 +220,15 @@ class SGDModel(SparseCoefficients):
         """Go through the rows until that helps no more."""
         rng, prepare, validation = check_random_state(self.random_state), None, None
         adds_up = bool(self.verbose) or (self.tol is not None and not self.early_stopping)
-        epoch = partial(self._epoch, engine, self._descent(adds_up=adds_up), outputs, rng)
+        how = self._descent(adds_up=adds_up)
         if self.early_stopping:
             rows = with_starts(engine, rows)
-            seed, fraction = int(rng.randint(2**31 - 1)), self.validation_fraction
-            n_aside = np.count_nonzero(row_uniforms(seed, 0, rows.n_rows) < fraction)
-            if n_aside in (0, rows.n_rows):
-                raise ValueError(
-                    "validation_fraction must leave rows for both training and validation. Got "
-                    f"{fraction!r} of {rows.n_rows} rows instead, of which {n_aside} were drawn. "
-                    "Change it or random_state, or use early_stopping=False."
-                )
-            validation = validation_rows(engine, rows, seed, fraction)
-            prepare = partial(training_rows, seed=seed, fraction=fraction)
-        n_outputs = len(weights.intercept)
-        active = np.ones(n_outputs, dtype=bool)
-        best, n_without = np.full(n_outputs, -np.inf), np.zeros(n_outputs, dtype=int)
+            prepare, validation = self._set_aside(engine, rows, rng)
+        patience = _Patience(len(weights.intercept), self)
         began = time.monotonic()
         for n_iter in range(1, self.max_iter + 1):
-            part = epoch(rows, weights, active, prepare)
+            active = patience.active
+            part = self._epoch(engine, how, outputs, rng, rows, weights, active, prepare)
             rows = replace(rows, checked=True)
             weights = _put_back(weights, part, active)
             if not all(np.isfinite(v).all() for v in (part.coef, part.intercept)):
@@ -247,28 +237,16 @@ class SGDModel(SparseCoefficients):
                     f"epoch #{n_iter} instead. Scale the columns with a StandardScaler or a "
                     "MinMaxScaler, or choose a smaller eta0."
                 )
-            score = np.full(active.sum(), -np.inf)
+            score = -(part.value + part.penalty) / part.n_rows
             if validation is not None:
                 score = _score(engine, validation, part, outputs, active)
-            elif adds_up:
-                score = -(part.value + part.penalty) / part.n_rows
             if self.verbose:
                 _tell(n_iter, part, score, time.monotonic() - began)
-            if self.tol is None:
-                continue
-            gained = score >= best[active] + self.tol
-            n_without[active] = np.where(gained, 0, n_without[active] + 1)
-            best[active] = np.maximum(best[active], score)
-            out = active & (n_without >= self.n_iter_no_change)
-            if self.learning_rate == "adaptive":
-                slower = out & (self.eta0 * weights.rate > LEAST_RATE)
-                weights = weights._replace(rate=np.where(slower, weights.rate / 5, weights.rate))
-                n_without[slower] = 0
-                out &= ~slower
-            active = active & ~out
-            if not active.any():
+            if self.tol is not None:
+                weights = patience.heed(weights, score)
+            if not patience.active.any():
                 break
-        if self.tol is not None and active.any():
+        if self.tol is not None and patience.active.any():
             warnings.warn(
                 f"The loss still fell by tol={self.tol:g} after max_iter={self.max_iter} epochs. "
                 "Increase max_iter to improve the fit.",
@@ -276,6 +254,19 @@ class SGDModel(SparseCoefficients):
                 stacklevel=3,
             )
         self._keep_weights(weights, rows, n_iter)
+
+    def _set_aside(self, engine: Engine, rows: RowBlocks, rng: np.random.RandomState) -> Any:
+        """Return what leaves the rows to learn in a block, and the validation rows."""
+        seed, fraction = int(rng.randint(2**31 - 1)), self.validation_fraction
+        n_aside = np.count_nonzero(row_uniforms(seed, 0, rows.n_rows) < fraction)
+        if n_aside in (0, rows.n_rows):
+            raise ValueError(
+                "validation_fraction must leave rows for both training and validation. Got "
+                f"{fraction!r} of {rows.n_rows} rows instead, of which {n_aside} were drawn. "
+                "Change it or random_state, or use early_stopping=False."
+            )
+        prepare = partial(training_rows, seed=seed, fraction=fraction)
+        return prepare, validation_rows(engine, rows, seed, fraction)
 
     def _train_once(
         self, engine: Engine, rows: RowBlocks, weights: Weights, outputs: Outputs
@@ -330,6 +321,30 @@ class SGDModel(SparseCoefficients):
         self.coef_ = coef.astype(rows.dtype)
         self.intercept_ = intercept.astype(rows.dtype)
         self.t_, self.n_iter_ = weights.t, n_iter
+
+
+class _Patience:
+    """Which outputs still learn: those whose score rose not long ago."""
+
+    def __init__(self, n_outputs: int, model: SGDModel) -> None:
+        self.model = model
+        self.active = np.ones(n_outputs, dtype=bool)
+        self.best, self.n_without = np.full(n_outputs, -np.inf), np.zeros(n_outputs, dtype=int)
+
+    def heed(self, weights: Weights, score: np.ndarray) -> Weights:
+        """Take note of the active outputs' scores; return weights at the rates to go on with."""
+        model, active = self.model, self.active
+        rose = score >= self.best[active] + model.tol
+        self.n_without[active] = np.where(rose, 0, self.n_without[active] + 1)
+        self.best[active] = np.maximum(self.best[active], score)
+        out = active & (self.n_without >= model.n_iter_no_change)
+        if model.learning_rate == "adaptive":
+            slower = out & (model.eta0 * weights.rate > LEAST_RATE)
+            weights = weights._replace(rate=np.where(slower, weights.rate / 5, weights.rate))
+            self.n_without[slower] = 0
+            out &= ~slower
+        self.active = active & ~out
+        return weights
 
 
 def _taken_out(weights: Weights, active: np.ndarray) -> Weights:
