@@ -199,7 +199,7 @@ def _data(name):
         X, y = load_digits(return_X_y=True)
         return X / 16, y
     if name == "classification":
-        X, y = make_classification(8000, 30, n_informative=10, class_sep=2, random_state=0)
+        X, y = make_classification(4000, 30, n_informative=10, class_sep=2, random_state=0)
     elif name == "cancer":
         X, y = load_breast_cancer(return_X_y=True)
     else:
@@ -208,7 +208,7 @@ def _data(name):
     return StandardScaler().fit_transform(X), y
 
 
-def _scores(model, X, y, n_seeds=2):
+def _scores(model, X, y, n_seeds=4):
     X, X_test, y, y_test = train_test_split(X, y, random_state=0)
     scores = []
     for seed in range(n_seeds):
@@ -226,7 +226,7 @@ def test_classifies_as_well_as_scikit_learn_s(name, loss, epochs):
     X, y = _data(name)
     how = {"loss": loss, "max_iter": epochs}
     theirs = _scores(reference.SGDClassifier(**how), X, y)
-    assert _scores(SGDClassifier(**how), X, y) >= theirs - (0.03 if epochs == 1000 else 0.05)
+    assert _scores(SGDClassifier(**how), X, y) >= theirs - 0.04
 
 
 @pytest.mark.parametrize("loss", list(REGRESSION_LOSSES))
@@ -387,7 +387,7 @@ def test_early_stopping_looks_at_rows_it_has_not_learned():
         model.fit(X, y)
         assert 3 <= model.n_iter_ < 100
         n_learned = (model.t_ - 1) / model.n_iter_
-        assert abs(n_learned - 6000) < 200
+        assert abs(n_learned - 3000) < 150
         assert model.score(X, y) > (0.7 if is_classifier(model) else 0.2)
     with pytest.raises(ValueError, match="validation_fraction must leave rows"):
         SGDClassifier(early_stopping=True, validation_fraction=1e-6).fit(X, y)

@@ -31,9 +31,9 @@ def _start(n_outputs, n_features, **others):
     return Weights(np.zeros((n_outputs, n_features)), np.zeros(n_outputs), **others)
 
 
-def test_auto_takes_a_64th_of_a_block():
+def test_auto_takes_a_256th_of_a_block():
     how = _how(batch_size=None)
-    assert [how.size_for(n) for n in (1, 3, 100, 6400, 10**6)] == [1, 3, 4, 100, 256]
+    assert [how.size_for(n) for n in (1, 3, 100, 25600, 10**6)] == [1, 3, 8, 100, 256]
     assert _how(batch_size=512).size_for(100) == 100
 
 

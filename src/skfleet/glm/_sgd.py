@@ -15,7 +15,7 @@ from skfleet.glm._sgd_losses import REGRESSION_LOSSES, SGD_LOSSES
 STEEPEST = 1e12
 SPARSE_INTERCEPT_SHARE = 0.01
 # "auto": so many steps a block, but of no fewer and no more rows than these.
-STEPS, FEWEST_ROWS, MOST_ROWS = 64, 4, 256
+STEPS, FEWEST_ROWS, MOST_ROWS = 256, 8, 256
 
 
 @dataclass(frozen=True)

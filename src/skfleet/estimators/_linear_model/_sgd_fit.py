@@ -126,6 +126,7 @@ class SGDModel(SparseCoefficients):
 
     def _check_parameters(self, *, partly: bool = False) -> None:
         """Raise for parameters that cannot be, before any work."""
+        check_random_state(self.random_state)
         check_choice("loss", self.loss, self._losses)
         if self.penalty is not None:
             check_choice("penalty", self.penalty, PENALTIES)

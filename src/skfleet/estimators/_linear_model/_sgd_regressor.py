@@ -67,7 +67,7 @@ class SGDRegressor(SGDModel, LinearRegressor):
     average : bool or int, default=False
         Answer with the mean of the weights after every row, from row `average` on.
     batch_size : int or "auto", default="auto"
-        Rows in a step. "auto" is a 64th of a block's rows, but at least 4 and at most 256.
+        Rows in a step. "auto" is a 256th of a block's rows, but at least 8 and at most 256.
 
     Attributes
     ----------
