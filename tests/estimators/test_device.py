@@ -30,6 +30,8 @@ from skfleet.estimators.linear_model import (
     Ridge,
     RidgeClassifier,
     RidgeCV,
+    SGDClassifier,
+    SGDRegressor,
     TweedieRegressor,
 )
 from skfleet.exceptions import PlacementError
@@ -53,6 +55,8 @@ CASES = [
     (LogisticRegression(), labels, 1),
     (LogisticRegression(l1_ratio=1.0), (labels == "yes").astype(int), 2),
     (RidgeClassifier(), labels, 1),
+    (SGDClassifier(max_iter=5, tol=None, random_state=0), labels, 1),
+    (SGDRegressor(max_iter=5, tol=None, random_state=0), target, 2),
     (KMeans(3, n_init=1, random_state=0), None, 1),
     (MiniBatchKMeans(3, random_state=0), None, 1),
     (PCA(3), None, 1),

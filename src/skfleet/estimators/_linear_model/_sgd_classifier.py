@@ -21,6 +21,7 @@ from skfleet.estimators._linear_model._predictor import (
 )
 from skfleet.estimators._linear_model._sgd_fit import Outputs, SGDModel
 from skfleet.estimators._moments import LabelCounts, label_counts, merge_label_counts
+from skfleet.estimators._placed import placed
 from skfleet.glm import SGD_LOSSES
 
 
@@ -100,6 +101,8 @@ class SGDClassifier(SGDModel, LinearClassifier):
         Answer with the mean of the weights after every row, from row `average` on.
     batch_size : int or "auto", default="auto"
         Rows in a step. "auto" is a 256th of a block's rows, but at least 8 and at most 256.
+    device : {"auto", "cpu", "cuda"}, default="auto"
+        Where to fit: :func:`skfleet.config_context` tells for "auto".
 
     Attributes
     ----------
@@ -206,6 +209,7 @@ class SGDClassifier(SGDModel, LinearClassifier):
         warm_start: bool = False,
         average: bool | int = False,
         batch_size: int | str = "auto",
+        device: str = "auto",
     ) -> None:
         self.loss = loss
         self.penalty = penalty
@@ -229,7 +233,9 @@ class SGDClassifier(SGDModel, LinearClassifier):
         self.warm_start = warm_start
         self.average = average
         self.batch_size = batch_size
+        self.device = device
 
+    @placed
     def fit(
         self,
         X: Any,
@@ -285,6 +291,7 @@ class SGDClassifier(SGDModel, LinearClassifier):
         self.classes_ = counts.labels
         return self
 
+    @placed
     def partial_fit(
         self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
     ) -> SGDClassifier:

@@ -7,6 +7,7 @@ from typing import Any
 from skfleet.engine import engine_for
 from skfleet.estimators._linear_model._predictor import LinearRegressor
 from skfleet.estimators._linear_model._sgd_fit import Outputs, SGDModel
+from skfleet.estimators._placed import placed
 from skfleet.glm import REGRESSION_LOSSES
 
 
@@ -68,6 +69,8 @@ class SGDRegressor(SGDModel, LinearRegressor):
         Answer with the mean of the weights after every row, from row `average` on.
     batch_size : int or "auto", default="auto"
         Rows in a step. "auto" is a 256th of a block's rows, but at least 8 and at most 256.
+    device : {"auto", "cpu", "cuda"}, default="auto"
+        Where to fit: :func:`skfleet.config_context` tells for "auto".
 
     Attributes
     ----------
@@ -164,6 +167,7 @@ class SGDRegressor(SGDModel, LinearRegressor):
         warm_start: bool = False,
         average: bool | int = False,
         batch_size: int | str = "auto",
+        device: str = "auto",
     ) -> None:
         self.loss = loss
         self.penalty = penalty
@@ -185,7 +189,9 @@ class SGDRegressor(SGDModel, LinearRegressor):
         self.warm_start = warm_start
         self.average = average
         self.batch_size = batch_size
+        self.device = device
 
+    @placed
     def fit(
         self,
         X: Any,
@@ -222,6 +228,7 @@ class SGDRegressor(SGDModel, LinearRegressor):
             self._train(engine, rows, weights, Outputs())
         return self
 
+    @placed
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> SGDRegressor:
         """Go on learning, with one epoch of more rows.
 
