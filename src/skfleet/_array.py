@@ -51,7 +51,7 @@ def is_array(x: Any) -> bool:
 
 def is_foreign(x: Any) -> bool:
     """Say whether x is an array of another library than NumPy."""
-    return is_array(x) and not isinstance(x, np.ndarray)
+    return is_array(x) and not isinstance(x, np.ndarray | np.generic)
 
 
 def is_host(x: Any) -> bool:

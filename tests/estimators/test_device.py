@@ -16,6 +16,7 @@ from skfleet import config_context
 from skfleet._array import DEVICE_VARIABLE, is_foreign, uploads
 from skfleet.engine import counting
 from skfleet.engine._local_cluster import start_local_cluster
+from skfleet.estimators import BlockwiseVotingClassifier, Incremental
 from skfleet.estimators.cluster import KMeans, MiniBatchKMeans
 from skfleet.estimators.decomposition import PCA, IncrementalPCA, TruncatedSVD
 from skfleet.estimators.linear_model import (
@@ -154,6 +155,30 @@ def test_partial_fit_goes_on_from_what_was_learned(fleet):
         model.partial_fit(X[:200]).partial_fit(X[200:])
     expected = IncrementalPCA(3).partial_fit(X[:200]).partial_fit(X[200:])
     assert_same(expected, model)
+
+
+def test_parameters_stay_the_callers_own(fleet):
+    alpha = np.float64(0.5)
+    here, there = Ridge(alpha, device="cuda").fit(X, target), Ridge(alpha, device="cuda")
+    with fleet.as_current():
+        there.fit(X, target)
+    assert here.alpha is alpha
+    assert there.alpha is alpha
+
+
+@pytest.mark.parametrize(
+    "wrapper", [Incremental, BlockwiseVotingClassifier], ids=["incremental", "voting"]
+)
+def test_wrappers_train_where_their_estimator_computes(fleet, wrapper):
+    rows, y = da.from_array(X, chunks=(100, 8)), da.from_array(labels, chunks=100)
+    workers = fleet.scheduler_info(n_workers=-1)["workers"]
+    before = uploads.n_arrays
+    with fleet.as_current(), get_task_stream(fleet) as stream:
+        wrapper(SGDClassifier(random_state=0, device="cuda")).fit(rows, y)
+    ran = {(task["key"].rpartition("-")[0], task["worker"]) for task in stream.data}
+    elsewhere = {name for name, address in ran if "GPU" not in workers[address]["resources"]}
+    assert elsewhere <= {"labels", "labels-combine"}  # they are looked up where the targets are
+    assert uploads.n_arrays - before == 4
 
 
 def test_warnings_come_home(fleet):

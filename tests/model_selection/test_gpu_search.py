@@ -6,6 +6,7 @@ import sys
 from contextlib import contextmanager
 from types import ModuleType
 
+import dask.array as da
 import numpy as np
 import pytest
 from distributed import Client
@@ -27,7 +28,11 @@ from skfleet._array import DEVICE_VARIABLE, is_foreign, to_device, to_host, uplo
 from skfleet.engine import counting, placement
 from skfleet.engine._local_cluster import start_local_cluster
 from skfleet.estimators.cluster import KMeans
-from skfleet.estimators.linear_model import LogisticRegression, Ridge
+from skfleet.estimators.linear_model import (
+    ElasticNet,
+    LogisticRegression,
+    Ridge,
+)
 from skfleet.exceptions import PlacementError
 from skfleet.model_selection import GridSearchCV, HalvingGridSearchCV, HyperbandSearchCV
 
@@ -230,6 +235,21 @@ def test_pipelines_whose_first_steps_are_the_hosts(fleet):
         search.cv_results_["mean_test_score"], expected.cv_results_["mean_test_score"], atol=2e-3
     )
     assert kinds_of(search, fleet) == {"CPU": 0, "GPU": 6}
+
+
+@pytest.mark.parametrize("estimator", [Ridge, ElasticNet])
+def test_rows_on_dask_are_scored_from_sums_made_on_the_device(fleet, estimator):
+    rows = da.from_array(X_reg, chunks=(150, 10))
+    grid = {"alpha": [0.01, 0.1, 1.0]}
+    before = uploads.n_arrays
+    with fleet.as_current(), parallel_config("skfleet", client=fleet), counting() as counts:
+        search = GridSearchCV(estimator(device="cuda"), grid, cv=3, refit=False).fit(rows, y_reg)
+    assert uploads.n_arrays - before == 6  # X and y of three blocks
+    assert counts.passes == 1
+    expected = GridSearchCV(estimator(), grid, cv=3, refit=False).fit(X_reg, y_reg)
+    np.testing.assert_allclose(
+        search.cv_results_["mean_test_score"], expected.cv_results_["mean_test_score"]
+    )
 
 
 def test_other_searches_and_cross_validation(fleet):

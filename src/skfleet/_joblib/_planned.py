@@ -125,9 +125,7 @@ class PlannedFits:
         result = records.get(fit.record) if records is not None and fit.record else None
         if result is not None:
             self._known[fit] = result
-        elif fit.device == "cpu" and self._scored.add(
-            fit, self._list.jobs[fit.job], self._plans.of(fit).n_slots
-        ):
+        elif self._scored.add(fit, self._list.jobs[fit.job], self._plans.of(fit).n_slots):
             pass
         elif self._run.fits_here:
             self._here.append(fit)

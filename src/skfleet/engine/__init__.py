@@ -21,8 +21,11 @@ from skfleet.engine._there import at_home, fit_there, run_there
 from skfleet.engine._threads import library_threads
 
 
-def engine_for(rows: RowBlocks) -> Engine:
-    """Return the engine for rows: the current client's cluster for Dask collections, else here."""
+def engine_for(rows: RowBlocks, estimator: Any = None) -> Engine:
+    """Return the engine for rows: the current client's cluster for Dask collections, else here.
+
+    Tasks that train an estimator are placed where it computes.
+    """
     wanted, device = get_config().engine, get_config().device
     if wanted == "local" or not rows.on_dask:
         return _here(rows, device)
@@ -35,7 +38,8 @@ def engine_for(rows: RowBlocks) -> Engine:
                 "X must lie on the host with device='cpu'. Got a Dask collection on a GPU instead. "
                 "Leave device at 'auto', or bring it home with X.map_blocks(cupy.asnumpy)."
             )
-        return fleet_engine(client, holds_device_rows=rows.on_device)
+        on_gpu = estimator is not None and placement(estimator) == "cuda"
+        return fleet_engine(client, on_gpu=on_gpu, follows_gpu=rows.on_device)
     if wanted == "dask":
         raise RuntimeError(
             "engine='dask' must have a client to run on. Got none instead. Open a "
@@ -57,12 +61,15 @@ def check_fits_home(rows: RowBlocks, estimator: str) -> None:
         )
 
 
-def fleet_engine(client: Any, *, holds_device_rows: bool = False) -> Engine:
-    """Return the engine on a client's cluster, placed as the config says, or where the rows are."""
+def fleet_engine(client: Any, *, on_gpu: bool = False, follows_gpu: bool = False) -> Engine:
+    """Return the engine on a client's cluster, placed as the config says.
+
+    But on GPU workers where models need one, or where rows lie on one and any worker has one.
+    """
     from skfleet.engine._dask import DaskEngine
 
     engine, device = DaskEngine(client), get_config().device
-    if holds_device_rows and any(offer.get("GPU") for offer in engine.offers.values()):
+    if on_gpu or (follows_gpu and any(offer.get("GPU") for offer in engine.offers.values())):
         device = "cuda"
     engine.placement = placement_for(device, engine.offers)
     return engine

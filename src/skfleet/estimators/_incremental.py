@@ -280,7 +280,7 @@ class Incremental(ParallelPostFit):
         told |= told_labels(model, y, classes)
         seed = check_random_state(self.random_state).randint(2**31 - 1)
         progress = Progress(np.array([seed]), told)
-        self._one_epoch(engine_for(rows), rows, (model, seen), progress)
+        self._one_epoch(engine_for(rows, model), rows, (model, seen), progress)
         return self
 
     def get_metadata_routing(self) -> Any:
@@ -325,7 +325,7 @@ class Incremental(ParallelPostFit):
 
     def _learn(self, model: Any, rows: RowBlocks, progress: Progress) -> Incremental:
         """Train a model for what is left of its epochs."""
-        engine = engine_for(rows)
+        engine = engine_for(rows, model)
         seed, fraction = int(progress.seeds[-1]), self.validation_fraction
         scorer = validation = None
         began = time.monotonic() - progress.seconds

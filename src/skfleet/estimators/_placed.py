@@ -33,7 +33,7 @@ def placed(method: Callable[..., Any]) -> Callable[..., Any]:
             if engine is not None:
                 return run_there(engine, method.__name__, self, X, args, kwargs)
             answer = method(self, X, *args, **kwargs)
-            vars(self).update(at_home(vars(self)))
+            vars(self).update(at_home({k: v for k, v in vars(self).items() if is_foreign(v)}))
             return to_host(answer) if is_foreign(answer) else answer
 
     return on_device

@@ -50,7 +50,7 @@ class _BlockwiseVoting(BaseEstimator):
                 "Leave the weights out."
             )
         rows, told = self._cut(X, y, routed(self, "fit", "fit", params))
-        engine = engine_for(rows)
+        engine = engine_for(rows, self.estimator)
         fit_member = partial(_fit_member, self.estimator, told)
         tasks = engine.map(fit_member, rows.blocks, name="fit-block")
         log_pass("fit-block", len(rows.blocks), len(tasks))

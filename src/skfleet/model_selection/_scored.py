@@ -14,6 +14,7 @@ import numpy as np
 from sklearn.metrics import get_scorer
 from sklearn.pipeline import Pipeline
 
+from skfleet._config import config_context
 from skfleet._sklearn_private import fit_result, scorers_of
 from skfleet.blocks import is_lazy
 from skfleet.engine._parcel import Parcel
@@ -33,7 +34,7 @@ class ScoredFits:
     """The fits of a call that a family may score without a model."""
 
     def __init__(self) -> None:
-        self._alike: dict[tuple[int, int], _Alike] = {}
+        self._alike: dict[tuple[int, int, str], _Alike] = {}
 
     def __bool__(self) -> bool:
         return bool(self._alike)
@@ -42,9 +43,12 @@ class ScoredFits:
         """Take a fit on; False if it must be made."""
         if fit.call.member is None or not fit.call.member.family.scorings:
             return False
-        key = fit.job, fit.call.estimator
+        if fit.device == "cuda" and not is_lazy(job.X):
+            return False  # the rows are in this process
+        key = fit.job, fit.call.estimator, fit.device
         if key not in self._alike:
-            self._alike[key] = _Alike(job, fit.call.estimator, fit.call.member.family, n_slots)
+            family = fit.call.member.family
+            self._alike[key] = _Alike(job, fit.call.estimator, family, n_slots, fit.device)
         return self._alike[key].add(fit)
 
     def results(self, run: SearchRun) -> tuple[dict[Fit, dict[str, Any]], list[Fit]]:
@@ -76,11 +80,14 @@ class _Alike:
     worked on from then on, while others are still being read.
     """
 
-    def __init__(self, job: JobInputs, estimator: int, family: Family, n_slots: int) -> None:
+    def __init__(
+        self, job: JobInputs, estimator: int, family: Family, n_slots: int, device: str
+    ) -> None:
         self.fits: list[Fit] = []
         self._job = job
         self._family = family
         self._n_slots = n_slots
+        self._config = {"device": "cuda"} if device == "cuda" else {}
         self._estimator = job.estimators[estimator]
         self._scorings = _scorings(job, family.scorings)
         self._folds: dict[int, int] = {}
@@ -117,7 +124,8 @@ class _Alike:
         if self._prepared is not None and self._n_prepared == len(self._folds):
             prepared = self._prepared.result()
         else:
-            prepared = self._family.prepare(*self._rows())
+            with config_context(**self._config):
+                prepared = self._family.prepare(*self._rows())
         own = self._estimator.get_params(deep=False)
         params = {fit.candidate: {**own, **fit.call.options["parameters"]} for fit in self.fits}
         both = bool(self._job.options.get("return_train_score"))

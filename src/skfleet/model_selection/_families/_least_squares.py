@@ -178,7 +178,7 @@ class LeastSquares(OnlyScored, _Penalised):
     """Linear regression with and without an intercept, scored from sums."""
 
     parameters = ("fit_intercept",)
-    known = frozenset(["copy_X", "fit_intercept", "n_jobs", "positive", "tol"])
+    known = frozenset(["copy_X", "device", "fit_intercept", "n_jobs", "positive", "tol"])
     scorings = frozenset(SCORINGS)
 
     def refuses(self, params: Mapping[str, Any]) -> str | None:
@@ -188,6 +188,8 @@ class LeastSquares(OnlyScored, _Penalised):
 
 class OurRidge(OnlyScored, RidgePenalties):
     """Ridge of this library, which solves from sums of products itself, whatever its solver."""
+
+    known = RidgePenalties.known | {"device"}
 
     def __init__(self) -> None:
         super().__init__(*SCORINGS)

@@ -144,6 +144,8 @@ class ElasticNetPenalties(FromSums):
 class OurElasticNet(OnlyScored, ElasticNetPenalties):
     """Lasso and elastic net of this library, which follow the same path."""
 
+    known = ElasticNetPenalties.known | {"device"}
+
 
 register_family("sklearn.linear_model.Lasso", ElasticNetPenalties("alpha"))
 register_family("sklearn.linear_model.ElasticNet", ElasticNetPenalties("alpha", "l1_ratio"))
