@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from types import ModuleType, SimpleNamespace
 
+import dask.array as da
+import numpy as np
 import pytest
+from sklearn.datasets import load_breast_cancer, load_diabetes
+from sklearn.linear_model import Ridge as SklearnRidge
 
-from skfleet import Fleet
+from skfleet import Fleet, config_context
 from skfleet.engine import _gpus
 from skfleet.engine._gpus import FoundGpus, chosen_gpus, find_gpus
+from skfleet.estimators import LogisticRegression, Ridge
 from skfleet.exceptions import PlacementError
+from skfleet.model_selection import GridSearchCV
 
 
 @pytest.fixture
@@ -207,3 +214,73 @@ def test_each_gpu_has_a_worker_and_cpu_workers_see_none(monkeypatch):
         assert fleet._adaptive.cluster.sync(fleet._adaptive.workers_to_close, 1) != []
         names = fleet._adaptive.cluster.sync(fleet._adaptive.workers_to_close, 1)
         assert not any(str(name).startswith("gpu-") for name in names)
+
+
+def _sum_there(n):
+    import cupy
+
+    return float(cupy.arange(n).sum()), cupy.cuda.runtime.getDeviceCount()
+
+
+def _n_devices():
+    import cupy
+
+    try:
+        return cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError:
+        return 0
+
+
+@pytest.mark.gpu
+def test_a_fleet_on_hardware():
+    pytest.importorskip("dask_cuda")
+    with Fleet(gpus=1, cpus=1, dashboard_address=None) as client:
+        assert client.submit(_sum_there, 10, resources={"GPU": 1}).result() == (45.0, 1)
+        assert client.submit(_n_devices, resources={"CPU": 1}, pure=False).result() == 0
+
+
+@pytest.mark.gpu
+def test_rows_larger_than_the_limit_of_a_device_spill():
+    pytest.importorskip("dask_cuda")
+    X = da.random.default_rng(0).normal(size=(400_000, 50), chunks=(25_000, 50))
+    y = X @ np.arange(50.0)
+    expected = Ridge().fit(X, y)
+    with (
+        Fleet(gpus=1, cpus=1, device_memory_limit="40 MB", dashboard_address=None),
+        config_context(keep_blocks=True),
+    ):
+        model = LogisticRegression(device="cuda").fit(X, y > 0)
+        ridge = Ridge(device="cuda").fit(X, y)
+    np.testing.assert_allclose(ridge.coef_, expected.coef_, rtol=1e-6)
+    assert model.score(X, y > 0) > 0.95
+
+
+@pytest.mark.gpu
+def test_xgboost_is_searched_on_a_gpu():
+    pytest.importorskip("dask_cuda")
+    xgboost = pytest.importorskip("xgboost")
+    X, y = load_breast_cancer(return_X_y=True)
+    grid = {"max_depth": [2, 3]}
+    with Fleet(gpus=1, cpus=1, dashboard_address=None) as client:
+        model = xgboost.XGBClassifier(device="cuda", n_estimators=20)
+        search = GridSearchCV(model, grid, cv=3).fit(X, y)
+        workers = client.scheduler_info(n_workers=-1)["workers"]
+        assert {workers[fit.worker]["name"] for fit in search.timeline_} == {"gpu-0"}
+    told = json.loads(search.best_estimator_.get_booster().save_config())
+    assert told["learner"]["generic_param"]["device"].startswith("cuda")
+    assert search.best_score_ > 0.93
+
+
+@pytest.mark.gpu
+def test_cuml_is_searched_on_a_gpu():
+    pytest.importorskip("dask_cuda")
+    cuml = pytest.importorskip("cuml")
+    X, y = load_diabetes(return_X_y=True)
+    grid = {"alpha": [0.01, 0.1, 1.0]}
+    with Fleet(gpus=1, cpus=1, dashboard_address=None):
+        search = GridSearchCV(cuml.Ridge(), grid, cv=3).fit(X, y)
+    expected = GridSearchCV(SklearnRidge(), grid, cv=3).fit(X, y)
+    np.testing.assert_allclose(
+        search.cv_results_["mean_test_score"], expected.cv_results_["mean_test_score"], atol=1e-3
+    )
+    assert type(search.best_estimator_) is SklearnRidge

@@ -70,9 +70,12 @@ def _name(case):
     return repr(case[0])
 
 
-@pytest.fixture(autouse=True)
-def device(monkeypatch):
-    monkeypatch.setenv(DEVICE_VARIABLE, "array_api_strict:device1")
+@pytest.fixture(
+    autouse=True,
+    params=["array_api_strict:device1", pytest.param("", marks=pytest.mark.gpu, id="cupy")],
+)
+def device(request, monkeypatch):
+    monkeypatch.setenv(DEVICE_VARIABLE, request.param)
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 from skfleet import config_context
-from skfleet._array import DEVICE_VARIABLE, is_foreign, to_device, to_host, uploads
+from skfleet._array import DEVICE_VARIABLE, to_device, to_host, uploads
 from skfleet.engine import counting, placement
 from skfleet.engine._local_cluster import start_local_cluster
 from skfleet.estimators.cluster import KMeans
@@ -42,9 +42,12 @@ names = np.array(["malignant", "benign"])[y]
 X_reg, y_reg = load_diabetes(return_X_y=True)
 
 
-@pytest.fixture(autouse=True)
-def device(monkeypatch):
-    monkeypatch.setenv(DEVICE_VARIABLE, "array_api_strict:device1")
+@pytest.fixture(
+    autouse=True,
+    params=["array_api_strict:device1", pytest.param("", marks=pytest.mark.gpu, id="cupy")],
+)
+def device(request, monkeypatch):
+    monkeypatch.setenv(DEVICE_VARIABLE, request.param)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +61,7 @@ def fleet():
 
 
 class _Cuml(ModuleType):
-    """A stand-in for cuML: its estimators want device rows, and fitted ones cannot travel."""
+    """A stand-in for cuML: it answers on the device, and fitted estimators cannot travel."""
 
     output = "cupy"
 
@@ -76,7 +79,6 @@ cuml = _Cuml("cuml")
 
 class _OnDevice(BaseEstimator):
     def fit(self, X, y):
-        assert is_foreign(X)
         assert isinstance(y, np.ndarray)
         self._model = self._kind(**self.get_params()).fit(to_host(X), y)
         self.n_features_in_ = X.shape[1]
@@ -84,7 +86,8 @@ class _OnDevice(BaseEstimator):
 
     def predict(self, X):
         found = self._model.predict(to_host(X))
-        return found if cuml.output == "numpy" else to_device(found)
+        is_host = isinstance(X, np.ndarray) or cuml.output == "numpy"
+        return found if is_host else to_device(found)
 
     def as_sklearn(self):
         return self._model
@@ -295,6 +298,28 @@ def test_a_fleet_of_gpu_workers_alone_makes_all_fits(monkeypatch):
             Pipeline([("m", HostLinearRegression())]), {"m": [HostRidge(), Ridge(device="cuda")]}
         ).fit(X_reg, y_reg)
         assert kinds_of(search, client) == {"CPU": 0, "GPU": 10}
+
+
+def test_the_winner_within_a_pipeline_is_a_host_model_too(fleet, stand_in):
+    pipe = Pipeline([("scale", StandardScaler()), ("m", CumlRidge())])
+    with parallel_config("skfleet", client=fleet):
+        search = GridSearchCV(pipe, {"m__alpha": [0.1, 1.0]}, cv=2).fit(X_reg, y_reg)
+    assert kinds_of(search, fleet) == {"CPU": 0, "GPU": 4}
+    assert type(search.best_estimator_["m"]) is HostRidge
+    expected = Pipeline([("scale", StandardScaler()), ("m", HostRidge())])
+    expected.set_params(**search.best_params_).fit(X_reg, y_reg)
+    np.testing.assert_allclose(search.predict(X_reg), expected.predict(X_reg))
+
+
+def test_rows_stay_on_the_host_where_a_worker_has_no_array_library(fleet, stand_in, monkeypatch):
+    monkeypatch.delenv(DEVICE_VARIABLE)  # as where XGBoost is installed without CuPy
+    before = uploads.n_arrays
+    with parallel_config("skfleet", client=fleet):
+        search = GridSearchCV(CumlRidge(), {"alpha": [0.1, 1.0]}, cv=2, refit=False)
+        search.fit(X_reg, y_reg)
+    assert uploads.n_arrays == before
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+    assert kinds_of(search, fleet) == {"CPU": 0, "GPU": 4}
 
 
 def test_a_model_without_an_equivalent_says_so(fleet, stand_in, monkeypatch):

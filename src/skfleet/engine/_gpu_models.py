@@ -10,7 +10,7 @@ from typing import Any
 
 from sklearn.pipeline import Pipeline
 
-from skfleet._array import is_foreign, to_host
+from skfleet._array import device_library, is_foreign, to_host
 from skfleet._config import get_config
 
 __all__ = ["answers_at_home", "as_host_model", "placement", "takes_device_rows"]
@@ -64,12 +64,12 @@ def placement(estimator: Any, parameters: Mapping[str, Any] | None = None) -> st
 
 
 def takes_device_rows(estimator: Any, parameters: Mapping[str, Any] | None = None) -> bool:
-    """Tell whether an estimator, and all in it, may be given rows that lie on a GPU.
+    """Tell whether an estimator, and all in it, may be given rows on the GPU of this process.
 
     Labels and targets stay on the host: cuML, XGBoost and ours bring numbers there themselves.
     """
     values = _values(estimator, parameters or {})
-    return all(
+    return device_library() is not None and all(
         type(one) is Pipeline
         or (_libraries(one) & _TAKE_ARRAYS and _wants_gpu(one, prefix, values))
         for prefix, one in _estimators(estimator, values)
@@ -111,6 +111,9 @@ def _bringing_home(estimator: Any, name: str) -> Callable[..., Any]:
 
 def as_host_model(model: Any) -> Any:
     """Return a fitted model that can be used without a GPU: scikit-learn's for one of cuML's."""
+    if type(model) is Pipeline:
+        model.steps = [(name, as_host_model(step)) for name, step in model.steps]
+        return model
     if "cuml" not in _libraries(model):
         return model
     if not hasattr(model, "as_sklearn"):

@@ -100,23 +100,23 @@ def evaluate(
     """
     made = _maker(job.estimators)
     fold: _Fold | None = None
-    held = X
+    held, goes_up_now = X, False
     contained: Contained | None = None
     first: _First | None = None
     for place, fit in enumerate(fits):
-        is_on_device = False
-        if isinstance(held, Held):
-            estimator = made(fit.estimator)
-            is_on_device = takes_device_rows(estimator, fit.options.get("parameters"))
-        if fold is None or (fit.fold, is_on_device) != (fold.number, fold.is_on_device):
+        goes_up = isinstance(held, Held) and takes_device_rows(
+            made(fit.estimator), fit.options.get("parameters")
+        )
+        if fold is None or (fit.fold, goes_up) != (fold.number, goes_up_now):
             fold = first = None  # its rows go before others come
+            goes_up_now = goes_up
             if isinstance(held, Held):
-                X = held.on_device() if is_on_device else held.on_host()
+                X = held.on_device() if goes_up else held.on_host()
             uses = sum(other.fold == fit.fold for other in fits[place:])
-            shared = job.shares_rows and (uses > 1 or is_on_device)
+            shared = job.shares_rows and (uses > 1 or is_foreign(X))
             fold = _Fold(fit.fold, X, *folds[fit.fold], is_shared=shared)
         if place == 0 or not fit.goes_with(fits[place - 1]):
-            shares = job.shares_steps and not is_on_device
+            shares = job.shares_steps and not fold.is_on_device
             contained = _contained(fit, fits[place:]) if shares else None
         if fit.first is None or first is None or not first.goes_with(fit):
             first = _first(fit, fits[place:])
