@@ -12,7 +12,7 @@ from skfleet.engine._answers import answer_rows, lend
 from skfleet.engine._base import Call, Ended, Engine, Task, Watch, bytes_of
 from skfleet.engine._counts import Counts, counting, log_pass, uncounted
 from skfleet.engine._fold import Lesson, fold
-from skfleet.engine._gpu_models import placement
+from skfleet.engine._gpu_models import Placements, placement
 from skfleet.engine._kept import opened
 from skfleet.engine._local import LocalEngine
 from skfleet.engine._placement import ANYWHERE, Placement, check_device, placement_for
@@ -113,6 +113,7 @@ __all__ = [
     "Lesson",
     "LocalEngine",
     "Placement",
+    "Placements",
     "Reduction",
     "Task",
     "Watch",

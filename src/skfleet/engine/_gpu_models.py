@@ -13,10 +13,13 @@ from sklearn.pipeline import Pipeline
 from skfleet._array import device_library, is_foreign, to_host
 from skfleet._config import get_config
 
-__all__ = ["answers_at_home", "as_host_model", "placement", "takes_device_rows"]
+__all__ = ["Placements", "answers_at_home", "as_host_model", "placement", "takes_device_rows"]
 
 # Libraries whose estimators take arrays on a GPU as they are.
 _TAKE_ARRAYS = {"cuml", "skfleet", "xgboost"}
+
+# The parameters that say where an estimator computes.
+_TELLING = {"device", "device_type", "tree_method"}
 
 # The methods by which a score hears of a model.
 _ANSWERS = (
@@ -58,9 +61,33 @@ def placement(estimator: Any, parameters: Mapping[str, Any] | None = None) -> st
     >>> placement(LogisticRegression(device="cuda"), {"device": "cpu"})
     'cpu'
     """
-    values = _values(estimator, parameters or {})
-    found = (_wants_gpu(one, prefix, values) for prefix, one in _estimators(estimator, values))
-    return "cuda" if any(found) else "cpu"
+    return Placements(estimator).of(parameters or {})
+
+
+class Placements:
+    """Where the candidates of a search are to be fitted, which differ in few parameters."""
+
+    def __init__(self, estimator: Any) -> None:
+        self._estimator = estimator
+        self._values = _values(estimator, {})
+        self._usual = self._placed(self._values)
+
+    def of(self, parameters: Mapping[str, Any]) -> str:
+        """Tell on which kind of worker the estimator with some parameters is to be fitted."""
+        if any(self._may_matter(name, value) for name, value in parameters.items()):
+            return self._placed(_values(self._estimator, parameters))
+        return self._usual
+
+    def _may_matter(self, name: str, value: Any) -> bool:
+        """Tell whether a parameter may make a difference."""
+        is_estimator = _is_estimator(value) or _is_estimator(self._values.get(name))
+        return is_estimator or name.rpartition("__")[2] in _TELLING
+
+    def _placed(self, values: Mapping[str, Any]) -> str:
+        """Tell it of an estimator whose parameters, and those of all in it, are given."""
+        estimators = _estimators(self._estimator, values)
+        found = (_wants_gpu(one, prefix, values) for prefix, one in estimators)
+        return "cuda" if any(found) else "cpu"
 
 
 def takes_device_rows(estimator: Any, parameters: Mapping[str, Any] | None = None) -> bool:

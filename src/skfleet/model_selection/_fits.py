@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from sklearn.base import BaseEstimator
 
 from skfleet._sklearn_private import has_callbacks, has_callbacks_set
-from skfleet.engine import placement
+from skfleet.engine import Placements
 from skfleet.engine._parcel import Parcel
 from skfleet.model_selection._checkpoint import content_key
 from skfleet.model_selection._evaluate import FirstStep, FitCall, Job, has_first_steps
@@ -51,6 +51,7 @@ class JobInputs:
     options: dict[str, Any]
     pack: Callable[[Any], Parcel]
     estimators: list[Any] = field(default_factory=list)
+    placements: list[Placements] = field(default_factory=list)
     packed: list[Parcel] = field(default_factory=list)
     folds: list[tuple[Any, Any]] = field(default_factory=list)
     fold_numbers: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -91,6 +92,7 @@ class JobInputs:
         if number == len(self.packed):
             self.packed.append(packed)
             self.estimators.append(estimator)
+            self.placements.append(Placements(estimator))
         self._latest = estimator, number
         return number
 
@@ -222,7 +224,7 @@ class FitList:
         if self.run.records is not None and job.shares_results:
             record = content_key(estimator, parameters)
         candidate = number, estimator_number, identity.digest()
-        device = placement(estimator, parameters)
+        device = job.placements[estimator_number].of(parameters or {})
         tried = _Tried(candidate, listens, block, member, first, record, device)
         self._latest = parameters, key, tried
         return tried

@@ -17,7 +17,7 @@ from sklearn.pipeline import Pipeline
 from skfleet._config import config_context
 from skfleet._validation import check_real
 from skfleet.blocks import bring_home, counted_rows, is_lazy, lazy_name, row_blocks
-from skfleet.engine import check_fits_home, fit_there, fleet_engine, placement
+from skfleet.engine import Placements, check_fits_home, fit_there, fleet_engine, placement
 from skfleet.model_selection._checkpoint import Records
 from skfleet.model_selection._plot import plot_search
 from skfleet.model_selection._run import SearchRun, current_run
@@ -177,7 +177,8 @@ class FitsOnFleet:
         def evaluate(candidates: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
             candidates = list(candidates)
             check = _device_check()
-            if check is not None and any(placement(estimator, c) == "cuda" for c in candidates):
+            placements = Placements(estimator)
+            if check is not None and any(placements.of(c) == "cuda" for c in candidates):
                 check("cuda")
             results = evaluate_candidates(candidates, *args, **kwargs)
             if current_run().is_interrupted:

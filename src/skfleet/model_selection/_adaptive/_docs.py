@@ -47,7 +47,8 @@ scoring : str, callable, list, tuple or dict, default=None
         How often a candidate that fails is tried again from where it stood.
     resources : dict or callable, default=None
         What a worker must offer to train a candidate, as ``{{"GPU": 1}}``, or a callable that gives
-        it for the parameters of a candidate. With ``{{"CPU": n}}`` the libraries use n threads.
+        it for the parameters of a candidate. With ``{{"CPU": n}}`` the libraries use n threads. By
+        default a candidate that computes on a GPU (:func:`skfleet.engine.placement`) asks for one.
     time_budget : float, default=None
         Seconds after which the search ends with what it has.
     checkpoint : str or path-like, default=None
