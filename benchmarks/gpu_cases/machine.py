@@ -135,7 +135,7 @@ class Machine:
     def cpu_fleet(self) -> Fleet:
         """Start a fleet on all cores."""
         if self.on_device:
-            return Fleet()
+            return Fleet(gpus=0)
         return Fleet(n_workers=2, processes=False, dashboard_address=None)
 
     def wait(self) -> None:
