@@ -282,6 +282,14 @@ def test_unsatisfiable_requests_raise_before_work(cluster_client, stand_in):
         assert counts.tasks == 0
 
 
+def test_a_search_in_one_process_asks_for_no_worker(cluster_client):
+    with cluster_client.as_current(), config_context(engine="local"):
+        search = GridSearchCV(Ridge(device="cuda"), {"alpha": [0.1, 1.0]}, n_jobs=1)
+        search.fit(X_reg, y_reg)
+    expected = Reference(HostRidge(), {"alpha": [0.1, 1.0]}).fit(X_reg, y_reg)
+    np.testing.assert_allclose(search.best_estimator_.coef_, expected.best_estimator_.coef_)
+
+
 def test_what_the_backend_was_told_is_for_all(fleet):
     with parallel_config("skfleet", client=fleet, device="cuda"):
         search = GridSearchCV(GaussianNB(), {"var_smoothing": [1e-9, 1e-3]}, cv=3).fit(X, y)

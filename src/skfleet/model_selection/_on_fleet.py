@@ -20,7 +20,7 @@ from skfleet.blocks import bring_home, counted_rows, is_lazy, lazy_name, row_blo
 from skfleet.engine import Placements, check_fits_home, fit_there, fleet_engine, placement
 from skfleet.model_selection._checkpoint import Records
 from skfleet.model_selection._plot import plot_search
-from skfleet.model_selection._run import SearchRun, current_run
+from skfleet.model_selection._run import SearchRun, current_run, is_running
 
 __all__ = ["FitsOnFleet"]
 
@@ -137,7 +137,7 @@ class FitsOnFleet:
         wanted = [name for name in ("checkpoint", "time_budget") if getattr(self, name) is not None]
         if not wanted:
             return None
-        if not _is_planned() or joblib.effective_n_jobs(self.get_params(deep=False)["n_jobs"]) == 1:
+        if self._backend() is None:
             raise ValueError(
                 f"{wanted[0]} must be used with fits that a fleet makes. Got n_jobs=1 or another "
                 'backend of joblib instead. Leave n_jobs out, or use parallel_config("skfleet").'
@@ -153,15 +153,27 @@ class FitsOnFleet:
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute; of the best estimator, see to it that it is fitted where it can be.
 
-        scikit-learn makes it and fits it in the next line.
+        scikit-learn makes it and fits it in the next line. Ours go to a GPU worker by themselves.
         """
-        if name == "best_estimator_" and _wants_worker(value):
-            vars(value)["fit"] = partial(self._refit, value)
+        if name == "best_estimator_" and is_running() and self._backend() is not None:
+            ours = type(value).__module__.startswith("skfleet.")
+            if not ours and placement(value) == "cuda":
+                vars(value)["fit"] = partial(self._refit, value)
         super().__setattr__(name, value)
+
+    def _backend(self) -> Any:
+        """Give the backend that plans the fits; None where it is another, or there is no plan."""
+        with joblib.parallel_config() as config:
+            backend = config["backend"]
+        is_planned = getattr(backend, "plans_fits", False)
+        n_jobs = self.get_params(deep=False)["n_jobs"]
+        return backend if is_planned and joblib.effective_n_jobs(n_jobs) != 1 else None
 
     def _refit(self, estimator: Any, X: Any, *args: Any, **params: Any) -> Any:
         """Fit the best estimator on a GPU worker, and take what comes home for it."""
         del vars(estimator)["fit"]
+        if is_lazy(X):  # each step of it is ours
+            return estimator.fit(X, *args, **params)
         with joblib.parallel_config() as config, config_context(device="cuda"):
             engine = fleet_engine(config["backend"].client)
         fitted = fit_there(engine, estimator, X, args, params)
@@ -174,12 +186,12 @@ class FitsOnFleet:
         """Evaluate the candidates; when that is interrupted, keep what was found."""
         estimator = self.get_params(deep=False)["estimator"]
 
-        def evaluate(candidates: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
-            candidates = list(candidates)
-            check = _device_check()
-            placements = Placements(estimator)
-            if check is not None and any(placements.of(c) == "cuda" for c in candidates):
-                check("cuda")
+        def evaluate(candidate_params: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+            candidates, placements = list(candidate_params), Placements(estimator)
+            if any(placements.of(candidate) == "cuda" for candidate in candidates):
+                backend = self._backend()
+                if backend is not None:
+                    backend.check_device("cuda")
             results = evaluate_candidates(candidates, *args, **kwargs)
             if current_run().is_interrupted:
                 self.cv_results_ = results
@@ -192,18 +204,6 @@ class FitsOnFleet:
             if current_run().is_interrupted:
                 raise KeyboardInterrupt from error  # before a single fit was made
             raise
-
-
-def _wants_worker(estimator: Any) -> bool:
-    """Tell whether a GPU worker has to fit an estimator; ours go there by themselves."""
-    ours = type(estimator).__module__.startswith("skfleet.")
-    return not ours and _device_check() is not None and placement(estimator) == "cuda"
-
-
-def _device_check() -> Callable[[str], None] | None:
-    """Give what raises where no worker has a device; None for backends that know of none."""
-    with joblib.parallel_config() as config:
-        return getattr(config["backend"], "check_device", None)
 
 
 def _is_planned() -> bool:

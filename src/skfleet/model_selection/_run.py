@@ -15,7 +15,7 @@ from skfleet.model_selection._checkpoint import Records
 from skfleet.model_selection._families._registry import Sharing
 from skfleet.model_selection._plot import FitTime
 
-__all__ = ["SearchRun", "current_run"]
+__all__ = ["SearchRun", "current_run", "is_running"]
 
 
 class SearchRun:
@@ -122,6 +122,11 @@ class SearchRun:
 
 
 _run: ContextVar[SearchRun | None] = ContextVar("skfleet_search_run", default=None)
+
+
+def is_running() -> bool:
+    """Tell whether a search of ours is under way in this context."""
+    return _run.get() is not None
 
 
 def current_run() -> SearchRun:
