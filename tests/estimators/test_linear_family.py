@@ -62,8 +62,9 @@ def test_scikit_learn_checks(estimator, check):
 
 @pytest.mark.parametrize("name", ours.linear_model.__all__)
 def test_parameters_are_scikit_learn_s(name):
-    """Names, order and defaults; but for the solver, batches, and what is deprecated there."""
+    """Names, order and defaults; but for device, solver, batches, and what is deprecated there."""
     here = getattr(ours, name)().get_params()
+    assert here.pop("device") == "auto"
     there = getattr(reference, name)().get_params()
     if name.startswith("SGD"):
         assert here.pop("batch_size") == "auto"
@@ -73,6 +74,10 @@ def test_parameters_are_scikit_learn_s(name):
     for one, value in there.items():
         if one != "solver" or name.startswith("Ridge"):
             assert here[one] == value, one
+
+
+# Parameters that scikit-learn does not have, or that mean something else there.
+OURS = {"device", "solver"}
 
 
 # -- designs ----------------------------------------------------------------------------------
@@ -122,7 +127,7 @@ class Case:
     power: float | None = None
 
     def reference(self, **settings):
-        known = {k: v for k, v in self.model.get_params().items() if k != "solver"}
+        known = {k: v for k, v in self.model.get_params().items() if k not in OURS}
         return getattr(reference, type(self.model).__name__)(**known | settings)
 
     def y(self, X, seed=1):
