@@ -82,17 +82,17 @@ def gpu_engine() -> Engine | None:
     """
     if get_config().engine != "auto" or "distributed" not in sys.modules:
         return None
-    from skfleet.engine._client import current_client, this_worker
+    from skfleet.engine._client import current_client, this_worker, workers_of
 
-    client = current_client()
+    has_device = device_library() is not None
+    # to ask for the client inside a task is to open one
+    client = None if has_device and this_worker() else current_client()
     if client is None:
         return None
-    if device_library() is not None:
-        from skfleet.engine._dask import DaskEngine
-
-        offers = DaskEngine(client).offers.values()
-        if this_worker() or not any(offer.get("GPU") for offer in offers):
-            return None
+    if has_device and not any(
+        w.get("resources", {}).get("GPU") for w in workers_of(client).values()
+    ):
+        return None
     return fleet_engine(client)
 
 

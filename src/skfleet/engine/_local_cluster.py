@@ -248,7 +248,7 @@ def _sizes(
     threads: int | None,
     processes: bool,
     each: list[Mapping[str, float]] | None,
-    n_gpus: int,
+    n_gpus: int = 0,
 ) -> tuple[int, int]:
     """Complete the number of workers and of their threads, so that they fill the cores."""
     for name, value in {"n_workers": n_workers, "threads_per_worker": threads}.items():
