@@ -34,7 +34,12 @@ from skfleet.estimators.linear_model import (
     Ridge,
 )
 from skfleet.exceptions import PlacementError
-from skfleet.model_selection import GridSearchCV, HalvingGridSearchCV, HyperbandSearchCV
+from skfleet.model_selection import (
+    GridSearchCV,
+    HalvingGridSearchCV,
+    HyperbandSearchCV,
+    cross_validate,
+)
 
 X, y = load_breast_cancer(return_X_y=True)
 X = StandardScaler().fit_transform(X)
@@ -337,6 +342,20 @@ def test_a_model_without_an_equivalent_says_so(fleet, stand_in, monkeypatch):
         pytest.raises(TypeError, match="without as_sklearn"),
     ):
         GridSearchCV(CumlRidge(), {"alpha": [0.1, 1.0]}, cv=2).fit(X_reg, y_reg)
+
+
+def test_models_of_cross_validation_come_home_as_host_models(fleet, stand_in):
+    with parallel_config("skfleet", client=fleet):
+        found = cross_validate(CumlRidge(), X_reg, y_reg, cv=2, return_estimator=True)
+    assert [type(model) for model in found["estimator"]] == [HostRidge, HostRidge]
+
+
+def test_a_time_budget_holds_for_workers_of_both_kinds(fleet):
+    grid = {"m": [GaussianNB(), LogisticRegression(device="cuda")]}
+    pipe = Pipeline([("m", GaussianNB())])
+    with fleet.as_current(), parallel_config("skfleet", client=fleet):
+        search = GridSearchCV(pipe, grid, cv=3, refit=False, time_budget=30.0).fit(X, y)
+    assert kinds_of(search, fleet) == {"CPU": 3, "GPU": 3}
 
 
 def test_cross_val_predict_of_a_mixed_fleet(fleet):

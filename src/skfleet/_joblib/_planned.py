@@ -260,8 +260,9 @@ class PlannedFits:
     def _take(self) -> tuple[Bundle, JobInputs] | None:
         """Take a bundle off the plan if one is wanted."""
         with self._lock:
-            while self._later and self._plans.wants_more():
-                self._plans.add([self._later.popleft()])
+            while (fit := self._plans.first_wanted(self._later)) is not None:
+                self._later.remove(fit)
+                self._plans.add([fit])
             bundle = self._plans.take()
             if bundle is None:
                 return None

@@ -15,7 +15,7 @@ from sklearn.utils import get_tags
 from skfleet._array import is_foreign
 from skfleet._sklearn_private import take_rows
 from skfleet.blocks import take_rows as take_there
-from skfleet.engine._gpu_models import answers_at_home, takes_device_rows
+from skfleet.engine._gpu_models import answers_at_home, as_host_model, takes_device_rows
 from skfleet.engine._parcel import Held, Parcel
 from skfleet.model_selection._families._contained import ALONE, Came, Contained
 from skfleet.model_selection._families._registry import Member, last_step
@@ -232,6 +232,8 @@ def _fit_and_score(
                 **job.options,
                 **fit.options,
             )
+        if "estimator" in result:
+            result["estimator"] = as_host_model(result["estimator"])
         if "fit_time" in result:
             result["fit_time"] += fold.steps.saved_in_fit
             result["score_time"] += fold.steps.saved_in_score

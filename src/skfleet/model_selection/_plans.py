@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 from skfleet.model_selection._plan import Bundle, Plan, PlannedFit
 
 __all__ = ["Plans"]
+
+AnyFit = TypeVar("AnyFit", bound=PlannedFit)
 
 
 class Plans:
@@ -65,7 +68,7 @@ class Plans:
         """Whether any fits have first steps that others may share."""
         return any(plan.has_paths for plan in self._plans.values())
 
-    def wants_more(self) -> bool:
-        """Tell whether the next bundles of some slots would not be full."""
-        plans = self._plans.values()
-        return not plans or any(plan.n_waiting < plan.n_enough for plan in plans)
+    def first_wanted(self, fits: Iterable[AnyFit]) -> AnyFit | None:
+        """Give the first of some fits that workers of its kind could soon begin; None without one."""
+        enough = {device for device, plan in self if plan.n_waiting >= plan.n_enough}
+        return next((fit for fit in fits if fit.device not in enough), None)
