@@ -69,6 +69,6 @@ class Plans:
         return any(plan.has_paths for plan in self._plans.values())
 
     def first_wanted(self, fits: Iterable[AnyFit]) -> AnyFit | None:
-        """Give the first of some fits that workers of its kind could soon begin; None without one."""
+        """Give the first of some fits that workers of its kind could begin soon, or None."""
         enough = {device for device, plan in self if plan.n_waiting >= plan.n_enough}
         return next((fit for fit in fits if fit.device not in enough), None)
