@@ -20,6 +20,8 @@ from sklearn import cluster, decomposition, linear_model
 
 from skfleet import Fleet
 
+pytestmark = pytest.mark.slow
+
 SIZES = replace(TRIAL, repeats=1, patience=0.5)
 
 

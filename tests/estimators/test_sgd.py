@@ -37,14 +37,20 @@ def _expected_failures(_):
 # One check has weights of 1000 on 50 rows, which no epochs are enough for.
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @parametrize_with_checks(
-    [
-        SGDClassifier(random_state=0),
-        SGDClassifier(loss="log_loss", penalty="elasticnet", random_state=0),
-        SGDRegressor(average=True, random_state=0),
-    ],
+    [SGDClassifier(random_state=0), SGDRegressor(average=True, random_state=0)],
     expected_failed_checks=_expected_failures,
 )
 def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@parametrize_with_checks(
+    [SGDClassifier(loss="log_loss", penalty="elasticnet", random_state=0)],
+    expected_failed_checks=_expected_failures,
+)
+def test_scikit_learn_checks_of_probabilities(estimator, check):
     check(estimator)
 
 
@@ -219,7 +225,7 @@ def _scores(model, X, y, n_seeds=4):
     return np.mean(scores)
 
 
-@pytest.mark.parametrize("epochs", [1, 1000])
+@pytest.mark.parametrize("epochs", [1, pytest.param(1000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("loss", ["hinge", "log_loss", "modified_huber"])
 @pytest.mark.parametrize("name", ["digits", "cancer", "classification"])
 def test_classifies_as_well_as_scikit_learn_s(name, loss, epochs):
