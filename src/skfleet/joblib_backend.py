@@ -83,7 +83,8 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
     device : {"auto", "cpu", "cuda"}, default=None
         Which workers may run the calls: "cuda" those labelled ``GPU``, "cpu" those labelled ``CPU``
         where any worker is labelled, "auto" all. Default: what
-        :func:`skfleet.config_context` says.
+        :func:`skfleet.config_context` says. Unless "cpu" or "cuda" is given here, or ``resources``,
+        the fits of a search go to where their models compute (:func:`skfleet.engine.placement`).
     progress : bool, default=False
         Whether to draw a bar that counts the calls that are done. Needs rich.
     **submit_options
