@@ -191,3 +191,27 @@ def world(request, monkeypatch):
             client = request.getfixturevalue("cluster_client")
             stack.enter_context(client.as_current())
         yield chosen
+
+
+@pytest.fixture(
+    params=["array_api_strict:device1", pytest.param("", marks=pytest.mark.gpu, id="cupy")]
+)
+def device(request, monkeypatch):
+    """What ``device="cuda"`` computes with: a stand-in that refuses hidden copies, or CuPy."""
+    from skfleet._array import DEVICE_VARIABLE
+
+    monkeypatch.setenv(DEVICE_VARIABLE, request.param)
+
+
+@pytest.fixture(scope="module")
+def mixed_fleet():
+    """A worker for CPUs, and one that is labelled as if it had a GPU, in this process."""
+    from distributed import Client
+
+    from skfleet.engine._local_cluster import start_local_cluster
+
+    with (
+        start_local_cluster(processes=False, resources=[{"CPU": 1}, {"GPU": 1}]) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield client

@@ -7,15 +7,14 @@ import warnings
 import dask.array as da
 import numpy as np
 import pytest
-from distributed import Client, get_task_stream
+from distributed import get_task_stream
 from scipy import sparse
 from sklearn.datasets import make_classification, make_regression
 from sklearn.exceptions import ConvergenceWarning
 
-from skfleet import config_context
-from skfleet._array import DEVICE_VARIABLE, is_foreign, uploads
+from skfleet import _array, config_context
+from skfleet._array import is_foreign, uploads
 from skfleet.engine import counting
-from skfleet.engine._local_cluster import start_local_cluster
 from skfleet.estimators import BlockwiseVotingClassifier, Incremental
 from skfleet.estimators.cluster import KMeans, MiniBatchKMeans
 from skfleet.estimators.decomposition import PCA, IncrementalPCA, TruncatedSVD
@@ -36,6 +35,8 @@ from skfleet.estimators.linear_model import (
     TweedieRegressor,
 )
 from skfleet.exceptions import PlacementError
+
+pytestmark = pytest.mark.usefixtures("device")
 
 X, target = make_regression(400, 8, noise=3, random_state=0)
 counts = np.abs(target) + 1
@@ -70,24 +71,6 @@ def _name(case):
     return repr(case[0])
 
 
-@pytest.fixture(
-    autouse=True,
-    params=["array_api_strict:device1", pytest.param("", marks=pytest.mark.gpu, id="cupy")],
-)
-def device(request, monkeypatch):
-    monkeypatch.setenv(DEVICE_VARIABLE, request.param)
-
-
-@pytest.fixture(scope="module")
-def fleet():
-    """A worker for CPUs, and one that is labelled as if it had a GPU, in this process."""
-    with (
-        start_local_cluster(processes=False, resources=[{"CPU": 1}, {"GPU": 1}]) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
-        yield client
-
-
 def assert_same(one, other):
     for name, value in vars(one).items():
         if name.endswith("_") and not name.startswith("_"):
@@ -107,7 +90,7 @@ def test_same_answer_and_each_array_goes_up_once(case, rows, where, request):
     on_device = type(estimator)(**estimator.get_params()).set_params(device="cuda")
     before = uploads.n_arrays
     if where == "fleet":
-        with request.getfixturevalue("fleet").as_current():
+        with request.getfixturevalue("mixed_fleet").as_current():
             on_device.fit(given, y)
     else:
         on_device.fit(given, y)
@@ -117,10 +100,10 @@ def test_same_answer_and_each_array_goes_up_once(case, rows, where, request):
 
 
 @pytest.mark.parametrize("rows", ["numpy", "dask"])
-def test_only_gpu_workers_are_given_the_rows(fleet, rows):
+def test_only_gpu_workers_are_given_the_rows(mixed_fleet, rows):
     given = X if rows == "numpy" else da.from_array(X, chunks=(150, 8))
-    workers = fleet.scheduler_info(n_workers=-1)["workers"]
-    with fleet.as_current(), get_task_stream(fleet) as stream:
+    workers = mixed_fleet.scheduler_info(n_workers=-1)["workers"]
+    with mixed_fleet.as_current(), get_task_stream(mixed_fleet) as stream:
         LogisticRegression(device="cuda").fit(given, labels)
     ran = {(task["key"].rpartition("-")[0], task["worker"]) for task in stream.data}
     assert {"fit-LogisticRegression", "load-block"} & {name for name, _ in ran}
@@ -128,42 +111,42 @@ def test_only_gpu_workers_are_given_the_rows(fleet, rows):
     assert {name for name, a in ran if "GPU" not in workers[a]["resources"]} <= {"hold"}
 
 
-def test_rows_of_this_process_cost_one_task(fleet):
-    with fleet.as_current(), counting() as counts:
+def test_rows_of_this_process_cost_one_task(mixed_fleet):
+    with mixed_fleet.as_current(), counting() as counts:
         LogisticRegression(device="cuda").fit(X, labels)
     assert counts.tasks <= 2  # the rows, and the fit
 
 
-def test_config_is_for_estimators_that_leave_it_open(fleet):
+def test_config_is_for_estimators_that_leave_it_open(mixed_fleet):
     before = uploads.n_arrays
-    with fleet.as_current(), config_context(device="cuda"):
+    with mixed_fleet.as_current(), config_context(device="cuda"):
         Ridge(device="cpu").fit(X, target)
         assert uploads.n_arrays == before
         Ridge().fit(X, target)
     assert uploads.n_arrays == before + 2
 
 
-def test_score_runs_there_too(fleet):
+def test_score_runs_there_too(mixed_fleet):
     model = KMeans(3, n_init=1, random_state=0).fit(X)
     there = KMeans(3, n_init=1, random_state=0, device="cuda")
-    with fleet.as_current():
+    with mixed_fleet.as_current():
         assert there.fit(X).score(X) == pytest.approx(model.score(X))
         density = PCA(3, device="cuda").fit(X).score(X)
     assert density == pytest.approx(PCA(3).fit(X).score(X))
 
 
-def test_partial_fit_goes_on_from_what_was_learned(fleet):
+def test_partial_fit_goes_on_from_what_was_learned(mixed_fleet):
     model = IncrementalPCA(3, device="cuda")
-    with fleet.as_current():
+    with mixed_fleet.as_current():
         model.partial_fit(X[:200]).partial_fit(X[200:])
     expected = IncrementalPCA(3).partial_fit(X[:200]).partial_fit(X[200:])
     assert_same(expected, model)
 
 
-def test_parameters_stay_the_callers_own(fleet):
+def test_parameters_stay_the_callers_own(mixed_fleet):
     alpha = np.float64(0.5)
     here, there = Ridge(alpha, device="cuda").fit(X, target), Ridge(alpha, device="cuda")
-    with fleet.as_current():
+    with mixed_fleet.as_current():
         there.fit(X, target)
     assert here.alpha is alpha
     assert there.alpha is alpha
@@ -172,11 +155,11 @@ def test_parameters_stay_the_callers_own(fleet):
 @pytest.mark.parametrize(
     "wrapper", [Incremental, BlockwiseVotingClassifier], ids=["incremental", "voting"]
 )
-def test_wrappers_train_where_their_estimator_computes(fleet, wrapper):
+def test_wrappers_train_where_their_estimator_computes(mixed_fleet, wrapper):
     rows, y = da.from_array(X, chunks=(100, 8)), da.from_array(labels, chunks=100)
-    workers = fleet.scheduler_info(n_workers=-1)["workers"]
+    workers = mixed_fleet.scheduler_info(n_workers=-1)["workers"]
     before = uploads.n_arrays
-    with fleet.as_current(), get_task_stream(fleet) as stream:
+    with mixed_fleet.as_current(), get_task_stream(mixed_fleet) as stream:
         wrapper(SGDClassifier(random_state=0, device="cuda")).fit(rows, y)
     ran = {(task["key"].rpartition("-")[0], task["worker"]) for task in stream.data}
     elsewhere = {name for name, address in ran if "GPU" not in workers[address]["resources"]}
@@ -184,14 +167,14 @@ def test_wrappers_train_where_their_estimator_computes(fleet, wrapper):
     assert uploads.n_arrays - before == 4
 
 
-def test_warnings_come_home(fleet):
-    with fleet.as_current(), pytest.warns(ConvergenceWarning):
+def test_warnings_come_home(mixed_fleet):
+    with mixed_fleet.as_current(), pytest.warns(ConvergenceWarning):
         PoissonRegressor(max_iter=1, tol=1e-12, device="cuda").fit(X, counts)
 
 
-def test_a_failed_fit_changes_nothing(fleet):
+def test_a_failed_fit_changes_nothing(mixed_fleet):
     model = Ridge(device="cuda")
-    with fleet.as_current():
+    with mixed_fleet.as_current():
         model.fit(X, target)
         before = dict(vars(model))
         with pytest.raises(ValueError, match="NaN"):
@@ -199,11 +182,14 @@ def test_a_failed_fit_changes_nothing(fleet):
     assert vars(model) == before
 
 
-def test_refuses_what_cannot_be(fleet):
+def test_refuses_what_cannot_be(mixed_fleet):
     with pytest.raises(ValueError, match="device must be one of"):
         Ridge(device="gpu").fit(X, target)
     for rows in (sparse.csr_array(X), da.from_array(X, chunks=(150, 8)).map_blocks(_csr)):
-        with fleet.as_current(), pytest.raises(ValueError, match="X must be dense to be on a GPU"):
+        with (
+            mixed_fleet.as_current(),
+            pytest.raises(ValueError, match="X must be dense to be on a GPU"),
+        ):
             Ridge(device="cuda").fit(rows, target)
 
 
@@ -212,7 +198,7 @@ def _csr(block):
 
 
 def test_refuses_where_nobody_has_a_gpu(monkeypatch, cluster_client):
-    monkeypatch.delenv(DEVICE_VARIABLE)
+    monkeypatch.setattr(_array, "_device_library", lambda named: None)
     for rows in (X, da.from_array(X, chunks=(150, 8))):
         with pytest.raises(PlacementError):
             Ridge(device="cuda").fit(rows, target)
@@ -225,11 +211,11 @@ def test_refuses_where_nobody_has_a_gpu(monkeypatch, cluster_client):
         assert counts.tasks == 0
 
 
-def test_rows_larger_than_the_workers_memory_are_streamed(fleet):
+def test_rows_larger_than_the_workers_memory_are_streamed(mixed_fleet):
     rows = da.from_array(X, chunks=(100, 8))
     expected = LogisticRegression().fit(X, labels)
     before = uploads.n_arrays
-    with fleet.as_current(), config_context(keep_blocks=False), warnings.catch_warnings():
+    with mixed_fleet.as_current(), config_context(keep_blocks=False), warnings.catch_warnings():
         model = LogisticRegression(device="cuda").fit(rows, labels)
     np.testing.assert_allclose(model.coef_, expected.coef_, rtol=1e-4, atol=1e-4)
     assert uploads.n_arrays - before > 4

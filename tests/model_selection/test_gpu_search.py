@@ -23,8 +23,8 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
-from skfleet import config_context
-from skfleet._array import DEVICE_VARIABLE, to_device, to_host, uploads
+from skfleet import _array, config_context
+from skfleet._array import to_device, to_host, uploads
 from skfleet.engine import counting, placement
 from skfleet.engine._local_cluster import start_local_cluster
 from skfleet.estimators.cluster import KMeans
@@ -41,28 +41,12 @@ from skfleet.model_selection import (
     cross_validate,
 )
 
+pytestmark = pytest.mark.usefixtures("device")
+
 X, y = load_breast_cancer(return_X_y=True)
 X = StandardScaler().fit_transform(X)
 names = np.array(["malignant", "benign"])[y]
 X_reg, y_reg = load_diabetes(return_X_y=True)
-
-
-@pytest.fixture(
-    autouse=True,
-    params=["array_api_strict:device1", pytest.param("", marks=pytest.mark.gpu, id="cupy")],
-)
-def device(request, monkeypatch):
-    monkeypatch.setenv(DEVICE_VARIABLE, request.param)
-
-
-@pytest.fixture(scope="module")
-def fleet():
-    """A worker for CPUs, and one that is labelled as if it had a GPU, in this process."""
-    with (
-        start_local_cluster(processes=False, resources=[{"CPU": 1}, {"GPU": 1}]) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
-        yield client
 
 
 class _Cuml(ModuleType):
@@ -179,7 +163,7 @@ def test_placement_follows_the_configuration():
         assert placement(HostRidge()) == "cpu"
 
 
-def test_a_mixed_grid_keeps_workers_of_both_kinds_busy(fleet, stand_in):
+def test_a_mixed_grid_keeps_workers_of_both_kinds_busy(mixed_fleet, stand_in):
     grid = [
         {"m": [DecisionTreeClassifier(random_state=0)], "m__max_depth": [1, 2, 3]},
         {"m": [LogisticRegression(device="cuda")], "m__C": [0.1, 1.0]},
@@ -192,10 +176,10 @@ def test_a_mixed_grid_keeps_workers_of_both_kinds_busy(fleet, stand_in):
     ]
     pipe = Pipeline([("m", GaussianNB())])
     before = uploads.n_arrays
-    with parallel_config("skfleet", client=fleet):
+    with parallel_config("skfleet", client=mixed_fleet):
         search = GridSearchCV(pipe, grid, cv=4, refit=False).fit(X, names)
     assert uploads.n_arrays - before == 1  # the rows, once for all fits and scores
-    assert kinds_of(search, fleet) == {"CPU": 12, "GPU": 12}
+    assert kinds_of(search, mixed_fleet) == {"CPU": 12, "GPU": 12}
     expected = Reference(pipe, plain, cv=4, refit=False).fit(X, names)
     np.testing.assert_allclose(
         search.cv_results_["mean_test_score"], expected.cv_results_["mean_test_score"], atol=2e-3
@@ -203,11 +187,11 @@ def test_a_mixed_grid_keeps_workers_of_both_kinds_busy(fleet, stand_in):
 
 
 @pytest.mark.parametrize("n_rows", [40, 442])
-def test_scores_are_those_of_the_host_and_the_winner_is_a_host_model(fleet, stand_in, n_rows):
+def test_scores_are_those_of_the_host_and_the_winner_is_a_host_model(mixed_fleet, stand_in, n_rows):
     rows, targets = X_reg[:n_rows], y_reg[:n_rows]
     grid = {"alpha": [0.01, 0.1, 1.0]}
     before = uploads.n_arrays
-    with parallel_config("skfleet", client=fleet):
+    with parallel_config("skfleet", client=mixed_fleet):
         search = GridSearchCV(
             CumlRidge(), grid, cv=5, scoring=["r2", "neg_mean_absolute_error"], refit="r2"
         ).fit(rows, targets)
@@ -221,8 +205,8 @@ def test_scores_are_those_of_the_host_and_the_winner_is_a_host_model(fleet, stan
     assert search.n_features_in_ == rows.shape[1]
 
 
-def test_our_winner_is_fitted_there_and_comes_home(fleet):
-    with fleet.as_current(), parallel_config("skfleet", client=fleet):
+def test_our_winner_is_fitted_there_and_comes_home(mixed_fleet):
+    with mixed_fleet.as_current(), parallel_config("skfleet", client=mixed_fleet):
         search = GridSearchCV(LogisticRegression(device="cuda"), {"C": [0.1, 1.0]}).fit(X, names)
     expected = Reference(LogisticRegression(), {"C": [0.1, 1.0]}).fit(X, names)
     assert search.best_params_ == expected.best_params_
@@ -232,25 +216,29 @@ def test_our_winner_is_fitted_there_and_comes_home(fleet):
     assert isinstance(search.best_estimator_.coef_, np.ndarray)
 
 
-def test_pipelines_whose_first_steps_are_the_hosts(fleet):
+def test_pipelines_whose_first_steps_are_the_hosts(mixed_fleet):
     pipe = make_pipeline(StandardScaler(), LogisticRegression(device="cuda"))
     grid = {"logisticregression__C": [0.1, 1.0]}
-    with fleet.as_current(), parallel_config("skfleet", client=fleet):
+    with mixed_fleet.as_current(), parallel_config("skfleet", client=mixed_fleet):
         search = GridSearchCV(pipe, grid, cv=3).fit(X, y)
     reference = make_pipeline(StandardScaler(), HostLogisticRegression())
     expected = Reference(reference, grid, cv=3).fit(X, y)
     np.testing.assert_allclose(
         search.cv_results_["mean_test_score"], expected.cv_results_["mean_test_score"], atol=2e-3
     )
-    assert kinds_of(search, fleet) == {"CPU": 0, "GPU": 6}
+    assert kinds_of(search, mixed_fleet) == {"CPU": 0, "GPU": 6}
 
 
 @pytest.mark.parametrize("estimator", [Ridge, ElasticNet])
-def test_rows_on_dask_are_scored_from_sums_made_on_the_device(fleet, estimator):
+def test_rows_on_dask_are_scored_from_sums_made_on_the_device(mixed_fleet, estimator):
     rows = da.from_array(X_reg, chunks=(150, 10))
     grid = {"alpha": [0.01, 0.1, 1.0]}
     before = uploads.n_arrays
-    with fleet.as_current(), parallel_config("skfleet", client=fleet), counting() as counts:
+    with (
+        mixed_fleet.as_current(),
+        parallel_config("skfleet", client=mixed_fleet),
+        counting() as counts,
+    ):
         search = GridSearchCV(estimator(device="cuda"), grid, cv=3, refit=False).fit(rows, y_reg)
     assert uploads.n_arrays - before == 6  # X and y of three blocks
     assert counts.passes == 1
@@ -260,15 +248,15 @@ def test_rows_on_dask_are_scored_from_sums_made_on_the_device(fleet, estimator):
     )
 
 
-def test_other_searches_and_cross_validation(fleet):
+def test_other_searches_and_cross_validation(mixed_fleet):
     model = LogisticRegression(device="cuda")
-    with fleet.as_current(), parallel_config("skfleet", client=fleet):
+    with mixed_fleet.as_current(), parallel_config("skfleet", client=mixed_fleet):
         halving = HalvingGridSearchCV(model, {"C": [0.1, 1.0]}, cv=3, random_state=0).fit(X, y)
         scores = cross_val_score(model, X, y, cv=3)
         clusters = GridSearchCV(
             KMeans(n_init=1, random_state=0, device="cuda"), {"n_clusters": [2, 3]}, cv=3
         ).fit(X)
-    assert kinds_of(halving, fleet)["CPU"] == 0
+    assert kinds_of(halving, mixed_fleet)["CPU"] == 0
     np.testing.assert_allclose(scores, cross_val_score(LogisticRegression(), X, y, cv=3))
     assert np.isfinite(clusters.cv_results_["mean_test_score"]).all()
 
@@ -295,10 +283,10 @@ def test_a_search_in_one_process_asks_for_no_worker(cluster_client):
     np.testing.assert_allclose(search.best_estimator_.coef_, expected.best_estimator_.coef_)
 
 
-def test_what_the_backend_was_told_is_for_all(fleet):
-    with parallel_config("skfleet", client=fleet, device="cuda"):
+def test_what_the_backend_was_told_is_for_all(mixed_fleet):
+    with parallel_config("skfleet", client=mixed_fleet, device="cuda"):
         search = GridSearchCV(GaussianNB(), {"var_smoothing": [1e-9, 1e-3]}, cv=3).fit(X, y)
-    assert kinds_of(search, fleet) == {"CPU": 0, "GPU": 6}
+    assert kinds_of(search, mixed_fleet) == {"CPU": 0, "GPU": 6}
 
 
 def test_a_fleet_of_gpu_workers_alone_makes_all_fits(monkeypatch):
@@ -313,53 +301,57 @@ def test_a_fleet_of_gpu_workers_alone_makes_all_fits(monkeypatch):
         assert kinds_of(search, client) == {"CPU": 0, "GPU": 10}
 
 
-def test_the_winner_within_a_pipeline_is_a_host_model_too(fleet, stand_in):
+def test_the_winner_within_a_pipeline_is_a_host_model_too(mixed_fleet, stand_in):
     pipe = Pipeline([("scale", StandardScaler()), ("m", CumlRidge())])
-    with parallel_config("skfleet", client=fleet):
+    with parallel_config("skfleet", client=mixed_fleet):
         search = GridSearchCV(pipe, {"m__alpha": [0.1, 1.0]}, cv=2).fit(X_reg, y_reg)
-    assert kinds_of(search, fleet) == {"CPU": 0, "GPU": 4}
+    assert kinds_of(search, mixed_fleet) == {"CPU": 0, "GPU": 4}
     assert type(search.best_estimator_["m"]) is HostRidge
     expected = Pipeline([("scale", StandardScaler()), ("m", HostRidge())])
     expected.set_params(**search.best_params_).fit(X_reg, y_reg)
     np.testing.assert_allclose(search.predict(X_reg), expected.predict(X_reg))
 
 
-def test_rows_stay_on_the_host_where_a_worker_has_no_array_library(fleet, stand_in, monkeypatch):
-    monkeypatch.delenv(DEVICE_VARIABLE)  # as where XGBoost is installed without CuPy
+def test_rows_stay_on_the_host_where_a_worker_has_no_array_library(
+    mixed_fleet, stand_in, monkeypatch
+):
+    monkeypatch.setattr(
+        _array, "_device_library", lambda named: None
+    )  # as where XGBoost is installed without CuPy
     before = uploads.n_arrays
-    with parallel_config("skfleet", client=fleet):
+    with parallel_config("skfleet", client=mixed_fleet):
         search = GridSearchCV(CumlRidge(), {"alpha": [0.1, 1.0]}, cv=2, refit=False)
         search.fit(X_reg, y_reg)
     assert uploads.n_arrays == before
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
-    assert kinds_of(search, fleet) == {"CPU": 0, "GPU": 4}
+    assert kinds_of(search, mixed_fleet) == {"CPU": 0, "GPU": 4}
 
 
-def test_a_model_without_an_equivalent_says_so(fleet, stand_in, monkeypatch):
+def test_a_model_without_an_equivalent_says_so(mixed_fleet, stand_in, monkeypatch):
     monkeypatch.delattr(_OnDevice, "as_sklearn")
     with (
-        parallel_config("skfleet", client=fleet),
+        parallel_config("skfleet", client=mixed_fleet),
         pytest.raises(TypeError, match="without as_sklearn"),
     ):
         GridSearchCV(CumlRidge(), {"alpha": [0.1, 1.0]}, cv=2).fit(X_reg, y_reg)
 
 
-def test_models_of_cross_validation_come_home_as_host_models(fleet, stand_in):
-    with parallel_config("skfleet", client=fleet):
+def test_models_of_cross_validation_come_home_as_host_models(mixed_fleet, stand_in):
+    with parallel_config("skfleet", client=mixed_fleet):
         found = cross_validate(CumlRidge(), X_reg, y_reg, cv=2, return_estimator=True)
     assert [type(model) for model in found["estimator"]] == [HostRidge, HostRidge]
 
 
-def test_a_time_budget_holds_for_workers_of_both_kinds(fleet):
+def test_a_time_budget_holds_for_workers_of_both_kinds(mixed_fleet):
     grid = {"m": [GaussianNB(), LogisticRegression(device="cuda")]}
     pipe = Pipeline([("m", GaussianNB())])
-    with fleet.as_current(), parallel_config("skfleet", client=fleet):
+    with mixed_fleet.as_current(), parallel_config("skfleet", client=mixed_fleet):
         search = GridSearchCV(pipe, grid, cv=3, refit=False, time_budget=30.0).fit(X, y)
-    assert kinds_of(search, fleet) == {"CPU": 3, "GPU": 3}
+    assert kinds_of(search, mixed_fleet) == {"CPU": 3, "GPU": 3}
 
 
-def test_cross_val_predict_of_a_mixed_fleet(fleet):
-    with fleet.as_current(), parallel_config("skfleet", client=fleet):
+def test_cross_val_predict_of_a_mixed_fleet(mixed_fleet):
+    with mixed_fleet.as_current(), parallel_config("skfleet", client=mixed_fleet):
         found = cross_val_predict(Ridge(device="cuda"), X_reg, y_reg, cv=3)
     np.testing.assert_allclose(found, cross_val_predict(HostRidge(), X_reg, y_reg, cv=3))
 
