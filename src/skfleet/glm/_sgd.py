@@ -73,7 +73,7 @@ class Weights(NamedTuple):
     """What is learned, a row or a value per output, and what was added up over rows.
 
     `paid` is the L1 penalty that each coefficient has received, `owed` what it should have by now
-    (q and u of Tsuruoka, Tsujii and Ananiadou, 2009, section 3.2). `rate` multiplies the rates.
+    (q and u of Tsuruoka, Tsujii and Ananiadou, 2009). `rate` multiplies the rates.
     """
 
     coef: Any

@@ -79,7 +79,7 @@ class SGDClassifier(SGDModel, LinearClassifier):
         ``1 / (alpha * (t + t0))``, with Bottou's t0; "invscaling" ``eta0 / t**power_t``;
         "adaptive" ``eta0``, divided by 5 whenever it is time to stop, until it is below 1e-6; "pa1"
         and "pa2", with ``loss="hinge"``, the row's loss over its squared length, at most
-        `eta0`, or with ``1 / (2 * eta0)`` added to that length (Crammer et al., 2006, section 3).
+        `eta0`, or with ``1 / (2 * eta0)`` added to that length (Crammer et al., 2006).
     eta0 : float, default=0.01
         The first learning rate, which "optimal" does not need.
     power_t : float, default=0.5
@@ -144,14 +144,14 @@ class SGDClassifier(SGDModel, LinearClassifier):
     x_i` with the L2 part :math:`\alpha_2` of the penalty and predictions :math:`p_i`, each row at
     the learning rate of its own number t, so that an epoch goes as far as scikit-learn's does with
     a step a row. For losses of bounded slope that are flat on one side, and with "optimal" rates,
-    that is Pegasos with batches (Shalev-Shwartz et al., 2011, figure 2). Steps of other losses
+    that is Pegasos with batches (Shalev-Shwartz et al., 2011). Steps of other losses
     could add up to more than the way to go, and diverge where columns correlate. So the slope of
     the batch's loss along the sum is measured at both ends, and of the sum as much taken as steps
     one after the other would come to, were each to change the slope alike: ``(1 - (1 - c / n)**n) /
     c`` of it for n rows and a slope that changes by its share c, and at least ``1 / n``, the mean.
     Up to a size that the curvature sets, batches go as far as their rows, from there on as far as
     one step (Ma, Bassily and Belkin, 2018, The power of interpolation). L1 penalties are
-    cumulative, so that weights become zero (Tsuruoka, Tsujii and Ananiadou, 2009, section 3.2), and
+    cumulative, so that weights become zero (Tsuruoka, Tsujii and Ananiadou, 2009), and
     intercepts of sparse rows learn a hundredth as fast as those of dense ones, as in scikit-learn.
 
     With ``batch_size=1`` and ``shuffle=False`` the answer is scikit-learn's to rounding, but for
