@@ -9,6 +9,7 @@ import threading
 import time
 import warnings
 
+import dask
 import joblib
 import numpy as np
 import pytest
@@ -25,7 +26,6 @@ from sklearn.svm import SVC
 import skfleet  # noqa: F401  (registers the backend)
 from skfleet._joblib import _planned
 from skfleet._joblib._call import ParallelCall
-from skfleet.engine._local_cluster import start_local_cluster
 from skfleet.exceptions import FleetError, PlacementError
 from skfleet.model_selection import GridSearchCV, cross_val_score, cross_validate
 
@@ -34,8 +34,13 @@ X, y = load_iris(return_X_y=True)
 
 @pytest.fixture(params=[1, 2], ids=["1 thread", "2 threads"], scope="module")
 def cluster(request):
-    # of a cluster of Dask's own, a worker that takes long to be started again is lost
-    with start_local_cluster(n_workers=2, threads_per_worker=request.param) as cluster:
+    # A worker that takes longer than this to be started again is given up by Dask's own cluster.
+    with (
+        dask.config.set({"distributed.deploy.lost-worker-timeout": "10 minutes"}),
+        LocalCluster(
+            n_workers=2, threads_per_worker=request.param, dashboard_address=":0"
+        ) as cluster,
+    ):
         yield cluster
 
 
