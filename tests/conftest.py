@@ -139,7 +139,7 @@ WORLDS = [
     World("numpy-7-pieces", _same, piece_bytes=2**11),
     World("csr-array", _csr),
     World("csr-matrix", _csr_matrix),
-    World("strict", _strict, _strict),
+    World("strict", _strict, _strict, piece_bytes=2**11),
     World("pandas", _frame),
     World("dask-array", _dask_array, _dask_array),
     World("dask-frame", _dask_frame, _dask_frame),
@@ -186,6 +186,7 @@ def world(request, monkeypatch):
     with contextlib.ExitStack() as stack:
         if chosen.piece_bytes:
             monkeypatch.setattr(_blocks, "PIECE_BYTES", chosen.piece_bytes)
+            monkeypatch.setattr(_blocks, "DEVICE_PIECE_BYTES", chosen.piece_bytes)
             monkeypatch.setattr(_blocks, "FEWEST_ROWS", 1)
         if chosen.on_cluster:
             client = request.getfixturevalue("cluster_client")

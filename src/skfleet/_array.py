@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass, replace
 from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -12,12 +14,17 @@ from typing import Any, NamedTuple
 
 import array_api_compat
 import numpy as np
+import psutil
 
 from skfleet.exceptions import PlacementError
 
 # Names another library and device than CuPy's first one, for trials without a GPU: what
 # "array_api_strict:device1" computes refuses hidden copies to the host, as CuPy does.
 DEVICE_VARIABLE = "SKFLEET_DEVICE"
+# How many bytes rows may take on the device, in place of what is free there.
+ROOM_VARIABLE = "SKFLEET_DEVICE_MEMORY"
+
+FLOAT64 = np.dtype(np.float64)
 
 
 class Uploads:
@@ -97,6 +104,54 @@ def _device_library(named: str | None) -> DeviceLibrary | None:
     return DeviceLibrary(import_module("array_api_compat.cupy"), None) if n_devices else None
 
 
+def device_room() -> int:
+    """Return how many bytes rows may take on this process's device."""
+    if limit := os.environ.get(ROOM_VARIABLE):
+        return int(limit)
+    library = device_library()
+    if library is None or not library.xp.__name__.endswith("cupy"):
+        return int(psutil.virtual_memory().available)
+    import cupy
+
+    free, total = cupy.cuda.runtime.memGetInfo()
+    pool = cupy.get_default_memory_pool()
+    # another allocator, RMM's say, does not tell how much of what it took is free
+    return int(free + pool.free_bytes() if cupy.cuda.get_allocator() == pool.malloc else total)
+
+
+class SideStream:
+    """A queue of copies and kernels on the device beside the one that computes, where it has any.
+
+    Memory that one queue frees it may use again at once, though another may not be done with it.
+    So what runs here waits for a `mark`, set when all that reads what was freed had been queued.
+    """
+
+    def __init__(self) -> None:
+        library = device_library()
+        self._cupy = None
+        if library is not None and library.xp.__name__.endswith("cupy"):
+            self._cupy = import_module("cupy")
+            self._stream = self._cupy.cuda.Stream(non_blocking=True)
+
+    def mark(self) -> Any:
+        """Mark what the calling thread has queued until now."""
+        if self._cupy is None:
+            return None
+        event = self._cupy.cuda.Event(disable_timing=True)
+        event.record()
+        return event
+
+    def run(self, mark: Any, func: Callable[..., Any], *args: Any) -> Any:
+        """Call a function with all that it queues in here, after a mark; wait until it is done."""
+        if self._cupy is None:
+            return func(*args)
+        with self._stream:
+            self._stream.wait_event(mark)
+            value = func(*args)
+        self._stream.synchronize()
+        return value
+
+
 def to_device(x: Any) -> Any:
     """Bring numbers on the host to this process's device; all else stays where and what it is."""
     if not isinstance(x, np.ndarray) or x.dtype.kind not in "biuf":
@@ -160,6 +215,21 @@ def to_host(x: Any) -> np.ndarray:
     if strict is not None and isinstance(x, strict._array_object.Array):
         return np.asarray(x.to_device(strict.Device("CPU_DEVICE")))
     return np.asarray(x)
+
+
+def all_to_host(value: Any) -> Any:
+    """Bring the arrays in tuples, lists, dicts and dataclasses to the host; single numbers too."""
+    if is_foreign(value):
+        return to_host(value)[()]
+    kind = type(value)
+    if kind in (tuple, list) or hasattr(value, "_fields"):
+        parts = [all_to_host(part) for part in value]
+        return kind(*parts) if hasattr(value, "_fields") else kind(parts)
+    if kind is dict:
+        return {key: all_to_host(part) for key, part in value.items()}
+    if is_dataclass(kind):
+        return replace(value, **{f.name: all_to_host(getattr(value, f.name)) for f in fields(kind)})
+    return value
 
 
 def astype(x: Any, dtype: np.dtype) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy import linalg, sparse
 
-from skfleet._array import dtype_of, is_array, is_foreign, like, namespace, to_host
+from skfleet._array import FLOAT64, astype, dtype_of, is_array, is_foreign, like, namespace, to_host
 
 # A slice of rows of about a megabyte stays in a core's cache; shorter ones multiply badly.
 SLICE_ELEMENTS, FEWEST_IN_SLICE = 2**17, 256
@@ -55,26 +55,27 @@ def tdot(X: Any, V: Any) -> Any:
     return X.T @ V
 
 
-def gram(X: Any, weights: Any = None) -> np.ndarray:
-    """Return X.T @ diag(weights) @ X as a dense float64 host array."""
+def gram(X: Any, weights: Any = None) -> Any:
+    """Return X.T @ diag(weights) @ X as a dense float64 array, where X is."""
     if is_sparse(X):
         scaled = X if weights is None else X.multiply(np.asarray(weights)[:, None]).tocsr()
         product = X.T @ scaled
         return np.asarray(product.toarray(), dtype=np.float64)
     scaled = X if weights is None else X * weights[:, None]
-    return to_host(X.T @ scaled).astype(np.float64, copy=False)
+    return astype(X.T @ scaled, FLOAT64)
 
 
-def fused_products(X: Any, shift: Any, root: Any, V: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return Z.T @ Z and Z.T @ V for dense rows Z = (X - shift) * root, on the host in float64.
+def fused_products(X: Any, shift: Any, root: Any, V: Any) -> tuple[Any, Any]:
+    """Return Z.T @ Z and Z.T @ V for dense rows Z = (X - shift) * root, in float64.
 
     Slices that stay in the processor's cache are made and multiplied in one place, so that the rows
-    come from memory once and nothing of their size is made. `shift` and `root` may be None.
+    come from memory once and nothing of their size is made. `shift` and `root` may be None; all is
+    where X is.
     """
     if is_foreign(X):
-        Z = X if shift is None else X - like(shift, X)
+        Z = X if shift is None else X - astype(shift, dtype_of(X))
         Z = Z if root is None else Z * root[:, None]
-        return tuple(to_host(Z.T @ v).astype(np.float64, copy=False) for v in (Z, V))
+        return astype(Z.T @ Z, FLOAT64), astype(Z.T @ V, FLOAT64)
     n_rows, n_columns = X.shape
     step = max(SLICE_ELEMENTS // max(n_columns, 1), FEWEST_IN_SLICE)
     made = (
@@ -104,19 +105,19 @@ def take_columns(X: Any, columns: np.ndarray) -> Any:
     return namespace(X).take(X, like(columns, X), axis=1)
 
 
-def column_sums(X: Any, weights: Any = None) -> np.ndarray:
-    """Return the (weighted) sums of the columns of X as a float64 host array."""
+def column_sums(X: Any, weights: Any = None) -> Any:
+    """Return the (weighted) sums of the columns of X as a float64 array, where X is."""
     if is_sparse(X):
         summed = X.sum(axis=0, dtype=np.float64) if weights is None else X.T @ np.asarray(weights)
         return np.asarray(summed, dtype=np.float64).ravel()
     if weights is not None:
-        return to_host(weights @ X).astype(np.float64, copy=False)
+        return astype(weights @ X, FLOAT64)
     if not is_foreign(X) and X.dtype == np.float64:
         return np.ones(len(X)) @ X  # several times faster than a sum
     if not is_foreign(X) and X.dtype == np.float32:
         return _single_sums(X)
     xp = namespace(X)
-    return to_host(xp.sum(X, axis=0, dtype=xp.float64))
+    return xp.sum(X, axis=0, dtype=xp.float64)
 
 
 def _single_sums(X: np.ndarray) -> np.ndarray:

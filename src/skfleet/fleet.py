@@ -62,8 +62,10 @@ class Fleet:
         None for no limit. "auto" is the machine's memory divided by ``n_workers``; undivided for
         workers on threads, each of which measures the whole process.
     device_memory_limit : int, float, str or None, default="default"
-        Memory of its GPU that the data of a worker may take before it moves them to the host:
-        bytes, a fraction of it, text such as "40 GiB", or None for no limit. "default" is 0.8.
+        Memory of its GPU that the data of a worker may take before it moves them to the host, and
+        that rows of the calling process may take before they are loaded for each pass: bytes, a
+        fraction of it, text such as "40 GiB", or None for no limit. "default" is 0.8, and for such
+        rows what is free.
     resources : mapping, or sequence of mappings, default=None
         What workers are labelled with, for all of them or one mapping for each. By default
         ``{"CPU": threads_per_worker}``, and ``{"GPU": 1}`` for a worker on a GPU.

@@ -15,6 +15,7 @@ from sklearn.datasets import load_breast_cancer, load_diabetes
 from sklearn.linear_model import Ridge as SklearnRidge
 
 from skfleet import Fleet, config_context
+from skfleet._array import ROOM_VARIABLE
 from skfleet.engine import _gpus
 from skfleet.engine._gpus import FoundGpus, chosen_gpus, find_gpus
 from skfleet.estimators import LogisticRegression, Ridge
@@ -144,8 +145,12 @@ class Plugin(WorkerPlugin):
     def setup(self, worker=None):
         worker.made_with = self.made_with
 
-def worker_data_function(**settings):
-    return lambda index: dict
+class Data(dict):
+    def __init__(self, device_memory_limit):
+        super().__init__()
+
+def worker_data_function(*, device_memory_limit, memory_limit):
+    return lambda index: (Data, {"device_memory_limit": device_memory_limit})
 
 def worker_plugins(**settings):
     plugin = Plugin()
@@ -181,6 +186,7 @@ def _look(dask_worker):
         "index": getattr(dask_worker, "made_with", {}).get("device_index"),
         "has_context": getattr(dask_worker, "has_context", None),
         "threads": (dask_worker.state.nthreads, os.environ["OMP_NUM_THREADS"]),
+        "room": os.environ.get(ROOM_VARIABLE),
     }
 
 
@@ -188,18 +194,24 @@ def _look(dask_worker):
 def test_each_gpu_has_a_worker_and_cpu_workers_see_none(monkeypatch):
     found = FoundGpus(("3", "5"))
     monkeypatch.setattr(_gpus, "find_gpus", lambda: found)
-    fleet = Fleet(cpus=1, dashboard_address=None)
+    fleet = Fleet(cpus=1, device_memory_limit=10**9, dashboard_address=None)
     with fleet as client:
         assert repr(fleet) == "Fleet(n_workers=3, gpu_workers=2, threads=3)"
         info = client.scheduler_info(n_workers=-1)["workers"]
         labels = {worker["name"]: worker["resources"] for worker in info.values()}
         assert labels == {"gpu-3": {"GPU": 1}, "gpu-5": {"GPU": 1}, 0: {"CPU": 1}}
         saw = {info[address]["name"]: what for address, what in client.run(_look).items()}
-        on_gpu = {"has_context": True, "threads": (1, "1")}
+        on_gpu = {"has_context": True, "threads": (1, "1"), "room": "1000000000"}
         assert saw == {
             "gpu-3": {"visible": "3,5", "index": 3, **on_gpu},
             "gpu-5": {"visible": "5,3", "index": 5, **on_gpu},
-            0: {"visible": "", "index": None, "has_context": None, "threads": (1, "1")},
+            0: {
+                "visible": "",
+                "index": None,
+                "has_context": None,
+                "threads": (1, "1"),
+                "room": None,
+            },
         }
         # a worker that dies comes back as what it was
         address = next(a for a, worker in info.items() if worker["name"] == "gpu-5")
@@ -251,6 +263,8 @@ def test_rows_larger_than_the_limit_of_a_device_spill():
     ):
         model = LogisticRegression(device="cuda").fit(X, y > 0)
         ridge = Ridge(device="cuda").fit(X, y)
+        here = Ridge(device="cuda").fit(X.compute(), y.compute())
+    np.testing.assert_allclose(here.coef_, expected.coef_, rtol=1e-6)
     np.testing.assert_allclose(ridge.coef_, expected.coef_, rtol=1e-6)
     assert model.score(X, y > 0) > 0.95
 

@@ -53,7 +53,7 @@ def test_gradient_and_hessian_are_the_derivatives(n_classes, weighted, fit_inter
 def test_scaling_changes_the_coordinates_only():
     rng = np.random.default_rng(1)
     scaled, plain = _objective(scaled=True), _objective(scaled=False)
-    _, scaling, _, _ = scaled._how
+    scaling = scaled._scaling
     coef = rng.normal(size=4)
     same = np.append(coef[:3] / scaling.scale, coef[3] - coef[:3] / scaling.scale @ scaling.shift)
     assert scaled.evaluate(coef)[0] == pytest.approx(plain.evaluate(same)[0])

@@ -15,6 +15,8 @@ from skfleet.blocks._local import as_column, as_rows, float_dtype, is_frame, n_r
 
 # A piece of a block that is worked on at once: its working copies stay this small.
 PIECE_BYTES = 4 * 2**20
+# On a device few large kernels win, but small next to its memory.
+DEVICE_PIECE_BYTES = 256 * 2**20
 # Pieces of fewer rows multiply badly; for the sake of as many a piece may be larger, up to a limit.
 FEWEST_ROWS, MOST_BYTES = 256, 12 * 2**20
 
@@ -148,16 +150,13 @@ def probes(rows: RowBlocks) -> list[Block]:
 
 
 def pieces(block: Block, dtype: np.dtype | None) -> Iterator[Block]:
-    """Cut a block into pieces whose working copies in dtype stay small; nothing is copied yet.
-
-    Rows on a device are one piece: there, few large kernels win.
-    """
+    """Cut a block into pieces whose working copies in dtype stay small; nothing is copied yet."""
     n_rows = block.n_rows
-    if dtype is None or not is_host(block.X):
+    if dtype is None:
         if n_rows:
             yield block
         return
-    most = PIECE_BYTES
+    most = PIECE_BYTES if is_host(block.X) else DEVICE_PIECE_BYTES
     if _linalg.is_sparse(block.X):
         size = 2 * _linalg.row_bytes(block.X)
         # A piece of many columns makes results of as many, or several times as many.

@@ -9,14 +9,18 @@ from typing import Any
 import numpy as np
 
 from skfleet import _linalg
+from skfleet._array import device_room, is_foreign
 from skfleet._config import get_config
-from skfleet.blocks._blocks import Block, RowBlocks, block_on_device, check_dense
-from skfleet.blocks._local import local_blocks
+from skfleet.blocks._blocks import Block, RowBlocks, check_dense
+from skfleet.blocks._local import local_blocks, n_rows_of
 
 # How large the blocks are into which rows of this process are cut for a cluster: on a device, few
 # large kernels win.
 HOST_BYTES = 64 * 2**20
 DEVICE_BYTES = 2**30
+# Rows that a device does not hold are loaded in blocks of such a share of it: while one is worked
+# on, the next one is loaded, and the one before may not be gone.
+DEVICE_SHARE = 8
 
 
 def row_blocks(
@@ -39,7 +43,8 @@ def row_blocks(
         "float" makes numeric matrices of frames and computes in X's own float type; None leaves
         every row as it is.
     cuts : sequence of int or None, default=None
-        Numbers of rows of the blocks, for rows in this process; by default one block.
+        Numbers of rows of the blocks, for rows in this process; by default one block, or, where the
+        device does not hold them all, as many as it takes.
     """
     spreading = get_config().engine == "dask" and dtype is not None
     to_device = get_config().device == "cuda" and dtype is not None
@@ -57,17 +62,34 @@ def row_blocks(
             return rows
         y, sample_weight = bring_home(y), bring_home(sample_weight)
         more = more and {name: bring_home(values) for name, values in more.items()}
+    if to_device:
+        check_dense(X)
+        cuts = _device_cuts(X) if cuts is None else cuts
     parts, lengths, n_features, kind = local_blocks(
         X, y, sample_weight, more or {}, dtype=dtype, cuts=cuts
     )
     starts = np.concatenate([[0], np.cumsum(lengths)])
     blocks = tuple(
-        Block(*part, number=i, start=int(starts[i]), more=others or None)
+        Block(
+            *part,
+            number=i,
+            start=int(starts[i]),
+            more=others or None,
+            to_device=to_device and not is_foreign(part[0]),
+        )
         for i, (part, others) in enumerate(parts)
     )
-    if to_device:
-        blocks = tuple(map(block_on_device, blocks))
     n_bytes = None
     if kind is not None:
         n_bytes = sum(n * _linalg.row_bytes(b.X) for n, b in zip(lengths, blocks, strict=True))
     return RowBlocks(blocks, tuple(lengths), n_features, kind, n_bytes=n_bytes)
+
+
+def _device_cuts(X: Any) -> list[int] | None:
+    """Return how to cut rows that a device is to work on but cannot hold; None where it can."""
+    n_rows = n_rows_of(X)
+    n_bytes, room = n_rows * _linalg.row_bytes(X), device_room()
+    if is_foreign(X) or 2 * n_bytes <= room:
+        return None
+    n_blocks = min(n_rows, -(-n_bytes // max(1, min(DEVICE_BYTES, room // DEVICE_SHARE))))
+    return np.diff(np.linspace(0, n_rows, n_blocks + 1).astype(int)).tolist()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from skfleet._validation import check_block
 from skfleet.blocks import Block, Loadable, RowBlocks, as_numbers, mix_rows, open_block
+from skfleet.engine._ahead import ahead
 from skfleet.engine._base import Engine, Task
 from skfleet.engine._counts import log_pass
 from skfleet.engine._placement import ANYWHERE, Placement
@@ -119,14 +120,10 @@ def _fold_here(
     keep: Callable[[Any, int], None],
 ) -> Any:
     """Learn in this process, a thread loading the next lesson."""
-    with ThreadPoolExecutor(1, thread_name_prefix="load-block") as pool:
-        coming = pool.submit(how.open, *lessons[0])
-        for i in range(len(lessons)):
-            block = coming.result()
-            if i + 1 < len(lessons):
-                coming = pool.submit(how.open, *lessons[i + 1])
-            state = how.learn(state, block, None, *args)
-            keep(state, i + 1)
+    blocks = ahead([partial(how.open, *lesson) for lesson in lessons])
+    for n_learned, block in enumerate(blocks, start=1):
+        state = how.learn(state, block, None, *args)
+        keep(state, n_learned)
     log_pass(name, len(lessons), len(lessons))
     return state
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
+from skfleet._array import ROOM_VARIABLE
 from skfleet.exceptions import PlacementError
 
 __all__ = ["HIDDEN", "FoundGpus", "chosen_gpus", "find_gpus", "gpu_worker"]
@@ -165,11 +166,16 @@ def gpu_worker(
         enable_cudf_spill=False,
         cudf_spill_stats=0,
     )
+    env = {"CUDA_VISIBLE_DEVICES": visible, "RAPIDS_NO_INITIALIZE": "True"}
+    held = data(index)
+    limit = held[1]["device_memory_limit"] if type(held) is tuple else None
+    if limit and device_memory_limit != "default":
+        env[ROOM_VARIABLE] = str(limit)
     return {
-        "env": {"CUDA_VISIBLE_DEVICES": visible, "RAPIDS_NO_INITIALIZE": "True"},
+        "env": env,
         "nthreads": 1,
         "resources": {"GPU": 1},
-        "data": data(index),
+        "data": held,
         "plugins": tuple(plugins),
         "preload": ["dask_cuda.initialize"],
         "preload_argv": ["--create-cuda-context"],

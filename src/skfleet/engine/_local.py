@@ -11,7 +11,7 @@ from typing import Any
 import joblib
 import psutil
 
-from skfleet._array import device_library
+from skfleet._array import device_library, device_room
 from skfleet._config import get_config
 from skfleet.blocks import Block, Loadable, Notes, RowBlocks, open_block
 from skfleet.engine._base import Call, Ended, Task, bytes_of
@@ -143,7 +143,8 @@ class LocalEngine:
         wanted = get_config().keep_blocks
         lazy = self.streams(rows)
         if lazy and wanted == "auto":
-            wanted = bytes_of(self, rows) <= self.room // 2
+            goes_up = any(block.to_device for block in rows.blocks)
+            wanted = 2 * bytes_of(self, rows) <= (device_room() if goes_up else self.room)
         if lazy and wanted:
             rows = replace(rows, blocks=tuple(open_block(block) for block in rows.blocks))
         yield rows
@@ -151,7 +152,8 @@ class LocalEngine:
     def with_notes(self, rows: RowBlocks) -> RowBlocks:
         """Return the same rows with room for notes beside every block that is in memory."""
         blocks = (
-            block if _is_lazy(block) else block._replace(notes=Notes()) for block in rows.blocks
+            block if isinstance(block.X, Loadable) else block._replace(notes=Notes())
+            for block in rows.blocks
         )
         return replace(rows, blocks=tuple(blocks))
 

@@ -6,15 +6,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, is_dataclass, replace
 from functools import partial
-from itertools import chain, pairwise
+from itertools import chain, islice, pairwise
 from typing import Any
 
 import numpy as np
 
-from skfleet._array import is_host
+from skfleet._array import all_to_host, is_host
 from skfleet._config import get_config
 from skfleet._validation import check_block
 from skfleet.blocks import Block, RowBlocks, as_numbers, open_block, pieces
+from skfleet.engine._ahead import ahead
 from skfleet.engine._base import Engine, Task
 from skfleet.engine._counts import log_pass
 from skfleet.engine._placement import ANYWHERE, Placement
@@ -48,8 +49,9 @@ class Reduction:
     """A statistic of rows that may be merged in any grouping.
 
     `per_block(block, *args)` makes a partial result of a block (or a piece of one) of at least one
-    row, on the host and in float64; `combine` merges two and must be associative; `finalize` runs
-    in the driver. The functions and the arguments travel to the workers.
+    row, in float64, and where the block is: on a device nothing should wait for a result, and a
+    task brings home the one of all its blocks. `combine` merges two and must be associative;
+    `finalize` runs in the driver. The functions and the arguments travel to the workers.
     """
 
     per_block: Callable[..., Any]
@@ -153,26 +155,24 @@ def reduce_group(
             error.add_note(f"While reducing block {piece.number} ({reduction.name}).")
             raise
 
-    cut = chain.from_iterable(pieces(open_block(handle), dtype) for handle in handles)
-    if n_threads == 1:
-        return reduce_pieces(cut)
+    goes_up = any(handle.to_device for handle in handles)
+    calls = [partial(open_block, handle) for handle in handles]
+    blocks = ahead(calls) if goes_up else (call() for call in calls)
+    cut = chain.from_iterable(pieces(block, dtype) for block in blocks)
+    if n_threads == 1 or goes_up or not all(is_host(handle.X) for handle in handles):
+        return all_to_host(reduce_pieces(cut))
     results: list[Any] = []
     with library_threads(1), ThreadPoolExecutor(n_threads) as pool:
         for window in _windows(cut, WINDOW * n_threads):
             cuts = np.linspace(0, len(window), n_threads + 1).astype(int)
             results.extend(pool.map(reduce_share, [window[a:b] for a, b in pairwise(cuts)]))
-    return _combine_all(reduction.combine, results)
+    return all_to_host(_combine_all(reduction.combine, results))
 
 
 def _windows(cut: Iterable[Block], most: int) -> Iterator[list[Block]]:
-    """Give pieces together, as many as there may be; one that is not on the host is large."""
-    window: list[Block] = []
-    for piece in cut:
-        window.append(piece)
-        if len(window) == most or not is_host(piece.X):
-            yield window
-            window = []
-    if window:
+    """Give pieces together, as many as there may be."""
+    cut = iter(cut)
+    while window := list(islice(cut, most)):
         yield window
 
 

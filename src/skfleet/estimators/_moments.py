@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from skfleet._array import like, to_host
+from skfleet._array import FLOAT64, astype, dtype_of, is_foreign, like, namespace, to_host
 from skfleet._linalg import column_sums, is_sparse, tdot, vstack
 from skfleet.blocks import Block, row_uniforms, take
+from skfleet.glm._products import targets_of, weights_of
 
 
 class Moments(NamedTuple):
@@ -31,13 +32,13 @@ def moments(block: Block) -> Moments:
     if is_sparse(X):
         squares = column_sums(X.multiply(X).tocsr()) - n_rows * mean**2
         return Moments(n_rows, mean, np.maximum(squares, 0.0))
-    about_zero = column_sums(X * X)
-    squares = about_zero - n_rows * mean**2
-    single = str(X.dtype).endswith("float32")
-    if single or (about_zero > MUCH_LARGER * squares).any():
-        X = X - like(mean, X)
-        squares = column_sums(X * X)
-    return Moments(n_rows, mean, squares)
+    if not is_foreign(X) and X.dtype == np.float64:
+        about_zero = column_sums(X * X)
+        squares = about_zero - n_rows * mean**2
+        if (about_zero <= MUCH_LARGER * squares).all():
+            return Moments(n_rows, mean, squares)
+    X = X - astype(mean, dtype_of(X))
+    return Moments(n_rows, mean, column_sums(X * X))
 
 
 def merge_moments(a: Moments, b: Moments) -> Moments:
@@ -70,7 +71,8 @@ def label_counts(block: Block, with_x: bool = False) -> LabelCounts:
     counted = n_rows if weight is None else np.bincount(codes, weight, len(labels))
     x = None
     if with_x and len(labels) <= FEW_LABELS:
-        x = np.stack([_sum_of(block.X, codes == k, weight) for k in range(len(labels))])
+        sums = [_sum_of(block.X, codes == k, weight) for k in range(len(labels))]
+        x = to_host(namespace(block.X).stack(sums))
     return LabelCounts(labels, n_rows, counted, x)
 
 
@@ -94,7 +96,7 @@ def merge_label_counts(a: LabelCounts, b: LabelCounts) -> LabelCounts:
 class TargetSums(NamedTuple):
     """Weighted sums of targets, and (maybe) of rows and of their products."""
 
-    weight: float
+    weight: Any
     y: np.ndarray
     x: np.ndarray | None = None
     xy: np.ndarray | None = None
@@ -102,15 +104,15 @@ class TargetSums(NamedTuple):
 
 def target_sums(block: Block, with_x: bool = False) -> TargetSums:
     """Sum a block's targets, and what else is asked for."""
-    y = to_host(block.y).astype(np.float64).reshape(block.n_rows, -1)
-    w = None if block.sample_weight is None else to_host(block.sample_weight).astype(np.float64)
+    X, y, w = block.X, targets_of(block), weights_of(block)
+    xp, dtype = namespace(y), dtype_of(X)
     wy = y if w is None else y * w[:, None]
-    weight = float(block.n_rows if w is None else w.sum())
+    weight = float(block.n_rows) if w is None else xp.sum(w)
     if not with_x:
-        return TargetSums(weight, wy.sum(axis=0))
-    xy = to_host(tdot(block.X, like(wy, block.X))).astype(np.float64)
-    x = column_sums(block.X, None if w is None else like(w, block.X))
-    return TargetSums(weight, wy.sum(axis=0), x, xy)
+        return TargetSums(weight, xp.sum(wy, axis=0))
+    xy = astype(tdot(X, astype(wy, dtype)), FLOAT64)
+    x = column_sums(X, None if w is None else astype(w, dtype))
+    return TargetSums(weight, xp.sum(wy, axis=0), x, xy)
 
 
 def merge_target_sums(a: TargetSums, b: TargetSums) -> TargetSums:

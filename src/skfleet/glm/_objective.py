@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from skfleet._array import astype, is_foreign, like, namespace, to_host
+from skfleet._array import FLOAT64, astype, beside, dtype_of, is_foreign, like, namespace
 from skfleet._linalg import fused_products, gram, is_sparse, take_columns, tdot
 from skfleet.blocks import Block, RowBlocks, row_blocks
 from skfleet.engine import Engine, LocalEngine, Reduction, map_reduce
@@ -41,6 +41,49 @@ class Evaluation(NamedTuple):
     hessian: np.ndarray | None = None
 
 
+class Curves(NamedTuple):
+    """Weighted sums for a pair of outputs: of products of columns, of columns, and of 1."""
+
+    gram: Any
+    columns: Any
+    total: Any
+
+
+class Sums(NamedTuple):
+    """Sums over rows: losses, slopes by output, slopes times columns, and maybe second derivatives.
+
+    Float64 arrays where the rows are, of columns as they are or about their means.
+    """
+
+    value: Any
+    slopes: Any
+    columns: Any
+    curves: tuple[Curves, ...] = ()
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a pass is to sum up.
+
+    Parameters
+    ----------
+    slopes, constant : ndarray of shape (n_outputs, n_features) and (n_outputs,)
+        The linear predictor, of columns as they are after `about` is taken off.
+    about : ndarray of shape (n_features,) or None
+        What is taken off the rows, at the price of a copy.
+    with_curves : bool
+        Whether second derivatives are wanted.
+    chosen : ndarray of int or None
+        Of which columns; None for all.
+    """
+
+    slopes: np.ndarray
+    constant: np.ndarray
+    about: np.ndarray | None
+    with_curves: bool = False
+    chosen: np.ndarray | None = None
+
+
 class Objective:
     """The weighted average loss of rows as a function of coefficients, which live on the host.
 
@@ -60,8 +103,9 @@ class Objective:
         fit_intercept: bool = True,
     ) -> None:
         self._engine = engine
-        self._rows = rows
-        self._how = (loss, scaling, labels, fit_intercept)
+        self._rows, self._known = _encoded(rows, labels)
+        self._labels = labels
+        self._scaling = scaling
         self._total_weight = total_weight
         self.loss = loss
         self.fit_intercept = fit_intercept
@@ -72,13 +116,61 @@ class Objective:
     ) -> Evaluation:
         """Return the average loss, its gradient, and its Hessian (of some columns) if asked for.
 
-        The Hessian of columns is in the order of `self.of_columns(columns)`.
+        The Hessian of columns is in the order of `self.of_columns(columns)`. Scale and, where that
+        costs no digits, shift go into the coefficients and out of the results, so that the rows
+        need no copy and sparse ones keep their zeros.
         """
+        scale, shift, n_features = self._scaling.scale, self._shift, self.n_features
+        coef = coef.reshape(self.loss.n_outputs, n_features + self.fit_intercept)
+        slopes = coef[:, :n_features]
+        constant = coef[:, n_features] if self.fit_intercept else np.zeros(self.loss.n_outputs)
+        about = None if shift is not None else self._scaling.shift
+        if shift is not None:
+            constant = constant - slopes @ shift
+        terms = Terms(slopes / scale, constant, about, hessian, columns)
         reduction = Reduction(glm_hessian if hessian else glm_gradient)
-        args = (coef, *self._how, columns) if hessian else (coef, *self._how)
-        sums = map_reduce(self._engine, reduction, self._rows, *args)
-        value, gradient, *rest = (part / self._total_weight for part in sums)
-        return Evaluation(float(value), gradient.ravel(), rest[0] if rest else None)
+        sums: Sums = map_reduce(
+            self._engine, reduction, self._rows, terms, self.loss, self._known, self.fit_intercept
+        )
+        gradient = np.empty(coef.shape)
+        gradient[:, :n_features] = sums.columns / scale
+        if shift is not None:
+            gradient[:, :n_features] -= np.outer(sums.slopes, shift)
+        if self.fit_intercept:
+            gradient[:, n_features] = sums.slopes
+        total = self._total_weight
+        found = self._hessian(sums.curves, columns) / total if hessian else None
+        return Evaluation(float(sums.value) / total, gradient.ravel() / total, found)
+
+    @property
+    def _shift(self) -> np.ndarray | None:
+        """What columns at unit deviation are moved by; None where the rows are moved instead."""
+        shift = self._scaling.shift / self._scaling.scale
+        assert self._rows.dtype is not None
+        far = np.abs(shift).max(initial=0.0) > FAR[self._rows.dtype.name]
+        return None if far else shift
+
+    def _hessian(self, curves: tuple[Curves, ...], columns: np.ndarray | None) -> np.ndarray:
+        """Return the Hessian, for columns as the scaling sees them and a 1 for an intercept."""
+        scale, shift, n_outputs = self._scaling.scale, self._shift, self.loss.n_outputs
+        shift = np.zeros(self.n_features) if shift is None else shift
+        if columns is not None:
+            scale, shift = scale[columns], shift[columns]
+        n_features = len(scale)
+        size = n_features + self.fit_intercept
+        hessian = np.empty((n_outputs, size, n_outputs, size))
+        pairs = [(i, j) for i in range(n_outputs) for j in range(i + 1)]
+        for (i, j), (product, sums, total) in zip(pairs, curves, strict=True):
+            part = np.empty((size, size))
+            sums = sums / scale
+            moved = sums - total * shift
+            part[:n_features, :n_features] = product / np.outer(scale, scale)
+            part[:n_features, :n_features] -= np.outer(sums, shift) + np.outer(shift, moved)
+            if self.fit_intercept:
+                part[n_features, :n_features] = part[:n_features, n_features] = moved
+                part[n_features, n_features] = total
+            hessian[i, :, j, :] = hessian[j, :, i, :] = part
+        return hessian.reshape(n_outputs * size, n_outputs * size)
 
     def of_columns(self, columns: np.ndarray) -> np.ndarray:
         """Return where the coefficients of some columns are, with the intercepts at the end."""
@@ -88,137 +180,86 @@ class Objective:
 
     def rarest(self, y: np.ndarray) -> int:
         """Return how often the rarest class occurs among some targets; all of them, without."""
-        classes = self._how[2].classes
+        classes = self._labels.classes
         if classes is None:
             return len(y)
         return int(np.bincount(codes_of(y, classes), minlength=len(classes)).min())
 
     def on_sample(self, X: Any, y: Any, sample_weight: Any) -> Objective:
         """Return the same objective for a few rows in this process."""
-        loss, scaling, labels, fit_intercept = self._how
+        labels = self._labels
         weight = np.ones(len(y)) if sample_weight is None else np.asarray(sample_weight)
         if labels.class_weight is not None and labels.classes is not None:
             weight = weight * labels.class_weight[np.searchsorted(labels.classes, y)]
         return Objective(
             LocalEngine(1),
             row_blocks(X, y, sample_weight),
-            loss,
+            self.loss,
             total_weight=float(weight.sum()),
-            scaling=scaling,
+            scaling=self._scaling,
             labels=labels,
-            fit_intercept=fit_intercept,
+            fit_intercept=self.fit_intercept,
         )
 
 
-def glm_gradient(block: Block, coef: np.ndarray, *how: Any) -> tuple[Any, ...]:
+def glm_gradient(block: Block, *how: Any) -> Sums:
     """Return a block's sums of losses and of gradients."""
-    return _evaluate(block, coef, *how)
+    return _sums(block, *how)
 
 
-def glm_hessian(block: Block, coef: np.ndarray, *how: Any) -> tuple[Any, ...]:
-    """Return a block's sums of losses, of gradients and of Hessians."""
-    return _evaluate(block, coef, *how[:-1], with_hessian=True, columns=how[-1])
+def glm_hessian(block: Block, *how: Any) -> Sums:
+    """Return a block's sums of losses, of gradients and of second derivatives."""
+    return _sums(block, *how)
 
 
-def _evaluate(
-    block: Block,
-    coef: np.ndarray,
-    loss: Loss,
-    scaling: Scaling,
-    labels: Labels,
-    fit_intercept: bool,
-    *,
-    with_hessian: bool = False,
-    columns: np.ndarray | None = None,
-) -> tuple[Any, ...]:
-    """Evaluate the losses of a block and their derivatives in one traversal.
-
-    Scale and, where that costs no digits, shift go into the coefficients and out of the results, so
-    that the rows need no copy and sparse ones keep their zeros.
-    """
-    X, n_features = block.X, block.X.shape[1]
-    shift = scaling.shift / scaling.scale
-    if not is_sparse(X) and np.abs(shift).max(initial=0.0) > FAR.get(_dtype_name(X), 1.0):
-        X = X - like(scaling.shift, X)
-        shift = np.zeros(n_features)
-    moved = bool(shift.any())
-    coef = coef.reshape(loss.n_outputs, n_features + fit_intercept)
-    slopes = coef[:, :n_features]
-    constant = coef[:, n_features] if fit_intercept else np.zeros(loss.n_outputs)
-    if moved:
-        constant = constant - slopes @ shift
-    eta = X @ like(np.ascontiguousarray((slopes / scaling.scale).T), X)
+def _sums(block: Block, terms: Terms, loss: Loss, labels: Labels, fit_intercept: bool) -> Sums:
+    """Sum up the losses of a block and their derivatives in one traversal."""
+    X = block.X if terms.about is None else block.X - like(terms.about, block.X)
+    eta = X @ like(np.ascontiguousarray(terms.slopes.T), X)
     xp = namespace(eta)
-    if constant.any():
-        eta = eta + like(constant, eta)
+    if terms.constant.any():
+        eta = eta + like(terms.constant, eta)
     y, weight = targets(block, labels, eta)
     value, slope, mean = loss.evaluate(y, eta)
     if weight is not None:
         value, slope = value * weight, slope * weight[:, None]
-    total = to_host(xp.sum(slope, axis=0, dtype=xp.float64))
-    gradient = np.empty(coef.shape)
-    gradient[:, :n_features] = to_host(tdot(X, slope)).T / scaling.scale
-    if moved:
-        gradient[:, :n_features] -= np.outer(total, shift)
-    if fit_intercept:
-        gradient[:, n_features] = total
-    sums = float(xp.sum(value, dtype=xp.float64)), gradient
-    if not with_hessian:
+    sums = Sums(
+        xp.sum(value, dtype=xp.float64),
+        xp.sum(slope, axis=0, dtype=xp.float64),
+        astype(tdot(X, slope), FLOAT64).T,
+    )
+    if not terms.with_curves:
         return sums
-    scale = scaling.scale
-    if columns is not None:
-        X, scale, shift = take_columns(X, columns), scale[columns], shift[columns]
-    size = X.shape[1] + fit_intercept
-    hessian = np.empty((loss.n_outputs, size, loss.n_outputs, size))
+    if terms.chosen is not None:
+        X = take_columns(X, terms.chosen)
+    curves = []
     for i in range(loss.n_outputs):
         for j in range(i + 1):
             curve = loss.curve(y, mean, i, j)
             curve = curve if weight is None else curve * weight
-            part = _weighted_gram(X, curve, fit_intercept, scale, shift, positive=i == j)
-            hessian[i, :, j, :] = part
-            hessian[j, :, i, :] = part
-    return *sums, hessian.reshape(loss.n_outputs * size, loss.n_outputs * size)
+            curves.append(_curves(X, curve, positive=i == j))
+    return sums._replace(curves=tuple(curves))
 
 
-def _dtype_name(X: Any) -> str:
-    """Return the name of the type of X's elements, whatever its library."""
-    return str(X.dtype).rsplit(".", 1)[-1]
-
-
-def _weighted_gram(
-    X: Any,
-    curve: Any,
-    fit_intercept: bool,
-    scale: np.ndarray,
-    shift: np.ndarray,
-    *,
-    positive: bool,
-) -> np.ndarray:
-    """Return Z.T @ diag(curve) @ Z for rows Z = X / scale - shift, with a 1 for an intercept."""
-    n_features, xp = X.shape[1], namespace(curve)
+def _curves(X: Any, curve: Any, *, positive: bool) -> Curves:
+    """Return X.T @ diag(curve) @ X, X.T @ curve and the sum of curve."""
+    xp = namespace(curve)
     if is_sparse(X) or not positive:
-        product, sums = gram(X, curve), to_host(tdot(X, curve))
+        product, sums = gram(X, curve), astype(tdot(X, curve), FLOAT64)
     else:
         root = xp.sqrt(curve)
         product, cross = fused_products(X, None, root, root[:, None])
         sums = cross[:, 0]
-    product, sums = product / np.outer(scale, scale), sums / scale
-    total = float(xp.sum(curve, dtype=xp.float64))
-    if shift.any():
-        product -= np.outer(sums, shift)
-        product -= np.outer(shift, sums)
-        product += total * np.outer(shift, shift)
-        sums = sums - total * shift
-    result = np.empty((n_features + fit_intercept, n_features + fit_intercept))
-    result[:n_features, :n_features] = product
-    if fit_intercept:
-        result[n_features, :n_features] = result[:n_features, n_features] = sums
-        result[n_features, n_features] = total
-    return result
+    return Curves(product, sums, xp.sum(curve, dtype=xp.float64))
 
 
-def codes_of(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    """Return the place of each label among the classes."""
+def codes_of(y: Any, classes: np.ndarray) -> Any:
+    """Return the place of each label among the classes, where the labels are."""
+    if is_foreign(y):
+        xp = namespace(y)
+        if xp.isdtype(y.dtype, "bool"):
+            y = xp.astype(y, xp.int8)
+        return xp.searchsorted(like(classes, y, dtype=y.dtype), y)
     if y.dtype.kind in "biuf" and len(classes) <= 8:  # several times faster than a search
         codes = np.zeros(len(y), dtype=np.intp)
         for label in classes[1:]:
@@ -227,18 +268,27 @@ def codes_of(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
     return np.searchsorted(classes, y)
 
 
+def _encoded(rows: RowBlocks, labels: Labels) -> tuple[RowBlocks, Labels]:
+    """Put codes in place of the labels of rows in this process, once for all passes."""
+    classes, dtype = labels.classes, rows.dtype
+    if rows.on_dask or classes is None or dtype is None:
+        return rows, labels
+    blocks = (
+        block._replace(y=astype(beside(codes_of(block.y, classes), block.X), dtype))
+        for block in rows.blocks
+    )
+    return replace(rows, blocks=tuple(blocks)), replace(labels, classes=None)
+
+
 def targets(block: Block, labels: Labels, eta: Any) -> tuple[Any, Any]:
     """Return a block's targets and weights where its predictor is, None for weights of 1."""
+    xp, dtype = namespace(eta), dtype_of(eta)
     y, weight = block.y, block.sample_weight
-    codes = None
     if labels.classes is not None:
-        codes = codes_of(to_host(y), labels.classes)
-        y = codes.astype(np.float64)
-    if weight is not None:
-        weight = astype(weight, np.dtype(np.float64)) if is_foreign(weight) else weight
-        weight = like(to_host(weight).astype(np.float64), eta)
+        y = codes_of(y, labels.classes)
+    y = beside(y, eta)
+    weight = None if weight is None else astype(beside(weight, eta), dtype)
     if labels.class_weight is not None:
-        codes = to_host(y).astype(np.intp) if codes is None else codes
-        each = like(labels.class_weight[codes], eta)
+        each = xp.take(like(labels.class_weight, eta), astype(y, np.dtype(np.int64)))
         weight = each if weight is None else weight * each
-    return like(to_host(y).astype(np.float64), eta), weight
+    return astype(y, dtype), weight

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from skfleet._array import like, to_host
+from skfleet._array import FLOAT64, astype, beside, dtype_of, is_foreign, namespace
 from skfleet._linalg import column_sums, fused_products, gram, is_sparse, is_sparse_kind, tdot
 from skfleet._validation import check_total_weight
 from skfleet.blocks import Block, RowBlocks
@@ -26,7 +26,7 @@ def most_columns(X: Any) -> int:
 class Products(NamedTuple):
     """Weighted sums of products of rows and targets about their means."""
 
-    weight: float
+    weight: Any
     x_mean: np.ndarray
     y_mean: np.ndarray
     gram: np.ndarray
@@ -79,55 +79,63 @@ def score_of_errors(scoring: str, squared: Any, absolute: Any, variance: Any) ->
 
 def products(block: Block) -> Products:
     """Return a block's sums of products about its own means."""
-    y = np.empty((block.n_rows, 0)) if block.y is None else to_host(block.y)
-    y = y.astype(np.float64).reshape(block.n_rows, -1 if y.size else 0)
-    return products_with(block, y, weights_of(block))
+    return products_with(block, targets_of(block), weights_of(block))
 
 
-def weights_of(block: Block) -> np.ndarray | None:
-    """Return the weights of a block's rows on the host."""
+def targets_of(block: Block) -> Any:
+    """Return the targets of a block, of shape (n_rows, n_targets), where its rows are."""
+    y = np.empty((block.n_rows, 0)) if block.y is None else block.y
+    y = astype(beside(y, block.X), FLOAT64)
+    return y if len(y.shape) == 2 else y[:, None]
+
+
+def weights_of(block: Block) -> Any:
+    """Return the weights of a block's rows, where these are."""
     weight = block.sample_weight
-    return None if weight is None else to_host(weight).astype(np.float64)
+    return None if weight is None else astype(beside(weight, block.X), FLOAT64)
 
 
-def products_with(block: Block, y: np.ndarray, w: np.ndarray | None) -> Products:
+def products_with(block: Block, y: Any, w: Any) -> Products:
     """Return sums of products of a block's rows and targets of shape (n_rows, n_targets)."""
-    n_rows, n_features = block.X.shape
-    weight = float(n_rows if w is None else w.sum())
-    if weight == 0:
-        zeros = np.zeros((n_features, y.shape[1]))
-        return Products(0.0, zeros[:, 0], zeros[0], np.zeros((n_features,) * 2), zeros, zeros[0])
-    w_there = None if w is None else like(w, block.X)
-    x_mean = column_sums(block.X, w_there) / weight
-    y_mean = (y.sum(axis=0) if w is None else w @ y) / weight
+    X, xp, dtype = block.X, namespace(y), dtype_of(block.X)
+    weight = float(block.n_rows) if w is None else xp.sum(w)
+    divisor = _or_one(weight)
+    x_mean = column_sums(X, None if w is None else astype(w, dtype)) / divisor
+    y_mean = (xp.sum(y, axis=0) if w is None else w @ y) / divisor
     y = y - y_mean
     wy = y if w is None else y * w[:, None]
-    yy = np.sum(wy * y, axis=0)
-    if is_sparse(block.X):
-        product = gram(block.X, w) - weight * np.outer(x_mean, x_mean)
+    yy = xp.sum(wy * y, axis=0)
+    if is_sparse(X):
+        product = gram(X, w) - weight * np.outer(x_mean, x_mean)
         # Weighted deviations of y add up to nothing, so X need not be about its mean.
-        xy = np.asarray(tdot(block.X, wy.astype(block.X.dtype)))
+        xy = np.asarray(tdot(X, wy.astype(dtype)))
         return Products(weight, x_mean, y_mean, product, xy, yy)
-    root = None if w is None else np.sqrt(w)
-    y = like(y if root is None else y * root[:, None], block.X)
-    root = None if root is None else like(root, block.X)
-    return Products(weight, x_mean, y_mean, *fused_products(block.X, x_mean, root, y), yy)
+    root = None if w is None else xp.sqrt(w)
+    y = astype(y if root is None else y * root[:, None], dtype)
+    root = None if root is None else astype(root, dtype)
+    return Products(weight, x_mean, y_mean, *fused_products(X, x_mean, root, y), yy)
+
+
+def _or_one(weight: Any) -> Any:
+    """Return a total weight to divide by: of rows without any, sums are 0 anyway."""
+    if not is_foreign(weight):
+        return weight or 1.0
+    xp = namespace(weight)
+    return xp.where(weight == 0, xp.ones_like(weight), weight)
 
 
 def merge_products(a: Products, b: Products) -> Products:
     """Merge the sums of two blocks (Chan, Golub and LeVeque, 1983)."""
     weight = a.weight + b.weight
-    if weight == 0:
-        return a
-    share = b.weight / weight
+    share = b.weight / _or_one(weight)
     dx, dy = b.x_mean - a.x_mean, b.y_mean - a.y_mean
     factor = a.weight * share
     return Products(
         weight,
         a.x_mean + share * dx,
         a.y_mean + share * dy,
-        a.gram + b.gram + factor * np.outer(dx, dx),
-        a.xy + b.xy + factor * np.outer(dx, dy),
+        a.gram + b.gram + factor * dx[:, None] * dx[None, :],
+        a.xy + b.xy + factor * dx[:, None] * dy[None, :],
         a.yy + b.yy + factor * dy**2,
     )
 

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.cluster import kmeans_plusplus
 from sklearn.utils import check_random_state
 
-from skfleet._array import dtype_of
+from skfleet._array import all_to_host, dtype_of
 from skfleet._linalg import (
     dense_rows,
     is_sparse,
@@ -270,7 +270,9 @@ class MiniBatchKMeans(CenterModel):
         """Return where to start from, given a first batch."""
         rng = np.random.RandomState(seed)
         self._check_n_rows(block.n_rows)
-        mean = None if is_sparse(block.X) else mean_to_take_off(moments(block), dtype_of(block.X))
+        mean = None
+        if not is_sparse(block.X):
+            mean = mean_to_take_off(all_to_host(moments(block)), dtype_of(block.X))
         chosen = rng.permutation(block.n_rows)[: self._init_rows(block.n_rows)]
         weight = weights_of(block)[chosen]
         check_total_weight(float(weight.sum()))

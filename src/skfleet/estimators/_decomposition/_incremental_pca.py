@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from skfleet._array import like
+from skfleet._array import all_to_host, like
 from skfleet._linalg import as_dense_there, dense_rows, is_sparse_kind, singular_rows, vstack
 from skfleet._validation import check_count, check_flag
 from skfleet.blocks import Block, RowBlocks
@@ -241,7 +241,7 @@ def learn(seen: Seen, block: Block, batches: Batches) -> Seen:
 def learn_batch(seen: Seen, X: Any, n_components: int | None) -> Seen:
     """Learn one batch."""
     n_rows, n_columns = X.shape
-    columns = moments(Block(X))
+    columns = all_to_host(moments(Block(X)))
     if n_components is None:
         n = min(n_rows, n_columns) if seen.vectors is None else len(seen.vectors)
     elif seen.vectors is None and n_components > n_rows:

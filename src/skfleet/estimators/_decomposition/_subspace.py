@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import linalg
 
-from skfleet._array import like, namespace, to_host
+from skfleet._array import FLOAT64, astype, beside, dtype_of, namespace
 from skfleet._linalg import dot, tdot
 from skfleet.blocks import Block, RowBlocks
 from skfleet.engine import Engine, Reduction, map_reduce
@@ -33,7 +33,7 @@ class FirstSketch(NamedTuple):
 def first_sketch(block: Block, basis: np.ndarray) -> FirstSketch:
     """Sketch a block about its own mean, as that of all rows is not known yet."""
     columns = moments(block)
-    return FirstSketch(columns, columns.mean @ basis, sketch(block, basis, columns.mean))
+    return FirstSketch(columns, dot(columns.mean, basis), sketch(block, basis, columns.mean))
 
 
 def merge_first_sketches(a: FirstSketch, b: FirstSketch) -> FirstSketch:
@@ -42,19 +42,19 @@ def merge_first_sketches(a: FirstSketch, b: FirstSketch) -> FirstSketch:
     share = b.columns.n_rows / n_rows
     apart, apart_along = b.columns.mean - a.columns.mean, b.along - a.along
     product = a.product + b.product
-    product += a.columns.n_rows * share * np.outer(apart, apart_along)
+    product += a.columns.n_rows * share * apart[:, None] * apart_along[None, :]
     columns = merge_moments(a.columns, b.columns)
     return FirstSketch(columns, a.along + share * apart_along, product)
 
 
-def sketch(block: Block, basis: np.ndarray, mean: np.ndarray) -> np.ndarray:
+def sketch(block: Block, basis: np.ndarray, mean: Any) -> Any:
     """Return Z.T @ Z @ basis for the rows Z of a block about a mean, which are never made."""
-    along = dot(block.X, basis)
+    along, mean = dot(block.X, basis), beside(mean, block.X)
     xp = namespace(along)
-    along -= like(mean @ basis, along)
-    product = to_host(tdot(block.X, along)).astype(np.float64, copy=False)
-    sums = to_host(xp.sum(along, axis=0, dtype=xp.float64))
-    return product - np.outer(mean, sums)
+    along -= astype(dot(mean, basis), dtype_of(along))
+    product = astype(tdot(block.X, along), FLOAT64)
+    sums = xp.sum(along, axis=0, dtype=xp.float64)
+    return product - mean[:, None] * sums[None, :]
 
 
 class Leading(NamedTuple):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from math import sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from skfleet._array import like, to_host
-from skfleet._linalg import column_sums, triangular_factor
+from skfleet._array import FLOAT64, astype, dtype_of
+from skfleet._linalg import column_sums, triangular_factor, vstack
 from skfleet.blocks import Block, RowBlocks
 from skfleet.engine import Engine, Reduction, map_reduce
 
@@ -23,16 +24,16 @@ class Triangle(NamedTuple):
 def triangle(block: Block) -> Triangle:
     """Return the triangular factor of a block's rows about their mean."""
     mean = column_sums(block.X) / block.n_rows
-    rows = block.X - like(mean, block.X)
-    return Triangle(block.n_rows, mean, to_host(_reduced(rows)).astype(np.float64, copy=False))
+    rows = block.X - astype(mean, dtype_of(block.X))
+    return Triangle(block.n_rows, mean, astype(_reduced(rows), FLOAT64))
 
 
 def merge_triangles(a: Triangle, b: Triangle) -> Triangle:
     """Merge those of two blocks; the difference of their means is a row of its own."""
     n_rows = a.n_rows + b.n_rows
     apart = b.mean - a.mean
-    between = np.sqrt(a.n_rows * b.n_rows / n_rows) * apart
-    rows = np.vstack([a.rows, b.rows, between])
+    between = sqrt(a.n_rows * b.n_rows / n_rows) * apart
+    rows = vstack([a.rows, b.rows, between[None, :]])
     return Triangle(n_rows, a.mean + b.n_rows / n_rows * apart, _reduced(rows))
 
 

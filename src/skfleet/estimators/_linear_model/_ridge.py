@@ -12,7 +12,7 @@ from sklearn.base import MultiOutputMixin
 from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.multiclass import check_classification_targets
 
-from skfleet._array import namespace, to_host
+from skfleet._array import all_to_host, beside, namespace, to_host
 from skfleet._validation import check_choice, check_flag, check_total_weight
 from skfleet.blocks import Block, RowBlocks
 from skfleet.engine import Reduction, engine_for, map_reduce
@@ -418,6 +418,7 @@ class _ClassProducts(NamedTuple):
 def class_products(block: Block, class_weight: dict | None, several: bool) -> _ClassProducts:
     """Return the products of a block with indicators of its labels (columns of y if several)."""
     y, weight = to_host(block.y), weights_of(block)
+    weight = None if weight is None else to_host(weight)
     if several:
         labels, indicators = np.arange(y.shape[1]), y.astype(np.float64)
     else:
@@ -426,7 +427,8 @@ def class_products(block: Block, class_weight: dict | None, several: bool) -> _C
         if class_weight is not None:
             each = np.array([float(class_weight.get(label, 1.0)) for label in labels.tolist()])
             weight = each[codes] if weight is None else weight * each[codes]
-    return _ClassProducts(labels, products_with(block, indicators, weight))
+    sums = products_with(block, beside(indicators, block.X), beside(weight, block.X))
+    return _ClassProducts(labels, all_to_host(sums))
 
 
 def merge_class_products(a: _ClassProducts, b: _ClassProducts) -> _ClassProducts:

@@ -271,7 +271,7 @@ def leave_out(block: Block, known: tuple[Any, ...], keep: Any) -> LeftOut:
         turned = turned - x_mean @ vectors
     y = to_host(block.y).astype(np.float64).reshape(block.n_rows, -1)
     weight = weights_of(block)
-    w = np.ones(block.n_rows) if weight is None else weight
+    w = np.ones(block.n_rows) if weight is None else to_host(weight)
     # A row's own share in its prediction, for each alpha: shape (n_rows, 1, n_alphas).
     leverage = (w[:, None] * ((turned**2) @ inverse + spare))[:, None, :]
     fitted = np.einsum("np,pt,pa->nta", turned, along, inverse, optimize=True)

@@ -1,0 +1,32 @@
+"""Blocks loaded ahead: while one is worked on, the next one comes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from skfleet._array import SideStream
+
+__all__ = ["ahead"]
+
+T = TypeVar("T")
+
+
+def ahead(calls: Sequence[Callable[[], T]]) -> Iterator[T]:
+    """Yield what calls return, each called in a thread while what came before is worked on.
+
+    On a GPU, copies to it run beside the kernels of whoever iterates.
+    """
+    if len(calls) < 2:
+        yield from (call() for call in calls)
+        return
+    side = SideStream()
+    with ThreadPoolExecutor(1, thread_name_prefix="load-block") as pool:
+        coming = pool.submit(side.run, side.mark(), calls[0])
+        for i in range(len(calls)):
+            found = coming.result()
+            if i + 1 < len(calls):
+                # all that reads the block before this one has been queued
+                coming = pool.submit(side.run, side.mark(), calls[i + 1])
+            yield found

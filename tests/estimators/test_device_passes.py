@@ -1,0 +1,190 @@
+"""What passes over rows on a device wait for, and rows that no device holds at once."""
+
+from __future__ import annotations
+
+import contextlib
+from functools import partial
+
+import array_api_strict as strict
+import dask.array as da
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import make_classification, make_regression
+
+from skfleet import _array, config_context
+from skfleet._array import ROOM_VARIABLE
+from skfleet._linalg import row_bytes
+from skfleet.blocks import _blocks, row_blocks
+from skfleet.engine import LocalEngine, Reduction, map_reduce
+from skfleet.engine._ahead import ahead
+from skfleet.estimators._decomposition._subspace import (
+    first_sketch,
+    merge_first_sketches,
+    sketch,
+)
+from skfleet.estimators._decomposition._triangle import merge_triangles, triangle
+from skfleet.estimators._moments import merge_moments, moments
+from skfleet.estimators.cluster import KMeans, MiniBatchKMeans
+from skfleet.estimators.decomposition import PCA, IncrementalPCA, TruncatedSVD
+from skfleet.estimators.linear_model import (
+    ElasticNet,
+    LogisticRegression,
+    PoissonRegressor,
+    Ridge,
+    RidgeClassifier,
+    RidgeCV,
+    SGDRegressor,
+)
+from skfleet.glm._losses import BinaryLogistic, Multinomial, Tweedie
+from skfleet.glm._objective import Labels, Objective, Scaling
+from skfleet.glm._products import merge_products, products
+
+X, target = make_regression(400, 8, noise=3, random_state=0)
+labels = make_classification(400, 8, n_classes=3, n_informative=4, random_state=0)[1]
+weight = np.random.default_rng(0).uniform(size=400)
+
+
+@pytest.fixture
+def waits(monkeypatch):
+    """How often the host has waited for a value of the device."""
+    told = []
+
+    def counted(method):
+        def wait(self, *args, **kwargs):
+            told.append(method.__name__)
+            return method(self, *args, **kwargs)
+
+        return wait
+
+    array = type(strict.asarray(1.0))
+    for name in ("__bool__", "__float__", "__index__", "__int__", "to_device"):
+        monkeypatch.setattr(array, name, counted(getattr(array, name)))
+    return told
+
+
+def there(*arrays):
+    device = strict.Device("device1")
+    return [None if a is None else strict.asarray(a, device=device) for a in arrays]
+
+
+def objective(loss, rows, classes=None, class_weight=None):
+    return Objective(
+        LocalEngine(1),
+        rows,
+        loss,
+        total_weight=1.0,
+        scaling=Scaling(X.mean(axis=0), X.std(axis=0)),
+        labels=Labels(classes, class_weight),
+    )
+
+
+def evaluate(loss, y, weight, hessian, classes=None, class_weight=None):
+    def run(rows):
+        coef = np.full(loss.n_outputs * 9, 0.1)
+        one = objective(loss, rows, classes, class_weight)
+        return partial(one.evaluate, coef, hessian=hessian)
+
+    return y, weight, run
+
+
+def reduce(reduction, *args, y=None, weight=None):
+    return y, weight, lambda rows: partial(map_reduce, LocalEngine(1), reduction, rows, *args)
+
+
+basis = np.random.default_rng(0).normal(size=(8, 3))
+even = np.array([0.5, 1.0, 2.0])
+PASSES = {
+    "gradient": evaluate(BinaryLogistic(), labels > 0, None, False, np.array([False, True])),
+    "hessian": evaluate(BinaryLogistic(), labels > 0, weight, True, np.array([False, True])),
+    "multinomial": evaluate(Multinomial(3), labels, weight, True, np.arange(3), even),
+    "poisson": evaluate(Tweedie(1.0), np.abs(target), weight, True),
+    "products": reduce(Reduction(products, merge_products), y=target, weight=weight),
+    "moments": reduce(Reduction(moments, merge_moments)),
+    "first sketch": reduce(Reduction(first_sketch, merge_first_sketches), basis),
+    "sketch": reduce(Reduction(sketch), basis, X.mean(axis=0)),
+    "triangle": reduce(Reduction(triangle, merge_triangles)),
+}
+
+
+@pytest.mark.parametrize("name", PASSES)
+def test_a_pass_waits_for_its_result_only(name, waits, monkeypatch):
+    y, w, make = PASSES[name]
+    expected = make(row_blocks(X, y, w))()
+    found, waited = [], []
+    for n_pieces in (1, 5):
+        monkeypatch.setattr(_blocks, "DEVICE_PIECE_BYTES", row_bytes(X) * (400 // n_pieces))
+        run = make(row_blocks(*there(X, y, w)))
+        waits.clear()
+        found.append(run())
+        waited.append(list(waits))
+    for one in found:
+        for a, b in zip(one, expected, strict=True):
+            if not isinstance(b, tuple) and b is not None and name != "triangle":
+                np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
+    assert waited[0] == waited[1]
+    assert set(waited[0]) == {"to_device"}
+
+
+CASES = [
+    (Ridge(), target),
+    (RidgeCV(), target),
+    (ElasticNet(), target),
+    (PoissonRegressor(), np.abs(target)),
+    (LogisticRegression(), labels),
+    (LogisticRegression(), labels.astype(str)),
+    (RidgeClassifier(), labels),
+    (SGDRegressor(max_iter=5, tol=None, shuffle=False), target),
+    (KMeans(3, n_init=1, random_state=0), None),
+    (MiniBatchKMeans(3, random_state=0, n_init=1), None),
+    (PCA(3), None),
+    (TruncatedSVD(3, random_state=0), None),
+    (IncrementalPCA(3), None),
+]
+
+
+@pytest.mark.parametrize("where", ["here", "fleet"])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: repr(case[0]))
+@pytest.mark.usefixtures("device")
+def test_rows_that_the_device_does_not_hold_are_loaded_in_parts(case, where, request, monkeypatch):
+    estimator, y = case
+    sizes, upload = [], _array.to_device
+
+    def watched(x):
+        if getattr(x, "ndim", 0) == 2:
+            sizes.append(x.nbytes)
+        return upload(x)
+
+    monkeypatch.setattr(_blocks, "to_device", watched)
+    monkeypatch.setenv(ROOM_VARIABLE, str(X.nbytes // 4))
+    there = clone(estimator).set_params(device="cuda")
+    with contextlib.ExitStack() as stack:
+        if where == "fleet":
+            stack.enter_context(request.getfixturevalue("mixed_fleet").as_current())
+        there.fit(X, y)
+    assert sum(sizes) >= X.nbytes
+    assert max(sizes) <= X.nbytes // 32 + X[0].nbytes
+    with config_context(device="cuda"):
+        lengths = row_blocks(X).lengths
+    in_blocks = clone(estimator).fit(da.from_array(X, chunks=(lengths, 8)), y)
+    for name, value in vars(in_blocks).items():
+        if name.endswith("_") and isinstance(value, np.ndarray) and value.dtype.kind == "f":
+            np.testing.assert_allclose(vars(there)[name], value, rtol=1e-6, atol=1e-6, err_msg=name)
+    if hasattr(there, "labels_"):
+        np.testing.assert_array_equal(there.labels_, there.predict(X))
+
+
+def test_ahead_loads_one_more_and_raises_in_place():
+    begun = []
+
+    def load(i):
+        begun.append(i)
+        return 1 // (3 - i)
+
+    coming = ahead([partial(load, i) for i in range(6)])
+    for i in range(3):
+        next(coming)
+        assert max(begun) <= i + 1
+    with pytest.raises(ZeroDivisionError):
+        next(coming)
+    assert begun == [0, 1, 2, 3]
