@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from skfleet._array import FLOAT64, astype, dtype_of, is_foreign, like, namespace, to_host
+from skfleet._array import FLOAT64, astype, beside, dtype_of, is_foreign, namespace, to_host
 from skfleet._linalg import column_sums, is_sparse, tdot, vstack
 from skfleet.blocks import Block, row_uniforms, take
 from skfleet.glm._products import targets_of, weights_of
@@ -65,20 +65,36 @@ class LabelCounts(NamedTuple):
 
 def label_counts(block: Block, with_x: bool = False) -> LabelCounts:
     """Count the labels of a block, and sum its rows by label if asked to."""
-    labels, codes = np.unique(to_host(block.y), return_inverse=True)
-    weight = None if block.sample_weight is None else to_host(block.sample_weight)
+    X, weight = block.X, weights_of(block)
+    labels, codes = coded(block.y)
+    codes, few = beside(codes, X), len(labels) <= FEW_LABELS
+    if few and is_foreign(codes):
+        found = zip(*(_count(X, codes == k, weight) for k in range(len(labels))), strict=True)
+        n_rows, counted, x = (to_host(namespace(X).stack(part)) for part in found)
+        return LabelCounts(labels, n_rows, counted, x if with_x else None)
+    codes, weight = to_host(codes), None if weight is None else to_host(weight)
     n_rows = np.bincount(codes, minlength=len(labels)).astype(np.float64)
     counted = n_rows if weight is None else np.bincount(codes, weight, len(labels))
     x = None
-    if with_x and len(labels) <= FEW_LABELS:
-        sums = [_sum_of(block.X, codes == k, weight) for k in range(len(labels))]
-        x = to_host(namespace(block.X).stack(sums))
+    if with_x and few:
+        x = np.stack([_count(X, codes == k, weight)[2] for k in range(len(labels))])
     return LabelCounts(labels, n_rows, counted, x)
 
 
-def _sum_of(X: Any, chosen: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
-    """Return the weighted sum of chosen rows."""
-    return column_sums(X, like(chosen.astype(np.float64) if weight is None else chosen * weight, X))
+def coded(y: Any) -> tuple[np.ndarray, Any]:
+    """Return the labels in y in order, on the host, and each row's place among them, where y is."""
+    if not is_foreign(y):
+        return np.unique(y, return_inverse=True)
+    found = namespace(y).unique_inverse(y)
+    return to_host(found.values), found.inverse_indices
+
+
+def _count(X: Any, chosen: Any, weight: Any) -> tuple[Any, Any, Any]:
+    """Return the number and the weight of chosen rows, and their weighted sum."""
+    chosen = astype(chosen, FLOAT64)
+    weight = chosen if weight is None else chosen * weight
+    xp = namespace(chosen)
+    return xp.sum(chosen), xp.sum(weight), column_sums(X, astype(weight, dtype_of(X)))
 
 
 def merge_label_counts(a: LabelCounts, b: LabelCounts) -> LabelCounts:
@@ -136,8 +152,7 @@ def sample(block: Block, share: float, seed: int = 0) -> Sample:
     start = block.start or 0
     drawn = np.flatnonzero(row_uniforms(seed, start, block.n_rows) < share)
     y, weight = (
-        None if values is None else to_host(values)[drawn]
-        for values in (block.y, block.sample_weight)
+        None if values is None else take(values, drawn) for values in (block.y, block.sample_weight)
     )
     return Sample(start, take(block.X, drawn), y, weight)
 
@@ -169,7 +184,7 @@ def survey(block: Block, share: float, check: Any) -> Survey:
     drawn = [sample(block, share)] if share else []
     if check is None:
         return Survey(moments(block), label_counts(block, with_x), drawn)
-    check(to_host(block.y))
+    check(block.y)
     return Survey(moments(block), target_sums(block, with_x), drawn)
 
 

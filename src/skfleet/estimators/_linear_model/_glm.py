@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
+from skfleet._array import is_foreign
+from skfleet._config import get_config
 from skfleet._linalg import is_sparse_kind
 from skfleet.blocks import RowBlocks
 from skfleet.engine import (
@@ -90,6 +92,7 @@ def surveyed(
     engine = engine_for(rows)
     with engine.hold(rows) as rows:
         rows = with_starts(engine, rows)
+        draw = draw and (engine.streams(rows) or not _on_device(rows))
         share = _sample_size(rows) / max(rows.n_rows or 0, 1) if draw else 0.0
         found = map_reduce(engine, Reduction(survey, merge_surveys), rows, share, check)
         rows = replace(rows, checked=True)
@@ -97,6 +100,12 @@ def surveyed(
         narrow = NARROW_IF_SPARSE if is_sparse_kind(X) else NARROW
         narrow = NARROW_IF_STREAMED if engine.streams(rows) else narrow
         yield Surveyed(engine, rows, found, scaling, narrow)
+
+
+def _on_device(rows: RowBlocks) -> bool:
+    """Say whether rows are on a GPU, where a few passes take less than a start from a sample."""
+    here = all(is_foreign(block.X) for block in rows.blocks)
+    return here or rows.on_device or get_config().device == "cuda"
 
 
 def _sample_size(rows: RowBlocks) -> int:

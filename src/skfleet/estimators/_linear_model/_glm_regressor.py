@@ -11,6 +11,7 @@ import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
+from skfleet._array import namespace, to_host
 from skfleet._validation import (
     check_choice,
     check_count,
@@ -37,8 +38,8 @@ from skfleet.metrics import d2_tweedie_score
 def check_targets(y: Any, loss: Tweedie, name: str) -> None:
     """Raise for targets that a loss is not defined for."""
     allowed = loss.allows(y)
-    if not bool(np.all(allowed)):
-        wrong = np.asarray(y)[~np.asarray(allowed)][0]
+    if not bool(namespace(allowed).all(allowed)):
+        wrong = to_host(y)[~to_host(allowed)][0]
         raise ValueError(
             f"y must be {loss.target} for {name}. Got {wrong:g} instead: some value(s) of y are "
             "out of the valid range of the loss. Drop those rows, or choose another distribution."

@@ -12,7 +12,7 @@ from sklearn.base import MultiOutputMixin
 from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.multiclass import check_classification_targets
 
-from skfleet._array import all_to_host, beside, namespace, to_host
+from skfleet._array import FLOAT64, all_to_host, astype, beside, namespace
 from skfleet._validation import check_choice, check_flag, check_total_weight
 from skfleet.blocks import Block, RowBlocks
 from skfleet.engine import Reduction, engine_for, map_reduce
@@ -25,7 +25,7 @@ from skfleet.estimators._linear_model._predictor import (
     weights_of_classes,
 )
 from skfleet.estimators._linear_model._wide import check_width, fit_wide, is_wide
-from skfleet.estimators._moments import label_counts, merge_label_counts
+from skfleet.estimators._moments import coded, label_counts, merge_label_counts
 from skfleet.estimators._placed import placed
 from skfleet.glm import solve_positive, solve_ridge
 from skfleet.glm._products import (
@@ -33,6 +33,7 @@ from skfleet.glm._products import (
     merge_products,
     products_with,
     sum_products,
+    targets_of,
     weights_of,
 )
 
@@ -417,18 +418,20 @@ class _ClassProducts(NamedTuple):
 
 def class_products(block: Block, class_weight: dict | None, several: bool) -> _ClassProducts:
     """Return the products of a block with indicators of its labels (columns of y if several)."""
-    y, weight = to_host(block.y), weights_of(block)
-    weight = None if weight is None else to_host(weight)
+    X, weight = block.X, weights_of(block)
     if several:
-        labels, indicators = np.arange(y.shape[1]), y.astype(np.float64)
+        labels, indicators = np.arange(block.y.shape[1]), targets_of(block)
     else:
-        labels, codes = np.unique(y.ravel(), return_inverse=True)
-        indicators = (codes[:, None] == np.arange(len(labels))).astype(np.float64)
+        y = block.y if len(block.y.shape) == 1 else block.y[:, 0]
+        labels, codes = coded(y)
+        codes = beside(codes, X)
+        xp = namespace(codes)
+        indicators = astype(codes[:, None] == beside(np.arange(len(labels)), codes), FLOAT64)
         if class_weight is not None:
             each = np.array([float(class_weight.get(label, 1.0)) for label in labels.tolist()])
-            weight = each[codes] if weight is None else weight * each[codes]
-    sums = products_with(block, beside(indicators, block.X), beside(weight, block.X))
-    return _ClassProducts(labels, all_to_host(sums))
+            each = xp.take(beside(each, codes), codes)
+            weight = each if weight is None else weight * each
+    return _ClassProducts(labels, all_to_host(products_with(block, indicators, weight)))
 
 
 def merge_class_products(a: _ClassProducts, b: _ClassProducts) -> _ClassProducts:
