@@ -34,6 +34,7 @@ from skfleet.estimators.linear_model import (
     Ridge,
     RidgeClassifier,
     RidgeCV,
+    SGDClassifier,
     SGDRegressor,
 )
 from skfleet.glm._losses import BinaryLogistic, Multinomial, Tweedie
@@ -124,6 +125,19 @@ def test_a_pass_waits_for_its_result_only(name, waits, monkeypatch):
                 np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
     assert waited[0] == waited[1]
     assert set(waited[0]) == {"to_device"}
+
+
+def test_an_epoch_waits_as_often_for_many_batches_as_for_one(waits):
+    models = []
+    for batch_size in (400, 20):
+        model = SGDClassifier(penalty="l1", batch_size=batch_size, random_state=0)
+        rows = there(X, labels, weight)
+        model.partial_fit(*rows[:2], np.arange(3), sample_weight=rows[2])
+        models.append((list(waits), model))
+        waits.clear()
+    assert models[0][0] == models[1][0]
+    expected = clone(model).partial_fit(X, labels, np.arange(3), sample_weight=weight)
+    np.testing.assert_allclose(model.coef_, expected.coef_, rtol=1e-9)
 
 
 CASES = [

@@ -7,7 +7,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from skfleet._array import astype, dtype_of, is_foreign, like, namespace, to_host
+from skfleet._array import (
+    astype,
+    beside,
+    dtype_of,
+    is_floating,
+    is_foreign,
+    like,
+    namespace,
+    to_host,
+)
 from skfleet._linalg import has_values, is_sparse, row_norms, rows_between, tdot
 from skfleet.glm._sgd_losses import REGRESSION_LOSSES, SGD_LOSSES
 
@@ -91,10 +100,10 @@ class Weights(NamedTuple):
 
 
 class Targets(NamedTuple):
-    """What rows are to learn, on the host: numbers, or to tell each of some classes from others."""
+    """What rows are to learn: numbers, or to tell each of some classes from others."""
 
-    values: np.ndarray  # (n,): numbers, or codes of classes
-    sample_weight: np.ndarray | None = None
+    values: Any  # (n,): numbers, or codes of classes
+    sample_weight: Any = None
     positive: np.ndarray | None = None  # (k,): the code of each output's own class
     side_weights: np.ndarray | None = None  # (2, k): weights of its own class, of the others
 
@@ -111,8 +120,8 @@ def descend(
     # Weights that run away are found out at the end of the epoch.
     with np.errstate(all="ignore"):
         learner = _Learner(weights, X, targets, how, size)
-        y, weight = like(targets.values, X), targets.sample_weight
-        weight = None if weight is None else like(weight, X)
+        y, weight = _beside(targets.values, X), targets.sample_weight
+        weight = None if weight is None else _beside(weight, X)
         places = None if order is None else like(order, X)
         if places is not None:
             xp = namespace(y)
@@ -129,6 +138,12 @@ def descend(
             learner.learn(step, here, rows, y[here], None if weight is None else weight[here])
         total = n_rows if weight is None else namespace(weight).sum(weight, dtype=learner.double)
         return learner.come_home(weights, n_rows, float(total))
+
+
+def _beside(values: Any, X: Any) -> Any:
+    """Bring values to where the rows are, numbers in the precision of the rows."""
+    values = beside(values, X)
+    return astype(values, dtype_of(X)) if is_floating(values) else values
 
 
 class _Learner:

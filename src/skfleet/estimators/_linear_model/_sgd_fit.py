@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from skfleet._array import to_host
+from skfleet._array import FLOAT64, astype, is_foreign, like, namespace, to_host
 from skfleet._linalg import dense_rows
 from skfleet._validation import (
     check_choice,
@@ -35,6 +35,7 @@ from skfleet.estimators._early_stopping import training_rows, validation_rows
 from skfleet.estimators._linear_model._predictor import SparseCoefficients, linear_predictor
 from skfleet.estimators._moments import Moments, merge_moments
 from skfleet.glm import Descent, Targets, Weights, descend
+from skfleet.glm._objective import codes_of
 
 PENALTIES = ("l2", "l1", "elasticnet", None)
 LEARNING_RATES = ("constant", "optimal", "invscaling", "adaptive", "pa1", "pa2")
@@ -53,25 +54,32 @@ class Outputs:
 
     def targets(self, block: Block, active: np.ndarray) -> Targets:
         """Return a block's targets for the outputs that still learn."""
-        y, weight = to_host(block.y), block.sample_weight
-        weight = None if weight is None else to_host(weight).astype(np.float64, copy=False)
-        if y.ndim != 1:
+        y, weight = block.y, block.sample_weight
+        if len(y.shape) != 1:
             raise ValueError(
-                f"y should be a 1d array, got one of {y.ndim} dimensions instead. "
+                f"y should be a 1d array, got one of {len(y.shape)} dimensions instead. "
                 "Take its column, y[:, 0] say."
             )
         if self.classes is None:
-            return Targets(y.astype(np.float64, copy=False), weight)
-        codes = np.minimum(np.searchsorted(self.classes, y), len(self.classes) - 1)
-        unknown = self.classes[codes] != y
-        if unknown.any():
-            raise ValueError(
-                f"y must hold labels in classes. Got {y[unknown][0]!r} instead. Name all labels "
-                "in the first call of partial_fit."
-            )
+            return Targets(astype(y, FLOAT64), weight)
+        codes = known_codes(y, self.classes)
         positive = np.flatnonzero(active) if len(self.classes) > 2 else np.array([1])
         sides = None if self.side_weights is None else self.side_weights[:, active]
         return Targets(codes, weight, positive, sides)
+
+
+def known_codes(y: Any, classes: np.ndarray) -> Any:
+    """Return the place of each label among the classes, where the labels are, or raise."""
+    xp = namespace(y)
+    codes = xp.clip(codes_of(y, classes), 0, len(classes) - 1)
+    there = like(classes, y, dtype=y.dtype) if is_foreign(y) else classes
+    unknown = xp.take(there, codes) != y
+    if bool(xp.any(unknown)):
+        raise ValueError(
+            f"y must hold labels in classes. Got {to_host(y)[to_host(unknown)][0]!r} instead. Name "
+            "all labels in the first call of partial_fit."
+        )
+    return codes
 
 
 class Scored(NamedTuple):
@@ -101,7 +109,8 @@ def learn_block(
 def validate(block: Block, weights: Weights, outputs: Outputs, active: np.ndarray) -> Scored:
     """Compare a block's targets with what is predicted."""
     values, weight, positive, _ = outputs.targets(block, active)
-    weight = np.ones(block.n_rows) if weight is None else weight
+    values = to_host(values)
+    weight = np.ones(block.n_rows) if weight is None else to_host(weight)
     p = to_host(linear_predictor((weights.coef, weights.intercept), block.X)).astype(np.float64)
     total = float(weight.sum())
     if positive is not None:
