@@ -8,7 +8,7 @@ from dataclasses import replace
 import dask.array as da
 import numpy as np
 import pytest
-from distributed import get_worker, wait
+from distributed import Client, LocalCluster, get_worker, wait
 
 from skfleet import Fleet, config_context
 from skfleet._array import DEVICE_VARIABLE
@@ -23,6 +23,7 @@ from skfleet.engine import (
     map_reduce,
 )
 from skfleet.engine._dask import DaskEngine
+from skfleet.engine._kept import opened
 from skfleet.engine._placement import placement_for
 from skfleet.estimators import Ridge
 from skfleet.exceptions import PlacementError
@@ -234,3 +235,25 @@ def test_a_fit_inside_a_task_does_not_wait_for_itself():
     with Fleet(n_workers=1, threads_per_worker=1, processes=False) as client:
         coef = client.submit(_fit_inside, 0).result(timeout=60)
         assert coef.shape == (3,)
+
+
+def test_what_no_worker_can_hold_is_not_sent(monkeypatch):
+    with (
+        LocalCluster(
+            n_workers=1,
+            threads_per_worker=1,
+            processes=False,
+            memory_limit="20 MB",
+            dashboard_address=":0",
+        ) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        engine = DaskEngine(client)
+        with pytest.raises(ValueError, match="Got 24 MB for 20 MB"):
+            engine.keep(np.zeros(3_000_000))
+        kept = engine.keep(np.zeros(10))
+        assert engine.gather([engine.submit(_length_of, kept)]) == [10]
+
+
+def _length_of(kept):
+    return len(opened(kept))

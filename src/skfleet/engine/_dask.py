@@ -202,7 +202,14 @@ class DaskEngine:
 
     def keep(self, value: Any) -> Share:
         """Send a large value once: to the worker that asks first, who passes it on."""
-        return Share(self.client, Parcel.pack(value), is_kept=True)
+        parcel, room = Parcel.pack(value), self.room
+        if parcel.nbytes > room:
+            raise ValueError(
+                "Rows that a worker is to have as a whole must fit into its memory. Got "
+                f"{parcel.nbytes / 1e6:.0f} MB for {room / 1e6:.0f} MB instead. Let workers read "
+                "them: make X a Dask array or DataFrame of files."
+            )
+        return Share(self.client, parcel, is_kept=True)
 
     def mend(self, kept: Share) -> None:
         """Send a kept value again if it was lost with the workers that held it."""
@@ -302,8 +309,7 @@ class DaskEngine:
         free = 0.0
         asked = self.placement.as_dict()
         for worker in workers_of(self.client).values():
-            offer = worker.get("resources") or {}
-            if any(offer.get(name, 0) < amount for name, amount in asked.items()):
+            if not _offers(worker, asked):
                 continue
             limit, used = worker["memory_limit"] or MEMORY_LIMIT, worker["metrics"].get("memory", 0)
             if "GPU" in asked and worker.get("gpu"):  # where NVML tells
@@ -314,9 +320,13 @@ class DaskEngine:
 
     @property
     def room(self) -> int:
-        """Bytes that every worker, and this process, may hold."""
-        workers = self._workers().values()
-        limits = [worker["memory_limit"] or MEMORY_LIMIT for worker in workers]
+        """Bytes that every worker that tasks are for, and this process, may hold."""
+        asked = self.placement.as_dict()
+        limits = [
+            worker["memory_limit"] or MEMORY_LIMIT
+            for worker in self._workers().values()
+            if _offers(worker, asked)
+        ]
         return int(min([*limits, psutil.virtual_memory().available]))
 
     def _settings(self, placement: Placement, priority: int) -> dict[str, Any]:
@@ -329,6 +339,12 @@ class DaskEngine:
         if placement != ANYWHERE:
             settings["resources"] = placement.as_dict()
         return settings
+
+
+def _offers(worker: dict[str, Any], asked: dict[str, float]) -> bool:
+    """Say whether a worker offers all that is asked for."""
+    offer = worker.get("resources") or {}
+    return all(offer.get(name, 0) >= amount for name, amount in asked.items())
 
 
 def _key(name: str) -> str:
