@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import array_api_strict as strict
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
+from skfleet._array import to_host
 from skfleet.blocks import merge_smallest, row_uniforms, smallest
 
 
@@ -29,6 +31,27 @@ def test_draws_are_uniform_and_of_their_seed():
     np.testing.assert_allclose(np.histogram(draws, 10, (0, 1))[0] / 1e5, 0.1, atol=0.005)
     assert abs(np.corrcoef(draws[:-1], draws[1:])[0, 1]) < 0.02
     assert not np.array_equal(draws, row_uniforms(2, 3, 100_000))
+
+
+@given(start=st.integers(0, 10**13), n=st.integers(1, 30), seed=st.integers(0, 2**128 - 1))
+def test_draws_on_a_device_are_those_of_the_host(start, n, seed):
+    there = row_uniforms(seed, start, n, _there(np.zeros(1)))
+    np.testing.assert_array_equal(to_host(there), row_uniforms(seed, start, n))
+
+
+@given(
+    keys=st.lists(st.sampled_from([0.0, 0.5, 2.0, np.inf, np.nan]), min_size=1, max_size=30),
+    n=st.integers(1, 10),
+)
+def test_the_smallest_keys_on_a_device(keys, n):
+    keys, X = np.array(keys), np.arange(1.0, len(keys) + 1)[:, None]
+    expected, found = smallest(keys, 7, X, n), smallest(_there(keys), 7, _there(X), n)
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def _there(values):
+    return strict.asarray(values, device=strict.Device("device1"))
 
 
 @given(

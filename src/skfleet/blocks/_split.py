@@ -7,18 +7,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from skfleet._array import like, namespace, to_host
+from skfleet._array import is_foreign, like, namespace, to_host
 from skfleet._linalg import is_sparse, vstack
 from skfleet.blocks._blocks import Block
 from skfleet.blocks._local import stack_rows, take_rows
+from skfleet.blocks._philox import uniforms_beside
 
 
-def row_uniforms(seed: int, start: int, n_rows: int) -> np.ndarray:
+def row_uniforms(seed: int, start: int, n_rows: int, X: Any = None) -> Any:
     """Return a uniform draw from [0, 1) for each of the rows start, start + 1, ...
 
     The draw of a row depends on the seed and its global number alone. Philox is a counter-based
     generator (Salmon et al., 2011): it can be set to any row at once, and gives four draws a count.
+    Draws are on the host, or where X is.
     """
+    if is_foreign(X):
+        return uniforms_beside(X, seed, start, n_rows)
     bits = np.random.Philox(key=seed)
     bits.advance(start // 4)
     skip = start % 4
@@ -33,8 +37,15 @@ class DrawnRows(NamedTuple):
     rows: Any
 
 
-def smallest(keys: np.ndarray, start: int, X: Any, n: int) -> DrawnRows:
-    """Return the n rows of a block with the smallest finite keys."""
+def smallest(keys: Any, start: int, X: Any, n: int) -> DrawnRows:
+    """Return the n rows of a block with the smallest finite keys; only they leave a device."""
+    if is_foreign(keys):
+        xp = namespace(keys)
+        keys = xp.where(xp.isfinite(keys), keys, xp.full_like(keys, xp.inf))
+        order = xp.argsort(keys, stable=True)[: min(n, keys.shape[0])]
+        chosen, keys = to_host(order), to_host(xp.take(keys, order))
+        chosen, keys = chosen[np.isfinite(keys)], keys[np.isfinite(keys)]
+        return DrawnRows(keys, start + chosen, take(X, chosen))
     finite = np.flatnonzero(np.isfinite(keys))
     if len(finite) > n:
         finite = finite[keys[finite] <= np.partition(keys[finite], n - 1)[n - 1]]

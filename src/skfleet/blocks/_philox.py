@@ -1,0 +1,49 @@
+"""NumPy's Philox generator in operations of arrays, for draws where rows are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from skfleet._array import FLOAT64, astype, device, like, namespace
+
+# Multipliers of the two products of a round, and what is added to the keys after each.
+MULTIPLIERS = (0xD2E7470EE14C6C93, 0xCA5A826395121157)
+STEPS = (0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B)
+ROUNDS = 10
+
+
+def uniforms_beside(X: Any, seed: int, start: int, n_rows: int) -> Any:
+    """Return what ``Generator(Philox(key=seed))`` draws from number `start` on, where X is.
+
+    That is Philox4x64-10 (Salmon et al., 2011, Parallel random numbers: as easy as 1, 2, 3):
+    four draws for each count.
+    """
+    xp = namespace(X)
+
+    def word(number: int) -> Any:
+        return like(np.uint64(number % 2**64), X)
+
+    def product(multiplier: int, x: Any) -> tuple[Any, Any]:
+        """Return the upper and the lower half of a product of 128 bits."""
+        half, low_bits = word(32), word(2**32 - 1)
+        m_high, m_low = word(multiplier >> 32), word(multiplier % 2**32)
+        high, low = x >> half, x & low_bits
+        middle = (m_low * low >> half) + m_high * low
+        other = (middle & low_bits) + m_low * high
+        return m_high * high + (middle >> half) + (other >> half), word(multiplier) * x
+
+    first, skip = divmod(start, 4)
+    n_counts = -(-(skip + n_rows) // 4)
+    keys = [seed, seed >> 64]
+    a = xp.arange(first + 1, first + 1 + n_counts, dtype=xp.uint64, device=device(X))
+    b = c = d = xp.zeros_like(a)
+    for _ in range(ROUNDS):
+        (high, low), (other_high, other_low) = (
+            product(multiplier, x) for multiplier, x in zip(MULTIPLIERS, (a, c), strict=True)
+        )
+        a, b, c, d = other_high ^ b ^ word(keys[0]), other_low, high ^ d ^ word(keys[1]), low
+        keys = [key + step for key, step in zip(keys, STEPS, strict=True)]
+    bits = xp.reshape(xp.stack([a, b, c, d], axis=1), (-1,))[skip : skip + n_rows]
+    return astype(bits >> word(11), FLOAT64) * 2.0**-53
