@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
+from unittest.mock import Mock
+
 import dask
 import dask.array as da
 import dask.dataframe as dd
@@ -11,6 +15,7 @@ import pytest
 from scipy import sparse
 
 from skfleet.blocks import Output, known_n_rows, map_rows
+from skfleet.blocks._dask_outputs import _named
 
 
 def _sums(model, X):
@@ -91,3 +96,23 @@ def test_types_are_kept_where_nothing_is_lost():
 def test_what_is_known_of_the_number_of_rows():
     assert known_n_rows([1, 2]) == known_n_rows(da.ones(2, chunks=1)) == 2
     assert known_n_rows(dd.from_pandas(pd.DataFrame({"a": [1]}), npartitions=1)) is None
+
+
+@pytest.mark.gpu
+def test_answers_for_arrays_on_a_device_are_there_and_say_so():
+    cupy = pytest.importorskip("cupy")
+    X = da.from_array(np.arange(12.0).reshape(6, 2), chunks=(4, 2)).map_blocks(cupy.asarray)
+    answer = map_rows(lambda model, rows: rows[:, 0] * model, 2.0, X, Output(np.dtype(float)))
+    assert type(answer._meta) is cupy.ndarray
+    np.testing.assert_array_equal(cupy.asnumpy(answer.compute()), 2.0 * np.arange(0, 12, 2))
+
+
+def test_answers_for_frames_are_frames_of_their_library(monkeypatch):
+    library = ModuleType("other_frames")
+    library.Series, library.DataFrame = Mock(), Mock()
+    index = type("Index", (), {"__module__": "other_frames.core.index"})()
+    monkeypatch.setitem(sys.modules, "other_frames", library)
+    _named([1, 2], index, Output(np.dtype(object)))
+    library.Series.assert_called_once_with([1, 2], index=index, dtype=None)
+    _named([[1], [2]], index, Output(np.dtype(int), 1))
+    library.DataFrame.assert_called_once()

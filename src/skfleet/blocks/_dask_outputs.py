@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import uuid
 from collections.abc import Sequence
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 import pandas as pd
 from dask.highlevelgraph import HighLevelGraph
 
+from skfleet._array import beside
 from skfleet._linalg import is_sparse
 from skfleet.blocks._dask import is_dask_frame, stand_in
 from skfleet.blocks._local import is_frame, n_rows_of, slice_rows
@@ -94,7 +96,7 @@ def map_dask_rows(
 def _map_array(task: Any, X: Any, output: Output, name: str, *args: Any) -> Any:
     """Run a task per chunk of an array."""
     wide = output.width is not None
-    settings = {"dtype": output.dtype, "meta": _without_names(output.empty())}
+    settings = {"dtype": output.dtype, "meta": beside(_without_names(output.empty()), X._meta)}
     if X.ndim == 1 or wide:
         chunks = (X.chunks[0], (output.width,)) if wide else (X.chunks[0],)
         new_axis = 1 if X.ndim == 1 and wide else None
@@ -155,12 +157,13 @@ def _named(values: Any, index: Any, output: Output) -> Any:
     """Put an index, and names of columns, to an answer."""
     if is_frame(values) or is_sparse(values):
         return values
+    frames = sys.modules[type(index).__module__.partition(".")[0]]  # pandas, or cuDF
     # pandas would look into objects, and make text of them where there are any.
-    dtype = object if output.dtype == object else None
+    dtype = object if output.dtype == object and frames is pd else None
     if output.width is None:
-        return pd.Series(values, index=index, dtype=dtype)
+        return frames.Series(values, index=index, dtype=dtype)
     columns = None if output.columns is None else pd.Index(output.columns)
-    return pd.DataFrame(values, index=index, columns=columns, dtype=dtype)
+    return frames.DataFrame(values, index=index, columns=columns, dtype=dtype)
 
 
 def _key(name: str) -> str:

@@ -10,7 +10,7 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import check_is_fitted
 
-from skfleet._array import is_foreign, like, namespace, to_host
+from skfleet._array import beside, is_foreign, like, namespace, to_host
 from skfleet._linalg import dense_rows, dot, is_sparse
 from skfleet.blocks import Output, RowBlocks
 from skfleet.estimators._base import FleetEstimator
@@ -212,5 +212,5 @@ def predicted_labels(model: Any, X: Any) -> Any:
     eta = linear_predictor(model, X)
     xp = namespace(eta)
     codes = xp.astype(eta[:, 0] > 0, xp.int64) if eta.shape[1] == 1 else xp.argmax(eta, axis=1)
-    labels = model[2][to_host(codes)]
-    return like(labels, X) if is_foreign(X) and labels.dtype.kind in "biuf" else labels
+    labels = beside(model[2], codes)
+    return xp.take(labels, codes) if is_foreign(labels) else labels[to_host(codes)]
