@@ -342,5 +342,4 @@ def learn_block(learned: Learned | None, block: Block, start: Any, ratio: float)
     """Make a step with all rows of a block, from a start that the first one gives."""
     if learned is None:
         learned = start(block)
-    weight = None if block.sample_weight is None else weights_of(block)
-    return learn_batch(learned, block.X, weight, ratio)
+    return learn_batch(learned, block.X, block.sample_weight, ratio)
