@@ -171,8 +171,8 @@ def test_sums_of_many_clusters_are_parted(emulator, monkeypatch):
     name, grid, _ = emulator.launched[-1]
     assert (name, grid[1] > 1, grid[2] > 1) == ("add_up", True, True)
     np.testing.assert_array_equal(found.sums, expected(rows, centers, None, weight)[3])
-    counts = _kernel.add_up(None, None, None, found.labels, 400)
-    np.testing.assert_array_equal(counts[:, 0], np.bincount(found.labels, minlength=400))
+    counts = _kernel.count(rows.dtype, None, found.labels, 400)
+    np.testing.assert_array_equal(counts, np.bincount(found.labels, minlength=400))
 
 
 def test_small_distances_are_exact_and_rounding_is_none(emulator):
@@ -241,7 +241,7 @@ def test_a_kernel_that_cannot_be_launched_is_not_used(monkeypatch):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("k", [1, 8, 100, 1_000, 50_000])
-@pytest.mark.parametrize("d", [1, 50, 64, 4_096])
+@pytest.mark.parametrize("d", [0, 1, 50, 64, 4_096])
 @pytest.mark.parametrize("limit", [H100, SMALL], ids=["large", "small"])
 def test_plans_fit(dtype, k, d, limit):
     plan = Plan.of(np.dtype(dtype), k, d, limit)
@@ -323,6 +323,25 @@ def test_a_pass_waits_for_the_device_once(path, syncs, weighted, about):
         assert syncs == ["to_device"] * n
         for a, b in zip(_parts(found), _parts(theirs()), strict=True):
             np.testing.assert_allclose(to_host(a), b, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("with_sums", [False, True])
+def test_rows_that_a_device_forgets_are_missed(
+    on_device, emulator, monkeypatch, weighted, with_sums
+):
+    def launch(build, name, grid, shared, args):
+        emulator.launch(build, name, grid, shared, args)
+        for left in (args[4],) if name == "add_up" else (args[8],) * with_sums:
+            left._array[0, 1] *= 0.9
+
+    monkeypatch.setattr(_kernel, "takes", lambda X, k: True)
+    monkeypatch.setattr(_kernel, "launch", launch)
+    X = to_device(np.random.default_rng(0).normal(size=(60, 2)))
+    weight = to_device(np.full(60, 0.5)) if weighted else None
+    step = Step(Centers(np.eye(2), None, np.float64), final=not with_sums, with_sums=with_sums)
+    with pytest.raises(RuntimeError, match="Every row of a block must count once"):
+        lloyd(Block(X, None, weight, notes=Notes()), step)
 
 
 def _parts(found):

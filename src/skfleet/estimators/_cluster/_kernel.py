@@ -236,11 +236,19 @@ def assign(
 
 
 def add_up(X: Any, mean: Any, weight: Any, labels: Any, k: int) -> Any:
-    """Sum up rows and weights by label, or weights alone where X is None."""
-    xp = namespace(labels)
-    n, d = int(labels.shape[0]), 0 if X is None else int(X.shape[1])
-    limit = limits(labels)
-    plan = Plan.of(np.dtype(np.float32) if X is None else dtype_of(X), k, d, limit)
+    """Sum up rows, and weights as a last column, by label."""
+    return _add_up(dtype_of(X), int(X.shape[1]), X, mean, weight, labels, k)
+
+
+def count(dtype: np.dtype, weight: Any, labels: Any, k: int) -> Any:
+    """Sum up the weights of rows of dtype by label."""
+    return _add_up(dtype, 0, None, None, weight, labels, k)[:, 0]
+
+
+def _add_up(dtype: np.dtype, d: int, X: Any, mean: Any, weight: Any, labels: Any, k: int) -> Any:
+    """Launch `add_up` for d columns."""
+    xp, n, limit = namespace(labels), int(labels.shape[0]), limits(labels)
+    plan = Plan.of(dtype, k, d, limit)
     grid = plan.sums_grid(n, k, d, limit)
     by_block = xp.empty((grid[0], k, d + 1), dtype=xp.float64, device=device(labels))
     args = (X, mean, weight, labels, by_block)
@@ -301,6 +309,9 @@ def trial(like_rows: Any, k: int) -> str:
     tol = 1e3 * np.finfo(dtype).eps
     if not all(np.allclose(ours, theirs, rtol=tol, atol=tol) for ours, theirs in pairs):
         return "wrong sums"
-    if not np.allclose(to_host(add_up(*there[::3], w, found.labels, k)), expected, tol, tol):
-        return "wrong sums"
+    apart, counted = add_up(*there[::3], w, found.labels, k), count(dtype, None, found.labels, k)
+    if not np.allclose(to_host(apart), expected, tol, tol):
+        return "wrong sums by label"
+    if not np.array_equal(to_host(counted), np.bincount(labels, minlength=k)):
+        return "wrong counts"
     return ""

@@ -62,12 +62,22 @@ def _lloyd_there(block: Block, step: Step) -> Lloyd:
     parts = {}
     if step.with_sums:
         parts |= {"sums": found.sums[:, :-1], "weights": found.sums[:, -1]}
+        if weight is not None:
+            parts["total"] = namespace(weight).sum(weight)
     if step.final:
         members = None if weight is not None else parts.get("weights")
         if members is None:
             members = count(found.labels, None, len(step.centers), block.X)
         parts |= {"inertia": found.inertia, "n_members": members}
-    return Lloyd(**home(parts))
+    told = home(parts)
+    total = told.pop("total", block.n_rows)
+    for counted, wanted in (("weights", total), ("n_members", block.n_rows)):
+        if counted in told and not np.isclose(told[counted].sum(), wanted, rtol=1e-5):
+            raise RuntimeError(
+                f"Every row of a block must count once in its cluster. Got {told[counted].sum():g} "
+                f"instead of {wanted:g} in all. The device, or a kernel on it, does not work."
+            )
+    return Lloyd(**told)
 
 
 def sums_of(rows: Any, labels: Any, weight: np.ndarray | None, k: int) -> dict[str, np.ndarray]:
