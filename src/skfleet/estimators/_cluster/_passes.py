@@ -57,6 +57,8 @@ def _lloyd_there(block: Block, step: Step) -> Lloyd:
     """Do the same on a device, which is waited for once, when all of the sums come home."""
     weight = weight_beside(block.sample_weight, block.X)
     found = assign(step.centers, block.X, weight, sums=step.with_sums, inertia=step.final)
+    if block.notes is not None:
+        block.notes.pop(block.start, None)  # the start's distances take room on the device
     if step.final and block.notes is not None:
         block.notes["labels", block.start] = found.labels
     parts = {}
