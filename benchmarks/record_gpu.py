@@ -101,7 +101,7 @@ def device_files(root: Path | None = None) -> dict[str, str]:
     root = ROOT if root is None else root
     package = root / "src" / "skfleet"
     found = {}
-    for path in package.rglob("*.py"):
+    for path in [*package.rglob("*.py"), *package.rglob("*.cu")]:
         content = path.read_bytes()
         if path.relative_to(package).parts[0] in ROOMS or OF_A_GPU.search(content):
             name = path.relative_to(root).as_posix()

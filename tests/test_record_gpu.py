@@ -19,6 +19,7 @@ SOURCES = {
     "glm/_losses.py": "y = 1",
     "fleet.py": "# workers with a GPU",
     "_progress.py": "z = 1",
+    "estimators/nearest.cu": "__global__ void assign()",
 }
 
 
@@ -184,6 +185,7 @@ def test_device_files_are_chosen_by_rule(plugin, sources):
     files = plugin.device_files(sources.parents[1])
     assert list(files) == [
         "src/skfleet/_array.py",
+        "src/skfleet/estimators/nearest.cu",
         "src/skfleet/fleet.py",
         "src/skfleet/glm/_losses.py",
     ]

@@ -6,7 +6,8 @@ the products. Both are computed from rates that were measured on the device in t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,11 @@ from sklearn import cluster, decomposition, linear_model
 from skfleet import estimators
 from skfleet._array import to_host
 from skfleet.engine import counting
+from skfleet.estimators._cluster import _kernel
+from skfleet.estimators._cluster._assign import assign
+from skfleet.estimators._cluster._nearest import Centers
+
+NO_KERNEL = "skfleet, products of matrices"
 
 
 class Fit(NamedTuple):
@@ -118,6 +124,9 @@ def kmeans(run: Run) -> None:
         return floors | looked_at(found)
 
     ours = run.timed("skfleet", fit(lambda: estimators.KMeans(**settings), X), with_floor)
+    centers = Centers(init, None, np.float32)
+    floors = {"floor_reading": reading, "floor_arithmetic": products}
+    run.timed("one iteration", lambda: assign(centers, X, sums=True).sums, **floors)
 
     def compared(found: Fit) -> dict[str, Any]:
         said = looked_at(found)
@@ -128,12 +137,16 @@ def kmeans(run: Run) -> None:
             )
         return said
 
+    with without_kernel():
+        run.timed(NO_KERNEL, fit(lambda: estimators.KMeans(**settings), X), compared)
+        who = f"one iteration{NO_KERNEL.removeprefix('skfleet')}"
+        run.timed(who, lambda: assign(centers, X, sums=True).sums, **floors)
     _cuml(run, "cuml", "KMeans", settings, X, None, compared)
     make = lambda: cluster.KMeans(**settings)  # noqa: E731
     run.timed_share(
         "scikit-learn", _head(X), _sklearn(make), len(X), lambda m: {"n_iter": int(m.n_iter_)}
     )
-    run.ratios("skfleet", ["cuml", "scikit-learn"])
+    run.ratios("skfleet", [NO_KERNEL, "cuml", "scikit-learn"])
     n = run.sizes.n_slice
     mine = estimators.KMeans(**settings).fit(X[:n])
     theirs = cluster.KMeans(**settings).fit(to_host(X[:n]).astype(np.float64))
@@ -143,6 +156,16 @@ def kmeans(run: Run) -> None:
         inertia_over=float(mine.inertia_ / theirs.inertia_),
         centers_apart=difference(mine.cluster_centers_, theirs.cluster_centers_),
     )
+
+
+@contextmanager
+def without_kernel() -> Iterator[None]:
+    """Let k-means do what it does for arrays that its CUDA kernel is not for."""
+    _kernel.ENABLED = False
+    try:
+        yield
+    finally:
+        _kernel.ENABLED = True
 
 
 def pca(run: Run) -> None:

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from skfleet._array import dtype_of
+from skfleet._array import all_to_host, dtype_of, is_foreign, to_host
 from skfleet._linalg import dense_rows
 from skfleet.blocks import take
+from skfleet.estimators._cluster._assign import assign, weight_beside
 from skfleet.estimators._cluster._nearest import Centers
 from skfleet.estimators._cluster._passes import sums_of
 
@@ -28,7 +29,7 @@ class Learned(NamedTuple):
 
 
 def learn_batch(
-    learned: Learned, X: Any, weight: np.ndarray | None, ratio: float, *, verbose: bool = False
+    learned: Learned, X: Any, weight: Any, ratio: float, *, verbose: bool = False
 ) -> Learned:
     """Move centres towards the rows of a batch that are nearest to them (Sculley, 2010).
 
@@ -37,11 +38,8 @@ def learn_batch(
     """
     k = len(learned.centers)
     near = Centers(learned.centers, learned.mean, dtype_of(X))
-    rows = near.about_mean(X)
-    labels = near.labels(rows)
-    squared = near.squared(rows, labels)
-    inertia = float(squared.sum() if weight is None else weight @ squared)
-    found = sums_of(rows, labels, weight, k)
+    found = _sums(near, X, weight)
+    inertia = found["inertia"]
     weights = learned.weights + found["weights"]
     moved = learned.centers * learned.weights[:, None] + found["sums"]
     moved = np.where(found["weights"][:, None] > 0, moved, learned.centers)
@@ -55,9 +53,23 @@ def learn_batch(
             if verbose:
                 print(f"[MiniBatchKMeans] Reassigning {light.sum()} cluster centers.")
             chosen = rng.choice(n_rows, replace=False, size=light.sum())
-            moved[light] = dense_rows(take(rows, chosen)).astype(np.float64)
+            moved[light] = dense_rows(near.about_mean(take(X, chosen))).astype(np.float64)
             weights[light] = weights[~light].min()
     return Learned(moved, weights, learned.mean, rng, learned.n_steps + 1, n_since, inertia)
+
+
+def _sums(near: Centers, X: Any, weight: Any) -> dict[str, Any]:
+    """Return inertia, sums of rows and weights by their nearest centre, on the host."""
+    if is_foreign(X):
+        there = assign(near, X, weight_beside(weight, X), inertia=True, sums=True)
+        parts = {"sums": there.sums[:, :-1], "weights": there.sums[:, -1]}
+        return all_to_host(parts | {"inertia": there.inertia})
+    weight = None if weight is None else to_host(weight).astype(np.float64, copy=False)
+    rows = near.about_mean(X)
+    labels = near.labels(rows)
+    squared = near.squared(rows, labels)
+    inertia = float(squared.sum() if weight is None else weight @ squared)
+    return {"inertia": inertia, **sums_of(rows, labels, weight, len(near))}
 
 
 def _light(weights: np.ndarray, ratio: float, n_rows: int) -> np.ndarray:

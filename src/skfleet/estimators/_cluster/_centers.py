@@ -11,10 +11,10 @@ from sklearn.utils.validation import check_is_fitted
 from skfleet._array import namespace
 from skfleet._validation import check_count
 from skfleet.blocks import Output, RowBlocks, is_lazy
-from skfleet.engine import Reduction, engine_for, map_reduce
+from skfleet.engine import engine_for, map_reduce
 from skfleet.estimators._base import FleetEstimator
 from skfleet.estimators._cluster._nearest import Centers, as_dense, distances, labels_of
-from skfleet.estimators._cluster._passes import Step, lloyd
+from skfleet.estimators._cluster._passes import LLOYD, Step
 from skfleet.estimators._moments import Moments
 from skfleet.estimators._placed import placed
 
@@ -80,7 +80,7 @@ class CenterModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
         rows = self._fit_rows(X, sample_weight=sample_weight, reset=False)
         centers, mean = self._model
         step = Step(Centers(centers, mean, rows.dtype), final=True)
-        return -map_reduce(engine_for(rows), Reduction(lloyd), rows, step).inertia
+        return -map_reduce(engine_for(rows), LLOYD, rows, step).inertia
 
     @property
     def _model(self) -> tuple[np.ndarray, np.ndarray | None] | None:

@@ -90,7 +90,8 @@ class KMeans(CenterModel):
     only if the centres still moved. The start by k-means|| goes on with iterations on a sample of
     100 rows a cluster, but at least 10,000, in the driver. On a cluster each task of an iteration
     returns ``n_clusters * (n_features + 1)`` numbers, which are added up in a tree. Rows that fit
-    stay in the workers' memory; others are loaded in each pass.
+    stay in the workers' memory; others are loaded in each pass. On a GPU every row is compared with
+    every centre in each iteration, without a matrix of distances where the rows are CuPy's.
 
     Examples
     --------

@@ -12,7 +12,7 @@ from skfleet._validation import check_total_weight
 from skfleet.blocks import RowBlocks
 from skfleet.engine import Engine, Reduction, map_reduce
 from skfleet.estimators._cluster._nearest import Centers, as_dense, drift
-from skfleet.estimators._cluster._passes import Step, farthest, lloyd, merge_farthest
+from skfleet.estimators._cluster._passes import LLOYD, Step, farthest, merge_farthest
 
 
 class Found(NamedTuple):
@@ -47,7 +47,7 @@ class Iterations:
         streams = self.engine.streams(self.rows)  # one more pass would load all rows again
         for n_iter in range(1, self.max_iter + 1):
             step = self._step(centers, number, used)._replace(final=self.verbose or streams)
-            found = map_reduce(self.engine, Reduction(lloyd), self.rows, step)
+            found = map_reduce(self.engine, LLOYD, self.rows, step)
             if self.verbose:
                 print(f"Iteration {n_iter - 1}, inertia {found.inertia}.")
             sums, weights = found.sums, found.weights
@@ -68,7 +68,7 @@ class Iterations:
             if shift <= self.tol:
                 break
         step = self._step(centers, number, used)._replace(final=True, with_sums=False)
-        found = map_reduce(self.engine, Reduction(lloyd), self.rows, step)
+        found = map_reduce(self.engine, LLOYD, self.rows, step)
         return Found(centers, found.inertia, n_iter, found.n_members)
 
     def _step(self, centers: np.ndarray, number: int, used: np.ndarray | None) -> Step:

@@ -21,7 +21,6 @@ from skfleet._validation import check_count, check_flag, check_real, check_total
 from skfleet.blocks import Block, RowBlocks, take
 from skfleet.engine import (
     Engine,
-    Reduction,
     engine_for,
     fold,
     library_threads,
@@ -31,7 +30,7 @@ from skfleet.engine import (
 from skfleet.estimators._cluster._batch import Learned, Progress, learn_batch
 from skfleet.estimators._cluster._centers import CenterModel, labels_in, mean_to_take_off
 from skfleet.estimators._cluster._nearest import Centers
-from skfleet.estimators._cluster._passes import Step, lloyd, weights_of
+from skfleet.estimators._cluster._passes import LLOYD, Step, weights_of
 from skfleet.estimators._cluster._samples import MOST_BYTES, Samples, draw_seed, estimated_bytes
 from skfleet.estimators._moments import moments
 from skfleet.estimators._placed import placed
@@ -324,7 +323,7 @@ class MiniBatchKMeans(CenterModel):
         """Find the labels and the inertia of all rows."""
         near = Centers(self._learned.centers, self._learned.mean, rows.dtype)
         step = Step(near, final=True, with_sums=False)
-        self.inertia_ = map_reduce(engine, Reduction(lloyd), rows, step).inertia
+        self.inertia_ = map_reduce(engine, LLOYD, rows, step).inertia
         self.labels_ = self.predict(X) if rows.on_dask else labels_in(rows)
 
     def _check_parameters(self) -> None:
@@ -344,5 +343,4 @@ def learn_block(learned: Learned | None, block: Block, start: Any, ratio: float)
     """Make a step with all rows of a block, from a start that the first one gives."""
     if learned is None:
         learned = start(block)
-    weight = None if block.sample_weight is None else weights_of(block)
-    return learn_batch(learned, block.X, weight, ratio)
+    return learn_batch(learned, block.X, block.sample_weight, ratio)

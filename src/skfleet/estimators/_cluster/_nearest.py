@@ -10,7 +10,7 @@ import numpy as np
 import sklearn
 from sklearn.cluster import KMeans as SklearnKMeans
 
-from skfleet._array import dtype_of, is_foreign, like, namespace, to_host
+from skfleet._array import dtype_of, is_foreign, like, namespace
 from skfleet._linalg import (
     dense_rows,
     dot,
@@ -20,6 +20,7 @@ from skfleet._linalg import (
     with_small_indices,
 )
 from skfleet.engine import library_threads
+from skfleet.estimators._cluster._assign import assign
 
 # Rows whose distances to all centres are held at once: they should stay in the processor's cache.
 ROWS_AT_ONCE = 2048
@@ -80,35 +81,26 @@ class Centers:
         return model
 
     def labels(self, rows: Any) -> Any:
-        """Return the number of the nearest centre of each row (about the mean), where rows are."""
-        if is_foreign(rows):
-            return namespace(rows).argmin(self.scores(rows), axis=1)
+        """Return the number of the nearest centre of each host row (about the mean)."""
         if rows.shape[0] <= ROWS_AT_ONCE and not is_sparse(rows):
             return self.scores(rows).argmin(axis=1).astype(np.int32)
         with sklearn.config_context(assume_finite=True):
             return self._assigner.predict(with_small_indices(rows))
 
     def scores(self, rows: Any) -> Any:
-        """Return squared distances to all centres, less the squared norm of each row."""
+        """Return squared distances of host rows to all centres, less the rows' squared norms."""
         scores = dot(rows, self._doubled)
-        scores += like(self.norms, scores)
+        scores += self.norms.astype(scores.dtype)
         return scores
 
     def squared(self, rows: Any, labels: Any) -> np.ndarray:
-        """Return the squared distance of each row (about the mean) to its centre, on the host.
+        """Return the squared distance of each host row (about the mean) to its centre.
 
         Distances that are nothing but rounding count as none.
         """
         eps = float(np.finfo(self.dtype).eps)
-        labels = to_host(labels)
-        if is_foreign(rows):
-            xp = namespace(rows)
-            least = xp.min(self.scores(rows), axis=1) + row_norms(rows)
-            squared = to_host(xp.astype(least, xp.float64))
-        else:
-            squared = squared_distances_to(rows, self.values, labels)
-        subtracted = not (is_sparse(rows) or is_foreign(rows))
-        rounding = (8 * eps) ** 2 if subtracted else 8 * eps
+        squared = squared_distances_to(rows, self.values, labels)
+        rounding = 8 * eps if is_sparse(rows) else (8 * eps) ** 2  # those are subtracted
         # so near to its centre, a row is of the centre's size
         squared[squared <= rounding * 3 * self.norms[labels]] = 0.0
         return squared
@@ -198,9 +190,10 @@ def distances(model: tuple[np.ndarray, np.ndarray | None], X: Any) -> Any:
 def labels_of(model: tuple[np.ndarray, np.ndarray | None], X: Any) -> Any:
     """Return the numbers of the nearest centres, where X is."""
     centers = Centers(*model, dtype_of(X), one_thread=False)
-    if centers.mean is None or is_foreign(X):
-        labels = centers.labels(centers.about_mean(X))
-        return namespace(labels).astype(labels, namespace(labels).int32)
+    if is_foreign(X):
+        return assign(centers, X).labels
+    if centers.mean is None:
+        return centers.labels(X).astype(np.int32, copy=False)
     labels = np.empty(len(X), dtype=np.int32)
     for low in range(0, len(X), COPIED_AT_ONCE):
         here = slice(low, low + COPIED_AT_ONCE)

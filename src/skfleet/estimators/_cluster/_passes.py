@@ -6,9 +6,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from skfleet._array import is_foreign, like, namespace, to_host
-from skfleet._linalg import sums_by_label, tdot
-from skfleet.blocks import Block, DrawnRows, merge_smallest, row_uniforms, smallest
+from skfleet._array import is_foreign, namespace, to_host
+from skfleet._linalg import sums_by_label
+from skfleet.blocks import Block, DrawnRows, merge_smallest, row_uniforms, smallest, take
+from skfleet.engine import Reduction
+from skfleet.estimators._cluster._assign import assign, count, weight_beside
 from skfleet.estimators._cluster._nearest import Bounds, Centers
 
 
@@ -23,53 +25,86 @@ class Step(NamedTuple):
 
 
 class Lloyd(NamedTuple):
-    """What was asked for: sums of rows and weights per centre; inertia, and numbers of rows."""
+    """What was asked for: sums of rows and weights per centre; inertia, and numbers of rows.
 
+    With the weight and the number of all rows.
+    """
+
+    weight: Any
+    n_rows: int
     sums: Any = 0
     weights: Any = 0
-    inertia: float = 0.0
+    inertia: Any = 0.0
     n_members: Any = 0
 
 
 def lloyd(block: Block, step: Step) -> Lloyd:
     """Assign the rows of a block to their nearest centres and sum them up."""
+    if is_foreign(block.X):
+        return _lloyd_there(block, step)
     rows, k = step.centers.about_mean(block.X), len(step.centers)
-    labels = assign(block, rows, step)
+    labels = labels_by_bounds(block, rows, step)
     if step.final and block.notes is not None:
         block.notes["labels", block.start] = labels
     weight = None if block.sample_weight is None else weights_of(block)
-    found = Lloyd()
+    found = Lloyd(float(block.n_rows if weight is None else weight.sum()), block.n_rows)
     if step.with_sums:
         found = found._replace(**sums_of(rows, labels, weight, k))
     if step.final:
         squared = step.centers.squared(rows, labels)
         found = found._replace(
             inertia=float(squared.sum() if weight is None else weight @ squared),
-            n_members=np.bincount(to_host(labels), minlength=k),
+            n_members=np.bincount(labels, minlength=k),
         )
     return found
 
 
+def _lloyd_there(block: Block, step: Step) -> Lloyd:
+    """Do the same on a device."""
+    weight = weight_beside(block.sample_weight, block.X)
+    found = assign(step.centers, block.X, weight, sums=step.with_sums, inertia=step.final)
+    if block.notes is not None:
+        block.notes.pop(block.start, None)  # the start's distances take room on the device
+    if step.final and block.notes is not None:
+        block.notes["labels", block.start] = found.labels
+    total = float(block.n_rows) if weight is None else namespace(weight).sum(weight)
+    parts = Lloyd(total, block.n_rows)
+    if step.with_sums:
+        parts = parts._replace(sums=found.sums[:, :-1], weights=found.sums[:, -1])
+    if step.final:
+        members = parts.weights
+        if weight is not None or not step.with_sums:
+            members = count(found.labels, None, len(step.centers), block.X)
+        parts = parts._replace(inertia=found.inertia, n_members=members)
+    return parts
+
+
+def _complete(found: Lloyd) -> Lloyd:
+    """Return what was found if every row is in it, or raise."""
+    for counted, wanted in ((found.weights, found.weight), (found.n_members, found.n_rows)):
+        total = np.sum(counted)
+        if np.ndim(counted) and not np.isclose(total, wanted, rtol=1e-5):
+            raise RuntimeError(
+                f"Every row must count once in its cluster. Got {total:g} instead of {wanted:g} in "
+                "all. The device, or a kernel on it, does not work."
+            )
+    return found._replace(inertia=float(found.inertia))
+
+
+LLOYD = Reduction(lloyd, finalize=_complete)
+
+
 def sums_of(rows: Any, labels: Any, weight: np.ndarray | None, k: int) -> dict[str, np.ndarray]:
-    """Return the sums of rows that share a label, and their weights, on the host."""
-    if not is_foreign(rows):
-        return {
-            "sums": sums_by_label(rows, labels, weight, k),
-            "weights": np.bincount(labels, weight, k).astype(np.float64, copy=False),
-        }
-    xp = namespace(rows)
-    here = xp.astype(labels[:, None] == like(np.arange(k), labels), rows.dtype)
-    if weight is not None:
-        here = here * like(weight, rows)[:, None]
+    """Return the sums of host rows that share a label, and their weights."""
     return {
-        "sums": to_host(tdot(here, rows)).astype(np.float64),
-        "weights": to_host(xp.sum(here, axis=0, dtype=xp.float64)),
+        "sums": sums_by_label(rows, labels, weight, k),
+        "weights": np.bincount(labels, weight, k).astype(np.float64, copy=False),
     }
 
 
-def assign(block: Block, rows: Any, step: Step) -> Any:
-    """Return the labels of a block's rows (about the mean), from bounds where there are any."""
-    if step.used is None or block.notes is None or is_foreign(rows):
+def labels_by_bounds(block: Block, rows: Any, step: Step) -> Any:
+    """Return the labels of a block's host rows (about the mean), from bounds if there are any."""
+    if step.used is None or block.notes is None:
         return step.centers.labels(rows)
     bounds = block.notes.get(block.start)
     if not isinstance(bounds, Bounds) or bounds.start != step.start:
@@ -94,11 +129,16 @@ class Far(NamedTuple):
 
 def farthest(block: Block, step: Step, n: int) -> Far:
     """Return the n rows of a block farthest from their centres."""
-    rows = step.centers.about_mean(block.X)
-    labels = assign(block, rows, step)
-    drawn = smallest(-step.centers.squared(rows, labels), block.start, block.X, n)
+    if is_foreign(block.X):
+        found = assign(step.centers, block.X, squared=True)
+        labels, squared = found.labels, found.squared
+    else:
+        rows = step.centers.about_mean(block.X)
+        labels = labels_by_bounds(block, rows, step)
+        squared = step.centers.squared(rows, labels)
+    drawn = smallest(-squared, block.start, block.X, n)
     here = drawn.numbers - block.start
-    return Far(drawn, to_host(labels)[here], weights_of(block)[here])
+    return Far(drawn, take(labels, here), weights_of(block)[here])
 
 
 def merge_farthest(a: Far, b: Far, n: int) -> Far:
@@ -126,7 +166,7 @@ class NearestCandidate(NamedTuple):
     start: int
     n_candidates: int
     labels: Any
-    squared: np.ndarray
+    squared: Any
 
 
 def nearest_candidate(block: Block, candidates: Candidates) -> NearestCandidate:
@@ -137,17 +177,22 @@ def nearest_candidate(block: Block, candidates: Candidates) -> NearestCandidate:
         if known.n_candidates == n:
             return known
         if known.n_candidates == candidates.n_known:
-            rows = candidates.new.about_mean(block.X)
-            labels = to_host(candidates.new.labels(rows))
-            squared = candidates.new.squared(rows, labels)
-            closer = squared < known.squared
-            labels = np.where(closer, labels + np.int32(candidates.n_known), known.labels)
-            squared = np.where(closer, squared, known.squared)
+            labels, squared = _nearest(block, candidates.new)
+            xp, closer = namespace(squared), squared < known.squared
+            labels = xp.where(closer, labels + candidates.n_known, known.labels)
+            squared = xp.where(closer, squared, known.squared)
             return _note(block, NearestCandidate(candidates.start, n, labels, squared))
-    rows = candidates.all.about_mean(block.X)
-    labels = to_host(candidates.all.labels(rows))
-    squared = candidates.all.squared(rows, labels)
-    return _note(block, NearestCandidate(candidates.start, n, labels, squared))
+    return _note(block, NearestCandidate(candidates.start, n, *_nearest(block, candidates.all)))
+
+
+def _nearest(block: Block, centers: Centers) -> tuple[Any, Any]:
+    """Return labels and squared distances of rows, where they are."""
+    if is_foreign(block.X):
+        found = assign(centers, block.X, squared=True)
+        return found.labels, found.squared
+    rows = centers.about_mean(block.X)
+    labels = centers.labels(rows)
+    return labels, centers.squared(rows, labels)
 
 
 def _note(block: Block, nearest: NearestCandidate) -> NearestCandidate:
@@ -159,8 +204,10 @@ def _note(block: Block, nearest: NearestCandidate) -> NearestCandidate:
 
 def candidate_weights(block: Block, candidates: Candidates) -> np.ndarray:
     """Return the weight of the rows of a block that are nearest to each candidate."""
-    labels = nearest_candidate(block, candidates).labels
-    return np.bincount(labels, weights_of(block), len(candidates.all))
+    labels, k = nearest_candidate(block, candidates).labels, len(candidates.all)
+    if is_foreign(block.X):
+        return count(labels, weight_beside(block.sample_weight, block.X), k, block.X)
+    return np.bincount(labels, weights_of(block), k)
 
 
 def drawn_by_weight(block: Block, n: int, seed: int) -> DrawnRows:
@@ -169,17 +216,20 @@ def drawn_by_weight(block: Block, n: int, seed: int) -> DrawnRows:
     These are the rows with the smallest exponential variates (Efraimidis and Spirakis, 2006),
     which needs no sum over all blocks.
     """
-    return _drawn(block, n, seed, weights_of(block))
+    return _drawn(block, n, seed, 1.0)
 
 
 def drawn_by_distance(block: Block, n: int, seed: int, candidates: Candidates) -> DrawnRows:
     """Draw n rows by weight times squared distance to the nearest candidate."""
-    squared = nearest_candidate(block, candidates).squared
-    return _drawn(block, n, seed, weights_of(block) * squared)
+    return _drawn(block, n, seed, nearest_candidate(block, candidates).squared)
 
 
-def _drawn(block: Block, n: int, seed: int, rate: np.ndarray) -> DrawnRows:
-    """Draw the rows of which an exponential variate of the given rate is smallest."""
-    with np.errstate(divide="ignore"):
-        keys = -np.log1p(-row_uniforms(seed, block.start, block.n_rows)) / rate
-    return smallest(np.where(rate > 0, keys, np.inf), block.start, block.X, n)
+def _drawn(block: Block, n: int, seed: int, rate: Any) -> DrawnRows:
+    """Draw the rows of which an exponential variate of weight times a rate is smallest."""
+    draws = row_uniforms(seed, block.start, block.n_rows, block.X)
+    xp = namespace(draws)
+    weight = weight_beside(block.sample_weight, block.X)
+    rate = xp.ones_like(draws) * rate if weight is None else weight * rate
+    with np.errstate(divide="ignore", invalid="ignore"):
+        keys = -xp.log1p(-draws) / rate
+    return smallest(xp.where(rate > 0, keys, xp.full_like(keys, xp.inf)), block.start, block.X, n)
