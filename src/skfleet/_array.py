@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import array_api_compat
 import numpy as np
+import psutil
 
 from skfleet.exceptions import PlacementError
 
@@ -97,9 +98,23 @@ def _device_library(named: str | None) -> DeviceLibrary | None:
     return DeviceLibrary(import_module("array_api_compat.cupy"), None) if n_devices else None
 
 
+def free_device_bytes() -> int:
+    """Return how many bytes this process's device has free; a stand-in has the host's memory."""
+    cupy = sys.modules.get("cupy")
+    if os.environ.get(DEVICE_VARIABLE) or cupy is None:
+        return int(psutil.virtual_memory().available)
+    free, _ = cupy.cuda.runtime.memGetInfo()
+    return int(free + cupy.get_default_memory_pool().free_bytes())
+
+
+def goes_up(x: Any) -> bool:
+    """Say whether x is numbers on the host, which a device takes."""
+    return isinstance(x, np.ndarray) and x.dtype.kind in "biuf"
+
+
 def to_device(x: Any) -> Any:
     """Bring numbers on the host to this process's device; all else stays where and what it is."""
-    if not isinstance(x, np.ndarray) or x.dtype.kind not in "biuf":
+    if not goes_up(x):
         return x
     library = device_library()
     if library is None:
@@ -143,7 +158,7 @@ def like(value: Any, block: Any, *, dtype: Any = None) -> Any:
 
 def beside(values: Any, X: Any) -> Any:
     """Bring numbers on the host to the device of X; labels that no device holds stay there."""
-    if not isinstance(values, np.ndarray) or values.dtype.kind not in "biuf" or not is_foreign(X):
+    if not goes_up(values) or not is_foreign(X):
         return values
     return namespace(X).asarray(values, device=device(X))
 
@@ -160,6 +175,11 @@ def to_host(x: Any) -> np.ndarray:
     if strict is not None and isinstance(x, strict._array_object.Array):
         return np.asarray(x.to_device(strict.Device("CPU_DEVICE")))
     return np.asarray(x)
+
+
+def off_device(x: Any) -> Any:
+    """Return an array of another library as NumPy's, and anything else as it is."""
+    return to_host(x) if is_foreign(x) else x
 
 
 def astype(x: Any, dtype: np.dtype) -> Any:

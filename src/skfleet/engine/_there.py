@@ -6,13 +6,13 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from skfleet._array import is_foreign, to_device, to_host
+from skfleet._array import off_device, to_device
 from skfleet._config import config_context
 from skfleet.engine._base import Engine
-from skfleet.engine._gpu_models import as_host_model, takes_device_rows
+from skfleet.engine._gpu_models import as_host_model, at_home, takes_device_rows
 from skfleet.engine._kept import opened
 
-__all__ = ["at_home", "fit_there", "run_there"]
+__all__ = ["fit_there", "run_there"]
 
 
 def run_there(
@@ -76,20 +76,10 @@ def _run_here(
 ) -> tuple[Any, Any]:
     """Run a method of one of our estimators; return what it left behind, or its answer."""
     answer = getattr(estimator, method)(X, *args, **kwargs)
-    return (at_home(vars(estimator)), None) if answer is estimator else (None, _home(answer))
+    return (at_home(vars(estimator)), None) if answer is estimator else (None, off_device(answer))
 
 
 def _fit_here(method: str, estimator: Any, X: Any, args: Sequence[Any], kwargs: Mapping) -> Any:
     """Fit an estimator of any library, and return what can leave this worker."""
     X = to_device(X) if takes_device_rows(estimator) else X
     return as_host_model(getattr(estimator, method)(X, *args, **kwargs))
-
-
-def at_home(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values by name, arrays among them on the host."""
-    return {name: _home(value) for name, value in values.items()}
-
-
-def _home(value: Any) -> Any:
-    """Bring an array to the host; all else is there."""
-    return to_host(value) if is_foreign(value) else value
