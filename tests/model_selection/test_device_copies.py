@@ -234,7 +234,8 @@ def test_rows_of_a_grid_search_that_do_not_fit_stay_on_the_host(fleet, monkeypat
     monkeypatch.setattr(_on_device, "budget", lambda: X.nbytes - 1)
     grid, before = {"alpha": [0.1, 1.0, 10.0]}, uploads.n_arrays
     with parallel_config("skfleet", client=fleet):
-        search = GridSearchCV(Ridge(device="cuda"), grid, refit=False).fit(X, target)
+        search = GridSearchCV(Ridge(device="cuda"), grid, refit=False, share_fits=False)
+        search.fit(X, target)
     assert uploads.n_arrays - before > 15  # those of each fit
     expected = GridSearchCV(Ridge(), grid, refit=False, n_jobs=1).fit(X, target)
     np.testing.assert_allclose(
@@ -329,7 +330,7 @@ def test_a_worker_process_gets_rows_once_and_lets_them_go(blocks):
         wait_until_free(client)
         with parallel_config("skfleet", client=client):
             grid = {"alpha": [0.1, 1.0, 10.0]}
-            GridSearchCV(Ridge(device="cuda"), grid, refit=False).fit(X, target)
+            GridSearchCV(Ridge(device="cuda"), grid, refit=False, share_fits=False).fit(X, target)
         assert wait_until_free(client)["uploads"] == N_BLOCKS + 2
 
 

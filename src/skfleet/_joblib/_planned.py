@@ -75,7 +75,7 @@ class PlannedFits:
         self._tally, self._tell = Tally(), tell
         self._plans = Plans(self._make_plan)
         self._lock = threading.RLock()
-        self._scored = ScoredFits()
+        self._scored = ScoredFits(call.client)
         self._known: dict[Fit, dict[str, Any]] = {}  # results that were recorded
         self._later: deque[Fit] = deque()
         self._here: deque[Fit] = deque()  # those that submit tasks of their own
@@ -151,7 +151,7 @@ class PlannedFits:
         self._run.calls.discard(self)
         with self._lock:
             self._plans.drop_all()
-            self._scored = ScoredFits()
+            self._scored = ScoredFits(self._call.client)
             self._known.clear()
             self._later.clear()
             self._here.clear()

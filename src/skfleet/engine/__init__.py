@@ -20,7 +20,7 @@ from skfleet.engine._local import LocalEngine
 from skfleet.engine._on_device import DeviceCopies
 from skfleet.engine._placement import ANYWHERE, Placement, check_device, placement_for
 from skfleet.engine._reduce import Reduction, add, identity, map_reduce, with_starts
-from skfleet.engine._there import fit_there, run_there
+from skfleet.engine._there import call_there, fit_there, run_there
 from skfleet.engine._threads import library_threads
 
 
@@ -148,6 +148,7 @@ __all__ = [
     "answer_rows",
     "at_home",
     "bytes_of",
+    "call_there",
     "check_device",
     "check_fits_home",
     "counting",
