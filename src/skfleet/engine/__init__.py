@@ -14,7 +14,7 @@ from skfleet.engine._answers import answer_rows, lend
 from skfleet.engine._base import Call, Ended, Engine, Task, Watch, bytes_of
 from skfleet.engine._counts import Counts, counting, log_pass, uncounted
 from skfleet.engine._fold import Lesson, fold
-from skfleet.engine._gpu_models import Placements, at_home, placement
+from skfleet.engine._gpu_models import Placements, leave_device, placement
 from skfleet.engine._kept import opened
 from skfleet.engine._local import LocalEngine
 from skfleet.engine._on_device import DeviceCopies
@@ -146,7 +146,6 @@ __all__ = [
     "Watch",
     "add",
     "answer_rows",
-    "at_home",
     "bytes_of",
     "call_there",
     "check_device",
@@ -159,6 +158,7 @@ __all__ = [
     "fold",
     "gpu_engine",
     "identity",
+    "leave_device",
     "lend",
     "library_threads",
     "log_pass",

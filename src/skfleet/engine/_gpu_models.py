@@ -18,6 +18,7 @@ __all__ = [
     "answers_at_home",
     "as_host_model",
     "at_home",
+    "leave_device",
     "placement",
     "takes_device_rows",
 ]
@@ -149,6 +150,12 @@ def at_home(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: off_device(value) for name, value in values.items()}
 
 
+def leave_device(model: Any) -> None:
+    """Bring what a model of ours holds on the device to the host, from where it may go anywhere."""
+    if "skfleet" in _libraries(model):
+        vars(model).update(at_home(vars(model)))
+
+
 def as_host_model(model: Any) -> Any:
     """Return a fitted model that can be used without a GPU: scikit-learn's for one of cuML's.
 
@@ -158,8 +165,7 @@ def as_host_model(model: Any) -> Any:
         model.steps = [(name, as_host_model(step)) for name, step in model.steps]
         return model
     if "cuml" not in _libraries(model):
-        if "skfleet" in _libraries(model):
-            vars(model).update(at_home(vars(model)))
+        leave_device(model)
         return model
     if not hasattr(model, "as_sklearn"):
         raise TypeError(

@@ -25,7 +25,15 @@ from skfleet.blocks import (
     slice_rows,
     split_per_row,
 )
-from skfleet.engine import Engine, Lesson, at_home, device_copies, engine_for, fold, with_starts
+from skfleet.engine import (
+    Engine,
+    Lesson,
+    device_copies,
+    engine_for,
+    fold,
+    leave_device,
+    with_starts,
+)
 from skfleet.engine._gpu_models import takes_device_rows
 from skfleet.estimators._early_stopping import (
     Patience,
@@ -487,5 +495,5 @@ def _learn_block(
         X, y = slice_rows(block.X, low, high), slice_rows(block.y, low, high)
         model.partial_fit(X, y, **told, **cut)
     if goes_up:
-        vars(model).update(at_home(vars(model)))
+        leave_device(model)
     return model, seen + n_rows

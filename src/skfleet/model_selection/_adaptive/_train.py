@@ -17,7 +17,7 @@ from sklearn.pipeline import Pipeline
 
 from skfleet._array import is_foreign, off_device
 from skfleet.blocks import Block, join_rows
-from skfleet.engine import opened
+from skfleet.engine import leave_device, opened
 from skfleet.engine._gpu_models import answers_at_home, at_home, takes_device_rows
 from skfleet.engine._on_device import DeviceCopies
 from skfleet.metrics._scorers import AnswerScorer
@@ -173,8 +173,7 @@ def _learn(
         rows = learn_from(block, batch, setting.seed, setting.aside)
         learn(model, rows, setting)
         n_samples += rows.n_rows
-    if goes_up:
-        _bring_home(model)
+    leave_device(_learner(model))
     seconds = before.fit_time + time.perf_counter() - began
     return Trained(model, calls.stop, n_samples, seconds)
 
@@ -187,21 +186,18 @@ def _test_rows(setting: Setting, model: Any, handle: Block) -> Block:
     return rows._replace(X=setting.copies.give(("scored", handle.number), rows.X))
 
 
-def _bring_home(model: Any) -> None:
-    """Bring what a learner holds on the device to the host, from where it may go anywhere."""
-    learner = model.steps[-1][1] if isinstance(model, Pipeline) else model
-    vars(learner).update(at_home(vars(learner)))
+def _learner(model: Any) -> Any:
+    """Return what learns: the last step of a pipeline."""
+    return model.steps[-1][1] if isinstance(model, Pipeline) else model
 
 
 def learn(model: Any, rows: Block, setting: Setting) -> None:
     """Let a model, or the last step of a pipeline, learn some rows."""
     told = {**setting.told, **_per_row(rows, setting.learn_told)}
     X = rows.X
-    if isinstance(model, Pipeline):
-        if len(model.steps) > 1:
-            X = model[:-1].transform(X)
-        model = model.steps[-1][1]
-    model.partial_fit(X, rows.y, **told)
+    if isinstance(model, Pipeline) and len(model.steps) > 1:
+        X = model[:-1].transform(X)
+    _learner(model).partial_fit(X, rows.y, **told)
 
 
 def _per_row(rows: Block, names: Sequence[str]) -> dict[str, Any]:
@@ -317,8 +313,7 @@ def learn_more(
     for _ in range(epochs):
         for handle in handles:
             learn(model, _test_rows(setting, model, handle), setting)
-    if takes_device_rows(model):
-        _bring_home(model)
+    leave_device(_learner(model))
     return replace(trained, model=model)
 
 
