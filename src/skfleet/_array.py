@@ -104,19 +104,20 @@ def _device_library(named: str | None) -> DeviceLibrary | None:
     return DeviceLibrary(import_module("array_api_compat.cupy"), None) if n_devices else None
 
 
-def device_room() -> int:
-    """Return how many bytes rows may take on this process's device."""
+def device_room(held: int = 0) -> int:
+    """Return how many bytes rows may take on this process's device, with those that are held."""
     if limit := os.environ.get(ROOM_VARIABLE):
         return int(limit)
     library = device_library()
     if library is None or not library.xp.__name__.endswith("cupy"):
-        return int(psutil.virtual_memory().available)
+        return held + int(psutil.virtual_memory().available)
     import cupy
 
     free, total = cupy.cuda.runtime.memGetInfo()
     pool = cupy.get_default_memory_pool()
     # another allocator, RMM's say, does not tell how much of what it took is free
-    return int(free + pool.free_bytes() if cupy.cuda.get_allocator() == pool.malloc else total)
+    is_pool = cupy.cuda.get_allocator() == pool.malloc
+    return int(held + free + pool.free_bytes() if is_pool else total)
 
 
 class SideStream:
@@ -152,9 +153,14 @@ class SideStream:
         return value
 
 
+def goes_up(x: Any) -> bool:
+    """Say whether x is numbers on the host, which a device takes."""
+    return isinstance(x, np.ndarray) and x.dtype.kind in "biuf"
+
+
 def to_device(x: Any) -> Any:
     """Bring numbers on the host to this process's device; all else stays where and what it is."""
-    if not isinstance(x, np.ndarray) or x.dtype.kind not in "biuf":
+    if not goes_up(x):
         return x
     library = device_library()
     if library is None:
@@ -198,7 +204,7 @@ def like(value: Any, block: Any, *, dtype: Any = None) -> Any:
 
 def beside(values: Any, X: Any) -> Any:
     """Bring numbers on the host to the device of X; labels that no device holds stay there."""
-    if not isinstance(values, np.ndarray) or values.dtype.kind not in "biuf" or not is_foreign(X):
+    if not goes_up(values) or not is_foreign(X):
         return values
     return namespace(X).asarray(values, device=device(X))
 
@@ -215,6 +221,11 @@ def to_host(x: Any) -> np.ndarray:
     if strict is not None and isinstance(x, strict._array_object.Array):
         return np.asarray(x.to_device(strict.Device("CPU_DEVICE")))
     return np.asarray(x)
+
+
+def off_device(x: Any) -> Any:
+    """Return an array of another library as NumPy's, and anything else as it is."""
+    return to_host(x) if is_foreign(x) else x
 
 
 def all_to_host(value: Any) -> Any:

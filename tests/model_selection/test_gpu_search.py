@@ -30,6 +30,7 @@ from skfleet.engine._local_cluster import start_local_cluster
 from skfleet.estimators.cluster import KMeans
 from skfleet.estimators.linear_model import (
     ElasticNet,
+    LinearRegression,
     LogisticRegression,
     Ridge,
 )
@@ -245,6 +246,49 @@ def test_rows_on_dask_are_scored_from_sums_made_on_the_device(mixed_fleet, estim
     expected = GridSearchCV(estimator(), grid, cv=3, refit=False).fit(X_reg, y_reg)
     np.testing.assert_allclose(
         search.cv_results_["mean_test_score"], expected.cv_results_["mean_test_score"]
+    )
+
+
+@pytest.mark.parametrize("scoring", ["r2", "neg_mean_absolute_error"])
+@pytest.mark.parametrize(
+    ("estimator", "grid"),
+    [
+        (Ridge, {"alpha": [0.01, 0.1, 1.0, 10.0]}),
+        (ElasticNet, {"alpha": [0.01, 0.1, 1.0], "l1_ratio": [0.2, 0.8]}),
+        (LinearRegression, {"fit_intercept": [True, False]}),
+    ],
+    ids=["ridge", "elastic-net", "least-squares"],
+)
+def test_rows_of_this_process_are_scored_from_sums_on_one_worker(
+    mixed_fleet, estimator, grid, scoring
+):
+    how = {"cv": 5, "refit": False, "scoring": scoring, "return_train_score": True}
+    before = uploads.n_arrays
+    with parallel_config("skfleet", client=mixed_fleet), counting() as counts:
+        search = GridSearchCV(estimator(device="cuda"), grid, **how).fit(X_reg, y_reg)
+    assert uploads.n_arrays - before == 2  # the rows, and the targets
+    assert counts.tasks == 1
+    assert not search.timeline_  # no fit was made
+    expected = GridSearchCV(estimator(), grid, n_jobs=1, **how).fit(X_reg, y_reg)
+    tight = {"rtol": 1e-6} if estimator is not ElasticNet else {"rtol": 1e-3}  # its own tol
+    for name, values in expected.cv_results_.items():
+        if name.startswith("split"):
+            np.testing.assert_allclose(search.cv_results_[name], values, **tight)
+    with parallel_config("skfleet", client=mixed_fleet):
+        host = GridSearchCV(estimator(), grid, **how).fit(X_reg, y_reg)
+    for name, values in host.cv_results_.items():
+        if name.startswith("split"):
+            np.testing.assert_allclose(search.cv_results_[name], values, rtol=1e-6)
+
+
+def test_what_sums_do_not_tell_is_fitted_on_the_gpu_worker(mixed_fleet):
+    grid, rows = {"alpha": [0.1, 1.0]}, X_reg.astype(np.float32)
+    with parallel_config("skfleet", client=mixed_fleet):
+        search = GridSearchCV(Ridge(device="cuda"), grid, cv=3, refit=False).fit(rows, y_reg)
+    assert kinds_of(search, mixed_fleet) == {"CPU": 0, "GPU": 6}
+    expected = Reference(HostRidge(), grid, cv=3, refit=False).fit(rows, y_reg)
+    np.testing.assert_allclose(
+        search.cv_results_["mean_test_score"], expected.cv_results_["mean_test_score"], rtol=1e-3
     )
 
 

@@ -53,12 +53,13 @@ def client(cluster):
 class Model(ClassifierMixin, BaseEstimator):
     """Fits to order."""
 
-    def __init__(self, p=0, seconds=0.0, folder=None, fails=False, keeps=None):
+    def __init__(self, p=0, seconds=0.0, folder=None, fails=False, keeps=None, until=None):
         self.p = p
         self.seconds = seconds
         self.folder = folder
         self.fails = fails
         self.keeps = keeps
+        self.until = until
 
     def fit(self, X, y):
         self.classes_ = np.unique(y)
@@ -67,6 +68,8 @@ class Model(ClassifierMixin, BaseEstimator):
         time.sleep(0 if self.fails else self.seconds)
         if self.fails:
             raise RuntimeError(f"no fit of {self.p}")
+        if self.until is not None:
+            wait_for(self.until.exists)
         if self.keeps:
             self.lock_ = threading.Lock()
         return self
@@ -76,6 +79,14 @@ class Model(ClassifierMixin, BaseEstimator):
 
     def score(self, X, y):
         return float(X.sum()) + self.p
+
+
+def wait_for(condition, seconds=30):
+    """Wait until something is true, but not for ever."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 @contextlib.contextmanager
@@ -203,16 +214,30 @@ def test_resource_that_nobody_has_raises_before_work(option):
         reference.GridSearchCV(SVC(), {"C": [1]}).fit(X, y)
 
 
-def test_error_cancels_the_fits_that_were_to_come(client, tmp_path):
-    grid = [{"p": [0]}, {"p": [1], "fails": [True]}, {"p": list(range(2, 40))}]
+def states_of_tasks(client):
+    """Tell of all workers in which states their tasks are that are not over."""
+    found = client.run(lambda dask_worker: [t.state for t in dask_worker.state.tasks.values()])
+    return {state for states in found.values() for state in states} - {"memory"}
+
+
+def test_error_cancels_the_fits_that_were_to_come(client, tmp_path, monkeypatch):
+    # What a slow machine shares out anew may be made twice.
+    monkeypatch.setattr(_planned, "SLOW", 60.0)
+    begun, end = tmp_path / "begun", tmp_path / "end"
+    begun.mkdir()
+    # All but the first two last until the error has come home, however long that takes.
+    grid = [
+        {"p": [0]}, {"p": [1], "fails": [True]}, {"p": list(range(2, 40)), "until": [end]}
+    ]  # fmt: skip
     search = GridSearchCV(
-        Model(seconds=0.1, folder=tmp_path), grid, cv=[(np.arange(100), np.arange(100, 150))],
-        error_score="raise",
-    )  # fmt: skip
-    with within(10), pytest.raises(RuntimeError, match="no fit of 1"):
+        Model(folder=begun), grid, cv=[(np.arange(100), np.arange(100, 150))], error_score="raise"
+    )
+    with pytest.raises(RuntimeError, match="no fit of 1"):
         search.fit(X, y)
-    time.sleep(1)
-    assert len(list(tmp_path.iterdir())) < 4 * sum(client.nthreads().values())
+    wait_for(lambda: states_of_tasks(client) <= {"cancelled"})
+    end.touch()
+    wait_for(lambda: not states_of_tasks(client))
+    assert len(list(begun.iterdir())) <= 2 + sum(client.nthreads().values())
 
 
 def test_error_of_the_plan_itself_ends_the_search(monkeypatch):

@@ -112,7 +112,7 @@ class ParallelCall:
         has_workers: Callable[[str | None], bool],
         patience: float,
     ) -> None:
-        self._client = client
+        self.client = client
         self._limit = limit
         self._nested = nested
         self._shared = shared
@@ -163,7 +163,7 @@ class ParallelCall:
         if futures:
             # A client that is closed has cancelled them already.
             with contextlib.suppress(Exception):
-                self._client.cancel(futures, force=True)
+                self.client.cancel(futures, force=True)
 
     def close(self) -> None:
         """End the delivery, and let go of everything."""
@@ -230,7 +230,7 @@ class ParallelCall:
         futures = [share.future for _, share in batch.shared]
         batch.payload = None
         if payload.nbytes >= PAYLOAD_SCATTER_FROM:
-            batch.payload = Share(self._client, payload)
+            batch.payload = Share(self.client, payload)
             payload = batch.payload.future
         return payload, futures
 
@@ -297,11 +297,11 @@ class ParallelCall:
         distributed makes those again, and would wait for that here, where nobody sees whether there
         are workers left to do so.
         """
-        direct = has_one_machine(self._client) or None
+        direct = has_one_machine(self.client) or None
         if not all(future.status == "finished" for future in futures):
             return None
-        coroutine = self._client.gather(futures, direct=direct, asynchronous=True)
-        task = asyncio.run_coroutine_threadsafe(coroutine, self._client.loop.asyncio_loop)
+        coroutine = self.client.gather(futures, direct=direct, asynchronous=True)
+        task = asyncio.run_coroutine_threadsafe(coroutine, self.client.loop.asyncio_loop)
         while True:
             try:
                 return task.result(timeout=CHECK_EVERY)
@@ -336,7 +336,7 @@ class ParallelCall:
 
     def _send_again(self, batch: Batch, error: CancelledError) -> bool:
         """Send a batch whose data died with a worker; False if that is not what cancelled it."""
-        if batch.n_sent > N_RESENDS or self._client.status != "running":
+        if batch.n_sent > N_RESENDS or self.client.status != "running":
             return False
         try:
             lost = [(obj, share) for obj, share in batch.shared if share.is_lost()]
@@ -376,7 +376,7 @@ class ParallelCall:
             if not devices:
                 return
         problem = None
-        if self._client.status in ("closing", "closed"):
+        if self.client.status in ("closing", "closed"):
             problem = "its client was closed"
         else:
             try:
@@ -412,14 +412,14 @@ class ParallelCall:
             meant = [(b, b.future) for b in self._running if b.worker and b.future is not None]
         if not meant:
             return
-        processing = self._client.processing()
+        processing = self.client.processing()
         under_way = {key for keys in processing.values() for key in keys}
         for batch, future in meant:
             is_stuck = batch.worker not in processing and future.key not in under_way
             if is_stuck and future.status == "pending":
                 batch.worker = None
                 self._send([batch])
-                self._client.cancel([future], force=True)
+                self.client.cancel([future], force=True)
 
     def _explain(self, batch: Batch, error: BaseException) -> BaseException:
         """Turn an error of Dask's into one that names the task and says what to do."""

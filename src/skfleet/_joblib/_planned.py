@@ -23,6 +23,7 @@ from skfleet._joblib._task import Call, ForDevice, Outcome, task_name
 from skfleet._sklearn_private import fit_result, scorers_of
 from skfleet.blocks import SplitRows, is_lazy
 from skfleet.engine._client import is_cancelled, this_worker
+from skfleet.engine._on_device import DeviceCopies
 from skfleet.engine._parcel import Parcel
 from skfleet.model_selection._evaluate import evaluate
 from skfleet.model_selection._families._contained import Came
@@ -74,7 +75,7 @@ class PlannedFits:
         self._tally, self._tell = Tally(), tell
         self._plans = Plans(self._make_plan)
         self._lock = threading.RLock()
-        self._scored = ScoredFits()
+        self._scored = ScoredFits(call.client)
         self._known: dict[Fit, dict[str, Any]] = {}  # results that were recorded
         self._later: deque[Fit] = deque()
         self._here: deque[Fit] = deque()  # those that submit tasks of their own
@@ -150,7 +151,7 @@ class PlannedFits:
         self._run.calls.discard(self)
         with self._lock:
             self._plans.drop_all()
-            self._scored = ScoredFits()
+            self._scored = ScoredFits(self._call.client)
             self._known.clear()
             self._later.clear()
             self._here.clear()
@@ -282,7 +283,7 @@ class PlannedFits:
             # long those of each name take. It never forgets a name: there must not be many.
             name = f"bundle_of_up_to_{1 << (len(fits) - 1).bit_length()}_{name}"
         try:
-            call = _bundle_call(bundle, rows)
+            call = _bundle_call(bundle, rows, self._run.copies)
         except Exception as error:
             explain_unpicklable(error, name)
             raise
@@ -355,13 +356,13 @@ def _share_out_of(fits: weakref.ref[PlannedFits]) -> None:
         planned._share_out()
 
 
-def _bundle_call(bundle: Bundle, rows: JobInputs) -> Call:
+def _bundle_call(bundle: Bundle, rows: JobInputs, copies: DeviceCopies) -> Call:
     """Make the call that runs a bundle. What is large is an argument, to travel once."""
     fits: Sequence[Any] = bundle.fits
     numbers = list(dict.fromkeys(fit.fold for fit in fits))
     parts = [part for number in numbers for part in rows.folds[number]]
     own = pack(([fit.call for fit in fits], bundle.within, numbers))
-    X = ForDevice(rows.X) if fits[0].device == "cuda" else rows.X
+    X = ForDevice(rows.X, copies) if fits[0].device == "cuda" else rows.X
     return run_fits, (rows.job(), own, X, rows.y, *parts), {}
 
 

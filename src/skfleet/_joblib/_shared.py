@@ -11,7 +11,7 @@ from typing import Any
 from dask.sizeof import sizeof
 from distributed import Client
 
-from skfleet._joblib._task import Call, ForDevice, Slot
+from skfleet._joblib._task import Call, ForDevice, HeldSlot, Slot
 from skfleet.engine._parcel import Parcel
 from skfleet.engine._share import Share
 
@@ -73,25 +73,28 @@ class SharedArguments:
         refers to, which no one can see from outside.
         """
         shared: list[tuple[Any, Share]] = []
-        slots: dict[tuple[int, bool], Slot] = {}
+        slots: dict[int, Slot] = {}
 
-        def slot(value: Any, is_function: bool = False) -> Any:
-            is_held = isinstance(value, ForDevice)
-            value = value.value if is_held else value
-            key = id(value), is_held
-            if key not in slots:
-                share = self._share(value, is_function=is_function, at_any_size=is_held)
+        def slot(value: Any, is_function: bool = False, at_any_size: bool = False) -> Any:
+            if id(value) not in slots:
+                share = self._share(value, is_function=is_function, at_any_size=at_any_size)
                 if share is None:
                     return value
-                slots[key] = Slot(len(shared), is_held)
+                slots[id(value)] = Slot(len(shared))
                 shared.append((value, share))
-            return slots[key]
+            return slots[id(value)]
+
+        def slot_of(arg: Any) -> Any:
+            if not isinstance(arg, ForDevice):
+                return slot(arg)
+            places = [slot(part, at_any_size=True) for part in arg]
+            return HeldSlot(*places, key=id(arg.value))
 
         taken = [
             (
                 slot(function, True) if functions else function,
-                [slot(arg) for arg in args],
-                {key: slot(arg) for key, arg in kwargs.items()},
+                [slot_of(arg) for arg in args],
+                {key: slot_of(arg) for key, arg in kwargs.items()},
             )
             for function, args, kwargs in calls
         ]

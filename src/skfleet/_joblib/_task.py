@@ -14,11 +14,14 @@ from dask.utils import funcname
 from joblib import parallel_config
 
 from skfleet._joblib._notes import Note, listen, noted
+from skfleet.engine._on_device import DeviceCopies
 from skfleet.engine._parcel import Held, Parcel
+from skfleet.engine._share import opened
 from skfleet.engine._threads import library_threads
 
 __all__ = [
     "ForDevice",
+    "HeldSlot",
     "Outcome",
     "RetriableError",
     "Slot",
@@ -39,16 +42,24 @@ def home() -> str:
 
 @dataclass(frozen=True)
 class Slot:
-    """The place of something shared in a call, opened or, where it may be wanted on a GPU, held."""
+    """The place of something shared in a call."""
 
     index: int
-    is_held: bool = False
 
 
 class ForDevice(NamedTuple):
     """An argument that is shared whatever its size, and held for a worker to bring to its GPU."""
 
     value: Any
+    copies: DeviceCopies
+
+
+class HeldSlot(NamedTuple):
+    """The places of what is held for a worker's GPU, and of the copies there; its key in these."""
+
+    value: Slot
+    copies: Slot
+    key: int
 
 
 class Outcome(NamedTuple):
@@ -134,10 +145,10 @@ def _run_calls(
     """Put the shared arguments into their slots and call, nested calls on the nested backend."""
 
     def fill(value: Any) -> Any:
-        if not isinstance(value, Slot):
-            return value
-        held = Held(shared[value.index])
-        return held if value.is_held else held.on_host()
+        if isinstance(value, HeldSlot):
+            copies = opened(shared[value.copies.index])
+            return Held(shared[value.value.index], copies, value.key)
+        return shared[value.index].on_host() if isinstance(value, Slot) else value
 
     backend, n_jobs = nested
     with parallel_config(backend=backend, n_jobs=n_jobs):

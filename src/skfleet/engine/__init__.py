@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from skfleet._array import device_library, is_foreign
-from skfleet._config import get_config
+from skfleet._config import config_context, get_config
 from skfleet.blocks import RowBlocks
 from skfleet.engine._answers import answer_rows, lend
 from skfleet.engine._base import Call, Ended, Engine, Task, Watch, bytes_of
 from skfleet.engine._counts import Counts, counting, log_pass, uncounted
 from skfleet.engine._fold import Lesson, fold
-from skfleet.engine._gpu_models import Placements, placement
+from skfleet.engine._gpu_models import Placements, leave_device, placement
 from skfleet.engine._kept import opened
 from skfleet.engine._local import LocalEngine
+from skfleet.engine._on_device import DeviceCopies
 from skfleet.engine._placement import ANYWHERE, Placement, check_device, placement_for
 from skfleet.engine._reduce import Reduction, add, identity, map_reduce, with_starts
-from skfleet.engine._there import at_home, fit_there, run_there
+from skfleet.engine._there import call_there, fit_there, run_there
 from skfleet.engine._threads import library_threads
 
 
@@ -96,6 +99,30 @@ def gpu_engine() -> Engine | None:
     return fleet_engine(client)
 
 
+@contextmanager
+def device_copies(engine: Engine, estimator: Any) -> Iterator[Any]:
+    """Give what keeps copies of blocks on devices inside a ``with``, to be an argument of tasks.
+
+    None where an estimator does not compute there, or where this process leaves that to workers.
+    """
+    if placement(estimator) != "cuda" or (engine.is_here and _leaves_rows()):
+        yield None
+        return
+    copies = DeviceCopies()
+    shared = engine.share(copies)
+    try:
+        yield shared
+    finally:
+        engine.drop(shared)
+        copies.end()
+
+
+def _leaves_rows() -> bool:
+    """Tell whether rows on this process's host go to a worker's GPU, if to any."""
+    with config_context(device="cuda"):
+        return device_library() is None or gpu_engine() is not None
+
+
 def _here(rows: RowBlocks, device: str) -> Engine:
     """Return the engine of this process, unless rows here are to be worked on elsewhere."""
     if not all(is_foreign(block.X) for block in rows.blocks):
@@ -119,17 +146,19 @@ __all__ = [
     "Watch",
     "add",
     "answer_rows",
-    "at_home",
     "bytes_of",
+    "call_there",
     "check_device",
     "check_fits_home",
     "counting",
+    "device_copies",
     "engine_for",
     "fit_there",
     "fleet_engine",
     "fold",
     "gpu_engine",
     "identity",
+    "leave_device",
     "lend",
     "library_threads",
     "log_pass",

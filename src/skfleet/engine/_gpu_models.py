@@ -10,10 +10,18 @@ from typing import Any
 
 from sklearn.pipeline import Pipeline
 
-from skfleet._array import device_library, is_foreign, to_host
+from skfleet._array import device_library, off_device
 from skfleet._config import get_config
 
-__all__ = ["Placements", "answers_at_home", "as_host_model", "placement", "takes_device_rows"]
+__all__ = [
+    "Placements",
+    "answers_at_home",
+    "as_host_model",
+    "at_home",
+    "leave_device",
+    "placement",
+    "takes_device_rows",
+]
 
 # Libraries whose estimators take arrays on a GPU as they are.
 _TAKE_ARRAYS = {"cuml", "skfleet", "xgboost"}
@@ -95,8 +103,10 @@ def takes_device_rows(estimator: Any, parameters: Mapping[str, Any] | None = Non
 
     Labels and targets stay on the host: cuML, XGBoost and ours bring numbers there themselves.
     """
+    if device_library() is None:
+        return False
     values = _values(estimator, parameters or {})
-    return device_library() is not None and all(
+    return all(
         type(one) is Pipeline
         or (_libraries(one) & _TAKE_ARRAYS and _wants_gpu(one, prefix, values))
         for prefix, one in _estimators(estimator, values)
@@ -128,20 +138,34 @@ def _bringing_home(estimator: Any, name: str) -> Callable[..., Any]:
     def answer(*args: Any, **kwargs: Any) -> Any:
         own = vars(estimator).pop(name)
         try:
-            value = getattr(estimator, name)(*args, **kwargs)
+            return off_device(getattr(estimator, name)(*args, **kwargs))
         finally:
             vars(estimator)[name] = own
-        return to_host(value) if is_foreign(value) else value
 
     return answer
 
 
+def at_home(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values by name, arrays among them on the host."""
+    return {name: off_device(value) for name, value in values.items()}
+
+
+def leave_device(model: Any) -> None:
+    """Bring what a model of ours holds on the device to the host, from where it may go anywhere."""
+    if "skfleet" in _libraries(model):
+        vars(model).update(at_home(vars(model)))
+
+
 def as_host_model(model: Any) -> Any:
-    """Return a fitted model that can be used without a GPU: scikit-learn's for one of cuML's."""
+    """Return a fitted model that can be used without a GPU: scikit-learn's for one of cuML's.
+
+    Of ours, arrays on the device are brought home.
+    """
     if type(model) is Pipeline:
         model.steps = [(name, as_host_model(step)) for name, step in model.steps]
         return model
     if "cuml" not in _libraries(model):
+        leave_device(model)
         return model
     if not hasattr(model, "as_sklearn"):
         raise TypeError(

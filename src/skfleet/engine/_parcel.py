@@ -5,22 +5,17 @@ from __future__ import annotations
 import hashlib
 import io
 import pickle
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import cloudpickle
 from distributed.protocol import dask_deserialize, dask_serialize
 
-from skfleet._array import is_foreign, to_device
+from skfleet.engine._on_device import DeviceCopies
 
 # Up to this size everyone gets a copy of his own of what is shared; from here on all read the same
 # memory, as in joblib's own process backends.
 READ_ONLY_FROM = 1_000_000
-
-
-# One array at a time goes up, and each once.
-_uploading = threading.Lock()
 
 
 class Parcel:
@@ -30,12 +25,11 @@ class Parcel:
     lists or frames.
     """
 
-    __slots__ = ("__weakref__", "_on_device", "buffers", "header")
+    __slots__ = ("__weakref__", "buffers", "header")
 
     def __init__(self, header: bytes, buffers: Sequence[Any]) -> None:
         self.header = header
         self.buffers = buffers
-        self._on_device: Any = None
 
     @classmethod
     def pack(cls, obj: Any, *, reduce: Callable[[Any], Any] | None = None) -> Parcel:
@@ -66,15 +60,9 @@ class Parcel:
         kept = [part if own and not part.readonly else bytearray(part) for part in flat]
         return pickle.loads(self.header, buffers=kept)
 
-    def on_device(self) -> Any:
-        """Give the array in it on this process's device, brought there once; else open it."""
-        with _uploading:
-            if self._on_device is None:
-                self._on_device = to_device(self.open(view=self.nbytes >= READ_ONLY_FROM))
-            if is_foreign(self._on_device):
-                return self._on_device
-            opened, self._on_device = self._on_device, None
-            return opened
+    def on_host(self) -> Any:
+        """Open it for one of several who do: where it is large, all read the same memory."""
+        return self.open(view=self.nbytes >= READ_ONLY_FROM)
 
     def digest(self) -> bytes:
         """Hash the content: equal digests, equal objects."""
@@ -128,14 +116,16 @@ class Held(NamedTuple):
     """What a parcel holds, to be had in the memory of the host or on this process's device."""
 
     parcel: Parcel
+    copies: DeviceCopies
+    key: int  # of the parcel among the copies
 
     def on_host(self) -> Any:
         """Open it, large arrays read-only."""
-        return self.parcel.open(view=self.parcel.nbytes >= READ_ONLY_FROM)
+        return self.parcel.on_host()
 
     def on_device(self) -> Any:
-        """Give the array in it on the device."""
-        return self.parcel.on_device()
+        """Give the array in it on the device; on the host where it has no place there."""
+        return self.copies.give(self.key, self.on_host())
 
 
 @dask_serialize.register(Parcel)

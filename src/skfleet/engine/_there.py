@@ -1,18 +1,19 @@
-"""A method of an estimator, run from beginning to end on one GPU worker."""
+"""A method of an estimator, or a function, run from beginning to end on one GPU worker."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from skfleet._array import is_foreign, to_device, to_host
+from skfleet._array import off_device, to_device
 from skfleet._config import config_context
 from skfleet.engine._base import Engine
-from skfleet.engine._gpu_models import as_host_model, takes_device_rows
+from skfleet.engine._gpu_models import as_host_model, at_home, takes_device_rows
 from skfleet.engine._kept import opened
 
-__all__ = ["at_home", "fit_there", "run_there"]
+__all__ = ["call_there", "fit_there", "run_there"]
 
 
 def run_there(
@@ -35,6 +36,11 @@ def run_there(
 def fit_there(engine: Engine, estimator: Any, X: Any, args: Sequence[Any], kwargs: Mapping) -> Any:
     """Fit any estimator on a GPU worker, and return a fitted one that needs no GPU."""
     return _sent(engine, _fit_here, "fit", estimator, X, args, kwargs)
+
+
+def call_there(engine: Engine, func: Callable[..., Any], subject: Any, X: Any, *args: Any) -> Any:
+    """Call func(subject, X, *args) on a GPU worker, and return the answer."""
+    return _sent(engine, partial(_call_here, func), func.__name__, subject, X, args, {})
 
 
 def _sent(
@@ -71,25 +77,27 @@ def _with_warnings(func: Any, method: str, estimator: Any, kept: Any) -> tuple[A
     return found, [(warning.category, str(warning.message)) for warning in told]
 
 
+def _call_here(
+    func: Callable[..., Any],
+    method: str,
+    subject: Any,
+    X: Any,
+    args: Sequence[Any],
+    kwargs: Mapping,
+) -> Any:
+    """Call a function of something and of rows, which it brings to the device itself."""
+    return func(subject, X, *args, **kwargs)
+
+
 def _run_here(
     method: str, estimator: Any, X: Any, args: Sequence[Any], kwargs: Mapping
 ) -> tuple[Any, Any]:
     """Run a method of one of our estimators; return what it left behind, or its answer."""
     answer = getattr(estimator, method)(X, *args, **kwargs)
-    return (at_home(vars(estimator)), None) if answer is estimator else (None, _home(answer))
+    return (at_home(vars(estimator)), None) if answer is estimator else (None, off_device(answer))
 
 
 def _fit_here(method: str, estimator: Any, X: Any, args: Sequence[Any], kwargs: Mapping) -> Any:
     """Fit an estimator of any library, and return what can leave this worker."""
     X = to_device(X) if takes_device_rows(estimator) else X
     return as_host_model(getattr(estimator, method)(X, *args, **kwargs))
-
-
-def at_home(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values by name, arrays among them on the host."""
-    return {name: _home(value) for name, value in values.items()}
-
-
-def _home(value: Any) -> Any:
-    """Bring an array to the host; all else is there."""
-    return to_host(value) if is_foreign(value) else value

@@ -25,7 +25,16 @@ from skfleet.blocks import (
     slice_rows,
     split_per_row,
 )
-from skfleet.engine import Engine, Lesson, engine_for, fold, with_starts
+from skfleet.engine import (
+    Engine,
+    Lesson,
+    device_copies,
+    engine_for,
+    fold,
+    leave_device,
+    with_starts,
+)
+from skfleet.engine._gpu_models import takes_device_rows
 from skfleet.estimators._early_stopping import (
     Patience,
     training_rows,
@@ -326,6 +335,13 @@ class Incremental(ParallelPostFit):
     def _learn(self, model: Any, rows: RowBlocks, progress: Progress) -> Incremental:
         """Train a model for what is left of its epochs."""
         engine = engine_for(rows, model)
+        with device_copies(engine, model) as copies:
+            return self._learn_epochs(engine, model, rows, progress, copies)
+
+    def _learn_epochs(
+        self, engine: Engine, model: Any, rows: RowBlocks, progress: Progress, copies: Any
+    ) -> Incremental:
+        """Train a model, the blocks' copies on devices being kept from one epoch to the next."""
         seed, fraction = int(progress.seeds[-1]), self.validation_fraction
         scorer = validation = None
         began = time.monotonic() - progress.seconds
@@ -337,7 +353,8 @@ class Incremental(ParallelPostFit):
         seen = self.n_samples_seen_ if progress.epoch or progress.n_learned else 0
         while progress.epoch < self.epochs:
             try:
-                model, seen = self._one_epoch(engine, rows, (model, seen), progress, prepare)
+                state = model, seen
+                model, seen = self._one_epoch(engine, rows, state, progress, prepare, copies)
             except BaseException:
                 if progress.n_learned or progress.epoch:
                     progress.seconds = time.monotonic() - began
@@ -376,6 +393,7 @@ class Incremental(ParallelPostFit):
         state: tuple[Any, int],
         progress: Progress,
         prepare: Any = None,
+        copies: Any = None,
     ) -> tuple[Any, int]:
         """Learn what is left of an epoch; what was learned is kept."""
         done = progress.n_learned
@@ -392,6 +410,7 @@ class Incremental(ParallelPostFit):
             rows,
             progress.told,
             self.batch_size or self._batch(rows),
+            None if self.shuffle == "rows" else copies,
             lessons=lessons,
             prepare=prepare,
             keep=keep,
@@ -455,11 +474,18 @@ class Incremental(ParallelPostFit):
 
 
 def _learn_block(
-    state: tuple[Any, int], block: Block, told: dict[str, Any], batch_size: int | None
+    state: tuple[Any, int],
+    block: Block,
+    told: dict[str, Any],
+    batch_size: int | None,
+    copies: Any,
 ) -> tuple[Any, int]:
     """Learn a block, leaving the model given as it was."""
     model, seen = state
     model = copy.deepcopy(model)
+    goes_up = copies is not None and takes_device_rows(model)
+    if goes_up:
+        block = block._replace(X=copies.give(block.number, block.X))
     n_rows = block.n_rows
     size = batch_size or n_rows
     for low in range(0, n_rows, size):
@@ -468,4 +494,6 @@ def _learn_block(
         cut = {k: slice_rows(v, low, high) for k, v in per_row.items() if v is not None}
         X, y = slice_rows(block.X, low, high), slice_rows(block.y, low, high)
         model.partial_fit(X, y, **told, **cut)
+    if goes_up:
+        leave_device(model)
     return model, seen + n_rows

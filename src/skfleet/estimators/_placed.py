@@ -6,10 +6,10 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from skfleet._array import is_foreign, to_host
+from skfleet._array import is_foreign, off_device
 from skfleet._config import config_context, get_config
 from skfleet.blocks import is_lazy
-from skfleet.engine import at_home, check_device, gpu_engine, run_there
+from skfleet.engine import check_device, gpu_engine, leave_device, run_there
 
 __all__ = ["placed"]
 
@@ -33,7 +33,7 @@ def placed(method: Callable[..., Any]) -> Callable[..., Any]:
             if engine is not None:
                 return run_there(engine, method.__name__, self, X, args, kwargs)
             answer = method(self, X, *args, **kwargs)
-            vars(self).update(at_home({k: v for k, v in vars(self).items() if is_foreign(v)}))
-            return to_host(answer) if is_foreign(answer) else answer
+            leave_device(self)
+            return off_device(answer)
 
     return on_device

@@ -45,7 +45,9 @@ def split_products(
 ) -> SplitProducts:
     """Return the sums of products of all splits, from one pass; `params` go to the splitter."""
     engine = engine_for(rows)
-    with engine.hold(rows) if rows.lengths is None else nullcontext(rows) as rows:
+    # what a device of this process holds it may keep for the passes that follow
+    several = rows.lengths is None or not rows.on_dask
+    with engine.hold(rows) if several else nullcontext(rows) as rows:
         rows = with_starts(engine, rows)
         assert rows.n_rows is not None
         seen = (None, None) if is_lazy(X) else (X, y)

@@ -11,6 +11,7 @@ from contextvars import ContextVar
 from types import FrameType
 from weakref import WeakSet
 
+from skfleet.engine._on_device import DeviceCopies
 from skfleet.model_selection._checkpoint import Records
 from skfleet.model_selection._families._registry import Sharing
 from skfleet.model_selection._plot import FitTime
@@ -50,6 +51,7 @@ class SearchRun:
         self._begin, self._begin_of_day = time.monotonic(), time.time()
         self.timeline: list[FitTime] = []
         self.calls: WeakSet = WeakSet()  # those that can be given up
+        self.copies = DeviceCopies()  # of the rows, on the GPUs of workers
 
     @property
     def seconds_left(self) -> float | None:
@@ -97,6 +99,8 @@ class SearchRun:
         finally:
             restore()
             _run.reset(token)
+            self.copies.end()
+            self.copies = DeviceCopies()  # the loop's callbacks hold the run, and it held these
 
     def _listen(self) -> Callable[[], None]:
         """Take Ctrl-C for the end of the call under way, once; give what undoes that."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextvars
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from typing import Any
@@ -17,6 +17,7 @@ from sklearn.pipeline import Pipeline
 from skfleet._config import config_context
 from skfleet._sklearn_private import fit_result, scorers_of
 from skfleet.blocks import is_lazy
+from skfleet.engine import call_there, fleet_engine
 from skfleet.engine._parcel import Parcel
 from skfleet.model_selection._families._registry import Family
 from skfleet.model_selection._fits import Fit, JobInputs
@@ -33,7 +34,8 @@ _TALKS = 2
 class ScoredFits:
     """The fits of a call that a family may score without a model."""
 
-    def __init__(self) -> None:
+    def __init__(self, client: Any) -> None:
+        self._client = client
         self._alike: dict[tuple[int, int, str], _Alike] = {}
 
     def __bool__(self) -> bool:
@@ -43,12 +45,11 @@ class ScoredFits:
         """Take a fit on; False if it must be made."""
         if fit.call.member is None or not fit.call.member.family.scorings:
             return False
-        if fit.device == "cuda" and not is_lazy(job.X):
-            return False  # the rows are in this process
         key = fit.job, fit.call.estimator, fit.device
         if key not in self._alike:
             family = fit.call.member.family
-            self._alike[key] = _Alike(job, fit.call.estimator, family, n_slots, fit.device)
+            client = self._client if fit.device == "cuda" else None
+            self._alike[key] = _Alike(job, fit.call.estimator, family, n_slots, client)
         return self._alike[key].add(fit)
 
     def results(self, run: SearchRun) -> tuple[dict[Fit, dict[str, Any]], list[Fit]]:
@@ -77,17 +78,18 @@ class _Alike:
     """Fits of the same estimator on the same rows.
 
     When the second candidate comes all splits are known. What does not depend on the candidate is
-    worked on from then on, while others are still being read.
+    worked on from then on, while others are still being read. Given a client, all is done on its
+    GPU workers.
     """
 
     def __init__(
-        self, job: JobInputs, estimator: int, family: Family, n_slots: int, device: str
+        self, job: JobInputs, estimator: int, family: Family, n_slots: int, gpu_client: Any
     ) -> None:
         self.fits: list[Fit] = []
         self._job = job
         self._family = family
         self._n_slots = n_slots
-        self._config = {"device": "cuda"} if device == "cuda" else {}
+        self._gpu_client = gpu_client
         self._estimator = job.estimators[estimator]
         self._scorings = _scorings(job, family.scorings)
         self._folds: dict[int, int] = {}
@@ -101,7 +103,7 @@ class _Alike:
         self.fits.append(fit)
         if fit.fold not in self._folds:
             self._folds[fit.fold] = len(self._folds)
-        elif self._prepared is None and not is_lazy(self._job.X):
+        elif self._prepared is None and not is_lazy(self._job.X) and self._gpu_client is None:
             self._prepare()
         return True
 
@@ -118,20 +120,25 @@ class _Alike:
         splits = [self._job.folds[fold] for fold in self._folds]
         return self._job.X, self._job.y, splits, self._n_slots
 
+    def _scores(self, *asked: Any) -> np.ndarray:
+        """Give the scores that are asked for."""
+        if self._gpu_client is None:
+            if self._prepared is not None and self._n_prepared == len(self._folds):
+                return _score(self._family, self._prepared.result(), *asked)
+            return _prepare_and_score(self._family, *self._rows(), *asked)
+        with config_context(device="cuda"):
+            if is_lazy(self._job.X):
+                return _prepare_and_score(self._family, *self._rows(), *asked)
+            engine = fleet_engine(self._gpu_client)
+        return call_there(engine, _prepare_and_score, self._family, *self._rows(), *asked)
+
     def results(self) -> dict[Fit, dict[str, Any]]:
         """Give the results of all fits."""
         start = time.perf_counter()
-        if self._prepared is not None and self._n_prepared == len(self._folds):
-            prepared = self._prepared.result()
-        else:
-            with config_context(**self._config):
-                prepared = self._family.prepare(*self._rows())
         own = self._estimator.get_params(deep=False)
         params = {fit.candidate: {**own, **fit.call.options["parameters"]} for fit in self.fits}
         both = bool(self._job.options.get("return_train_score"))
-        scores = self._family.score(
-            prepared, list(params.values()), list(self._scorings.values()), train_scores=both
-        )
+        scores = self._scores(list(params.values()), list(self._scorings.values()), both)
         if not np.isfinite(scores[: 1 + both]).all():
             raise NotImplementedError("scores must be finite")
         places = {candidate: n for n, candidate in enumerate(params)}
@@ -145,6 +152,20 @@ class _Alike:
             n_test = len(self._job.folds[fit.fold][1])
             results[fit] = fit_result(self._job.options, test, train, n_test, seconds)
         return results
+
+
+def _prepare_and_score(
+    family: Family, X: Any, y: Any, splits: Sequence[Any], n_slots: int, *asked: Any
+) -> np.ndarray:
+    """Score all candidates of a family, where the rows are or may be brought to."""
+    return _score(family, family.prepare(X, y, splits, n_slots), *asked)
+
+
+def _score(
+    family: Family, prepared: Any, params: Sequence[Any], scorings: Sequence[str], both: bool
+) -> np.ndarray:
+    """Score all candidates of a family, also on the rows to train on if both are wanted."""
+    return family.score(prepared, params, scorings, train_scores=both)
 
 
 def _scorings(job: JobInputs, known: frozenset[str]) -> Mapping[str | None, str]:

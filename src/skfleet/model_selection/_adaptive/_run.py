@@ -457,6 +457,7 @@ class Run:
         self._outlived.clear()
         for held in {id(one): one for one in (self._shared, *self.rows.held)}.values():
             self.engine.drop(held)
+        self.setting.copies.end()
 
     def _fetch(self, task: Task, *, is_last_try: bool = True) -> Any:
         """Bring a value home; None, or an error, where it died with its workers."""

@@ -6,7 +6,8 @@ import copy
 import pickle
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -14,8 +15,11 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
+from skfleet._array import is_foreign, off_device
 from skfleet.blocks import Block, join_rows
-from skfleet.engine import opened
+from skfleet.engine import leave_device, opened
+from skfleet.engine._gpu_models import answers_at_home, at_home, takes_device_rows
+from skfleet.engine._on_device import DeviceCopies
 from skfleet.metrics._scorers import AnswerScorer
 from skfleet.metrics._statistics import host_values
 from skfleet.model_selection._adaptive._rows import Batch, Lessons, learn_from, opened_rows
@@ -67,6 +71,8 @@ class Setting:
     aside: tuple[int, float] | None
     answered: Mapping[str, AnswerScorer]  # the metrics, where answers are scored and not models
     models: Any = None  # where models are recorded
+    # of the rows, where candidates are trained on a GPU
+    copies: DeviceCopies = field(default_factory=DeviceCopies)
 
 
 @dataclass(frozen=True)
@@ -136,6 +142,7 @@ def train(
         return _failed(wanted, failure_of(error))
     if setting.models is not None:
         setting.models.put(candidate, trained)
+    setting.copies.stay_with(trained)  # Dask may send for the setting again
     return trained
 
 
@@ -156,25 +163,41 @@ def _learn(
         return before
     blocks = {n: opened_rows(handle) for n, handle in zip(numbers, handles, strict=True)}
     model, n_samples = _copy(before.model), before.n_samples
+    goes_up = takes_device_rows(model)
     began = time.perf_counter()
     for call in calls:
         batch = lessons[call]
-        rows = learn_from(blocks[batch.block], batch, setting.seed, setting.aside)
+        block = blocks[batch.block]
+        if goes_up:
+            block = block._replace(X=setting.copies.give(("learned", batch.block), block.X))
+        rows = learn_from(block, batch, setting.seed, setting.aside)
         learn(model, rows, setting)
         n_samples += rows.n_rows
+    leave_device(_learner(model))
     seconds = before.fit_time + time.perf_counter() - began
     return Trained(model, calls.stop, n_samples, seconds)
+
+
+def _test_rows(setting: Setting, model: Any, handle: Block) -> Block:
+    """Open rows to score on, X on the device where the model takes it there."""
+    rows = opened_rows(handle)
+    if not takes_device_rows(model):
+        return rows
+    return rows._replace(X=setting.copies.give(("scored", handle.number), rows.X))
+
+
+def _learner(model: Any) -> Any:
+    """Return what learns: the last step of a pipeline."""
+    return model.steps[-1][1] if isinstance(model, Pipeline) else model
 
 
 def learn(model: Any, rows: Block, setting: Setting) -> None:
     """Let a model, or the last step of a pipeline, learn some rows."""
     told = {**setting.told, **_per_row(rows, setting.learn_told)}
     X = rows.X
-    if isinstance(model, Pipeline):
-        if len(model.steps) > 1:
-            X = model[:-1].transform(X)
-        model = model.steps[-1][1]
-    model.partial_fit(X, rows.y, **told)
+    if isinstance(model, Pipeline) and len(model.steps) > 1:
+        X = model[:-1].transform(X)
+    _learner(model).partial_fit(X, rows.y, **told)
 
 
 def _per_row(rows: Block, names: Sequence[str]) -> dict[str, Any]:
@@ -196,10 +219,22 @@ def _copy(model: Any) -> Any:
 def _score(setting: Setting, trained: Trained, test: Block) -> Trained:
     """Score a candidate on the rows for that, which are all in one place."""
     began = time.perf_counter()
-    rows = opened_rows(test)
-    told = _per_row(rows, setting.score_told)
-    scores = named(setting.scorer(trained.model, rows.X, rows.y, **told))
+    rows = _test_rows(setting, trained.model, test)
+    told = at_home(_per_row(rows, setting.score_told))
+    with _answering(trained.model, rows) as model:
+        scores = named(setting.scorer(model, rows.X, off_device(rows.y), **told))
     return _scored(trained, scores, time.perf_counter() - began)
+
+
+@contextmanager
+def _answering(model: Any, rows: Block) -> Iterator[Any]:
+    """Give a model whose answers for rows on a device come home."""
+    if not is_foreign(rows.X):
+        yield model
+        return
+    model = copy.copy(model)  # others may ask the model itself meanwhile
+    with answers_at_home(model):
+        yield model
 
 
 def answer(setting: Setting, trained: Trained, part: Block) -> tuple[Any, ...] | None:
@@ -208,8 +243,9 @@ def answer(setting: Setting, trained: Trained, part: Block) -> tuple[Any, ...] |
     if trained.record.failure is not None or trained.record.scores:
         return None
     try:
-        rows = opened_rows(part)
-        given = {name: one.ask(trained.model, rows.X) for name, one in setting.answered.items()}
+        rows = _test_rows(setting, trained.model, part)
+        with _answering(trained.model, rows) as model:
+            given = {name: one.ask(model, rows.X) for name, one in setting.answered.items()}
     except Exception as error:
         return (failure_of(error),)
     weight = rows.sample_weight if "sample_weight" in setting.score_told else None
@@ -276,7 +312,8 @@ def learn_more(
     model = _copy(trained.model)
     for _ in range(epochs):
         for handle in handles:
-            learn(model, opened_rows(handle), setting)
+            learn(model, _test_rows(setting, model, handle), setting)
+    leave_device(_learner(model))
     return replace(trained, model=model)
 
 

@@ -1,0 +1,110 @@
+"""Copies of arrays on the device: how long they stay, and how many."""
+
+from __future__ import annotations
+
+import gc
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.linear_model import Ridge
+
+from skfleet._array import ROOM_VARIABLE, is_foreign, to_host, uploads
+from skfleet.engine import _on_device
+from skfleet.engine._on_device import DeviceCopies, budget, held_bytes
+
+pytestmark = pytest.mark.usefixtures("device")
+
+ARRAYS = [np.full((10, 5), float(i)) for i in range(6)]
+SIZE = ARRAYS[0].nbytes
+
+
+def room_for(monkeypatch, n):
+    monkeypatch.setattr(_on_device, "budget", lambda: n * SIZE)
+
+
+def test_an_array_goes_up_once():
+    copies, before = DeviceCopies(), uploads.n_arrays
+    one, again = copies.give("X", ARRAYS[3]), copies.give("X", ARRAYS[3])
+    assert again is one
+    assert is_foreign(one)
+    np.testing.assert_array_equal(to_host(one), ARRAYS[3])
+    assert uploads.n_arrays - before == 1
+    assert held_bytes() == SIZE
+
+
+@pytest.mark.parametrize(
+    "X",
+    [np.array(["a", "b"]), [[1.0]], pd.DataFrame({"a": [1.0]})],
+    ids=["labels", "list", "frame"],
+)
+def test_what_no_device_takes_stays(X):
+    copies = DeviceCopies()
+    assert copies.give("X", X) is X
+    assert held_bytes() == 0
+
+
+def test_what_does_not_fit_stays_on_the_host(monkeypatch):
+    room_for(monkeypatch, 2.5)
+    copies, before = DeviceCopies(), uploads.n_arrays
+    for _ in range(3):
+        given = [copies.give(i, X) for i, X in enumerate(ARRAYS)]
+        assert [is_foreign(X) for X in given] == [True, True, False, False, False, False]
+        assert given[2] is ARRAYS[2]
+    assert uploads.n_arrays - before == 2
+    copies.end()
+    assert held_bytes() == 0
+    assert copies.give(5, ARRAYS[5]) is ARRAYS[5]
+    assert is_foreign(DeviceCopies().give(5, ARRAYS[5]))
+
+
+def test_where_there_is_less_room_the_least_recently_used_go(monkeypatch):
+    room_for(monkeypatch, 3)
+    one, other = DeviceCopies(), DeviceCopies()
+    one.give("a", ARRAYS[0])
+    other.give("b", ARRAYS[1])
+    one.give("c", ARRAYS[2])
+    one.give("a", ARRAYS[0])
+    room_for(monkeypatch, 2)
+    before = uploads.n_arrays
+    one.give("c", ARRAYS[2])
+    assert held_bytes() == 2 * SIZE
+    assert is_foreign(one.give("a", ARRAYS[0]))
+    assert uploads.n_arrays == before
+    assert other.give("b", ARRAYS[1]) is ARRAYS[1]
+    room_for(monkeypatch, 0)
+    assert one.give("a", ARRAYS[0]) is ARRAYS[0]
+    assert held_bytes() == 0
+
+
+def test_the_budget_is_a_share_of_what_is_free(monkeypatch):
+    # what copies take is not free any more
+    free = lambda held: held + (8 * SIZE - held)  # noqa: E731
+    monkeypatch.setattr(_on_device, "device_room", free)
+    copies = DeviceCopies()
+    given = [is_foreign(copies.give(i, ARRAYS[i])) for i in range(6)]
+    assert given == [True] * 4 + [False] * 2
+    monkeypatch.undo()
+    monkeypatch.setenv(ROOM_VARIABLE, str(6 * SIZE))
+    assert budget() == 3 * SIZE
+
+
+def test_what_has_one_name_has_the_same_copies_until_the_last_goes():
+    copies = DeviceCopies()
+    name = pickle.dumps(copies)
+    assert pickle.loads(name) is copies
+    copies.give("X", ARRAYS[0])
+    del copies
+    gc.collect()
+    assert held_bytes() == 0
+    copies = pickle.loads(name)
+    copies.give("X", ARRAYS[0])
+    model = Ridge()
+    copies.stay_with(model)
+    del copies
+    gc.collect()
+    assert held_bytes() == SIZE
+    del model
+    gc.collect()
+    assert held_bytes() == 0

@@ -1,0 +1,357 @@
+"""Rows of a search cross to a GPU worker once, stay there as they fit, and go when it ends."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import threading
+import time
+
+import dask.array as da
+import numpy as np
+import pytest
+from joblib import parallel_config
+from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
+
+from skfleet import Fleet
+from skfleet._array import DEVICE_VARIABLE, is_foreign, uploads
+from skfleet.engine import _on_device
+from skfleet.engine._on_device import held_bytes
+from skfleet.estimators import Incremental
+from skfleet.estimators.cluster import KMeans, MiniBatchKMeans
+from skfleet.estimators.decomposition import IncrementalPCA
+from skfleet.estimators.linear_model import Ridge, SGDClassifier, SGDRegressor
+from skfleet.model_selection import (
+    GridSearchCV,
+    HyperbandSearchCV,
+    cross_validate,
+)
+from skfleet.model_selection._adaptive import _rows
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(1_200, 10))
+target = X @ rng.normal(size=10) + 0.1 * rng.normal(size=1_200)
+labels = np.array(["no", "yes"])[(target > 0).astype(int)]
+weight = rng.random(1_200)
+N_BLOCKS = 5  # of the 1,020 rows that are learned, of 204 each
+ALPHAS = {"alpha": np.logspace(-5, -1, 20)}
+HYPERBAND = {"max_iter": 9, "batch_size": 250, "random_state": 0}
+
+
+@pytest.fixture
+def blocks(monkeypatch):
+    """Cut the rows of a search into several blocks."""
+    monkeypatch.setattr(_rows, "BLOCK_ROWS", 250)
+
+
+@pytest.fixture
+def fleet(device, blocks, mixed_fleet):
+    with mixed_fleet.as_current():
+        yield mixed_fleet
+
+
+def on(device, estimator):
+    """Give an estimator that computes somewhere, as do all in it."""
+    names = [name for name in estimator.get_params() if name.rpartition("__")[2] == "device"]
+    return clone(estimator).set_params(**dict.fromkeys(names, device))
+
+
+def assert_nothing_is_held():
+    """Wait until workers have let go of a search, which they do by and by."""
+    end = time.monotonic() + 10
+    while held_bytes() and time.monotonic() < end:
+        gc.collect()
+        time.sleep(0.01)
+    assert held_bytes() == 0
+
+
+def same(one, other):
+    np.testing.assert_allclose(
+        one.cv_results_["mean_test_score"], other.cv_results_["mean_test_score"], rtol=1e-6
+    )
+    assert one.best_params_ == other.best_params_
+    for name, value in vars(one.best_estimator_).items():
+        if isinstance(value, np.ndarray) and value.dtype.kind == "f":
+            np.testing.assert_allclose(vars(other.best_estimator_)[name], value, rtol=1e-6)
+
+
+def explained(model, X, y=None):
+    return float(model.explained_variance_ratio_.sum())
+
+
+CASES = {
+    "SGDClassifier": (SGDClassifier(random_state=0), ALPHAS, labels, {}),
+    "weights": (SGDClassifier(random_state=0), ALPHAS, labels, {"sample_weight": weight}),
+    "SGDRegressor": (SGDRegressor(random_state=0), ALPHAS, target, {}),
+    "MiniBatchKMeans": (
+        MiniBatchKMeans(random_state=0),
+        {"n_clusters": [2, 3, 4, 5, 6]},
+        None,
+        {"sample_weight": weight},
+    ),
+    "IncrementalPCA": (IncrementalPCA(), {"n_components": [1, 2, 3, 4]}, None, {}),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("rows", ["numpy", "dask"])
+def test_rows_of_an_adaptive_search_go_up_once(fleet, name, rows):
+    model, space, y, per_row = CASES[name]
+    scoring = explained if name == "IncrementalPCA" else None
+
+    def given(values):
+        is_kept = rows == "numpy" or values is None
+        return values if is_kept else da.from_array(values, chunks=(240, *values.shape[1:]))
+
+    found = {}
+    before = uploads.n_arrays
+    for device in ("cpu", "cuda"):
+        assert uploads.n_arrays == before
+        search = HyperbandSearchCV(on(device, model), space, scoring=scoring, **HYPERBAND)
+        found[device] = search.fit(
+            given(X), given(y), **{key: given(values) for key, values in per_row.items()}
+        )
+    # without a score on the rows for that, these stay where they are
+    assert uploads.n_arrays - before == N_BLOCKS + 1
+    assert found["cuda"].metadata_["partial_fit_calls"] > 40
+    assert len(found["cuda"].metadata_["brackets"]) > 1
+    same(found["cpu"], found["cuda"])
+    assert not any(map(is_foreign, vars(found["cuda"].best_estimator_).values()))
+    assert_nothing_is_held()
+
+
+def test_both_ways_to_score_and_what_is_learned_at_the_end(fleet, monkeypatch):
+    monkeypatch.setattr(_rows, "TEST_ROOM", 1e-12)  # the rows to score on are many parts
+    how = {"learn_test_rows": True, "scoring": "neg_log_loss", **HYPERBAND}
+    found = {}
+    before = uploads.n_arrays
+    few, few_labels = X[:90], labels[:90]
+    for device in ("cpu", "cuda"):
+        model = SGDClassifier(loss="log_loss", random_state=0, device=device)
+        found[device] = HyperbandSearchCV(model, ALPHAS, **how).fit(few, few_labels)
+    assert uploads.n_arrays - before == 1 + 14
+    same(found["cpu"], found["cuda"])
+
+
+def test_pipelines_learn_on_the_device(fleet):
+    pipe = make_pipeline(IncrementalPCA(n_components=5), SGDClassifier(random_state=0))
+    space = {"sgdclassifier__alpha": [1e-4, 1e-3, 1e-2]}
+    found = {}
+    before = uploads.n_arrays
+    for device in ("cpu", "cuda"):
+        search = HyperbandSearchCV(on(device, pipe), space, **HYPERBAND)
+        found[device] = search.fit(X, labels)
+    assert uploads.n_arrays - before == N_BLOCKS + 1 + 1  # and all at once, for the first step
+    np.testing.assert_allclose(
+        found["cpu"].cv_results_["mean_test_score"], found["cuda"].cv_results_["mean_test_score"]
+    )
+
+
+@pytest.mark.parametrize("share", [0.75, 0.25, 0.1])
+def test_rows_that_do_not_fit_are_learned_from_the_host(fleet, monkeypatch, share):
+    most, held = int(share * X.nbytes), []
+    monkeypatch.setattr(_on_device, "budget", lambda: most)
+    give = _on_device.DeviceCopies.give
+
+    def watching(self, key, X):
+        given = give(self, key, X)
+        held.append(held_bytes())
+        return given
+
+    monkeypatch.setattr(_on_device.DeviceCopies, "give", watching)
+    found, n_uploads, n_bytes = {}, {}, {}
+    for device in ("cpu", "cuda"):
+        before = uploads.n_arrays, uploads.n_bytes
+        model = SGDClassifier(random_state=0, device=device)
+        how = {**HYPERBAND, "max_iter": 27, "batch_size": 51}
+        found[device] = HyperbandSearchCV(model, ALPHAS, **how).fit(X, labels)
+        n_uploads[device] = uploads.n_arrays - before[0]
+        n_bytes[device] = uploads.n_bytes - before[1]
+    same(found["cpu"], found["cuda"])
+    n_calls = found["cuda"].metadata_["partial_fit_calls"]
+    n_fitting = int(most / X[:204].nbytes)
+    assert N_BLOCKS + 1 < n_uploads["cuda"] <= n_calls
+    # never more than to bring up the rows of each call, but for what stays
+    assert n_bytes["cuda"] <= n_calls * X[:51].nbytes + max(held)
+    assert max(held) <= most
+    assert (max(held) > 0) == (n_fitting > 0)
+    assert_nothing_is_held()
+
+
+def broken(model, X, y):
+    raise ZeroDivisionError("no score")
+
+
+def test_nothing_is_held_after_a_search_that_failed(fleet):
+    search = HyperbandSearchCV(
+        SGDClassifier(device="cuda"), ALPHAS, scoring=broken, error_score="raise", **HYPERBAND
+    )
+    before = uploads.n_arrays
+    with pytest.raises(ZeroDivisionError) as error:
+        search.fit(X, labels)
+    assert uploads.n_arrays > before
+    assert_nothing_is_held()
+    assert error.traceback  # whose frames still refer to the search
+
+
+def test_nothing_is_held_after_a_search_that_was_interrupted(fleet):
+    def interrupt():
+        while not held_bytes():
+            time.sleep(0.01)
+        signal.raise_signal(signal.SIGINT)
+
+    search = HyperbandSearchCV(
+        SGDClassifier(device="cuda"), ALPHAS, **{**HYPERBAND, "max_iter": 81}
+    )
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        search.fit(X, labels)
+    thread.join()
+    assert_nothing_is_held()
+
+
+def test_rows_of_a_grid_search_go_when_it_ends(fleet):
+    before = uploads.n_arrays
+    grid = {"alpha": [0.1, 1.0, 10.0]}
+    with parallel_config("skfleet", client=fleet):
+        search = GridSearchCV(Ridge(device="cuda"), grid, refit=False, share_fits=False)
+        search.fit(X, target)
+    assert uploads.n_arrays - before == 1
+    assert_nothing_is_held()
+    with (
+        parallel_config("skfleet", client=fleet),
+        pytest.raises(ZeroDivisionError) as error,
+    ):
+        search.set_params(scoring=broken, error_score="raise").fit(X, target)
+    assert_nothing_is_held()
+    assert error.traceback
+
+
+def test_rows_of_a_grid_search_that_do_not_fit_stay_on_the_host(fleet, monkeypatch):
+    monkeypatch.setattr(_on_device, "budget", lambda: X.nbytes - 1)
+    grid, before = {"alpha": [0.1, 1.0, 10.0]}, uploads.n_arrays
+    with parallel_config("skfleet", client=fleet):
+        search = GridSearchCV(Ridge(device="cuda"), grid, refit=False, share_fits=False)
+        search.fit(X, target)
+    assert uploads.n_arrays - before > 15  # those of each fit
+    expected = GridSearchCV(Ridge(), grid, refit=False, n_jobs=1).fit(X, target)
+    np.testing.assert_allclose(
+        search.cv_results_["mean_test_score"], expected.cv_results_["mean_test_score"], rtol=1e-6
+    )
+
+
+def test_models_that_come_home_are_free_of_the_device(fleet):
+    with parallel_config("skfleet", client=fleet):
+        found = cross_validate(
+            KMeans(2, n_init=1, random_state=0, device="cuda"), X, cv=2, return_estimator=True
+        )
+    for model in found["estimator"]:
+        assert not any(map(is_foreign, vars(model).values()))
+
+
+@pytest.mark.parametrize("early_stopping", [False, True])
+def test_incremental_brings_blocks_up_once_for_all_epochs(fleet, early_stopping):
+    rows, y = da.from_array(X, chunks=(240, 10)), da.from_array(labels, chunks=240)
+    found = {}
+    before = uploads.n_arrays
+    for device in ("cpu", "cuda"):
+        model = SGDClassifier(random_state=0, device=device)
+        how = {"epochs": 4, "batch_size": 100, "early_stopping": early_stopping}
+        found[device] = Incremental(model, random_state=0, **how).fit(rows, y)
+    assert uploads.n_arrays - before == 5
+    np.testing.assert_allclose(found["cpu"].estimator_.coef_, found["cuda"].estimator_.coef_)
+    assert_nothing_is_held()
+
+
+def test_incremental_mixes_rows_on_the_host(fleet):
+    rows, y = da.from_array(X, chunks=(240, 10)), da.from_array(labels, chunks=240)
+    found = {}
+    for device in ("cpu", "cuda"):
+        model = SGDClassifier(random_state=0, device=device)
+        how = {"epochs": 2, "shuffle": "rows", "buffer_blocks": 2}
+        found[device] = Incremental(model, random_state=0, **how).fit(rows, y)
+    np.testing.assert_allclose(found["cpu"].estimator_.coef_, found["cuda"].estimator_.coef_)
+
+
+def _seen(dask_worker):
+    """Tell of a worker process what it is, and what it has brought up and holds."""
+    gc.collect()
+    return {
+        "pid": os.getpid(),
+        "is_gpu": "GPU" in dask_worker.state.total_resources,
+        "uploads": uploads.n_arrays,
+        "held": held_bytes(),
+    }
+
+
+def gpu_worker(client):
+    """Return what the GPU worker has to tell, None while it is not there."""
+    workers = [one for one in client.run(_seen, on_error="ignore").values() if one]
+    return next((one for one in workers if one["is_gpu"]), None)
+
+
+def processes():
+    """Start a fleet of worker processes, one of which has a stand-in for a GPU."""
+    return Fleet(
+        resources=[{"CPU": 1}, {"GPU": 1}],
+        env={DEVICE_VARIABLE: "array_api_strict:device1"},
+        dashboard_address=":0",
+    )
+
+
+def fit_on_both(client, while_it_runs=lambda: None, **how):
+    """Search on the host of a fleet and on its GPU."""
+    how = {**HYPERBAND, **how}
+    expected = HyperbandSearchCV(SGDClassifier(random_state=0), ALPHAS, **how).fit(X, labels)
+    thread = threading.Thread(target=while_it_runs)
+    thread.start()
+    model = SGDClassifier(random_state=0, device="cuda")
+    found = HyperbandSearchCV(model, ALPHAS, **how).fit(X, labels)
+    thread.join()
+    same(expected, found)
+
+
+def wait_until_free(client):
+    """Wait until the GPU worker holds no copy."""
+    end = time.monotonic() + 20
+    while (seen := gpu_worker(client)) is None or seen["held"]:
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    return seen
+
+
+def test_a_worker_process_gets_rows_once_and_lets_them_go(blocks):
+    with processes() as client:
+        fit_on_both(client)
+        assert gpu_worker(client)["uploads"] == N_BLOCKS + 1
+        wait_until_free(client)
+        with parallel_config("skfleet", client=client):
+            grid = {"alpha": [0.1, 1.0, 10.0]}
+            GridSearchCV(Ridge(device="cuda"), grid, refit=False, share_fits=False).fit(X, target)
+        assert wait_until_free(client)["uploads"] == N_BLOCKS + 2
+
+
+@pytest.mark.slow
+def test_a_killed_gpu_worker_gets_the_rows_again(blocks):
+    killed = []
+
+    with processes() as client:
+
+        def kill():
+            end = time.monotonic() + 60
+            while time.monotonic() < end:
+                seen = gpu_worker(client)
+                if seen and seen["uploads"] > N_BLOCKS:
+                    os.kill(seen["pid"], signal.SIGKILL)
+                    killed.append(seen["pid"])
+                    return
+                time.sleep(0.02)
+
+        fit_on_both(client, kill, max_iter=27)
+        seen = wait_until_free(client)
+        assert killed
+        assert seen["pid"] not in killed
+        assert seen["uploads"] == N_BLOCKS + 1
