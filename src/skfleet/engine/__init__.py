@@ -17,7 +17,7 @@ from skfleet.engine._kept import opened
 from skfleet.engine._local import LocalEngine
 from skfleet.engine._placement import ANYWHERE, Placement, check_device, placement_for
 from skfleet.engine._reduce import Reduction, add, identity, map_reduce, with_starts
-from skfleet.engine._there import at_home, fit_there, run_there
+from skfleet.engine._there import at_home, fit_both_there, fit_there, run_there
 from skfleet.engine._threads import library_threads
 
 
@@ -125,6 +125,7 @@ __all__ = [
     "check_fits_home",
     "counting",
     "engine_for",
+    "fit_both_there",
     "fit_there",
     "fleet_engine",
     "fold",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -10,10 +11,18 @@ from typing import Any
 
 from sklearn.pipeline import Pipeline
 
-from skfleet._array import device_library, is_foreign, to_host
+from skfleet._array import device_library, is_foreign, namespace, to_host
 from skfleet._config import get_config
 
-__all__ = ["Placements", "answers_at_home", "as_host_model", "placement", "takes_device_rows"]
+__all__ = [
+    "Placements",
+    "answers_at_home",
+    "as_host_model",
+    "check_comes_home",
+    "has_cuml",
+    "placement",
+    "takes_device_rows",
+]
 
 # Libraries whose estimators take arrays on a GPU as they are.
 _TAKE_ARRAYS = {"cuml", "skfleet", "xgboost"}
@@ -137,19 +146,54 @@ def _bringing_home(estimator: Any, name: str) -> Callable[..., Any]:
 
 
 def as_host_model(model: Any) -> Any:
-    """Return a fitted model that can be used without a GPU: scikit-learn's for one of cuML's."""
-    if type(model) is Pipeline:
-        model.steps = [(name, as_host_model(step)) for name, step in model.steps]
+    """Return a fitted model that can be used without a GPU: scikit-learn's for one of cuML's.
+
+    It is the model itself where nothing in it needs a GPU, and never a model that was changed.
+    """
+    if "cuml" in _libraries(model):
+        check_comes_home(model)
+        try:
+            return model.as_sklearn()
+        except (ImportError, ValueError) as error:  # cuML's own is a ValueError
+            raise _no_equivalent(model, str(error)) from error
+    if type(model) in (list, tuple):
+        found = type(model)(map(as_host_model, model))
+        return model if all(a is b for a, b in zip(model, found, strict=True)) else found
+    if type(model) is dict or (_is_estimator(model) and "skorch" not in _libraries(model)):
+        before = model if type(model) is dict else vars(model)
+        after = {name: as_host_model(value) for name, value in before.items()}
+        if all(value is before[name] for name, value in after.items()):
+            return model
+        if type(model) is dict:
+            return after
+        model = copy.copy(model)
+        vars(model).update(after)
         return model
-    if "cuml" not in _libraries(model):
-        return model
-    if not hasattr(model, "as_sklearn"):
-        raise TypeError(
-            f"{type(model).__name__} must have an equivalent in scikit-learn to leave its worker. "
-            "Got a model of cuML without as_sklearn() instead. Search with refit=False, and fit "
-            "the best parameters where there is a GPU."
-        )
-    return model.as_sklearn()
+    library = device_library()
+    lies_there = library is not None and is_foreign(model) and namespace(model) is library.xp
+    return to_host(model) if lies_there else model
+
+
+def check_comes_home(estimator: Any) -> None:
+    """Raise unless what is in an estimator can be used without a GPU once it is fitted."""
+    for _, one in _estimators(estimator, _values(estimator, {})):
+        if "cuml" in _libraries(one) and not hasattr(one, "as_sklearn"):
+            raise _no_equivalent(one, "a model of cuML without as_sklearn()")
+
+
+def has_cuml(estimator: Any) -> bool:
+    """Tell whether an estimator, or any in it, is one of cuML's."""
+    every = _estimators(estimator, _values(estimator, {}))
+    return "cuml" in sys.modules and any("cuml" in _libraries(one) for _, one in every)
+
+
+def _no_equivalent(model: Any, why: str) -> TypeError:
+    """Make the error for a model of cuML that is wanted where there may be no GPU."""
+    return TypeError(
+        f"{type(model).__name__} must have an equivalent in scikit-learn to be used without a GPU. "
+        f"Got {why} instead. Fit it in a process with a GPU, search with refit=False, and ask for "
+        'GPU workers by client.compute(answer, resources={"GPU": 1}).'
+    )
 
 
 def _values(estimator: Any, parameters: Mapping[str, Any]) -> dict[str, Any]:

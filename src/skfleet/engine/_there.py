@@ -9,10 +9,16 @@ from typing import Any
 from skfleet._array import is_foreign, to_device, to_host
 from skfleet._config import config_context
 from skfleet.engine._base import Engine
-from skfleet.engine._gpu_models import as_host_model, takes_device_rows
+from skfleet.engine._gpu_answers import CumlModel
+from skfleet.engine._gpu_models import (
+    as_host_model,
+    check_comes_home,
+    has_cuml,
+    takes_device_rows,
+)
 from skfleet.engine._kept import opened
 
-__all__ = ["at_home", "fit_there", "run_there"]
+__all__ = ["at_home", "fit_both_there", "fit_there", "run_there"]
 
 
 def run_there(
@@ -35,6 +41,18 @@ def run_there(
 def fit_there(engine: Engine, estimator: Any, X: Any, args: Sequence[Any], kwargs: Mapping) -> Any:
     """Fit any estimator on a GPU worker, and return a fitted one that needs no GPU."""
     return _sent(engine, _fit_here, "fit", estimator, X, args, kwargs)
+
+
+def fit_both_there(
+    engine: Engine, estimator: Any, X: Any, args: Sequence[Any], kwargs: Mapping
+) -> tuple[Any, Any]:
+    """Fit any estimator on a GPU worker; also return what answers in place of it in tasks, if any.
+
+    That is cuML's model, for workers that have a GPU.
+    """
+    check_comes_home(estimator)
+    found = _sent(engine, _fit_both_here, "fit", estimator, X, args, kwargs)
+    return (found.equivalent(), found) if isinstance(found, CumlModel) else (found, None)
 
 
 def _sent(
@@ -83,6 +101,16 @@ def _fit_here(method: str, estimator: Any, X: Any, args: Sequence[Any], kwargs: 
     """Fit an estimator of any library, and return what can leave this worker."""
     X = to_device(X) if takes_device_rows(estimator) else X
     return as_host_model(getattr(estimator, method)(X, *args, **kwargs))
+
+
+def _fit_both_here(
+    method: str, estimator: Any, X: Any, args: Sequence[Any], kwargs: Mapping
+) -> Any:
+    """Fit an estimator of any library, and return it such that it can be opened without a GPU."""
+    if not has_cuml(estimator):
+        return _fit_here(method, estimator, X, args, kwargs)
+    X = to_device(X) if takes_device_rows(estimator) else X
+    return CumlModel(getattr(estimator, method)(X, *args, **kwargs)).pack()
 
 
 def at_home(values: Mapping[str, Any]) -> dict[str, Any]:
