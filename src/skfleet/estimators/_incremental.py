@@ -16,6 +16,7 @@ from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.metadata_routing import UNUSED
 
 from skfleet._linalg import as_csr, is_sparse
+from skfleet._validation import check_learns_in_parts
 from skfleet.blocks import (
     Block,
     RowBlocks,
@@ -297,12 +298,9 @@ class Incremental(ParallelPostFit):
 
     def _check_parameters(self) -> None:
         """Raise for parameters that cannot be, before any work."""
-        if not hasattr(self.estimator, "partial_fit"):
-            raise TypeError(
-                f"estimator must have partial_fit. Got {type(self.estimator).__name__} instead. "
-                "Take one that learns incrementally (SGDClassifier, MiniBatchKMeans, ...), or "
-                "train it with ParallelPostFit on a sample."
-            )
+        check_learns_in_parts(
+            "estimator", self.estimator, "train it with ParallelPostFit on a sample"
+        )
         if self.shuffle not in ("blocks", "rows", False):
             raise ValueError(
                 f"shuffle must be 'blocks', 'rows' or False. Got {self.shuffle!r} instead."
