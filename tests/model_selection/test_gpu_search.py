@@ -212,6 +212,15 @@ def test_a_search_in_one_process_asks_for_no_worker(cluster_client):
     np.testing.assert_allclose(search.best_estimator_.coef_, expected.best_estimator_.coef_)
 
 
+def test_the_configuration_holds_in_the_fits(mixed_fleet):
+    rows, grid = X_reg + 0.0, {"alpha": [0.1, 1.0]}
+    before = uploads.n_arrays
+    with parallel_config("skfleet", client=mixed_fleet), config_context(device="cuda"):
+        search = GridSearchCV(Ridge(), grid, cv=3, refit=False, share_fits=False).fit(rows, y_reg)
+    assert uploads.n_arrays - before == 1
+    assert kinds_of(search, mixed_fleet) == {"CPU": 0, "GPU": 6}
+
+
 def test_what_the_backend_was_told_is_for_all(mixed_fleet):
     with parallel_config("skfleet", client=mixed_fleet, device="cuda"):
         search = GridSearchCV(GaussianNB(), {"var_smoothing": [1e-9, 1e-3]}, cv=3).fit(X, y)

@@ -8,7 +8,7 @@ from contextlib import nullcontext, suppress
 from typing import Any
 
 from skfleet._array import beside, device_library, is_foreign, to_device, to_host
-from skfleet.engine._gpu_models import as_host_model, has_cuml, takes_device_rows
+from skfleet.engine._gpu_models import as_host_model, has_cuml, is_dispatched, takes_device_rows
 from skfleet.engine._parcel import Parcel
 from skfleet.exceptions import PlacementError
 
@@ -102,7 +102,7 @@ def answer_here(model: Any, method: str, rows: Any, params: dict[str, Any]) -> A
     model = model.here() if isinstance(model, CumlModel) else model
     given, output = rows, nullcontext()
     if has_gpu_here() and not is_foreign(rows) and not hasattr(rows, "to_cupy"):
-        if takes_device_rows(model):
+        if takes_device_rows(model) and not is_dispatched(model):  # what these learned is home
             given = to_device(rows)
         elif "cuml" in sys.modules:
             output = sys.modules["cuml"].using_output_type("numpy")
