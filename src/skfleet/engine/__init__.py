@@ -19,6 +19,7 @@ from skfleet.engine._placement import ANYWHERE, Placement, check_device, placeme
 from skfleet.engine._reduce import Reduction, add, identity, map_reduce, with_starts
 from skfleet.engine._there import at_home, fit_both_there, fit_there, run_there
 from skfleet.engine._threads import library_threads
+from skfleet.engine._travel import check_travels
 
 
 def engine_for(rows: RowBlocks, estimator: Any = None) -> Engine:
@@ -123,6 +124,7 @@ __all__ = [
     "bytes_of",
     "check_device",
     "check_fits_home",
+    "check_travels",
     "counting",
     "engine_for",
     "fit_both_there",

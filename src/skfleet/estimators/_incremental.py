@@ -26,7 +26,7 @@ from skfleet.blocks import (
     slice_rows,
     split_per_row,
 )
-from skfleet.engine import Engine, Lesson, engine_for, fold, with_starts
+from skfleet.engine import Engine, Lesson, check_travels, engine_for, fold, with_starts
 from skfleet.estimators._early_stopping import (
     Patience,
     training_rows,
@@ -110,7 +110,7 @@ class Incremental(ParallelPostFit):
     Raises
     ------
     TypeError
-        When the estimator has no ``partial_fit``.
+        When the estimator has no ``partial_fit``, or cannot be pickled once it has learned.
     ValueError
         When a parameter has none of the values above.
 
@@ -466,4 +466,6 @@ def _learn_block(
         cut = {k: slice_rows(v, low, high) for k, v in per_row.items() if v is not None}
         X, y = slice_rows(block.X, low, high), slice_rows(block.y, low, high)
         model.partial_fit(X, y, **told, **cut)
+    if not seen:
+        check_travels(model)
     return model, seen + n_rows

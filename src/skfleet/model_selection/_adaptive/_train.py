@@ -15,7 +15,7 @@ from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
 from skfleet.blocks import Block, join_rows
-from skfleet.engine import opened
+from skfleet.engine import check_travels, opened
 from skfleet.metrics._scorers import AnswerScorer
 from skfleet.metrics._statistics import host_values
 from skfleet.model_selection._adaptive._rows import Batch, Lessons, learn_from, opened_rows
@@ -162,6 +162,8 @@ def _learn(
         rows = learn_from(blocks[batch.block], batch, setting.seed, setting.aside)
         learn(model, rows, setting)
         n_samples += rows.n_rows
+    if not before.n_calls:
+        check_travels(model)
     seconds = before.fit_time + time.perf_counter() - began
     return Trained(model, calls.stop, n_samples, seconds)
 
