@@ -21,7 +21,8 @@ from skfleet._array import is_foreign, to_device, to_host, uploads
 from skfleet.engine import counting
 from skfleet.engine._gpu_answers import answer_here
 from skfleet.engine._local_cluster import start_local_cluster
-from skfleet.estimators import Incremental, ParallelPostFit
+from skfleet.estimators import PCA, Incremental, ParallelPostFit
+from skfleet.estimators import Ridge as FleetRidge
 from skfleet.exceptions import PlacementError
 from skfleet.model_selection import HyperbandSearchCV
 
@@ -75,6 +76,20 @@ def test_rows_go_up_where_all_steps_take_them_and_answers_come_home(device, trai
     there = answer_here(trained, "predict", to_device(X), {})
     assert is_foreign(there)
     np.testing.assert_allclose(to_host(there), trained.as_sklearn().predict(X), rtol=1e-5)
+
+
+@pytest.mark.parametrize("label", ["CPU", "GPU"])
+def test_models_of_ours_answer_anywhere(mixed_fleet, device, label):
+    model = make_pipeline(PCA(3), FleetRidge())
+    expected = model.fit(X, y).predict(X)
+    model.set_params(pca__device="cuda", ridge__device="cuda")
+    before = uploads.n_arrays
+    with mixed_fleet.as_current():
+        answer = ParallelPostFit(model).predict(rows)
+        found = mixed_fleet.compute(answer, workers=workers_with(label, mixed_fleet)).result()
+    assert uploads.n_arrays - before == (6 if label == "GPU" else 1)  # one to see what comes
+    assert type(found) is np.ndarray
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 def test_large_models_are_lent_in_both_forms(mixed_fleet, cuml, trained, monkeypatch):

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import numpy as np
 from distributed import get_worker
-from sklearn import linear_model, naive_bayes
+from sklearn import linear_model
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
 from skfleet._array import device_library, is_foreign, to_host
@@ -107,20 +107,6 @@ class LogisticRegression(ClassifierMixin, _OnDevice):
 
     def __init__(self, C=1.0):
         self.C = C
-
-    @property
-    def classes_(self):
-        """What the labels are."""
-        return _down(self.learned_["classes_"])
-
-
-class GaussianNB(ClassifierMixin, _OnDevice):
-    """As scikit-learn's."""
-
-    _kind = naive_bayes.GaussianNB
-
-    def __init__(self, var_smoothing=1e-9):
-        self.var_smoothing = var_smoothing
 
     @property
     def classes_(self):

@@ -101,10 +101,11 @@ def answer_here(model: Any, method: str, rows: Any, params: dict[str, Any]) -> A
     """
     model = model.here() if isinstance(model, CumlModel) else model
     given, output = rows, nullcontext()
-    if has_gpu_here() and not is_foreign(rows) and not hasattr(rows, "to_cupy"):
-        if takes_device_rows(model) and not is_dispatched(model):  # what these learned is home
+    if not is_foreign(rows) and not hasattr(rows, "to_cupy"):
+        # not where scikit-learn dispatches: what that learned is at home
+        if takes_device_rows(model) and not is_dispatched(model) and has_gpu_here():
             given = to_device(rows)
-        elif "cuml" in sys.modules:
+        elif has_cuml(model):
             output = sys.modules["cuml"].using_output_type("numpy")
     with output:
         answer = getattr(model, method)(given, **params)
@@ -137,6 +138,9 @@ def _no_worker_has_gpu() -> bool:
         return False
     from skfleet.engine._client import current_client, workers_of
 
-    client = current_client()
+    try:
+        client = current_client()
+    except TypeError:  # an asynchronous one
+        return False
     offers = [w.get("resources") or {} for w in workers_of(client).values()] if client else []
     return bool(offers) and all(one.get("CPU") and not one.get("GPU") for one in offers)

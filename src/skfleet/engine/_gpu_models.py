@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from functools import wraps
 from typing import Any
 
+import numpy as np
 from sklearn import get_config as sklearn_config
 from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
@@ -33,6 +34,9 @@ _TAKE_ARRAYS = {"cuml", "skfleet", "xgboost"}
 
 # The parameters that say where an estimator computes.
 _TELLING = {"device", "device_type", "tree_method"}
+
+# What needs no second look.
+_PLAIN = {bool, bytes, float, int, np.ndarray, str, type(None)}
 
 # The methods by which a score hears of a model.
 _ANSWERS = (
@@ -117,12 +121,13 @@ def takes_device_rows(estimator: Any, parameters: Mapping[str, Any] | None = Non
     Labels and targets stay on the host: cuML, XGBoost and ours bring numbers there themselves.
     """
     values, dispatches = _values(estimator, parameters or {}), _dispatches()
-    return device_library() is not None and all(
+    take_them = all(
         type(one) is Pipeline
         or (_libraries(one) & _TAKE_ARRAYS and _wants_gpu(one, prefix, values))
         or (dispatches and _supports(prefix, one, values))
         for prefix, one in _estimators(estimator, values)
     )
+    return take_them and device_library() is not None  # last: it may have to import CuPy
 
 
 def beside_rows(
@@ -189,6 +194,8 @@ def as_host_model(model: Any) -> Any:
 
     It is the model itself where nothing in it needs a GPU, and never a model that was changed.
     """
+    if type(model) in _PLAIN:
+        return model
     if "cuml" in _libraries(model):
         check_comes_home(model)
         try:
@@ -208,9 +215,10 @@ def as_host_model(model: Any) -> Any:
         model = copy.copy(model)
         vars(model).update(after)
         return model
-    library = device_library()
-    lies_there = library is not None and is_foreign(model) and namespace(model) is library.xp
-    return to_host(model) if lies_there else model
+    if not is_foreign(model):
+        return model
+    library = device_library()  # not an array of torch's, say, which its owner wants as it is
+    return to_host(model) if library is not None and namespace(model) is library.xp else model
 
 
 def check_comes_home(estimator: Any) -> None:
@@ -222,8 +230,10 @@ def check_comes_home(estimator: Any) -> None:
 
 def has_cuml(estimator: Any) -> bool:
     """Tell whether an estimator, or any in it, is one of cuML's."""
+    if "cuml" not in sys.modules:
+        return False
     every = _estimators(estimator, _values(estimator, {}))
-    return "cuml" in sys.modules and any("cuml" in _libraries(one) for _, one in every)
+    return any("cuml" in _libraries(one) for _, one in every)
 
 
 def _no_equivalent(model: Any, why: str) -> TypeError:

@@ -140,6 +140,8 @@ def evaluate(
                 result = _fit_and_score(job, fit, y, alone, made)
             if error is not None or not _has_failed(result, job.options["error_score"]):
                 fold = alone
+        if isinstance(held, Held) and "estimator" in result:
+            result["estimator"] = as_host_model(result["estimator"])
         evaluated = Evaluated(result, time.perf_counter() - start, fold.steps.spent)
         if contained is not None and not failed:
             if contained.spent:  # what others are spared may be in the score too
@@ -248,8 +250,6 @@ def _fit_and_score(
                 **job.options,
                 **fit.options,
             )
-        if "estimator" in result:
-            result["estimator"] = as_host_model(result["estimator"])
         if "fit_time" in result:
             result["fit_time"] += fold.steps.saved_in_fit
             result["score_time"] += fold.steps.saved_in_score
