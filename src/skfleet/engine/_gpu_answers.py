@@ -5,12 +5,14 @@ from __future__ import annotations
 import sys
 import threading
 from contextlib import nullcontext, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from skfleet._array import beside, device_library, is_foreign, to_device, to_host
 from skfleet.engine._gpu_models import as_host_model, has_cuml, is_dispatched, takes_device_rows
-from skfleet.engine._parcel import Parcel
 from skfleet.exceptions import PlacementError
+
+if TYPE_CHECKING:
+    from skfleet.engine._parcel import Parcel
 
 __all__ = ["CumlModel", "answer_here", "for_any_worker", "has_gpu_here"]
 
@@ -57,6 +59,8 @@ class CumlModel:
 
     def pack(self) -> CumlModel:
         """Make the bytes that travel, where the model can be used."""
+        from skfleet.engine._parcel import Parcel  # which imports Dask's cluster
+
         with self._lock:
             on_gpu, at_home = self._packed
             if on_gpu is None:
