@@ -5,10 +5,13 @@ from __future__ import annotations
 import ast
 import contextlib
 import gc
+import importlib
+import os
 import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -202,6 +205,21 @@ def device(request, monkeypatch):
     from skfleet._array import DEVICE_VARIABLE
 
     monkeypatch.setenv(DEVICE_VARIABLE, request.param)
+    return request.param
+
+
+@pytest.fixture
+def cuml(device, monkeypatch):
+    """cuML, or a stand-in that cannot be opened without a GPU; workers that are started find it."""
+    if not device:
+        yield pytest.importorskip("cuml")
+        return
+    place = str(Path(__file__).parent / "stand_ins")
+    monkeypatch.syspath_prepend(place)
+    paths = [place, *filter(None, [os.environ.get("PYTHONPATH")])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
+    yield importlib.import_module("cuml")
+    del sys.modules["cuml"]
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,10 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+from sklearn.base import is_classifier, is_clusterer
 
 from skfleet import _linalg
-from skfleet._array import astype, is_array, is_floating, namespace
+from skfleet._array import astype, device_library, is_array, is_floating, namespace
 
 
 def check_block(block: Any) -> None:
@@ -55,6 +56,26 @@ def check_numeric(stand_in: Any) -> None:
                 f"{subject} must be numeric. Got dtype {dtype} instead. Encode it as numbers "
                 "first, with a OneHotEncoder or an OrdinalEncoder, say."
             )
+
+
+def check_learns_in_parts(subject: str, learner: Any, otherwise: str) -> None:
+    """Raise unless an estimator has partial_fit, and what it learns can come to this process."""
+    name, library = type(learner).__name__, type(learner).__module__.partition(".")[0]
+    incremental = "one that learns incrementally (SGDClassifier, MiniBatchKMeans, ...)"
+    if library == "cuml":
+        ours = "SGDClassifier" if is_classifier(learner) else "SGDRegressor"
+        ours = "MiniBatchKMeans" if is_clusterer(learner) else ours
+        name, incremental = f"cuml.{name}", f"skfleet.estimators.{ours}(device='cuda')"
+    if not hasattr(learner, "partial_fit"):
+        raise TypeError(
+            f"{subject} must have partial_fit. Got {name} instead. Take {incremental}, or "
+            f"{otherwise}."
+        )
+    if library == "cuml" and device_library() is None:
+        raise TypeError(
+            f"{subject} must be one that this process can open, for what was learned comes home. "
+            f"Got {name} and no GPU here instead. Take {incremental}, or a process with a GPU."
+        )
 
 
 def check_sample_weight(sample_weight: Any, n_rows: int) -> Any:

@@ -20,8 +20,9 @@ from skfleet.engine._local import LocalEngine
 from skfleet.engine._on_device import DeviceCopies
 from skfleet.engine._placement import ANYWHERE, Placement, check_device, placement_for
 from skfleet.engine._reduce import Reduction, add, identity, map_reduce, with_starts
-from skfleet.engine._there import call_there, fit_there, run_there
+from skfleet.engine._there import call_there, fit_both_there, fit_there, run_there
 from skfleet.engine._threads import library_threads
+from skfleet.engine._travel import check_travels
 
 
 def engine_for(rows: RowBlocks, estimator: Any = None) -> Engine:
@@ -150,9 +151,11 @@ __all__ = [
     "call_there",
     "check_device",
     "check_fits_home",
+    "check_travels",
     "counting",
     "device_copies",
     "engine_for",
+    "fit_both_there",
     "fit_there",
     "fleet_engine",
     "fold",

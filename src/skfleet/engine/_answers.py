@@ -6,7 +6,9 @@ import sys
 from functools import partial
 from typing import Any
 
+from skfleet._array import is_foreign, to_host
 from skfleet.blocks import Output, first_rows, is_lazy, map_rows
+from skfleet.engine._gpu_answers import answer_here, for_any_worker
 
 __all__ = ["answer_rows", "lend"]
 
@@ -26,19 +28,28 @@ def lend(owner: Any, value: Any, *, name: str = "lend") -> Any:
 
 
 def answer_rows(
-    owner: Any, model: Any, method: str, X: Any, meta: Any = None, /, **params: Any
+    owner: Any,
+    model: Any,
+    method: str,
+    X: Any,
+    meta: Any = None,
+    in_tasks: Any = None,
+    /,
+    **params: Any,
 ) -> Any:
     """Answer with a method of a fitted model, in the container X came in.
 
     A large model is sent to a cluster once, for as long as its owner lives. `meta` says what the
-    answers look like, where that cannot be found out.
+    answers look like, where that cannot be found out; `in_tasks`, what answers in place of
+    the model in tasks.
     """
-    call = partial(_call, method=method, params=params)
     if not is_lazy(X):
-        return call(model, X)
-    output = _describe(call, model, method, X, meta)
+        return getattr(model, method)(X, **params)
+    call = partial(_call, method=method, params=params)
+    there = for_any_worker(model if in_tasks is None else in_tasks)
+    output = _describe(partial(call, there), model, method, X, meta)
     name = f"{method}-{type(model).__name__}"
-    shared = lend(owner, model, name=f"model-of-{type(model).__name__}")
+    shared = lend(owner, there, name=f"model-of-{type(model).__name__}")
     answer = map_rows(call, shared, X, output, raw=True, name=name)
     return tuple(answer) if isinstance(output, tuple) else answer
 
@@ -51,12 +62,12 @@ def _describe(call: Any, model: Any, method: str, X: Any, meta: Any) -> Any:
     """
     if meta is None:
         try:
-            meta = call(model, first_rows(X, real=False))
+            meta = call(first_rows(X, real=False))
         except Exception:
             if method != "inverse_transform" and _lacks_columns(X, model):
                 raise
             # Made-up values need not be ones that the estimator takes (categories, ranges).
-            meta = call(model, first_rows(X, real=True))
+            meta = call(first_rows(X, real=True))
     names = _names_of_columns(model, method)
     # A list is an answer per output where these have classes, and else an answer per row.
     if isinstance(meta, tuple) or (isinstance(meta, list) and isinstance(names, list)):
@@ -67,7 +78,7 @@ def _describe(call: Any, model: Any, method: str, X: Any, meta: Any) -> Any:
 
 def _call(model: Any, rows: Any, *, method: str, params: dict[str, Any]) -> Any:
     """Run a method of the model on a run of rows."""
-    return getattr(model, method)(rows, **params)
+    return answer_here(model, method, rows, params)
 
 
 def _lacks_columns(X: Any, model: Any) -> bool:
@@ -82,7 +93,8 @@ def _names_of_columns(model: Any, method: str) -> Any:
     """Return how a method's columns are called, as the fitted attributes have it, or None."""
     try:
         if method in ("predict_proba", "predict_log_proba"):
-            return model.classes_
+            classes = model.classes_
+            return to_host(classes) if is_foreign(classes) else classes
         if method == "transform":
             return model.get_feature_names_out()
         if method == "inverse_transform":

@@ -122,6 +122,12 @@ def this_worker() -> str:
     return "" if worker is None else str(worker.address)
 
 
+def resources_here() -> dict[str, float]:
+    """Give what the worker that runs the task offers; nothing outside one."""
+    worker = _worker()
+    return {} if worker is None else dict(worker.state.total_resources)
+
+
 def workers_of(client: Client) -> dict[str, dict[str, Any]]:
     """Ask the scheduler which workers there are now, and what it knows of them.
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import wraps
 from typing import Any
 
+import numpy as np
+from sklearn import get_config as sklearn_config
 from sklearn.pipeline import Pipeline
+from sklearn.utils import get_tags
 
-from skfleet._array import device_library, off_device
+from skfleet._array import beside, device_library, is_foreign, namespace, off_device, to_host
 from skfleet._config import get_config
 
 __all__ = [
@@ -18,6 +22,10 @@ __all__ = [
     "answers_at_home",
     "as_host_model",
     "at_home",
+    "beside_rows",
+    "check_comes_home",
+    "has_cuml",
+    "is_dispatched",
     "leave_device",
     "placement",
     "takes_device_rows",
@@ -29,6 +37,9 @@ _TAKE_ARRAYS = {"cuml", "skfleet", "xgboost"}
 # The parameters that say where an estimator computes.
 _TELLING = {"device", "device_type", "tree_method"}
 
+# What needs no second look.
+_PLAIN = {bool, bytes, float, int, np.ndarray, str, type(None)}
+
 # The methods by which a score hears of a model.
 _ANSWERS = (
     "predict",
@@ -37,6 +48,9 @@ _ANSWERS = (
     "decision_function",
     "score_samples",
 )
+
+# Those that are given targets.
+_TAUGHT = ("fit", "score")
 
 
 def placement(estimator: Any, parameters: Mapping[str, Any] | None = None) -> str:
@@ -56,7 +70,9 @@ def placement(estimator: Any, parameters: Mapping[str, Any] | None = None) -> st
         scikit-fleet, XGBoost and skorch by their parameter ``device``; those of LightGBM by
         ``device`` or ``device_type``. ``device="auto"`` of scikit-fleet's is what
         :func:`skfleet.config_context` says, and where that is "auto" too it follows the rows, which
-        for rows on the host is "cpu", as for everything else.
+        for rows on the host is "cpu", as for everything else. "cuda" also where that says "cuda",
+        ``sklearn.config_context`` says ``array_api_dispatch=True``, and all in it, with these
+        parameters, are tagged for the array API (``array_api_support``).
 
     Examples
     --------
@@ -77,6 +93,7 @@ class Placements:
 
     def __init__(self, estimator: Any) -> None:
         self._estimator = estimator
+        self._dispatches = _dispatches()  # later candidates may be asked about in another thread
         self._values = _values(estimator, {})
         self._usual = self._placed(self._values)
 
@@ -89,13 +106,15 @@ class Placements:
     def _may_matter(self, name: str, value: Any) -> bool:
         """Tell whether a parameter may make a difference."""
         is_estimator = _is_estimator(value) or _is_estimator(self._values.get(name))
-        return is_estimator or name.rpartition("__")[2] in _TELLING
+        return is_estimator or self._dispatches or name.rpartition("__")[2] in _TELLING
 
     def _placed(self, values: Mapping[str, Any]) -> str:
         """Tell it of an estimator whose parameters, and those of all in it, are given."""
         estimators = _estimators(self._estimator, values)
-        found = (_wants_gpu(one, prefix, values) for prefix, one in estimators)
-        return "cuda" if any(found) else "cpu"
+        if any(_wants_gpu(one, prefix, values) for prefix, one in estimators):
+            return "cuda"
+        dispatches = self._dispatches and all(_supports(*one, values) for one in estimators)
+        return "cuda" if dispatches else "cpu"
 
 
 def takes_device_rows(estimator: Any, parameters: Mapping[str, Any] | None = None) -> bool:
@@ -103,14 +122,33 @@ def takes_device_rows(estimator: Any, parameters: Mapping[str, Any] | None = Non
 
     Labels and targets stay on the host: cuML, XGBoost and ours bring numbers there themselves.
     """
-    if device_library() is None:
-        return False
-    values = _values(estimator, parameters or {})
-    return all(
+    values, dispatches = _values(estimator, parameters or {}), _dispatches()
+    take_them = all(
         type(one) is Pipeline
         or (_libraries(one) & _TAKE_ARRAYS and _wants_gpu(one, prefix, values))
+        or (dispatches and _supports(prefix, one, values))
         for prefix, one in _estimators(estimator, values)
     )
+    return take_them and device_library() is not None  # last: it may have to import CuPy
+
+
+def beside_rows(
+    estimator: Any, X: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """Bring targets and weights to where rows are, if the estimator wants them there.
+
+    scikit-learn's estimators do, of which some take nothing else.
+    """
+    if not is_dispatched(estimator):
+        return list(args), dict(kwargs)
+    named = {name: beside(value, X) for name, value in kwargs.items()}
+    return [beside(value, X) for value in args], named
+
+
+def is_dispatched(estimator: Any) -> bool:
+    """Tell whether an estimator is to compute on a GPU by scikit-learn's dispatch alone."""
+    every = _estimators(estimator, _values(estimator, {}))
+    return _dispatches() and not any(_libraries(one) & _TAKE_ARRAYS for _, one in every)
 
 
 @contextmanager
@@ -118,12 +156,13 @@ def answers_at_home(estimator: Any) -> Iterator[None]:
     """Make the answers of an estimator arrays of the host inside a ``with``.
 
     cuML's are what its own setting says, which holds for one thread; the methods of others are
-    asked to bring home what they return.
+    asked to bring home what they return. Targets of the host are brought to rows on a GPU where an
+    estimator takes them nowhere else.
     """
     with ExitStack() as stack:
         if "cuml" in sys.modules:
             stack.enter_context(sys.modules["cuml"].using_output_type("numpy"))
-        for name in _ANSWERS:
+        for name in (*_ANSWERS, *_TAUGHT):
             # not by hasattr alone: some have a method only once they are fitted
             if getattr(type(estimator), name, None) is not None:
                 vars(estimator)[name] = _bringing_home(estimator, name)
@@ -136,11 +175,17 @@ def _bringing_home(estimator: Any, name: str) -> Callable[..., Any]:
 
     @wraps(getattr(type(estimator), name))
     def answer(*args: Any, **kwargs: Any) -> Any:
-        own = vars(estimator).pop(name)
+        own, aside = vars(estimator), [name]
+        if name in _ANSWERS or is_dispatched(estimator):
+            aside = [one for one in (*_ANSWERS, *_TAUGHT) if one in own]  # what it calls itself
+        before = {one: own.pop(one) for one in aside}
         try:
+            if name in _TAUGHT and args:
+                more, kwargs = beside_rows(estimator, args[0], args[1:], kwargs)
+                args = (args[0], *more)
             return off_device(getattr(estimator, name)(*args, **kwargs))
         finally:
-            vars(estimator)[name] = own
+            own.update(before)
 
     return answer
 
@@ -159,21 +204,57 @@ def leave_device(model: Any) -> None:
 def as_host_model(model: Any) -> Any:
     """Return a fitted model that can be used without a GPU: scikit-learn's for one of cuML's.
 
-    Of ours, arrays on the device are brought home.
+    It is the model itself where nothing in it needs a GPU, and never a model that was changed.
     """
-    if type(model) is Pipeline:
-        model.steps = [(name, as_host_model(step)) for name, step in model.steps]
+    if type(model) in _PLAIN:
         return model
-    if "cuml" not in _libraries(model):
-        leave_device(model)
+    if "cuml" in _libraries(model):
+        check_comes_home(model)
+        try:
+            return model.as_sklearn()
+        except (ImportError, ValueError) as error:  # cuML's own is a ValueError
+            raise _no_equivalent(model, str(error)) from error
+    if type(model) in (list, tuple):
+        found = type(model)(map(as_host_model, model))
+        return model if all(a is b for a, b in zip(model, found, strict=True)) else found
+    if type(model) is dict or (_is_estimator(model) and "skorch" not in _libraries(model)):
+        before = model if type(model) is dict else vars(model)
+        after = {name: as_host_model(value) for name, value in before.items()}
+        if all(value is before[name] for name, value in after.items()):
+            return model
+        if type(model) is dict:
+            return after
+        model = copy.copy(model)
+        vars(model).update(after)
         return model
-    if not hasattr(model, "as_sklearn"):
-        raise TypeError(
-            f"{type(model).__name__} must have an equivalent in scikit-learn to leave its worker. "
-            "Got a model of cuML without as_sklearn() instead. Search with refit=False, and fit "
-            "the best parameters where there is a GPU."
-        )
-    return model.as_sklearn()
+    if not is_foreign(model):
+        return model
+    library = device_library()  # not an array of torch's, say, which its owner wants as it is
+    return to_host(model) if library is not None and namespace(model) is library.xp else model
+
+
+def check_comes_home(estimator: Any) -> None:
+    """Raise unless what is in an estimator can be used without a GPU once it is fitted."""
+    for _, one in _estimators(estimator, _values(estimator, {})):
+        if "cuml" in _libraries(one) and not hasattr(one, "as_sklearn"):
+            raise _no_equivalent(one, "a model of cuML without as_sklearn()")
+
+
+def has_cuml(estimator: Any) -> bool:
+    """Tell whether an estimator, or any in it, is one of cuML's."""
+    if "cuml" not in sys.modules:
+        return False
+    every = _estimators(estimator, _values(estimator, {}))
+    return any("cuml" in _libraries(one) for _, one in every)
+
+
+def _no_equivalent(model: Any, why: str) -> TypeError:
+    """Make the error for a model of cuML that is wanted where there may be no GPU."""
+    return TypeError(
+        f"{type(model).__name__} must have an equivalent in scikit-learn to be used without a GPU. "
+        f"Got {why} instead. Fit it in a process with a GPU, search with refit=False, and ask for "
+        'GPU workers by client.compute(answer, resources={"GPU": 1}).'
+    )
 
 
 def _values(estimator: Any, parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -203,6 +284,24 @@ def _is_estimator(value: Any) -> bool:
 def _libraries(estimator: Any) -> set[str]:
     """Return the names of the libraries that an estimator's class and its bases are of."""
     return {cls.__module__.partition(".")[0] for cls in type(estimator).__mro__}
+
+
+def _dispatches() -> bool:
+    """Tell whether scikit-learn's own estimators are asked to compute on a GPU."""
+    return get_config().device == "cuda" and bool(sklearn_config()["array_api_dispatch"])
+
+
+def _supports(prefix: str, estimator: Any, values: Mapping[str, Any]) -> bool:
+    """Tell whether an estimator of scikit-learn's can compute on a GPU, with its parameters."""
+    if type(estimator) is Pipeline:  # its steps tell; itself it has no tag
+        return True
+    if not hasattr(estimator, "__sklearn_tags__"):  # a kernel, say
+        return False
+    cut = len(prefix)
+    own = {k[cut:]: v for k, v in values.items() if k.startswith(prefix) and "__" not in k[cut:]}
+    found = copy.copy(estimator)
+    vars(found).update({name: value for name, value in own.items() if name in vars(found)})
+    return bool(get_tags(found).array_api_support)
 
 
 def _wants_gpu(estimator: Any, prefix: str, values: Mapping[str, Any]) -> bool:

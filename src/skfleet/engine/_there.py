@@ -7,13 +7,23 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import sklearn
+
 from skfleet._array import off_device, to_device
 from skfleet._config import config_context
 from skfleet.engine._base import Engine
-from skfleet.engine._gpu_models import as_host_model, at_home, takes_device_rows
+from skfleet.engine._gpu_answers import CumlModel
+from skfleet.engine._gpu_models import (
+    as_host_model,
+    at_home,
+    beside_rows,
+    check_comes_home,
+    has_cuml,
+    takes_device_rows,
+)
 from skfleet.engine._kept import opened
 
-__all__ = ["call_there", "fit_there", "run_there"]
+__all__ = ["call_there", "fit_both_there", "fit_there", "run_there"]
 
 
 def run_there(
@@ -35,7 +45,23 @@ def run_there(
 
 def fit_there(engine: Engine, estimator: Any, X: Any, args: Sequence[Any], kwargs: Mapping) -> Any:
     """Fit any estimator on a GPU worker, and return a fitted one that needs no GPU."""
-    return _sent(engine, _fit_here, "fit", estimator, X, args, kwargs)
+    dispatches = sklearn.get_config()["array_api_dispatch"]
+    return _sent(engine, _fit_here, "fit", estimator, X, args, kwargs, dispatches=dispatches)
+
+
+def fit_both_there(
+    engine: Engine, estimator: Any, X: Any, args: Sequence[Any], kwargs: Mapping
+) -> tuple[Any, Any]:
+    """Fit any estimator on a GPU worker; also return what answers in place of it in tasks, if any.
+
+    That is cuML's model, for workers that have a GPU.
+    """
+    if not has_cuml(estimator):
+        return fit_there(engine, estimator, X, args, kwargs), None
+    check_comes_home(estimator)
+    # without dispatch, of which nobody knows where it answers
+    found = _sent(engine, _fit_cuml_here, "fit", estimator, X, args, kwargs)
+    return found.equivalent(), found
 
 
 def call_there(engine: Engine, func: Callable[..., Any], subject: Any, X: Any, *args: Any) -> Any:
@@ -51,12 +77,14 @@ def _sent(
     X: Any,
     args: Sequence[Any],
     kwargs: Mapping,
+    *,
+    dispatches: bool = False,
 ) -> Any:
     """Send rows and an estimator to a worker; give what the function made of them there."""
     kept = engine.keep((X, args, kwargs))
     try:
         name = f"{method}-{type(estimator).__name__}"
-        task = engine.submit(_with_warnings, func, method, estimator, kept, name=name)
+        task = engine.submit(_with_warnings, func, method, estimator, kept, dispatches, name=name)
         ((found, told),) = engine.gather([task])
     finally:
         engine.drop(kept)
@@ -65,12 +93,15 @@ def _sent(
     return found
 
 
-def _with_warnings(func: Any, method: str, estimator: Any, kept: Any) -> tuple[Any, list[Any]]:
+def _with_warnings(
+    func: Any, method: str, estimator: Any, kept: Any, dispatches: bool
+) -> tuple[Any, list[Any]]:
     """Call a function on a worker's GPU; also return the warnings, which nobody sees there."""
     X, args, kwargs = opened(kept)
     with (
         warnings.catch_warnings(record=True) as told,
         config_context(device="cuda", engine="local"),
+        sklearn.config_context(array_api_dispatch=dispatches),
     ):
         warnings.simplefilter("always")
         found = func(method, estimator, X, args, kwargs)
@@ -99,5 +130,19 @@ def _run_here(
 
 def _fit_here(method: str, estimator: Any, X: Any, args: Sequence[Any], kwargs: Mapping) -> Any:
     """Fit an estimator of any library, and return what can leave this worker."""
-    X = to_device(X) if takes_device_rows(estimator) else X
-    return as_host_model(getattr(estimator, method)(X, *args, **kwargs))
+    return as_host_model(_fitted(method, estimator, X, args, kwargs))
+
+
+def _fit_cuml_here(
+    method: str, estimator: Any, X: Any, args: Sequence[Any], kwargs: Mapping
+) -> CumlModel:
+    """Fit an estimator with cuML's in it, and return it such that any process can open it."""
+    return CumlModel(_fitted(method, estimator, X, args, kwargs)).pack()
+
+
+def _fitted(method: str, estimator: Any, X: Any, args: Sequence[Any], kwargs: Mapping) -> Any:
+    """Fit an estimator with the rows on the GPU, where it takes them."""
+    if takes_device_rows(estimator):
+        X = to_device(X)
+        args, kwargs = beside_rows(estimator, X, args, kwargs)
+    return getattr(estimator, method)(X, *args, **kwargs)

@@ -16,6 +16,7 @@ from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.metadata_routing import UNUSED
 
 from skfleet._linalg import as_csr, is_sparse
+from skfleet._validation import check_learns_in_parts
 from skfleet.blocks import (
     Block,
     RowBlocks,
@@ -28,6 +29,7 @@ from skfleet.blocks import (
 from skfleet.engine import (
     Engine,
     Lesson,
+    check_travels,
     device_copies,
     engine_for,
     fold,
@@ -118,7 +120,7 @@ class Incremental(ParallelPostFit):
     Raises
     ------
     TypeError
-        When the estimator has no ``partial_fit``.
+        When the estimator has no ``partial_fit``, or cannot be pickled once it has learned.
     ValueError
         When a parameter has none of the values above.
 
@@ -306,12 +308,9 @@ class Incremental(ParallelPostFit):
 
     def _check_parameters(self) -> None:
         """Raise for parameters that cannot be, before any work."""
-        if not hasattr(self.estimator, "partial_fit"):
-            raise TypeError(
-                f"estimator must have partial_fit. Got {type(self.estimator).__name__} instead. "
-                "Take one that learns incrementally (SGDClassifier, MiniBatchKMeans, ...), or "
-                "train it with ParallelPostFit on a sample."
-            )
+        check_learns_in_parts(
+            "estimator", self.estimator, "train it with ParallelPostFit on a sample"
+        )
         if self.shuffle not in ("blocks", "rows", False):
             raise ValueError(
                 f"shuffle must be 'blocks', 'rows' or False. Got {self.shuffle!r} instead."
@@ -496,4 +495,6 @@ def _learn_block(
         model.partial_fit(X, y, **told, **cut)
     if goes_up:
         leave_device(model)
+    if not seen:
+        check_travels(model)
     return model, seen + n_rows

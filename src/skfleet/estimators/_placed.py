@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any
 
-from skfleet._array import is_foreign, off_device
+from skfleet._array import device_library, is_foreign, off_device
 from skfleet._config import config_context, get_config
 from skfleet.blocks import is_lazy
-from skfleet.engine import check_device, gpu_engine, leave_device, run_there
+from skfleet.engine import (
+    check_device,
+    fit_both_there,
+    gpu_engine,
+    leave_device,
+    placement,
+    run_there,
+)
 
-__all__ = ["placed"]
+__all__ = ["fit_placed", "placed"]
 
 
 def placed(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -37,3 +44,18 @@ def placed(method: Callable[..., Any]) -> Callable[..., Any]:
             return off_device(answer)
 
     return on_device
+
+
+def fit_placed(estimator: Any, X: Any, y: Any, params: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Fit an estimator of another library on rows of this process, here or on a GPU worker.
+
+    It goes to a worker when it computes on a GPU and this process has none. Return what is fitted,
+    such that it can be used here, and what answers in place of it in tasks, if anything.
+    """
+    engine = None
+    if placement(estimator) == "cuda" and not is_foreign(X) and device_library() is None:
+        with config_context(device="cuda"):
+            engine = gpu_engine()
+    if engine is None:
+        return estimator.fit(X, y, **params), None
+    return fit_both_there(engine, estimator, X, (y,), params)

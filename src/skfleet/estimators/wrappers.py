@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from skfleet.blocks import is_lazy
 from skfleet.engine import answer_rows
 from skfleet.estimators._base import FleetEstimator
+from skfleet.estimators._placed import fit_placed
 from skfleet.estimators._routing import given, routed, router
 from skfleet.metrics import check_scoring
 
@@ -48,8 +49,9 @@ class ParallelPostFit(BaseEstimator):
     """Predict and transform rows of any size with any estimator.
 
     The wrapped estimator is trained as it is, on rows that fit into this process (or is fitted
-    already). Its methods are then offered on rows of any container: each block of a Dask array or
-    DataFrame is handed to the estimator on the worker that holds it, and answers are lazy.
+    already); one that computes on a GPU is trained on a GPU worker where this process has none. Its
+    methods are then offered on rows of any container: each block of a Dask array or DataFrame is
+    handed to the estimator on the worker that holds it, and answers are lazy.
 
     Parameters
     ----------
@@ -78,6 +80,8 @@ class ParallelPostFit(BaseEstimator):
         When ``fit`` is given a Dask collection and the estimator does not train on those.
     sklearn.exceptions.NotFittedError
         When neither the wrapper nor the estimator is fitted.
+    skfleet.exceptions.PlacementError
+        When it needs a GPU that no worker has.
 
     See Also
     --------
@@ -88,7 +92,8 @@ class ParallelPostFit(BaseEstimator):
     One pass over the rows an answer, a task a block. The model is a value of its own in the graph:
     each worker receives it once, however many blocks it works on. One of a megabyte or more stays
     on the cluster for as long as this object lives, and is sent again only if it has changed, or
-    where Dask took an idle worker's copy back; such an answer belongs to that cluster.
+    where Dask took an idle worker's copy back; such an answer belongs to that cluster. A model of
+    cuML answers on workers with a GPU, and its ``as_sklearn()`` on the others.
 
     ``predict``, ``predict_proba``, ``predict_log_proba``, ``decision_function``, ``transform``,
     ``inverse_transform``, ``score_samples``, ``kneighbors``, ``set_output`` and ``score`` exist
@@ -148,13 +153,18 @@ class ParallelPostFit(BaseEstimator):
         self : ParallelPostFit
             Fitted.
         """
-        if is_lazy(X) and not isinstance(self.estimator, FleetEstimator):
+        is_ours = isinstance(self.estimator, FleetEstimator)
+        if is_lazy(X) and not is_ours:
             raise TypeError(
                 f"X must be in this process to fit {type(self.estimator).__name__}. Got a Dask "
                 "collection instead. Fit on a sample of it, or use Incremental if the estimator "
                 "has partial_fit."
             )
-        self.estimator_ = clone(self.estimator).fit(X, y, **routed(self, "fit", "fit", params))
+        model, params = clone(self.estimator), routed(self, "fit", "fit", params)
+        if is_ours:  # it finds its place by itself
+            self.estimator_ = model.fit(X, y, **params)
+        else:
+            self.estimator_, self._in_tasks = fit_placed(model, X, y, params)
         return self
 
     @property
@@ -208,7 +218,8 @@ class ParallelPostFit(BaseEstimator):
         self._check_is_fitted()
         if method in ROUTED:
             params = routed(self, method, method, params)
-        return answer_rows(self, self._wrapped, method, X, meta, **params)
+        in_tasks = getattr(self, "_in_tasks", None)
+        return answer_rows(self, self._wrapped, method, X, meta, in_tasks, **params)
 
     @_has("predict")
     def predict(self, X: Any, **params: Any) -> Any:

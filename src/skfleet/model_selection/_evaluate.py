@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
+import sklearn
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 
 from skfleet._array import is_foreign
+from skfleet._config import config_context
 from skfleet._sklearn_private import take_rows
 from skfleet.blocks import take_rows as take_there
 from skfleet.engine._gpu_models import answers_at_home, as_host_model, takes_device_rows
@@ -104,9 +106,10 @@ def evaluate(
     contained: Contained | None = None
     first: _First | None = None
     for place, fit in enumerate(fits):
-        goes_up = isinstance(held, Held) and takes_device_rows(
-            made(fit.estimator), fit.options.get("parameters")
-        )
+        with _asked(job, held):
+            goes_up = isinstance(held, Held) and takes_device_rows(
+                made(fit.estimator), fit.options.get("parameters")
+            )
         if fold is None or (fit.fold, goes_up) != (fold.number, goes_up_now):
             fold = first = None  # its rows go before others come
             goes_up_now = goes_up
@@ -122,7 +125,8 @@ def evaluate(
             first = _first(fit, fits[place:])
         start = time.perf_counter()
         try:
-            result = _fit_and_score(job, fit, y, fold, made, contained, first)
+            with _asked(job, held):
+                result = _fit_and_score(job, fit, y, fold, made, contained, first)
             error: Exception | None = None
             failed = fold.was_read_only and _has_failed(result, job.options["error_score"])
         except Exception as raised:
@@ -132,9 +136,12 @@ def evaluate(
         if failed:
             discard()
             alone = _Fold(fit.fold, X, *folds[fit.fold], is_shared=False)
-            result = _fit_and_score(job, fit, y, alone, made)
+            with _asked(job, held):
+                result = _fit_and_score(job, fit, y, alone, made)
             if error is not None or not _has_failed(result, job.options["error_score"]):
                 fold = alone
+        if isinstance(held, Held) and "estimator" in result:
+            result["estimator"] = as_host_model(result["estimator"])
         evaluated = Evaluated(result, time.perf_counter() - start, fold.steps.spent)
         if contained is not None and not failed:
             if contained.spent:  # what others are spared may be in the score too
@@ -143,6 +150,17 @@ def evaluate(
         if not failed:
             evaluated = evaluated._replace(first_came=fold.steps.came)
         yield evaluated
+
+
+@contextmanager
+def _asked(job: Job, rows: Any) -> Iterator[None]:
+    """Make what was asked in the driver of fits on a GPU hold for them here."""
+    if not isinstance(rows, Held):
+        yield
+        return
+    settings = getattr(job.function, "config", {})
+    with config_context(device="cuda"), sklearn.config_context(**settings):
+        yield
 
 
 def _contained(fit: FitCall, following: Sequence[FitCall]) -> Contained | None:
@@ -232,8 +250,6 @@ def _fit_and_score(
                 **job.options,
                 **fit.options,
             )
-        if "estimator" in result:
-            result["estimator"] = as_host_model(result["estimator"])
         if "fit_time" in result:
             result["fit_time"] += fold.steps.saved_in_fit
             result["score_time"] += fold.steps.saved_in_score

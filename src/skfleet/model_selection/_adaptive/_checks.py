@@ -11,7 +11,13 @@ from sklearn.metrics import check_scoring
 from sklearn.pipeline import Pipeline
 
 from skfleet._progress import check_rich
-from skfleet._validation import check_choice, check_count, check_flag, check_real
+from skfleet._validation import (
+    check_choice,
+    check_count,
+    check_flag,
+    check_learns_in_parts,
+    check_real,
+)
 from skfleet.model_selection._adaptive._candidates import SAMPLERS
 from skfleet.model_selection._checkpoint import content_key
 
@@ -25,6 +31,9 @@ __all__ = [
     "metric_names",
     "scorer_for",
 ]
+
+
+_INSTEAD = "search with HalvingRandomSearchCV"
 
 
 def learner_of(estimator: Any) -> Any:
@@ -67,22 +76,13 @@ def check_candidate(estimator: Any, params: Mapping[str, Any]) -> None:
     """Raise unless the estimator can be set to these parameters, and learns incrementally."""
     own = {name: clone(value, safe=False) for name, value in params.items()}
     learner = learner_of(clone(estimator).set_params(**own))
-    if not hasattr(learner, "partial_fit"):
-        raise TypeError(
-            f"each candidate must have partial_fit. Got {type(learner).__name__} of {params!r} "
-            "instead."
-        )
+    check_learns_in_parts(f"the candidate {params!r}", learner, _INSTEAD)
 
 
 def check_parameters(search: Any) -> None:
     """Raise for parameters that cannot be, before any work."""
     learner = learner_of(search.estimator)
-    if not hasattr(learner, "partial_fit"):
-        raise TypeError(
-            f"estimator must have partial_fit. Got {type(learner).__name__} instead. Take one "
-            "that learns incrementally (SGDClassifier, MLPClassifier, ...), or search with "
-            "HalvingRandomSearchCV."
-        )
+    check_learns_in_parts("estimator", learner, _INSTEAD)
     search._check_schedule()
     _check_refit(search)
     _check_rows(search)

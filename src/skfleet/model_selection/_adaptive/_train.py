@@ -17,7 +17,7 @@ from sklearn.pipeline import Pipeline
 
 from skfleet._array import is_foreign, off_device
 from skfleet.blocks import Block, join_rows
-from skfleet.engine import leave_device, opened
+from skfleet.engine import check_travels, leave_device, opened
 from skfleet.engine._gpu_models import answers_at_home, at_home, takes_device_rows
 from skfleet.engine._on_device import DeviceCopies
 from skfleet.metrics._scorers import AnswerScorer
@@ -174,6 +174,8 @@ def _learn(
         learn(model, rows, setting)
         n_samples += rows.n_rows
     leave_device(_learner(model))
+    if not before.n_calls:
+        check_travels(model)
     seconds = before.fit_time + time.perf_counter() - began
     return Trained(model, calls.stop, n_samples, seconds)
 

@@ -1,0 +1,32 @@
+"""Whether what a task made can leave the process that made it."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+__all__ = ["check_travels"]
+
+
+def check_travels(model: Any) -> None:
+    """Raise, in a task, unless a model that has learned can be sent to other processes.
+
+    Dask (2026.8.0) asks for what cannot be sent again and again, for ever. Workers that are threads
+    of one process send nothing.
+    """
+    if "distributed" not in sys.modules:
+        return
+    from skfleet.engine._client import this_worker
+    from skfleet.engine._parcel import Parcel
+
+    address = this_worker()
+    if not address or address.startswith("inproc://"):
+        return
+    try:
+        Parcel.pack(model)
+    except Exception as error:
+        raise TypeError(
+            "a model that has learned must be one that pickle takes, to go from worker to worker. "
+            f"Got {type(model).__name__} instead: {error}. Define its classes in a module that "
+            "workers can import, not in __main__."
+        ) from error

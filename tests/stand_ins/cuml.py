@@ -1,0 +1,128 @@
+"""Stands for cuML: it answers on the device, and what was fitted cannot be opened without one.
+
+A process has a GPU in a task of a worker that is labelled so, and outside tasks where
+``gpu_outside`` says so.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+
+import numpy as np
+from distributed import get_worker
+from sklearn import linear_model
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+
+from skfleet._array import device_library, is_foreign, to_host
+
+gpu_outside = False
+_output = threading.local()
+
+# What answered: whether on a GPU, and the type of the rows.
+calls = []
+
+
+@contextmanager
+def using_output_type(kind):
+    """Say what answers are, in this thread."""
+    before, _output.kind = getattr(_output, "kind", None), kind
+    try:
+        yield
+    finally:
+        _output.kind = before
+
+
+def _has_gpu():
+    try:
+        return bool(get_worker().state.total_resources.get("GPU"))
+    except ValueError:
+        return gpu_outside
+
+
+class _OnDevice(BaseEstimator):
+    def fit(self, X, y=None):
+        if not _has_gpu():
+            raise RuntimeError("no CUDA-capable device is detected")
+        assert isinstance(y, np.ndarray)
+        model = self._kind(**self.get_params()).fit(to_host(X), y)
+        self.learned_ = {k: _up(v) for k, v in vars(model).items() if k not in self.get_params()}
+        self.n_features_in_ = X.shape[1]
+        return self
+
+    def predict(self, X):
+        assert _has_gpu()
+        calls.append(("predict", type(X)))
+        found = self._as_sklearn().predict(to_host(X))
+        kind = getattr(_output, "kind", None) or ("cupy" if is_foreign(X) else "numpy")
+        return _up(found) if kind == "cupy" else found
+
+    def _as_sklearn(self):
+        assert _has_gpu()
+        model = self._kind(**self.get_params())
+        vars(model).update({k: _down(v) for k, v in self.learned_.items()})
+        return model
+
+    as_sklearn = _as_sklearn
+
+    def __setstate__(self, state):
+        if "learned_" in state and not _has_gpu():
+            raise RuntimeError("no CUDA-capable device is detected")
+        learned = {k: _up(v) for k, v in state.pop("learned_", {}).items()}
+        super().__setstate__(state | ({"learned_": learned} if learned else {}))
+
+    def __getstate__(self):
+        state = dict(super().__getstate__())
+        if "learned_" in state:
+            state["learned_"] = {k: _down(v) for k, v in self.learned_.items()}
+        return state
+
+
+def _up(value):
+    # not by to_device, which counts
+    library = device_library()
+    is_numbers = isinstance(value, np.ndarray) and value.dtype.kind in "biuf"
+    if library is None or not is_numbers:
+        return value
+    return library.xp.asarray(value, device=library.device)
+
+
+def _down(value):
+    return to_host(value) if is_foreign(value) else value
+
+
+class Ridge(RegressorMixin, _OnDevice):
+    """As scikit-learn's."""
+
+    _kind = linear_model.Ridge
+
+    def __init__(self, alpha=1.0):
+        self.alpha = alpha
+
+
+class LogisticRegression(ClassifierMixin, _OnDevice):
+    """As scikit-learn's."""
+
+    _kind = linear_model.LogisticRegression
+
+    def __init__(self, C=1.0):
+        self.C = C
+
+    @property
+    def classes_(self):
+        """What the labels are."""
+        return _down(self.learned_["classes_"])
+
+
+class OnlyHere(RegressorMixin, _OnDevice):
+    """One without an equivalent."""
+
+    _kind = linear_model.Ridge
+
+    def __init__(self, alpha=1.0):
+        self.alpha = alpha
+
+    @property
+    def as_sklearn(self):
+        """There is none."""
+        raise AttributeError("as_sklearn")
