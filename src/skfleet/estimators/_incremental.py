@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import time
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,31 +17,20 @@ from sklearn.utils.metadata_routing import UNUSED
 from skfleet._linalg import as_csr, is_sparse
 from skfleet._validation import check_learns_in_parts
 from skfleet.blocks import (
-    Block,
     RowBlocks,
     is_lazy,
     n_rows_of,
     row_blocks,
-    slice_rows,
     split_per_row,
 )
-from skfleet.engine import (
-    Engine,
-    Lesson,
-    check_travels,
-    device_copies,
-    engine_for,
-    fold,
-    leave_device,
-    with_starts,
-)
-from skfleet.engine._gpu_models import takes_device_rows
+from skfleet.engine import Engine, device_copies, engine_for, fold, with_starts
 from skfleet.estimators._early_stopping import (
     Patience,
     training_rows,
     validation_rows,
     validation_score,
 )
+from skfleet.estimators._epochs import learn_block, lessons_of
 from skfleet.estimators._routing import given, routed, router
 from skfleet.estimators.wrappers import ROUTED, ParallelPostFit
 from skfleet.metrics._scorers import answer_scorer
@@ -401,10 +389,11 @@ class Incremental(ParallelPostFit):
             self.estimator_, self.n_samples_seen_ = state
             progress.n_learned = done + n
 
-        lessons = self._lessons(rows, int(progress.seeds[progress.epoch]))[done:]
+        seed = int(progress.seeds[progress.epoch])
+        lessons = lessons_of(rows, self.shuffle, self.buffer_blocks, seed)[done:]
         learned: tuple[Any, int] = fold(
             engine,
-            _learn_block,
+            learn_block,
             state,
             rows,
             progress.told,
@@ -415,22 +404,6 @@ class Incremental(ParallelPostFit):
             keep=keep,
         )
         return learned
-
-    def _lessons(self, rows: RowBlocks, seed: int) -> list[Lesson]:
-        """Return what is learned at once, in the order of an epoch."""
-        if not self.shuffle:
-            return [Lesson([block]) for block in rows.blocks]
-        rng = np.random.default_rng(seed)
-        n_blocks = len(rows.blocks)
-        if self.shuffle == "blocks":
-            return [Lesson([rows.blocks[i]]) for i in rng.permutation(n_blocks)]
-        # One block from each stretch of the rows: of rows that are sorted, every buffer has all.
-        groups: list[list[Block]] = [[] for _ in range(-(-n_blocks // self.buffer_blocks))]
-        for low in range(0, n_blocks, len(groups)):
-            stretch = rows.blocks[low : low + len(groups)]
-            for block, k in zip(stretch, rng.permutation(len(groups)), strict=False):
-                groups[k].append(block)
-        return [Lesson(group, int(rng.integers(2**31))) for group in groups]
 
     def _batch(self, rows: RowBlocks) -> int | None:
         """Return how many mixed rows to learn at once: as many as a block has."""
@@ -470,31 +443,3 @@ class Incremental(ParallelPostFit):
         cuts = [min(size, n_rows - low) for low in range(0, n_rows, size)]
         per_row, told = split_per_row(params, X)
         return row_blocks(X, y, weight, more=per_row, dtype=None, cuts=cuts), told
-
-
-def _learn_block(
-    state: tuple[Any, int],
-    block: Block,
-    told: dict[str, Any],
-    batch_size: int | None,
-    copies: Any,
-) -> tuple[Any, int]:
-    """Learn a block, leaving the model given as it was."""
-    model, seen = state
-    model = copy.deepcopy(model)
-    goes_up = copies is not None and takes_device_rows(model)
-    if goes_up:
-        block = block._replace(X=copies.give(block.number, block.X))
-    n_rows = block.n_rows
-    size = batch_size or n_rows
-    for low in range(0, n_rows, size):
-        high = min(low + size, n_rows)
-        per_row = {"sample_weight": block.sample_weight, **(block.more or {})}
-        cut = {k: slice_rows(v, low, high) for k, v in per_row.items() if v is not None}
-        X, y = slice_rows(block.X, low, high), slice_rows(block.y, low, high)
-        model.partial_fit(X, y, **told, **cut)
-    if goes_up:
-        leave_device(model)
-    if not seen:
-        check_travels(model)
-    return model, seen + n_rows
