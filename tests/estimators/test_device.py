@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from distributed import get_task_stream
 from scipy import sparse
+from sklearn.base import clone
 from sklearn.datasets import make_classification, make_regression
 from sklearn.exceptions import ConvergenceWarning
 
@@ -97,6 +98,19 @@ def test_same_answer_and_each_array_goes_up_once(case, rows, where, request):
     assert_same(expected, on_device)
     assert uploads.n_arrays - before == n_arrays * (1 if rows == "numpy" else 3)
     assert not any(is_foreign(value) for value in vars(on_device).values())
+
+
+@pytest.mark.parametrize("case", CASES, ids=_name)
+def test_single_precision_is_near_the_double_of_the_host(case):
+    estimator, y, _ = case
+    expected, found = clone(estimator).fit(X, y), clone(estimator).set_params(device="cuda")
+    found.fit(X.astype(np.float32), y)
+    for name, value in vars(expected).items():
+        if name.endswith("_") and isinstance(value, np.ndarray) and value.dtype.kind == "f":
+            there = vars(found)[name]
+            assert there.dtype in (np.float32, np.float64)
+            scale = np.abs(value).max()
+            np.testing.assert_allclose(there, value, rtol=1e-3, atol=1e-3 * scale, err_msg=name)
 
 
 @pytest.mark.parametrize("rows", ["numpy", "dask"])

@@ -162,7 +162,7 @@ class ParallelPostFit(BaseEstimator):
             )
         model, params = clone(self.estimator), routed(self, "fit", "fit", params)
         if is_ours:  # it finds its place by itself
-            self.estimator_ = model.fit(X, y, **params)
+            self.estimator_, self._in_tasks = model.fit(X, y, **params), None
         else:
             self.estimator_, self._in_tasks = fit_placed(model, X, y, params)
         return self
