@@ -8,6 +8,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from distributed import get_task_stream
+from joblib import parallel_config
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.datasets import make_classification, make_regression
@@ -36,6 +37,7 @@ from skfleet.estimators.linear_model import (
     TweedieRegressor,
 )
 from skfleet.exceptions import PlacementError
+from skfleet.model_selection import HyperbandSearchCV
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -138,6 +140,27 @@ def test_config_is_for_estimators_that_leave_it_open(mixed_fleet):
         assert uploads.n_arrays == before
         Ridge().fit(X, target)
     assert uploads.n_arrays == before + 2
+
+
+@pytest.mark.parametrize(
+    "learner",
+    [
+        Incremental(SGDClassifier(random_state=0)),
+        BlockwiseVotingClassifier(SGDClassifier(random_state=0)),
+        HyperbandSearchCV(
+            SGDClassifier(random_state=0), {"alpha": [1e-4, 1e-2]}, max_iter=3, random_state=0
+        ),
+    ],
+    ids=lambda learner: type(learner).__name__,
+)
+def test_config_reaches_those_that_train_others_elsewhere(mixed_fleet, learner):
+    rows, y = da.from_array(X, chunks=(150, 8)), da.from_array((labels == "yes") + 0, chunks=150)
+    before = uploads.n_arrays
+    with mixed_fleet.as_current(), parallel_config("skfleet", client=mixed_fleet):
+        for device in ("cpu", "cuda"):
+            with config_context(device=device):
+                clone(learner).fit(rows, y)
+            assert (uploads.n_arrays > before) == (device == "cuda")
 
 
 def test_score_runs_there_too(mixed_fleet):

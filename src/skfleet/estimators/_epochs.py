@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from skfleet._config import config_context
 from skfleet.blocks import Block, RowBlocks, slice_rows
 from skfleet.engine import Lesson, check_travels, leave_device
 from skfleet.engine._gpu_models import takes_device_rows
@@ -35,23 +36,28 @@ def learn_block(
     told: dict[str, Any],
     batch_size: int | None,
     copies: Any,
+    device: str,
 ) -> tuple[Any, int]:
-    """Learn a block, leaving the model given as it was."""
+    """Learn a block, leaving the model given as it was; `device` is for one that leaves it open."""
     model, seen = state
     model = copy.deepcopy(model)
-    goes_up = copies is not None and takes_device_rows(model)
-    if goes_up:
-        block = block._replace(X=copies.give(block.number, block.X))
-    n_rows = block.n_rows
-    size = batch_size or n_rows
-    for low in range(0, n_rows, size):
-        high = min(low + size, n_rows)
-        per_row = {"sample_weight": block.sample_weight, **(block.more or {})}
-        cut = {k: slice_rows(v, low, high) for k, v in per_row.items() if v is not None}
-        X, y = slice_rows(block.X, low, high), slice_rows(block.y, low, high)
-        model.partial_fit(X, y, **told, **cut)
+    with config_context(device=device):
+        goes_up = copies is not None and takes_device_rows(model)
+        if goes_up:
+            block = block._replace(X=copies.give(block.number, block.X))
+        _learn(model, block, told, batch_size or block.n_rows)
     if goes_up:
         leave_device(model)
     if not seen:
         check_travels(model)
-    return model, seen + n_rows
+    return model, seen + block.n_rows
+
+
+def _learn(model: Any, block: Block, told: dict[str, Any], size: int) -> None:
+    """Let a model learn the rows of a block, so many at once."""
+    per_row = {"sample_weight": block.sample_weight, **(block.more or {})}
+    for low in range(0, block.n_rows, size):
+        high = min(low + size, block.n_rows)
+        cut = {k: slice_rows(v, low, high) for k, v in per_row.items() if v is not None}
+        X, y = slice_rows(block.X, low, high), slice_rows(block.y, low, high)
+        model.partial_fit(X, y, **told, **cut)

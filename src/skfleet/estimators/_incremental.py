@@ -14,6 +14,7 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.metadata_routing import UNUSED
 
+from skfleet._config import get_config
 from skfleet._linalg import as_csr, is_sparse
 from skfleet._validation import check_learns_in_parts
 from skfleet.blocks import (
@@ -399,6 +400,7 @@ class Incremental(ParallelPostFit):
             progress.told,
             self.batch_size or self._batch(rows),
             None if self.shuffle == "rows" else copies,
+            get_config().device,
             lessons=lessons,
             prepare=prepare,
             keep=keep,

@@ -13,6 +13,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, has_fit_parameter
 
+from skfleet._config import config_context, get_config
 from skfleet._linalg import is_sparse
 from skfleet._validation import check_choice
 from skfleet.blocks import (
@@ -51,7 +52,7 @@ class _BlockwiseVoting(BaseEstimator):
             )
         rows, told = self._cut(X, y, routed(self, "fit", "fit", params))
         engine = engine_for(rows, self.estimator)
-        fit_member = partial(_fit_member, self.estimator, told)
+        fit_member = partial(_fit_member, self.estimator, told, get_config().device)
         tasks = engine.map(fit_member, rows.blocks, name="fit-block")
         log_pass("fit-block", len(rows.blocks), len(tasks))
         fitted = [pair for pair in engine.gather(tasks) if pair is not None]
@@ -375,8 +376,10 @@ class BlockwiseVotingRegressor(_ScoredAnywhere, RegressorMixin, _BlockwiseVoting
         return self._vote(_predict_mean, X, Output(np.dtype(np.float64), self._n_outputs))
 
 
-def _fit_member(estimator: Any, told: dict[str, Any], handle: Block) -> tuple[Any, int] | None:
-    """Train a clone on one block; a block without rows has no member."""
+def _fit_member(
+    estimator: Any, told: dict[str, Any], device: str, handle: Block
+) -> tuple[Any, int] | None:
+    """Train a clone on one block, which may leave the device open; one without rows has none."""
     block = open_block(handle)
     if not block.n_rows:
         return None
@@ -388,7 +391,8 @@ def _fit_member(estimator: Any, told: dict[str, Any], handle: Block) -> tuple[An
             labels = np.unique(host_values(block.y))
             if len(labels) == 1:
                 return _Constant(labels).fit(block.X), block.n_rows
-        return clone(estimator).fit(block.X, block.y, **params), block.n_rows
+        with config_context(device=device):
+            return clone(estimator).fit(block.X, block.y, **params), block.n_rows
     except Exception as error:
         error.add_note(f"While fitting block {block.number}.")
         raise

@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import wraps
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
 from skfleet._array import is_foreign, off_device
+from skfleet._config import config_context, get_config
 from skfleet.blocks import Block, join_rows
 from skfleet.engine import check_travels, leave_device, opened
 from skfleet.engine._gpu_models import answers_at_home, at_home, takes_device_rows
@@ -73,6 +75,7 @@ class Setting:
     models: Any = None  # where models are recorded
     # of the rows, where candidates are trained on a GPU
     copies: DeviceCopies = field(default_factory=DeviceCopies)
+    device: str = field(default_factory=lambda: get_config().device)  # for those that leave it open
 
 
 @dataclass(frozen=True)
@@ -93,9 +96,21 @@ def make(setting: Setting, params: Mapping[str, Any], head: Any) -> Any:
     return model if head is None else Pipeline([*head.steps, model.steps[-1]])
 
 
+def _as_asked(task: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a task open its setting, and heed the device that was asked for in the driver."""
+
+    @wraps(task)
+    def asked(setting: Any, *args: Any) -> Any:
+        setting = opened(setting)
+        with config_context(device=setting.device):
+            return task(setting, *args)
+
+    return asked
+
+
+@_as_asked
 def fit_head(setting: Setting, params: Mapping[str, Any], handles: Sequence[Block]) -> Any:
     """Fit the steps before the last of a pipeline on rows that are learned."""
-    setting = opened(setting)
     model = make(setting, params, None)
     blocks = [opened_rows(handle) for handle in handles]
     whole = Batch(0, 0, 0.0, 1.0)
@@ -108,6 +123,7 @@ def fit_head(setting: Setting, params: Mapping[str, Any], handles: Sequence[Bloc
     return model[:-1].fit(rows.X, rows.y)
 
 
+@_as_asked
 def train(
     setting: Setting,
     candidate: int,
@@ -123,7 +139,6 @@ def train(
     `handles` are of the blocks that the calls learn, in the order of their numbers. With `test`,
     the rows for that, the candidate is scored. What was recorded before is not done again.
     """
-    setting = opened(setting)
     if isinstance(before, Trained) and before.record.failure is not None:
         return before
     wanted = calls.stop
@@ -239,9 +254,9 @@ def _answering(model: Any, rows: Block) -> Iterator[Any]:
         yield model
 
 
+@_as_asked
 def answer(setting: Setting, trained: Trained, part: Block) -> tuple[Any, ...] | None:
     """Return what a candidate answers for some of the rows to score on, with what is true there."""
-    setting = opened(setting)
     if trained.record.failure is not None or trained.record.scores:
         return None
     try:
@@ -254,11 +269,11 @@ def answer(setting: Setting, trained: Trained, part: Block) -> tuple[Any, ...] |
     return host_values(rows.y), weight if weight is None else host_values(weight), given
 
 
+@_as_asked
 def score_answers(
     setting: Setting, candidate: int, trained: Trained, *parts: tuple[Any, ...] | None
 ) -> Trained:
     """Score a candidate by its answers for all rows to score on."""
-    setting = opened(setting)
     if trained.record.failure is not None or trained.record.scores:
         return trained
     for part in parts:
@@ -306,11 +321,11 @@ def named(scores: Any) -> dict[str, float]:
     return {name: float(value) for name, value in several.items()}
 
 
+@_as_asked
 def learn_more(
     setting: Setting, trained: Trained, handles: Sequence[Block], epochs: int
 ) -> Trained:
     """Let a model learn the rows that it was scored on, as often as it has learned the others."""
-    setting = opened(setting)
     model = _copy(trained.model)
     for _ in range(epochs):
         for handle in handles:
