@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from functools import partial
+from types import SimpleNamespace
 
 import array_api_strict as strict
 import dask.array as da
@@ -202,3 +204,46 @@ def test_ahead_loads_one_more_and_raises_in_place():
     with pytest.raises(ZeroDivisionError):
         next(coming)
     assert begun == [0, 1, 2, 3]
+
+
+def test_a_load_beside_kernels_waits_for_those_that_read_what_it_may_overwrite(monkeypatch):
+    log = []
+
+    class Event:
+        def __init__(self, disable_timing):
+            self.queued = None
+
+        def record(self):
+            self.queued = len(log)
+
+    class Stream:
+        def __init__(self, non_blocking):
+            assert non_blocking
+
+        def __enter__(self):
+            log.append("enter")
+
+        def __exit__(self, *error):
+            log.append("leave")
+
+        def wait_event(self, event):
+            log.append(("wait", event.queued))
+
+        def synchronize(self):
+            log.append("done")
+
+    cupy = SimpleNamespace(cuda=SimpleNamespace(Stream=Stream, Event=Event))
+    library = _array.DeviceLibrary(SimpleNamespace(__name__="array_api_compat.cupy"), None)
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    monkeypatch.setattr(_array, "device_library", lambda: library)
+    n = 5
+    for i, _ in enumerate(ahead([partial(log.append, ("load", i)) for i in range(n)])):
+        log.append(("compute", i))
+    for i in range(n):
+        load = log.index(("load", i))
+        before = [entry for entry in log[:load] if entry != ("compute", i - 1)]
+        assert before[-2] == "enter"
+        name, queued = before[-1]
+        assert name == "wait"
+        assert i < 2 or log.index(("compute", i - 2)) < queued
+        assert "done" in log[load : log.index(("compute", i))]

@@ -61,8 +61,7 @@ class Sums(NamedTuple):
     curves: tuple[Curves, ...] = ()
 
 
-@dataclass(frozen=True)
-class Terms:
+class Terms(NamedTuple):
     """What a pass is to sum up.
 
     Parameters
@@ -71,16 +70,13 @@ class Terms:
         The linear predictor, of columns as they are after `about` is taken off.
     about : ndarray of shape (n_features,) or None
         What is taken off the rows, at the price of a copy.
-    with_curves : bool
-        Whether second derivatives are wanted.
-    chosen : ndarray of int or None
-        Of which columns; None for all.
+    chosen : ndarray of int, default=None
+        Of which columns second derivatives are wanted, where they are; None for all.
     """
 
     slopes: np.ndarray
     constant: np.ndarray
     about: np.ndarray | None
-    with_curves: bool = False
     chosen: np.ndarray | None = None
 
 
@@ -127,11 +123,9 @@ class Objective:
         about = None if shift is not None else self._scaling.shift
         if shift is not None:
             constant = constant - slopes @ shift
-        terms = Terms(slopes / scale, constant, about, hessian, columns)
+        terms = Terms(slopes / scale, constant, about, columns)
         reduction = Reduction(glm_hessian if hessian else glm_gradient)
-        sums: Sums = map_reduce(
-            self._engine, reduction, self._rows, terms, self.loss, self._known, self.fit_intercept
-        )
+        sums: Sums = map_reduce(self._engine, reduction, self._rows, terms, self.loss, self._known)
         gradient = np.empty(coef.shape)
         gradient[:, :n_features] = sums.columns / scale
         if shift is not None:
@@ -204,15 +198,15 @@ class Objective:
 
 def glm_gradient(block: Block, *how: Any) -> Sums:
     """Return a block's sums of losses and of gradients."""
-    return _sums(block, *how)
+    return _sums(block, *how, with_curves=False)
 
 
 def glm_hessian(block: Block, *how: Any) -> Sums:
     """Return a block's sums of losses, of gradients and of second derivatives."""
-    return _sums(block, *how)
+    return _sums(block, *how, with_curves=True)
 
 
-def _sums(block: Block, terms: Terms, loss: Loss, labels: Labels, fit_intercept: bool) -> Sums:
+def _sums(block: Block, terms: Terms, loss: Loss, labels: Labels, *, with_curves: bool) -> Sums:
     """Sum up the losses of a block and their derivatives in one traversal."""
     X = block.X if terms.about is None else block.X - like(terms.about, block.X)
     eta = X @ like(np.ascontiguousarray(terms.slopes.T), X)
@@ -228,7 +222,7 @@ def _sums(block: Block, terms: Terms, loss: Loss, labels: Labels, fit_intercept:
         xp.sum(slope, axis=0, dtype=xp.float64),
         astype(tdot(X, slope), FLOAT64).T,
     )
-    if not terms.with_curves:
+    if not with_curves:
         return sums
     if terms.chosen is not None:
         X = take_columns(X, terms.chosen)
