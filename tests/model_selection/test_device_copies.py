@@ -196,6 +196,15 @@ def test_nothing_is_held_after_a_search_that_failed(fleet):
     assert error.traceback  # whose frames still refer to the search
 
 
+@pytest.fixture
+def ctrl_c():
+    """Ctrl-C as it is in a terminal: a process in the background may ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c")
 def test_nothing_is_held_after_a_search_that_was_interrupted(fleet):
     def interrupt():
         while not held_bytes():
