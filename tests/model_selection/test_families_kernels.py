@@ -46,6 +46,7 @@ def compare(model, grid, rows, targets, *, rtol, scoring=None, **fit_params):
     return ours.families_
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     which=st.sampled_from(["ridge", "classes", "regression"]),
