@@ -223,8 +223,13 @@ def test_nothing_is_held_after_a_search_that_was_interrupted(fleet):
         search.fit(X, labels)
     thread.join()
     assert_nothing_is_held()
-    while fleet.call_stack():  # what was under way goes on to its end, and uploads are counted
+    end = time.monotonic() + 10  # what is under way goes on, and uploads are counted
+    while any(fleet.run(n_tasks).values()) and time.monotonic() < end:
         time.sleep(0.01)
+
+
+def n_tasks(dask_worker):
+    return len(dask_worker.state.tasks)
 
 
 def test_rows_of_a_grid_search_go_when_it_ends(fleet):
