@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from skfleet._array import astype, beside, device, dtype_of, like, namespace
+from skfleet._array import FLOAT64, astype, beside, device, dtype_of, like, namespace
 from skfleet._linalg import rows_between, tdot
 from skfleet.estimators._cluster import _kernel
 from skfleet.estimators._cluster._kernel import Found
@@ -48,7 +48,7 @@ def count(labels: Any, weight: Any, k: int, X: Any) -> Any:
     total = xp.zeros(k, dtype=xp.float64, device=device(labels))
     for low in range(0, n, step):
         part = slice(low, min(low + step, n))
-        here = astype(labels[part][:, None] == numbers, np.dtype(np.float64))
+        here = astype(labels[part][:, None] == numbers, FLOAT64)
         if weight is not None:
             here = here * weight[part][:, None]
         total = total + xp.sum(here, axis=0)
@@ -68,7 +68,7 @@ def _by_tiles(
     sums: bool,
 ) -> Found:
     """Do what the kernel does by products of matrices, so many rows at once as are few bytes."""
-    xp, there, double = namespace(X), device(X), np.dtype(np.float64)
+    xp, there, double = namespace(X), device(X), FLOAT64
     (n, d), k = X.shape, near.shape[0]
     step = max(1, TILE_BYTES // (dtype_of(X).itemsize * (3 * k + 4 * d)))
     turned = -2 * near.T
@@ -107,4 +107,4 @@ def _by_tiles(
 
 def weight_beside(weight: Any, X: Any) -> Any:
     """Return the weights of rows, if there are any, in float64 where the rows are."""
-    return None if weight is None else astype(beside(weight, X), np.dtype(np.float64))
+    return None if weight is None else astype(beside(weight, X), FLOAT64)
