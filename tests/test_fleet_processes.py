@@ -212,7 +212,7 @@ def test_failing_start_restores_the_environment(monkeypatch):
     with pytest.raises(RuntimeError, match="failed to start"):
         Fleet(n_workers=2)
     assert settings() == before
-    assert _FleetNanny._n_starting == 0
+    assert not _FleetNanny._lock.locked()
 
 
 # Scripts

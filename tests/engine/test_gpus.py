@@ -6,6 +6,9 @@ import json
 import os
 import subprocess
 import sys
+import time
+from multiprocessing.process import BaseProcess
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import dask.array as da
@@ -137,6 +140,9 @@ def test_ucx_must_be_installed(monkeypatch):
         Fleet(cpus=1, protocol="ucx")
 
 
+# What a worker is told by its environment.
+_TOLD = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", ROOM_VARIABLE)
+
 # What dask-cuda makes a worker of, as far as a fleet hands it on.
 _DASK_CUDA = """
 from distributed import WorkerPlugin
@@ -181,12 +187,18 @@ def dask_cuda(monkeypatch, tmp_path):
 
 
 def _look(dask_worker):
+    # what the process found at its start, which is when libraries look, and what it sees now
+    at_start = Path("/proc/self/environ")
+    found = os.environ
+    if at_start.exists():
+        found = dict(line.split("=", 1) for line in at_start.read_text().split("\0") if line)
+        assert all(found.get(name) == os.environ.get(name) for name in _TOLD)
     return {
-        "visible": os.environ["CUDA_VISIBLE_DEVICES"],
+        "visible": found["CUDA_VISIBLE_DEVICES"],
         "index": getattr(dask_worker, "made_with", {}).get("device_index"),
         "has_context": getattr(dask_worker, "has_context", None),
-        "threads": (dask_worker.state.nthreads, os.environ["OMP_NUM_THREADS"]),
-        "room": os.environ.get(ROOM_VARIABLE),
+        "threads": (dask_worker.state.nthreads, found["OMP_NUM_THREADS"]),
+        "room": found.get(ROOM_VARIABLE),
     }
 
 
@@ -194,12 +206,15 @@ def _look(dask_worker):
 def test_each_gpu_has_a_worker_and_cpu_workers_see_none(monkeypatch):
     found = FoundGpus(("3", "5"))
     monkeypatch.setattr(_gpus, "find_gpus", lambda: found)
-    fleet = Fleet(cpus=1, device_memory_limit=10**9, dashboard_address=None)
+    # on a busy machine other workers are being started before a process is there
+    start = BaseProcess.start
+    monkeypatch.setattr(BaseProcess, "start", lambda process: (time.sleep(0.3), start(process)))
+    fleet = Fleet(cpus=1, threads_per_worker=2, device_memory_limit=10**9, dashboard_address=None)
     with fleet as client:
-        assert repr(fleet) == "Fleet(n_workers=3, gpu_workers=2, threads=3)"
+        assert repr(fleet) == "Fleet(n_workers=3, gpu_workers=2, threads=4)"
         info = client.scheduler_info(n_workers=-1)["workers"]
         labels = {worker["name"]: worker["resources"] for worker in info.values()}
-        assert labels == {"gpu-3": {"GPU": 1}, "gpu-5": {"GPU": 1}, 0: {"CPU": 1}}
+        assert labels == {"gpu-3": {"GPU": 1}, "gpu-5": {"GPU": 1}, 0: {"CPU": 2}}
         saw = {info[address]["name"]: what for address, what in client.run(_look).items()}
         on_gpu = {"has_context": True, "threads": (1, "1"), "room": "1000000000"}
         assert saw == {
@@ -209,7 +224,7 @@ def test_each_gpu_has_a_worker_and_cpu_workers_see_none(monkeypatch):
                 "visible": "",
                 "index": None,
                 "has_context": None,
-                "threads": (1, "1"),
+                "threads": (2, "2"),
                 "room": None,
             },
         }

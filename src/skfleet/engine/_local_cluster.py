@@ -52,6 +52,9 @@ _MALLOC_VARIABLES = {
 # 5 ms, a worker that runs Python code takes as long to hear of its next task and to send a result.
 _SWITCH_INTERVAL = 0.001
 
+# Seconds between two looks at whether a worker process is there.
+_SPAWN_POLL = 0.002
+
 # Names the file by which a worker process tells that the script lacks its guard.
 _MARK_VARIABLE = "SKFLEET_MISSING_GUARD_MARK"
 
@@ -287,12 +290,10 @@ class _FleetNanny(Nanny):
     """A nanny whose worker's environment is complete from the start, and stays the worker's.
 
     distributed sets the variables that a process must find at its start in *this* process, and
-    leaves them there, where they would reach the program's other children.
+    leaves them there, where they would reach the program's other children, and other workers.
     """
 
     _lock = threading.Lock()
-    _n_starting = 0
-    _before: dict[str, str | None] = {}
 
     def __init__(self, address: str, *, env: dict[str, str], **options: Any) -> None:
         super().__init__(address, env=env, **options)
@@ -300,24 +301,24 @@ class _FleetNanny(Nanny):
 
     async def instantiate(self) -> Any:
         """Start the worker process; this runs again whenever the worker has died."""
-        cls = _FleetNanny
-        with cls._lock:
-            if cls._n_starting == 0:
-                cls._before = {}
-            for name in self.pre_spawn_env:
-                cls._before.setdefault(name, os.environ.get(name))
-            cls._n_starting += 1
+        while not self._lock.acquire(blocking=False):
+            await asyncio.sleep(_SPAWN_POLL)
+        before = {name: os.environ.get(name) for name in self.pre_spawn_env}
+        starting = asyncio.ensure_future(super().instantiate())
         try:
-            return await super().instantiate()
+            while not (self.is_alive() or starting.done()):
+                await asyncio.sleep(_SPAWN_POLL)
+        except asyncio.CancelledError:
+            starting.cancel()
+            raise
         finally:
-            with cls._lock:
-                cls._n_starting -= 1
-                if cls._n_starting == 0:
-                    for name, value in cls._before.items():
-                        if value is None:
-                            os.environ.pop(name, None)
-                        else:
-                            os.environ[name] = value
+            for name, value in before.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value
+            self._lock.release()
+        return await starting
 
 
 class _OwnProcess(WorkerPlugin):
