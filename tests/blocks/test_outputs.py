@@ -98,10 +98,22 @@ def test_what_is_known_of_the_number_of_rows():
     assert known_n_rows(dd.from_pandas(pd.DataFrame({"a": [1]}), npartitions=1)) is None
 
 
+def test_no_rows_on_a_device_have_an_answer_there():
+    xp = pytest.importorskip("array_api_strict")
+    there = xp.Device("device1")
+    X = xp.zeros((0, 3), device=there)
+    one = map_rows(_sums, 1.0, X, ONE)
+    both = map_rows(_both, 1.0, X, [ONE, TWO])
+    assert [answer.shape for answer in (one, *both)] == [(0,), (0,), (0, 2)]
+    assert {answer.device for answer in (one, *both)} == {there}
+    text = map_rows(_sums, 1.0, X, Output(np.dtype("<U3")))
+    assert type(text) is np.ndarray  # no device holds text
+
+
 @pytest.mark.gpu
 def test_answers_for_arrays_on_a_device_are_there_and_say_so():
     cupy = pytest.importorskip("cupy")
-    X = da.from_array(np.arange(12.0).reshape(6, 2), chunks=(4, 2)).map_blocks(cupy.asarray)
+    X = da.from_array(np.arange(12.0).reshape(6, 2), chunks=((4, 0, 2), 2)).map_blocks(cupy.asarray)
     answer = map_rows(lambda model, rows: rows[:, 0] * model, 2.0, X, Output(np.dtype(float)))
     assert type(answer._meta) is cupy.ndarray
     np.testing.assert_array_equal(cupy.asnumpy(answer.compute()), 2.0 * np.arange(0, 12, 2))

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from skfleet._array import beside
 from skfleet.blocks._blocks import Block, as_numbers
 from skfleet.blocks._local import float_dtype, is_frame, n_rows_of, slice_rows
 
@@ -144,7 +145,9 @@ def run_rows(
 ) -> Any:
     """Return func(model, rows) for rows in this process; no rows have an answer too."""
     if n_rows_of(X) == 0:
-        return output.empty() if isinstance(output, Output) else [o.empty() for o in output]
+        if isinstance(output, Output):
+            return beside(output.empty(), X)
+        return [beside(one.empty(), X) for one in output]
     block = Block(X)
     if not raw:
         block = as_numbers(block, float_dtype(X))
