@@ -119,6 +119,11 @@ class World:
     piece_bytes: int | None = None
     client: Any = field(default=None, repr=False)
 
+    @property
+    def on_device(self):
+        """Tell whether rows lie where an estimator of the host takes none."""
+        return self.name == "strict" or "cupy" in self.name
+
     def X(self, X):
         return self.to_X(X)
 

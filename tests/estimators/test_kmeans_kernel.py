@@ -458,10 +458,12 @@ def test_kernel_reaches_rows_beyond_31_bits():
 def test_fit_on_a_device_is_that_of_the_host(monkeypatch, dtype, enabled):
     monkeypatch.setattr(_kernel, "ENABLED", enabled)
     rng = np.random.default_rng(1)
-    X = (rng.normal(size=(20, 50)) * 5)[rng.integers(0, 20, 30_000)] + rng.normal(size=(30_000, 50))
-    X = X.astype(dtype)
+    about, which = rng.normal(size=(20, 50)) * 5, np.arange(30_000) % 20
+    # a row of each cluster to start from: a start between two would part them by a rounding error
+    X = (about[which] + 10 * rng.normal(size=(30_000, 50))).astype(dtype)
     settings = {"n_clusters": 20, "init": X[:20], "random_state": 0}
     expected = KMeans(**settings).fit(X)
+    assert expected.n_iter_ > 5
     found = KMeans(**settings, device="cuda").fit(X)
     tol = 1e-3 if dtype == "float32" else 1e-6
     np.testing.assert_allclose(found.cluster_centers_, expected.cluster_centers_, tol, tol)
