@@ -22,6 +22,7 @@ from skfleet import _array, config_context
 from skfleet._array import uploads
 from skfleet.engine import counting, placement
 from skfleet.engine._local_cluster import start_local_cluster
+from skfleet.engine._on_device import held_bytes
 from skfleet.estimators.cluster import KMeans
 from skfleet.estimators.linear_model import (
     ElasticNet,
@@ -125,7 +126,7 @@ def test_scores_are_those_of_the_host_and_the_winner_is_a_host_model(mixed_fleet
         search = GridSearchCV(
             cuml.Ridge(), grid, cv=5, scoring=["r2", "neg_mean_absolute_error"], refit="r2"
         ).fit(rows, targets)
-    assert uploads.n_arrays - before == 2  # for the fits, and to fit the winner
+    assert uploads.n_arrays - before == 1  # for the fits, and to fit the winner
     expected = Reference(HostRidge(), grid, cv=5, scoring="r2").fit(rows, targets)
     np.testing.assert_allclose(
         search.cv_results_["mean_test_r2"], expected.cv_results_["mean_test_score"], rtol=1e-5
@@ -191,12 +192,13 @@ def test_rows_on_dask_are_scored_from_sums_made_on_the_device(mixed_fleet, estim
 def test_rows_of_this_process_are_scored_from_sums_on_one_worker(
     mixed_fleet, estimator, grid, scoring
 ):
-    how = {"cv": 5, "refit": False, "scoring": scoring, "return_train_score": True}
+    how = {"cv": 5, "scoring": scoring, "return_train_score": True}
     before = uploads.n_arrays
-    with parallel_config("skfleet", client=mixed_fleet), counting() as counts:
+    with mixed_fleet.as_current(), counting() as counts:
         search = GridSearchCV(estimator(device="cuda"), grid, **how).fit(X_reg, y_reg)
-    assert uploads.n_arrays - before == 2  # the rows, and the targets
-    assert counts.tasks == 1
+    assert uploads.n_arrays - before == 1  # the rows, once for all scores and the last fit
+    assert counts.tasks == 2
+    assert held_bytes() == 0
     assert not search.timeline_  # no fit was made
     expected = GridSearchCV(estimator(), grid, n_jobs=1, **how).fit(X_reg, y_reg)
     tight = {"rtol": 1e-6} if estimator is not ElasticNet else {"rtol": 1e-3}  # its own tol
@@ -210,14 +212,33 @@ def test_rows_of_this_process_are_scored_from_sums_on_one_worker(
             np.testing.assert_allclose(search.cv_results_[name], values, rtol=1e-6)
 
 
-def test_what_sums_do_not_tell_is_fitted_on_the_gpu_worker(mixed_fleet):
-    grid, rows = {"alpha": [0.1, 1.0]}, X_reg.astype(np.float32)
+@pytest.mark.parametrize("estimator", [Ridge, ElasticNet])
+def test_sums_over_rows_in_single_precision_are_of_doubles(mixed_fleet, estimator):
+    grid, rows = {"alpha": [0.01, 0.1, 1.0]}, (X_reg * 20).astype(np.float32)
+    how = {"cv": 5, "refit": False, "scoring": ["r2", "neg_mean_absolute_error"]}
+    before = uploads.n_bytes
     with parallel_config("skfleet", client=mixed_fleet):
-        search = GridSearchCV(Ridge(device="cuda"), grid, cv=3, refit=False).fit(rows, y_reg)
+        search = GridSearchCV(estimator(device="cuda"), grid, **how).fit(rows, y_reg)
+    assert uploads.n_bytes - before == rows.nbytes
+    assert not search.timeline_  # no fit was made
+    doubles = rows.astype(float)
+    expected = GridSearchCV(estimator(), grid, n_jobs=1, **how).fit(doubles, y_reg)
+    tol = 1e-9 if estimator is Ridge else 1e-3  # its own
+    for name, values in expected.cv_results_.items():
+        if name.startswith("split"):
+            np.testing.assert_allclose(search.cv_results_[name], values, rtol=tol)
+
+
+def test_what_sums_do_not_tell_is_fitted_on_the_gpu_worker(mixed_fleet, caplog):
+    grid, rows, targets = {"alpha": [0.1, 1.0]}, X_reg[:12], y_reg[:12]
+    with parallel_config("skfleet", client=mixed_fleet):
+        search = GridSearchCV(Ridge(device="cuda"), grid, cv=3, refit=False).fit(rows, targets)
     assert kinds_of(search, mixed_fleet) == {"CPU": 0, "GPU": 6}
-    expected = Reference(HostRidge(), grid, cv=3, refit=False).fit(rows, y_reg)
+    assert "more rows than there are columns" in str(search.families_)
+    assert "Compute Failed" not in caplog.text
+    expected = Reference(HostRidge(), grid, cv=3, refit=False).fit(rows, targets)
     np.testing.assert_allclose(
-        search.cv_results_["mean_test_score"], expected.cv_results_["mean_test_score"], rtol=1e-3
+        search.cv_results_["mean_test_score"], expected.cv_results_["mean_test_score"], rtol=1e-6
     )
 
 

@@ -309,7 +309,10 @@ class PlannedFits:
                 self._plans.come_back(bundle, [one.seconds for one in done])
                 for fit, one in zip(fits, done, strict=False):
                     self._plans.learn(fit, one.seconds, one.shared_seconds)
-                    self._list.forget(fit, one.came, one.first_came)
+                    came = one.came
+                    if fit.device == "cuda" and not came.was_saved:
+                        came = Came(refused=fit.refused)  # on a device nobody tries it again
+                    self._list.forget(fit, came, one.first_came)
                     self._count(fit, one.result, was_saved=one.came.was_saved)
                     if not fit.is_done:  # of one that was made twice, the first
                         self._run.note(worker, one.end - one.seconds, one.end)

@@ -20,7 +20,7 @@ from skfleet.engine._local import LocalEngine
 from skfleet.engine._on_device import DeviceCopies
 from skfleet.engine._placement import ANYWHERE, Placement, check_device, placement_for
 from skfleet.engine._reduce import Reduction, add, identity, map_reduce, with_starts
-from skfleet.engine._there import call_there, fit_both_there, fit_there, run_there
+from skfleet.engine._there import call_there, fit_both_there, fit_there, rows_stay, run_there
 from skfleet.engine._threads import library_threads
 from skfleet.engine._travel import check_travels
 
@@ -168,6 +168,7 @@ __all__ = [
     "map_reduce",
     "opened",
     "placement",
+    "rows_stay",
     "run_there",
     "uncounted",
     "with_starts",

@@ -51,6 +51,7 @@ class Engine(Protocol):
     """Somewhere that tasks run."""
 
     is_here: bool  # calls run at once, in this process
+    client: Any  # of the cluster, where that is where they run
 
     @property
     def n_slots(self) -> int:

@@ -40,6 +40,7 @@ class LocalEngine:
     """The engine of this process, with as many threads in a pass as it has cores."""
 
     is_here = True
+    client = None
 
     def __init__(self, n_threads: int | None = None) -> None:
         self.n_slots = n_threads or joblib.cpu_count()

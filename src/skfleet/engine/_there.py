@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import sklearn
 
@@ -22,8 +24,52 @@ from skfleet.engine._gpu_models import (
     takes_device_rows,
 )
 from skfleet.engine._kept import opened
+from skfleet.engine._on_device import DeviceCopies
 
-__all__ = ["call_there", "fit_both_there", "fit_there", "run_there"]
+__all__ = ["call_there", "fit_both_there", "fit_there", "rows_stay", "run_there"]
+
+
+class _Stays:
+    """Rows that stay on workers, and copies of them on the devices there, for several calls."""
+
+    def __init__(self, copies: DeviceCopies) -> None:
+        self._copies = copies
+        self._sent: dict[tuple[Any, int], tuple[Engine, Any, Any]] = {}
+
+    def sent(self, engine: Engine, X: Any) -> tuple[Any, DeviceCopies]:
+        """Give what stands for X in a task, where it is sent the first time; and the copies."""
+        key = engine.client, id(X)
+        if key not in self._sent:
+            # with X itself: no other may have its id meanwhile
+            self._sent[key] = engine, X, engine.keep(X)
+        kept = self._sent[key][-1]
+        engine.mend(kept)
+        return kept, self._copies
+
+    def end(self) -> None:
+        """Let go of all, whoever still holds a context in which this was."""
+        for engine, _, kept in self._sent.values():
+            engine.drop(kept)
+        self._sent.clear()
+        del self._copies
+
+
+_stays: ContextVar[_Stays | None] = ContextVar("skfleet_rows_that_stay", default=None)
+
+
+@contextmanager
+def rows_stay(copies: DeviceCopies) -> Iterator[None]:
+    """Keep rows that calls inside a ``with`` send to GPU workers there until it ends.
+
+    On devices they stay among `copies`, by the ids of the rows here.
+    """
+    stays = _Stays(copies)
+    token = _stays.set(stays)
+    try:
+        yield
+    finally:
+        _stays.reset(token)
+        stays.end()
 
 
 def run_there(
@@ -81,68 +127,97 @@ def _sent(
     dispatches: bool = False,
 ) -> Any:
     """Send rows and an estimator to a worker; give what the function made of them there."""
-    kept = engine.keep((X, args, kwargs))
+    stays = _stays.get()
+    kept, copies = (engine.keep(X), None) if stays is None else stays.sent(engine, X)
+    rest = engine.keep((args, kwargs))
     try:
+        rows = kept, copies, id(X)
         name = f"{method}-{type(estimator).__name__}"
-        task = engine.submit(_with_warnings, func, method, estimator, kept, dispatches, name=name)
-        ((found, told),) = engine.gather([task])
+        sent = func, method, estimator, *rows, rest, dispatches
+        ((found, told),) = engine.gather([engine.submit(_with_warnings, *sent, name=name)])
     finally:
-        engine.drop(kept)
+        engine.drop(rest)
+        if stays is None:
+            engine.drop(kept)
     for category, message in told:
         warnings.warn(message, category, stacklevel=5)
     return found
 
 
 def _with_warnings(
-    func: Any, method: str, estimator: Any, kept: Any, dispatches: bool
+    func: Any,
+    method: str,
+    estimator: Any,
+    kept: Any,
+    copies: DeviceCopies | None,
+    key: int,
+    rest: Any,
+    dispatches: bool,
 ) -> tuple[Any, list[Any]]:
     """Call a function on a worker's GPU; also return the warnings, which nobody sees there."""
-    X, args, kwargs = opened(kept)
+    args, kwargs = opened(rest)
+    if copies is not None:
+        copies.stay_with(kept)
     with (
         warnings.catch_warnings(record=True) as told,
         config_context(device="cuda", engine="local"),
         sklearn.config_context(array_api_dispatch=dispatches),
     ):
         warnings.simplefilter("always")
-        found = func(method, estimator, X, args, kwargs)
+        found = func(method, estimator, _Rows(opened(kept), copies, key), args, kwargs)
     return found, [(warning.category, str(warning.message)) for warning in told]
+
+
+class _Rows(NamedTuple):
+    """Rows on a worker, and the copies on its device among which they have a place, if any."""
+
+    X: Any
+    copies: DeviceCopies | None
+    key: int
+
+    def there(self) -> Any:
+        """Give the rows: those on the device if they stay there, else for others to bring up."""
+        return self.X if self.copies is None else self.copies.give(self.key, self.X)
 
 
 def _call_here(
     func: Callable[..., Any],
     method: str,
     subject: Any,
-    X: Any,
+    rows: _Rows,
     args: Sequence[Any],
     kwargs: Mapping,
 ) -> Any:
     """Call a function of something and of rows, which it brings to the device itself."""
-    return func(subject, X, *args, **kwargs)
+    return func(subject, rows.there(), *args, **kwargs)
 
 
 def _run_here(
-    method: str, estimator: Any, X: Any, args: Sequence[Any], kwargs: Mapping
+    method: str, estimator: Any, rows: _Rows, args: Sequence[Any], kwargs: Mapping
 ) -> tuple[Any, Any]:
     """Run a method of one of our estimators; return what it left behind, or its answer."""
-    answer = getattr(estimator, method)(X, *args, **kwargs)
+    answer = getattr(estimator, method)(rows.there(), *args, **kwargs)
     return (at_home(vars(estimator)), None) if answer is estimator else (None, off_device(answer))
 
 
-def _fit_here(method: str, estimator: Any, X: Any, args: Sequence[Any], kwargs: Mapping) -> Any:
+def _fit_here(
+    method: str, estimator: Any, rows: _Rows, args: Sequence[Any], kwargs: Mapping
+) -> Any:
     """Fit an estimator of any library, and return what can leave this worker."""
-    return as_host_model(_fitted(method, estimator, X, args, kwargs))
+    return as_host_model(_fitted(method, estimator, rows, args, kwargs))
 
 
 def _fit_cuml_here(
-    method: str, estimator: Any, X: Any, args: Sequence[Any], kwargs: Mapping
+    method: str, estimator: Any, rows: _Rows, args: Sequence[Any], kwargs: Mapping
 ) -> CumlModel:
     """Fit an estimator with cuML's in it, and return it such that any process can open it."""
-    return CumlModel(_fitted(method, estimator, X, args, kwargs)).pack()
+    return CumlModel(_fitted(method, estimator, rows, args, kwargs)).pack()
 
 
-def _fitted(method: str, estimator: Any, X: Any, args: Sequence[Any], kwargs: Mapping) -> Any:
+def _fitted(method: str, estimator: Any, rows: _Rows, args: Sequence[Any], kwargs: Mapping) -> Any:
     """Fit an estimator with the rows on the GPU, where it takes them."""
+    X = rows.X
     if takes_device_rows(estimator):
-        X = to_device(X)
+        X = to_device(rows.there())
         args, kwargs = beside_rows(estimator, X, args, kwargs)
     return getattr(estimator, method)(X, *args, **kwargs)

@@ -130,7 +130,10 @@ class _Alike:
             if is_lazy(self._job.X):
                 return _prepare_and_score(self._family, *self._rows(), *asked)
             engine = fleet_engine(self._gpu_client)
-        return call_there(engine, _prepare_and_score, self._family, *self._rows(), *asked)
+        found = call_there(engine, scores_from_sums, self._family, *self._rows(), *asked)
+        if isinstance(found, Exception):
+            raise found
+        return found
 
     def results(self) -> dict[Fit, dict[str, Any]]:
         """Give the results of all fits."""
@@ -159,6 +162,14 @@ def _prepare_and_score(
 ) -> np.ndarray:
     """Score all candidates of a family, where the rows are or may be brought to."""
     return _score(family, family.prepare(X, y, splits, n_slots), *asked)
+
+
+def scores_from_sums(*args: Any) -> np.ndarray | Exception:
+    """Score all candidates, or return why not: Dask tells everybody what a task raises."""
+    try:
+        return _prepare_and_score(*args)
+    except Exception as error:
+        return error
 
 
 def _score(

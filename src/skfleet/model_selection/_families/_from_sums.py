@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from scipy import linalg
 
+from skfleet._array import FLOAT64
 from skfleet._linalg import is_sparse_kind
 from skfleet.blocks import is_lazy, row_blocks
 from skfleet.glm._fold_products import SplitProducts, split_products, split_residuals
@@ -39,7 +41,13 @@ _MOST_UNKNOWNS = 2000
 
 
 class FromSums(Family):
-    """Least squares whose scores follow from sums of products, made in one pass for all splits."""
+    """Least squares whose scores follow from sums of products, made in one pass for all splits.
+
+    The sums are of doubles. Scores of fits in single precision would be others, if only by their
+    rounding, which an estimator of this library may leave out.
+    """
+
+    is_ours = False
 
     @abstractmethod
     def coefficients(self, fitted: Products, params: Sequence[Mapping[str, Any]]) -> np.ndarray:
@@ -55,8 +63,9 @@ class FromSums(Family):
         """
         rows = row_blocks(X, _numbers(y))
         n_columns = rows.n_features
-        if rows.dtype != np.float64 or is_sparse_kind(X):
+        if is_sparse_kind(X) or not (rows.dtype == np.float64 or self.is_ours):
             raise NotImplementedError("rows must be dense, and not of single precision")
+        rows = replace(rows, dtype=FLOAT64)
         if n_columns > _MOST_UNKNOWNS:
             raise NotImplementedError(f"columns must be at most {_MOST_UNKNOWNS}")
         if not rows.on_dask and n_columns * (1 - len(splits) / n_slots) > _COLUMNS_PER_SENT:

@@ -186,9 +186,16 @@ class LeastSquares(OnlyScored, _Penalised):
         return "positive must be False. Got True instead" if params["positive"] else None
 
 
+class OurLeastSquares(LeastSquares):
+    """Linear regression of this library."""
+
+    is_ours = True
+
+
 class OurRidge(OnlyScored, RidgePenalties):
     """Ridge of this library, which solves from sums of products itself, whatever its solver."""
 
+    is_ours = True
     known = RidgePenalties.known | {"device"}
 
     def __init__(self) -> None:
@@ -202,5 +209,5 @@ class OurRidge(OnlyScored, RidgePenalties):
 register_family("sklearn.linear_model.LinearRegression", LeastSquares())
 register_family("sklearn.linear_model.Ridge", RidgePenalties(*SCORINGS))
 register_family("sklearn.linear_model.RidgeClassifier", RidgePenalties())
-register_family("skfleet.estimators.LinearRegression", LeastSquares())
+register_family("skfleet.estimators.LinearRegression", OurLeastSquares())
 register_family("skfleet.estimators.Ridge", OurRidge())

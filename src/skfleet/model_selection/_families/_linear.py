@@ -144,6 +144,7 @@ class ElasticNetPenalties(FromSums):
 class OurElasticNet(OnlyScored, ElasticNetPenalties):
     """Lasso and elastic net of this library, which follow the same path."""
 
+    is_ours = True
     known = ElasticNetPenalties.known | {"device"}
 
 
