@@ -26,6 +26,11 @@ ROOM_VARIABLE = "SKFLEET_DEVICE_MEMORY"
 
 FLOAT64 = np.dtype(np.float64)
 
+# CuPy brings arrays up through page-locked memory as large as they are, which it keeps, a piece for
+# each size. Larger ones than this are copied by the driver instead, in parts.
+_MOST_PAGE_LOCKED = 2**20
+_PART_BYTES = 64 * 2**20
+
 
 class Uploads:
     """How often, and how many bytes, this process has brought from the host to a device."""
@@ -49,6 +54,11 @@ class DeviceLibrary(NamedTuple):
 
     xp: Any
     device: Any
+
+    @property
+    def is_cupy(self) -> bool:
+        """Whether there are CUDA streams and pools of memory."""
+        return bool(self.xp.__name__.endswith("cupy"))
 
 
 def is_array(x: Any) -> bool:
@@ -109,7 +119,7 @@ def device_room(held: int = 0) -> int:
     if limit := os.environ.get(ROOM_VARIABLE):
         return int(limit)
     library = device_library()
-    if library is None or not library.xp.__name__.endswith("cupy"):
+    if library is None or not library.is_cupy:
         return held + int(psutil.virtual_memory().available)
     import cupy
 
@@ -130,7 +140,7 @@ class SideStream:
     def __init__(self) -> None:
         library = device_library()
         self._cupy = None
-        if library is not None and library.xp.__name__.endswith("cupy"):
+        if library is not None and library.is_cupy:
             self._cupy = import_module("cupy")
             self._stream = self._cupy.cuda.Stream(non_blocking=True)
 
@@ -170,8 +180,22 @@ def to_device(x: Any) -> Any:
             "device out."
         )
     uploads.add(x.nbytes)
+    if library.is_cupy and x.nbytes > _MOST_PAGE_LOCKED:
+        return _copied_by_driver(x)
     # a writable copy: what is read-only here was never meant to be written to there
     return library.xp.asarray(x, device=library.device, copy=True)
+
+
+def _copied_by_driver(x: np.ndarray) -> Any:
+    """Bring a large array to the current CUDA device, row by row, as kernels like them."""
+    cupy = import_module("cupy")
+    there = cupy.empty(x.shape, dtype=x.dtype.newbyteorder("="))
+    step = max(1, _PART_BYTES * len(x) // x.nbytes)
+    for low in range(0, len(x), step):
+        part = there[low : low + step]
+        part.set(np.ascontiguousarray(x[low : low + step], dtype=there.dtype))
+        cupy.cuda.get_current_stream().synchronize()  # what was copied to be contiguous goes now
+    return there
 
 
 def dtype_of(x: Any) -> np.dtype:
