@@ -59,6 +59,7 @@ ARGUMENTS = {
     "PLSCanonical": {"n_components": 1},
     "PLSSVD": {"n_components": 1},
     "Pipeline": {"steps": _steps},
+    **{key: {"n_features": 2**10} for key in ("FeatureHasher", "HashingVectorizer")},
     "RFE": {"estimator": Ridge()},
     "RFECV": {"estimator": Ridge()},
     "RandomizedSearchCV": {"param_distributions": {"C": [1.0]}, "n_iter": 1},
