@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import shutil
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from emulated_kernels import Kernels
 
 from skfleet import config_context
 from skfleet._array import all_to_host, device_library, is_foreign, to_device, to_host
@@ -38,44 +38,24 @@ SMALL = Limits(1, 99 * 1024, 100 * 1024)  # where fewer sums fit beside rows
 
 
 class Emulator:
-    """Runs the kernels on the host, with the checks that a device does not make."""
+    """Runs the kernels on the host."""
 
     def __init__(self, folder):
         self.folder = folder
-        self.library = cache(self._library)
+        self.kernels = cache(self._kernels)
         self.reversed = False
         self.launched = []
 
-    def _library(self, build):
-        path = self.folder / f"{build.itemsize}-{build.centers}.so"
-        command = ["g++", "-std=c++14", "-O1", "-w", "-shared", "-fPIC", *build.options]
-        command += [f'-DKERNELS="{SOURCE}"', "-o", path, Path(__file__).with_name("emulated.cpp")]
-        subprocess.run(command, check=True)
-        library = ctypes.CDLL(str(path))
-        library.types.restype = library.launch.restype = ctypes.c_char_p
-        return library
+    def _kernels(self, build):
+        library = self.folder / f"{build.itemsize}-{build.centers}.so"
+        return Kernels(SOURCE, build.options, library)
 
     def launch(self, build, name, grid, shared, args):
-        library = self.library(build)
-        wanted = library.types(name.encode()).decode().split()
         args = [getattr(arg, "_array", arg) for arg in args]
-        assert len(args) == len(wanted)
-        values = []
-        for arg, kind in zip(args, wanted, strict=True):
-            if kind.endswith("*") and arg is not _kernel.NOTHING:
-                assert isinstance(arg, np.ndarray)
-                assert arg.flags.c_contiguous
-                assert arg.dtype == kind[:-1]
-                values.append(np.array(arg.ctypes.data, np.uint64))
-            else:
-                assert arg.dtype == ("uint64" if kind.endswith("*") else kind)
-                values.append(np.array(arg))
-        pointers = (ctypes.c_void_p * len(values))(*(value.ctypes.data for value in values))
         self.launched.append((name, grid, shared))
-        problem = library.launch(
-            name.encode(), *grid, _kernel.THREADS, shared, self.reversed, pointers
+        self.kernels(build).launch(
+            name, grid, _kernel.THREADS, shared, args, is_reversed=self.reversed
         )
-        assert problem is None, problem.decode()
 
 
 @pytest.fixture(scope="module")
