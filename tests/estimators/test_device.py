@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 
 import dask.array as da
 import numpy as np
@@ -189,15 +190,22 @@ def test_parameters_stay_the_callers_own(mixed_fleet):
     assert there.alpha is alpha
 
 
-@pytest.mark.parametrize(
-    "wrapper", [Incremental, BlockwiseVotingClassifier], ids=["incremental", "voting"]
-)
-def test_wrappers_train_where_their_estimator_computes(mixed_fleet, wrapper):
-    rows, y = da.from_array(X, chunks=(100, 8)), da.from_array(labels, chunks=100)
+@pytest.mark.parametrize("how", [{}, {"epochs": 3}, {"early_stopping": True}, "voting"], ids=str)
+@pytest.mark.parametrize("on_dask", [True, False])
+def test_wrappers_train_where_their_estimator_computes(mixed_fleet, how, on_dask):
+    rows, y = X, labels
+    if on_dask:
+        rows, y = da.from_array(X, chunks=(100, 8)), da.from_array(labels, chunks=100)
     workers = mixed_fleet.scheduler_info(n_workers=-1)["workers"]
     before = uploads.n_arrays
+    if how == "voting":
+        wrapper = partial(BlockwiseVotingClassifier, n_blocks=4)
+    else:
+        wrapper = partial(Incremental, batch_size=100, random_state=0, **how)
     with mixed_fleet.as_current(), get_task_stream(mixed_fleet) as stream:
-        wrapper(SGDClassifier(random_state=0, device="cuda")).fit(rows, y)
+        found = wrapper(SGDClassifier(random_state=0, device="cuda")).fit(rows, y)
+    expected = wrapper(SGDClassifier(random_state=0)).fit(rows, y)
+    np.testing.assert_array_equal(found.predict(X), expected.predict(X))
     ran = {(task["key"].rpartition("-")[0], task["worker"]) for task in stream.data}
     elsewhere = {name for name, address in ran if "GPU" not in workers[address]["resources"]}
     assert elsewhere <= {"labels", "labels-combine"}  # they are looked up where the targets are

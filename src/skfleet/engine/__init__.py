@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from skfleet._array import device_library, is_foreign
 from skfleet._config import config_context, get_config
-from skfleet.blocks import RowBlocks
+from skfleet.blocks import Block, RowBlocks
 from skfleet.engine._answers import answer_rows, lend
 from skfleet.engine._base import Call, Ended, Engine, Task, Watch, bytes_of
 from skfleet.engine._counts import Counts, counting, log_pass, uncounted
@@ -101,6 +102,33 @@ def gpu_engine() -> Engine | None:
 
 
 @contextmanager
+def where_it_learns(rows: RowBlocks, estimator: Any) -> Iterator[tuple[Engine, RowBlocks]]:
+    """Give the engine on which an estimator learns rows block by block, and the rows there.
+
+    Rows of this process go to workers with a GPU, where there are any, for what computes on one.
+    """
+    engine = None
+    on_host = not rows.on_dask and not any(is_foreign(block.X) for block in rows.blocks)
+    if on_host and placement(estimator) == "cuda":
+        with config_context(device="cuda"):
+            engine = gpu_engine()
+    if engine is None:
+        yield engine_for(rows, estimator), rows
+        return
+    kept: list[Any] = []
+    try:
+        kept.extend(engine.keep(block) for block in rows.blocks)
+        blocks = (
+            Block(one, number=block.number, start=block.start)
+            for one, block in zip(kept, rows.blocks, strict=True)
+        )
+        yield engine, replace(rows, blocks=tuple(blocks))
+    finally:
+        for one in kept:
+            engine.drop(one)
+
+
+@contextmanager
 def device_copies(engine: Engine, estimator: Any) -> Iterator[Any]:
     """Give what keeps copies of blocks on devices inside a ``with``, to be an argument of tasks.
 
@@ -171,5 +199,6 @@ __all__ = [
     "rows_stay",
     "run_there",
     "uncounted",
+    "where_it_learns",
     "with_starts",
 ]

@@ -209,7 +209,7 @@ class DaskEngine:
                 f"{parcel.nbytes / 1e6:.0f} MB for {room / 1e6:.0f} MB instead. Let workers read "
                 "them: make X a Dask array or DataFrame of files."
             )
-        return Share(self.client, parcel, is_kept=True)
+        return Share(self.client, parcel, is_kept=True, placement=self.placement)
 
     def mend(self, kept: Share) -> None:
         """Send a kept value again if it was lost with the workers that held it."""

@@ -64,6 +64,9 @@ class Parcel:
         """Open it for one of several who do: where it is large, all read the same memory."""
         return self.open(view=self.nbytes >= READ_ONLY_FROM)
 
+    # in the place of a block that is not in memory yet
+    load = on_host
+
     def digest(self) -> bytes:
         """Hash the content: equal digests, equal objects."""
         digest = hashlib.blake2b(self.header, digest_size=16)

@@ -10,8 +10,9 @@ from weakref import WeakKeyDictionary
 from distributed import Client, Future
 
 from skfleet.engine._base import Call
-from skfleet.engine._client import has_one_machine
+from skfleet.engine._client import has_one_machine, workers_of
 from skfleet.engine._parcel import READ_ONLY_FROM, Parcel
+from skfleet.engine._placement import ANYWHERE, Placement
 from skfleet.engine._same_machine import MappedParcel
 from skfleet.exceptions import FleetError
 
@@ -35,8 +36,10 @@ class Share:
         broadcast: bool = False,
         is_function: bool = False,
         is_kept: bool = False,
+        placement: Placement = ANYWHERE,
     ) -> None:
         self._client = client
+        self._resources = placement.as_dict()  # of the workers that are to have it
         self._broadcast = broadcast
         # Kept: other processes of this machine read its memory.
         self._mapped = (
@@ -68,12 +71,15 @@ class Share:
 
         The scheduler hands the data to workers, and fails if one of them dies meanwhile.
         """
+        near = {"resources": self._resources} if self._resources else {}
         if self._as_task:
-            return self._client.submit(_hold, parcel, key=f"hold-{uuid4().hex}")
+            return self._client.submit(_hold, parcel, key=f"hold-{uuid4().hex}", **near)
+        workers = self._who_may() if self._resources else None
         waits = iter((0.2, 0.5, 1.0, 2.0, 4.0))
         while True:
             try:
-                return self._client.scatter(parcel, hash=False, broadcast=self._broadcast)
+                how: dict[str, Any] = {"broadcast": self._broadcast, "workers": workers}
+                return self._client.scatter(parcel, hash=False, **how)
             except TimeoutError as error:
                 raise FleetError(
                     f"arguments of {parcel.nbytes / 1e6:.0f} MB must be taken by a worker. No "
@@ -85,6 +91,15 @@ class Share:
                 if wait is None or self._client.status != "running":
                     raise
                 time.sleep(wait)
+
+    def _who_may(self) -> list[str] | None:
+        """Return the workers that may run what needs it; None, for any, where there are none."""
+        offers = {a: w.get("resources") or {} for a, w in workers_of(self._client).items()}
+        return [
+            address
+            for address, offer in offers.items()
+            if all(offer.get(name, 0) >= n for name, n in self._resources.items())
+        ] or None
 
     @property
     def task(self) -> Future:

@@ -24,7 +24,7 @@ from skfleet.blocks import (
     row_blocks,
     split_per_row,
 )
-from skfleet.engine import Engine, device_copies, engine_for, fold, with_starts
+from skfleet.engine import Engine, device_copies, fold, where_it_learns, with_starts
 from skfleet.estimators._early_stopping import (
     Patience,
     training_rows,
@@ -280,7 +280,8 @@ class Incremental(ParallelPostFit):
         told |= told_labels(model, y, classes)
         seed = check_random_state(self.random_state).randint(2**31 - 1)
         progress = Progress(np.array([seed]), told)
-        self._one_epoch(engine_for(rows, model), rows, (model, seen), progress)
+        with where_it_learns(rows, model) as (engine, there):
+            self._one_epoch(engine, there, (model, seen), progress)
         return self
 
     def get_metadata_routing(self) -> Any:
@@ -322,9 +323,11 @@ class Incremental(ParallelPostFit):
 
     def _learn(self, model: Any, rows: RowBlocks, progress: Progress) -> Incremental:
         """Train a model for what is left of its epochs."""
-        engine = engine_for(rows, model)
-        with device_copies(engine, model) as copies:
-            return self._learn_epochs(engine, model, rows, progress, copies)
+        with (
+            where_it_learns(rows, model) as (engine, there),
+            device_copies(engine, model) as copies,
+        ):
+            return self._learn_epochs(engine, model, there, progress, copies)
 
     def _learn_epochs(
         self, engine: Engine, model: Any, rows: RowBlocks, progress: Progress, copies: Any

@@ -27,7 +27,7 @@ from skfleet.blocks import (
     row_blocks,
     split_per_row,
 )
-from skfleet.engine import engine_for, lend, log_pass
+from skfleet.engine import lend, log_pass, where_it_learns
 from skfleet.estimators._routing import given, routed, router
 from skfleet.metrics import check_scoring, find_labels
 from skfleet.metrics._statistics import host_values
@@ -51,11 +51,11 @@ class _BlockwiseVoting(BaseEstimator):
                 "Leave the weights out."
             )
         rows, told = self._cut(X, y, routed(self, "fit", "fit", params))
-        engine = engine_for(rows, self.estimator)
         fit_member = partial(_fit_member, self.estimator, told, get_config().device)
-        tasks = engine.map(fit_member, rows.blocks, name="fit-block")
-        log_pass("fit-block", len(rows.blocks), len(tasks))
-        fitted = [pair for pair in engine.gather(tasks) if pair is not None]
+        with where_it_learns(rows, self.estimator) as (engine, there):
+            tasks = engine.map(fit_member, there.blocks, name="fit-block")
+            log_pass("fit-block", len(rows.blocks), len(tasks))
+            fitted = [pair for pair in engine.gather(tasks) if pair is not None]
         if not fitted:
             raise ValueError("X must have at least one row. Got none instead.")
         self.estimators_ = [model for model, _ in fitted]
