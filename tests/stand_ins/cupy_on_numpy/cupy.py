@@ -368,23 +368,9 @@ class RawKernel:
         self._kernels.launch(self._name, grid, block[0], shared_mem, given)
 
 
-_PINNED = SimpleNamespace(n_free_blocks=lambda: 0, free_all_blocks=lambda: None)
-
-
-class _Pool:
-    """Memory of the device, all of it free."""
-
-    def malloc(self, n_bytes: int) -> None:
-        """Stand for what CuPy allocates with."""
-
-    def free_bytes(self) -> int:
-        return 0
-
-    def free_all_blocks(self) -> None:
-        """Give back what is free."""
-
-
-_pool = _Pool()
+# Memory that nobody counts: CuPy's pools have given all of it away.
+_pool = SimpleNamespace(malloc=lambda n: None, free_bytes=lambda: 0, free_all_blocks=lambda: None)
+_pinned = SimpleNamespace(n_free_blocks=lambda: 0, free_all_blocks=lambda: None)
 
 
 def get_default_memory_pool() -> Any:
@@ -392,10 +378,30 @@ def get_default_memory_pool() -> Any:
 
 
 def get_default_pinned_memory_pool() -> Any:
-    return _PINNED
+    return _pinned
 
 
-class _Device:
+class _AtOnce:
+    """Something of CUDA's, all of which has been done when anybody asks."""
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def synchronize(self) -> None:
+        pass
+
+
+class _Device(_AtOnce):
+    mem_info = (4 * 2**30, 8 * 2**30)
+    attributes = {
+        "MultiProcessorCount": 132,
+        "MaxSharedMemoryPerBlockOptin": 227 * 1024,
+        "MaxSharedMemoryPerMultiprocessor": 228 * 1024,
+    }
+
     def __init__(self, device: Any = None) -> None:
         self.id = 0 if device is None else builtins.int(device)
 
@@ -411,46 +417,21 @@ class _Device:
     def __repr__(self) -> str:
         return f"<CUDA Device {self.id}>"
 
-    def __enter__(self) -> _Device:
-        return self
 
-    def __exit__(self, *error: object) -> None:
-        pass
-
-    def synchronize(self) -> None:
-        """Nothing is under way."""
-
-    mem_info = (4 * 2**30, 8 * 2**30)
-    attributes = {
-        "MultiProcessorCount": 132,
-        "MaxSharedMemoryPerBlockOptin": 227 * 1024,
-        "MaxSharedMemoryPerMultiprocessor": 228 * 1024,
-    }
-
-
-class _Stream:
-    def __init__(self, *, non_blocking: bool = False) -> None:
-        pass
-
-    def __enter__(self) -> _Stream:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
-
-    def wait_event(self, event: Any) -> None:
-        assert isinstance(event, _Event)
-
-    def synchronize(self) -> None:
-        """Nothing is under way."""
-
-
-class _Event:
+class _Event(_AtOnce):
     def __init__(self, *, disable_timing: bool = False) -> None:
         pass
 
     def record(self, stream: Any = None) -> None:
-        """Nothing is under way."""
+        pass
+
+
+class _Stream(_AtOnce):
+    def __init__(self, *, non_blocking: bool = False) -> None:
+        pass
+
+    def wait_event(self, event: _Event) -> None:
+        assert isinstance(event, _Event)
 
 
 class _CUDARuntimeError(RuntimeError):
