@@ -249,6 +249,22 @@ def test_rows_of_a_grid_search_go_when_it_ends(fleet):
     assert error.traceback
 
 
+def test_rows_of_splits_that_are_made_here_do_not_stay(fleet):
+    held = []
+
+    def score(model, X, y):
+        held.append(held_bytes())
+        return model.score(X, y)
+
+    search = GridSearchCV(Ridge(device="cuda"), {"alpha": [0.1, 1.0]}, n_jobs=1, scoring=score)
+    before = uploads.n_arrays
+    with fleet.as_current():
+        search.fit(X, target)
+    assert uploads.n_arrays - before > 10
+    assert held == [0] * 10
+    assert_nothing_is_held()
+
+
 def test_rows_of_a_grid_search_that_do_not_fit_stay_on_the_host(fleet, monkeypatch):
     monkeypatch.setattr(_on_device, "budget", lambda: X.nbytes - 1)
     grid, before = {"alpha": [0.1, 1.0, 10.0]}, uploads.n_arrays

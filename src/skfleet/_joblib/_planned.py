@@ -26,7 +26,7 @@ from skfleet.engine._client import is_cancelled, this_worker
 from skfleet.engine._on_device import DeviceCopies
 from skfleet.engine._parcel import Parcel
 from skfleet.model_selection._evaluate import evaluate
-from skfleet.model_selection._families._contained import Came
+from skfleet.model_selection._families._contained import ALONE, Came
 from skfleet.model_selection._fits import Fit, FitList, JobInputs
 from skfleet.model_selection._plan import SLOW, Bundle, Plan, is_over
 from skfleet.model_selection._plans import Plans
@@ -310,7 +310,7 @@ class PlannedFits:
                 for fit, one in zip(fits, done, strict=False):
                     self._plans.learn(fit, one.seconds, one.shared_seconds)
                     came = one.came
-                    if fit.device == "cuda" and not came.was_saved:
+                    if fit.device == "cuda" and came == ALONE:
                         came = Came(refused=fit.refused)  # on a device nobody tries it again
                     self._list.forget(fit, came, one.first_came)
                     self._count(fit, one.result, was_saved=one.came.was_saved)

@@ -29,47 +29,46 @@ from skfleet.engine._on_device import DeviceCopies
 __all__ = ["call_there", "fit_both_there", "fit_there", "rows_stay", "run_there"]
 
 
-class _Stays:
-    """Rows that stay on workers, and copies of them on the devices there, for several calls."""
+class _Stay:
+    """Rows that stay on workers for several calls, and copies of them on the devices there."""
 
-    def __init__(self, copies: DeviceCopies) -> None:
-        self._copies = copies
-        self._sent: dict[tuple[Any, int], tuple[Engine, Any, Any]] = {}
+    def __init__(self, X: Any, copies: DeviceCopies) -> None:
+        self.X = X
+        self.copies = copies
+        self._kept: dict[Any, tuple[Engine, Any]] = {}
 
-    def sent(self, engine: Engine, X: Any) -> tuple[Any, DeviceCopies]:
-        """Give what stands for X in a task, where it is sent the first time; and the copies."""
-        key = engine.client, id(X)
-        if key not in self._sent:
-            # with X itself: no other may have its id meanwhile
-            self._sent[key] = engine, X, engine.keep(X)
-        kept = self._sent[key][-1]
+    def kept(self, engine: Engine) -> Any:
+        """Give what stands for the rows in a task; they are sent the first time."""
+        if engine.client not in self._kept:
+            self._kept[engine.client] = engine, engine.keep(self.X)
+        kept = self._kept[engine.client][1]
         engine.mend(kept)
-        return kept, self._copies
+        return kept
 
     def end(self) -> None:
         """Let go of all, whoever still holds a context in which this was."""
-        for engine, _, kept in self._sent.values():
+        for engine, kept in self._kept.values():
             engine.drop(kept)
-        self._sent.clear()
-        del self._copies
+        self._kept.clear()
+        del self.X, self.copies
 
 
-_stays: ContextVar[_Stays | None] = ContextVar("skfleet_rows_that_stay", default=None)
+_stay: ContextVar[_Stay | None] = ContextVar("skfleet_rows_that_stay", default=None)
 
 
 @contextmanager
-def rows_stay(copies: DeviceCopies) -> Iterator[None]:
-    """Keep rows that calls inside a ``with`` send to GPU workers there until it ends.
+def rows_stay(X: Any, copies: DeviceCopies) -> Iterator[None]:
+    """Keep rows, once a call inside a ``with`` sends them to GPU workers, there until it ends.
 
-    On devices they stay among `copies`, by the ids of the rows here.
+    On devices they stay among `copies`, by the id of the rows here.
     """
-    stays = _Stays(copies)
-    token = _stays.set(stays)
+    stay = _Stay(X, copies)
+    token = _stay.set(stay)
     try:
         yield
     finally:
-        _stays.reset(token)
-        stays.end()
+        _stay.reset(token)
+        stay.end()
 
 
 def run_there(
@@ -127,17 +126,19 @@ def _sent(
     dispatches: bool = False,
 ) -> Any:
     """Send rows and an estimator to a worker; give what the function made of them there."""
-    stays = _stays.get()
-    kept, copies = (engine.keep(X), None) if stays is None else stays.sent(engine, X)
+    stay = _stay.get()
+    if stay is not None and stay.X is not X:
+        stay = None
+    kept = engine.keep(X) if stay is None else stay.kept(engine)
     rest = engine.keep((args, kwargs))
     try:
-        rows = kept, copies, id(X)
+        rows = kept, stay and stay.copies, id(X)
         name = f"{method}-{type(estimator).__name__}"
         sent = func, method, estimator, *rows, rest, dispatches
         ((found, told),) = engine.gather([engine.submit(_with_warnings, *sent, name=name)])
     finally:
         engine.drop(rest)
-        if stays is None:
+        if stay is None:
             engine.drop(kept)
     for category, message in told:
         warnings.warn(message, category, stacklevel=5)

@@ -17,7 +17,14 @@ from sklearn.pipeline import Pipeline
 from skfleet._config import config_context
 from skfleet._validation import check_real
 from skfleet.blocks import bring_home, counted_rows, is_lazy, lazy_name, row_blocks
-from skfleet.engine import Placements, check_fits_home, fit_there, fleet_engine, placement
+from skfleet.engine import (
+    Placements,
+    check_fits_home,
+    fit_there,
+    fleet_engine,
+    placement,
+    rows_stay,
+)
 from skfleet.model_selection._checkpoint import Records
 from skfleet.model_selection._plot import plot_search
 from skfleet.model_selection._run import SearchRun, current_run, is_running
@@ -76,7 +83,7 @@ class FitsOnFleet:
                 time_budget=self.time_budget,
                 fits_here=is_lazy(X),
             )
-            with run():
+            with run(), rows_stay(X, run.copies):
                 super().fit(X, y, **params)  # type: ignore[misc]
             self.families_ = run.sharing.uses()
             self.timeline_ = tuple(run.timeline)

@@ -11,7 +11,6 @@ from contextvars import ContextVar
 from types import FrameType
 from weakref import WeakSet
 
-from skfleet.engine import rows_stay
 from skfleet.engine._on_device import DeviceCopies
 from skfleet.model_selection._checkpoint import Records
 from skfleet.model_selection._families._registry import Sharing
@@ -96,8 +95,7 @@ class SearchRun:
         token = _run.set(self)
         restore = self._listen()
         try:
-            with rows_stay(self.copies):
-                yield self
+            yield self
         finally:
             restore()
             _run.reset(token)
