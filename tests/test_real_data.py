@@ -185,6 +185,7 @@ def test_ham_and_spam_by_logistic_regression(l1_ratio):
         assert abs(ours.score(X_test, y_test) - theirs.score(X_test, y_test)) < 1e-6
 
 
+@pytest.mark.slow
 def test_census_income_with_columns_left_out(adult):
     X, y, X_test, y_test, _, _ = adult
     settings = {"C": 0.05, "l1_ratio": 1.0}
@@ -208,6 +209,7 @@ def _in_100_blocks(X, y):
     return da.from_array(X, chunks=(size, X.shape[1])), da.from_array(y, chunks=size)
 
 
+@pytest.mark.slow
 def test_census_income_learned_block_by_block(adult):
     X, y, X_test, y_test, _, _ = adult
     rows, labels = _in_100_blocks(X, y)

@@ -449,6 +449,7 @@ def test_bad_rows(rows):
             model.fit(sparse.csr_array(rows))
 
 
+@pytest.mark.slow
 def test_genotypes_cut_along_both_axes():
     found = large.run(1 / 20)  # on two worker processes of 1 GB
     assert found["passes"] == 6
