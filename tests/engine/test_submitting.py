@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from distributed import Client
+from distributed import Client, wait
 from threadpoolctl import threadpool_info
 
+from skfleet import Fleet, config_context
 from skfleet.blocks import Block
-from skfleet.engine import Call, LocalEngine, Placement, counting, fleet_engine, opened
+from skfleet.engine import Call, LocalEngine, Placement, _share, counting, fleet_engine, opened
+from skfleet.engine._client import workers_of
 from skfleet.exceptions import PlacementError
 
 
@@ -53,6 +55,20 @@ def test_calls_take_one_another_as_arguments(engine):
     assert engine.gather(tasks) == [3, 13, 16]
     assert counts.tasks == 3
     assert engine.gather(engine.submit_all([Call(add, (tasks[2], 1))])) == [17]
+
+
+@pytest.mark.parametrize("is_large", [False, True])
+def test_kept_values_go_to_workers_that_may_open_them(monkeypatch, is_large):
+    monkeypatch.setattr(_share, "_LARGEST_TASK", 100 if is_large else 10**6)
+    labels = [{"CPU": 1.0}, {"CPU": 1.0}, {"GPU": 1.0}]
+    with Fleet(processes=False, resources=labels, dashboard_address=None) as client:
+        (gpu,) = (a for a, w in workers_of(client).items() if w["resources"].get("GPU"))
+        with config_context(device="cuda"):
+            engine = fleet_engine(client)
+        for _ in range(3):
+            kept = engine.keep(np.ones(1000))
+            wait(kept.task)
+            assert set(client.who_has([kept.task])[kept.task.key]) == {gpu}
 
 
 def test_kept_values_are_opened_in_tasks(engine):

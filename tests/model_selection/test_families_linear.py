@@ -215,7 +215,6 @@ def test_logistic_regression_that_might_differ(params, word):
     assert use.n_saved == 0
 
 
-@pytest.mark.slow
 @example(  # weights that "balanced" looks at too
     Cs=[1.0, 11.0, 10.0],
     n_classes=3,
@@ -272,7 +271,6 @@ def test_logistic_regression_at_random(
     compare(model, grid, rows, labels, rtol=rtol, used=None, scoring="neg_log_loss", **params)
 
 
-@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(
     alphas=st.lists(st.floats(1e-3, 1e3), min_size=2, max_size=9, unique=True),

@@ -83,8 +83,8 @@ def test_steps_at_random(
     }
     rows = makers.get(kind_of_rows, np.asarray)(rows)
     if after and kind not in ("best", "percentile"):
-        # Directions without variance would be brought to length one: rounding, with scikit-learn
-        # another one in every process.
+        # Directions without variance would be brought to length one: rounding, which is another one
+        # in every call of scikit-learn's.
         splits = KFold(3).split(rows)
         ranks = [np.linalg.matrix_rank(np.cov(np.asarray(rows)[train].T)) for train, _ in splits]
         sizes = [min(n, *ranks) for n in sizes]
