@@ -129,6 +129,34 @@ def test_abandoned_generator_leaves_the_fleet_usable(client):
         assert Parallel()(delayed(double)(i) for i in range(3)) == [0, 2, 4]
 
 
+def test_nothing_is_sent_after_the_end_of_a_call(client, monkeypatch):
+    is_packing, go_on = threading.Event(), threading.Event()
+
+    class TakesLong:
+        def __reduce__(self):
+            is_packing.set()
+            assert go_on.wait(30)
+            return int, ()
+
+    def calls():
+        yield delayed(double)(1)
+        yield delayed(double)(TakesLong())  # is packed when the first is done
+
+    monkeypatch.setattr(_call, "CHECK_EVERY", 0.1)
+    before = set(client.futures)
+    with parallel_config("skfleet", client=client):
+        results = Parallel(return_as="generator", n_jobs=2, pre_dispatch=1, batch_size=1)(calls())
+        assert is_packing.wait(30)
+        with pytest.warns(UserWarning, match="tasks"):
+            results.close()
+    senders = [thread for thread in threading.enumerate() if thread.name == "skfleet-joblib"]
+    go_on.set()
+    for sender in senders:
+        sender.join(30)
+        assert not sender.is_alive()
+    assert set(client.futures) <= before
+
+
 def test_result_arrays_are_writable(client):
     with parallel_config("skfleet", client=client):
         first, *_ = Parallel()(delayed(double)(np.ones(200_000)) for _ in range(2))

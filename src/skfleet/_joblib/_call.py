@@ -190,19 +190,20 @@ class ParallelCall:
         for batch, payload, shared in packed:
             try:
                 # A new key each time: a cancelled key may still be on its way out.
-                place: dict[str, Any] = {}
+                place: dict[str, Any] = {"resources": self._resources_for(batch.device)}
                 if batch.worker is not None and not self._has_workers_option:
-                    place = {"workers": [batch.worker], "allow_other_workers": True}
-                future = self._submit(
-                    payload,
-                    shared,
-                    key=f"{batch.name}-{uuid4().hex}",
-                    name=batch.name,
-                    resources=self._resources_for(batch.device),
-                    **self._task_options,
-                    **place,
-                )
-                batch.future = future
+                    place |= {"workers": [batch.worker], "allow_other_workers": True}
+                with self._lock:
+                    if self._closed:  # while it was packed: nobody would cancel it
+                        return
+                    future = batch.future = self._submit(
+                        payload,
+                        shared,
+                        key=f"{batch.name}-{uuid4().hex}",
+                        name=batch.name,
+                        **self._task_options,
+                        **place,
+                    )
                 batch.n_sent += 1
                 future.add_done_callback(partial(self._arrive, batch))
             except BaseException as error:
