@@ -6,6 +6,7 @@ import pickle
 import joblib
 import numpy as np
 import pytest
+import rich
 from distributed import Client, LocalCluster
 from sklearn.callback import ProgressBar, ScoringMonitor
 from sklearn.callback._transport import open_listener, send
@@ -70,8 +71,12 @@ def test_scoring_monitor_logs_what_it_logs_at_home(fleet, search_type):
 
 @pytest.fixture
 def wide(monkeypatch):
-    """A screen on which bars are not cut off."""
-    monkeypatch.setenv("COLUMNS", "200")
+    """A screen on which bars are not cut off: rich may have asked already how wide it is."""
+    with monkeypatch.context() as patch:
+        patch.setenv("COLUMNS", "200")
+        rich.reconfigure()
+        yield
+    rich.reconfigure()
 
 
 def test_progress_bar_gets_to_its_end(fleet, wide, capsys):
