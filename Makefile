@@ -1,10 +1,10 @@
 # Every target sets up what it needs in $(VENV) first; `make help` lists them.
-# PYTHON=python3.12 picks the interpreter, VENV=folder the place; JOBS=4 runs that many tests of
-# `make test` at a time.
+# PYTHON=python3.12 picks the interpreter, VENV=folder the place; TEST_JOBS=4 runs that many tests
+# of `make test` at a time.
 
 SHELL := /bin/sh
 VENV ?= .venv
-JOBS ?= 2
+TEST_JOBS ?= 2
 BIN := $(VENV)/bin
 # asv describes the machine in a file in HOME; there is no need for one outside of the checkout
 ASV = cd benchmarks && HOME="$(abspath benchmarks/.asv)" "$(abspath $(BIN))/asv"
@@ -28,7 +28,7 @@ demo: setup ## scikit-learn code on a fleet of two worker processes, next to sci
 	@$(BIN)/python examples/quickstart.py
 
 test: setup lint typecheck doctest ## all checks and tests but the slow ones and those for a GPU
-	$(PYTEST) -q -n $(JOBS) --dist loadfile -m "not slow and not gpu" tests
+	$(PYTEST) -q -n $(TEST_JOBS) --dist loadfile -m "not slow and not gpu" tests
 
 test-all: test ## test, then the slow suites: killed workers, memory limits, the peers' own tests
 	$(PYTEST) -q -m "slow and not gpu" tests
