@@ -70,12 +70,10 @@ def test_scoring_monitor_logs_what_it_logs_at_home(fleet, search_type):
 
 
 @pytest.fixture
-def wide(monkeypatch):
-    """A screen on which bars are not cut off: rich may have asked already how wide it is."""
-    with monkeypatch.context() as patch:
-        patch.setenv("COLUMNS", "200")
-        rich.reconfigure()
-        yield
+def wide():
+    """A screen on which bars are not cut off."""
+    rich.reconfigure(width=200)
+    yield
     rich.reconfigure()
 
 
