@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -237,8 +238,11 @@ def test_a_fit_inside_a_task_does_not_wait_for_itself():
         assert coef.shape == (3,)
 
 
-def test_what_no_worker_can_hold_is_not_sent(monkeypatch):
+def test_what_no_worker_can_hold_is_not_sent():
+    # the worker is a thread of this process, which is larger than its limit by
+    # far: where it looked at its memory, it would pause and compute nothing
     with (
+        dask.config.set({"distributed.worker.memory.pause": False}),
         LocalCluster(
             n_workers=1,
             threads_per_worker=1,
