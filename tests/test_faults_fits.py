@@ -40,7 +40,7 @@ pytestmark = pytest.mark.slow
 def processes():
     """A client of two worker processes."""
     with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
         Client(cluster) as client,
     ):
         yield client

@@ -1,10 +1,13 @@
 """Fleets on threads: the client they give, their parameters, and the embedded fleet."""
 
 import asyncio
+import importlib.util
 import re
+import socket
 import subprocess
 import sys
 import textwrap
+import threading
 from urllib.request import urlopen
 
 import dask.config
@@ -228,6 +231,14 @@ def test_without_a_dashboard_nothing_is_said_of_it(asked, monkeypatch):
         fleet.close()
 
 
+def test_dashboard_that_is_asked_for_and_cannot_be_is_told_of(monkeypatch):
+    monkeypatch.setattr("skfleet.engine._local_cluster.find_spec", lambda name: None)
+    with pytest.warns(UserWarning, match=r"dashboard_address needs bokeh: .*\[ui\]") as log:
+        fleet = Fleet(n_workers=1, processes=False, dashboard_address=":0")
+    fleet.close()
+    assert log[0].filename == __file__
+
+
 def test_import_loads_no_dashboard():
     done = run_script(
         "import sys, skfleet.fleet; assert 'bokeh' not in sys.modules, 'bokeh was imported'"
@@ -310,6 +321,71 @@ def test_nobody_at_the_address():
     ):
         Fleet("tcp://127.0.0.1:9", timeout=0.2)
     assert current_client() is None
+
+
+@pytest.mark.parametrize(
+    "address", ["localhost", "tcp://127.0.0.1", "nonsense://x:1", ":::", "tcp://127.0.0.1:port"]
+)
+def test_what_is_no_address(address, monkeypatch):
+    monkeypatch.setattr(fleet_module, "Client", None)  # none is made: it would be hard to close
+    with pytest.raises(FleetError, match=f"address must be that of a .* Got '{address}' instead"):
+        Fleet(address)
+
+
+def test_somebody_else_at_the_address():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer():
+            connection, _ = server.accept()
+            connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 10)
+            connection.close()
+
+        threading.Thread(target=answer).start()
+        with pytest.raises(FleetError, match=r"address must be that of a running scheduler"):
+            Fleet(f"tcp://127.0.0.1:{server.getsockname()[1]}", timeout=0.5)
+
+
+def test_a_wrong_address_is_tried_for_less_than_ten_seconds(monkeypatch):
+    waited = []
+
+    async def nobody(address, timeout, **_):
+        waited.append(timeout)
+        raise OSError("nobody there")
+
+    monkeypatch.setattr(fleet_module, "connect", nobody)
+    with pytest.raises(FleetError, match="connection was made in 8 seconds: nobody there"):
+        Fleet("tcp://10.0.0.1:8786")
+    assert max(waited) < 10
+
+
+def test_workers_that_are_not_up_are_counted(capsys, monkeypatch):
+    with LocalCluster(n_workers=0, processes=False, dashboard_address="127.0.0.1:0") as cluster:
+        Fleet(cluster).close()
+        assert "no worker is up yet at inproc://" in capsys.readouterr().err
+        # as of a batch system's cluster, whose jobs are in the queue
+        monkeypatch.setattr(LocalCluster, "plan", {"job-0", "job-1", "job-2"})
+        Fleet(cluster).close()
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "none of 3 workers is up yet at inproc://" in line
+
+
+def test_closed_fleet_cannot_be_entered():
+    fleet = Fleet(n_workers=1, processes=False)
+    fleet.close()
+    with pytest.raises(FleetError, match=r"Fleet must be open to be entered. Got a closed one"):
+        fleet.__enter__()
+
+
+def test_dashboard_of_others_is_shown_where_there_is_one():
+    has_bokeh = importlib.util.find_spec("bokeh") is not None
+    with LocalCluster(
+        processes=False, n_workers=1, dashboard_address="127.0.0.1:0", protocol="tcp"
+    ) as cluster:
+        for address in (cluster, cluster.scheduler_address):
+            fleet = Fleet(address)
+            assert (fleet.dashboard_link is not None) == has_bokeh
+            assert ("dashboard" in repr(fleet)) == has_bokeh
+            fleet.close()
 
 
 def test_a_client_is_not_an_address():

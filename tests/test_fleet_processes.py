@@ -230,7 +230,8 @@ def test_script_without_its_guard_ends_with_one_line(script):
     out, err = process.communicate(timeout=120)
     assert process.returncode == 1
     assert out == ""
-    (line,) = err.splitlines()
+    assert len(err.splitlines()) == 1, err
+    line = err.rstrip()
     assert 'if __name__ == "__main__":' in line
     assert "script.py" in line
 
@@ -288,6 +289,46 @@ def test_guarded_script_prints_only_its_own(script):
     assert process.returncode == 0
     assert len(out.split()) == 2
     assert err == ""
+
+
+FAILING = """
+import dask.array as da, numpy as np
+from skfleet.estimators import Ridge
+from skfleet.fleet import Fleet
+
+def fails(block):
+    raise ValueError("a bad block")
+
+if __name__ == "__main__":
+    X, y = da.ones((80, 3), chunks=(10, 3)), da.ones(80, chunks=10)
+    with Fleet(n_workers=2) as client:
+        Ridge().fit(X, y)
+        try:
+            Ridge().fit(X.map_blocks(fails, meta=np.empty((0, 3))), y)
+        except ValueError as error:
+            print(error)
+"""
+
+
+def test_failed_task_logs_one_line_and_healthy_work_none(script):
+    process = script(FAILING)
+    out, err = process.communicate(timeout=120)
+    assert (process.returncode, out) == (0, "a bad block\n")
+    assert len(err.splitlines()) == 1, err
+    line = err.rstrip()
+    assert line.startswith("task ")
+    assert line.endswith("failed: ValueError('a bad block')")
+
+
+@pytest.mark.slow
+def test_fleet_is_closed_without_a_word_while_tasks_run(script):
+    process = script(
+        GUARDED.replace("sys.stdin.read()", "tasks = client.map(time.sleep, [90, 91])").replace(
+            "import os", "import time, os"
+        )
+    )
+    _, err = process.communicate(timeout=120)
+    assert (process.returncode, err) == (0, "")
 
 
 @on_linux

@@ -288,7 +288,10 @@ def test_no_worker_in_time_raises():
         LocalCluster(n_workers=0, processes=False, dashboard_address=":0") as cluster,
         Client(cluster, set_as_default=False) as client,
         parallel_config("skfleet", client=client, wait_for_workers_timeout=0.1),
-        pytest.raises(TimeoutError, match=r"no worker after 0.1 seconds"),
+        pytest.raises(
+            TimeoutError,
+            match=r"scheduler inproc://.* must have a worker. Got none after 0.1 seconds",
+        ),
     ):
         Parallel()(delayed(double)(i) for i in range(3))
 
@@ -479,7 +482,7 @@ def test_timeout_of_a_call_raises(processes):
 def test_progress_is_drawn_until_all_is_done(processes, capsys, n_calls):
     with parallel_config("skfleet", client=processes, progress=True):
         Parallel()(delayed(double)(i) for i in range(n_calls))
-    assert f"{n_calls}/{n_calls}" in capsys.readouterr().out
+    assert f"double: {n_calls} of {n_calls} tasks" in capsys.readouterr().out
 
 
 def test_data_that_no_worker_takes_raise_at_once(threads, monkeypatch):

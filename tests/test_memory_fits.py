@@ -42,7 +42,7 @@ def small_workers():
             n_workers=2,
             threads_per_worker=1,
             memory_limit=MEMORY_LIMIT,
-            dashboard_address=None,
+            dashboard_address=":0",
         ) as cluster,
         Client(cluster) as client,
     ):

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import doctest
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -13,11 +16,13 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "skfleet"
+INSTALL = ROOT / "docs" / "install.md"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 # Nobody pays for these with an import of skfleet; they are looked for when a caller uses them.
 OPTIONAL = {
-    "cudf", "cuml", "cupy", "dask_cuda", "lightgbm", "matplotlib", "numba", "optuna", "xgboost",
+    "IPython", "bokeh", "cudf", "cuml", "cupy", "dask_cuda", "lightgbm", "matplotlib", "numba",
+    "optuna", "rich", "xgboost",
 }  # fmt: skip
 
 
@@ -192,17 +197,31 @@ def loaded_after(code):
     return set(run.stdout.split())
 
 
+def test_every_extra_is_offered_and_used():
+    """An extra brings what some line of the source looks for, and the docs tell of it."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    extras = settings["project"]["optional-dependencies"]
+    offered = re.findall(r"`(\w+)`", "".join(re.findall(r"(?m)^\|[^|]*\|", INSTALL.read_text())))
+    assert set(offered) == set(extras)
+    source = "\n".join(file.read_text() for file in FILES)
+    for extra in set(extras) - {"bench", "docs", "test"}:
+        for requirement in extras[extra]:
+            module = re.match(r"[\w-]+", requirement).group().replace("-", "_")
+            module = re.sub(r"_cu(da)?\d+x?$", "", module)
+            assert re.search(rf"import {module}|from {module}|[\"']{module}[\"']", source), module
+
+
 def test_import_loads_no_optional_library():
     loaded = loaded_after("import skfleet")
     assert "skfleet" in loaded
-    assert not loaded & OPTIONAL
+    assert not loaded & (OPTIONAL - {"rich"})  # which scikit-learn loads where it is there
     assert not loaded & {"dask", "distributed"}  # they come with the first use of a fleet
 
 
 def test_rooms_load_no_optional_library():
     loaded = loaded_after("import skfleet.estimators, skfleet.model_selection, skfleet.metrics")
     assert "sklearn" in loaded
-    assert not loaded & OPTIONAL
+    assert not loaded & (OPTIONAL - {"rich"})  # which scikit-learn loads where it is there
 
 
 def test_fleet_is_imported_when_asked_for():
@@ -219,3 +238,38 @@ def test_names_of_the_package():
         assert getattr(skfleet, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'Flet'"):
         skfleet.Flet  # noqa: B018
+
+
+def started_clusters(tree):
+    """Find the calls that start a cluster of Dask's, with what they say of the dashboard's port."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in (
+            "Client",
+            "LocalCluster",
+        ):
+            told = {keyword.arg: keyword.value for keyword in node.keywords}
+            if not node.args and "scheduler_file" not in told:
+                yield node.lineno, getattr(told.get("dashboard_address"), "value", None)
+
+
+def trees_of(path):
+    """Parse a file, and each of the examples in it; those of templates cannot be."""
+    text = path.read_text()
+    examples = [example.source for example in doctest.DocTestParser().get_examples(text)]
+    for code in [text] * (path.suffix == ".py") + examples:
+        with contextlib.suppress(SyntaxError):
+            yield ast.parse(code)
+
+
+def test_nothing_asks_for_a_fixed_port():
+    # None is not enough: distributed then takes port 8787, and warns where it is somebody else's.
+    folders = ("src", "tests", "docs", "examples", "benchmarks")
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*.[pm][yd]")]
+    calls = [
+        (path, *call)
+        for path in [*files, ROOT / "README.md"]
+        for tree in trees_of(path)
+        for call in started_clusters(tree)
+    ]
+    assert len(calls) > 20
+    assert [call for call in calls if not str(call[2]).endswith(":0")] == []

@@ -5,6 +5,7 @@ import inspect
 import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.callback import ProgressBar, ScoringMonitor, _transport
@@ -14,6 +15,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.model_selection._validation import _fit_and_score
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeRegressor
 from sklearn.utils import parallel
@@ -172,3 +174,15 @@ def test_support_vector_machine_of_a_kernel_becomes_one_of_rows():
     found = private.on_rows(template, on_kernel.set_params(kernel="rbf"), X)
     assert vars(found).keys() == vars(alone).keys()
     np.testing.assert_allclose(found.decision_function(X), alone.decision_function(X), 1e-6, 1e-6)
+
+
+def test_neighbors_tell_whether_they_use_a_tree():
+    for algorithm, in_tree in (("kd_tree", True), ("ball_tree", True), ("brute", False)):
+        model = KNeighborsClassifier(algorithm=algorithm).fit(X, y)
+        assert private.uses_tree(model) == in_tree
+
+
+def test_first_columns_of_any_container():
+    frame = pd.DataFrame(X, columns=["a", "b"])
+    assert private.take_columns(frame, 1).columns.tolist() == ["a"]
+    np.testing.assert_array_equal(private.take_columns(X, 1), X[:, :1])

@@ -1,26 +1,50 @@
 """Your scikit-learn code, on a fleet of CPU and GPU workers."""
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import joblib
 
 from skfleet._config import config_context, get_config
 
+if TYPE_CHECKING:  # what __getattr__ gives, for completion and type checkers
+    from skfleet import engine, estimators, exceptions, metrics, model_selection
+    from skfleet._show_versions import show_versions
+    from skfleet.fleet import Fleet
+
 __version__ = "0.1.0.dev0"
 
-_submodules = ["engine", "estimators", "exceptions", "metrics", "model_selection"]
+__all__ = [
+    "Fleet",
+    "__version__",
+    "config_context",
+    "engine",
+    "estimators",
+    "exceptions",
+    "get_config",
+    "metrics",
+    "model_selection",
+    "show_versions",
+]
 
-__all__ = ["Fleet", "__version__", "config_context", "get_config", *_submodules]
+# Where the names are that are imported when they are first asked for; None for a module itself.
+_HOMES = {
+    "Fleet": "skfleet.fleet",
+    "show_versions": "skfleet._show_versions",
+    **dict.fromkeys(("engine", "estimators", "exceptions", "metrics", "model_selection")),
+}
 
 
-def __getattr__(name: str) -> Any:
-    """Import rooms, and the cluster libraries under ``Fleet``, when they are first asked for."""
-    if name in _submodules:
-        return importlib.import_module(f"skfleet.{name}")
-    if name == "Fleet":
-        return importlib.import_module("skfleet.fleet").Fleet
-    raise AttributeError(f"module 'skfleet' has no attribute {name!r}")
+if not TYPE_CHECKING:  # to whom every name would be one of the package
+
+    def __getattr__(name: str) -> Any:
+        """Import rooms, and the cluster libraries under ``Fleet``, when first asked for."""
+        if name not in _HOMES:
+            raise AttributeError(f"module 'skfleet' has no attribute {name!r}")
+        home = _HOMES[name]
+        if home is None:
+            return importlib.import_module(f"skfleet.{name}")
+        return getattr(importlib.import_module(home), name)
 
 
 def __dir__() -> list[str]:

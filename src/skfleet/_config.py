@@ -1,4 +1,4 @@
-"""What a caller may set for a stretch of code: engine, device, kept blocks, summation order."""
+"""What a caller may set for a stretch of code: engine, device, kept and cached blocks, order."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any
 
 _CHOICES: dict[str, tuple[object, ...]] = {
     "engine": ("auto", "local", "dask"),
     "device": ("auto", "cpu", "cuda"),
     "keep_blocks": ("auto", True, False),
+    "disk_cache": ("auto", True, False),
     "deterministic": (True, False),
 }
 
@@ -23,7 +25,9 @@ class Config:
     engine: str = "auto"
     device: str = "auto"
     keep_blocks: bool | str = "auto"
+    disk_cache: bool | float | str = "auto"
     deterministic: bool = False
+    wait_for_workers_timeout: float = 10.0
 
 
 _DEFAULT = Config()
@@ -33,6 +37,15 @@ _current: ContextVar[Config] = ContextVar("skfleet_config", default=_DEFAULT)
 def get_config() -> Config:
     """Return the settings in force in this thread of execution."""
     return _current.get()
+
+
+def check_timeout(seconds: object) -> None:
+    """Raise unless this is a number of seconds for which workers can be waited for."""
+    if isinstance(seconds, bool) or not isinstance(seconds, Real) or not seconds >= 0:
+        raise ValueError(
+            "wait_for_workers_timeout must be a number of seconds from 0 on. "
+            f"Got {seconds!r} instead. Leave it out for 10 seconds."
+        )
 
 
 @contextmanager
@@ -57,9 +70,20 @@ def config_context(**settings: Any) -> Iterator[None]:
         Whether an estimator that makes several passes keeps the blocks in the memory of the
         workers for the time of the fit. ``"auto"`` keeps them when they fit into what the workers
         have free, and otherwise loads, reduces and drops every block in every pass.
+    disk_cache : {"auto", True, False} or number of bytes, default="auto"
+        Whether an estimator that makes several passes over rows that are not kept in memory writes
+        each block, once loaded and converted, to the local disk of its worker, and maps it from
+        there in later passes. The files lie in the worker's ``local_directory`` and are removed
+        when the fit ends. A tenth of the disk (10 GiB at most) stays free; blocks that find no room
+        are loaded in every pass. A number is the most that each worker may write. ``"auto"`` does
+        so for rows too large for memory, where by a trial of some blocks and of the disks three
+        passes take less time.
     deterministic : bool, default=False
         ``True`` sums block by block in a fixed tree, so that the last bits of an answer do not
         depend on which worker held which block, at the price of one task per block and pass.
+    wait_for_workers_timeout : float, default=10
+        Seconds for which work waits for a first worker where a scheduler has none, and for a
+        scheduler that does not answer, before it raises `skfleet.exceptions.NoWorkersError`.
 
     Raises
     ------
@@ -78,12 +102,18 @@ def config_context(**settings: Any) -> Iterator[None]:
     ...     pass
     """
     for name, value in settings.items():
+        if name == "wait_for_workers_timeout":
+            check_timeout(value)
+            continue
         if name not in _CHOICES:
-            raise ValueError(
-                f"config_context has the settings {', '.join(_CHOICES)}. Got {name!r} instead."
-            )
+            names = ", ".join([*_CHOICES, "wait_for_workers_timeout"])
+            raise ValueError(f"config_context has the settings {names}. Got {name!r} instead.")
         if not any(value is choice or value == choice for choice in _CHOICES[name]):
             choices = ", ".join(repr(choice) for choice in _CHOICES[name])
+            if name == "disk_cache":
+                if isinstance(value, Real) and value > 0:
+                    continue
+                choices += " or a number of bytes, as 50e9"
             raise ValueError(f"{name} must be one of {choices}. Got {value!r} instead.")
     token = _current.set(replace(_current.get(), **settings))
     try:

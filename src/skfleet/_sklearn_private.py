@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 __all__ = [
     "callback_state",
     "consumer_of",
+    "count_cores",
     "cut_boosting",
+    "estimator_state",
     "fit_result",
+    "format_results",
     "has_callbacks",
     "has_callbacks_set",
     "install_consumer",
@@ -18,12 +22,17 @@ __all__ = [
     "is_fit",
     "listeners_of",
     "on_rows",
+    "output_container",
     "path_only",
     "pruned",
     "remove_consumer",
+    "scorers_in_use",
     "scorers_of",
     "search_state",
+    "select_best_index",
+    "take_columns",
     "take_rows",
+    "uses_tree",
 ]
 
 # What each fit of a search or of cross_validate is called with by name.
@@ -77,11 +86,44 @@ def fit_result(
     return result
 
 
+def format_results(
+    search: Any,
+    candidates: Sequence[Mapping[str, Any]],
+    n_splits: int,
+    fits: Sequence[dict[str, Any]],
+    more_results: Mapping[str, Sequence[Any]],
+) -> dict[str, Any]:
+    """Give the ``cv_results_`` of a search for the results of its fits, as it makes them itself."""
+    from sklearn.model_selection import _validation
+
+    if callable(search.scoring):
+        _validation._insert_error_scores(fits, search.error_score)
+    return search._format_results(candidates, n_splits, fits, more_results)
+
+
+def scorers_in_use(search: Any) -> tuple[Any, Any]:
+    """Give the ``scorer_`` of a search, and the name of the score that decides."""
+    scorer, metric = search._get_scorers()
+    return getattr(scorer, "_scorers", scorer), metric
+
+
+def select_best_index(search: Any, metric: Any, results: Mapping[str, Any]) -> Any:
+    """Give the place of the best candidate in the results of a search."""
+    return search._select_best_index(search.refit, metric, results)
+
+
 def take_rows(X: Any, rows: Any) -> Any:
     """Take rows of any container, as scikit-learn does when it cuts a fold."""
     from sklearn.utils import _safe_indexing
 
     return _safe_indexing(X, rows)
+
+
+def take_columns(X: Any, n: int) -> Any:
+    """Take the first columns of any container."""
+    from sklearn.utils import _safe_indexing
+
+    return _safe_indexing(X, slice(n), axis=1)
 
 
 def search_state(search: Any) -> dict[str, Any]:
@@ -101,6 +143,16 @@ def search_state(search: Any) -> dict[str, Any]:
     return light
 
 
+def param_columns(params: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the ``param_`` columns of candidates, of the types that scikit-learn's have.
+
+    What type a column has is said by that function alone.
+    """
+    from sklearn.model_selection._search import _yield_masked_array_for_each_param
+
+    return dict(_yield_masked_array_for_each_param(params))
+
+
 def cut_boosting(model: Any, size: int) -> Any:
     """Leave only the first iterations in a fitted histogram gradient boosting."""
     model._predictors = model._predictors[:size]
@@ -115,6 +167,11 @@ def pruned(tree: Any) -> Any:
     return tree
 
 
+def uses_tree(neighbors: Any) -> bool:
+    """Tell whether a fitted estimator looks for neighbours in a tree."""
+    return neighbors._tree is not None
+
+
 def on_rows(template: Any, fitted: Any, rows: Any) -> Any:
     """Bring a support vector machine that was fitted on a kernel to the rows of it.
 
@@ -125,6 +182,12 @@ def on_rows(template: Any, fitted: Any, rows: Any) -> Any:
     vars(template).update(found)
     template.support_vectors_, template.shape_fit_ = rows[fitted.support_], rows.shape
     return template
+
+
+def estimator_state(estimator: Any) -> dict[str, Any]:
+    """Give the parameters of an estimator, and what else it holds but callbacks."""
+    held = {k: v for k, v in getattr(estimator, "__dict__", {}).items() if k != "_skl_callbacks"}
+    return {**held, **estimator.get_params(deep=False)}
 
 
 # -- callbacks ---------------------------------------------------------------------------------
@@ -189,3 +252,23 @@ def remove_consumer(address: str) -> None:
     from sklearn.callback import _transport
 
     _transport._message_consumers.pop(address, None)
+
+
+@cache
+def count_cores() -> None:
+    """Let scikit-learn count the cores of the machine, which it does once for a process.
+
+    It asks joblib, and would remember for good what joblib tells during a task.
+    """
+    from sklearn.utils._openmp_helpers import _openmp_effective_n_threads
+
+    _openmp_effective_n_threads()
+
+
+def output_container(transformer: Any) -> str:
+    """Return what ``set_output`` or the configuration asks ``transform`` to answer in."""
+    from sklearn.utils import _set_output
+
+    if not _set_output._auto_wrap_is_configured(transformer):
+        return "default"
+    return str(_set_output._get_output_config("transform", transformer)["dense"])

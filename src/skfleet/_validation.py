@@ -2,27 +2,50 @@
 
 from __future__ import annotations
 
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 from sklearn.base import is_classifier, is_clusterer
+from sklearn.utils import check_random_state
 
 from skfleet import _linalg
-from skfleet._array import astype, device_library, is_array, is_floating, namespace
+from skfleet._array import (
+    astype,
+    device_library,
+    dtype_of,
+    is_array,
+    is_floating,
+    is_foreign,
+    namespace,
+)
+from skfleet._warnings import warn
 
 
 def check_block(block: Any) -> None:
     """Raise if rows that the driver has not seen hold NaN, infinity or bad weights."""
-    for name, part in (("X", block.X), ("y", block.y), ("sample_weight", block.sample_weight)):
-        if part is not None and not _linalg.all_finite(part):
-            values = part.data if _linalg.is_sparse(part) else part
-            xp = namespace(values)
-            kind = "NaN" if bool(xp.any(xp.isnan(values))) else "infinity"
-            raise ValueError(
-                f"Input {name} contains {kind}. {name} must be finite. Impute or drop those rows."
-            )
-    check_weight(block.sample_weight)
+    weight = block.sample_weight
+    if weight is not None and not is_floating(weight):
+        weight = weights_as_numbers(weight)
+    for name, part in (("X", block.X), ("y", block.y), ("sample_weight", weight)):
+        check_finite(name, part)
+    check_weight(weight)
+
+
+def check_finite(name: str, values: Any) -> None:
+    """Raise if values that the driver has not seen hold NaN or infinity."""
+    if values is None or _linalg.all_finite(values):
+        return
+    values = values.data if _linalg.is_sparse(values) else values
+    xp = namespace(values)
+    kind = "NaN" if bool(xp.any(xp.isnan(values))) else "infinity"
+    raise ValueError(
+        f"Input {name} contains {kind}. {name} must be finite. Impute or drop those rows."
+    )
 
 
 def check_weight(sample_weight: Any) -> None:
@@ -36,26 +59,115 @@ def check_weight(sample_weight: Any) -> None:
         )
 
 
-def check_numeric(stand_in: Any) -> None:
-    """Raise if rows of which only kind and types are known cannot be numbers.
+def check_numeric(rows: Any, *, on_dask: bool) -> None:
+    """Raise if types alone tell that rows cannot be numbers; `rows` is an array or a frame.
 
-    `stand_in` is an array or a frame of the same types as the rows, with no rows in it.
+    Of rows in this process scikit-learn converts what can be converted, text and objects too: only
+    dates and categories are refused before that.
     """
-    named = getattr(stand_in, "dtypes", None)
-    dtypes = {"X": stand_in.dtype} if named is None else dict(named.items())
-    for name, dtype in dtypes.items():
+    for name, dtype in dtypes_of(rows):
         kind = getattr(dtype, "kind", "O")
-        subject = name if name == "X" else f"Column {name!r} of X"
-        if kind == "c":
+        subject = "X" if name is None else f"Column {name!r} of X"
+        if on_dask and kind == "c":
             raise ValueError(
                 f"{subject} must be real. Got {dtype} instead. Complex data not supported: take "
                 "the real and imaginary parts as columns of their own."
             )
-        if kind not in "biuf":
+        is_other = on_dask or _is_date(dtype) or _categories_of(dtype) is not None
+        if is_other and not is_numeric(dtype):
+            raise not_numeric(subject, dtype, on_dask=on_dask)
+
+
+def check_convertible(X: Any, error: ValueError) -> None:
+    """Raise, from the error that text gave rise to, if a part of rows in this process is none."""
+    is_named = hasattr(X, "columns")
+    for name, values in X.items() if is_named else [(None, np.asarray(X))]:
+        try:
+            np.asarray(values, dtype=np.float64)
+        except (TypeError, ValueError):
+            subject = f"Column {name!r} of X" if is_named else "X"
+            raise not_numeric(subject, values.dtype, on_dask=False) from error
+
+
+def not_numeric(subject: str, dtype: Any, *, on_dask: bool) -> ValueError:
+    """Return the error for what is no number, with what makes numbers of it where it is."""
+    one_column = subject.startswith("Column")
+    if _is_date(dtype):
+        column = f"X[{subject.split(' of ')[0].removeprefix('Column ')}]" if one_column else "X"
+        advice = f"Take numbers of it, {column}.astype('int64') say."
+    elif not on_dask:
+        advice = "Encode it as numbers first, with a OneHotEncoder or an OrdinalEncoder, say."
+    elif one_column:
+        advice = "Encode it as numbers first, with dask.dataframe.get_dummies(X.categorize()), say."
+    else:
+        advice = (
+            "Encode it as numbers first, with a ParallelPostFit(OneHotEncoder()) that was fitted "
+            "on some of the rows, say."
+        )
+    return ValueError(f"{subject} must be numeric. Got dtype {dtype} instead. {advice}")
+
+
+def dtypes_of(rows: Any) -> list[tuple[Any, Any]]:
+    """Return name and type of each column of a frame, None and the type of an array."""
+    named = rows.dtypes if hasattr(type(rows), "dtypes") else None
+    if not hasattr(named, "items"):
+        if is_foreign(rows):
+            return [(None, dtype_of(rows))]
+        return [(None, rows.dtype if hasattr(type(rows), "dtype") else None)]
+    return list(named.items())
+
+
+def n_dims_of(values: Any) -> int:
+    """Return the number of dimensions that values say they have, 0 where they say nothing."""
+    # Of the type: a Delayed value claims to have every attribute.
+    return len(values.shape) if hasattr(type(values), "shape") else 0
+
+
+def is_numeric(dtype: Any) -> bool:
+    """Say whether values of a type are real numbers, or categories that are."""
+    categories = _categories_of(dtype)
+    return getattr(dtype if categories is None else categories.dtype, "kind", "O") in "biuf"
+
+
+def _categories_of(dtype: Any) -> Any:
+    """Return the categories of a type that has some, else None."""
+    return getattr(dtype, "categories", None)
+
+
+def _is_date(dtype: Any) -> bool:
+    """Say whether values of a type are dates, times or spans of time."""
+    return getattr(dtype, "kind", "O") in "mM" or str(dtype).startswith("period")
+
+
+def check_target_shape(y: Any, *, several: bool) -> None:
+    """Raise unless targets of any container have one dimension, or two where that is possible."""
+    n_dims = n_dims_of(y)
+    if n_dims > 2 or (n_dims == 2 and not several):
+        column = "y.iloc[:, 0]" if hasattr(y, "iloc") else "y[:, 0]"
+        raise ValueError(
+            f"y should be a 1d array, got one of {n_dims} dimensions instead. Take its column, "
+            f"{column} say."
+        )
+
+
+def check_target_type(y: Any, *, numeric: bool, name: str = "y") -> None:
+    """Raise if the type of targets of any container tells that they are complex, or no numbers."""
+    for column, dtype in dtypes_of(y):
+        subject = name if column is None else f"Column {column!r} of {name}"
+        if getattr(dtype, "kind", "O") == "c":
             raise ValueError(
-                f"{subject} must be numeric. Got dtype {dtype} instead. Encode it as numbers "
-                "first, with a OneHotEncoder or an OrdinalEncoder, say."
+                f"{subject} must be real. Got {dtype} instead. Complex data not supported."
             )
+        if numeric and _is_known(dtype) and not is_numeric(dtype):
+            raise ValueError(
+                f"{subject} must be numeric. Got dtype {dtype} instead. Take a classifier for "
+                "labels, or make numbers of them."
+            )
+
+
+def _is_known(dtype: Any) -> bool:
+    """Say whether a type tells what the values are; objects may be anything."""
+    return dtype is not None and str(dtype) != "object"
 
 
 def check_learns_in_parts(subject: str, learner: Any, otherwise: str) -> None:
@@ -78,26 +190,54 @@ def check_learns_in_parts(subject: str, learner: Any, otherwise: str) -> None:
         )
 
 
+def unique_labels(y: np.ndarray, *, return_inverse: bool = False) -> Any:
+    """Return the labels in y in order, and each row's place among them if asked to, or raise."""
+    try:
+        return np.unique(y, return_inverse=return_inverse)
+    except TypeError as error:
+        kinds = " and ".join(sorted({type(label).__name__ for label in y.ravel().tolist()}))
+        raise ValueError(
+            f"y must hold labels of one kind. Got {kinds} instead, which have no order. Make text "
+            "of them, with y.astype(str) say."
+        ) from error
+
+
+def check_weight_type(sample_weight: Any) -> None:
+    """Raise if shape and type tell that weights are not a number for each row.
+
+    Weights of any container; only what shape and type say is looked at.
+    """
+    n_dims = n_dims_of(sample_weight)
+    if n_dims != 1:
+        raise ValueError(
+            "sample_weight must be 1D array or scalar. "
+            f"Got {n_dims} dimensions instead. Give one weight per row."
+        )
+    ((_, dtype),) = dtypes_of(sample_weight)
+    if _is_known(dtype) and not is_numeric(dtype):
+        raise ValueError(
+            f"sample_weight must be numeric. Got dtype {dtype} instead. Give a number per row."
+        )
+
+
 def check_sample_weight(sample_weight: Any, n_rows: int) -> Any:
     """Return one weight per row of rows in this process, or raise."""
     if sample_weight is None:
         return None
     if isinstance(sample_weight, Real):
         sample_weight = np.full(n_rows, float(sample_weight))
-    if not is_array(sample_weight):
+    if not is_array(sample_weight) and not hasattr(sample_weight, "iloc"):
         sample_weight = np.asarray(sample_weight)
-    if len(sample_weight.shape) != 1:
-        raise ValueError(
-            "sample_weight must be 1D array or scalar. "
-            f"Got {len(sample_weight.shape)} dimensions instead. Give one weight per row."
-        )
+    check_weight_type(sample_weight)
     if sample_weight.shape[0] != n_rows:
         raise ValueError(
             f"sample_weight must have as many rows as X. Got {sample_weight.shape[0]} instead of "
             f"{n_rows}."
         )
+    if not is_array(sample_weight):
+        sample_weight = np.asarray(sample_weight)
     if not is_floating(sample_weight):
-        sample_weight = astype(sample_weight, np.dtype(np.float64))
+        sample_weight = weights_as_numbers(sample_weight)
     if not _linalg.all_finite(sample_weight):
         raise ValueError(
             "Input sample_weight contains NaN or infinity. Every weight must be finite."
@@ -105,6 +245,17 @@ def check_sample_weight(sample_weight: Any, n_rows: int) -> Any:
     check_weight(sample_weight)
     check_total_weight(float(namespace(sample_weight).sum(sample_weight)))
     return sample_weight
+
+
+def weights_as_numbers(sample_weight: Any) -> Any:
+    """Return weights in float64, or raise for objects that are no numbers."""
+    try:
+        return astype(sample_weight, np.dtype(np.float64))
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"sample_weight must be numeric. Got objects of which one is none instead: {error}. "
+            "Give a number per row."
+        ) from error
 
 
 def check_total_weight(total: float) -> None:
@@ -138,6 +289,12 @@ def check_flag(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be True or False. Got {value!r} instead.")
 
 
+def check_verbose(name: str, value: Any) -> None:
+    """Raise unless a parameter is True, False or a whole number of at least 0."""
+    if not isinstance(value, bool | np.bool_):
+        check_count(name, value, 0)
+
+
 def check_choice(name: str, value: Any, choices: Any) -> None:
     """Raise unless a parameter is one of the choices."""
     if not isinstance(value, str) or value not in choices:
@@ -145,7 +302,83 @@ def check_choice(name: str, value: Any, choices: Any) -> None:
         raise ValueError(f"{name} must be one of {known}. Got {value!r} instead.")
 
 
+def check_n_jobs(name: str, value: Any) -> None:
+    """Raise unless a parameter is a whole number or None."""
+    if value is not None and (not isinstance(value, Integral) or isinstance(value, bool)):
+        raise ValueError(f"{name} must be a whole number or None. Got {value!r} instead.")
+
+
+def check_seed(name: str, value: Any) -> None:
+    """Raise unless random numbers can be drawn from a parameter."""
+    try:
+        check_random_state(value)
+    except ValueError as error:
+        raise ValueError(
+            f"{name} must be a whole number, a RandomState or None. Got {value!r} instead: {error}."
+        ) from error
+
+
+# What parameters of these names must be, also in estimators that make no use of them.
+_COMMON: dict[str, Callable[[str, Any], None]] = {
+    **dict.fromkeys(("copy", "copy_X", "copy_x", "fit_intercept", "warm_start"), check_flag),
+    "n_jobs": check_n_jobs,
+    "random_state": check_seed,
+    "verbose": check_verbose,
+}
+
+
+def check_common_parameters(estimator: Any) -> None:
+    """Raise for parameters that mean the same in every estimator and can have no such value."""
+    for name, check in _COMMON.items():
+        if hasattr(estimator, name):
+            check(name, getattr(estimator, name))
+
+
 def check_unused(name: str, value: Any, only: Any, instead: str) -> None:
     """Raise unless a parameter without meaning here has the one value that it may have."""
     if value is None or value != only:
         raise ValueError(f"{name} must be {only!r}. Got {value!r} instead. {instead}")
+
+
+_NAME_WARNINGS = r"X (does not have valid|has) feature names, but "
+_suppressing = threading.Lock()
+_n_suppressed = 0
+
+
+def warn_of_names(model: Any, X: Any) -> None:
+    """Warn, at the user's line, where only the rows or only the model know names of columns."""
+    if not hasattr(model, "n_features_in_"):
+        return
+    name, rows_have = type(model).__name__, _has_names(X)
+    if hasattr(model, "feature_names_in_") and not rows_have:
+        warn(f"X does not have valid feature names, but {name} was fitted with feature names")
+    elif rows_have and not hasattr(model, "feature_names_in_"):
+        warn(f"X has feature names, but {name} was fitted without feature names")
+
+
+def _has_names(X: Any) -> bool:
+    """Say whether columns have names; numbers are none."""
+    columns = X.columns if n_dims_of(X) == 2 and hasattr(X, "columns") else ()
+    return any(isinstance(column, str) for column in columns)
+
+
+@contextmanager
+def without_name_warnings() -> Iterator[None]:
+    """Silence what scikit-learn would say of names again, for every block.
+
+    A filter is put in and taken out, and the others are left alone: many threads come here.
+    """
+    global _n_suppressed
+    with _suppressing:
+        _n_suppressed += 1
+        if _n_suppressed == 1:
+            warnings.filterwarnings("ignore", _NAME_WARNINGS, UserWarning)
+    try:
+        yield
+    finally:
+        with _suppressing:
+            _n_suppressed -= 1
+            if not _n_suppressed:
+                ours = [f for f in warnings.filters if f[1] and f[1].pattern == _NAME_WARNINGS]
+                for entry in ours:
+                    warnings.filters.remove(entry)

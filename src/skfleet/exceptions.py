@@ -1,6 +1,12 @@
 """The errors of scikit-fleet that a caller may want to catch by name."""
 
-__all__ = ["FleetError", "FleetVersionError", "MissingGuardError", "PlacementError"]
+__all__ = [
+    "FleetError",
+    "FleetVersionError",
+    "MissingGuardError",
+    "NoWorkersError",
+    "PlacementError",
+]
 
 
 class FleetError(RuntimeError):
@@ -9,6 +15,10 @@ class FleetError(RuntimeError):
 
 class PlacementError(FleetError):
     """No worker offers what a task asks for, so that it would wait for ever."""
+
+
+class NoWorkersError(FleetError, TimeoutError):
+    """No worker has come in the time that `wait_for_workers_timeout` says."""
 
 
 class FleetVersionError(FleetError):

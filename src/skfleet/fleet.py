@@ -2,32 +2,42 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from html import escape
 from typing import Any
 
 from dask.system import CPU_COUNT
+from dask.utils import parse_timedelta
 from distributed import Client, Security
+from distributed.comm import connect
 from distributed.deploy import Cluster
 
+from skfleet._worker_plugins import log_failures, stop_log_failures
 from skfleet.engine._client import (
+    address_of,
     check_workers,
     current_client,
+    has_dashboard,
+    n_workers_planned,
     offer_client,
     refuse_asynchronous,
     workers_of,
 )
-from skfleet.engine._local_cluster import KeepsGpus, start_local_cluster
+from skfleet.engine._local_cluster import DASHBOARD, KeepsGpus, start_local_cluster
 from skfleet.exceptions import FleetError
 
 __all__ = ["Fleet", "default_client"]
 
 # Seconds that a local cluster may take to have the workers it was told to have.
 _PATIENCE = 30.0
+# Seconds for which a scheduler's address is tried.
+_ADDRESS_PATIENCE = 8.0
 
 
 class Fleet:
@@ -78,12 +88,12 @@ class Fleet:
         Further environment variables of worker processes, set before they start.
     dashboard_address : str or None, default="127.0.0.1:0"
         Where the dashboard listens; port 0 takes a free one, and ":8787" is a port of the
-        loopback interface. None starts none. The dashboard needs Bokeh, and is silently absent
-        without it.
+        loopback interface. None starts none. The dashboard needs Bokeh, which the extra ``ui``
+        installs; without, there is none, and a warning where an address is given.
     security : distributed.Security or bool, default=None
         TLS credentials. True makes temporary ones for a local cluster (needs ``cryptography``).
     timeout : float or str, default=None
-        Seconds to wait for the scheduler at `address`; by default what Dask is configured to.
+        Seconds to wait for the scheduler at `address`; by default 8.
     asynchronous : bool, default=False
         Only False is possible; the name is there so that True gets an answer.
 
@@ -152,7 +162,7 @@ class Fleet:
         resources: Mapping[str, float] | Sequence[Mapping[str, float]] | None = None,
         protocol: str | None = None,
         env: Mapping[str, str] | None = None,
-        dashboard_address: str | None = "127.0.0.1:0",
+        dashboard_address: str | None = DASHBOARD,
         security: Security | bool | None = None,
         timeout: float | str | None = None,
         asynchronous: bool = False,
@@ -186,6 +196,7 @@ class Fleet:
             except BaseException:
                 self._cluster.close()
                 raise
+            log_failures(self.client)
         else:
             only_local = {
                 "n_workers": (n_workers, None),
@@ -198,7 +209,7 @@ class Fleet:
                 "device_memory_limit": (device_memory_limit, "default"),
                 "protocol": (protocol, None),
                 "env": (env, None),
-                "dashboard_address": (dashboard_address, "127.0.0.1:0"),
+                "dashboard_address": (dashboard_address, DASHBOARD),
             }
             for name, (value, default) in only_local.items():
                 if value != default:
@@ -213,10 +224,9 @@ class Fleet:
             return None
         if self._is_ours:
             return getattr(self._cluster, "shown_dashboard", None)
-        try:
-            return self.client.dashboard_link or None
-        except KeyError:  # the scheduler offers none
-            return None
+        if self._has_dashboard is None:
+            self._has_dashboard = has_dashboard(self.client)
+        return (self.client.dashboard_link or None) if self._has_dashboard else None
 
     def scale(self, n: int) -> None:
         """Change the number of workers.
@@ -279,14 +289,20 @@ class Fleet:
     def close(self) -> None:
         """Close the client, and the cluster if the fleet started it. Closing again does nothing."""
         self._stop_adapting()
+        stop_log_failures(self.client)
         self.client.close()
         if self._is_ours and self._cluster is not None:
             self._cluster.close()
 
     def __enter__(self) -> Client:
+        if self.client.status in ("closing", "closed"):
+            raise FleetError(
+                "Fleet must be open to be entered. Got a closed one instead. Start another Fleet."
+            )
         return self.client.__enter__()
 
     def __exit__(self, *exc_info: object) -> None:
+        stop_log_failures(self.client)
         try:
             self.client.__exit__(*exc_info)
         finally:
@@ -324,6 +340,7 @@ class Fleet:
         return str(self.client.scheduler.address)
 
     _adaptive: Any = None
+    _has_dashboard: bool | None = None
 
     def _stop_adapting(self) -> None:
         """Keep the number of workers from following the work."""
@@ -362,20 +379,44 @@ def _connect(
     options: dict[str, Any] = {} if security is None else {"security": security}
     if timeout is not None:
         options["timeout"] = timeout
+    if isinstance(address, str):
+        _check_address(address, security, timeout)
     # A client that fails in its constructor stays the default one, so the first is none: it only
     # finds out whether all is well.
-    try:
-        trial = Client(address, set_as_default=False, **options)
-    except (OSError, TypeError) as error:  # TypeError: TLS without credentials
-        raise FleetError(
-            f"address must be that of a running scheduler. Got {address!r} instead, with which no "
-            "connection was made. Start one with `dask scheduler`, and give `security` if it uses "
-            "TLS."
-        ) from error
-    with trial:
+    with Client(address, set_as_default=False, **options) as trial:
         refuse_asynchronous(trial)
         check_workers(trial)
+        if not workers_of(trial):
+            n = n_workers_planned(trial)
+            print(
+                f"scikit-fleet: {f'none of {n} workers' if n else 'no worker'} is up yet at "
+                f"{address_of(trial)}. Work waits for a first one as long as "
+                "skfleet.config_context(wait_for_workers_timeout=...) says.",
+                file=sys.stderr,
+            )
     return Client(address, **options)
+
+
+def _check_address(address: str, security: Security | None, timeout: float | str | None) -> None:
+    """Raise unless a scheduler answers; a client that fails to find one takes a minute to close."""
+    if address.startswith("inproc://"):
+        return  # only what runs in this process has such an address
+    seconds = parse_timedelta(_ADDRESS_PATIENCE if timeout is None else timeout)
+    arguments = (security or Security()).get_connection_args("client")
+
+    async def connect_once() -> None:
+        comm = await asyncio.wait_for(connect(address, timeout=seconds, **arguments), seconds)
+        await comm.close()
+
+    try:
+        with ThreadPoolExecutor(1) as pool:  # a notebook's own thread has a loop that runs
+            pool.submit(asyncio.run, connect_once()).result()
+    except Exception as error:  # whoever listens there may speak anything
+        raise FleetError(
+            f"address must be that of a running scheduler. Got {address!r} instead, with which no "
+            f"connection was made in {seconds:g} seconds: {error or type(error).__name__}. Start "
+            "one with `dask scheduler`, and give `security` if it uses TLS."
+        ) from error
 
 
 def _contradiction(name: str, value: object, situation: str) -> ValueError:
@@ -428,6 +469,7 @@ def _start_embedded() -> Client:
     cluster = start_local_cluster(n_workers=1, processes=False, dashboard_address=None)
     client = Client(cluster, set_as_default=False)
     offer_client(client)
+    log_failures(client)
     print(
         f"scikit-fleet: no client is open, so {CPU_COUNT} threads of this process are used. "
         "Use Fleet() for worker processes, or open a distributed.Client.",
@@ -443,6 +485,7 @@ def _close_embedded() -> None:
     with _embedded_lock:
         if _embedded is not None:
             cluster = _embedded.cluster
+            stop_log_failures(_embedded)
             _embedded.close()
             cluster.close()
             _embedded = None

@@ -12,20 +12,22 @@ from typing import TYPE_CHECKING, Any
 from distributed import Client
 from joblib.parallel import AutoBatchingMixin, FallbackToBackend, ParallelBackendBase
 
-from skfleet._config import get_config
+from skfleet._config import check_timeout, get_config
 from skfleet._joblib._call import Batch, ParallelCall
-from skfleet._joblib._notes import echo
+from skfleet._joblib._notes import WarningTally, echo
 from skfleet._joblib._places import resources_for, slots_of
-from skfleet._joblib._progress import check_progress
+from skfleet._joblib._progress import call_bar, check_progress
 from skfleet._joblib._shared import SharedArguments
-from skfleet._joblib._task import Outcome, task_name
-from skfleet._progress import ProgressBar
+from skfleet._joblib._task import Outcome
+from skfleet._progress import ProgressBar, shows_progress
 from skfleet._sklearn_private import is_fit
 from skfleet.engine._client import (
+    check_running,
     check_workers,
     offer_client,
     refuse_asynchronous,
     slot_released,
+    wait_for_workers,
     workers_of,
 )
 from skfleet.engine._placement import check_device
@@ -73,8 +75,9 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
         default client, else that of the embedded fleet.
     loop : tornado.ioloop.IOLoop, default=None
         Event loop of the client that ``scheduler_host`` asks for.
-    wait_for_workers_timeout : float, default=10
-        Seconds to wait for a first worker.
+    wait_for_workers_timeout : float, default=None
+        Seconds to wait for a first worker. Default: what :func:`skfleet.config_context` says, which
+        is 10 unless it was changed.
     nesting_level : int, default=None
         How many Parallel calls there are around this one. Set by joblib.
     inner_max_num_threads : int, default=None
@@ -86,7 +89,8 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
         :func:`skfleet.config_context` says. Unless "cpu" or "cuda" is given here, or ``resources``,
         the fits of a search go to where their models compute (:func:`skfleet.engine.placement`).
     progress : bool, default=False
-        Whether to draw a bar that counts the calls that are done. Needs rich.
+        Whether to show how far each call is: with a bar in a terminal, where rich is installed,
+        and in a notebook, else with lines at intervals.
     **submit_options
         ``workers``, ``allow_other_workers``, ``resources``, ``retries``, ``priority`` and
         ``fifo_timeout`` of :meth:`distributed.Client.submit`.
@@ -99,12 +103,10 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
         At the first call, when no worker offers the ``resources`` or is of the ``device``.
     ValueError
         When the device is none of these.
-    ImportError
-        When a bar is asked for without rich.
     skfleet.exceptions.FleetError
         From a call whose task kills its workers, or when the fleet is gone.
-    TimeoutError
-        When no worker has come in time.
+    skfleet.exceptions.NoWorkersError
+        When no worker has come in time; it is a TimeoutError too.
 
     Notes
     -----
@@ -132,7 +134,7 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
     >>> import joblib, skfleet
     >>> from distributed import Client
     >>> with (
-    ...     Client(processes=False, n_workers=1, dashboard_address=None) as client,
+    ...     Client(processes=False, n_workers=1, dashboard_address=":0") as client,
     ...     joblib.parallel_config("skfleet", client=client),
     ... ):
     ...     joblib.Parallel()(joblib.delayed(abs)(i) for i in (-1, -2))
@@ -150,6 +152,8 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
     _call: ParallelCall | None = None
     _fits: PlannedFits | None = None
     _bar: ProgressBar | None = None
+    _n_known = 0  # calls whose results a checkpoint had
+    _warnings: WarningTally | None = None
     _told: tuple[float, Mapping[str, Any]] = 0.0, {}
 
     def __init__(
@@ -158,7 +162,7 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
         scatter: list | tuple | None = None,
         client: Client | None = None,
         loop: Any = None,
-        wait_for_workers_timeout: float = 10,
+        wait_for_workers_timeout: float | None = None,
         *,
         nesting_level: int | None = None,
         inner_max_num_threads: int | None = None,
@@ -167,6 +171,8 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
         **submit_options: Any,
     ) -> None:
         super().__init__(nesting_level=nesting_level, inner_max_num_threads=inner_max_num_threads)
+        if wait_for_workers_timeout is not None:
+            check_timeout(wait_for_workers_timeout)
         if scatter is not None and not isinstance(scatter, (list, tuple)):
             raise TypeError(
                 f"scatter must be a list or tuple of objects. Got {type(scatter).__name__} "
@@ -258,6 +264,7 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
         if n_jobs == 1 or level > 1 or (level == 1 and asks):
             # A task keeps its resources while it waits: nested tasks might wait for them for ever.
             return 1
+        check_running(self.client)
         slots = self._count_slots()
         if slots == 0:
             return 0
@@ -288,9 +295,11 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
         Slots are those of calls, or of fits of models that compute on a device.
         """
         workers = self._workers()
-        if not workers and self.wait_for_workers_timeout:
-            self._wait_for_workers()
-            workers = self._workers()
+        timeout = self.wait_for_workers_timeout
+        timeout = get_config().wait_for_workers_timeout if timeout is None else timeout
+        if not workers and timeout:
+            setting = 'joblib.parallel_config("skfleet", '
+            workers = wait_for_workers(self.client, timeout, setting=setting)
         if not workers:
             return []
         offers = {address: info.get("resources") or {} for address, info in workers.items()}
@@ -339,21 +348,6 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
             for address, info in self._workers().items()
         )
 
-    def _wait_for_workers(self) -> None:
-        """Wait for a first worker. An adaptive cluster starts one only where there is a task."""
-        timeout = self.wait_for_workers_timeout
-        probe = self.client.submit(_probe, pure=False)
-        try:
-            probe.result(timeout=timeout)
-        except TimeoutError as error:
-            raise TimeoutError(
-                f"{type(self).__name__} has no worker after {timeout} seconds. Start workers, or "
-                f'wait longer: parallel_config("skfleet", wait_for_workers_timeout='
-                f"{max(10, 2 * timeout)})."
-            ) from error
-        finally:
-            probe.release()
-
     def get_nested_backend(self) -> tuple[FleetBackend, int]:
         """Give the backend of Parallel calls within tasks."""
         settings = self._settings()
@@ -385,8 +379,7 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
             has_workers=self._has_workers,
             patience=max(30.0, self.wait_for_workers_timeout or 0),
         )
-        if self.progress:
-            self._bar = ProgressBar(self.parallel.n_tasks)
+        self._warnings, self._n_known = WarningTally(), 0
 
     def _scattered(self, client: Client) -> Mapping[int, Any]:
         """Send the objects of ``scatter`` to every worker, once for this context."""
@@ -398,8 +391,8 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
     def submit(self, func: Any, callback: Any = None) -> None:
         """Send a batch of calls; the fits of a search are put on its plan."""
         assert self._call is not None
-        if self._bar is not None and self.parallel.n_dispatched_batches == 1:
-            self._bar.name(task_name(func.items[:1]))
+        if self.parallel.n_dispatched_batches == 1 and (self.progress or shows_progress()):
+            self._bar = call_bar(func.items[0], self.parallel.n_tasks)
         if len(func.items) == 1 and is_fit(*func.items[0]):
             self._plan_fit(func.items[0], callback)
         else:
@@ -444,11 +437,16 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
             super().batch_completed(batch_size, duration)
 
     def retrieve_result_callback(self, out: Outcome) -> Any:
-        """Print and warn what the batch did, and give its results or raise its error."""
+        """Print what the batch did, note its warnings, and give its results or raise its error."""
         echo(out.notes)
-        if self._bar is not None and out.ok:
-            self._bar.expect(max(self.parallel.n_tasks or 0, self.parallel.n_dispatched_tasks))
-            self._bar.advance(len(out.value))
+        if self._warnings is not None:
+            self._warnings.add(out.notes)
+        if out.ok and out.is_known:
+            self._n_known += 1
+        if self._bar is not None and out.ok and out.is_made:
+            if not self.parallel._iterating:  # only then joblib knows how many there are
+                self._bar.expect(self.parallel.n_dispatched_tasks - self._n_known)
+            self._bar.advance(0 if out.is_known else len(out.value))
         return out.result()
 
     def abort_everything(self, ensure_ready: bool = True) -> None:
@@ -463,6 +461,9 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
         if self._bar is not None:
             self._bar.close()
             self._bar = None
+        if self._warnings is not None:
+            self._warnings.close()
+            self._warnings = None
         if self._fits is not None:
             self._fits.stop()
         if self._call is not None:
@@ -475,8 +476,9 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
 
     @contextlib.contextmanager
     def retrieval_context(self) -> Iterator[None]:
-        """Let others use the slot of the task, if this is one, that waits for nested calls."""
-        with slot_released():
+        """Let others use the slot of a task that waits for nested calls; then warn as tasks did."""
+        assert self._warnings is not None
+        with self._warnings.at_end(lambda: self._fits and self._fits.n_read), slot_released():
             if self._fits is not None:
                 self._fits.start()
             yield
@@ -485,7 +487,3 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
 def _rebuild(cls: type[FleetBackend], settings: dict[str, Any]) -> FleetBackend:
     """Make a backend from its settings."""
     return cls(**settings)
-
-
-def _probe() -> None:
-    """Do nothing, on the first worker that comes."""

@@ -20,6 +20,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from skfleet import config_context
 from skfleet.engine import counting
 from skfleet.estimators import PCA, IncrementalPCA, TruncatedSVD
+from skfleet.estimators._decomposition import _incremental_pca as incremental_pca
 from skfleet.estimators._decomposition import _pca as pca
 from skfleet.estimators._decomposition import _spectrum as spectrum
 from skfleet.estimators._decomposition import _subspace as subspace
@@ -140,6 +141,7 @@ def test_truncated_svd_is_scikit_learns(digits, algorithm):
 def test_incremental_pca_is_scikit_learns(digits, n, size):
     X = digits[:, digits.std(axis=0) > 0]
     theirs = reference.IncrementalPCA(n, batch_size=size).fit(X)
+    theirs_of_blocks = reference.IncrementalPCA(n, batch_size=size or 10_000).fit(X)
     for given_rows in (
         X,
         sparse.csr_array(X),
@@ -147,6 +149,7 @@ def test_incremental_pca_is_scikit_learns(digits, n, size):
         da.from_array(X, chunks=(800, -1)),
     ):
         ours = IncrementalPCA(n, batch_size=size).fit(given_rows)
+        theirs = theirs_of_blocks if isinstance(given_rows, da.Array) else theirs
         _same(ours, theirs, names=(*OF_PCA, "var_"))
         assert ours.n_samples_seen_ == theirs.n_samples_seen_
         assert ours.batch_size_ == theirs.batch_size_
@@ -174,6 +177,46 @@ def test_incremental_pca_goes_on(digits):
         IncrementalPCA(5).partial_fit(digits[:3])
     with pytest.raises(TypeError, match="sparse"):
         IncrementalPCA(5).partial_fit(sparse.csr_array(digits))
+
+
+@pytest.mark.parametrize("n", [10, None])
+def test_incremental_pca_gathers_blocks_for_a_first_batch(n):
+    X = np.random.default_rng(0).normal(size=(60, 12))
+    theirs = reference.IncrementalPCA(n).partial_fit(X[:12])
+    for low in range(12, 60, 4):
+        theirs.partial_fit(X[low : low + 4])
+    ours = IncrementalPCA(n).partial_fit(da.from_array(X, chunks=(4, 12)))
+    assert ours.n_components_ == theirs.n_components_ == (n or 12)
+    _same(ours, theirs, names=(*OF_PCA, "var_"))
+    few = da.from_array(X[:8], chunks=(4, 12))
+    if n is None:
+        assert IncrementalPCA().partial_fit(few).n_components_ == 8
+    else:
+        with pytest.raises(ValueError, match="batch number of samples 8 for the first"):
+            IncrementalPCA(n).partial_fit(few)
+
+
+def test_batches_of_blocks_are_large_by_default(monkeypatch, digits):
+    batches = []
+    learn_batch = incremental_pca.learn_batch
+
+    def count(seen, X, n_components):
+        batches.append(len(X))
+        return learn_batch(seen, X, n_components)
+
+    monkeypatch.setattr(incremental_pca, "learn_batch", count)
+    X = np.tile(digits[:, :20], (14, 1))[:25_000]
+    lazy = IncrementalPCA(3).fit(da.from_array(X, chunks=(700, 20)))
+    assert batches == [10_000, 10_000, 5_000]
+    assert lazy.batch_size_ == 10_000
+    assert IncrementalPCA(3).fit(X[:500]).batch_size_ == 100
+
+
+def test_tsqr_is_another_name_for_full(digits):
+    rows = da.from_array(digits[:, :20], chunks=(500, 20))
+    ours = PCA(4, svd_solver="tsqr").fit(rows)
+    assert ours.svd_solver_ == "full"
+    _same(ours, PCA(4, svd_solver="full").fit(rows))
 
 
 MODELS = {
@@ -228,7 +271,9 @@ def test_any_cut_gives_the_same_answer(cuts, columns, name, seed):
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.float32, bool])
-@pytest.mark.parametrize("model", [PCA(3), TruncatedSVD(3), IncrementalPCA(3)], ids=repr)
+@pytest.mark.parametrize(
+    "model", [PCA(3), TruncatedSVD(3), IncrementalPCA(3, batch_size=320)], ids=repr
+)
 def test_kinds_of_numbers(digits, dtype, model):
     X = digits > 8 if dtype is bool else digits.astype(dtype)
     want = model.fit(X.astype(float)).components_.copy()

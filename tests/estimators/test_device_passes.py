@@ -155,7 +155,7 @@ CASES = [
     (MiniBatchKMeans(3, random_state=0, n_init=1), None),
     (PCA(3), None),
     (TruncatedSVD(3, random_state=0), None),
-    (IncrementalPCA(3), None),
+    (IncrementalPCA(3, batch_size=320), None),
 ]
 
 

@@ -393,10 +393,10 @@ def test_early_stopping_looks_at_rows_it_has_not_learned():
         model.fit(X, y)
         assert 3 <= model.n_iter_ < 100
         n_learned = (model.t_ - 1) / model.n_iter_
-        assert abs(n_learned - 3000) < 150
+        assert abs(n_learned - 3000) < 150  # a draw for each row, from 1,000 rows held out on
         assert model.score(X, y) > (0.7 if is_classifier(model) else 0.2)
     with pytest.raises(ValueError, match="validation_fraction must leave rows"):
-        SGDClassifier(early_stopping=True, validation_fraction=1e-6).fit(X, y)
+        SGDClassifier(early_stopping=True, validation_fraction=0.8).fit(X[:4], [0, 1, 0, 1])
     # targets that no row tells: the score does not rise, whatever the loss does
     noise = np.random.default_rng(0).integers(0, 2, len(X))
     model = SGDClassifier(early_stopping=True, n_iter_no_change=3, random_state=0).fit(X, noise)
@@ -419,7 +419,8 @@ def test_warns_and_tells(capsys):
     X = _rows()
     with pytest.warns(ConvergenceWarning, match="max_iter=2"):
         SGDRegressor(max_iter=2, verbose=1).fit(X, _target(X))
-    assert capsys.readouterr().out.count("-- Epoch") == 2
+    said = capsys.readouterr().out
+    assert said.count("-- Epoch") == said.count(" rows/s.") == said.count("Avg. loss: ") == 2
 
 
 @pytest.mark.parametrize(
@@ -439,7 +440,7 @@ def test_warns_and_tells(capsys):
         ({"learning_rate": "pa3"}, "learning_rate must be one of"),
         ({"learning_rate": "pa1", "loss": "huber"}, "loss must be '"),
         ({"eta0": 0}, "eta0 must be"),
-        ({"power_t": -0.5}, "power_t must be"),
+        ({"power_t": "1"}, "power_t must be"),
         ({"early_stopping": 2}, "early_stopping must be"),
         ({"validation_fraction": 1.0}, "validation_fraction must be"),
         ({"n_iter_no_change": 0}, "n_iter_no_change must be"),

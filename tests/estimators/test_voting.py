@@ -153,3 +153,20 @@ def test_probabilities_of_frames_are_named_by_the_classes():
     ):
         answer = model.fit(rows, of).predict_proba(rows)
         assert list(answer.columns) == list(answer.compute().columns) == ["no", "yes"]
+
+
+def test_labels_that_are_given_are_not_looked_up():
+    X = np.random.default_rng(0).normal(size=(80, 3))
+    y = np.where(X[:, 0] > 0, "yes", "no")
+    rows = da.from_array(X, chunks=(20, 3)), da.from_array(y, chunks=20)
+    tree = DecisionTreeClassifier(random_state=0)
+    for classes in (["yes", "no", "perhaps"], da.from_array(["no", "perhaps", "yes"], chunks=2)):
+        model = BlockwiseVotingClassifier(tree, voting="soft", classes=classes)
+        with counting() as counts:
+            model.fit(*rows)
+        assert counts.passes == 1
+        np.testing.assert_array_equal(model.classes_, ["no", "perhaps", "yes"])
+        np.testing.assert_array_equal(model.predict(rows[0]).compute(), model.predict(X))
+        assert (model.predict_proba(X)[:, 1] == 0).all()
+    with pytest.raises(ValueError, match=r"y must hold labels in classes. Got .*'yes'.* instead"):
+        BlockwiseVotingClassifier(tree, classes=["no"]).fit(*rows)

@@ -65,6 +65,7 @@ CASES = [
     ("r2_score", *TARGETS, {}),
     ("r2_score", *OUTPUTS, {"multioutput": "variance_weighted"}),
     ("r2_score", *OUTPUTS, {"multioutput": [0.2, 0.3, 0.5]}),
+    ("r2_score", *OUTPUTS, {"multioutput": None}),
     ("max_error", *TARGETS, {}),
     ("mean_absolute_error", *OUTPUTS, {}),
     ("mean_absolute_percentage_error", *TARGETS, {}),

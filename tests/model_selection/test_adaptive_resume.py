@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
@@ -184,3 +185,37 @@ def test_checkpoint_in_the_cloud(cluster_client, tmp_path):
         for _ in range(2):
             search(SuccessiveHalvingSearchCV, tmp_path, log, checkpoint=where).fit(X, Y)
     assert len(calls(log)[0]) == 21
+
+
+@pytest.mark.parametrize("kind", [HyperbandSearchCV, SuccessiveHalvingSearchCV, ASHASearchCV])
+def test_how_much_came_from_the_checkpoint_is_told(kind, tmp_path, monkeypatch, capsys, caplog):
+    """In the output, the log and an attribute; the bar counts what remains."""
+    log = tmp_path / "log"
+    monkeypatch.setattr(Writer, "stop_at", 13)
+    with pytest.raises(KeyboardInterrupt):
+        search(kind, tmp_path, log, n_jobs=1, verbose=1).fit(X, Y)
+    monkeypatch.setattr(Writer, "stop_at", None)
+    assert "checkpoint" not in capsys.readouterr().out
+    n_calls = {}  # that were recorded
+    for path in (tmp_path / "search").glob("*.fits"):
+        for line in path.read_bytes().splitlines():
+            number, n, _ = json.loads(line.split(b" ", 1)[1])["fit"].split("-")
+            n_calls[number] = max(int(n), n_calls.get(number, 0))
+    n_known, n_before = sum(n_calls.values()), len(calls(log)[0])
+    with caplog.at_level("INFO", "skfleet.model_selection"):
+        again = search(kind, tmp_path, log, n_jobs=1, verbose=1).fit(X, Y)
+    n_all = again.metadata_["partial_fit_calls"]
+    assert again.n_checkpoint_calls_ == n_known > 0
+    told = f"checkpoint: {n_known} of {again.metadata['partial_fit_calls']} calls of partial_fit"
+    out = capsys.readouterr().out
+    assert told in out
+    assert any(told in message for message in caplog.messages)
+    n_left = len(calls(log)[0]) - n_before
+    assert n_all - n_known <= n_left <= n_all - n_known + 9  # what was interrupted once more
+    last = caplog.messages[-1]
+    n_expected = max(n_all, again.metadata["partial_fit_calls"])  # a schedule may order more
+    assert last.startswith(f"{n_all - n_known} of {n_expected - n_known} ")
+    assert f"{n_all - n_known} of {n_expected - n_known} calls of partial_fit" in out
+    done = search(kind, tmp_path, log, n_jobs=1, verbose=1).fit(X, Y)
+    assert done.n_checkpoint_calls_ == n_all
+    assert f"checkpoint: {n_all} of " in capsys.readouterr().out

@@ -127,13 +127,30 @@ def test_blocks_without_rows_and_too_few_rows():
     rows = da.from_array(X, ((0, 120), 2)), da.from_array(Y, ((0, 120),))
     assert search(scoring="accuracy").fit(*rows).best_params_ == {"quality": 0.6}
     with pytest.raises(ValueError, match="X must have rows to learn"):
-        search(scoring="accuracy", test_size=1e-9).fit(*rows)
+        search(scoring="accuracy").fit(rows[0][:1], rows[1][:1])
+
+
+@pytest.mark.parametrize("room", [0.4, 1e-12], ids=["held", "streamed"])
+@pytest.mark.parametrize("lengths", ["known", "unknown"])
+def test_rows_to_score_on_are_never_none_and_of_each_label(room, lengths, monkeypatch):
+    monkeypatch.setattr(_rows, "ROOM", room)
+    for seed in range(6):
+        how = {"scoring": "accuracy", "random_state": seed, "max_iter": 3, "n_initial_iter": 3}
+        rows = da.from_array(X[:10], (4, 2)), da.from_array(Y[:10], 4)
+        if lengths == "unknown":
+            rows = tuple(one[da.ones(10, chunks=4, dtype=bool)] for one in rows)
+        found = search(**how, test_size=0.2).fit(*rows)
+        learned = np.unique(np.concatenate(found.best_estimator_.seen_))
+        assert len(learned) == 8
+        assert (learned % 2).sum() == 4
 
 
 def test_number_of_test_rows_on_dask():
     rows = da.from_array(X, (40, 2)), da.from_array(Y, 40)
     found = search(scoring="accuracy", test_size=60).fit(*rows)
-    assert 40 <= N - len(set(np.concatenate(found.best_estimator_.seen_))) <= 80
+    learned = np.unique(np.concatenate(found.best_estimator_.seen_))
+    assert len(learned) == N - 60
+    assert (learned % 2).sum() == 30
 
 
 def test_rows_that_are_on_the_workers_already(cluster_client):

@@ -333,7 +333,7 @@ def processes():
     return Fleet(
         resources=[{"CPU": 1}, {"GPU": 1}],
         env={DEVICE_VARIABLE: "array_api_strict:device1"},
-        dashboard_address=":0",
+        dashboard_address=None,
     )
 
 

@@ -26,6 +26,7 @@ MODELS = {
     "lgbm": (LGBMClassifier(n_jobs=1), y),
     "lgbm, names": (LGBMClassifier(n_jobs=1), np.array(["a", "b", "c"])[y]),
     "lgbm, regression": (LGBMRegressor(n_jobs=1), target),
+    "lgbm, silent": (LGBMClassifier(n_jobs=1, verbose=-1), y),
 }
 
 
@@ -111,6 +112,21 @@ def test_fitted_models_are_as_if_alone(name):
         if hasattr(alone, "predict_proba"):
             np.testing.assert_array_equal(fitted.classes_, alone.classes_)
             np.testing.assert_array_equal(fitted.predict_proba(X), alone.predict_proba(X))
+
+
+@pytest.mark.parametrize(
+    ("name", "quiet"),
+    [
+        ("lgbm", {"verbose": -1}),
+        ("lgbm", {"verbosity": -1, "force_col_wise": True}),
+        ("lgbm, regression", {"verbose": 0, "force_row_wise": True}),
+        ("xgb", {"verbosity": 0}),
+    ],
+)
+def test_what_is_printed_is_no_reason_against(name, quiet):
+    model, targets = MODELS[name]
+    use = compare(type(model)(n_jobs=1, **quiet), {"n_estimators": [2, 9, 5]}, targets)
+    assert (use.n_fits, use.n_saved, use.refused) == (6, 4, None)
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def _on_a_fleet():
         yield
 
 
-def compare(model, grid, *data, rtol, used=True, scoring=None, **fit_params):
+def compare(model, grid, *data, rtol, used=True, scoring=None, share=True, **fit_params):
     """Compare the scores of our search with those of scikit-learn's; give what it tells.
 
     ``used`` is whether fits were to come from others, None where only the rows tell.
@@ -39,7 +39,7 @@ def compare(model, grid, *data, rtol, used=True, scoring=None, **fit_params):
     params = {"cv": 3, "refit": False, "scoring": scoring, "return_train_score": True}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        ours = GridSearchCV(model, grid, **params).fit(*data, **fit_params)
+        ours = GridSearchCV(model, grid, share_fits=share, **params).fit(*data, **fit_params)
         theirs = reference.GridSearchCV(model, grid, **params).fit(*data, **fit_params)
     for name, expected in theirs.cv_results_.items():
         if name.startswith("split"):
@@ -162,7 +162,7 @@ def test_penalties_that_are_none(alpha):
 @pytest.mark.parametrize("in_pipeline", [False, True])
 @pytest.mark.parametrize("params", [{}, {"positive": True}, {"fit_intercept": False}])
 def test_lasso_and_elastic_net(params, in_pipeline):
-    for model in (Lasso(tol=1e-9, **params), ElasticNet(tol=1e-9, **params)):
+    for model in (Lasso(**params), ElasticNet(tol=1e-2, **params)):
         name = type(model).__name__.lower()
         grid = {"alpha": [0.01, 10.0, 0.1, 1.0]}
         if name == "elasticnet":
@@ -170,12 +170,12 @@ def test_lasso_and_elastic_net(params, in_pipeline):
         if in_pipeline:
             model = make_pipeline(StandardScaler(), model)
             grid = {f"{name}__{key}": values for key, values in grid.items()}
-        use = compare(model, grid, Xr, yr, rtol=1e-5)
+        use = compare(model, grid, Xr, yr, rtol=1e-10)
         assert use.refused is None
-    wide = Lasso(tol=1e-9, max_iter=10**6)
-    compare(wide, {"alpha": [1.0, 0.1]}, Xr[:12], yr[:12], rtol=1e-5)
+    use = compare(Lasso(), {"alpha": [1.0, 0.1]}, Xr[:12], yr[:12], rtol=0, used=False)
+    assert "no more than rows" in use.refused
     few = Lasso(tol=1e-9, max_iter=3)
-    use = compare(few, {"alpha": [1.0, 0.1]}, Xr[:12], yr[:12], rtol=0, used=False)
+    use = compare(few, {"alpha": [1.0, 0.1]}, Xr[:24], yr[:24], rtol=0, used=False)
     assert "max_iter" in use.refused
     use = compare(
         Lasso(), {"alpha": [1.0, 2.0]}, X, X[:, 0], rtol=0, used=False, sample_weight=weights
@@ -188,10 +188,21 @@ def test_lasso_and_elastic_net(params, in_pipeline):
 def test_logistic_regression(solver, labels):
     model = LogisticRegression(solver=solver, tol=1e-8, max_iter=5000, random_state=0)
     grid = {"C": [1.0, 0.01, 10.0, 0.1]}
-    use = compare(model, grid, X, labels, rtol=1e-4, scoring="neg_log_loss")
+    how = {"rtol": 1e-4, "scoring": "neg_log_loss", "share": "approximate"}
+    use = compare(model, grid, X, labels, **how)
     assert use.refused is None
-    use = compare(model, grid, X, labels, rtol=1e-4, scoring="neg_log_loss", sample_weight=weights)
+    use = compare(model, grid, X, labels, sample_weight=weights, **how)
     assert use.refused is None
+
+
+def test_logistic_regression_is_not_shared_within_its_tolerance_unasked():
+    grid = {"C": np.logspace(-2, 2, 8)}
+    model = LogisticRegression(tol=0.1)
+    use = compare(model, grid, X, y, rtol=0, used=False, scoring="neg_log_loss")
+    assert use[:4] == ("LogisticRegression", ("C",), 24, 0)
+    assert use.refused.startswith("share_fits must be 'approximate', as scores are within")
+    with pytest.raises(AssertionError, match="Not equal to tolerance rtol=1e-07"):
+        compare(model, grid, X, y, rtol=1e-7, scoring="neg_log_loss", share="approximate")
 
 
 @pytest.mark.parametrize(
@@ -201,12 +212,11 @@ def test_logistic_regression(solver, labels):
         ({"solver": "saga", "random_state": 0}, "solver must be"),
         ({"tol": 1e-12}, "converge within"),
         ({"warm_start": True}, "warm_start must be False"),
-        ({"verbose": 1}, "verbose must be 0"),
     ],
 )
 def test_logistic_regression_that_might_differ(params, word):
     model = LogisticRegression(**{"max_iter": 2, **params})
-    search = GridSearchCV(model, {"C": [0.1, 1.0]}, cv=2, refit=False)
+    search = GridSearchCV(model, {"C": [0.1, 1.0]}, cv=2, refit=False, share_fits="approximate")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         search.fit(X, y)
@@ -268,7 +278,8 @@ def test_logistic_regression_at_random(
         grid = {"logisticregression__C": Cs}
         params = {f"logisticregression__{name}": value for name, value in params.items()}
     rtol = 1e-2 if kind == "single" else 1e-3
-    compare(model, grid, rows, labels, rtol=rtol, used=None, scoring="neg_log_loss", **params)
+    how = {"used": None, "scoring": "neg_log_loss", "share": "approximate"}
+    compare(model, grid, rows, labels, rtol=rtol, **how, **params)
 
 
 @settings(max_examples=25, deadline=None)
@@ -281,20 +292,21 @@ def test_logistic_regression_at_random(
     in_pipeline=st.booleans(),
     shift=st.sampled_from([0.0, 1e2]),
     scale=st.sampled_from([1.0, 1e-3, 1e3]),
+    tol=st.sampled_from([1e-1, 1e-4, 1e-8]),
     seed=st.integers(0, 1000),
 )
 def test_elastic_net_at_random(
-    alphas, ratios, n_columns, intercept, positive, in_pipeline, shift, scale, seed
+    alphas, ratios, n_columns, intercept, positive, in_pipeline, shift, scale, tol, seed
 ):
     rng = np.random.RandomState(seed)
     rows = (rng.randn(60, n_columns) + shift) * np.logspace(0, np.log10(scale), n_columns)
     targets = rows[:, 0] + rng.randn(60)
-    model = ElasticNet(tol=1e-10, max_iter=10**5, fit_intercept=intercept, positive=positive)
+    model = ElasticNet(tol=tol, max_iter=10**5, fit_intercept=intercept, positive=positive)
     grid = {"alpha": alphas, "l1_ratio": ratios}
     if in_pipeline:
         model = make_pipeline(StandardScaler(), model)
         grid = {f"elasticnet__{name}": values for name, values in grid.items()}
-    compare(model, grid, rows, targets, rtol=1e-4, used=None)
+    compare(model, grid, rows, targets, rtol=1e-7, used=None)
 
 
 def test_paths_whose_end_would_stop_early_are_not_taken():
@@ -310,7 +322,7 @@ def test_newton_steps_are_left_to_the_solver_where_they_fail(monkeypatch):
     model = LogisticRegression(tol=1e-7, max_iter=5000)
     led = []
     monkeypatch.setattr(WarmNewton, "solve", lambda self, *args, **kwargs: led.append(1))
-    compare(model, grid, X, y, rtol=1e-5, scoring="neg_log_loss")
+    compare(model, grid, X, y, rtol=1e-5, scoring="neg_log_loss", share="approximate")
     assert len(led) == 3 * 7
 
 
@@ -353,5 +365,6 @@ def test_fits_that_stop_before_their_optimum_do_so():
     n_iter = int(model.fit(X, y).n_iter_[0]) + 1
     model.set_params(max_iter=n_iter)
     grid = {"C": [1e-3, 1e-2, 10.0]}
-    use = compare(model, grid, X, y, rtol=0, used=False, scoring="neg_log_loss")
+    how = {"used": False, "scoring": "neg_log_loss", "share": "approximate"}
+    use = compare(model, grid, X, y, rtol=0, **how)
     assert f"max_iter={n_iter}" in use.refused

@@ -176,6 +176,35 @@ def test_fitted_as_if_alone(model, rows, size):
     np.testing.assert_allclose(found.transform(rows), alone.transform(rows), 1e-8, 1e-8)
 
 
+@pytest.mark.parametrize("solver", ["full", "covariance_eigh", "auto"])
+@pytest.mark.parametrize("whiten", [False, True])
+@pytest.mark.parametrize("container", ["array", "frame", "tall"])
+def test_components_are_scikit_learns_to_the_last_bit(solver, whiten, container):
+    # Rounding would break ties of what follows in another way.
+    rows = pd.DataFrame(X).add_prefix("c") if container == "frame" else X
+    rows = rows[:, :4] if container == "tall" else rows
+    model = PCA(svd_solver=solver, whiten=whiten)
+    model.set_output(transform="pandas" if container == "frame" else "default")
+    sizes = [{"n_components": size} for size in (1, 4, 2)]
+    family = _registry.member_of(model, sizes[0]).family
+    for (found, made), size in zip(
+        family.fit_transform(clone(model), sizes, rows, y), sizes, strict=True
+    ):
+        alone = clone(model).set_params(**size)
+        expected = alone.fit_transform(rows)
+        made = found.transform(rows) if made is None else made
+        assert type(made) is type(expected)
+        np.testing.assert_array_equal(made, expected)
+        np.testing.assert_array_equal(found.transform(rows[:50]), alone.transform(rows[:50]))
+
+
+def test_ties_after_components_are_broken_alike():
+    rows = np.random.RandomState(0).randint(0, 4, (600, 4)).astype(float)
+    targets = (rows.sum(axis=1) + np.random.RandomState(1).randint(0, 4, 600) > 7).astype(int)
+    model = make_pipeline(PCA(), KNeighborsClassifier(2))
+    compare(model, {"pca__n_components": [2, 3, 4]}, rows, targets, rtol=0)
+
+
 @pytest.mark.parametrize(
     ("step", "grid", "rows", "word"),
     [

@@ -1,5 +1,6 @@
 """Searches that are resumed, that end in time, and that are interrupted."""
 
+import functools
 import json
 import os
 import signal
@@ -13,6 +14,7 @@ import joblib
 import numpy as np
 import pytest
 from distributed import Client
+from scipy.stats import loguniform
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import FitFailedWarning
 from sklearn.linear_model import Ridge
@@ -164,6 +166,7 @@ def test_any_location(folder):
         ({"cv": KFold(3)}, "another cv"),
         ({"scoring": "f1"}, "another scoring instead .scoring was None, is 'f1'"),
         ({"return_train_score": True}, "another return_train_score"),
+        ({"share_fits": "approximate"}, "share_fits was True, is .approximate."),
     ],
 )
 def test_another_search_is_refused(folder, tmp_path, change, word):
@@ -308,13 +311,17 @@ def test_what_was_found_is_kept_when_a_search_is_interrupted(folder, client, lis
     found = GridSearchCV(Counted(folder, seconds=0.2), {"p": list(range(30))}, cv=2)
     start = time.time()
     interrupt_after(1.0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        with pytest.raises(KeyboardInterrupt):
-            found.fit(X, y)
+    with pytest.raises(KeyboardInterrupt) as error:
+        found.fit(X, y)
     assert time.time() - start < 2.5
+    # one short traceback: the line of the caller, and where the search gave up
+    assert error.value.__suppress_context__
+    assert len(error.traceback) == 2
     scores = [found.cv_results_[f"split{k}_test_score"] for k in range(2)]
-    assert 2 <= np.isfinite(scores).sum() < 30
+    assert 1 <= len(scores[0]) < 15
+    assert np.isfinite(scores).all()
+    assert found.best_params_ == found.cv_results_["params"][found.best_index_]
+    assert found.best_score_ == found.cv_results_["mean_test_score"].max()
     assert not hasattr(found, "best_estimator_")
     time.sleep(0.3)
     assert not any(client.processing().values())
@@ -343,9 +350,13 @@ def test_an_interruption_of_the_last_fit_is_one(folder, listening):
 
     start = time.time()
     interrupt_after(1.5)
+    found = GridSearchCV(Slow(folder), GRID, cv=2)
     with pytest.raises(KeyboardInterrupt):
-        GridSearchCV(Slow(folder), GRID, cv=2).fit(X, y)
+        found.fit(X, y)
     assert time.time() - start < 4
+    assert found.best_params_ == {"p": 0}
+    assert len(found.cv_results_["params"]) == 6
+    assert not hasattr(found, "best_estimator_")
 
 
 def test_records_can_be_read(folder, tmp_path):
@@ -371,11 +382,70 @@ def test_fits_in_this_process_are_interrupted_at_once(folder, listening):
     found = GridSearchCV(Own(folder), GRID, cv=2)
     start = time.time()
     interrupt_after(1.5)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        with pytest.raises(KeyboardInterrupt):
-            found.fit(rows, y)
+    with pytest.raises(KeyboardInterrupt):
+        found.fit(rows, y)
     assert time.time() - start < 4
-    made = np.isfinite(found.cv_results_["mean_test_score"])
-    np.testing.assert_array_equal(made, [True, True, False, False, False, False])
+    assert found.cv_results_["params"] == [{"p": 0}, {"p": 1}]
     assert count(folder) == 4
+
+
+def test_how_much_came_from_the_checkpoint_is_told(folder, tmp_path, capsys, caplog):
+    """In the output, the log and an attribute; the bar counts what remains."""
+    where = tmp_path / "there"
+    first = search(folder, where, verbose=1).fit(X, y)
+    assert first.n_checkpoint_fits_ == 0
+    assert "checkpoint" not in capsys.readouterr().out
+    lines = [line for path in where.glob("*.fits") for line in path.read_bytes().splitlines()]
+    for path in where.glob("*.fits"):
+        path.unlink()
+    (where / "some.fits").write_bytes(b"\n".join(lines[:11]))
+    with (
+        joblib.parallel_config("skfleet", progress=True),
+        caplog.at_level("INFO", "skfleet.model_selection"),
+    ):
+        again = search(folder, where, verbose=1).fit(X, y)
+    told = "checkpoint: 11 of 18 fits were made before, 7 remain"
+    out = capsys.readouterr().out
+    assert told in out
+    assert "7 of 7 fits" in out
+    assert "18 of 18" not in out
+    assert told in caplog.messages
+    assert again.n_checkpoint_fits_ == 11
+    silent = search(folder, where).fit(X, y)
+    assert silent.n_checkpoint_fits_ == 18
+    assert capsys.readouterr().out == ""
+
+
+def test_fits_in_this_process_are_told_of_too(tmp_path, capsys):
+    class Own(Ridge):
+        __module__ = "skfleet.of_this_test"
+
+        def fit(self, X, y):
+            return super().fit(np.asarray(X), np.asarray(y))
+
+        def predict(self, X):
+            return super().predict(np.asarray(X))
+
+    rows = da.from_array(X, chunks=50)
+    for n_known in (0, 9):
+        found = search(None, tmp_path / "there", Own(), {"alpha": [0.1, 1, 3]}, verbose=1)
+        assert found.fit(rows, y.astype(float)).n_checkpoint_fits_ == n_known
+    assert "checkpoint: 9 of 9 fits were made before, 0 remain" in capsys.readouterr().out
+
+
+def test_what_cannot_be_told_apart_is_refused_before_work(folder, tmp_path):
+    scoring = functools.partial(lambda lock, model, X, y: 1.0, threading.Lock())
+    with pytest.raises(TypeError, match="must be picklable") as caught:
+        search(folder, tmp_path / "there", scoring=scoring).fit(X, y)
+    assert caught.value.__notes__ == ["That is part of scoring."]
+    assert count(folder) == 0
+    assert not (tmp_path / "there").exists()
+
+
+def test_another_distribution_is_named(folder, tmp_path):
+    params = {"n_iter": 2, "random_state": 0, "checkpoint": tmp_path / "there", "cv": 2}
+    RandomizedSearchCV(Counted(folder), {"p": loguniform(1, 10)}, **params).fit(X, y)
+    other = RandomizedSearchCV(Counted(folder), {"p": loguniform(1, b=20)}, **params)
+    told = r"was {'p': loguniform\(1, 10\)}, is {'p': loguniform\(1, b=20\)}"
+    with pytest.raises(ValueError, match=told):
+        other.fit(X, y)

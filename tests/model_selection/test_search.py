@@ -29,7 +29,7 @@ from skfleet.model_selection import (
 )
 
 X, y = load_iris(return_X_y=True)
-OWN_ATTRIBUTES = {"families_", "timeline_"}
+OWN_ATTRIBUTES = {"families_", "n_checkpoint_fits_", "timeline_"}
 
 
 def own_parameters(search):

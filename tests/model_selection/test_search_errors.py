@@ -178,13 +178,28 @@ def nan_scorer(estimator, X, y):
     return np.nan if estimator.C == 1 else 1.0
 
 
+@pytest.mark.parametrize("name", ["svcc__C", "svc__CC", "memry"])
+@pytest.mark.parametrize("kind", [GridSearchCV, reference.GridSearchCV])
+def test_misspelt_parameter_of_a_pipeline_is_told_as_scikit_learn_does(kind, name):
+    """Nothing of ours is in the pipeline that the error shows."""
+    X, y = load_iris(return_X_y=True)
+    messages = []
+    for backend in ("skfleet", "threading"):
+        search = kind(make_pipeline(StandardScaler(), SVC()), {name: [1, 2]}, cv=2, n_jobs=2)
+        with joblib.parallel_config(backend), pytest.raises(ValueError, match="Invalid") as error:
+            search.fit(X, y)
+        messages.append(str(error.value))
+    assert messages[0] == messages[1]
+
+
 def test_failing_scorer_is_scikit_learns_nan_or_error():
     search = GridSearchCV(SVC(), {"C": [1, 10]}, cv=2, scoring=raising_scorer)
     with within(10), warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         search.fit(X, y)
     assert np.isnan(search.cv_results_["mean_test_score"]).all()
-    assert sum("no score" in str(one.message) for one in warned) == 4
+    [one] = [str(one.message) for one in warned if "no score" in str(one.message)]
+    assert "in 4 of 4 fits" in one
     with within(10), pytest.raises(ValueError, match="no score"):
         search.set_params(error_score="raise").fit(X, y)
 

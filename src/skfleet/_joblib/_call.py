@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
-from distributed import Client, Future, KilledWorker
+from distributed import Client, Future
 
 from skfleet._joblib._callbacks import has_callbacks_in, pack
 from skfleet._joblib._shared import SharedArguments
@@ -25,6 +25,7 @@ from skfleet._joblib._task import Call, Outcome, RetriableError, home, run_batch
 from skfleet.engine._client import has_one_machine
 from skfleet.engine._parcel import Parcel
 from skfleet.engine._share import Share
+from skfleet.engine._waiting import death_error
 from skfleet.exceptions import FleetError
 
 __all__ = ["Batch", "ParallelCall", "explain_unpicklable"]
@@ -126,6 +127,7 @@ class ParallelCall:
             "retriable": bool(options.get("retries")),
         }
         self._has_workers = has_workers
+        self._begin = time.time()
         self._patience = patience
         self._lock = threading.RLock()
         self._running: set[Batch] = set()
@@ -425,17 +427,14 @@ class ParallelCall:
     def _explain(self, batch: Batch, error: BaseException) -> BaseException:
         """Turn an error of Dask's into one that names the task and says what to do."""
         name = batch.name
-        if isinstance(error, KilledWorker):
-            told = FleetError(
-                f"{name} must leave its worker alive. Got {type(error).__name__} instead: its "
-                "workers died again and again while they ran it. Look for a lack of memory or a "
-                f"crash of native code in their logs. {error}"
-            )
+        told = death_error(self.client, error, since=self._begin, name=name)
+        if told is not None:
+            pass
         elif isinstance(error, CancelledError):
             told = FleetError(
                 f"{name} was cancelled before it ended: by another user of the scheduler, "
                 "because the scheduler went away, or because its data were lost with workers that "
-                f"died, perhaps for lack of memory. {error}"
+                f"died. {error}"
             )
         else:
             told = FleetError(

@@ -2,26 +2,47 @@
 
 from __future__ import annotations
 
+import logging
+import re
 import sys
+import threading
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 from skfleet._sklearn_private import consumer_of
+from skfleet._warnings import is_library_file, warn
 
-__all__ = ["Note", "echo", "listen", "noted", "notes_taken", "take_note"]
+__all__ = ["Note", "WarningTally", "echo", "listen", "noted", "notes_taken", "take_note"]
 
 
 class Note(NamedTuple):
-    """What a task printed ("stdout", "stderr": text), warned of ("warning": its record) or told.
+    """What a task printed ("stdout", "stderr": text), warned of ("warning": `Warned`) or told.
 
     ("callback": the address of one of scikit-learn's callbacks, and the message to it.)
     """
 
     kind: str
     content: Any
+
+
+class Warned(NamedTuple):
+    """A warning, and where it arose: in a file of a library, or of the user."""
+
+    message: Warning
+    category: type[Warning]
+    filename: str
+    lineno: int
+    is_library: bool
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What repetitions have in common; of a library's, whatever numbers they tell."""
+        text = str(self.message)
+        text = re.sub(r"[-+]?\d[-+.e\d]*", "#", text) if self.is_library else text
+        return self.category, text, self.filename, self.lineno
 
 
 # Where the running task's notes go. A context variable and not a thread's: a nested call delivers
@@ -72,26 +93,69 @@ class _Listening:
         return getattr(self._stream, name)
 
 
+def _is_news(record: logging.LogRecord) -> bool:
+    """Tell that a line is not of a task that still ran when its worker closed, as after Ctrl-C."""
+    return "ended with CancelledError" not in record.getMessage()
+
+
 def listen() -> None:
     """Take down what tasks write and warn of in this worker process, from now on."""
+    logging.getLogger("distributed.worker.state_machine").addFilter(_is_news)
     for kind in ("stdout", "stderr"):
         stream = getattr(sys, kind)
         if not isinstance(stream, _Listening):
             setattr(sys, kind, _Listening(kind, stream))
-    show = warnings.showwarning
+    if _replace_showwarning(is_worker=True) is not None:
+        # What no filter says anything of would be said once in the life of this process.
+        warnings.filterwarnings("always", append=True)
+
+
+def _replace_showwarning(*, is_worker: bool) -> Any:
+    """Take down the warnings of tasks; return what showed them before, None if this is done."""
+    show: Any = warnings.showwarning
     if hasattr(show, "skfleet_listens"):
-        return
+        return None
+    shown: set[tuple[Any, ...]] = set()
 
     def listening(message, category, filename, lineno, file=None, line=None):  # type: ignore
         notes = _notes.get()
-        if notes is None or file is not None:
+        warned = Warned(message, category, filename, lineno, is_library_file(filename))
+        if notes is not None and file is None:
+            notes.append(Note("warning", warned))
+        elif not (is_worker and warned.key in shown):
+            shown.add(warned.key)
             show(message, category, filename, lineno, file, line)
-        else:
-            notes.append(Note("warning", (message, category, filename, lineno)))
 
     listening.skfleet_listens = True  # type: ignore[attr-defined]
-    # Replaced for good: catch_warnings in each task would race between a worker's threads.
+    # Not by catch_warnings in each task, which would race between a worker's threads.
     warnings.showwarning = listening
+    return show
+
+
+class _Home:
+    """Takes down the warnings of tasks that run in the caller's process, while calls last."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._n_calls = 0
+        self._before: Any = None
+
+    def begin(self) -> None:
+        with self._lock:
+            self._n_calls += 1
+            if self._n_calls == 1:
+                self._before = _replace_showwarning(is_worker=False)
+
+    def end(self) -> None:
+        with self._lock:
+            self._n_calls -= 1
+            if self._n_calls == 0 and self._before is not None:
+                if hasattr(warnings.showwarning, "skfleet_listens"):
+                    warnings.showwarning = self._before
+                self._before = None
+
+
+_home = _Home()
 
 
 def take_note(kind: str, content: Any) -> None:
@@ -102,15 +166,71 @@ def take_note(kind: str, content: Any) -> None:
 
 
 def echo(notes: Sequence[Note]) -> None:
-    """Print, warn and tell, in the process of the caller, what a task did elsewhere."""
+    """Print and tell, in the process of the caller, what a task did elsewhere."""
     for kind, content in notes:
         if kind == "callback":
             address, message = content
             consumer = consumer_of(address)
             if consumer is not None:  # else the callback is gone
                 consumer(message.open())
-        elif kind == "warning":
-            message, category, filename, lineno = content
-            warnings.warn_explicit(message, category, filename, lineno)
-        else:
+        elif kind != "warning":
             getattr(sys, kind).write(content)
+
+
+class WarningTally:
+    """The warnings of the tasks of a call, each of which is said once; they are taken down here."""
+
+    def __init__(self) -> None:
+        _home.begin()
+        self._first: dict[tuple[Any, ...], Warned] = {}
+        self._n_times: dict[tuple[Any, ...], int] = {}
+        self._n_tasks: dict[tuple[Any, ...], int] = {}
+
+    def add(self, notes: Sequence[Note]) -> None:
+        """Count the warnings among the notes of a task."""
+        warned = [note.content for note in notes if note.kind == "warning"]
+        for one in warned:
+            self._first.setdefault(one.key, one)
+            self._n_times[one.key] = self._n_times.get(one.key, 0) + 1
+        for key in {one.key for one in warned}:
+            self._n_tasks[key] = self._n_tasks.get(key, 0) + 1
+
+    @contextmanager
+    def at_end(self, count_fits: Callable[[], int | None]) -> Iterator[None]:
+        """Warn when a ``with`` ends; an error that ends it is not hidden by that."""
+        try:
+            yield
+        except BaseException:
+            with suppress(Warning):
+                self.warn(count_fits())
+            raise
+        self.warn(count_fits())
+
+    def warn(self, n_fits: int | None = None) -> None:
+        """Warn of each, with how many of so many fits it concerns, or how often it was said."""
+        for key, one in self._first.items():
+            if n_fits is None:
+                n_times = self._n_times[key]
+                count = f"{n_times} times" if n_times > 1 else ""
+            else:
+                count = f"in {self._n_tasks[key]} of {n_fits} fits" if n_fits > 1 else ""
+            message = _counted(one.message, count)
+            if one.is_library:
+                warn(message, one.category)
+            else:
+                warnings.warn_explicit(message, one.category, one.filename, one.lineno)
+
+    def close(self) -> None:
+        """Take down no more."""
+        _home.end()
+
+
+def _counted(message: Warning, count: str) -> Warning:
+    """Return a warning that ends with a count."""
+    if not count:
+        return message
+    text = str(message)
+    try:
+        return type(message)(f"{text}\n({count})" if "\n" in text else f"{text} ({count})")
+    except Exception:  # it is not made of its text
+        return message

@@ -26,7 +26,7 @@ from skfleet.engine._client import is_cancelled, this_worker
 from skfleet.engine._on_device import DeviceCopies
 from skfleet.engine._parcel import Parcel
 from skfleet.model_selection._evaluate import evaluate
-from skfleet.model_selection._families._contained import ALONE, Came
+from skfleet.model_selection._families._contained import Came
 from skfleet.model_selection._fits import Fit, FitList, JobInputs
 from skfleet.model_selection._plan import SLOW, Bundle, Plan, is_over
 from skfleet.model_selection._plans import Plans
@@ -81,6 +81,7 @@ class PlannedFits:
         self._here: deque[Fit] = deque()  # those that submit tasks of their own
         self._sent: set[Bundle] = set()
         self._caller: Any = None
+        self._evaluation = self._run.begin_evaluation()
         self._homes = ExitStack()
         # The timer is ours, and must not hold us: what is left on the fleet would wait for gc.
         context = contextvars.copy_context()
@@ -106,6 +107,8 @@ class PlannedFits:
     def add(self, call: Call, report: Callable[[Outcome], Any]) -> None:
         """Put a fit on the plan."""
         with self._lock:
+            if self._evaluation is not None:
+                report = self._evaluation.watch(self.n_read, report)
             self.n_read += 1
             try:
                 fit = self._list.read(*call, report)
@@ -198,13 +201,21 @@ class PlannedFits:
                 self._list.forget(fit, Came((fit.job, fit.fold) in made))
                 self._count(fit, results[fit], was_saved=(fit.job, fit.fold) in made)
                 made.add((fit.job, fit.fold))
-            results |= self._known
-            self._known = {}
-            if self._run.over is not None:
-                results |= self._left_out(self._run.over)
+            known, self._known = self._known, {}
+            if known:
+                self._run.note_checkpoint(sum(len(fit.waiting) for fit in known), self.n_read)
+            interrupted = self._drop_waiting() if self._run.is_interrupted else []
+            over = self._run.over
+            left_out = {} if over is None else self._left_out(over)
+        for fit, result in known.items():
+            _report(fit, Outcome(True, [result], is_known=True))
         for fit, result in results.items():
             _report(fit, Outcome(True, [result]))
-        return bool(results) or self._make_here()
+        for fit, result in left_out.items():
+            _report(fit, Outcome(True, [result], is_made=False))
+        for fit in interrupted:
+            _report(fit, Outcome(False, KeyboardInterrupt()))
+        return bool(known or results or left_out or interrupted) or self._make_here()
 
     def _make_here(self) -> bool:
         """Make a fit in this process, where it submits its own tasks; False if there is none."""
@@ -239,13 +250,17 @@ class PlannedFits:
         _report(fit, Outcome(True, [result]))
         return True
 
-    def _left_out(self, reason: str) -> dict[Fit, dict[str, Any]]:
-        """Give what stands for the results of the fits that are still waiting."""
-        results: dict[Fit, dict[str, Any]] = {}
+    def _drop_waiting(self) -> list[Fit]:
+        """Drop the fits that nobody has begun."""
         waiting: Any = [*self._plans.drop_all(), *self._later, *self._here]
         self._later.clear()
         self._here.clear()
-        for fit in waiting:
+        return waiting
+
+    def _left_out(self, reason: str) -> dict[Fit, dict[str, Any]]:
+        """Give what stands for the results of the fits that are still waiting."""
+        results: dict[Fit, dict[str, Any]] = {}
+        for fit in self._drop_waiting():
             options = self._list.jobs[fit.job].options
             scores = dict.fromkeys(scorers_of(options["scorer"]), math.nan)
             n_test = len(self._list.jobs[fit.job].folds[fit.fold][1])
@@ -310,8 +325,9 @@ class PlannedFits:
                 for fit, one in zip(fits, done, strict=False):
                     self._plans.learn(fit, one.seconds, one.shared_seconds)
                     came = one.came
-                    if fit.device == "cuda" and came == ALONE:
-                        came = Came(refused=fit.refused)  # on a device nobody tries it again
+                    if fit.device == "cuda" and not came.was_saved:
+                        # on a device nobody tries it again
+                        came = came._replace(refused=fit.refused or came.refused)
                     self._list.forget(fit, came, one.first_came)
                     self._count(fit, one.result, was_saved=one.came.was_saved)
                     if not fit.is_done:  # of one that was made twice, the first

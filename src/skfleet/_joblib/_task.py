@@ -25,6 +25,7 @@ __all__ = [
     "Outcome",
     "RetriableError",
     "Slot",
+    "function_name",
     "home",
     "run_batch",
     "task_name",
@@ -63,12 +64,17 @@ class HeldSlot(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What became of a batch: the results of its calls, or the first error, and its notes."""
+    """What became of a batch: the results of its calls, or the first error, and its notes.
+
+    Results that only stand for calls that were not made are none that count.
+    """
 
     ok: bool
     value: Any
     trace: str = ""
     notes: Sequence[Note] = ()
+    is_known: bool = False  # from a checkpoint
+    is_made: bool = True
 
     def result(self) -> list[Any]:
         """Give the results, or raise the error with the traceback it had on the worker."""
@@ -98,10 +104,15 @@ class RetriableError(Exception):
         self.parcel = parcel
 
 
+def function_name(function: Callable[..., Any]) -> str:
+    """Name a function, or what else is called."""
+    return funcname(function).strip("_<>") or "call"
+
+
 def task_name(calls: Sequence[Call]) -> str:
     """Name a batch after its function and, if there is one, the estimator it is called with."""
     function, args, kwargs = calls[0]
-    name = funcname(function).strip("_<>") or "call"
+    name = function_name(function)
     for first in [*args[:1], *list(kwargs.values())[: not args]]:
         if hasattr(type(first), "get_params"):
             name += f"-{type(first).__name__}"

@@ -1,5 +1,6 @@
 """What the rows are: containers of any kind, cut into blocks, and answers in kind."""
 
+from skfleet.blocks._block_file import BlockFile, compact, size_of, write_block
 from skfleet.blocks._blocks import (
     Block,
     Loadable,
@@ -11,12 +12,24 @@ from skfleet.blocks._blocks import (
     pieces,
     probes,
 )
+from skfleet.blocks._content import content_of
 from skfleet.blocks._cut import row_blocks
 from skfleet.blocks._folds import Folds, make_folds
-from skfleet.blocks._lazy_rows import SplitRows, bring_home, counted_rows, lazy_name
-from skfleet.blocks._local import n_rows_of, slice_rows, take_rows
-from skfleet.blocks._outputs import Output, first_rows, is_lazy, known_n_rows, map_rows, stand_in
-from skfleet.blocks._per_row import split_per_row
+from skfleet.blocks._futures import check_rows, fetch
+from skfleet.blocks._lazy_rows import SplitRows, compute_together, counted_rows
+from skfleet.blocks._local import as_sized, n_rows_of, slice_rows, take_rows
+from skfleet.blocks._outputs import (
+    Output,
+    class_names,
+    first_rows,
+    is_lazy,
+    known_n_rows,
+    map_rows,
+    name_columns,
+    stand_in,
+)
+from skfleet.blocks._per_row import constant_per_row, split_per_row, warn_of_trip
+from skfleet.blocks._scheduler import set_scheduler
 from skfleet.blocks._split import (
     DrawnRows,
     choose_rows,
@@ -30,6 +43,7 @@ from skfleet.blocks._split import (
 
 __all__ = [
     "Block",
+    "BlockFile",
     "DrawnRows",
     "Folds",
     "Loadable",
@@ -38,29 +52,40 @@ __all__ = [
     "RowBlocks",
     "SplitRows",
     "as_numbers",
+    "as_sized",
     "block_bytes",
-    "bring_home",
+    "check_rows",
     "choose_rows",
+    "class_names",
+    "compact",
+    "compute_together",
+    "constant_per_row",
+    "content_of",
     "counted_rows",
+    "fetch",
     "first_rows",
     "is_lazy",
     "join_rows",
     "known_n_rows",
-    "lazy_name",
     "make_folds",
     "map_rows",
     "merge_smallest",
     "mix_rows",
     "n_rows_of",
+    "name_columns",
     "open_block",
     "pieces",
     "probes",
     "row_blocks",
     "row_uniforms",
+    "set_scheduler",
+    "size_of",
     "slice_rows",
     "smallest",
     "split_per_row",
     "stand_in",
     "take",
     "take_rows",
+    "warn_of_trip",
+    "write_block",
 ]

@@ -13,6 +13,7 @@ from skfleet._array import device_room, is_foreign
 from skfleet._config import get_config
 from skfleet.blocks._blocks import Block, RowBlocks, check_dense
 from skfleet.blocks._local import local_blocks, n_rows_of
+from skfleet.blocks._per_row import check_per_row
 
 # How large the blocks are into which rows of this process are cut for a cluster: on a device, few
 # large kernels win.
@@ -46,27 +47,29 @@ def row_blocks(
         Numbers of rows of the blocks, for rows in this process; by default one block, or, where the
         device does not hold them all, as many as it takes.
     """
+    X, y, sample_weight, more = check_per_row(X, y, sample_weight, more or {})
     spreading = get_config().engine == "dask" and dtype is not None
     to_device = get_config().device == "cuda" and dtype is not None
     if spreading or "dask" in sys.modules:
-        from skfleet.blocks._dask import bring_home, dask_blocks, is_dask, spread
+        from skfleet.blocks._dask import compute_together, dask_blocks, is_dask, spread
 
         if spreading and not is_dask(X):
             X = spread(X, DEVICE_BYTES if to_device else HOST_BYTES)
         if is_dask(X):
-            rows = dask_blocks(X, y, sample_weight, more or {}, dtype=dtype)
+            rows = dask_blocks(X, y, sample_weight, more, dtype=dtype)
             if to_device:
                 check_dense(getattr(X, "_meta", None))
                 blocks = tuple(block._replace(to_device=True) for block in rows.blocks)
                 rows = replace(rows, blocks=blocks)
             return rows
-        y, sample_weight = bring_home(y), bring_home(sample_weight)
-        more = more and {name: bring_home(values) for name, values in more.items()}
+        values = compute_together(y, sample_weight, *more.values())
+        y, sample_weight = values[:2]
+        more = dict(zip(more, values[2:], strict=True))
     if to_device:
         check_dense(X)
         cuts = _device_cuts(X) if cuts is None else cuts
     parts, lengths, n_features, kind = local_blocks(
-        X, y, sample_weight, more or {}, dtype=dtype, cuts=cuts
+        X, y, sample_weight, more, dtype=dtype, cuts=cuts
     )
     starts = np.concatenate([[0], np.cumsum(lengths)])
     blocks = tuple(

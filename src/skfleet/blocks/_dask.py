@@ -1,25 +1,45 @@
-"""Rows in Dask arrays and frames: aligned, cut, each block a small graph that one task runs."""
+"""Rows in Dask arrays, frames and bags: aligned, each block a small graph that one task runs."""
 
 from __future__ import annotations
 
 import math
 import sys
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from itertools import accumulate
+from typing import Any
 
 import dask
 import dask.array as da
 import numpy as np
-from dask.core import get_dependencies, toposort
 from dask.highlevelgraph import HighLevelGraph
-from dask.task_spec import Alias, DataNode
+from dask.task_spec import Task
+from dask.utils import get_default_shuffle_method
 
 from skfleet import _linalg
 from skfleet._array import is_foreign
+from skfleet._config import get_config
 from skfleet.blocks._blocks import Block, RowBlocks
-from skfleet.blocks._local import as_rows, float_dtype, n_rows_of, side_by_side
+from skfleet.blocks._dask_graph import (
+    DaskBlock,
+    Graph,
+    as_reference,
+    count_rows,
+    is_frame_collection,
+    joint_graph,
+    recut,
+    split_graph,
+    unordered_shuffles,
+)
+from skfleet.blocks._local import (
+    as_column,
+    as_rows,
+    float_dtype,
+    is_frame,
+    side_by_side,
+    slice_rows,
+)
+from skfleet.blocks._scheduler import scheduler
 
 
 def is_dask(x: Any) -> bool:
@@ -27,93 +47,324 @@ def is_dask(x: Any) -> bool:
     return dask.is_dask_collection(x)
 
 
-def bring_home(x: Any) -> Any:
-    """Return the values of a Dask collection; anything else as it is."""
-    return x.compute() if is_dask(x) else x
+def compute_together(*values: Any) -> list[Any]:
+    """Return the values of Dask collections, made of one graph; anything else as it is.
+
+    Frames must have one index. Of frames and arrays together Dask makes no common graph.
+    """
+    computed = list(values)
+    for is_frames in (True, False):
+        places = [
+            i for i, x in enumerate(values) if is_dask(x) and is_frame_collection(x) == is_frames
+        ]
+        if not places:
+            continue
+        group = [values[i] for i in places]
+        if is_frames:
+            from skfleet.blocks._dask_categorize import with_multi_reader_categorize
+
+            group = [with_multi_reader_categorize(x) for x in group]
+        found = dask.compute(*group, scheduler=scheduler())
+        for i, x in zip(places, found, strict=True):
+            computed[i] = x
+        if is_frames:
+            rest = [computed[i] for i in places[1:]]
+            _check_index(computed[places[0]], ["Every value per row"] * len(rest), rest)
+    return computed
 
 
-def is_dask_frame(x: Any) -> bool:
-    """Say whether x is a Dask DataFrame or Series."""
-    # Of the type: a Delayed value claims to have every attribute.
-    return is_dask(x) and hasattr(type(x), "map_partitions") and hasattr(type(x), "npartitions")
+def as_collection(X: Any) -> Any:
+    """Return rows on Dask as an array or a frame: a bag as a Series of its items.
+
+    Raises
+    ------
+    TypeError
+        For a Delayed value, or any other collection whose rows cannot be told.
+    """
+    if isinstance(X, da.Array) or is_frame_collection(X):
+        return X
+    bag = sys.modules.get("dask.bag")
+    if bag is not None and isinstance(X, bag.Bag):
+        return _series_of_items(X)
+    raise TypeError(
+        f"X must be a Dask array, a Dask DataFrame or a bag of text. Got {type(X).__name__} "
+        "instead. Make one with dask.array.from_delayed or dask.dataframe.from_delayed."
+    )
+
+
+def _series_of_items(bag: Any) -> Any:
+    """Return a bag as a Series of objects, one partition for each of its own."""
+    import dask.dataframe as dd
+    import pandas as pd
+
+    series = dask.delayed(partial(_series, pd), pure=True)
+    # text would be converted to Arrow's, and what is no text would fail
+    with dask.config.set({"dataframe.convert-string": False}):
+        parts = [series(part) for part in bag.to_delayed()]
+        return dd.from_delayed(parts, meta=pd.Series([], dtype=object), verify_meta=False)
+
+
+def _series(frames: Any, items: Any) -> Any:
+    """Return the items of a bag's partition, which may come one by one, as a Series."""
+    return frames.Series(list(items), dtype=object)
 
 
 def stand_in(X: Any) -> Any:
     """Return rows of the kind, width, names and types that X has, without any row."""
-    if is_dask_frame(X):
+    X = as_collection(X)
+    if is_frame_collection(X):
         return X._meta
-    if not isinstance(X, da.Array):
-        raise TypeError(
-            f"X must be a Dask array or a Dask DataFrame. Got {type(X).__name__} instead. Make one "
-            "with dask.array.from_delayed or dask.dataframe.from_delayed."
-        )
     meta = X._meta
     if _linalg.is_sparse(meta):
         return type(meta)((0, X.shape[1]), dtype=X.dtype)
     return np.empty((0, *X.shape[1:]), dtype=X.dtype)
 
 
-class Subgraph:
-    """Tasks of a Dask graph that travel as one value: no scheduler looks inside."""
+def dask_blocks(
+    X: Any, y: Any, sample_weight: Any, more: dict[str, Any], *, dtype: Any
+) -> RowBlocks:
+    """Cut y, sample_weight and more as X is cut, and make a block of every run of rows.
 
-    __slots__ = ("tasks",)
-
-    def __init__(self, tasks: dict[Any, Any]) -> None:
-        self.tasks = tasks
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Subgraph, (self.tasks,)
-
-
-class Source:
-    """What several blocks need (one file cut in two, say), made once where there is no cluster."""
-
-    def __init__(self, graph: dict[Any, Any]) -> None:
-        self.graph = graph
-        self._values: dict[Any, Any] | None = None
-        self._lock = threading.Lock()
-
-    def values(self, keys: Sequence[Any]) -> list[Any]:
-        """Return the values of the given keys, computing the whole source on first use."""
-        with self._lock:
-            if self._values is None:
-                every = list(self.graph)
-                self._values = dict(zip(every, dask.threaded.get(self.graph, every), strict=True))
-            return [self._values[key] for key in keys]
-
-
-class DaskBlock(NamedTuple):
-    """A block that a graph of its own makes from inputs that others use too.
-
-    `inputs` maps keys to futures (rows in the workers' memory) or, in a task, to their values.
-    `shared` lists keys that other blocks need as well; `source` can make them.
+    1. Optimize all collections into one graph.
+    2. Cut what is cut otherwise than X as X is, counting rows only where lengths are needed.
+    3. Add a task per block that puts its parts together, checks their index, and takes the values
+       of frames.
+    4. Split the graph: each block gets what it alone needs.
     """
+    X = as_collection(X)
+    if dtype is not None:
+        X = _check_numeric(X)
+    others = {"y": y, "sample_weight": sample_weight, **more}
+    others = {name: values for name, values in others.items() if values is not None}
+    collections = {name: _column(name, v) for name, v in others.items() if is_dask(v)}
+    host = {name: np.asarray(v) for name, v in others.items() if not is_dask(v)}
+    graph, keys = _materialize([X, *collections.values()])
+    lengths = _align(graph, keys, X, collections, host)
 
-    graph: Subgraph
-    key: Any
-    inputs: dict[Any, Any]
-    shared: tuple[Any, ...] = ()
-    source: Any = None
+    starts = None if lengths is None else list(accumulate(lengths, initial=0))
+    has_values = is_frame_collection(X) and dtype is not None
+    takes_values = has_values or any(map(is_frame_collection, collections.values()))
+    put = _linalg.hstack if dtype is None else side_by_side
+    assemble = partial(_assemble, [*collections, *host], put, has_values)
+    outputs = []
+    for i, parts in enumerate(zip(*keys, strict=True)):
+        key = (f"block-{id(graph):x}", i)
+        cut = (slice_rows(v, *starts[i : i + 2]) for v in host.values()) if starts else ()
+        graph[key] = Task(key, assemble, *map(as_reference, parts), *cut)
+        outputs.append(key)
+    handles = split_graph(graph, outputs)
+    names = list(collections)
+    blocks = tuple(
+        _in_memory(handle, names, parts, takes_values or bool(host))._replace(
+            number=i, start=None if starts is None else starts[i]
+        )
+        for i, (handle, parts) in enumerate(zip(handles, zip(*keys, strict=True), strict=True))
+    )
+    kind = None if dtype is None else float_dtype(stand_in(X))
+    n_bytes = None
+    if lengths is not None and not is_frame_collection(X) and not _linalg.is_sparse(X._meta):
+        n_bytes = sum(lengths) * X.dtype.itemsize * math.prod(X.shape[1:])
+    return RowBlocks(
+        blocks,
+        lengths,
+        X.shape[1] if len(X.shape) == 2 else 1,
+        kind,
+        checked=False,
+        n_bytes=n_bytes,
+        on_dask=True,
+        on_device=is_foreign(X._meta) or hasattr(X._meta, "to_cupy"),
+    )
 
-    def load(self) -> Block:
-        """Run the graph here."""
-        tasks = dict(self.graph.tasks)
-        values = dict(self.inputs)
-        if self.source is not None:
-            values |= dict(zip(self.shared, self.source.values(self.shared), strict=True))
-        tasks |= {key: DataNode(key, value) for key, value in values.items()}
-        return dask.get(tasks, self.key)
 
-    @property
-    def is_resident(self) -> bool:
-        """Whether all that is left to do is to put parts in memory side by side."""
-        work = [task for task in self.graph.tasks.values() if not isinstance(task, Alias)]
-        return bool(self.inputs) and not self.shared and len(work) == 1
+def counted(*collections: Any) -> list[Any]:
+    """Return collections as arrays of known lengths, whose rows have one order in every pass."""
+    numeric = [_as_values(x) for x in collections]
+    known = [known_lengths(x) for x in numeric]
+    if None not in known:
+        return numeric
+    graph, keys = _materialize(numeric, is_repeated=True)
+    if any(unordered_shuffles(graph, runs) for runs in keys):
+        raise ValueError(
+            "X must keep the order of its rows from one pass to the next. Got rows of a shuffle on "
+            "disk instead, which puts them in another order each time. Persist the frame first, or "
+            "shuffle with shuffle_method='tasks'."
+        )
+    unknown = [i for i, lengths in enumerate(known) if lengths is None]
+    for i, lengths in zip(unknown, count_rows(graph, [keys[i] for i in unknown]), strict=True):
+        known[i] = lengths
+    return [
+        _as_array(graph, runs, x, lengths)
+        for runs, x, lengths in zip(keys, numeric, known, strict=True)
+    ]
 
 
-def _join(names: Sequence[str], put: Any, X: Any, *values: Any) -> Block:
-    """Put the parts of a block together, and those of X side by side."""
-    return _block(names, put(X) if isinstance(X, list) else X, *values)
+def _as_array(graph: Graph, keys: Sequence[Any], x: Any, lengths: Any) -> Any:
+    """Return partitions of known lengths as an array."""
+    meta = _values(x._meta) if is_frame_collection(x) else x._meta
+    name = f"values-{dask.base.tokenize(x)}"
+    ends = (0,) * (len(x.shape) - 1)
+    layer = dict(graph)
+    for i, key in enumerate(keys):
+        out = (name, i, *ends)
+        layer[out] = Task(out, _as_one_array, as_reference(key))
+    whole = HighLevelGraph.from_collections(name, layer, dependencies=())
+    chunks = (lengths, *((n,) for n in x.shape[1:]))
+    return da.Array(whole, name, chunks=chunks, meta=meta, dtype=meta.dtype)
+
+
+def _as_one_array(part: Any) -> Any:
+    """Return a partition as one array: the values of a frame, the parts of columns together."""
+    return _values(_linalg.hstack(part) if isinstance(part, list) else part)
+
+
+def _check_numeric(X: Any) -> Any:
+    """Return rows of numbers, or raise."""
+    if X.ndim != 2:
+        how = "Take one with df[[name]]" if is_frame_collection(X) else "Use X.reshape(-1, 1)"
+        raise ValueError(f"X must have two dimensions. Got {X.ndim} instead. {how}.")
+    return _as_values(X)
+
+
+def _column(name: str, values: Any) -> Any:
+    """Return values per row on Dask, or raise for what has no rows."""
+    if not (isinstance(values, da.Array) or is_frame_collection(values)):
+        raise TypeError(
+            f"{name} must be a Dask array or Series. Got {type(values).__name__} instead. Make one "
+            "with dask.array.from_delayed, or compute it."
+        )
+    return _as_values(values)
+
+
+def _as_values(x: Any) -> Any:
+    """Return a frame with columns of NumPy's types, or an array in one part along its columns.
+
+    pandas' own numbers become float64, and objects everything else.
+    """
+    x = as_collection(x)
+    if not is_frame_collection(x):
+        return x
+    dtypes = dict(x._meta.dtypes) if x.ndim == 2 else {None: x._meta.dtype}
+    own = {
+        name: np.dtype(np.float64) if getattr(dtype, "kind", "O") in "biuf" else np.dtype(object)
+        for name, dtype in dtypes.items()
+        if not isinstance(dtype, np.dtype)
+    }
+    if not own:
+        return x
+    return x.astype(own if x.ndim == 2 else own[None])
+
+
+def _materialize(
+    collections: Sequence[Any], *, is_repeated: bool = False
+) -> tuple[Graph, list[list[Any]]]:
+    """Return one graph of collections, and the keys of their runs of rows.
+
+    A graph that is to be run several times shuffles so that each run gives the same order.
+    """
+    method = get_default_shuffle_method()
+    is_local = get_config().engine == "local" or not _has_client()
+    if method == "disk" and not is_local:  # the current client need not be the default one
+        method = "p2p"
+    if method == "p2p" and is_local:
+        method = "disk"  # only workers can take part in a shuffle over the network
+    if method == "disk" and is_repeated:
+        method = "tasks"
+    with dask.config.set({"dataframe.shuffle.method": method}):
+        return joint_graph(collections)
+
+
+def _has_client() -> bool:
+    """Say whether collections are computed on a cluster."""
+    distributed = sys.modules.get("distributed")
+    if distributed is None:
+        return False
+    try:
+        return distributed.Client.current() is not None
+    except ValueError:
+        return False
+
+
+def known_lengths(x: Any) -> tuple[int, ...] | None:
+    """Return the numbers of rows of the chunks, None unless all are known."""
+    if not isinstance(x, da.Array) or any(math.isnan(n) for n in x.chunks[0]):
+        return None
+    return tuple(int(n) for n in x.chunks[0])
+
+
+def _align(
+    graph: Graph,
+    keys: list[list[Any]],
+    X: Any,
+    collections: dict[str, Any],
+    host: dict[str, np.ndarray],
+) -> tuple[int, ...] | None:
+    """Cut what comes with X as X is cut, in `keys`; return X's lengths where they are known.
+
+    Lengths are counted only where nothing else helps: collections of unknown lengths and as many
+    partitions are taken to be cut alike, which opening a block checks.
+    """
+    names = ["X", *collections]
+    known: list[Any] = [known_lengths(x) for x in (X, *collections.values())]
+    unlike = [
+        i for i in range(1, len(names)) if known[i] != known[0] or len(keys[i]) != len(keys[0])
+    ]
+    if unlike or host:
+        unknown = [i for i in (0, *unlike) if known[i] is None]
+        for i, lengths in zip(unknown, count_rows(graph, [keys[i] for i in unknown]), strict=True):
+            known[i] = lengths
+    lengths = known[0]
+    if lengths is None:
+        _check_shuffles(graph, keys, names)
+        return None
+    sizes = {names[i]: sum(known[i]) for i in unlike}
+    for name, size in (sizes | {name: len(values) for name, values in host.items()}).items():
+        if size != sum(lengths):
+            raise ValueError(
+                f"{name} must have as many rows as X. Got {size} instead of {sum(lengths)}."
+            )
+    for i in unlike:
+        if known[i] != lengths:
+            keys[i] = recut(graph, keys[i], known[i], lengths)
+    _check_shuffles(graph, keys, names)
+    return lengths
+
+
+def _check_shuffles(graph: Graph, keys: Sequence[Sequence[Any]], names: Sequence[str]) -> None:
+    """Raise where rows went through shuffles whose order is not the same for all that is paired."""
+    orders = [unordered_shuffles(graph, runs) for runs in keys]
+    for name, order in zip(names, orders, strict=True):
+        if order != orders[0] and order | orders[0]:
+            raise ValueError(
+                f"{name} must come from the shuffle that X comes from. Got rows of two shuffles "
+                "instead, which are in no common order. Pass columns of one Dask DataFrame, not "
+                "arrays made of them, or persist the frame first."
+            )
+
+
+def _assemble(names: Sequence[str], put: Any, takes_values: bool, X: Any, *values: Any) -> Block:
+    """Put the parts of a block together, those of X side by side; frames must have one index."""
+    _check_index(X, names, values)
+    X = put(X) if isinstance(X, list) else X
+    X = _values(X) if takes_values else X
+    return _block(names, X, *map(_as_one_array, values))
+
+
+def _check_index(X: Any, names: Sequence[str], values: Sequence[Any]) -> None:
+    """Raise where frames of as many rows have another index than X."""
+    for name, part in zip(names, values, strict=True):
+        if not (is_frame(X) and is_frame(part) and len(part) == len(X)):
+            continue
+        if not part.index.equals(X.index):
+            raise ValueError(
+                f"{name} must have the index of X, in every partition. Got other labels "
+                "instead. Take both from one Dask DataFrame, or leave the index behind with "
+                "to_dask_array(lengths=True)."
+            )
+
+
+def _values(part: Any) -> Any:
+    """Return the values of a frame without a copy where there need be none; else the same."""
+    return as_column(part) if is_frame(part) else part
 
 
 def _block(names: Sequence[str], X: Any, *values: Any) -> Block:
@@ -123,194 +374,15 @@ def _block(names: Sequence[str], X: Any, *values: Any) -> Block:
     return Block(X, y, sample_weight, more=named or None)
 
 
-def dask_blocks(
-    X: Any, y: Any, sample_weight: Any, more: dict[str, Any], *, dtype: Any
-) -> RowBlocks:
-    """Cut y, sample_weight and more as X is cut, and make a block of every run of rows."""
-    if dtype is not None and is_dask_frame(X):
-        X = _as_array(X)
-    if dtype is not None and X.ndim != 2:
-        raise ValueError(
-            f"X must have two dimensions. Got {X.ndim} instead. Reshape it with X.reshape(-1, 1)."
-        )
-    others = {"y": y, "sample_weight": sample_weight, **more}
-    X, others, lengths = _align(X, {k: v for k, v in others.items() if v is not None})
-    collections = [X, *others.values()]
-    futures = _futures_in(collections)
-    parts = list(zip(*map(_parts, _optimize(collections)), strict=True))
-    names = list(others)
-    put = _linalg.hstack if dtype is None else side_by_side
-    join = dask.delayed(partial(_join, names, put), pure=False)
-    handles = _own_graphs([join(*part) for part in parts], futures)
-    starts = None if lengths is None else np.concatenate([[0], np.cumsum(lengths)])
-    blocks = tuple(
-        _in_memory(handle, names, part)._replace(
-            number=i, start=None if starts is None else int(starts[i])
-        )
-        for i, (handle, part) in enumerate(zip(handles, parts, strict=True))
-    )
-    kind = None if dtype is None else float_dtype(stand_in(X))
-    dense = lengths is not None and not is_dask_frame(X) and not _linalg.is_sparse(X._meta)
-    return RowBlocks(
-        blocks,
-        lengths,
-        X.shape[1] if len(X.shape) == 2 else 1,
-        kind,
-        checked=False,
-        n_bytes=int(X.nbytes) if dense else None,
-        on_dask=True,
-        on_device=is_foreign(X._meta) or hasattr(X._meta, "to_cupy"),
-    )
-
-
-def _as_array(frame: Any) -> Any:
-    """Return the values of a frame or Series, pandas' own types as float64 or objects."""
-    dtypes = dict(frame._meta.dtypes) if frame.ndim == 2 else {None: frame._meta.dtype}
-    own = {
-        name: np.dtype(np.float64) if getattr(dtype, "kind", "O") in "biuf" else np.dtype(object)
-        for name, dtype in dtypes.items()
-        if not isinstance(dtype, np.dtype)
-    }
-    if own:
-        frame = frame.astype(own if frame.ndim == 2 else own[None])
-    return frame.to_dask_array()
-
-
-def _optimize(collections: Sequence[Any]) -> Iterator[Any]:
-    """Optimize collections: arrays together, so that what they share is made once, frames alone.
-
-    dask.optimize (2026.8.0) of a frame and an array together gives the frame the array's values.
-    """
-    arrays = iter(dask.optimize(*(x for x in collections if not is_dask_frame(x))))
-    for x in collections:
-        yield dask.optimize(x)[0] if is_dask_frame(x) else next(arrays)
-
-
-def _parts(x: Any) -> list[Any]:
-    """Return a delayed value per run of rows; a list of column parts where columns are cut too."""
-    if is_dask_frame(x):
-        return x.to_delayed(optimize_graph=False)
-    grid = x.to_delayed(optimize_graph=False)
-    if x.ndim == 1:
-        return list(grid)
-    return [row[0] if len(row) == 1 else list(row) for row in grid.reshape(grid.shape[0], -1)]
-
-
-def known_lengths(x: Any) -> tuple[int, ...] | None:
-    """Return the numbers of rows of the chunks, None unless all are known."""
-    if is_dask_frame(x) or any(math.isnan(n) for n in x.chunks[0]):
-        return None
-    return tuple(int(n) for n in x.chunks[0])
-
-
-def counted(x: Any) -> Any:
-    """Return a collection as an array of known length."""
-    x = _as_array(x) if is_dask_frame(x) else x
-    return x if known_lengths(x) is not None else _with_lengths(x, _measure(x))
-
-
-def _n_runs(x: Any) -> int:
-    """Return into how many runs of rows x is cut."""
-    return x.npartitions if is_dask_frame(x) else x.numblocks[0]
-
-
-def _measure(x: Any) -> tuple[int, ...]:
-    """Count the rows of every run."""
-    firsts = [p[0] if isinstance(p, list) else p for p in _parts(dask.optimize(x)[0])]
-    return tuple(dask.compute(*(dask.delayed(n_rows_of)(p) for p in firsts)))
-
-
-def _with_lengths(x: Any, lengths: tuple[int, ...]) -> Any:
-    """Return x with its lengths known, leaving the caller's own object as it was."""
-    return da.Array(x.dask, x.name, chunks=(lengths, *x.chunks[1:]), meta=x._meta)
-
-
-def _align(X: Any, others: dict[str, Any]) -> tuple[Any, dict[str, Any], tuple[int, ...] | None]:
-    """Cut the others as X is cut; lengths are measured only where nothing else helps."""
-    lengths = known_lengths(X)
-    aligned: dict[str, Any] = {}
-    for name, part in others.items():
-        if not is_dask(part):
-            values = np.asarray(part)
-            lengths = lengths or _measure(X)
-            _same_length(name, len(values), sum(lengths))
-            part = da.from_array(values, chunks=(lengths, *values.shape[1:]))
-        if is_dask_frame(part):
-            part = _as_array(part)
-        own = known_lengths(part)
-        if own is None and lengths is None and _n_runs(part) == _n_runs(X):
-            pass  # cut alike as far as anyone can tell; opening a block checks it
-        else:
-            lengths = lengths or _measure(X)
-            if own is None:
-                own = _measure(part)
-                part = _with_lengths(part, own)
-            _same_length(name, sum(own), sum(lengths))
-            part = part.rechunk({0: lengths})
-        aligned[name] = part.rechunk({1: -1}) if part.ndim == 2 else part
-    if lengths is not None and not is_dask_frame(X):
-        X = _with_lengths(X, lengths)
-    return X, aligned, lengths
-
-
-def _same_length(name: str, got: int, wanted: int) -> None:
-    """Raise unless per-row values are as many as rows."""
-    if got != wanted:
-        raise ValueError(f"{name} must have as many rows as X. Got {got} instead of {wanted}.")
-
-
-def _own_graphs(outs: Sequence[Any], futures: dict[Any, Any]) -> list[DaskBlock]:
-    """Split the graph of delayed blocks into what only one of them needs and what several need.
-
-    What only one block needs becomes that block's own graph: the block is loaded inside one task
-    and dropped there. What several need stays in the scheduler's sight.
-    """
-    merged = HighLevelGraph.merge(*(out.dask for out in outs))
-    culled = merged.cull({out.key for out in outs})
-    graph = {key: node for key, node in dict(culled).items() if key not in futures}
-    known = graph | futures
-    needs = {key: get_dependencies(known, task=node) for key, node in graph.items()}
-    owner: dict[Any, Any] = {out.key: i for i, out in enumerate(outs)}
-    order = toposort(graph, dependencies={k: v & graph.keys() for k, v in needs.items()})
-    for key in reversed(order):
-        for need in needs[key]:
-            owner[need] = owner[key] if owner.get(need, owner[key]) == owner[key] else None
-    own: list[dict[Any, Any]] = [{} for _ in outs]
-    for key, i in owner.items():
-        if i is not None and key in graph:
-            own[i][key] = graph[key]
-    # of what nobody needs some is left over: layers of arrays are culled as a whole
-    common = {key: graph[key] for key, i in owner.items() if i is None and key in graph}
-    source = Source(common) if common else None
-    blocks = []
-    for out, tasks in zip(outs, own, strict=True):
-        outside = set().union(*(needs[key] for key in tasks)) - tasks.keys()
-        shared = tuple(key for key in outside if key in common)
-        inputs = {key: futures[key] for key in outside if key in futures}
-        blocks.append(
-            DaskBlock(Subgraph(tasks), out.key, inputs, shared, source if shared else None)
-        )
-    return blocks
-
-
-def _in_memory(handle: DaskBlock, names: Sequence[str], parts: Sequence[Any]) -> Block:
+def _in_memory(
+    handle: DaskBlock, names: Sequence[str], parts: Sequence[Any], has_work: bool
+) -> Block:
     """Return a block of futures of its parts where all are in the workers' memory already."""
-    if not handle.is_resident or isinstance(parts[0], list):
+    if has_work:
+        handle = handle._replace(is_resident=False)
+    if not handle.is_resident or any(isinstance(part, list) for part in parts):
         return Block(handle)
-    tasks, found = handle.graph.tasks, []
-    for part in parts:
-        key = part.key
-        while key in tasks:
-            key = tasks[key].target
-        found.append(handle.inputs[key])
-    return _block(names, *found)
-
-
-def _futures_in(collections: Sequence[Any]) -> dict[Any, Any]:
-    """Return what collections hold on a cluster already, by key."""
-    if "distributed" not in sys.modules:
-        return {}
-    return {future.key: future for future in sys.modules["distributed"].futures_of(collections)}
+    return _block(names, *map(handle.future_of, parts))
 
 
 def spread(X: Any, n_bytes: int) -> Any:

@@ -9,15 +9,18 @@ from typing import Any
 
 import dask
 import dask.array as da
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 from dask.highlevelgraph import HighLevelGraph
 
 from skfleet._array import beside
 from skfleet._linalg import is_sparse
-from skfleet.blocks._dask import is_dask_frame, stand_in
+from skfleet.blocks._dask import as_collection, stand_in
+from skfleet.blocks._dask_graph import is_frame_collection
 from skfleet.blocks._local import is_frame, n_rows_of, slice_rows
 from skfleet.blocks._outputs import Output, run_rows
+from skfleet.blocks._scheduler import scheduler
 
 
 class Opaque:
@@ -39,7 +42,8 @@ def unwrap(opaque: Opaque) -> Any:
 
 def made_up_rows(X: Any) -> Any:
     """Return two rows of the kind and types that X has, with values made up."""
-    if is_dask_frame(X):
+    X = as_collection(X)
+    if is_frame_collection(X):
         return X._meta_nonempty
     rows = stand_in(X)
     shape = (2, *X.shape[1:])
@@ -50,11 +54,14 @@ def made_up_rows(X: Any) -> Any:
 
 def real_rows(X: Any) -> Any:
     """Return the first two rows of the first run of X that has any; no others travel."""
-    runs = X.partitions if is_dask_frame(X) else X.rechunk({1: -1} if X.ndim == 2 else {}).blocks
-    n_runs = X.npartitions if is_dask_frame(X) else X.numblocks[0]
+    X = as_collection(X)
+    runs = (
+        X.partitions if is_frame_collection(X) else X.rechunk({1: -1} if X.ndim == 2 else {}).blocks
+    )
+    n_runs = X.npartitions if is_frame_collection(X) else X.numblocks[0]
     for i in range(n_runs):
-        run = runs[i].to_delayed() if is_dask_frame(X) else runs[i].to_delayed().ravel()
-        rows = dask.delayed(_head, pure=False)(run[0]).compute()
+        run = runs[i].to_delayed() if is_frame_collection(X) else runs[i].to_delayed().ravel()
+        (rows,) = dask.compute(dask.delayed(_head, pure=False)(run[0]), scheduler=scheduler())
         if n_rows_of(rows):
             return rows
     raise ValueError("X must have at least one row. Got none instead.")
@@ -63,6 +70,11 @@ def real_rows(X: Any) -> Any:
 def _head(rows: Any) -> Any:
     """Return the first two rows."""
     return slice_rows(rows, 0, min(2, n_rows_of(rows)))
+
+
+def name_columns(X: Any, names: Sequence[Any]) -> Any:
+    """Return an array as a frame whose columns have names."""
+    return dd.from_dask_array(X, columns=list(names))
 
 
 def map_dask_rows(
@@ -76,17 +88,18 @@ def map_dask_rows(
     name: str,
 ) -> Any:
     """Return a lazy answer of which shape, chunks, dtype and names are known now."""
+    X = as_collection(X)
     # A task of its own: the model is one value that workers pass on, not a copy in each task.
     shared = model
     if not dask.is_dask_collection(model):
         key = _key(f"model-of-{name}")
         shared = dask.delayed(unwrap, pure=False)(Opaque(model), dask_key_name=key)
     answers = (func, shared, output, check, raw)
-    map_one = _map_frame if is_dask_frame(X) else _map_array
-    if not is_dask_frame(X) and X.ndim == 2:
+    map_one = _map_frame if is_frame_collection(X) else _map_array
+    if not is_frame_collection(X) and X.ndim == 2:
         X = X.rechunk({1: -1})
     if isinstance(output, Output):
-        task = _rows_of_frame if is_dask_frame(X) else _rows_of_array
+        task = _rows_of_frame if is_frame_collection(X) else _rows_of_array
         return map_one(task, X, output, name, *answers)
     # One task answers for all outputs of a run of rows, and one per output picks its part.
     every = map_one(_all_outputs, X, Output(np.dtype(object)), name, *answers)

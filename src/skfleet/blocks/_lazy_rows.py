@@ -8,30 +8,26 @@ import numpy as np
 
 from skfleet.blocks._outputs import is_lazy
 
-__all__ = ["SplitRows", "bring_home", "counted_rows", "lazy_name"]
+__all__ = ["SplitRows", "compute_together", "counted_rows"]
 
 
-def counted_rows(X: Any) -> Any:
-    """Return a Dask collection as an array of known length; it takes a pass where it must."""
+def counted_rows(*collections: Any) -> list[Any]:
+    """Return Dask collections as arrays of known lengths; it takes a pass where it must.
+
+    They are made of one graph, so that their rows stay paired.
+    """
     from skfleet.blocks._dask import counted
 
-    return counted(X)
+    return counted(*collections)
 
 
-def bring_home(x: Any) -> Any:
-    """Return the values of a Dask collection; anything else as it is."""
-    if not is_lazy(x):
-        return x
-    from skfleet.blocks._dask import bring_home
+def compute_together(*values: Any) -> list[Any]:
+    """Return the values of Dask collections, made of one graph; anything else as it is."""
+    if not any(map(is_lazy, values)):
+        return list(values)
+    from skfleet.blocks._dask import compute_together
 
-    return bring_home(x)
-
-
-def lazy_name(x: Any) -> Any:
-    """Return the name of a Dask collection, which tells its content; anything else as it is."""
-    if not is_lazy(x):
-        return x
-    return "Dask collection", str(getattr(x, "_name", None) or x.name)
+    return compute_together(*values)
 
 
 class SplitRows:

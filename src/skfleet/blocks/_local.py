@@ -114,21 +114,27 @@ def as_column(v: Any) -> Any:
     return np.asarray(v)
 
 
-def _sized(v: Any) -> Any:
-    """Return v, as an array if it is one that does not say how long it is."""
-    return v if v is None or hasattr(v, "shape") or hasattr(v, "__len__") else np.asarray(v)
+def as_sized(name: str, values: Any) -> Any:
+    """Return values that have an element per row, as an array if they do not say how many."""
+    has_length = hasattr(values, "__len__") and not isinstance(values, str | bytes | dict | set)
+    if not has_length and not hasattr(values, "shape") and hasattr(values, "__array__"):
+        values = np.asarray(values)  # an array of a library that has no more in common
+    if getattr(values, "shape", None) == () or not (has_length or hasattr(values, "shape")):
+        raise TypeError(
+            f"{name} must be an array, a frame or a list with an element per row. Got "
+            f"{type(values).__name__} instead. Make an array of the rows first."
+        )
+    return values
 
 
 def local_blocks(
     X: Any, y: Any, sample_weight: Any, more: dict[str, Any], *, dtype: Any, cuts: Any
 ) -> tuple[list[tuple[tuple[Any, Any, Any], dict[str, Any]]], list[int], int, np.dtype | None]:
     """Cut rows in this process at the given cuts, as views where the containers allow."""
-    X, y, sample_weight = _sized(X), _sized(y), _sized(sample_weight)
     if dtype is not None:
         X = X if hasattr(X, "shape") else np.asarray(X)
         y, sample_weight = as_column(y), as_column(sample_weight)
     n_rows = n_rows_of(X)
-    more = {name: _sized(values) for name, values in more.items()}
     for name, part in {"y": y, "sample_weight": sample_weight, **more}.items():
         if part is not None and n_rows_of(part) != n_rows:
             raise ValueError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,13 +19,15 @@ class Output:
     """What a method answers for n rows: n values of dtype, or n rows of `width` values.
 
     `columns` are names for the values where the answer is a frame. `blank` is the answer for no
-    rows where that is not a plain array.
+    rows where that is not a plain array. Labels keep their dtype; other floats are computed in the
+    rows' precision where that is the higher one.
     """
 
     dtype: Any
     width: int | None = None
     columns: Sequence[Any] | None = None
     blank: Any = None
+    is_label: bool = False
 
     @classmethod
     def of(cls, answer: Any, names: Sequence[Any] | None = None) -> Output:
@@ -42,6 +44,13 @@ class Output:
         names = names if names is not None and len(names) == width else None
         return cls(answer.dtype, width, names, blank)
 
+    def promote(self, dtype: np.dtype) -> Output:
+        """Describe the answers that are computed for rows of a dtype."""
+        is_float = isinstance(self.dtype, np.dtype) and self.dtype.kind == "f"
+        if self.is_label or not is_float:
+            return self
+        return replace(self, dtype=np.result_type(self.dtype, dtype))
+
     def fit(self, answer: Any) -> Any:
         """Return an answer in the type announced, where that loses nothing."""
         answer = _as_values(answer)
@@ -55,6 +64,28 @@ class Output:
         if self.blank is not None:
             return self.blank
         return np.empty((0,) if self.width is None else (0, self.width), dtype=self.dtype)
+
+
+def class_names(classes: Any, X: Any) -> tuple[str, ...] | None:
+    """Return the names of columns of values per class, such as Parquet takes; None without names.
+
+    Parameters
+    ----------
+    classes : iterable
+        Labels.
+    X : any rows
+        A frame gives a frame; the answer to others has no names.
+    """
+    if not hasattr(X, "columns"):
+        return None
+    names = tuple(str(label) for label in classes)
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(
+            "classes_ must differ as text, to name the columns of a frame. Got "
+            f"{twice!r} more than once instead. Give an array, with X.to_dask_array() say."
+        )
+    return names
 
 
 def _as_values(answer: Any) -> Any:
@@ -89,6 +120,13 @@ def stand_in(X: Any) -> Any:
     from skfleet.blocks._dask import stand_in
 
     return stand_in(X)
+
+
+def name_columns(X: Any, names: Sequence[Any]) -> Any:
+    """Return a Dask array of two dimensions as a Dask DataFrame whose columns have names."""
+    from skfleet.blocks._dask_outputs import name_columns
+
+    return name_columns(X, names)
 
 
 def first_rows(X: Any, *, real: bool) -> Any:
@@ -128,6 +166,12 @@ def map_rows(
     name : str, default="rows"
         What the tasks are called on a cluster.
     """
+    if not raw:
+        dtype = float_dtype(stand_in(X) if is_lazy(X) else X)
+        if isinstance(output, Output):
+            output = output.promote(dtype)
+        else:
+            output = [one.promote(dtype) for one in output]
     if is_lazy(X):
         from skfleet.blocks._dask_outputs import map_dask_rows
 

@@ -1,13 +1,18 @@
-"""Which of the values that come with rows are one per row."""
+"""Which of the values that come with rows are one per row, and what such values must be."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from skfleet.blocks._local import n_rows_of
-from skfleet.blocks._outputs import is_lazy, known_n_rows
+import numpy as np
 
-__all__ = ["split_per_row"]
+from skfleet._linalg import row_bytes
+from skfleet._validation import check_weight_type
+from skfleet._warnings import warn
+from skfleet.blocks._local import as_sized, n_rows_of
+from skfleet.blocks._outputs import Output, is_lazy, known_n_rows, map_rows
+
+__all__ = ["check_per_row", "constant_per_row", "split_per_row", "warn_of_trip"]
 
 
 def split_per_row(params: dict[str, Any], X: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -30,3 +35,50 @@ def _is_per_row(name: str, value: Any, X: Any) -> bool:
             f"{type(value).__name__} instead. Cut it like X, or make X's lengths known."
         )
     return n_rows_of(value) == n_rows
+
+
+def check_per_row(
+    X: Any, y: Any, sample_weight: Any, more: dict[str, Any]
+) -> tuple[Any, Any, Any, dict[str, Any]]:
+    """Return rows and what comes along, each with an element per row, or raise before any work.
+
+    Of Dask collections only what is known without work is looked at.
+    """
+    every = {"X": X, "y": y, "sample_weight": sample_weight, **more}
+    for name, values in every.items():
+        if not is_lazy(values) and (values is not None or name == "X"):
+            every[name] = as_sized(name, values)
+    X, y, sample_weight = (every.pop(name) for name in ("X", "y", "sample_weight"))
+    if sample_weight is not None and not is_lazy(sample_weight):
+        sample_weight = (
+            sample_weight if hasattr(sample_weight, "shape") else np.asarray(sample_weight)
+        )
+    if hasattr(type(sample_weight), "shape"):
+        check_weight_type(sample_weight)
+    return X, y, sample_weight, every
+
+
+def warn_of_trip(X: Any, y: Any, sample_weight: Any) -> None:
+    """Warn of rows in this process whose targets or weights are a Dask collection.
+
+    They were one too: a transformer that takes arrays alone has computed them, without a word.
+    """
+    if is_lazy(X) or not (is_lazy(y) or is_lazy(sample_weight)):
+        return
+    size = n_rows_of(X) * row_bytes(X if hasattr(X, "shape") else np.asarray(X)) / 1e6
+    name = "y" if is_lazy(y) else "sample_weight"
+    warn(
+        f"X is in this process ({size:,.1f} MB), and {name} is a Dask collection. If a step before "
+        "has computed X here, a transformer of scikit-learn in a Pipeline say: wrap one that has "
+        "partial_fit, as in Incremental(StandardScaler()), so that rows stay on the workers."
+    )
+
+
+def constant_per_row(value: float, X: Any) -> Any:
+    """Return a value for each row of X, in the container X came in."""
+    return map_rows(_repeat, value, X, Output(np.dtype(np.float64)), raw=True, name="constant")
+
+
+def _repeat(value: float, rows: Any) -> np.ndarray:
+    """Return a value for each of some rows."""
+    return np.full(n_rows_of(rows), value)

@@ -10,12 +10,13 @@ from typing import Any
 
 from skfleet._array import device_library, is_foreign
 from skfleet._config import config_context, get_config
-from skfleet.blocks import Block, RowBlocks
+from skfleet.blocks import Block, RowBlocks, set_scheduler
 from skfleet.engine._answers import answer_rows, lend
 from skfleet.engine._base import Call, Ended, Engine, Task, Watch, bytes_of
 from skfleet.engine._counts import Counts, counting, log_pass, uncounted
 from skfleet.engine._fold import Lesson, fold
 from skfleet.engine._gpu_models import Placements, leave_device, placement
+from skfleet.engine._holdout import Holdout, draw_holdout
 from skfleet.engine._kept import opened
 from skfleet.engine._local import LocalEngine
 from skfleet.engine._on_device import DeviceCopies
@@ -91,7 +92,7 @@ def gpu_engine() -> Engine | None:
 
     has_device = device_library() is not None
     # to ask for the client inside a task is to open one
-    client = None if has_device and this_worker() else current_client()
+    client = None if has_device and this_worker() else current_client(is_required=False)
     if client is None:
         return None
     if has_device and not any(
@@ -152,6 +153,18 @@ def _leaves_rows() -> bool:
         return device_library() is None or gpu_engine() is not None
 
 
+def _scheduler_for_values() -> Any:
+    """Return what computes values that must be known at once; None leaves the choice to Dask."""
+    if "distributed" not in sys.modules:
+        return None
+    from skfleet.engine._client import scheduler_for_values
+
+    return scheduler_for_values()
+
+
+set_scheduler(_scheduler_for_values)
+
+
 def _here(rows: RowBlocks, device: str) -> Engine:
     """Return the engine of this process, unless rows here are to be worked on elsewhere."""
     if not all(is_foreign(block.X) for block in rows.blocks):
@@ -166,6 +179,7 @@ __all__ = [
     "Counts",
     "Ended",
     "Engine",
+    "Holdout",
     "Lesson",
     "LocalEngine",
     "Placement",
@@ -182,6 +196,7 @@ __all__ = [
     "check_travels",
     "counting",
     "device_copies",
+    "draw_holdout",
     "engine_for",
     "fit_both_there",
     "fit_there",

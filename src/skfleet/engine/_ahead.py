@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -13,7 +13,7 @@ __all__ = ["ahead"]
 T = TypeVar("T")
 
 
-def ahead(calls: Sequence[Callable[[], T]]) -> Iterator[T]:
+def ahead(calls: Sequence[Callable[[], T]]) -> Generator[T]:
     """Yield what calls return, each called in a thread while what came before is worked on.
 
     On a GPU, copies to it run beside the kernels of whoever iterates.

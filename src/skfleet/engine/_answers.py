@@ -7,7 +7,15 @@ from functools import partial
 from typing import Any
 
 from skfleet._array import is_foreign, to_host
-from skfleet.blocks import Output, first_rows, is_lazy, map_rows
+from skfleet._validation import warn_of_names, without_name_warnings
+from skfleet.blocks import (
+    Output,
+    check_rows,
+    class_names,
+    first_rows,
+    is_lazy,
+    map_rows,
+)
 from skfleet.engine._gpu_answers import answer_here, for_any_worker
 
 __all__ = ["answer_rows", "lend"]
@@ -43,8 +51,11 @@ def answer_rows(
     answers look like, where that cannot be found out; `in_tasks`, what answers in place of
     the model in tasks.
     """
+    check_rows(X=X)
     if not is_lazy(X):
         return getattr(model, method)(X, **params)
+    if method != "inverse_transform":  # takes other columns
+        warn_of_names(model, X)
     call = partial(_call, method=method, params=params)
     there = for_any_worker(model if in_tasks is None else in_tasks)
     output = _describe(partial(call, there), model, method, X, meta)
@@ -63,12 +74,14 @@ def _describe(call: Any, model: Any, method: str, X: Any, meta: Any) -> Any:
     if meta is None:
         try:
             meta = call(first_rows(X, real=False))
-        except Exception:
+        except Exception as error:
             if method != "inverse_transform" and _lacks_columns(X, model):
+                raise
+            if "feature names should match" in str(error):  # too many, or in another order
                 raise
             # Made-up values need not be ones that the estimator takes (categories, ranges).
             meta = call(first_rows(X, real=True))
-    names = _names_of_columns(model, method)
+    names = _names_of_columns(model, method, X)
     # A list is an answer per output where these have classes, and else an answer per row.
     if isinstance(meta, tuple) or (isinstance(meta, list) and isinstance(names, list)):
         several = names if isinstance(names, list) else [None] * len(meta)
@@ -78,23 +91,32 @@ def _describe(call: Any, model: Any, method: str, X: Any, meta: Any) -> Any:
 
 def _call(model: Any, rows: Any, *, method: str, params: dict[str, Any]) -> Any:
     """Run a method of the model on a run of rows."""
-    return answer_here(model, method, rows, params)
+    with without_name_warnings():
+        return answer_here(model, method, rows, params)
 
 
 def _lacks_columns(X: Any, model: Any) -> bool:
     """Say whether X cannot be what the model was fitted on, whatever its values are."""
     if hasattr(X, "columns"):
         return not set(getattr(model, "feature_names_in_", ())) <= set(X.columns)
-    width = X.shape[1] if len(X.shape) == 2 else None
+    width = X.shape[1] if len(getattr(X, "shape", ())) == 2 else None  # a bag has none
     return getattr(model, "n_features_in_", width) != width
 
 
-def _names_of_columns(model: Any, method: str) -> Any:
-    """Return how a method's columns are called, as the fitted attributes have it, or None."""
-    try:
-        if method in ("predict_proba", "predict_log_proba"):
+def _names_of_columns(model: Any, method: str, X: Any) -> Any:
+    """Return how a method's columns are called, as the fitted attributes have it, or None.
+
+    A list of these, where there is one for each output.
+    """
+    if method in ("predict_proba", "predict_log_proba"):
+        try:
             classes = model.classes_
-            return to_host(classes) if is_foreign(classes) else classes
+        except Exception:
+            return None
+        if isinstance(classes, list):
+            return [class_names(each, X) for each in classes]
+        return class_names(to_host(classes) if is_foreign(classes) else classes, X)
+    try:
         if method == "transform":
             return model.get_feature_names_out()
         if method == "inverse_transform":

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from skfleet.blocks import Block, RowBlocks, block_bytes, probes
+from skfleet.blocks import Block, RowBlocks, block_bytes, open_block, probes
 from skfleet.engine._placement import ANYWHERE, Placement
 
 # What stands for a call that was submitted: a future on a cluster, a finished call in this process.
@@ -151,6 +153,13 @@ class Engine(Protocol):
         """Keep blocks in the workers' memory inside a ``with``, where that is wanted and fits."""
         ...
 
+    def hold_sources(self, blocks: Sequence[Block]) -> AbstractContextManager[list[Block]]:
+        """Keep what several blocks are made of in the workers' memory inside a ``with``.
+
+        For blocks that are submitted one after the other: each would make it again.
+        """
+        ...
+
     def with_notes(self, rows: RowBlocks) -> RowBlocks:
         """Return the same rows with room for notes beside every block that is in memory."""
         ...
@@ -160,9 +169,39 @@ class Engine(Protocol):
         ...
 
 
+class Probe:
+    """Rows of which a few blocks are loaded, once, to tell their size and what loading costs."""
+
+    def __init__(self, engine: Engine, rows: RowBlocks) -> None:
+        self.engine, self.rows = engine, rows
+
+    @cached_property
+    def _blocks(self) -> list[tuple[int, float]]:
+        """The bytes and seconds of some blocks."""
+        engine = self.engine
+        return engine.gather(engine.map(_time_block, probes(self.rows), name="measure-block"))
+
+    @property
+    def n_bytes(self) -> int:
+        """How large all rows are in memory."""
+        if self.rows.n_bytes is not None:
+            return self.rows.n_bytes
+        return int(max(n_bytes for n_bytes, _ in self._blocks) * len(self.rows.blocks))
+
+    @property
+    def seconds_per_byte(self) -> float:
+        """How long loading takes; the fastest, as the first of a process may import modules."""
+        return min((seconds / n for n, seconds in self._blocks if n), default=0.0)
+
+
+def _time_block(handle: Block) -> tuple[int, float]:
+    """Return how large a block is, and how long it takes to load."""
+    began = time.perf_counter()
+    block = open_block(handle._replace(to_device=False))
+    seconds = time.perf_counter() - began
+    return block_bytes(block), seconds
+
+
 def bytes_of(engine: Engine, rows: RowBlocks) -> int:
     """Return how large rows are in memory: measured on a few blocks where nothing else tells."""
-    if rows.n_bytes is not None:
-        return rows.n_bytes
-    sizes = engine.gather(engine.map(block_bytes, probes(rows), name="measure-block"))
-    return int(max(sizes) * len(rows.blocks))
+    return Probe(engine, rows).n_bytes

@@ -13,10 +13,12 @@ logger = logging.getLogger("skfleet.engine")
 
 @dataclass
 class Counts:
-    """Passes over the rows and tasks submitted so far."""
+    """Passes over the rows, tasks submitted, and blocks loaded or read back so far."""
 
     passes: int = 0
     tasks: int = 0
+    loads: int = 0
+    cache_reads: int = 0
 
 
 _open: ContextVar[tuple[Counts, ...]] = ContextVar("skfleet_counts", default=())
@@ -29,9 +31,11 @@ def counting() -> Iterator[Counts]:
     Yields
     ------
     Counts
-        With ``passes``, the number of times that all rows were read, and ``tasks``, the number of
-        tasks given to an engine. Both grow while the block runs. Nested blocks each count what
-        runs inside them.
+        With ``passes``, the number of times that all rows were read, ``tasks``, the number of
+        tasks given to an engine, ``loads``, how often these were to load a block of rows from where
+        it comes from, and ``cache_reads``, how often from the disk of their worker
+        (``config_context(disk_cache=...)``). All grow while the block runs. Nested blocks each
+        count what runs inside them.
 
     Examples
     --------
@@ -62,11 +66,13 @@ def uncounted() -> Iterator[None]:
         _open.reset(token)
 
 
-def count(*, passes: int = 0, tasks: int = 0) -> None:
+def count(*, passes: int = 0, tasks: int = 0, loads: int = 0, cache_reads: int = 0) -> None:
     """Add to every count that is open."""
     for counts in _open.get():
         counts.passes += passes
         counts.tasks += tasks
+        counts.loads += loads
+        counts.cache_reads += cache_reads
 
 
 def log_pass(name: str, n_blocks: int, n_tasks: int) -> None:

@@ -17,20 +17,31 @@ import psutil
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from dask.sizeof import sizeof
-from distributed import Client, Future, as_completed, get_worker
+from distributed import Client, Future, get_worker
 from distributed.system import MEMORY_LIMIT
 
 from skfleet._config import get_config
 from skfleet.blocks import Block, Loadable, Notes, RowBlocks, open_block
-from skfleet.engine._base import Call, Task, bytes_of
-from skfleet.engine._client import check_workers, slot_released, workers_of
+from skfleet.engine._base import Call, Probe, Task
+from skfleet.engine._client import check_workers, slot_released, wait_for_workers, workers_of
 from skfleet.engine._counts import count
-from skfleet.engine._graph import OwnTask, as_node, told_func, unsent
+from skfleet.engine._dask_cache import caches, held_block, split_mapped, store_block
+from skfleet.engine._disk_cache import disk_limit, is_cached, reads_of
+from skfleet.engine._graph import (
+    OwnTask,
+    as_delayed,
+    as_node,
+    needs_graph,
+    told_func,
+    unsent,
+    with_sources,
+)
 from skfleet.engine._parcel import Parcel
 from skfleet.engine._placement import ANYWHERE, Placement, check_satisfiable
 from skfleet.engine._reduce import identity, reduce_group
 from skfleet.engine._share import Share
 from skfleet.engine._threads import library_threads
+from skfleet.engine._waiting import completed, gather
 from skfleet.engine._watch import DaskWatch
 
 # For so many seconds workers are taken for what they were.
@@ -48,7 +59,9 @@ class DaskEngine:
         self.client = client
         self.placement = placement
         self._seen: tuple[float, dict[str, Any]] = (-math.inf, {})
+        self._begin = time.time()
         self._offered = {ANYWHERE}  # placements that some worker has offered
+        self._seen = time.monotonic(), wait_for_workers(client)
         check_workers(client, self._workers())
 
     def _workers(self) -> dict[str, Any]:
@@ -91,13 +104,13 @@ class DaskEngine:
         placement: Placement = ANYWHERE,
     ) -> Task:
         """Start func(*args); futures among or inside the arguments arrive as their values."""
-        count(tasks=1)
         settings = self._settings(placement, priority)
+        count(tasks=1, **reads_of(args))
         args = _sent(args)
         key = _key(name)
         call = _limited(func, placement)
-        if _needs_graph(args):
-            source, args = _with_sources(args)
+        if needs_graph(args):
+            source, args = with_sources(args)
             count(tasks=source)
             task = dask.delayed(call, pure=False)(*args, dask_key_name=key)
             with _quiet():
@@ -112,7 +125,7 @@ class DaskEngine:
 
         What is submitted a moment after something else waits 10 ms for company.
         """
-        if any(_needs_graph(call.args) for call in calls):
+        if any(needs_graph(call.args) for call in calls):
             tasks: dict[int, Task] = {}
             for call in calls:
                 args = (tasks[id(a)] if isinstance(a, Call) else a for a in call.args)
@@ -125,6 +138,8 @@ class DaskEngine:
         keys = {id(call): _key(call.name) for call in [*holds.values(), *calls]}
         keys |= {key: keys[id(call)] for key, call in holds.items()}
         count(tasks=len(holds) + len(calls))
+        for call in calls:
+            count(**reads_of(call.args))
         graph = {
             keys[id(call)]: OwnTask(
                 keys[id(call)],
@@ -153,14 +168,14 @@ class DaskEngine:
         each = list(items)
         if len(each) > 1:
             args = tuple(self.share(arg) if sizeof(arg) > SHARED_BYTES else arg for arg in args)
-        if not _needs_graph(each):
+        if not needs_graph(each):
             return [
                 self.submit(_threaded(func, item), item, *args, name=name, placement=placement)
                 for item in each
             ]
-        source, each = _with_sources(each)
-        count(tasks=source + len(each))
-        args = tuple(_as_delayed(arg) if isinstance(arg, Future) else arg for arg in args)
+        source, each = with_sources(each)
+        count(tasks=source + len(each), **reads_of(each))
+        args = tuple(as_delayed(arg) if isinstance(arg, Future) else arg for arg in args)
         call = dask.delayed(partial(_on_worker, func), pure=False)
         tasks = [call(item, *args, dask_key_name=_key(name)) for item in each]
         with _quiet():
@@ -170,7 +185,7 @@ class DaskEngine:
         """Return the results in order; after a failure the other tasks are given up."""
         try:
             with slot_released():
-                return self.client.gather(list(tasks))
+                return gather(self.client, tasks, self._has_workers, since=self._begin)
         except BaseException:
             self.cancel(tasks)
             raise
@@ -178,12 +193,16 @@ class DaskEngine:
     def as_completed(self, tasks: Sequence[Task]) -> Iterator[Task]:
         """Yield the tasks as they end."""
         with slot_released():
-            # without its loop, it would look for a default client
-            yield from as_completed(tasks, loop=self.client.loop)
+            yield from completed(self.client, tasks, self._has_workers)
 
     def watch(self) -> DaskWatch:
         """Return something to wait with for tasks that are still being submitted."""
         return DaskWatch(self.client)
+
+    def _has_workers(self, workers: dict[str, Any]) -> bool:
+        """Say whether any of these workers may run what is placed as most tasks are."""
+        asked = self.placement.as_dict()
+        return any(_offers(worker, asked) for worker in workers.values())
 
     def has_failed(self, task: Task) -> bool:
         """Say whether a task that has ended raised."""
@@ -233,14 +252,19 @@ class DaskEngine:
         return total
 
     def together(self, blocks: Sequence[Block]) -> list[list[Block]]:
-        """Group blocks in memory by the worker that holds most of each; the others stay alone."""
-        here = [block for block in blocks if _is_resident(block)]
-        alone = [[block] for block in blocks if not _is_resident(block)]
+        """Group blocks by the worker that has most of each; those that none has stay alone.
+
+        Blocks in memory are one group; those on the disk one for each thread, which maps one at a
+        time.
+        """
+        here = [block for block in blocks if _is_placed(block)]
+        alone = [[block] for block in blocks if not _is_placed(block)]
         if not here:
             return alone
         futures = {f.key: f for block in here for f in _futures_of(block)}
         holders = self.client.who_has(list(futures.values()))
-        groups: dict[str, list[Block]] = {address: [] for address in self.client.nthreads()}
+        n_threads = self.client.nthreads()
+        groups: dict[str, list[Block]] = {address: [] for address in n_threads}
         lost = []
         for block in here:
             votes: dict[str, int] = defaultdict(int)
@@ -257,27 +281,60 @@ class DaskEngine:
                 min(groups.values(), key=len).append(block)
             else:
                 alone.append([block])
-        return [group for group in groups.values() if group] + alone
+        parts = [part for a, group in groups.items() for part in split_mapped(group, n_threads[a])]
+        return parts + alone
 
     @contextmanager
     def hold(self, rows: RowBlocks) -> Iterator[RowBlocks]:
-        """Load the blocks into the workers' memory, where that is wanted and they fit."""
-        if all(map(_is_kept, rows.blocks)) or not self._is_wanted(rows):
+        """Load the blocks into the workers' memory, where that is wanted and they fit.
+
+        Those that do not fit are written to the workers' disks, where that is wanted and pays.
+        """
+        away = [block for block in rows.blocks if not _is_kept(block)]
+        if not away:
             yield rows
             return
-        tasks = self.map(_load, rows.blocks, name="load-block")
+        probe = Probe(self, replace(rows, blocks=tuple(away)))
+        keeps = self._is_wanted(probe)
+        if not keeps and not caches(self, probe, needs_graph(away)):
+            yield rows
+            return
+        load = _load if keeps else partial(store_block, dtype=rows.dtype, limit=disk_limit())
+        tasks = self.map(load, away, name="load-block")
         try:
             for _ in self.as_completed(tasks):
-                pass  # all are in memory, or have failed
-            for task in tasks:
-                if task.status == "error":
-                    task.result()
-            held = zip(rows.blocks, tasks, strict=True)
-            loaded = tuple(b._replace(X=task, notes=Notes(), to_device=False) for b, task in held)
-            yield replace(rows, blocks=loaded)
+                pass  # all are in memory or on the disk, or have failed
+            if failed := [task for task in tasks if self.has_failed(task)]:
+                self.gather(failed[:1])
+            handles = iter(tasks)
+            blocks = tuple(
+                b if _is_kept(b) else held_block(b, next(handles), keeps) for b in rows.blocks
+            )
+            yield replace(rows, blocks=blocks)
         finally:
             for task in tasks:
                 task.release()
+
+    @contextmanager
+    def hold_sources(self, blocks: Sequence[Block]) -> Iterator[list[Block]]:
+        """Keep what several blocks are made of (a shuffle, say) in the workers' memory."""
+        sources = {id(b.X.source): b.X.source for b in blocks if getattr(b.X, "shared", ())}
+        futures: dict[Any, Future] = {}
+        for source in sources.values():
+            count(tasks=len(source.graph))
+            graph = HighLevelGraph.from_collections("shared", source.graph, dependencies=())
+            values = [Delayed(key, graph, layer="shared") for key in source.outputs]
+            with _quiet():
+                held = self.client.compute(values, optimize_graph=False)
+            futures |= dict(zip(source.outputs, held, strict=True))
+        try:
+            yield [
+                b._replace(X=b.X.with_shared(futures)) if getattr(b.X, "shared", ()) else b
+                for b in blocks
+            ]
+        finally:
+            for future in futures.values():
+                future.release()
 
     def with_notes(self, rows: RowBlocks) -> RowBlocks:
         """Return the same rows with room for notes beside every block that is in memory.
@@ -297,12 +354,12 @@ class DaskEngine:
         """Say whether a pass loads any blocks."""
         return not all(map(_is_resident, rows.blocks))
 
-    def _is_wanted(self, rows: RowBlocks) -> bool:
+    def _is_wanted(self, probe: Probe) -> bool:
         """Decide whether to keep rows in memory: what was asked for, or whether they fit."""
         wanted = get_config().keep_blocks
         if wanted != "auto":
             return bool(wanted)
-        return bytes_of(self, rows) <= self._free_bytes()
+        return probe.n_bytes <= self._free_bytes()
 
     def _free_bytes(self) -> float:
         """Return what the workers may still hold before they begin to spill, with room to work."""
@@ -417,53 +474,21 @@ def _is_resident(block: Block) -> bool:
     return isinstance(block.X, Future) or getattr(block.X, "is_resident", False)
 
 
+def _is_placed(block: Block) -> bool:
+    """Say whether some worker has a block, in memory or on its disk."""
+    return _is_resident(block) or is_cached(block)
+
+
 def _is_kept(block: Block) -> bool:
-    """Say whether there is nothing to bring into some worker's memory."""
-    return _is_resident(block) or not (block.to_device or isinstance(block.X, Loadable))
+    """Say whether there is nothing to bring into some worker's memory, or to its disk."""
+    return _is_placed(block) or not (block.to_device or isinstance(block.X, Loadable))
 
 
 def _futures_of(block: Block) -> list[Future]:
-    """Return the futures that a block in memory consists of."""
+    """Return the futures that a block consists of which some worker has."""
+    if is_cached(block):
+        return [block.X.stored]
     if isinstance(block.X, Future):
         parts = (*block[:3], *(block.more or {}).values())
         return [part for part in parts if part is not None]
     return list(block.X.inputs.values())
-
-
-def _needs_graph(value: Any) -> bool:
-    """Say whether arguments hold a block whose making is shared with others."""
-    if isinstance(value, Block):
-        return bool(getattr(value.X, "shared", ()))
-    return isinstance(value, list | tuple) and any(map(_needs_graph, value))
-
-
-def _as_delayed(future: Future) -> Delayed:
-    """Return what stands for a future in a graph."""
-    return Delayed(future.key, {future.key: future})
-
-
-def _with_sources(values: Any) -> tuple[int, Any]:
-    """Turn what blocks share into parts of a graph; also return how many tasks make them."""
-    layers: dict[int, HighLevelGraph] = {}
-
-    def turn(value: Any) -> Any:
-        if isinstance(value, Block):
-            lazy = value.X
-            if not getattr(lazy, "shared", ()):
-                return value
-            graph = layers.setdefault(
-                id(lazy.source),
-                HighLevelGraph({"shared": lazy.source.graph}, {"shared": set()}),
-            )
-            inputs = {key: _as_delayed(future) for key, future in lazy.inputs.items()}
-            inputs |= {key: Delayed(key, graph, layer="shared") for key in lazy.shared}
-            return value._replace(X=lazy._replace(inputs=inputs, shared=(), source=None))
-        if isinstance(value, Future):
-            return _as_delayed(value)
-        if isinstance(value, list | tuple):
-            return type(value)(turn(v) for v in value)
-        return value
-
-    turned = turn(values)
-    n_tasks = sum(len(graph.layers["shared"]) for graph in layers.values())
-    return n_tasks, turned

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,7 +14,8 @@ from skfleet._validation import check_block
 from skfleet.blocks import Block, Loadable, RowBlocks, as_numbers, mix_rows, open_block
 from skfleet.engine._ahead import ahead
 from skfleet.engine._base import Engine, Task
-from skfleet.engine._counts import log_pass
+from skfleet.engine._counts import count, log_pass
+from skfleet.engine._disk_cache import reads_of
 from skfleet.engine._placement import ANYWHERE, Placement
 from skfleet.engine._reduce import Reduction
 
@@ -108,7 +110,12 @@ def fold(
         return state
     if engine.is_here:
         return _fold_here(how, state, lessons, args, name, keep)
-    return _Distant(engine, how, lessons, args, name, placement).run(state, keep)
+    with engine.hold_sources([block for lesson in lessons for block in lesson.handles]) as blocks:
+        block = iter(blocks)
+        lessons = [
+            lesson._replace(handles=[next(block) for _ in lesson.handles]) for lesson in lessons
+        ]
+        return _Distant(engine, how, lessons, args, name, placement).run(state, keep)
 
 
 def _fold_here(
@@ -120,10 +127,13 @@ def _fold_here(
     keep: Callable[[Any, int], None],
 ) -> Any:
     """Learn in this process, a thread loading the next lesson."""
-    blocks = ahead([partial(how.open, *lesson) for lesson in lessons])
-    for n_learned, block in enumerate(blocks, start=1):
-        state = how.learn(state, block, None, *args)
-        keep(state, n_learned)
+    for lesson in lessons:
+        count(**reads_of(lesson))
+    # Closed, so that after a failure no more is loaded.
+    with closing(ahead([partial(how.open, *lesson) for lesson in lessons])) as blocks:
+        for n_learned, block in enumerate(blocks, start=1):
+            state = how.learn(state, block, None, *args)
+            keep(state, n_learned)
     log_pass(name, len(lessons), len(lessons))
     return state
 

@@ -143,7 +143,7 @@ def _no_worker_has_gpu() -> bool:
     from skfleet.engine._client import current_client, workers_of
 
     try:
-        client = current_client()
+        client = current_client(is_required=False)
     except TypeError:  # an asynchronous one
         return False
     offers = [w.get("resources") or {} for w in workers_of(client).values()] if client else []

@@ -1,4 +1,4 @@
-"""Calls that refer to one another, as one graph of tasks."""
+"""Calls that refer to one another, or to what blocks share, as one graph of tasks."""
 
 from __future__ import annotations
 
@@ -6,14 +6,25 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+from dask.delayed import Delayed
+from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import List, Task, TaskRef
 from distributed import Future
 
+from skfleet.blocks import Block
 from skfleet.engine._base import Call
 from skfleet.engine._share import Share
 from skfleet.engine._watch import telling
 
-__all__ = ["OwnTask", "as_node", "told_func", "unsent"]
+__all__ = [
+    "OwnTask",
+    "as_delayed",
+    "as_node",
+    "needs_graph",
+    "told_func",
+    "unsent",
+    "with_sources",
+]
 
 
 class OwnTask(Task):
@@ -72,3 +83,42 @@ def unsent(value: Any) -> Iterator[Share]:
     elif isinstance(value, list | tuple):
         for part in value:
             yield from unsent(part)
+
+
+def needs_graph(value: Any) -> bool:
+    """Say whether arguments hold a block whose making is shared with others."""
+    if isinstance(value, Block):
+        return bool(getattr(value.X, "shared", ()))
+    return isinstance(value, list | tuple) and any(map(needs_graph, value))
+
+
+def as_delayed(future: Future) -> Delayed:
+    """Return what stands for a future in a graph."""
+    return Delayed(future.key, {future.key: future})
+
+
+def with_sources(values: Any) -> tuple[int, Any]:
+    """Turn what blocks share into parts of a graph; also return how many tasks make them."""
+    layers: dict[int, HighLevelGraph] = {}
+
+    def turn(value: Any) -> Any:
+        if isinstance(value, Block) and needs_graph(value):
+            lazy = value.X
+            graph = layers.setdefault(
+                id(lazy.source),
+                HighLevelGraph({"shared": lazy.source.graph}, {"shared": set()}),
+            )
+            shared = {key: Delayed(key, graph, layer="shared") for key in lazy.shared}
+            return value._replace(X=lazy._replace(inputs=turn(lazy.inputs)).with_shared(shared))
+        if isinstance(value, Future):
+            return as_delayed(value)
+        if isinstance(value, dict):
+            return {key: turn(part) for key, part in value.items()}
+        if isinstance(value, list | tuple):
+            parts = map(turn, value)
+            return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+        return value
+
+    turned = turn(values)
+    n_tasks = sum(len(graph.layers["shared"]) for graph in layers.values())
+    return n_tasks, turned

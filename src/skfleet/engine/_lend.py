@@ -29,7 +29,7 @@ def lend_on_cluster(owner: Any, value: Any, name: str) -> Any:
     if dask.config.get("scheduler", None) not in (None, "distributed", "dask.distributed"):
         return value
     try:
-        client = current_client()
+        client = current_client(is_required=False)
     except TypeError:  # an asynchronous one
         return value
     if client is None:

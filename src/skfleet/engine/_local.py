@@ -11,11 +11,20 @@ from typing import Any
 import joblib
 import psutil
 
-from skfleet._array import device_library, device_room
+from skfleet._array import device_library, device_room, is_host
 from skfleet._config import get_config
 from skfleet.blocks import Block, Loadable, Notes, RowBlocks, open_block
-from skfleet.engine._base import Call, Ended, Task, bytes_of
+from skfleet.engine._base import Call, Ended, Probe, Task
 from skfleet.engine._counts import count
+from skfleet.engine._disk_cache import (
+    DiskSpace,
+    disk_limit,
+    is_cached,
+    load_compact,
+    pays,
+    reads_of,
+    try_disk,
+)
 from skfleet.engine._placement import ANYWHERE, Placement, check_satisfiable
 from skfleet.engine._reduce import reduce_group
 
@@ -64,7 +73,7 @@ class LocalEngine:
         placement: Placement = ANYWHERE,
     ) -> Task:
         """Run func(*args) now; what it returns is the task."""
-        count(tasks=1)
+        count(tasks=1, **reads_of(args))
         if isinstance(func, partial) and func.func is reduce_group:
             func = partial(func, n_threads=self.n_slots)
         return func(*args)
@@ -140,15 +149,54 @@ class LocalEngine:
 
     @contextmanager
     def hold(self, rows: RowBlocks) -> Iterator[RowBlocks]:
-        """Load the blocks that are not in memory, where wanted and if they fit into half of it."""
+        """Load the blocks that are not in memory, where wanted and if they fit into half of it.
+
+        Those that do not fit are written to the disk, where that is wanted and pays.
+        """
         wanted = get_config().keep_blocks
-        lazy = self.streams(rows)
+        lazy, probe = self.streams(rows), Probe(self, rows)
         if lazy and wanted == "auto":
             goes_up = any(block.to_device for block in rows.blocks)
-            wanted = 2 * bytes_of(self, rows) <= (device_room() if goes_up else self.room)
+            wanted = 2 * probe.n_bytes <= (device_room() if goes_up else self.room)
         if lazy and wanted:
+            count(**reads_of(rows.blocks))
             rows = replace(rows, blocks=tuple(open_block(block) for block in rows.blocks))
+        elif lazy and self._may_cache(rows):
+            with self._on_disk(probe) as rows:
+                yield rows
+            return
         yield rows
+
+    @contextmanager
+    def hold_sources(self, blocks: Sequence[Block]) -> Iterator[list[Block]]:
+        """Keep what several blocks are made of: it stays here once it was made."""
+        yield list(blocks)
+
+    def _may_cache(self, rows: RowBlocks) -> bool:
+        """Say whether rows that are not kept in memory may go to the disk."""
+        wanted, keep = get_config().disk_cache, get_config().keep_blocks
+        if rows.on_device or not any(map(_can_cache, rows.blocks)):
+            return False
+        return keep == "auto" if wanted == "auto" else bool(wanted)
+
+    @contextmanager
+    def _on_disk(self, probe: Probe) -> Iterator[RowBlocks]:
+        """Write blocks that would be loaded to the disk, as far as there is room and it pays."""
+        from skfleet.engine._dask_cache import scratch_space
+
+        rows, limit = probe.rows, disk_limit()
+        with scratch_space() as space:
+            if get_config().disk_cache == "auto":
+                disk = try_disk(space, limit)
+                if not pays(probe.seconds_per_byte, [disk]):
+                    yield rows
+                    return
+            count(loads=sum(map(_can_cache, rows.blocks)))
+            blocks = tuple(
+                _written(block, rows.dtype, space, limit) if _can_cache(block) else block
+                for block in rows.blocks
+            )
+            yield replace(rows, blocks=blocks)
 
     def with_notes(self, rows: RowBlocks) -> RowBlocks:
         """Return the same rows with room for notes beside every block that is in memory."""
@@ -166,3 +214,15 @@ class LocalEngine:
 def _is_lazy(block: Block) -> bool:
     """Say whether a block is not yet where it is wanted."""
     return block.to_device or isinstance(block.X, Loadable)
+
+
+def _can_cache(block: Block) -> bool:
+    """Say whether a block is loaded, and not from the disk cache."""
+    return isinstance(block.X, Loadable) and not is_cached(block)
+
+
+def _written(block: Block, dtype: Any, space: DiskSpace, limit: float) -> Block:
+    """Write a block to the disk; return the handle as it was where there is no room."""
+    found = load_compact(block, dtype)
+    file = space.write(found, limit) if is_host(found.X) else None
+    return block if file is None else block._replace(X=file)

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import multiprocessing
 import os
-import signal
 import sys
 import tempfile
 import threading
@@ -18,16 +17,32 @@ from typing import Any
 
 import dask.config
 from dask.system import CPU_COUNT
-from distributed import Nanny, Scheduler, Security, SpecCluster, Worker, WorkerPlugin
+from distributed import (
+    Nanny,
+    Scheduler,
+    SchedulerPlugin,
+    Security,
+    SpecCluster,
+    Worker,
+)
+from distributed.core import Status
 from distributed.deploy import Adaptive, Cluster
 from distributed.system import MEMORY_LIMIT
 from distributed.utils import format_dashboard_link
 from distributed.worker_memory import parse_memory_limit
 
+from skfleet._extras import missing_extra
+from skfleet._warnings import warn
+from skfleet._worker_plugins import FailureReporter, OwnProcess
 from skfleet.engine._gpus import HIDDEN, chosen_gpus, gpu_worker
+from skfleet.engine._threads import CORES_VARIABLE
+from skfleet.engine._waiting import MEMORY_TOPIC
 from skfleet.exceptions import FleetError, MissingGuardError
 
-__all__ = ["KeepsGpus", "start_local_cluster"]
+__all__ = ["DASHBOARD", "KeepsGpus", "start_local_cluster"]
+
+# Where a dashboard listens that nobody asked for; it is absent without Bokeh.
+DASHBOARD = "127.0.0.1:0"
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +55,11 @@ _THREAD_VARIABLES = (
     "BLIS_NUM_THREADS",
     "VECLIB_MAXIMUM_THREADS",
     "NUMEXPR_NUM_THREADS",
+    "NUMBA_NUM_THREADS",
+    "POLARS_MAX_THREADS",
+    "RAYON_NUM_THREADS",
+    "PYTHON_CPU_COUNT",  # os.cpu_count, from Python 3.13 on
+    CORES_VARIABLE,
 )
 # From so many bytes on glibc hands memory back to the system at once. distributed trims at 64 kB,
 # so that every array that a kernel makes in passing is paged in anew.
@@ -47,10 +67,6 @@ _MALLOC_VARIABLES = {
     "MALLOC_MMAP_THRESHOLD_": str(16 * 2**20),
     "MALLOC_TRIM_THRESHOLD_": str(32 * 2**20),
 }
-
-# Seconds after which a task must let its worker's other threads have the interpreter. With Python's
-# 5 ms, a worker that runs Python code takes as long to hear of its next task and to send a result.
-_SWITCH_INTERVAL = 0.001
 
 # Seconds between two looks at whether a worker process is there.
 _SPAWN_POLL = 0.002
@@ -66,6 +82,25 @@ class KeepsGpus(Adaptive):
         """Return the names of workers that may go."""
         names = await super().workers_to_close(target)
         return [name for name in names if not str(name).startswith(_GPU_NAME)]
+
+
+class _MemoryDeaths(SchedulerPlugin):
+    """Gives a task up that has twice been on a worker which was ended for its memory.
+
+    distributed takes four deaths to do so, as if the next worker might be a larger one.
+    """
+
+    name = "skfleet-memory-deaths"
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+
+    def log_event(self, topic: str, msg: Any) -> None:
+        """Count what a worker has been given as if it had seen all deaths but the last two."""
+        if topic != MEMORY_TOPIC or msg.get("worker") not in self._scheduler.workers:
+            return
+        for task in self._scheduler.workers[msg["worker"]].processing:
+            task.suspicious = max(task.suspicious, self._scheduler.allowed_failures - 1)
 
 
 class _LocalCluster(SpecCluster):
@@ -142,6 +177,8 @@ def start_local_cluster(
     # The HTTP server starts in any case; unless told where, it listens beyond the loopback.
     quiet = {"dashboard": False, "dashboard_address": f"{_LOOPBACK}:0"}
     has_dashboard = dashboard_address is not None and find_spec("bokeh") is not None
+    if dashboard_address not in (None, DASHBOARD) and not has_dashboard:
+        warn(missing_extra("dashboard_address", "bokeh", "ui"))
     if has_dashboard and ":" not in str(dashboard_address).strip(":"):
         dashboard_address = f"{_LOOPBACK}:{str(dashboard_address).strip(':')}"
     shown = {"dashboard": True, "dashboard_address": dashboard_address}
@@ -157,10 +194,12 @@ def start_local_cluster(
     hidden = HIDDEN if processes and (devices or (gpus == 0 and resources is None)) else {}
     if processes:
         worker["env"] = _environment(threads, {**hidden, **(env or {})})
-        worker["plugins"] = (_OwnProcess(),)
+        worker["plugins"] = (FailureReporter(), OwnProcess())
 
     def spec(**options: Any) -> dict[str, Any]:
         """One worker, as SpecCluster takes it."""
+        if not processes:
+            options["plugins"] = (FailureReporter(),)  # of which each worker here has its own
         return {"cls": _FleetNanny if processes else Worker, "options": {**worker, **options}}
 
     with _guard_watched(processes) as mark:
@@ -179,7 +218,7 @@ def start_local_cluster(
             workers[f"{_GPU_NAME}{device}"] = spec(**own)
         # what scaling takes away first comes last
         workers |= {i: spec(resources=label, **first) for i, label in enumerate(labels)}
-        return _LocalCluster(
+        cluster = _LocalCluster(
             scheduler={"cls": Scheduler, "options": scheduler},
             workers=workers,
             worker=spec(),
@@ -187,6 +226,9 @@ def start_local_cluster(
             silence_logs=logging.WARN,
             name="fleet",
         )
+        started: Any = cluster.scheduler
+        started.add_plugin(_MemoryDeaths(started))
+        return cluster
 
 
 def _devices(
@@ -297,7 +339,9 @@ class _FleetNanny(Nanny):
 
     def __init__(self, address: str, *, env: dict[str, str], **options: Any) -> None:
         super().__init__(address, env=env, **options)
-        self.pre_spawn_env = {**self.pre_spawn_env, **env}
+        # What may change here meanwhile must not be put back: the worker sets it as it starts.
+        early = {name: value for name, value in env.items() if name != CORES_VARIABLE}
+        self.pre_spawn_env = {**self.pre_spawn_env, **early}
 
     async def instantiate(self) -> Any:
         """Start the worker process; this runs again whenever the worker has died."""
@@ -320,19 +364,20 @@ class _FleetNanny(Nanny):
             self._lock.release()
         return await starting
 
+    async def kill(self, timeout: float = 5, reason: str = "nanny-kill") -> None:
+        """Stop the worker process; one that takes long to end is ended, as it is needed no more.
 
-class _OwnProcess(WorkerPlugin):
-    """Makes a process that has nothing else to do a good worker."""
-
-    name = "skfleet-own-process"
-
-    def setup(self, worker: Worker) -> None:
-        """Leave Ctrl-C, which a terminal sends to every process, to the owner of the fleet.
-
-        (Workers that lose him exit by themselves.) And switch threads soon.
+        distributed does so with a warning, which says nothing to the owner of a fleet: a task was
+        running, or the machine is busy.
         """
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        sys.setswitchinterval(_SWITCH_INTERVAL)
+        stopping = asyncio.ensure_future(super().kill(timeout=12 * timeout, reason=reason))
+        while not stopping.done():
+            await asyncio.wait({stopping}, timeout=0.8 * timeout)
+            child = self.process
+            if child is not None and child.status == Status.stopping and child.process is not None:
+                with suppress(ValueError):  # it has ended meanwhile
+                    await child.process.kill()
+        await stopping
 
 
 def _refuse_unreadable_script() -> None:

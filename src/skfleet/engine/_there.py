@@ -13,6 +13,7 @@ import sklearn
 
 from skfleet._array import off_device, to_device
 from skfleet._config import config_context
+from skfleet._warnings import warn
 from skfleet.engine._base import Engine
 from skfleet.engine._gpu_answers import CumlModel
 from skfleet.engine._gpu_models import (
@@ -141,7 +142,7 @@ def _sent(
         if stay is None:
             engine.drop(kept)
     for category, message in told:
-        warnings.warn(message, category, stacklevel=5)
+        warn(message, category)
     return found
 
 

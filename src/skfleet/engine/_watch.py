@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import pickle
 import queue
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
@@ -19,6 +20,7 @@ from distributed import Client, Future, KilledWorker, get_worker
 
 from skfleet.engine._base import Ended
 from skfleet.engine._client import has_one_machine, slot_released
+from skfleet.engine._waiting import death_error
 
 __all__ = ["DaskWatch", "telling"]
 
@@ -62,6 +64,7 @@ class DaskWatch:
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        self._begin = time.time()
         self._arrivals: queue.SimpleQueue[Future] = queue.SimpleQueue()
         self._tells: dict[Future, Callable[[Any], Any]] = {}
         if client not in _told:
@@ -106,18 +109,17 @@ class DaskWatch:
                 values = self._client.gather(list(missing.values()), direct=direct)
                 found |= dict(zip(missing, values, strict=True))
         return [
-            Ended(future, found[future]) if future in found else _ended(future)
+            Ended(future, found[future]) if future in found else self._ended(future)
             for future in arrived
         ]
 
-
-def _ended(future: Future) -> Ended:
-    """Tell what became of one future."""
-    try:
-        return Ended(future, future.result())
-    except CancelledError as error:
-        return Ended(future, error=error, was_lost=True)
-    except KilledWorker as error:
-        return Ended(future, error=error, was_deadly=True)
-    except Exception as error:
-        return Ended(future, error=error)
+    def _ended(self, future: Future) -> Ended:
+        """Tell what became of one future."""
+        try:
+            return Ended(future, future.result())
+        except (CancelledError, KilledWorker) as error:
+            deadly = isinstance(error, KilledWorker)
+            explained = death_error(self._client, error, since=self._begin) or error
+            return Ended(future, error=explained, was_lost=not deadly, was_deadly=deadly)
+        except Exception as error:
+            return Ended(future, error=error)

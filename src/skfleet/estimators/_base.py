@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -10,15 +11,63 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skfleet._array import beside, is_foreign
-from skfleet._validation import check_block, check_numeric, check_sample_weight
-from skfleet.blocks import Block, Output, RowBlocks, is_lazy, map_rows, row_blocks, stand_in
+from skfleet._documentation import DocumentationLink
+from skfleet._validation import (
+    check_block,
+    check_convertible,
+    check_numeric,
+    check_sample_weight,
+    check_target_shape,
+    check_target_type,
+    warn_of_names,
+    without_name_warnings,
+)
+from skfleet.blocks import (
+    Block,
+    Output,
+    RowBlocks,
+    check_rows,
+    constant_per_row,
+    is_lazy,
+    map_rows,
+    row_blocks,
+    stand_in,
+    warn_of_trip,
+)
 from skfleet.engine import lend
 
 # scikit-learn's word for "this method takes no target", which is not the same as None.
 _NO_TARGET = "no_validation"
 
 
-class FleetEstimator(BaseEstimator):
+def check_lazy_rows(rows: Any) -> None:
+    """Raise unless rows that the driver has not seen make a matrix of numbers."""
+    check_two_dims(rows)
+    check_numeric(rows, on_dask=True)
+
+
+def check_two_dims(rows: Any) -> None:
+    """Raise unless rows that the driver has not seen make a matrix."""
+    if len(rows.shape) != 2:
+        column = "X.to_frame()" if hasattr(rows, "iloc") else "X[:, None]"
+        raise ValueError(
+            f"Expected 2D array, got {len(rows.shape)}D array instead. Reshape your data with "
+            f"{column} if it has a single feature."
+        )
+
+
+def check_columns(estimator: Any, rows: Any, y: Any = _NO_TARGET, *, reset: bool = False) -> None:
+    """Record, or compare with those of its fit, the number and names of columns, as scikit-learn.
+
+    `rows` need not have any row.
+    """
+    if not reset:
+        warn_of_names(estimator, rows)
+    with without_name_warnings():
+        validate_data(estimator, rows, y, reset=reset, skip_check_array=True)
+
+
+class FleetEstimator(DocumentationLink, BaseEstimator):
     """An estimator on rows of any container: scikit-learn's checks, wherever the rows are."""
 
     def _fit_rows(
@@ -30,22 +79,24 @@ class FleetEstimator(BaseEstimator):
         this process. Of Dask collections the driver checks kind, width and lengths; their values
         are checked in the first pass.
         """
+        check_rows(X=X, y=y, sample_weight=sample_weight)
+        numeric = check.get("y_numeric", False)
         if is_lazy(X):
             self._check_width(stand_in(X), y, reset=reset)
-            n_dims = len(getattr(y, "shape", ()))
-            if n_dims > 1 and not check.get("multi_output"):
-                raise ValueError(
-                    f"y should be a 1d array, got one of {n_dims} dimensions instead. "
-                    "Take its column, y[:, 0] say."
-                )
+            check_target_shape(y, several=check.get("multi_output", False))
+            check_target_type(y, numeric=numeric)
+            if isinstance(sample_weight, Real):
+                sample_weight = constant_per_row(float(sample_weight), X)
             rows = row_blocks(X, y, sample_weight)
-            if 0 in (rows.n_rows, rows.n_features):
-                raise ValueError(
-                    f"X must have at least one row and one column. Got {rows.n_rows} and "
-                    f"{rows.n_features} instead."
-                )
+            for number, what in ((rows.n_rows, "row"), (rows.n_features, "column")):
+                if number == 0:
+                    raise ValueError(f"X must have at least one {what}. Got none instead.")
             return rows
-        X, y = self._checked(X, y, reset=reset, **check)
+        if numeric:
+            check_target_type(y, numeric=True)
+        X, checked_y = self._checked(X, y, reset=reset, **check)
+        warn_of_trip(X, y, sample_weight)
+        y = checked_y
         sample_weight = check_sample_weight(sample_weight, X.shape[0])
         return row_blocks(X, beside(y, X), beside(sample_weight, X))
 
@@ -54,6 +105,7 @@ class FleetEstimator(BaseEstimator):
     ):
         """Return func(model, rows) for all rows of X, in the container X came in."""
         check_is_fitted(self)
+        check_rows(X=X)
         model = self if model is None else model
         if is_lazy(X):
             self._check_width(stand_in(X), reset=False)
@@ -65,13 +117,8 @@ class FleetEstimator(BaseEstimator):
 
     def _check_width(self, rows: Any, y: Any = _NO_TARGET, *, reset: bool) -> None:
         """Record, or compare, the number and the names of the columns."""
-        if len(rows.shape) != 2:
-            raise ValueError(
-                f"Expected 2D array, got {len(rows.shape)}D array instead. Reshape your data with "
-                "X.reshape(-1, 1) if it has a single feature."
-            )
-        check_numeric(rows)
-        validate_data(self, rows, y, reset=reset, skip_check_array=True)
+        check_lazy_rows(rows)
+        check_columns(self, rows, y, reset=reset)
 
     def _checked(
         self, X: Any, y: Any = _NO_TARGET, *, reset: bool, **check: Any
@@ -81,8 +128,17 @@ class FleetEstimator(BaseEstimator):
             self._check_width(np.empty((0, *X.shape[1:])), y, reset=reset)
             check_block(Block(X))
             return X, None if y is _NO_TARGET else y
+        check_numeric(X, on_dask=False)
         settings = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "reset": reset}
-        checked = validate_data(self, X, y, **settings, **check)
+        if not reset:
+            warn_of_names(self, X)
+        try:
+            with without_name_warnings():
+                checked = validate_data(self, X, y, **settings, **check)
+        except ValueError as error:
+            if "could not convert string" in str(error):
+                check_convertible(X, error)
+            raise
         return checked if isinstance(checked, tuple) else (checked, None)
 
     def __sklearn_is_fitted__(self) -> bool:

@@ -8,36 +8,28 @@ from typing import Any
 
 import numpy as np
 
-from skfleet.blocks import Block, RowBlocks, choose_rows, open_block, row_uniforms
-from skfleet.engine import Engine, Reduction, map_reduce
+from skfleet.blocks import Block, RowBlocks, choose_rows, open_block
+from skfleet.engine import Engine, Holdout, Reduction, map_reduce
 from skfleet.metrics._scorers import AnswerScorer
 from skfleet.metrics._statistics import host_values
 
 
-def is_set_aside(block: Block, seed: int, fraction: float) -> np.ndarray:
-    """Say which rows of a block are for validation: a draw by their global numbers."""
-    assert block.start is not None
-    return row_uniforms(seed, block.start, block.n_rows) < fraction
-
-
-def training_rows(block: Block, seed: int, fraction: float) -> Block:
+def training_rows(block: Block, holdout: Holdout) -> Block:
     """Return the rows of a block to learn from."""
-    return choose_rows(block, ~is_set_aside(block, seed, fraction))
+    return choose_rows(block, ~holdout.mask(block))
 
 
-def validation_rows(engine: Engine, rows: RowBlocks, seed: int, fraction: float) -> RowBlocks:
+def validation_rows(engine: Engine, rows: RowBlocks, holdout: Holdout) -> RowBlocks:
     """Take the validation rows out of all blocks, once; they stay in memory."""
-    tasks = engine.map(
-        partial(_set_aside, seed, fraction), rows.blocks, name="set-validation-aside"
-    )
+    tasks = engine.map(partial(_set_aside, holdout), rows.blocks, name="set-validation-aside")
     blocks = tuple(Block(task, number=i) for i, task in enumerate(tasks))
     return replace(rows, blocks=blocks, lengths=None)
 
 
-def _set_aside(seed: int, fraction: float, handle: Block) -> Block:
+def _set_aside(holdout: Holdout, handle: Block) -> Block:
     """Return the validation rows of a block."""
     block = open_block(handle)
-    return choose_rows(block, is_set_aside(block, seed, fraction)) if block.n_rows else block
+    return choose_rows(block, holdout.mask(block)) if block.n_rows else block
 
 
 def validation_score(engine: Engine, rows: RowBlocks, model: Any, scorer: AnswerScorer) -> float:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-import copy
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from skfleet._config import config_context
+from skfleet._partial_fit import copy_learner, partial_fit
 from skfleet.blocks import Block, RowBlocks, slice_rows
 from skfleet.engine import Lesson, check_travels, leave_device
 from skfleet.engine._gpu_models import takes_device_rows
+
+
+def history_of(epochs: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Return what is known of epochs as a frame: what `history_` is."""
+    columns = ["epoch", "n_samples_seen", "loss", "score", "seconds"]
+    return pd.DataFrame([*epochs], columns=columns)
 
 
 def lessons_of(rows: RowBlocks, shuffle: Any, buffer_blocks: int, seed: int) -> list[Lesson]:
@@ -40,7 +48,7 @@ def learn_block(
 ) -> tuple[Any, int]:
     """Learn a block, leaving the model given as it was; `device` is for one that leaves it open."""
     model, seen = state
-    model = copy.deepcopy(model)
+    model = copy_learner(model)
     with config_context(device=device):
         goes_up = copies is not None and takes_device_rows(model)
         if goes_up:
@@ -60,4 +68,4 @@ def _learn(model: Any, block: Block, told: dict[str, Any], size: int) -> None:
         high = min(low + size, block.n_rows)
         cut = {k: slice_rows(v, low, high) for k, v in per_row.items() if v is not None}
         X, y = slice_rows(block.X, low, high), slice_rows(block.y, low, high)
-        model.partial_fit(X, y, **told, **cut)
+        partial_fit(model, X, y, **told, **cut)

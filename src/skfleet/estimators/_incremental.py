@@ -9,31 +9,36 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-import pandas as pd
-from sklearn.base import clone
+from sklearn.base import is_classifier, is_regressor
 from sklearn.utils import check_random_state, get_tags
-from sklearn.utils.metadata_routing import UNUSED
+from sklearn.utils.metadata_routing import UNUSED, MetadataRouter
 
 from skfleet._config import get_config
 from skfleet._linalg import as_csr, is_sparse
-from skfleet._validation import check_learns_in_parts
+from skfleet._partial_fit import check_steps, clone_learner, learner_of
+from skfleet._typing import Estimator, RandomState, Rows, Table, Values, Weights
+from skfleet._validation import check_learns_in_parts, check_target_type, check_verbose
 from skfleet.blocks import (
     RowBlocks,
+    as_sized,
+    check_rows,
     is_lazy,
     n_rows_of,
     row_blocks,
     split_per_row,
+    warn_of_trip,
 )
-from skfleet.engine import Engine, device_copies, fold, where_it_learns, with_starts
+from skfleet.engine import Engine, device_copies, draw_holdout, fold, where_it_learns, with_starts
 from skfleet.estimators._early_stopping import (
     Patience,
     training_rows,
     validation_rows,
     validation_score,
 )
-from skfleet.estimators._epochs import learn_block, lessons_of
+from skfleet.estimators._epochs import history_of, learn_block, lessons_of
 from skfleet.estimators._routing import given, routed, router
 from skfleet.estimators.wrappers import ROUTED, ParallelPostFit
+from skfleet.metrics import check_scoring
 from skfleet.metrics._scorers import answer_scorer
 from skfleet.metrics._statistics import told_labels
 
@@ -60,7 +65,8 @@ class Incremental(ParallelPostFit):
     Parameters
     ----------
     estimator : estimator with ``partial_fit``
-        It is never changed: a clone learns. It need not have ``fit`` or ``score``.
+        It is never changed: a clone learns. It need not have ``fit`` or ``score``. Of a pipeline
+        the last step learns; the others must be fitted, or have nothing to learn, and stay so.
     epochs : int, default=1
         How many times ``fit`` goes over all rows, at most.
     shuffle : {"blocks", "rows", False}, default="blocks"
@@ -83,11 +89,14 @@ class Incremental(ParallelPostFit):
         Set a share of the rows aside, score on these after every epoch, and stop when that gains
         nothing any more.
     validation_fraction : float, default=0.1
-        The share of rows set aside, if `early_stopping`. Rows are drawn one by one, not by label.
+        The share of rows set aside, if `early_stopping`; for a classifier the same of each label.
     n_iter_no_change : int, default=5
         Stop after so many epochs in a row without a gain, if `early_stopping`.
     tol : float, default=1e-3
         A score that is not higher by so much is no gain, if `early_stopping`.
+    verbose : int, default=0
+        Above 0, print a line after every epoch of ``fit``: its rows, rows a second, and loss and
+        score where there are any.
     predict_meta, predict_proba_meta, transform_meta : array, sparse matrix or frame, default=None
         As in `ParallelPostFit`.
 
@@ -103,8 +112,8 @@ class Incremental(ParallelPostFit):
         A row per epoch of ``fit``: ``epoch``, ``n_samples_seen``, ``loss`` (the estimator's
         ``loss_`` or ``inertia_``), ``score`` on the validation rows, and ``seconds`` since the
         fit began; NaN where there is none.
-    classes_, n_features_in_, feature_names_in_
-        Those of the trained estimator, where it has them.
+    classes_, n_features_in_, coef_, ...
+        Those of the trained estimator, where it has them: all that end in an underscore.
 
     Raises
     ------
@@ -121,8 +130,9 @@ class Incremental(ParallelPostFit):
     -----
     ``epochs`` passes over the rows, and for a classifier one more over y alone to find the classes,
     unless they are given; early stopping adds one pass that takes the validation rows out, which
-    then stay in memory. Blocks are learned in sequence: a fleet adds memory, not speed, but the
-    next blocks are loaded while one is learned. At most two tasks a block.
+    then stay in memory, and for a classifier another one over y. Blocks are learned in sequence: a
+    fleet adds memory, not speed, but the next blocks are loaded while one is learned. At most two
+    tasks a block.
 
     The model is copied before each block, so a block that was lost with its worker is learned
     again from the model before it, and exactly once. The model comes home every 8 to 64 blocks;
@@ -160,21 +170,22 @@ class Incremental(ParallelPostFit):
 
     def __init__(
         self,
-        estimator: Any,
+        estimator: Estimator,
         *,
         epochs: int = 1,
         shuffle: str | bool = "blocks",
         buffer_blocks: int = 10,
-        random_state: Any = None,
+        random_state: RandomState = None,
         batch_size: int | None = None,
         scoring: str | None = None,
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
         n_iter_no_change: int = 5,
         tol: float = 1e-3,
-        predict_meta: Any = None,
-        predict_proba_meta: Any = None,
-        transform_meta: Any = None,
+        verbose: int = 0,
+        predict_meta: Table | None = None,
+        predict_proba_meta: Table | None = None,
+        transform_meta: Table | None = None,
     ) -> None:
         super().__init__(
             estimator,
@@ -192,14 +203,15 @@ class Incremental(ParallelPostFit):
         self.validation_fraction = validation_fraction
         self.n_iter_no_change = n_iter_no_change
         self.tol = tol
+        self.verbose = verbose
 
     def fit(
         self,
-        X: Any,
-        y: Any = None,
+        X: Rows,
+        y: Values | None = None,
         *,
-        classes: Any = None,
-        sample_weight: Any = None,
+        classes: Values | None = None,
+        sample_weight: Weights | None = None,
         resume: bool = False,
         **params: Any,
     ) -> Incremental:
@@ -234,21 +246,21 @@ class Incremental(ParallelPostFit):
             if progress is None:
                 raise ValueError("resume must be False: no fit of this estimator was interrupted.")
             rows, _ = self._cut("fit", X, y, given(params, sample_weight=sample_weight))
-            return self._learn(self.estimator_, rows, progress)
-        model = clone(self.estimator)
+            return self._learn(self.estimator_, rows, y, progress)
+        model = clone_learner(self.estimator)
         rows, told = self._cut("fit", X, y, given(params, sample_weight=sample_weight))
-        told |= told_labels(model, y, classes)
+        told |= told_labels(learner_of(model), y, classes)
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=self.epochs + 1)
         patience = Patience(self.n_iter_no_change, self.tol) if self.early_stopping else None
-        return self._learn(model, rows, Progress(seeds, told, patience=patience))
+        return self._learn(model, rows, y, Progress(seeds, told, patience=patience))
 
     def partial_fit(
         self,
-        X: Any,
-        y: Any = None,
+        X: Rows,
+        y: Values | None = None,
         *,
-        classes: Any = None,
-        sample_weight: Any = None,
+        classes: Values | None = None,
+        sample_weight: Weights | None = None,
         **params: Any,
     ) -> Incremental:
         """Go on training with one pass over more rows.
@@ -275,16 +287,16 @@ class Incremental(ParallelPostFit):
         model = getattr(self, "estimator_", None)
         seen = self.n_samples_seen_ if model is not None else 0
         if model is None:
-            model = clone(self.estimator)
+            model = clone_learner(self.estimator)
         rows, told = self._cut("partial_fit", X, y, given(params, sample_weight=sample_weight))
-        told |= told_labels(model, y, classes)
+        told |= told_labels(learner_of(model), y, classes)
         seed = check_random_state(self.random_state).randint(2**31 - 1)
         progress = Progress(np.array([seed]), told)
         with where_it_learns(rows, model) as (engine, there):
             self._one_epoch(engine, there, (model, seen), progress)
         return self
 
-    def get_metadata_routing(self) -> Any:
+    def get_metadata_routing(self) -> MetadataRouter:
         """Say which metadata the wrapped estimator's methods get.
 
         Returns
@@ -299,8 +311,9 @@ class Incremental(ParallelPostFit):
     def _check_parameters(self) -> None:
         """Raise for parameters that cannot be, before any work."""
         check_learns_in_parts(
-            "estimator", self.estimator, "train it with ParallelPostFit on a sample"
+            "estimator", learner_of(self.estimator), "train it with ParallelPostFit on a sample"
         )
+        check_steps(self.estimator)
         if self.shuffle not in ("blocks", "rows", False):
             raise ValueError(
                 f"shuffle must be 'blocks', 'rows' or False. Got {self.shuffle!r} instead."
@@ -316,31 +329,36 @@ class Incremental(ParallelPostFit):
             raise ValueError(
                 f"validation_fraction must be between 0 and 1. Got {fraction!r} instead."
             )
+        check_verbose("verbose", self.verbose)
         if not isinstance(self.tol, Real):
             raise ValueError(f"tol must be a number. Got {self.tol!r} instead.")
         if self.early_stopping:
             answer_scorer(self.estimator, self.scoring)
+        elif self.scoring is not None:
+            check_scoring(self, self.scoring)
 
-    def _learn(self, model: Any, rows: RowBlocks, progress: Progress) -> Incremental:
+    def _learn(self, model: Any, rows: RowBlocks, y: Any, progress: Progress) -> Incremental:
         """Train a model for what is left of its epochs."""
         with (
             where_it_learns(rows, model) as (engine, there),
             device_copies(engine, model) as copies,
         ):
-            return self._learn_epochs(engine, model, there, progress, copies)
+            return self._learn_epochs(engine, model, there, y, progress, copies)
 
     def _learn_epochs(
-        self, engine: Engine, model: Any, rows: RowBlocks, progress: Progress, copies: Any
+        self, engine: Engine, model: Any, rows: RowBlocks, y: Any, progress: Progress, copies: Any
     ) -> Incremental:
         """Train a model, the blocks' copies on devices being kept from one epoch to the next."""
-        seed, fraction = int(progress.seeds[-1]), self.validation_fraction
-        scorer = validation = None
+        seed = int(progress.seeds[-1])
+        scorer = validation = prepare = None
         began = time.monotonic() - progress.seconds
         if progress.patience is not None:
             rows = with_starts(engine, rows)
             scorer = answer_scorer(self.estimator, self.scoring)
-            validation = validation_rows(engine, rows, seed, fraction)
-        prepare = partial(training_rows, seed=seed, fraction=fraction) if scorer else None
+            labels = y if is_classifier(model) else None
+            holdout = draw_holdout(engine, rows, self.validation_fraction, seed, labels)
+            validation = validation_rows(engine, rows, holdout)
+            prepare = partial(training_rows, holdout=holdout)
         seen = self.n_samples_seen_ if progress.epoch or progress.n_learned else 0
         while progress.epoch < self.epochs:
             try:
@@ -360,11 +378,13 @@ class Incremental(ParallelPostFit):
                 {
                     "epoch": progress.epoch,
                     "n_samples_seen": seen,
-                    "loss": getattr(model, "loss_", getattr(model, "inertia_", np.nan)),
+                    "loss": _loss_of(model),
                     "score": score,
                     "seconds": time.monotonic() - began,
                 }
             )
+            if self.verbose:
+                _print_epoch(progress.history)
             if progress.patience is not None and progress.patience.is_out(score):
                 break
         self._progress = None
@@ -373,8 +393,7 @@ class Incremental(ParallelPostFit):
 
     def _tell(self, progress: Progress) -> None:
         """Set what is known of the epochs."""
-        columns = ["epoch", "n_samples_seen", "loss", "score", "seconds"]
-        self.history_ = pd.DataFrame(progress.history, columns=columns)
+        self.history_ = history_of(progress.history)
         self.n_iter_ = progress.epoch
 
     def _one_epoch(
@@ -423,6 +442,7 @@ class Incremental(ParallelPostFit):
 
         Frames, text and lists stay what they are.
         """
+        check_rows(X=X, y=y, sample_weight=params.get("sample_weight"))
         if y is None and self.early_stopping:
             raise ValueError("y must be given to stop early by a score. Got None instead.")
         if y is None and get_tags(self.estimator).target_tags.required:
@@ -430,15 +450,15 @@ class Incremental(ParallelPostFit):
                 f"This {type(self.estimator).__name__} estimator requires y to be passed, but the "
                 "target y is None. Pass y."
             )
+        if y is not None:
+            check_target_type(y, numeric=is_regressor(self.estimator))
         params = routed(self, method, "partial_fit", params)
         weight = params.pop("sample_weight", None)
         if is_lazy(X):
             per_row, told = split_per_row(params, X)
             return row_blocks(X, y, weight, more=per_row, dtype=None), told
-        if is_sparse(X):
-            X = as_csr(X)
-        elif not hasattr(X, "__len__") and not hasattr(X, "shape"):
-            X = np.asarray(X)
+        X = as_csr(X) if is_sparse(X) else as_sized("X", X)
+        warn_of_trip(X, y, weight)
         n_rows = n_rows_of(X)
         if n_rows == 0:
             raise ValueError(
@@ -448,3 +468,21 @@ class Incremental(ParallelPostFit):
         cuts = [min(size, n_rows - low) for low in range(0, n_rows, size)]
         per_row, told = split_per_row(params, X)
         return row_blocks(X, y, weight, more=per_row, dtype=None, cuts=cuts), told
+
+
+def _loss_of(model: Any) -> float:
+    """Return the loss that a model knows of itself, NaN where it knows none."""
+    learner = learner_of(model)
+    loss = getattr(learner, "loss_", getattr(learner, "inertia_", None))
+    return float(loss) if isinstance(loss, Real) else np.nan
+
+
+def _print_epoch(epochs: list[dict[str, Any]]) -> None:
+    """Print how the last epoch went."""
+    epoch = epochs[-1]
+    began = epochs[-2] if len(epochs) > 1 else {"n_samples_seen": 0, "seconds": 0.0}
+    n_rows = epoch["n_samples_seen"] - began["n_samples_seen"]
+    rate = n_rows / max(epoch["seconds"] - began["seconds"], 1e-9)
+    told = [f"epoch {epoch['epoch']}: {n_rows:,} rows", f"{rate:,.0f} rows/s"]
+    told += [f"{k} {epoch[k]:.6g}" for k in ("loss", "score") if not np.isnan(epoch[k])]
+    print(*told, sep=", ")

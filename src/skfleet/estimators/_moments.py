@@ -8,6 +8,7 @@ import numpy as np
 
 from skfleet._array import FLOAT64, astype, beside, dtype_of, is_foreign, namespace, to_host
 from skfleet._linalg import column_sums, is_sparse, tdot, vstack
+from skfleet._validation import unique_labels
 from skfleet.blocks import Block, row_uniforms, take
 from skfleet.glm._products import targets_of, weights_of
 
@@ -84,7 +85,7 @@ def label_counts(block: Block, with_x: bool = False) -> LabelCounts:
 def coded(y: Any) -> tuple[np.ndarray, Any]:
     """Return the labels in y in order, on the host, and each row's place among them, where y is."""
     if not is_foreign(y):
-        return np.unique(y, return_inverse=True)
+        return unique_labels(y, return_inverse=True)
     found = namespace(y).unique_inverse(y)
     return to_host(found.values), found.inverse_indices
 
@@ -99,7 +100,7 @@ def _count(X: Any, chosen: Any, weight: Any) -> tuple[Any, Any, Any]:
 
 def merge_label_counts(a: LabelCounts, b: LabelCounts) -> LabelCounts:
     """Merge the counts of two blocks."""
-    labels, codes = np.unique(np.concatenate([a.labels, b.labels]), return_inverse=True)
+    labels, codes = unique_labels(np.concatenate([a.labels, b.labels]), return_inverse=True)
     n_rows = np.bincount(codes, np.concatenate([a.n_rows, b.n_rows]))
     weight = np.bincount(codes, np.concatenate([a.weight, b.weight]))
     x = None

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import wraps
-from typing import Any
+from typing import Any, cast
 
 from skfleet._array import device_library, is_foreign, off_device
 from skfleet._config import config_context, get_config
+from skfleet._typing import Function
+from skfleet._validation import check_common_parameters
 from skfleet.blocks import is_lazy
 from skfleet.engine import (
     check_device,
@@ -21,7 +24,7 @@ from skfleet.engine import (
 __all__ = ["fit_placed", "placed"]
 
 
-def placed(method: Callable[..., Any]) -> Callable[..., Any]:
+def placed(method: Function) -> Function:
     """Make a method that is given rows compute on the device that the estimator asks for.
 
     "cuda" brings Dask collections to GPU workers block by block. Rows of this process go as a whole
@@ -32,8 +35,9 @@ def placed(method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     def on_device(self: Any, X: Any, *args: Any, **kwargs: Any) -> Any:
         check_device(self.device)
+        check_common_parameters(self)
         device = get_config().device if self.device == "auto" else self.device
-        with config_context(device=device):
+        with config_context(device=device), unchanged_on_failure(self):
             if device != "cuda" or is_lazy(X) or is_foreign(X):
                 return method(self, X, *args, **kwargs)
             engine = gpu_engine()
@@ -43,7 +47,19 @@ def placed(method: Callable[..., Any]) -> Callable[..., Any]:
             leave_device(self)
             return off_device(answer)
 
-    return on_device
+    return cast(Function, on_device)
+
+
+@contextmanager
+def unchanged_on_failure(estimator: Any) -> Iterator[None]:
+    """Leave an estimator as it was, fitted or not, when what is done with it fails."""
+    before = dict(vars(estimator))
+    try:
+        yield
+    except BaseException:
+        vars(estimator).clear()
+        vars(estimator).update(before)
+        raise
 
 
 def fit_placed(estimator: Any, X: Any, y: Any, params: Mapping[str, Any]) -> tuple[Any, Any]:

@@ -8,6 +8,8 @@ from sklearn import get_config
 from sklearn.model_selection import check_cv
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 
+from skfleet._partial_fit import learner_of
+
 
 def router(owner: Any, methods: dict[str, str]) -> MetadataRouter:
     """Return the router of an estimator around `estimator`.
@@ -15,18 +17,26 @@ def router(owner: Any, methods: dict[str, str]) -> MetadataRouter:
     `methods` maps the owner's methods to the ones that they call. What the owner takes itself is
     what its own signatures name and ``UNUSED`` does not take out.
     """
-    mapping = MethodMapping()
+    mappings: dict[str, MethodMapping] = {}
     for caller, callee in methods.items():
-        mapping.add(caller=caller, callee=callee)
+        mappings.setdefault(_role(callee), MethodMapping()).add(caller=caller, callee=callee)
     made = MetadataRouter(owner=owner).add_self_request(owner)
-    return made.add(estimator=owner.estimator, method_mapping=mapping)
+    inner = {"estimator": owner.estimator, "learner": learner_of(owner.estimator)}
+    for role, mapping in mappings.items():
+        made.add(method_mapping=mapping, **{role: inner[role]})
+    return made
+
+
+def _role(method: str) -> str:
+    """Return what has a method: of a pipeline what learns is its last step."""
+    return "learner" if method == "partial_fit" else "estimator"
 
 
 def routed(owner: Any, caller: str, callee: str, params: dict[str, Any]) -> dict[str, Any]:
     """Return what of `params` the inner estimator's method gets: all, unless routing is enabled."""
     if not params or not get_config()["enable_metadata_routing"]:
         return params
-    return dict(process_routing(owner, caller, **params)["estimator"][callee])
+    return dict(process_routing(owner, caller, **params)[_role(callee)][callee])
 
 
 def splitter_router(owner: Any) -> MetadataRouter:

@@ -6,54 +6,65 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, is_regressor
 from sklearn.utils import assert_all_finite, get_tags
-from sklearn.utils.metadata_routing import UNUSED
-from sklearn.utils.metaestimators import available_if
+from sklearn.utils.metadata_routing import UNUSED, MetadataRouter
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, has_fit_parameter
 
-from skfleet._config import config_context, get_config
+from skfleet._config import get_config
+from skfleet._delegation import available_where
+from skfleet._documentation import DocumentationLink
 from skfleet._linalg import is_sparse
-from skfleet._validation import check_choice
+from skfleet._typing import Answer, Estimator, Rows, Values, Weights
+from skfleet._validation import (
+    check_choice,
+    check_target_shape,
+    check_target_type,
+    warn_of_names,
+)
 from skfleet.blocks import (
-    Block,
     Output,
     RowBlocks,
+    as_sized,
+    check_rows,
+    class_names,
+    fetch,
     is_lazy,
     map_rows,
     n_rows_of,
-    open_block,
     row_blocks,
     split_per_row,
+    stand_in,
+    warn_of_trip,
 )
 from skfleet.engine import lend, log_pass, where_it_learns
+from skfleet.estimators._base import check_columns, check_two_dims
+from skfleet.estimators._committee import (
+    fit_member,
+    predict_label,
+    predict_mean,
+    predict_proba,
+)
 from skfleet.estimators._routing import given, routed, router
 from skfleet.metrics import check_scoring, find_labels
-from skfleet.metrics._statistics import host_values
 
 
-class _BlockwiseVoting(BaseEstimator):
+class _BlockwiseVoting(DocumentationLink, BaseEstimator):
     """What both committees share: a clone of the estimator is trained on every block."""
 
     # The members' to ask for.
     __metadata_request__fit = {"sample_weight": UNUSED}
 
-    def __init__(self, estimator: Any, *, n_blocks: int | None = None) -> None:
+    def __init__(self, estimator: Estimator, *, n_blocks: int | None = None) -> None:
         self.estimator = estimator
         self.n_blocks = n_blocks
 
-    def _fit_members(self, X: Any, y: Any, params: dict[str, Any]) -> None:
-        """Train a member on every block that has rows."""
-        if "sample_weight" in params and not has_fit_parameter(self.estimator, "sample_weight"):
-            raise TypeError(
-                f"estimator must take sample_weight. Got {type(self.estimator).__name__} instead. "
-                "Leave the weights out."
-            )
-        rows, told = self._cut(X, y, routed(self, "fit", "fit", params))
-        fit_member = partial(_fit_member, self.estimator, told, get_config().device)
+    def _fit_members(self, rows: RowBlocks, told: dict[str, Any], classes: Any = None) -> None:
+        """Train a member on every block that has rows; labels must be in classes, if given."""
+        train = partial(fit_member, self.estimator, told, get_config().device, classes)
         with where_it_learns(rows, self.estimator) as (engine, there):
-            tasks = engine.map(fit_member, there.blocks, name="fit-block")
+            tasks = engine.map(train, there.blocks, name="fit-block")
             log_pass("fit-block", len(rows.blocks), len(tasks))
             fitted = [pair for pair in engine.gather(tasks) if pair is not None]
         if not fitted:
@@ -72,8 +83,21 @@ class _BlockwiseVoting(BaseEstimator):
 
         Along with them goes what has a value per row; what has not is returned too.
         """
-        X, y = _as_rows(X), _as_rows(y)
-        weight = _as_rows(params.pop("sample_weight", None))
+        if y is None:
+            raise ValueError(
+                f"This {type(self).__name__} estimator requires y to be passed, but the target y "
+                "is None."
+            )
+        if "sample_weight" in params and not has_fit_parameter(self.estimator, "sample_weight"):
+            raise TypeError(
+                f"estimator must take sample_weight. Got {type(self.estimator).__name__} instead. "
+                "Leave the weights out."
+            )
+        params = routed(self, "fit", "fit", params)
+        check_target_type(y, numeric=is_regressor(self))
+        X, y = _as_rows("X", X), _as_rows("y", y)
+        weight = _as_rows("sample_weight", params.pop("sample_weight", None))
+        warn_of_trip(X, y, weight)
         per_row, told = split_per_row(params, X)
         if is_lazy(X):
             return row_blocks(X, y, weight, more=per_row, dtype=None), told
@@ -86,13 +110,19 @@ class _BlockwiseVoting(BaseEstimator):
     def _vote(self, func: Any, X: Any, output: Output, *args: Any) -> Any:
         """Answer with what the members make of the rows, in the container X came in."""
         check_is_fitted(self)
+        check_rows(X=X)
         committee = (self.estimators_, self.n_rows_ / self.n_rows_.sum(), *args)
         name = f"{func.__name__.strip('_')}-{type(self).__name__}"
-        if is_lazy(X):
+        if not is_lazy(X):
+            warn_of_names(self, X)
+        else:
+            if hasattr(self.estimators_[0], "n_features_in_"):
+                check_two_dims(stand_in(X))
+                check_columns(self, stand_in(X))
             committee = lend(self, committee, name=f"model-of-{type(self).__name__}")
-        return map_rows(func, committee, _as_rows(X), output, raw=True, name=name)
+        return map_rows(func, committee, _as_rows("X", X), output, raw=True, name=name)
 
-    def get_metadata_routing(self) -> Any:
+    def get_metadata_routing(self) -> MetadataRouter:
         """Say which metadata the members' ``fit`` gets.
 
         Returns
@@ -120,15 +150,18 @@ class _BlockwiseVoting(BaseEstimator):
         return tags
 
 
-def _as_rows(values: Any) -> Any:
+def _as_rows(name: str, values: Any) -> Any:
     """Return what has no shape, lists say, as an array."""
-    return values if values is None or hasattr(values, "shape") else np.asarray(values)
+    if is_lazy(values) or (values is None and name != "X"):
+        return values
+    values = as_sized(name, values)
+    return values if hasattr(values, "shape") else np.asarray(values)
 
 
 class _ScoredAnywhere:
     """Scores on rows of any container; stands before scikit-learn's mixin of its kind."""
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: Rows, y: Values, sample_weight: Weights | None = None) -> float:
         """Score the committee: accuracy of a classifier, r2 of a regressor.
 
         Parameters
@@ -150,6 +183,15 @@ class _ScoredAnywhere:
         return super().score(X, y, sample_weight=sample_weight)
 
 
+def _check_soft(self: BlockwiseVotingClassifier) -> None:
+    """Raise where only votes are counted."""
+    if self.voting != "soft":
+        raise AttributeError(
+            f"voting must be 'soft' for predict_proba. Got {self.voting!r} instead, which counts "
+            "votes alone."
+        )
+
+
 class BlockwiseVotingClassifier(_ScoredAnywhere, ClassifierMixin, _BlockwiseVoting):
     """Train a classifier on every block, side by side, and let them vote.
 
@@ -162,6 +204,8 @@ class BlockwiseVotingClassifier(_ScoredAnywhere, ClassifierMixin, _BlockwiseVoti
         It is never changed: a clone is trained on each block.
     voting : {"hard", "soft"}, default="hard"
         Predict the label with the most votes, or the one with the highest mean probability.
+    classes : array-like of shape (n_classes,), default=None
+        All labels there are, which saves a pass over y. By default they are looked up there.
     n_blocks : int, default=None
         Into how many blocks rows in this process are cut; by default they are one. Dask collections
         have theirs.
@@ -188,10 +232,11 @@ class BlockwiseVotingClassifier(_ScoredAnywhere, ClassifierMixin, _BlockwiseVoti
 
     Notes
     -----
-    One pass over the rows, a task a block, and one pass over y alone to find the labels. A block
-    with a single label gets a member that always answers it. A label that a member does not know
-    has probability 0 from it. This is voting over disjoint parts of the rows (`Chawla et al., 2004,
-    Learning ensembles from bites <https://jmlr.org/papers/v5/chawla04a.html>`_).
+    One pass over the rows, a task a block, and one pass over y alone to find the labels, unless
+    they are given. A block with a single label gets a member that always answers it. A label that a
+    member does not know has probability 0 from it. This is voting over disjoint parts of the rows
+    (`Chawla et al., 2004, Learning ensembles from bites
+    <https://jmlr.org/papers/v5/chawla04a.html>`_).
 
     Examples
     --------
@@ -206,13 +251,19 @@ class BlockwiseVotingClassifier(_ScoredAnywhere, ClassifierMixin, _BlockwiseVoti
     """
 
     def __init__(
-        self, estimator: Any, *, voting: str = "hard", n_blocks: int | None = None
+        self,
+        estimator: Estimator,
+        *,
+        voting: str = "hard",
+        classes: Values | None = None,
+        n_blocks: int | None = None,
     ) -> None:
         super().__init__(estimator, n_blocks=n_blocks)
         self.voting = voting
+        self.classes = classes
 
     def fit(
-        self, X: Any, y: Any, sample_weight: Any = None, **params: Any
+        self, X: Rows, y: Values, sample_weight: Weights | None = None, **params: Any
     ) -> BlockwiseVotingClassifier:
         """Train a clone of the estimator on every block.
 
@@ -241,16 +292,21 @@ class BlockwiseVotingClassifier(_ScoredAnywhere, ClassifierMixin, _BlockwiseVoti
                 f"Got {type(self.estimator).__name__} instead. Take voting='hard'."
             )
         self._check_n_blocks()
-        if not is_lazy(y):
+        check_rows(X=X, y=y, sample_weight=sample_weight)
+        if is_lazy(y):
+            check_target_shape(y, several=False)
+        elif y is not None:
             y = column_or_1d(y, warn=True)
             assert_all_finite(y, input_name="y")
             check_classification_targets(y)
-        classes = find_labels(y)
-        self._fit_members(X, y, given(params, sample_weight=sample_weight))
+        rows, told = self._cut(X, y, given(params, sample_weight=sample_weight))
+        known = None if self.classes is None else np.unique(np.asarray(fetch(self.classes)))
+        classes = find_labels(y) if known is None else known
+        self._fit_members(rows, told, known)
         self.classes_ = classes
         return self
 
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: Rows) -> Answer:
         """Predict the label of every row.
 
         Parameters
@@ -265,10 +321,10 @@ class BlockwiseVotingClassifier(_ScoredAnywhere, ClassifierMixin, _BlockwiseVoti
         """
         check_is_fitted(self)
         soft = self.voting == "soft"
-        return self._vote(_predict_label, X, Output(self.classes_.dtype), self.classes_, soft)
+        return self._vote(predict_label, X, Output(self.classes_.dtype), self.classes_, soft)
 
-    @available_if(lambda self: self.voting == "soft")
-    def predict_proba(self, X: Any) -> Any:
+    @available_where(_check_soft)
+    def predict_proba(self, X: Rows) -> Answer:
         """Return the mean of the members' probabilities, weighted by their rows.
 
         Parameters
@@ -282,8 +338,9 @@ class BlockwiseVotingClassifier(_ScoredAnywhere, ClassifierMixin, _BlockwiseVoti
             In the container X came in; lazy for Dask collections.
         """
         check_is_fitted(self)
-        output = Output(np.dtype(np.float64), len(self.classes_), self.classes_)
-        return self._vote(_predict_proba, X, output, self.classes_, True)
+        names = class_names(self.classes_, X)
+        output = Output(np.dtype(np.float64), len(self.classes_), names)
+        return self._vote(predict_proba, X, output, self.classes_, True)
 
 
 class BlockwiseVotingRegressor(_ScoredAnywhere, RegressorMixin, _BlockwiseVoting):
@@ -331,7 +388,7 @@ class BlockwiseVotingRegressor(_ScoredAnywhere, RegressorMixin, _BlockwiseVoting
     """
 
     def fit(
-        self, X: Any, y: Any, sample_weight: Any = None, **params: Any
+        self, X: Rows, y: Values, sample_weight: Weights | None = None, **params: Any
     ) -> BlockwiseVotingRegressor:
         """Train a clone of the estimator on every block.
 
@@ -354,12 +411,13 @@ class BlockwiseVotingRegressor(_ScoredAnywhere, RegressorMixin, _BlockwiseVoting
             Fitted.
         """
         self._check_n_blocks()
-        self._fit_members(X, y, given(params, sample_weight=sample_weight))
+        check_rows(X=X, y=y, sample_weight=sample_weight)
+        self._fit_members(*self._cut(X, y, given(params, sample_weight=sample_weight)))
         shape = y.shape if hasattr(y, "shape") else np.asarray(y).shape
         self._n_outputs = int(shape[1]) if len(shape) == 2 else None
         return self
 
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: Rows) -> Answer:
         """Predict the target of every row.
 
         Parameters
@@ -373,78 +431,4 @@ class BlockwiseVotingRegressor(_ScoredAnywhere, RegressorMixin, _BlockwiseVoting
             In the container X came in; lazy for Dask collections.
         """
         check_is_fitted(self)
-        return self._vote(_predict_mean, X, Output(np.dtype(np.float64), self._n_outputs))
-
-
-def _fit_member(
-    estimator: Any, told: dict[str, Any], device: str, handle: Block
-) -> tuple[Any, int] | None:
-    """Train a clone on one block, which may leave the device open; one without rows has none."""
-    block = open_block(handle)
-    if not block.n_rows:
-        return None
-    params = told | (block.more or {})
-    if block.sample_weight is not None:
-        params["sample_weight"] = block.sample_weight
-    try:
-        if get_tags(estimator).estimator_type == "classifier":
-            labels = np.unique(host_values(block.y))
-            if len(labels) == 1:
-                return _Constant(labels).fit(block.X), block.n_rows
-        with config_context(device=device):
-            return clone(estimator).fit(block.X, block.y, **params), block.n_rows
-    except Exception as error:
-        error.add_note(f"While fitting block {block.number}.")
-        raise
-
-
-class _Constant(BaseEstimator):
-    """Answers the one label there was."""
-
-    def __init__(self, classes: np.ndarray) -> None:
-        self.classes_ = self.classes = classes
-
-    def fit(self, X: Any) -> _Constant:
-        """Remember how wide the rows are."""
-        self.n_features_in_ = int(X.shape[1])
-        if hasattr(X, "columns"):
-            self.feature_names_in_ = np.asarray(X.columns, dtype=object)
-        return self
-
-    def predict(self, X: Any) -> np.ndarray:
-        """Return the label for every row."""
-        return np.full(n_rows_of(X), self.classes_[0])
-
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """Return certainty for every row."""
-        return np.ones((n_rows_of(X), 1))
-
-
-def _predict_proba(committee: Any, X: Any) -> np.ndarray:
-    """Average the members' probabilities."""
-    members, shares, classes, _ = committee
-    total = np.zeros((n_rows_of(X), len(classes)))
-    for member, share in zip(members, shares, strict=True):
-        total[:, np.searchsorted(classes, member.classes_)] += share * member.predict_proba(X)
-    return total
-
-
-def _predict_label(committee: Any, X: Any) -> np.ndarray:
-    """Return the labels that the members vote for; of equal votes the smaller label's count."""
-    members, shares, classes, soft = committee
-    if soft:
-        return classes[np.argmax(_predict_proba(committee, X), axis=1)]
-    votes = np.zeros((n_rows_of(X), len(classes)))
-    rows = np.arange(len(votes))
-    for member, share in zip(members, shares, strict=True):
-        votes[rows, np.searchsorted(classes, host_values(member.predict(X)))] += share
-    return classes[np.argmax(votes, axis=1)]
-
-
-def _predict_mean(committee: Any, X: Any) -> np.ndarray:
-    """Average the members' predictions."""
-    members, shares = committee
-    return sum(
-        share * np.asarray(host_values(member.predict(X)), dtype=np.float64)
-        for member, share in zip(members, shares, strict=True)
-    )
+        return self._vote(predict_mean, X, Output(np.dtype(np.float64), self._n_outputs))

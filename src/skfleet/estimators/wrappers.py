@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 from sklearn.base import BaseEstimator, clone, is_classifier, is_regressor
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import get_tags
-from sklearn.utils.metadata_routing import UNUSED
-from sklearn.utils.metaestimators import available_if
+from sklearn.utils.metadata_routing import UNUSED, MetadataRouter
 from sklearn.utils.validation import check_is_fitted
 
-from skfleet.blocks import is_lazy
+from skfleet._delegation import LearnedAttributes, available_where, require_method
+from skfleet._documentation import DocumentationLink
+from skfleet._typing import Answer, Estimator, Function, Rows, Scoring, Table, Values, Weights
+from skfleet.blocks import check_rows, is_lazy
 from skfleet.engine import answer_rows
 from skfleet.estimators._base import FleetEstimator
 from skfleet.estimators._placed import fit_placed
@@ -30,22 +34,18 @@ ROUTED = (
 )
 
 
-def _has(name: str) -> Any:
+def _has(name: str) -> Callable[[Function], Function]:
     """Offer a method exactly when the wrapped estimator has it."""
-
-    def check(self: ParallelPostFit) -> bool:
-        getattr(self._wrapped, name)  # its AttributeError says why not
-        return True
-
-    return available_if(check)
+    return available_where(lambda self: require_method(self._wrapped, name))
 
 
-def _has_score(self: ParallelPostFit) -> bool:
-    """Say whether the estimator can be scored: by itself, or by what it is."""
-    return hasattr(self._wrapped, "score") or is_classifier(self) or is_regressor(self)
+def _check_has_score(self: ParallelPostFit) -> None:
+    """Raise unless the estimator can be scored: by a metric, by what it is, or by itself."""
+    if self.scoring is None and not is_classifier(self) and not is_regressor(self):
+        require_method(self._wrapped, "score")
 
 
-class ParallelPostFit(BaseEstimator):
+class ParallelPostFit(DocumentationLink, LearnedAttributes, BaseEstimator):
     """Predict and transform rows of any size with any estimator.
 
     The wrapped estimator is trained as it is, on rows that fit into this process (or is fitted
@@ -71,8 +71,8 @@ class ParallelPostFit(BaseEstimator):
     ----------
     estimator_ : estimator
         The fitted clone; there after ``fit``.
-    classes_, n_features_in_, feature_names_in_
-        Those of the fitted estimator, where it has them.
+    classes_, n_features_in_, coef_, ...
+        Those of the fitted estimator, where it has them: all that end in an underscore.
 
     Raises
     ------
@@ -122,12 +122,12 @@ class ParallelPostFit(BaseEstimator):
 
     def __init__(
         self,
-        estimator: Any,
+        estimator: Estimator,
         *,
-        scoring: Any = None,
-        predict_meta: Any = None,
-        predict_proba_meta: Any = None,
-        transform_meta: Any = None,
+        scoring: Scoring = None,
+        predict_meta: Table | None = None,
+        predict_proba_meta: Table | None = None,
+        transform_meta: Table | None = None,
     ) -> None:
         self.estimator = estimator
         self.scoring = scoring
@@ -135,8 +135,8 @@ class ParallelPostFit(BaseEstimator):
         self.predict_proba_meta = predict_proba_meta
         self.transform_meta = transform_meta
 
-    @available_if(lambda self: hasattr(self.estimator, "fit"))
-    def fit(self, X: Any, y: Any = None, **params: Any) -> ParallelPostFit:
+    @available_where(lambda self: require_method(self.estimator, "fit"))
+    def fit(self, X: Rows, y: Values | None = None, **params: Any) -> ParallelPostFit:
         """Fit a clone of the estimator.
 
         Parameters
@@ -153,6 +153,9 @@ class ParallelPostFit(BaseEstimator):
         self : ParallelPostFit
             Fitted.
         """
+        check_rows(X=X, y=y)
+        if self.scoring is not None:
+            check_scoring(self, self.scoring)
         is_ours = isinstance(self.estimator, FleetEstimator)
         if is_lazy(X) and not is_ours:
             raise TypeError(
@@ -191,24 +194,7 @@ class ParallelPostFit(BaseEstimator):
                 "appropriate arguments before using this estimator."
             )
 
-    @property
-    def classes_(self) -> Any:
-        """Labels the fitted estimator knows."""
-        return self._fitted.classes_
-
-    @property
-    def n_features_in_(self) -> int:
-        """Number of columns the estimator was fitted on."""
-        return self._fitted.n_features_in_
-
-    @property
-    def feature_names_in_(self) -> Any:
-        """Names of the columns the estimator was fitted on."""
-        return self._fitted.feature_names_in_
-
-    @property
-    def _fitted(self) -> Any:
-        """The fitted estimator; an attribute error where there is none yet."""
+    def _fitted_estimator(self) -> Any:
         if not self.__sklearn_is_fitted__():
             raise AttributeError(f"This {type(self).__name__} is not fitted yet.")
         return self._wrapped
@@ -222,7 +208,7 @@ class ParallelPostFit(BaseEstimator):
         return answer_rows(self, self._wrapped, method, X, meta, in_tasks, **params)
 
     @_has("predict")
-    def predict(self, X: Any, **params: Any) -> Any:
+    def predict(self, X: Rows, **params: Any) -> Answer:
         """Predict for every row.
 
         Parameters
@@ -240,7 +226,7 @@ class ParallelPostFit(BaseEstimator):
         return self._map(X, "predict", self.predict_meta, **params)
 
     @_has("predict_proba")
-    def predict_proba(self, X: Any, **params: Any) -> Any:
+    def predict_proba(self, X: Rows, **params: Any) -> Answer:
         """Predict probabilities of the classes for every row.
 
         Parameters
@@ -258,7 +244,7 @@ class ParallelPostFit(BaseEstimator):
         return self._map(X, "predict_proba", self.predict_proba_meta, **params)
 
     @_has("predict_log_proba")
-    def predict_log_proba(self, X: Any, **params: Any) -> Any:
+    def predict_log_proba(self, X: Rows, **params: Any) -> Answer:
         """Predict logarithms of the classes' probabilities for every row.
 
         Parameters
@@ -276,7 +262,7 @@ class ParallelPostFit(BaseEstimator):
         return self._map(X, "predict_log_proba", self.predict_proba_meta, **params)
 
     @_has("decision_function")
-    def decision_function(self, X: Any, **params: Any) -> Any:
+    def decision_function(self, X: Rows, **params: Any) -> Answer:
         """Return the decision values of every row.
 
         Parameters
@@ -294,7 +280,7 @@ class ParallelPostFit(BaseEstimator):
         return self._map(X, "decision_function", **params)
 
     @_has("transform")
-    def transform(self, X: Any, **params: Any) -> Any:
+    def transform(self, X: Rows, **params: Any) -> Answer:
         """Transform every row.
 
         Parameters
@@ -313,7 +299,7 @@ class ParallelPostFit(BaseEstimator):
         return self._map(X, "transform", self.transform_meta, **params)
 
     @_has("inverse_transform")
-    def inverse_transform(self, X: Any, **params: Any) -> Any:
+    def inverse_transform(self, X: Rows, **params: Any) -> Answer:
         """Transform every row back.
 
         Parameters
@@ -331,7 +317,7 @@ class ParallelPostFit(BaseEstimator):
         return self._map(X, "inverse_transform", **params)
 
     @_has("score_samples")
-    def score_samples(self, X: Any) -> Any:
+    def score_samples(self, X: Rows) -> Answer:
         """Score every row, by its likelihood or how normal it is.
 
         Parameters
@@ -348,8 +334,8 @@ class ParallelPostFit(BaseEstimator):
 
     @_has("kneighbors")
     def kneighbors(
-        self, X: Any = None, n_neighbors: int | None = None, return_distance: bool = True
-    ) -> Any:
+        self, X: Rows | None = None, n_neighbors: int | None = None, return_distance: bool = True
+    ) -> Answer:
         """Find the nearest training rows of every row.
 
         Parameters
@@ -391,12 +377,14 @@ class ParallelPostFit(BaseEstimator):
         return self
 
     @_has("get_feature_names_out")
-    def get_feature_names_out(self, input_features: Any = None) -> Any:
+    def get_feature_names_out(self, input_features: Sequence[str] | None = None) -> np.ndarray:
         """Return the names of the columns that ``transform`` gives."""
-        return self._fitted.get_feature_names_out(input_features)
+        return self._fitted_estimator().get_feature_names_out(input_features)
 
-    @available_if(lambda self: self.scoring is not None or _has_score(self))
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None, **params: Any) -> float:
+    @available_where(_check_has_score)
+    def score(
+        self, X: Rows, y: Values | None = None, sample_weight: Weights | None = None, **params: Any
+    ) -> float:
         """Score the fitted estimator.
 
         By `scoring`. Without it, rows in this process are scored by the estimator itself, and Dask
@@ -419,12 +407,13 @@ class ParallelPostFit(BaseEstimator):
             The higher the better.
         """
         self._check_is_fitted()
+        check_rows(X=X, y=y, sample_weight=sample_weight)
         params = routed(self, "score", "score", given(params, sample_weight=sample_weight))
         if self.scoring is None and not is_lazy(X) and hasattr(self._wrapped, "score"):
             return self._wrapped.score(X, y, **params)
         return check_scoring(self, self.scoring)(self, X, y, **params)
 
-    def get_metadata_routing(self) -> Any:
+    def get_metadata_routing(self) -> MetadataRouter:
         """Say which metadata the wrapped estimator's methods get.
 
         Returns

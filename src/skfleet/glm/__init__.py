@@ -1,6 +1,11 @@
 """Generalised linear models: a loss, a penalty, and solvers that see only an objective."""
 
-from skfleet.glm._coordinate_descent import PathPoint, Quadratic, elastic_net_path
+from skfleet.glm._coordinate_descent import (
+    PathPoint,
+    Quadratic,
+    coordinate_descent,
+    elastic_net_path,
+)
 from skfleet.glm._least_squares import equivalent_rows, solve_positive, solve_ridge
 from skfleet.glm._losses import BinaryLogistic, Loss, Multinomial, SquaredError, Tweedie
 from skfleet.glm._objective import Evaluation, Labels, Objective, Scaling
@@ -31,6 +36,7 @@ __all__ = [
     "Tweedie",
     "WarmNewton",
     "Weights",
+    "coordinate_descent",
     "descend",
     "elastic_net_path",
     "equivalent_rows",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import linalg
@@ -100,6 +101,25 @@ def elastic_net_path(
             coef = solve_ridge(problem.gram, xy, alphas[i])[0][0]
         points[i] = PathPoint(coef, penalty.dual_gap(coef), 1, True)
     return [point for point in points if point is not None]
+
+
+def coordinate_descent(
+    problem: Quadratic, candidates: Sequence[Mapping[str, Any]]
+) -> list[PathPoint]:
+    """Minimise as scikit-learn does from zero, with the alpha, l1_ratio, ... of each candidate.
+
+    The steps are those that it takes on rows with these products, and as many, to rounding; so
+    coefficients that it leaves before the optimum are left where it leaves them.
+    """
+    rows = equivalent_rows(*problem)
+    problem = _possible(problem, rows[0])
+    points = []
+    for one in candidates:
+        limits = {name: one[name] for name in ("l1_ratio", "tol", "max_iter", "positive")}
+        alphas = np.array([one["alpha"]], dtype=float)
+        coefs, n_iters = _descend(problem, rows, alphas, start=None, **limits)
+        points.append(PathPoint(coefs[0], np.nan, n_iters[0], n_iters[0] < one["max_iter"]))
+    return points
 
 
 def _possible(problem: Quadratic, design: np.ndarray) -> Quadratic:

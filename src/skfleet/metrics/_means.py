@@ -66,7 +66,7 @@ def _finish_mean(normalize: bool, finish: Callable[[Any], Any] | None, mean: Mea
 def over_outputs(multioutput: Any, values: np.ndarray) -> Any:
     """Average values of several outputs as scikit-learn's `multioutput` says."""
     values = np.atleast_1d(values)
-    if isinstance(multioutput, str):
+    if multioutput is None or isinstance(multioutput, str):
         return values if multioutput == "raw_values" else float(values.mean())
     return float(np.average(values, weights=np.asarray(multioutput)))
 

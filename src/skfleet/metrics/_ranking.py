@@ -7,7 +7,6 @@ the metric follows from its own order and the totals of the buckets above it.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +17,7 @@ import numpy as np
 from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.utils.multiclass import type_of_target
 
+from skfleet._warnings import warn
 from skfleet.blocks import Block, RowBlocks, open_block
 from skfleet.engine import Engine, Reduction, engine_for, map_reduce
 from skfleet.metrics._statistics import find_labels, open_pair, pair_rows
@@ -225,10 +225,9 @@ def _binary_roc(rows: RowBlocks, swapped: bool, max_fpr: Any, problem: Problem) 
     """Return the area under the ROC curve of one problem."""
     ranked = rank(problem, partial(roc_area, max_fpr), rows, swapped)
     if ranked.positive in (0.0, ranked.total):
-        warnings.warn(
+        warn(
             "Only one class is present in y_true. ROC AUC score is not defined in that case.",
             UndefinedMetricWarning,
-            stacklevel=5,
         )
         return ranked._replace(value=np.nan)
     if max_fpr is None or max_fpr == 1:
@@ -242,10 +241,9 @@ def _binary_precision(rows: RowBlocks, swapped: bool, problem: Problem) -> Ranke
     """Return the average precision of one problem."""
     ranked = rank(problem, precision_area, rows, swapped)
     if not ranked.positive:
-        warnings.warn(
+        warn(
             "No positive class found in y_true, recall is set to one for all thresholds.",
             UserWarning,
-            stacklevel=5,
         )
     return ranked
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -10,7 +11,7 @@ import numpy as np
 from sklearn import metrics
 from sklearn.base import is_classifier, is_regressor
 
-from skfleet.blocks import is_lazy
+from skfleet.blocks import check_rows, is_lazy
 from skfleet.engine import engine_for
 from skfleet.metrics._scores import NEED_LABELS, RANKINGS, STATISTICS, check_options
 from skfleet.metrics._statistics import host_values, measure_rows, pair_rows
@@ -97,6 +98,7 @@ class Scorer:
         return f"get_scorer({told})" if self.single else f"check_scoring(scoring={told})"
 
     def __call__(self, estimator: Any, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
+        check_rows(X=X, y=y, sample_weight=sample_weight)
         if is_lazy(X):
             scores = _score_lazy(self.names, estimator, X, y, sample_weight)
         else:
@@ -148,6 +150,21 @@ def answer_scorer(estimator: Any, scoring: Any) -> AnswerScorer:
     return AnswerScorer(next(iter(scorer.names.values())))
 
 
+def check_scorer(scoring: Any) -> None:
+    """Raise for a metric, or one among several, in place of a scorer: it knows no estimator."""
+    several = scoring.values() if isinstance(scoring, Mapping) else scoring
+    for one in several if isinstance(scoring, Mapping | list | tuple | set) else [scoring]:
+        place = str(getattr(one, "__module__", ""))
+        is_theirs = place.startswith("sklearn.metrics.") and place != "sklearn.metrics._scorer"
+        if callable(one) and (is_theirs or place == "skfleet.metrics"):
+            raise ValueError(
+                "scoring must be the name of a metric, or call (estimator, X, y). Got the metric "
+                f"function {one.__name__} instead. Give its name, one of "
+                "sklearn.metrics.get_scorer_names(), or make a scorer of it with "
+                "sklearn.metrics.make_scorer."
+            )
+
+
 def get_scorer(scoring: str | Callable[..., Any]) -> Callable[..., Any]:
     """Return a scorer for rows anywhere.
 
@@ -179,6 +196,7 @@ def get_scorer(scoring: str | Callable[..., Any]) -> Callable[..., Any]:
     True
     """
     if callable(scoring):
+        check_scorer(scoring)
         return scoring
     return Scorer({str(scoring): _known(scoring)}, single=True)
 
@@ -294,7 +312,8 @@ def _score_answer(
         else:
             sums[key] = STATISTICS[meaning.metric](options, weighted, classes)
     found: dict[str, float] = {}
-    with engine_for(rows).hold(rows) as held:
+    # sums take one pass, which can do without
+    with engine_for(rows).hold(rows) if sorts else nullcontext(rows) as held:
         if sums:
             values = measure_rows(list(sums.values()), held, swapped)
             found |= dict(zip(sums, values, strict=True))

@@ -11,7 +11,7 @@ import numpy as np
 from sklearn import get_config, metrics
 
 from skfleet._array import is_foreign, to_host
-from skfleet.blocks import is_lazy
+from skfleet.blocks import check_rows, is_lazy
 from skfleet.metrics import _ranking
 from skfleet.metrics._deviance import d2_statistic
 from skfleet.metrics._means import (
@@ -22,7 +22,7 @@ from skfleet.metrics._means import (
     root_over_outputs,
 )
 from skfleet.metrics._pairs import pairs_statistic
-from skfleet.metrics._statistics import Statistic, find_labels, measure
+from skfleet.metrics._statistics import Statistic, check_pair, find_labels, measure
 
 # name -> (options, are there weights, labels there are) -> Statistic
 STATISTICS: dict[str, Callable[[dict[str, Any], bool, Any], Statistic]] = {}
@@ -115,6 +115,7 @@ def _public(name: str, what: str, words: tuple[str, str, str], passes: str) -> A
         bound = signature.bind(*args, **kwargs)
         y_true, y_pred = bound.arguments[true], bound.arguments.get(predicted)
         weight = bound.arguments.get("sample_weight")
+        check_rows(**{true: y_true, predicted: y_pred, "sample_weight": weight})
         if not any(map(is_lazy, (y_true, y_pred, weight))):
             if not get_config()["array_api_dispatch"]:
                 for key in (true, predicted, "sample_weight"):
@@ -126,6 +127,13 @@ def _public(name: str, what: str, words: tuple[str, str, str], passes: str) -> A
             for key, value in bound.arguments.items()
             if key not in (true, predicted, "sample_weight")
         }
+        y_true, y_pred, weight = check_pair(
+            y_true,
+            y_pred,
+            weight,
+            true_is_number=words is _TARGETS,
+            predicted_is_number=words is not _LABELS,
+        )
         return lazy_score(name, y_true, y_pred, weight, options)
 
     wide = " or (n_samples, n_outputs)"

@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
+import re
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from uuid import uuid4
 
-import cloudpickle
 import fsspec
-import joblib
 import numpy as np
 
-__all__ = ["Records", "content_key"]
+from skfleet.model_selection._content_key import content_key, unfitted
+
+__all__ = ["Records", "checkpoint_line"]
 
 logger = logging.getLogger(__name__)
 
-
-def content_key(*objects: Any) -> str:
-    """Give what equal objects have in common, in any process."""
-    try:
-        return str(joblib.hash(objects))
-    except Exception:  # joblib knows no functions of __main__
-        return hashlib.blake2b(cloudpickle.dumps(objects)).hexdigest()
+# Parameters of searches that candidates are made of.
+_CANDIDATES = frozenset(
+    ["estimator", "param_distributions", "param_grid", "parameters", "points_to_evaluate"]
+)
 
 
 class Records:
@@ -51,8 +48,7 @@ class Records:
     def __init__(self, location: str | os.PathLike[str], search: Mapping[str, Any]) -> None:
         self._files, self._root = fsspec.core.url_to_fs(os.fspath(location))
         self._found: dict[str, dict[str, Any]] = {}
-        self.n_used = 0
-        keys = {name: content_key(value) for name, value in search.items()}
+        keys = {name: _key(name, value) for name, value in search.items()}
         self._search = content_key(keys)
         told = {name: {"key": keys[name], "is": _describe(search[name])} for name in search}
         self._check(location, told)
@@ -60,6 +56,9 @@ class Records:
 
     def __len__(self) -> int:
         return len(self._found)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self._found.values())
 
     @property
     def name(self) -> str:
@@ -113,9 +112,7 @@ class Records:
 
     def get(self, fit: str) -> dict[str, Any] | None:
         """Give the result of a fit that was recorded."""
-        result = self._found.get(fit)
-        self.n_used += result is not None
-        return result
+        return self._found.get(fit)
 
     def add(self, results: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
         """Record results. What failed, or is more than numbers, is made again another time."""
@@ -134,6 +131,20 @@ class Records:
             self._files.pipe_file(f"{self._root}/{uuid4().hex}.fits", b"".join(lines))
 
 
+def checkpoint_line(n_known: int, n_all: int, what: str) -> str:
+    """Say how much of a search came from the checkpoint."""
+    return f"checkpoint: {n_known} of {n_all} {what} were made before, {n_all - n_known} remain"
+
+
+def _key(name: str, value: Any) -> str:
+    """Give the key of something that the results depend on; an error says what it is."""
+    try:
+        return content_key(unfitted(value) if name in _CANDIDATES else value)
+    except TypeError as error:
+        error.add_note(f"That is part of {name}.")
+        raise
+
+
 def _plain(value: Any) -> Any:
     """Give a number of NumPy's as one of Python's, which reads as the same."""
     if isinstance(value, np.generic):
@@ -144,7 +155,19 @@ def _plain(value: Any) -> Any:
 def _describe(value: Any) -> str:
     """Say in a few words what something is."""
     shape = getattr(value, "shape", None)
-    if shape is not None and len(shape):
+    if shape and all(isinstance(length, int) for length in shape):
         return f"{type(value).__name__} of shape {tuple(shape)}"
-    text = " ".join(repr(value).split())
+    text = " ".join(_text(value).split())
     return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _text(value: Any) -> str:
+    """Write something as Python does, distributions and functions by name, without addresses."""
+    if type(value) is dict:
+        return f"{{{', '.join(f'{_text(k)}: {_text(v)}' for k, v in value.items())}}}"
+    if type(value) is list:
+        return f"[{', '.join(map(_text, value))}]"
+    if all(hasattr(value, name) for name in ("dist", "args", "kwds")):
+        named = [f"{name}={argument!r}" for name, argument in value.kwds.items()]
+        return f"{value.dist.name}({', '.join([*map(repr, value.args), *named])})"
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))

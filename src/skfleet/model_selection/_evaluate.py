@@ -26,6 +26,10 @@ from skfleet.model_selection._shared_steps import Kept, SharedSteps
 __all__ = ["Evaluated", "FirstStep", "FitCall", "Job", "evaluate", "has_first_steps"]
 
 
+# Why nothing is shared of rows whose fits go on with arrays of another library than NumPy.
+_ELSEWHERE = "rows must be NumPy's where they are fitted"
+
+
 class FirstStep(NamedTuple):
     """A step before the last, by its place, that belongs to a family."""
 
@@ -104,6 +108,7 @@ def evaluate(
     fold: _Fold | None = None
     held, goes_up_now = X, False
     contained: Contained | None = None
+    reason: str | None = None
     first: _First | None = None
     for place, fit in enumerate(fits):
         with _asked(job, held):
@@ -119,8 +124,9 @@ def evaluate(
             shared = job.shares_rows and (uses > 1 or is_foreign(X))
             fold = _Fold(fit.fold, X, *folds[fit.fold], is_shared=shared)
         if place == 0 or not fit.goes_with(fits[place - 1]):
-            shares = job.shares_steps and not fold.is_on_device
-            contained = _contained(fit, fits[place:]) if shares else None
+            is_shared = job.shares_steps and not fold.is_on_device
+            contained = _contained(fit, fits[place:]) if is_shared else None
+            reason = None if is_shared or fit.member is None else _ELSEWHERE
         if fit.first is None or first is None or not first.goes_with(fit):
             first = _first(fit, fits[place:])
         start = time.perf_counter()
@@ -147,6 +153,8 @@ def evaluate(
             if contained.spent:  # what others are spared may be in the score too
                 evaluated = evaluated._replace(shared_seconds=evaluated.seconds)
             evaluated = evaluated._replace(came=contained.came)
+        elif reason is not None:
+            evaluated = evaluated._replace(came=Came(refused=reason))
         if not failed:
             evaluated = evaluated._replace(first_came=fold.steps.came)
         yield evaluated

@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator
 from skfleet._sklearn_private import has_callbacks, has_callbacks_set
 from skfleet.engine import Placements
 from skfleet.engine._parcel import Parcel
-from skfleet.model_selection._checkpoint import content_key
+from skfleet.model_selection._content_key import content_key, unfitted
 from skfleet.model_selection._evaluate import FirstStep, FitCall, Job, has_first_steps
 from skfleet.model_selection._families._contained import ALONE, Came
 from skfleet.model_selection._families._registry import Member, member_of
@@ -51,6 +51,7 @@ class JobInputs:
     options: dict[str, Any]
     pack: Callable[[Any], Parcel]
     estimators: list[Any] = field(default_factory=list)
+    estimator_keys: dict[int, str] = field(default_factory=dict)
     placements: list[Placements] = field(default_factory=list)
     packed: list[Parcel] = field(default_factory=list)
     folds: list[tuple[Any, Any]] = field(default_factory=list)
@@ -167,10 +168,10 @@ class FitList:
             return None
         member, first = tried.member, tried.first
         if member is not None:
-            self._sharing.count(member, fits=1)
+            self._sharing.add(member, (number, fold, tried.block))
             member = None if member.refused else member
         if first is not None:
-            self._sharing.count(first.member, fits=1)
+            self._sharing.add(first.member, (number, fold, tried.block[: first.depth + 1]))
             first = None if first.member.refused else first
         fit = Fit(
             number,
@@ -214,15 +215,21 @@ class FitList:
         member = first = None
         if job.shares_results:
             if self._sharing.is_wanted:
-                member = member_of(estimator, parameters, has_callbacks=listens)
-                first = _first_member(estimator, parameters, has_callbacks=listens)
+                how = {
+                    "has_callbacks": listens,
+                    "is_approximate": self._sharing.is_approximate,
+                }
+                member = member_of(estimator, parameters, **how)
+                first = _first_member(estimator, parameters, **how)
             path = first_steps(estimator, parameters, first)
             if member is not None and not member.refused:
                 path = *path, Parcel.pack(member.common).digest()
         block = tuple((estimator_number, step) for step in path)
         record = None
         if self.run.records is not None and job.shares_results:
-            record = content_key(estimator, parameters)
+            if estimator_number not in job.estimator_keys:
+                job.estimator_keys[estimator_number] = content_key(estimator)
+            record = content_key(job.estimator_keys[estimator_number], unfitted(parameters))
         candidate = number, estimator_number, identity.digest()
         device = job.placements[estimator_number].of(parameters or {})
         tried = _Tried(candidate, listens, block, member, first, record, device)
@@ -265,12 +272,12 @@ class FitList:
         return self._job_numbers[key]
 
 
-def _first_member(estimator: Any, parameters: Any, *, has_callbacks: bool) -> FirstStep | None:
+def _first_member(estimator: Any, parameters: Any, **how: bool) -> FirstStep | None:
     """Give the family of a step before the last, of the latest that has one."""
     if not has_first_steps(estimator):
         return None
     for depth in reversed(range(len(estimator.steps) - 1)):
-        member = member_of(estimator, parameters, step=depth, has_callbacks=has_callbacks)
+        member = member_of(estimator, parameters, step=depth, **how)
         if member is not None:
             return FirstStep(depth, member)
     return None

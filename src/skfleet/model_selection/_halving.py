@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
 from typing import Any
 
 import numpy as np
 from sklearn import model_selection
 from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 
+from skfleet._typing import Estimator, RandomState, Scoring, Splitter
 from skfleet.model_selection._on_fleet import FitsOnFleet
 
 __all__ = ["HalvingGridSearchCV", "HalvingRandomSearchCV"]
@@ -53,10 +56,11 @@ class HalvingGridSearchCV(FitsOnFleet, model_selection.HalvingGridSearchCV):
     n_jobs : int or None, default=None
         Most fits in flight at once. None and -1 mean the whole fleet, 1 the calling process.
     verbose : int, default=0
-        How much to print; what fits print on the workers is printed here.
-    share_fits : bool, default=True
-        Whether fits that contain others are made once for all of them, where the scores stay the
-        same: see :class:`GridSearchCV`.
+        1 shows how far the search is, by a bar or by lines at intervals; from 2 on each fit is
+        printed. What fits print on the workers is printed here.
+    share_fits : bool or "approximate", default=True
+        Whether fits that contain others are made once for all of them, where the scores stay those
+        of separate fits, or within the solver's tolerance: see :class:`GridSearchCV`.
     checkpoint : str or path-like, default=None
         Where finished fits are recorded: see :class:`GridSearchCV`. Needs a ``random_state``.
 
@@ -106,6 +110,8 @@ class HalvingGridSearchCV(FitsOnFleet, model_selection.HalvingGridSearchCV):
         What was had from fits that contain others: for each family the estimator, the parameters,
         the number of fits and of those that were saved, or why it was not used. Empty with
         ``n_jobs=1``.
+    n_checkpoint_fits_ : int
+        Number of fits whose results came from the checkpoint.
     timeline_ : tuple of FitTime
         Which worker was at a fit from when to when, the last fit and those of earlier searches that
         were recorded left out. Empty with ``n_jobs=1``.
@@ -132,7 +138,7 @@ class HalvingGridSearchCV(FitsOnFleet, model_selection.HalvingGridSearchCV):
     >>> from sklearn.svm import SVC
     >>> from skfleet.model_selection import HalvingGridSearchCV
     >>> X, y = load_iris(return_X_y=True)
-    >>> with Client(processes=False, n_workers=1, dashboard_address=None):
+    >>> with Client(processes=False, n_workers=1, dashboard_address=":0"):
     ...     search = HalvingGridSearchCV(
     ...         SVC(), {"C": [0.001, 0.1, 1, 10]}, random_state=0
     ...     ).fit(X, y)
@@ -142,24 +148,24 @@ class HalvingGridSearchCV(FitsOnFleet, model_selection.HalvingGridSearchCV):
 
     def __init__(
         self,
-        estimator: Any,
-        param_grid: Any,
+        estimator: Estimator,
+        param_grid: Mapping[str, Any] | Sequence[Mapping[str, Any]],
         *,
         factor: float = 3,
         resource: str = "n_samples",
         max_resources: int | str = "auto",
         min_resources: int | str = "exhaust",
         aggressive_elimination: bool = False,
-        cv: Any = 5,
-        scoring: Any = None,
-        refit: Any = True,
-        error_score: Any = np.nan,
+        cv: Splitter | None = 5,
+        scoring: Scoring = None,
+        refit: bool | str | Callable[..., Any] = True,
+        error_score: float | str = np.nan,
         return_train_score: bool = True,
-        random_state: Any = None,
+        random_state: RandomState = None,
         n_jobs: int | None = None,
         verbose: int = 0,
-        share_fits: bool = True,
-        checkpoint: Any = None,
+        share_fits: bool | str = True,
+        checkpoint: str | PathLike[str] | None = None,
     ) -> None:
         super().__init__(
             estimator,
@@ -225,10 +231,11 @@ class HalvingRandomSearchCV(FitsOnFleet, model_selection.HalvingRandomSearchCV):
     n_jobs : int or None, default=None
         Most fits in flight at once. None and -1 mean the whole fleet, 1 the calling process.
     verbose : int, default=0
-        How much to print; what fits print on the workers is printed here.
-    share_fits : bool, default=True
-        Whether fits that contain others are made once for all of them, where the scores stay the
-        same: see :class:`GridSearchCV`.
+        1 shows how far the search is, by a bar or by lines at intervals; from 2 on each fit is
+        printed. What fits print on the workers is printed here.
+    share_fits : bool or "approximate", default=True
+        Whether fits that contain others are made once for all of them, where the scores stay those
+        of separate fits, or within the solver's tolerance: see :class:`GridSearchCV`.
     checkpoint : str or path-like, default=None
         Where finished fits are recorded: see :class:`GridSearchCV`. Needs a ``random_state``.
 
@@ -278,6 +285,8 @@ class HalvingRandomSearchCV(FitsOnFleet, model_selection.HalvingRandomSearchCV):
         What was had from fits that contain others: for each family the estimator, the parameters,
         the number of fits and of those that were saved, or why it was not used. Empty with
         ``n_jobs=1``.
+    n_checkpoint_fits_ : int
+        Number of fits whose results came from the checkpoint.
     timeline_ : tuple of FitTime
         Which worker was at a fit from when to when, the last fit and those of earlier searches that
         were recorded left out. Empty with ``n_jobs=1``.
@@ -305,7 +314,7 @@ class HalvingRandomSearchCV(FitsOnFleet, model_selection.HalvingRandomSearchCV):
     >>> from sklearn.svm import SVC
     >>> from skfleet.model_selection import HalvingRandomSearchCV
     >>> X, y = load_iris(return_X_y=True)
-    >>> with Client(processes=False, n_workers=1, dashboard_address=None):
+    >>> with Client(processes=False, n_workers=1, dashboard_address=":0"):
     ...     search = HalvingRandomSearchCV(
     ...         SVC(), {"C": loguniform(0.01, 100)}, random_state=0
     ...     ).fit(X, y)
@@ -315,8 +324,8 @@ class HalvingRandomSearchCV(FitsOnFleet, model_selection.HalvingRandomSearchCV):
 
     def __init__(
         self,
-        estimator: Any,
-        param_distributions: Any,
+        estimator: Estimator,
+        param_distributions: Mapping[str, Any] | Sequence[Mapping[str, Any]],
         *,
         n_candidates: int | str = "exhaust",
         factor: float = 3,
@@ -324,16 +333,16 @@ class HalvingRandomSearchCV(FitsOnFleet, model_selection.HalvingRandomSearchCV):
         max_resources: int | str = "auto",
         min_resources: int | str = "smallest",
         aggressive_elimination: bool = False,
-        cv: Any = 5,
-        scoring: Any = None,
-        refit: Any = True,
-        error_score: Any = np.nan,
+        cv: Splitter | None = 5,
+        scoring: Scoring = None,
+        refit: bool | str | Callable[..., Any] = True,
+        error_score: float | str = np.nan,
         return_train_score: bool = True,
-        random_state: Any = None,
+        random_state: RandomState = None,
         n_jobs: int | None = None,
         verbose: int = 0,
-        share_fits: bool = True,
-        checkpoint: Any = None,
+        share_fits: bool | str = True,
+        checkpoint: str | PathLike[str] | None = None,
     ) -> None:
         super().__init__(
             estimator,

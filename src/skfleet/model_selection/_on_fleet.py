@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -15,8 +14,11 @@ from sklearn.base import is_classifier
 from sklearn.pipeline import Pipeline
 
 from skfleet._config import config_context
+from skfleet._documentation import DocumentationLink
+from skfleet._typing import Rows, Values
 from skfleet._validation import check_real
-from skfleet.blocks import bring_home, counted_rows, is_lazy, lazy_name, row_blocks
+from skfleet._warnings import warn
+from skfleet.blocks import check_rows, compute_together, counted_rows, is_lazy, row_blocks
 from skfleet.engine import (
     Placements,
     check_fits_home,
@@ -25,7 +27,9 @@ from skfleet.engine import (
     placement,
     rows_stay,
 )
+from skfleet.metrics._scorers import check_scorer
 from skfleet.model_selection._checkpoint import Records
+from skfleet.model_selection._evaluations import Evaluation, set_results
 from skfleet.model_selection._plot import plot_search
 from skfleet.model_selection._run import SearchRun, current_run, is_running
 
@@ -34,19 +38,22 @@ __all__ = ["FitsOnFleet"]
 
 # Parameters of searches on which no result of a fit depends.
 _CHANGES_NO_FIT = frozenset(
-    ["checkpoint", "n_jobs", "pre_dispatch", "refit", "share_fits", "time_budget", "verbose"]
+    ["checkpoint", "n_jobs", "pre_dispatch", "refit", "time_budget", "verbose"]
 )
 
 
-class FitsOnFleet:
+class FitsOnFleet(DocumentationLink):
     """What a search of scikit-learn's needs to run on a fleet; everything else it keeps."""
 
-    share_fits: bool
+    scoring: Any
+    share_fits: bool | str
     checkpoint: Any
     time_budget: float | None = None
+    verbose: int
+    n_splits_: int
     get_params: Callable[..., dict[str, Any]]
 
-    def fit(self, X: Any, y: Any = None, **params: Any) -> Self:
+    def fit(self, X: Rows, y: Values | None = None, **params: Any) -> Self:
         """Fit and score every candidate on every split, on the workers of the fleet.
 
         Parameters
@@ -66,38 +73,55 @@ class FitsOnFleet:
         self : object
             The fitted search.
         """
-        if not isinstance(self.share_fits, (bool, np.bool_)):
-            raise TypeError(
-                f"share_fits must be True or False. Got {self.share_fits!r} instead. "
-                "Leave it out to share."
+        is_flag = isinstance(self.share_fits, (bool, np.bool_))
+        if not is_flag and not _is_approximate(self.share_fits):
+            raise ValueError(
+                f"share_fits must be True, False or 'approximate'. Got {self.share_fits!r} "
+                "instead. Leave it out for the scores of separate fits, and give 'approximate' "
+                "where scores within the tolerance of a solver will do."
             )
         if self.time_budget is not None:
             check_real("time_budget", self.time_budget, 0, open="l")
+        check_rows(X=X, y=y)
+        check_scorer(self.scoring)
         with _on_fleet():
-            X, y = self._rows(X, y)
-            records = self._records(X, y, params)
+            given = {"X": X, "y": y, **params}
+            X, y, params = self._rows(X, y, params)
+            rows = {"X": X, "y": y, **params}
+            # counted rows have names of their own
+            records = self._records({k: given[k] if is_lazy(v) else v for k, v in rows.items()})
             n_known = 0 if records is None else len(records)
             run = SearchRun(
-                share_fits=bool(self.share_fits),
+                share_fits=bool(self.share_fits) if is_flag else self.share_fits,
                 records=records,
                 time_budget=self.time_budget,
                 fits_here=is_lazy(X),
+                verbose=self.verbose,
             )
-            with run(), rows_stay(X, run.copies):
-                super().fit(X, y, **params)  # type: ignore[misc]
-            self.families_ = run.sharing.uses()
-            self.timeline_ = tuple(run.timeline)
-        if records is not None and n_known and not records.n_used:
-            warnings.warn(
+            try:
+                with run(), rows_stay(X, run.copies):
+                    super().fit(X, y, **params)  # type: ignore[misc]
+            except KeyboardInterrupt:
+                if set_results(self, run.evaluations):
+                    self._set_uses(run)
+                raise KeyboardInterrupt from None  # where it was at work says nothing
+            self._set_uses(run)
+        if n_known and not run.n_checkpoint_fits:
+            warn(
                 f"checkpoint={self.checkpoint!r} has {n_known} fits, and none of them was asked "
                 "for: other candidates were drawn, or other splits. Give random_state a number, "
                 "and the splitter.",
                 UserWarning,
-                stacklevel=2,
             )
         return self
 
-    def plot(self, scoring: str | None = None) -> Any:
+    def _set_uses(self, run: SearchRun) -> None:
+        """Set what the fits had in common, and where they were made."""
+        self.families_ = run.sharing.uses()
+        self.timeline_ = tuple(run.timeline)
+        self.n_checkpoint_fits_ = run.n_checkpoint_fits
+
+    def plot(self, scoring: str | None = None) -> np.ndarray:
         """Draw the scores over the parameters, and the fits of each worker over time.
 
         Needs matplotlib.
@@ -121,8 +145,11 @@ class FitsOnFleet:
         """
         return plot_search(self, scoring)
 
-    def _rows(self, X: Any, y: Any) -> tuple[Any, Any]:
-        """Leave rows on Dask for an estimator that is fitted on them there; bring others home."""
+    def _rows(self, X: Any, y: Any, params: dict[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
+        """Leave rows on Dask for an estimator that is fitted on them there; bring others home.
+
+        What the splitter sees is brought home either way: labels and groups.
+        """
         estimator = self.get_params(deep=False)["estimator"]
         stay = is_lazy(X) and _fits_blocks(estimator)
         if stay and not _is_planned():
@@ -132,14 +159,19 @@ class FitsOnFleet:
             )
         if is_lazy(X) and not stay:
             check_fits_home(row_blocks(X, dtype=None), type(estimator).__name__)
-        # Splitters are to see the labels.
-        may_stay = stay and not is_classifier(estimator)
-        return (
-            counted_rows(X) if stay else bring_home(X),
-            counted_rows(y) if may_stay and is_lazy(y) else bring_home(y),
-        )
+        if not stay:
+            X, y, *values = compute_together(X, y, *params.values())
+            return X, y, dict(zip(params, values, strict=True))
+        per_row = {"X": X, "y": y, **params}
+        lazy = [name for name, value in per_row.items() if is_lazy(value)]
+        per_row |= zip(lazy, counted_rows(*(per_row[name] for name in lazy)), strict=True)
+        seen = [name for name in ("y", "groups") if name in lazy]
+        if "y" in seen and not is_classifier(estimator):
+            seen.remove("y")
+        per_row |= zip(seen, compute_together(*(per_row[name] for name in seen)), strict=True)
+        return per_row.pop("X"), per_row.pop("y"), per_row
 
-    def _records(self, X: Any, y: Any, params: dict[str, Any]) -> Records | None:
+    def _records(self, rows: dict[str, Any]) -> Records | None:
         """Find the records of this search, or raise."""
         wanted = [name for name in ("checkpoint", "time_budget") if getattr(self, name) is not None]
         if not wanted:
@@ -153,9 +185,11 @@ class FitsOnFleet:
             return None
         own = self.get_params(deep=False)
         search = {name: value for name, value in own.items() if name not in _CHANGES_NO_FIT}
+        # whether fits are shared or not, their scores are the same
+        search["share_fits"] = "approximate" if _is_approximate(self.share_fits) else True
         if not hasattr(own.get("cv"), "__getitem__") and hasattr(own.get("cv"), "__next__"):
             del search["cv"]  # to look at a generator is to use it up
-        return Records(self.checkpoint, {**search, "X": lazy_name(X), "y": lazy_name(y), **params})
+        return Records(self.checkpoint, {**search, **rows})
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute; of the best estimator, see to it that it is fitted where it can be.
@@ -190,27 +224,26 @@ class FitsOnFleet:
     def _run_search(
         self, evaluate_candidates: Callable[..., dict[str, Any]], *, callback_ctx: Any = None
     ) -> None:
-        """Evaluate the candidates; when that is interrupted, keep what was found."""
+        """Evaluate the candidates, and tell the run which they are."""
         estimator = self.get_params(deep=False)["estimator"]
 
-        def evaluate(candidate_params: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        def evaluate(
+            candidate_params: Any, cv: Any = None, more_results: Any = None, **kwargs: Any
+        ) -> dict[str, Any]:
             candidates, placements = list(candidate_params), Placements(estimator)
             if any(placements.of(candidate) == "cuda" for candidate in candidates):
                 backend = self._backend()
                 if backend is not None:
                     backend.check_device("cuda")
-            results = evaluate_candidates(candidates, *args, **kwargs)
-            if current_run().is_interrupted:
-                self.cv_results_ = results
-                raise KeyboardInterrupt
-            return results
+            current_run().expect(Evaluation(candidates, self.n_splits_, more_results or {}))
+            return evaluate_candidates(candidates, cv, more_results, **kwargs)
 
-        try:
-            super()._run_search(evaluate, callback_ctx=callback_ctx)  # type: ignore[misc]
-        except Exception as error:
-            if current_run().is_interrupted:
-                raise KeyboardInterrupt from error  # before a single fit was made
-            raise
+        super()._run_search(evaluate, callback_ctx=callback_ctx)  # type: ignore[misc]
+
+
+def _is_approximate(share_fits: Any) -> bool:
+    """Tell whether fits are shared where scores agree within a solver's tolerance only."""
+    return isinstance(share_fits, str) and share_fits == "approximate"
 
 
 def _is_planned() -> bool:

@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from skfleet._extras import check_extra
+
 __all__ = ["FitTime", "plot_search", "pyplot_for"]
 
 # More lines than these nobody can tell apart.
@@ -38,13 +40,9 @@ class FitTime(NamedTuple):
 
 def pyplot_for(search: Any) -> Any:
     """Return matplotlib's pyplot, to draw a search that was fitted."""
-    try:
-        from matplotlib import pyplot
-    except ImportError as error:
-        raise ImportError(
-            "plot must have the library matplotlib. Got no such library instead. "
-            "Install it: pip install scikit-fleet[plot]."
-        ) from error
+    check_extra("plot()", "matplotlib", "plot")
+    from matplotlib import pyplot
+
     if not hasattr(search, "cv_results_"):
         raise AttributeError(
             f"{type(search).__name__} must be fitted to be drawn. Got none of its results instead. "

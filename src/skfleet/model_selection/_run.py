@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 import time
@@ -11,12 +12,16 @@ from contextvars import ContextVar
 from types import FrameType
 from weakref import WeakSet
 
+from skfleet._progress import ProgressHint, show_progress
 from skfleet.engine._on_device import DeviceCopies
-from skfleet.model_selection._checkpoint import Records
+from skfleet.model_selection._checkpoint import Records, checkpoint_line
+from skfleet.model_selection._evaluations import Evaluation
 from skfleet.model_selection._families._registry import Sharing
 from skfleet.model_selection._plot import FitTime
 
 __all__ = ["SearchRun", "current_run", "is_running"]
+
+logger = logging.getLogger("skfleet.model_selection")
 
 
 class SearchRun:
@@ -24,33 +29,43 @@ class SearchRun:
 
     Parameters
     ----------
-    share_fits : bool, default=False
-        Whether fits that contain others stand for them.
+    share_fits : bool or "approximate", default=False
+        Whether fits that contain others stand for them, and also where scores agree within the
+        tolerance of a solver.
     records : Records, default=None
         Where finished fits are recorded.
     time_budget : float, default=None
         Seconds after which no fit is begun.
     fits_here : bool, default=False
         Whether fits are made in this process, each on the fleet.
+    verbose : int, default=0
+        1 to show how far the fits are, and how many the checkpoint had; from 2 on scikit-learn
+        prints each of them.
     """
 
     def __init__(
         self,
         *,
-        share_fits: bool = False,
+        share_fits: bool | str = False,
         records: Records | None = None,
         time_budget: float | None = None,
         fits_here: bool = False,
+        verbose: int = 0,
     ) -> None:
-        self.sharing = Sharing(is_wanted=share_fits)
+        is_approximate = share_fits == "approximate"
+        self.sharing = Sharing(is_wanted=bool(share_fits), is_approximate=is_approximate)
         self.records = records
         self.fits_here = fits_here
+        self.n_checkpoint_fits = 0
+        self._verbose = verbose
         self.is_interrupted = False
         self.is_here = False  # whether this process is at work itself, and Ctrl-C ends that
         self._budget = time_budget
         self._begin, self._begin_of_day = time.monotonic(), time.time()
         self.timeline: list[FitTime] = []
         self.calls: WeakSet = WeakSet()  # those that can be given up
+        self.evaluations: list[Evaluation] = []  # one after the other
+        self._is_begun = True  # whether the last of them has its calls
         self.copies = DeviceCopies()  # of the rows, on the GPUs of workers
 
     @property
@@ -63,14 +78,32 @@ class SearchRun:
     @property
     def over(self) -> str | None:
         """Why no fit is begun any more; None as long as they are."""
-        if self.is_interrupted:
-            return "the search was interrupted"
         left = self.seconds_left
         return None if left is None or left > 0 else f"time_budget={self._budget} s was over"
+
+    def expect(self, evaluation: Evaluation) -> None:
+        """Say which candidates the next call is to evaluate."""
+        self.evaluations.append(evaluation)
+        self._is_begun = False
+
+    def begin_evaluation(self) -> Evaluation | None:
+        """Give what a call evaluates; None for one within a fit, of somebody else."""
+        if self._is_begun:
+            return None
+        self._is_begun = True
+        return self.evaluations[-1]
 
     def note(self, worker: str, begin: float, end: float) -> None:
         """Note when a worker was at a fit, in seconds of the day's clock."""
         self.timeline.append(FitTime(worker, begin - self._begin_of_day, end - self._begin_of_day))
+
+    def note_checkpoint(self, n_fits: int, n_read: int) -> None:
+        """Note how many of the fits that a call was asked for the checkpoint had."""
+        self.n_checkpoint_fits += n_fits
+        text = checkpoint_line(n_fits, n_read, "fits")
+        logger.info("%s", text)
+        if self._verbose:
+            print(text)
 
     def interrupt(self) -> None:
         """Give up what is under way."""
@@ -95,7 +128,8 @@ class SearchRun:
         token = _run.set(self)
         restore = self._listen()
         try:
-            yield self
+            with show_progress(self._verbose == 1), ProgressHint(is_wanted=not self._verbose):
+                yield self
         finally:
             restore()
             _run.reset(token)

@@ -61,7 +61,7 @@ class ScoredFits:
             found = None
             try:
                 with run.here():
-                    found = some.results()
+                    found = None if run.is_interrupted else some.results()
             except Exception as error:
                 # What is wrong with them, or too much to ask, the fits themselves will tell.
                 logger.debug("%d fits are made to be scored", len(some.fits), exc_info=True)

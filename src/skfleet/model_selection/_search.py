@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
 from typing import Any
 
 import numpy as np
 from sklearn import model_selection
 
+from skfleet._typing import Estimator, RandomState, Scoring, Splitter
 from skfleet.model_selection._on_fleet import FitsOnFleet
 
 __all__ = ["GridSearchCV", "RandomizedSearchCV"]
@@ -39,16 +42,18 @@ class GridSearchCV(FitsOnFleet, model_selection.GridSearchCV):
     cv : int, cross-validation generator or iterable, default=None
         The splits; None means 5 folds.
     verbose : int, default=0
-        How much to print; what fits print on the workers is printed here.
+        1 shows how far the search is, by a bar or by lines at intervals; from 2 on each fit is
+        printed. What fits print on the workers is printed here.
     pre_dispatch : int or str, default='2*n_jobs'
         Most bundles of fits on their way to the fleet at once.
     error_score : 'raise' or numeric, default=np.nan
         The score of a candidate whose fit fails.
     return_train_score : bool, default=False
         Whether to score on the training rows too.
-    share_fits : bool, default=True
-        Whether fits that contain others are made once for all of them, where the scores stay the
-        same: see Notes.
+    share_fits : bool or "approximate", default=True
+        Whether fits that contain others are made once for all of them, where the scores stay those
+        of separate fits; with "approximate" also where they stay within the solver's tolerance:
+        see Notes.
     checkpoint : str or path-like, default=None
         Where finished fits are recorded: a directory, or any location that fsspec knows. The same
         search with the same checkpoint makes only those that are missing.
@@ -86,6 +91,8 @@ class GridSearchCV(FitsOnFleet, model_selection.GridSearchCV):
         What was had from fits that contain others: for each family the estimator, the parameters,
         the number of fits and of those that were saved, or why it was not used. Empty with
         ``n_jobs=1``.
+    n_checkpoint_fits_ : int
+        Number of fits whose results came from the checkpoint.
     timeline_ : tuple of FitTime
         Which worker was at a fit from when to when, the last fit and those of earlier searches that
         were recorded left out. Empty with ``n_jobs=1``.
@@ -97,7 +104,9 @@ class GridSearchCV(FitsOnFleet, model_selection.GridSearchCV):
     ValueError
         When the checkpoint is of another search: it says what changed.
     KeyboardInterrupt
-        After Ctrl-C, with what was found so far in ``cv_results_``. The fleet's work is cancelled.
+        After Ctrl-C. The fleet's work is cancelled. ``cv_results_``, ``best_params_``,
+        ``best_score_`` and ``best_index_`` tell of the candidates of which all splits were scored;
+        there is no ``best_estimator_``.
 
     See Also
     --------
@@ -120,10 +129,13 @@ class GridSearchCV(FitsOnFleet, model_selection.GridSearchCV):
 
     Some fits contain others, the ensemble of 100 trees that of 50: where candidates differ in such
     a parameter only, one fit on a split is made for all of them. The scores are those of separate
-    fits; where that is not sure (random numbers without a seed, early stopping, callbacks,
-    subclasses, parameters of another version of scikit-learn) each is fitted by itself. In
-    ``mean_fit_time`` the one fit counts in equal parts. The families are those of
-    :class:`Family`; ``families_`` tells what was used.
+    fits, to 7 digits and mostly to the last; where that is not sure (random numbers without a seed,
+    early stopping, callbacks, subclasses, parameters of another version of scikit-learn) each is
+    fitted by itself. Logistic regression over ``C`` ends elsewhere within its ``tol`` when it
+    begins elsewhere, and another candidate may come out best: it is shared with
+    ``share_fits="approximate"`` only. In ``mean_fit_time`` the one fit counts in equal parts. The
+    families are those of :class:`Family`; ``families_`` tells what was used, and what was not and
+    why.
 
     Examples
     --------
@@ -132,7 +144,7 @@ class GridSearchCV(FitsOnFleet, model_selection.GridSearchCV):
     >>> from sklearn.svm import SVC
     >>> from skfleet.model_selection import GridSearchCV
     >>> X, y = load_iris(return_X_y=True)
-    >>> with Client(processes=False, n_workers=1, dashboard_address=None):
+    >>> with Client(processes=False, n_workers=1, dashboard_address=":0"):
     ...     search = GridSearchCV(SVC(), {"C": [0.001, 1]}).fit(X, y)
     >>> search.best_params_
     {'C': 1}
@@ -140,19 +152,19 @@ class GridSearchCV(FitsOnFleet, model_selection.GridSearchCV):
 
     def __init__(
         self,
-        estimator: Any,
-        param_grid: Any,
+        estimator: Estimator,
+        param_grid: Mapping[str, Any] | Sequence[Mapping[str, Any]],
         *,
-        scoring: Any = None,
+        scoring: Scoring = None,
         n_jobs: int | None = None,
-        refit: Any = True,
-        cv: Any = None,
+        refit: bool | str | Callable[..., Any] = True,
+        cv: Splitter | None = None,
         verbose: int = 0,
-        pre_dispatch: Any = "2*n_jobs",
-        error_score: Any = np.nan,
+        pre_dispatch: int | str = "2*n_jobs",
+        error_score: float | str = np.nan,
         return_train_score: bool = False,
-        share_fits: bool = True,
-        checkpoint: Any = None,
+        share_fits: bool | str = True,
+        checkpoint: str | PathLike[str] | None = None,
         time_budget: float | None = None,
     ) -> None:
         super().__init__(
@@ -201,7 +213,8 @@ class RandomizedSearchCV(FitsOnFleet, model_selection.RandomizedSearchCV):
     cv : int, cross-validation generator or iterable, default=None
         The splits; None means 5 folds.
     verbose : int, default=0
-        How much to print; what fits print on the workers is printed here.
+        1 shows how far the search is, by a bar or by lines at intervals; from 2 on each fit is
+        printed. What fits print on the workers is printed here.
     pre_dispatch : int or str, default='2*n_jobs'
         Most bundles of fits on their way to the fleet at once.
     random_state : int, RandomState instance or None, default=None
@@ -210,9 +223,10 @@ class RandomizedSearchCV(FitsOnFleet, model_selection.RandomizedSearchCV):
         The score of a candidate whose fit fails.
     return_train_score : bool, default=False
         Whether to score on the training rows too.
-    share_fits : bool, default=True
-        Whether fits that contain others are made once for all of them, where the scores stay the
-        same: see Notes.
+    share_fits : bool or "approximate", default=True
+        Whether fits that contain others are made once for all of them, where the scores stay those
+        of separate fits; with "approximate" also where they stay within the solver's tolerance:
+        see Notes.
     checkpoint : str or path-like, default=None
         Where finished fits are recorded: a directory, or any location that fsspec knows. The same
         search with the same checkpoint makes only those that are missing.
@@ -250,6 +264,8 @@ class RandomizedSearchCV(FitsOnFleet, model_selection.RandomizedSearchCV):
         What was had from fits that contain others: for each family the estimator, the parameters,
         the number of fits and of those that were saved, or why it was not used. Empty with
         ``n_jobs=1``.
+    n_checkpoint_fits_ : int
+        Number of fits whose results came from the checkpoint.
     timeline_ : tuple of FitTime
         Which worker was at a fit from when to when, the last fit and those of earlier searches that
         were recorded left out. Empty with ``n_jobs=1``.
@@ -261,7 +277,9 @@ class RandomizedSearchCV(FitsOnFleet, model_selection.RandomizedSearchCV):
     ValueError
         When the checkpoint is of another search: it says what changed.
     KeyboardInterrupt
-        After Ctrl-C, with what was found so far in ``cv_results_``. The fleet's work is cancelled.
+        After Ctrl-C. The fleet's work is cancelled. ``cv_results_``, ``best_params_``,
+        ``best_score_`` and ``best_index_`` tell of the candidates of which all splits were scored;
+        there is no ``best_estimator_``.
 
     See Also
     --------
@@ -285,7 +303,7 @@ class RandomizedSearchCV(FitsOnFleet, model_selection.RandomizedSearchCV):
     >>> from sklearn.svm import SVC
     >>> from skfleet.model_selection import RandomizedSearchCV
     >>> X, y = load_iris(return_X_y=True)
-    >>> with Client(processes=False, n_workers=1, dashboard_address=None):
+    >>> with Client(processes=False, n_workers=1, dashboard_address=":0"):
     ...     search = RandomizedSearchCV(
     ...         SVC(), {"C": loguniform(0.01, 100)}, n_iter=5, random_state=0
     ...     ).fit(X, y)
@@ -295,21 +313,21 @@ class RandomizedSearchCV(FitsOnFleet, model_selection.RandomizedSearchCV):
 
     def __init__(
         self,
-        estimator: Any,
-        param_distributions: Any,
+        estimator: Estimator,
+        param_distributions: Mapping[str, Any] | Sequence[Mapping[str, Any]],
         *,
         n_iter: int = 10,
-        scoring: Any = None,
+        scoring: Scoring = None,
         n_jobs: int | None = None,
-        refit: Any = True,
-        cv: Any = None,
+        refit: bool | str | Callable[..., Any] = True,
+        cv: Splitter | None = None,
         verbose: int = 0,
-        pre_dispatch: Any = "2*n_jobs",
-        random_state: Any = None,
-        error_score: Any = np.nan,
+        pre_dispatch: int | str = "2*n_jobs",
+        random_state: RandomState = None,
+        error_score: float | str = np.nan,
         return_train_score: bool = False,
-        share_fits: bool = True,
-        checkpoint: Any = None,
+        share_fits: bool | str = True,
+        checkpoint: str | PathLike[str] | None = None,
         time_budget: float | None = None,
     ) -> None:
         super().__init__(

@@ -101,6 +101,10 @@ class SharedSteps:
         """Whether a fit was given rows by a step that can only be read."""
         return any(step.output.is_read_only for step in self._steps)
 
+    def __repr__(self) -> str:
+        # Its pipeline, in an error of scikit-learn, is that of the user, who gave it no memory.
+        return repr(None)
+
     def __reduce__(self) -> tuple[Any, ...]:
         # A pipeline that is copied or sent away is fitted on other rows, and has no memory.
         return type(None), ()

@@ -9,12 +9,14 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, ClusterMixin, Transfor
 from sklearn.utils.validation import check_is_fitted
 
 from skfleet._array import namespace
+from skfleet._typing import Answer, Rows, Values, Weights
 from skfleet._validation import check_count
 from skfleet.blocks import Output, RowBlocks, is_lazy
 from skfleet.engine import engine_for, map_reduce
 from skfleet.estimators._base import FleetEstimator
 from skfleet.estimators._cluster._nearest import Centers, as_dense, distances, labels_of
 from skfleet.estimators._cluster._passes import LLOYD, Step
+from skfleet.estimators._lazy_output import lazy_output
 from skfleet.estimators._moments import Moments
 from skfleet.estimators._placed import placed
 
@@ -22,10 +24,11 @@ from skfleet.estimators._placed import placed
 SMALL_MEAN = {"float64": 100.0, "float32": 1.0}
 
 
+@lazy_output
 class CenterModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, FleetEstimator):
     """An estimator with `cluster_centers_`, taken about `_mean` where that is not None."""
 
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: Rows) -> Answer:
         """Return the number of the nearest centre for every row.
 
         Parameters
@@ -40,7 +43,7 @@ class CenterModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
         """
         return self._answer(labels_of, X, Output(np.dtype(np.int32)), model=self._model)
 
-    def transform(self, X: Any) -> Any:
+    def transform(self, X: Rows) -> Answer:
         """Return the distances of every row to all centres.
 
         Parameters
@@ -59,7 +62,9 @@ class CenterModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
         return self._answer(distances, X, output, model=self._model)
 
     @placed
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+    def score(
+        self, X: Rows, y: Values | None = None, sample_weight: Weights | None = None
+    ) -> float:
         """Return the negative inertia of rows, in one pass.
 
         Parameters

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -11,6 +10,7 @@ import array_api_compat
 import numpy as np
 
 from skfleet._array import device, dtype_of, like, namespace, to_host
+from skfleet._warnings import warn
 
 # Whether rows on a CUDA device get the kernel; benchmarks compare it with what others get.
 ENABLED = True
@@ -278,10 +278,9 @@ def is_right(dtype: np.dtype, k: int, d: int, number: int) -> bool:
     except Exception as error:
         problem = f"{type(error).__name__}: {error}"
     if problem:
-        warnings.warn(
+        warn(
             f"k-means does without its CUDA kernel for {k} centres of {d} columns: {problem}",
             RuntimeWarning,
-            stacklevel=2,
         )
     return not problem
 

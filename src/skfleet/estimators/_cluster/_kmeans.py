@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from skfleet._linalg import is_sparse_kind
-from skfleet._validation import check_choice, check_count, check_real
+from skfleet._typing import RandomState, Rows, Values, Weights
+from skfleet._validation import check_choice, check_count, check_real, check_verbose
+from skfleet._warnings import warn
 from skfleet.engine import engine_for, with_starts
 from skfleet.estimators._cluster._centers import CenterModel, labels_in, mean_to_take_off
 from skfleet.estimators._cluster._lloyd import Iterations
@@ -111,12 +113,12 @@ class KMeans(CenterModel):
         self,
         n_clusters: int = 8,
         *,
-        init: Any = "k-means++",
-        n_init: Any = "auto",
+        init: str | Values | Callable[..., Any] = "k-means++",
+        n_init: str | int = "auto",
         max_iter: int = 300,
         tol: float = 1e-4,
         verbose: int = 0,
-        random_state: Any = None,
+        random_state: RandomState = None,
         copy_x: bool = True,
         algorithm: str = "auto",
         device: str = "auto",
@@ -133,7 +135,7 @@ class KMeans(CenterModel):
         self.device = device
 
     @placed
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> KMeans:
+    def fit(self, X: Rows, y: Values | None = None, sample_weight: Weights | None = None) -> KMeans:
         """Find the centres.
 
         Parameters
@@ -195,11 +197,10 @@ class KMeans(CenterModel):
                     best, labels = found, None if rows.on_dask else labels_in(rows)
         n_distinct = int(np.count_nonzero(best.n_members))
         if n_distinct < self.n_clusters:
-            warnings.warn(
+            warn(
                 f"Number of distinct clusters ({n_distinct}) found smaller than n_clusters "
                 f"({self.n_clusters}). Possibly due to duplicate points in X.",
                 ConvergenceWarning,
-                stacklevel=2,
             )
         self.inertia_, self.n_iter_ = best.inertia, best.n_iter
         self._take_centers(best.centers, mean, rows.dtype)
@@ -212,3 +213,4 @@ class KMeans(CenterModel):
         check_count("max_iter", self.max_iter)
         check_real("tol", self.tol, 0)
         check_choice("algorithm", self.algorithm, ("auto", "lloyd", "elkan"))
+        check_verbose("verbose", self.verbose)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,7 +18,14 @@ from skfleet._linalg import (
     is_sparse_kind,
     with_small_indices,
 )
-from skfleet._validation import check_count, check_flag, check_real, check_total_weight
+from skfleet._typing import RandomState, Rows, Values, Weights
+from skfleet._validation import (
+    check_count,
+    check_flag,
+    check_real,
+    check_total_weight,
+    check_verbose,
+)
 from skfleet.blocks import Block, RowBlocks, take
 from skfleet.engine import (
     Engine,
@@ -128,16 +136,16 @@ class MiniBatchKMeans(CenterModel):
         self,
         n_clusters: int = 8,
         *,
-        init: Any = "k-means++",
+        init: str | Values | Callable[..., Any] = "k-means++",
         max_iter: int = 100,
         batch_size: int = 1024,
         verbose: int = 0,
         compute_labels: bool = True,
-        random_state: Any = None,
+        random_state: RandomState = None,
         tol: float = 0.0,
         max_no_improvement: int | None = 10,
         init_size: int | None = None,
-        n_init: Any = "auto",
+        n_init: str | int = "auto",
         reassignment_ratio: float = 0.01,
         device: str = "auto",
     ) -> None:
@@ -156,7 +164,9 @@ class MiniBatchKMeans(CenterModel):
         self.device = device
 
     @placed
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> MiniBatchKMeans:
+    def fit(
+        self, X: Rows, y: Values | None = None, sample_weight: Weights | None = None
+    ) -> MiniBatchKMeans:
         """Find the centres.
 
         Parameters
@@ -227,7 +237,9 @@ class MiniBatchKMeans(CenterModel):
         return learned
 
     @placed
-    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> MiniBatchKMeans:
+    def partial_fit(
+        self, X: Rows, y: Values | None = None, sample_weight: Weights | None = None
+    ) -> MiniBatchKMeans:
         """Make one step.
 
         Parameters
@@ -335,6 +347,7 @@ class MiniBatchKMeans(CenterModel):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name), 0 if name == "max_no_improvement" else 1)
         check_flag("compute_labels", self.compute_labels)
+        check_verbose("verbose", self.verbose)
         check_real("tol", self.tol, 0)
         check_real("reassignment_ratio", self.reassignment_ratio, 0)
 

@@ -19,6 +19,7 @@ from skfleet._linalg import (
     squared_distances_to,
     with_small_indices,
 )
+from skfleet._typing import Rows
 from skfleet.engine import library_threads
 from skfleet.estimators._cluster._assign import assign
 
@@ -48,7 +49,7 @@ class Centers:
     def __len__(self) -> int:
         return len(self.values)
 
-    def about_mean(self, X: Any) -> Any:
+    def about_mean(self, X: Rows) -> Any:
         """Return rows about the mean; sparse rows stay as they are."""
         return X if self.mean is None or is_sparse(X) else X - like(self.mean, X)
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from skfleet._array import all_to_host, like
 from skfleet._linalg import as_dense_there, dense_rows, is_sparse_kind, singular_rows, vstack
+from skfleet._typing import Rows, Values
 from skfleet._validation import check_count, check_flag
 from skfleet.blocks import Block, RowBlocks
 from skfleet.engine import engine_for, fold
@@ -15,9 +16,15 @@ from skfleet.estimators._decomposition._projection import PrincipalComponents, w
 from skfleet.estimators._moments import Moments, merge_moments, moments
 from skfleet.estimators._placed import placed
 
+# Rows in a batch of blocks, at least: a decomposition of few rows costs more than they are worth.
+BLOCK_BATCH = 10_000
+
 
 class Batches(NamedTuple):
-    """How rows are cut into batches: so many at a time, and at least so many at the end."""
+    """How rows are cut into batches: so many at a time, and at least so many at the end.
+
+    For 0 at a time a block is a batch, and at least so many rows are the first one.
+    """
 
     n_rows: int
     least: int
@@ -53,8 +60,10 @@ class IncrementalPCA(PrincipalComponents):
     copy : bool, default=True
         Accepted as in scikit-learn; X is never changed, so the answer is the same.
     batch_size : int or None, default=None
-        Rows in a batch of `fit`; None for five times the number of columns. Batches go across
-        blocks, so that the answer is the same for every cut of the rows.
+        Rows in a batch of `fit`; None for five times the number of columns, and for at least 10,000
+        of a Dask collection, a departure from scikit-learn: decompositions of a few rows at a time
+        take far longer than one of all. Batches go across blocks, so that the answer is the same
+        for every cut of the rows.
     device : {"auto", "cpu", "cuda"}, default="auto"
         Where to fit: :func:`skfleet.config_context` tells for "auto".
 
@@ -124,7 +133,7 @@ class IncrementalPCA(PrincipalComponents):
         self.device = device
 
     @placed
-    def fit(self, X: Any, y: Any = None) -> IncrementalPCA:
+    def fit(self, X: Rows, y: Values | None = None) -> IncrementalPCA:
         """Learn rows batch after batch, from nothing.
 
         Parameters
@@ -142,19 +151,20 @@ class IncrementalPCA(PrincipalComponents):
         self._check_parameters()
         rows = self._fit_rows(X)
         self._check_width_of(rows)
-        n_batch = self.batch_size or 5 * rows.n_features
+        n_batch = self.batch_size or max(5 * rows.n_features, BLOCK_BATCH if rows.on_dask else 0)
         self._learn(rows, Seen(), Batches(n_batch, self.n_components or 1, self.n_components))
         self.batch_size_ = n_batch
         return self
 
     @placed
-    def partial_fit(self, X: Any, y: Any = None) -> IncrementalPCA:
+    def partial_fit(self, X: Rows, y: Values | None = None) -> IncrementalPCA:
         """Learn some more rows.
 
         Parameters
         ----------
         X : any rows of shape (n_samples, n_features)
-            Rows, all of which are one batch. Of a Dask collection, each block is one.
+            Rows, all of which are one batch. Of a Dask collection, each block is one, and the first
+            one goes on to the next block until it has a row for each component.
         y : None
             Ignored; there for the sake of pipelines.
 
@@ -172,7 +182,8 @@ class IncrementalPCA(PrincipalComponents):
         is_first = not hasattr(self, "components_")
         rows = self._fit_rows(X, reset=is_first)
         self._check_width_of(rows)
-        self._learn(rows, Seen() if is_first else self._seen(), Batches(0, 0, self.n_components))
+        batches = Batches(0, self.n_components or rows.n_features, self.n_components)
+        self._learn(rows, Seen() if is_first else self._seen(), batches)
         return self
 
     def _check_parameters(self) -> None:
@@ -227,10 +238,12 @@ class IncrementalPCA(PrincipalComponents):
 def learn(seen: Seen, block: Block, batches: Batches) -> Seen:
     """Learn a block: as one batch, or in batches that go on from block to block."""
     X = as_dense_there(block.X)
-    if not batches.n_rows:
-        return learn_batch(seen, X, batches.n_components)
     if seen.waiting is not None:
         X = vstack([like(seen.waiting, X), X])
+    if not batches.n_rows:
+        if seen.vectors is None and X.shape[0] < batches.least:
+            return seen._replace(waiting=dense_rows(X))
+        return learn_batch(seen, X, batches.n_components)
     low = 0
     while X.shape[0] - low >= batches.n_rows + batches.least:
         seen = learn_batch(seen, X[low : low + batches.n_rows, :], batches.n_components)

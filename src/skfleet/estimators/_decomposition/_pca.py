@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skfleet._array import like, namespace
 from skfleet._linalg import is_sparse_kind, row_norms
+from skfleet._typing import Answer, RandomState, Rows, Values
 from skfleet._validation import check_choice, check_count, check_flag
 from skfleet.blocks import Block, Output, RowBlocks
 from skfleet.engine import Reduction, engine_for, map_reduce, with_starts
@@ -27,7 +28,7 @@ from skfleet.estimators._decomposition._spectrum import (
 from skfleet.estimators._placed import placed
 from skfleet.glm._products import most_columns
 
-SOLVERS = ("auto", "full", "covariance_eigh", "arpack", "randomized")
+SOLVERS = ("auto", "full", "tsqr", "covariance_eigh", "arpack", "randomized")
 
 
 class PCA(PrincipalComponents):
@@ -46,14 +47,15 @@ class PCA(PrincipalComponents):
         Accepted as in scikit-learn; X is never changed, so the answer is the same.
     whiten : bool, default=False
         Give answers of unit variance along each component.
-    svd_solver : {"auto", "full", "covariance_eigh", "arpack", "randomized"}, default="auto"
+    svd_solver : {"auto", "full", "tsqr", "covariance_eigh", "arpack", "randomized"}, default="auto"
         How to find them. ``"covariance_eigh"`` takes the eigenvectors of the covariance, from one
         pass; singular values below 1e-7 times the largest are lost in rounding. ``"full"`` takes
         the singular vectors of a triangular factor of all rows (Demmel, Grigori, Hoemmen and
         Langou, 2012, Communication-optimal parallel and sequential QR and LU factorizations), from
-        one pass of more work, and exact to the last digits. ``"randomized"`` is for few components
-        of many columns: see `iterated_power`. ``"arpack"`` stands for the same with as many passes
-        as it takes to be exact; a ConvergenceWarning says if 100 were not enough. ``"auto"`` is
+        one pass of more work, and exact to the last digits; ``"tsqr"`` is the name of dask-ml for
+        it. ``"randomized"`` is for few components of many columns: see `iterated_power`.
+        ``"arpack"`` stands for the same with as many passes as it takes to be exact; a
+        ConvergenceWarning says if 100 were not enough. ``"auto"`` is
         ``"covariance_eigh"`` for up to 2,000 columns, and where all components are needed to know
         how many to keep; else ``"randomized"``, or ``"arpack"`` for sparse rows.
     tol : float, default=0.0
@@ -140,16 +142,16 @@ class PCA(PrincipalComponents):
 
     def __init__(
         self,
-        n_components: Any = None,
+        n_components: int | float | str | None = None,
         *,
         copy: bool = True,
         whiten: bool = False,
         svd_solver: str = "auto",
         tol: float = 0.0,
-        iterated_power: Any = "auto",
+        iterated_power: str | int = "auto",
         n_oversamples: int = 10,
         power_iteration_normalizer: str = "auto",
-        random_state: Any = None,
+        random_state: RandomState = None,
         device: str = "auto",
     ) -> None:
         self.n_components = n_components
@@ -164,7 +166,7 @@ class PCA(PrincipalComponents):
         self.device = device
 
     @placed
-    def fit(self, X: Any, y: Any = None) -> PCA:
+    def fit(self, X: Rows, y: Values | None = None) -> PCA:
         """Find the components.
 
         Parameters
@@ -204,7 +206,7 @@ class PCA(PrincipalComponents):
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = self.svd_solver != "full"
+        tags.input_tags.sparse = self.svd_solver not in ("full", "tsqr")
         return tags
 
     def _check_parameters(self) -> None:
@@ -230,7 +232,7 @@ class PCA(PrincipalComponents):
 
     def _solver(self, rows: RowBlocks, X: Any) -> str:
         """Return what to run, or raise where that cannot be."""
-        solver = self.svd_solver
+        solver = "full" if self.svd_solver == "tsqr" else self.svd_solver
         if solver == "auto":
             solver = self._best_solver(rows, X)
         if solver in ("full", "covariance_eigh"):
@@ -299,7 +301,7 @@ class PCA(PrincipalComponents):
         self.noise_variance_ = noise
         self.n_components_, self.n_samples_ = int(n), int(n_rows)
 
-    def score_samples(self, X: Any) -> Any:
+    def score_samples(self, X: Rows) -> Answer:
         """Return the log-likelihood of every row under the model.
 
         Parameters
@@ -317,7 +319,7 @@ class PCA(PrincipalComponents):
         return self._answer(log_density, X, Output(self.components_.dtype), model=self._density())
 
     @placed
-    def score(self, X: Any, y: Any = None) -> float:
+    def score(self, X: Rows, y: Values | None = None) -> float:
         """Return the average log-likelihood of rows, in one pass.
 
         Parameters

@@ -11,9 +11,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from skfleet._array import is_array, like
 from skfleet._linalg import dot
+from skfleet._typing import Answer, Rows
 from skfleet._validation import check_block
-from skfleet.blocks import Output, map_rows
-from skfleet.estimators._base import FleetEstimator
+from skfleet.blocks import Output, as_sized, check_rows, is_lazy, map_rows, stand_in
+from skfleet.estimators._base import FleetEstimator, check_lazy_rows
+from skfleet.estimators._lazy_output import lazy_output
 
 
 def with_signs(vectors: np.ndarray) -> np.ndarray:
@@ -23,6 +25,7 @@ def with_signs(vectors: np.ndarray) -> np.ndarray:
     return vectors * np.where(signs == 0, 1.0, signs)[:, None]
 
 
+@lazy_output
 class Projector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, FleetEstimator):
     """Rows in terms of components, and back."""
 
@@ -31,7 +34,7 @@ class Projector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, FleetEstimato
         """Number of columns of an answer."""
         return self.components_.shape[0]
 
-    def transform(self, X: Any) -> Any:
+    def transform(self, X: Rows) -> Answer:
         """Return rows in terms of the components.
 
         Parameters
@@ -48,7 +51,7 @@ class Projector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, FleetEstimato
         output = Output(self.components_.dtype, self._n_features_out, self.get_feature_names_out())
         return self._answer(project, X, output, model=self._projection())
 
-    def inverse_transform(self, X: Any) -> Any:
+    def inverse_transform(self, X: Rows) -> Answer:
         """Return rows that have the given places along the components.
 
         Parameters
@@ -62,7 +65,12 @@ class Projector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, FleetEstimato
             In the container X came in.
         """
         check_is_fitted(self)
-        width = X.shape[1] if len(getattr(X, "shape", ())) == 2 else np.asarray(X).shape[-1]
+        check_rows(X=X)
+        rows = stand_in(X) if is_lazy(X) else as_sized("X", X)
+        if is_lazy(X):
+            check_lazy_rows(rows)
+        shape = np.shape(rows)
+        width = shape[-1] if len(shape) == 2 else None
         if width != self._n_features_out:
             raise ValueError(
                 f"X must have as many columns as there are components, {self._n_features_out}. Got "

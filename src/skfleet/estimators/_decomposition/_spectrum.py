@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +11,7 @@ from sklearn.utils import check_random_state
 
 from skfleet._linalg import is_sparse_kind
 from skfleet._validation import check_choice, check_count, check_real
+from skfleet._warnings import warn
 from skfleet.blocks import RowBlocks
 from skfleet.engine import Engine, Reduction, library_threads, map_reduce
 from skfleet.estimators._decomposition._subspace import find_leading
@@ -109,11 +109,10 @@ def from_passes(
             rng=check_random_state(estimator.random_state),
         )
     if n_iter is None and found.n_iter == MOST_PASSES and found.residual > tol:
-        warnings.warn(
+        warn(
             f"{type(estimator).__name__} did not converge in {MOST_PASSES} passes: a residual is "
             f"{found.residual:.1e} of its eigenvalue. Ask for fewer components, or raise tol.",
             ConvergenceWarning,
-            stacklevel=3,
         )
     columns = found.columns
     squares = float(columns.squares.sum())

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from skfleet._typing import RandomState, Rows, Values
 from skfleet._validation import check_choice, check_count
 from skfleet.blocks import RowBlocks
 from skfleet.engine import engine_for
@@ -110,7 +111,7 @@ class TruncatedSVD(Projector):
         n_iter: int = 5,
         n_oversamples: int = 10,
         power_iteration_normalizer: str = "auto",
-        random_state: Any = None,
+        random_state: RandomState = None,
         tol: float = 0.0,
         device: str = "auto",
     ) -> None:
@@ -124,7 +125,7 @@ class TruncatedSVD(Projector):
         self.device = device
 
     @placed
-    def fit(self, X: Any, y: Any = None) -> TruncatedSVD:
+    def fit(self, X: Rows, y: Values | None = None) -> TruncatedSVD:
         """Find singular values and vectors.
 
         Parameters

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,9 @@ from sklearn.base import MultiOutputMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
+from skfleet._typing import RandomState, Rows, Values, Weights
 from skfleet._validation import check_choice, check_count, check_flag, check_real
+from skfleet._warnings import warn
 from skfleet.blocks import RowBlocks
 from skfleet.estimators._linear_model._predictor import LinearRegressor, n_dims_of
 from skfleet.estimators._linear_model._wide import fit_wide, is_wide
@@ -32,16 +33,17 @@ def check_coordinate_descent(model: Any) -> None:
             "precompute must be True, False or 'auto'. Got an array instead. Leave it out: the "
             "products of the rows are made in the one pass of a fit."
         )
+    if not isinstance(model.precompute, str) or model.precompute != "auto":
+        check_flag("precompute", model.precompute)
 
 
 def warn_unless_converged(points: list[PathPoint], model: Any) -> None:
     """Warn of minimisers that were not reached."""
     if not all(point.converged for point in points):
-        warnings.warn(
+        warn(
             f"Coordinate descent did not reach tol={model.tol:g} in max_iter={model.max_iter} "
             "sweeps. Increase max_iter, or alpha.",
             ConvergenceWarning,
-            stacklevel=3,
         )
 
 
@@ -141,13 +143,13 @@ class ElasticNet(MultiOutputMixin, LinearRegressor):
         *,
         l1_ratio: float = 0.5,
         fit_intercept: bool = True,
-        precompute: Any = False,
+        precompute: bool | str = False,
         max_iter: int = 1000,
         copy_X: bool = True,
         tol: float = 1e-4,
         warm_start: bool = False,
         positive: bool = False,
-        random_state: Any = None,
+        random_state: RandomState = None,
         selection: str = "cyclic",
         device: str = "auto",
     ) -> None:
@@ -165,7 +167,7 @@ class ElasticNet(MultiOutputMixin, LinearRegressor):
         self.device = device
 
     @placed
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> ElasticNet:
+    def fit(self, X: Rows, y: Values, sample_weight: Weights | None = None) -> ElasticNet:
         """Fit the model in one pass.
 
         Parameters
@@ -329,13 +331,13 @@ class Lasso(ElasticNet):
         alpha: float = 1.0,
         *,
         fit_intercept: bool = True,
-        precompute: Any = False,
+        precompute: bool | str = False,
         copy_X: bool = True,
         max_iter: int = 1000,
         tol: float = 1e-4,
         warm_start: bool = False,
         positive: bool = False,
-        random_state: Any = None,
+        random_state: RandomState = None,
         selection: str = "cyclic",
         device: str = "auto",
     ) -> None:

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 from sklearn.model_selection import check_cv
+from sklearn.utils.metadata_routing import MetadataRouter
 
-from skfleet._validation import check_count, check_real
+from skfleet._typing import RandomState, Rows, Splitter, Values, Weights
+from skfleet._validation import check_count, check_real, check_verbose
 from skfleet.estimators._linear_model._elastic_net import (
     ElasticNet,
     check_coordinate_descent,
@@ -122,19 +124,19 @@ class ElasticNetCV(LinearRegressor):
     def __init__(
         self,
         *,
-        l1_ratio: Any = 0.5,
+        l1_ratio: Values | float = 0.5,
         eps: float = 1e-3,
-        alphas: Any = 100,
+        alphas: Values | float = 100,
         fit_intercept: bool = True,
-        precompute: Any = "auto",
+        precompute: bool | str = "auto",
         max_iter: int = 1000,
         tol: float = 1e-4,
-        cv: Any = None,
+        cv: Splitter | None = None,
         copy_X: bool = True,
-        verbose: Any = 0,
+        verbose: bool | int = 0,
         n_jobs: int | None = None,
         positive: bool = False,
-        random_state: Any = None,
+        random_state: RandomState = None,
         selection: str = "cyclic",
         device: str = "auto",
     ) -> None:
@@ -155,7 +157,9 @@ class ElasticNetCV(LinearRegressor):
         self.device = device
 
     @placed
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, **params: Any) -> ElasticNetCV:
+    def fit(
+        self, X: Rows, y: Values, sample_weight: Weights | None = None, **params: Any
+    ) -> ElasticNetCV:
         """Choose the penalties and fit the model, in one pass.
 
         Parameters
@@ -209,10 +213,16 @@ class ElasticNetCV(LinearRegressor):
     def _check_parameters(self) -> list[float]:
         """Return the shares to try, or raise."""
         check_coordinate_descent(self)
+        check_verbose("verbose", self.verbose)
         check_real("eps", self.eps, 0, open="l")
         if self._counts:
             check_count("alphas", self.alphas)
         else:
+            if np.ndim(self.alphas) > 1:
+                raise ValueError(
+                    "alphas must have one dimension. "
+                    f"Got {np.ndim(self.alphas)} instead. Give them in a list."
+                )
             for alpha in np.asarray(self.alphas, dtype=object).ravel():
                 check_real("alphas", alpha, 0, open="r")
         ratios = [float(ratio) for ratio in np.atleast_1d(self.l1_ratio)]
@@ -246,7 +256,7 @@ class ElasticNetCV(LinearRegressor):
             return np.full(self.alphas, smallest)
         return np.geomspace(largest, largest * self.eps, num=self.alphas)
 
-    def get_metadata_routing(self) -> Any:
+    def get_metadata_routing(self) -> MetadataRouter:
         """Return how metadata reaches the splitter.
 
         Returns
@@ -347,17 +357,17 @@ class LassoCV(ElasticNetCV):
         self,
         *,
         eps: float = 1e-3,
-        alphas: Any = 100,
+        alphas: Values | float = 100,
         fit_intercept: bool = True,
-        precompute: Any = "auto",
+        precompute: bool | str = "auto",
         max_iter: int = 1000,
         tol: float = 1e-4,
         copy_X: bool = True,
-        cv: Any = None,
-        verbose: Any = False,
+        cv: Splitter | None = None,
+        verbose: bool | int = False,
         n_jobs: int | None = None,
         positive: bool = False,
-        random_state: Any = None,
+        random_state: RandomState = None,
         selection: str = "cyclic",
         device: str = "auto",
     ) -> None:
@@ -380,7 +390,9 @@ class LassoCV(ElasticNetCV):
         )
 
     @placed
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, **params: Any) -> LassoCV:
+    def fit(
+        self, X: Rows, y: Values, sample_weight: Weights | None = None, **params: Any
+    ) -> LassoCV:
         """Choose the penalty and fit the model, in one pass.
 
         Parameters

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from skfleet._array import is_foreign
 from skfleet._config import get_config
 from skfleet._linalg import is_sparse_kind
+from skfleet._warnings import warn
 from skfleet.blocks import RowBlocks
 from skfleet.engine import (
     Engine,
@@ -306,15 +306,14 @@ def _null(
     return Null(coef.ravel(), value, None if gradient is None else gradient.ravel())
 
 
-def report(fitted: Fitted, model: Model, verbose: int, *, depth: int = 0) -> None:
-    """Print how a fit went if asked to, and warn whoever called ``fit``, so deep, if not done."""
+def report(fitted: Fitted, model: Model, verbose: int) -> None:
+    """Print how a fit went if asked to, and warn if it is not done."""
     if verbose:
         state = "converged" if fitted.converged else "did not converge"
         print(f"{fitted.solver} {state} in {fitted.n_iter} iterations.")
     if not fitted.converged:
-        warnings.warn(
+        warn(
             f"{fitted.solver} did not reach tol={model.tol:g} in max_iter={model.max_iter} "
             "iterations. Increase max_iter, or scale the columns.",
             ConvergenceWarning,
-            stacklevel=3 + depth,
         )

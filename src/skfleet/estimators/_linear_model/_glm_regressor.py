@@ -5,19 +5,21 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from skfleet._array import namespace, to_host
+from skfleet._array import FLOAT64, astype, namespace, to_host
+from skfleet._typing import Answer, Rows, Values, Weights
 from skfleet._validation import (
     check_choice,
     check_count,
     check_flag,
     check_real,
     check_total_weight,
+    check_verbose,
 )
 from skfleet.blocks import Output
 from skfleet.estimators._base import FleetEstimator
@@ -37,6 +39,7 @@ from skfleet.metrics import d2_tweedie_score
 
 def check_targets(y: Any, loss: Tweedie, name: str) -> None:
     """Raise for targets that a loss is not defined for."""
+    y = astype(y, FLOAT64)
     allowed = loss.allows(y)
     if not bool(namespace(allowed).all(allowed)):
         wrong = to_host(y)[~to_host(allowed)][0]
@@ -50,7 +53,7 @@ class GlmRegressor(RegressorMixin, FleetEstimator, ABC):
     """A regressor with a loss, a link and an L2 penalty."""
 
     @placed
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+    def fit(self, X: Rows, y: Values, sample_weight: Weights | None = None) -> Self:
         """Fit the model.
 
         Parameters
@@ -105,8 +108,9 @@ class GlmRegressor(RegressorMixin, FleetEstimator, ABC):
         check_count("max_iter", self.max_iter)
         check_flag("fit_intercept", self.fit_intercept)
         check_choice("solver", self.solver, SOLVERS)
+        check_verbose("verbose", self.verbose)
 
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: Rows) -> Answer:
         """Predict the expected targets.
 
         Parameters
@@ -124,7 +128,7 @@ class GlmRegressor(RegressorMixin, FleetEstimator, ABC):
         return self._answer(expected, X, Output(self.coef_.dtype), model=model)
 
     @placed
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: Rows, y: Values, sample_weight: Weights | None = None) -> float:
         """Return the share of the deviance that is explained, D squared, in one pass.
 
         Parameters

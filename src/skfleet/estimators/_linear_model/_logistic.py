@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted
 
 from skfleet._array import namespace
 from skfleet._linalg import dense_rows
+from skfleet._typing import Answer, RandomState, Rows, Values, Weights
 from skfleet._validation import (
     check_choice,
     check_count,
@@ -17,7 +18,9 @@ from skfleet._validation import (
     check_real,
     check_total_weight,
     check_unused,
+    check_verbose,
 )
+from skfleet._warnings import warn
 from skfleet.estimators._linear_model._glm import (
     SOLVERS,
     Model,
@@ -37,6 +40,22 @@ from skfleet.estimators._linear_model._predictor import (
 from skfleet.estimators._placed import placed
 from skfleet.glm import BinaryLogistic, Labels, Loss, Multinomial
 
+# scikit-learn's words (1.9) about parameters that go in 1.10, and here with them
+PENALTY_IS_OLD = (
+    "'penalty' was deprecated in version 1.8 and will be removed in 1.10. To avoid this warning, "
+    "leave 'penalty' set to its default value and use 'l1_ratio' or 'C' instead. Use l1_ratio=0 "
+    "instead of penalty='l2', l1_ratio=1 instead of penalty='l1', l1_ratio set to a float between "
+    "0 and 1 instead of penalty='elasticnet', and C=np.inf instead of penalty=None."
+)
+NO_SHARE_IS_OLD = (
+    "'l1_ratio=None' was deprecated in version 1.8 and will trigger an error in 1.10. Use "
+    "0<=l1_ratio<=1 instead."
+)
+N_JOBS_IS_OLD = (
+    "'n_jobs' has no effect since 1.8 and will be removed in 1.10. You provided 'n_jobs={}', "
+    "please leave it unspecified."
+)
+
 
 class LogisticRegression(SparseCoefficients, LinearClassifier):
     r"""Logistic regression with L1, L2 or both penalties, or none, on rows of any container.
@@ -49,10 +68,12 @@ class LogisticRegression(SparseCoefficients, LinearClassifier):
 
     Parameters
     ----------
+    penalty : {"l1", "l2", "elasticnet", None}, default="deprecated"
+        As in scikit-learn, which warns that it will be removed in 1.10: use `l1_ratio` and `C`.
     C : float, default=1.0
         Inverse strength of the penalty; ``np.inf`` for none.
     l1_ratio : float, default=0.0
-        Share of the L1 penalty, from 0 (L2) to 1 (L1).
+        Share of the L1 penalty, from 0 (L2) to 1 (L1). None is deprecated in scikit-learn.
     dual : bool, default=False
         Only False is possible.
     tol : float, default=1e-4
@@ -80,7 +101,7 @@ class LogisticRegression(SparseCoefficients, LinearClassifier):
     warm_start : bool, default=False
         Start from the solution of the last ``fit``.
     n_jobs : int, default=None
-        Accepted as in scikit-learn; the whole engine is used, and the answer is the same.
+        Deprecated in scikit-learn; the whole engine is used, and the answer is the same.
     device : {"auto", "cpu", "cuda"}, default="auto"
         Where to fit: :func:`skfleet.config_context` tells for "auto".
 
@@ -141,15 +162,16 @@ class LogisticRegression(SparseCoefficients, LinearClassifier):
 
     def __init__(
         self,
+        penalty: str | None = "deprecated",
         *,
         C: float = 1.0,
-        l1_ratio: float = 0.0,
+        l1_ratio: float | None = 0.0,
         dual: bool = False,
         tol: float = 1e-4,
         fit_intercept: bool = True,
         intercept_scaling: float = 1,
-        class_weight: Any = None,
-        random_state: Any = None,
+        class_weight: Mapping[Any, float] | str | None = None,
+        random_state: RandomState = None,
         solver: str = "auto",
         max_iter: int = 100,
         verbose: int = 0,
@@ -157,6 +179,7 @@ class LogisticRegression(SparseCoefficients, LinearClassifier):
         n_jobs: int | None = None,
         device: str = "auto",
     ) -> None:
+        self.penalty = penalty
         self.C = C
         self.l1_ratio = l1_ratio
         self.dual = dual
@@ -173,7 +196,7 @@ class LogisticRegression(SparseCoefficients, LinearClassifier):
         self.device = device
 
     @placed
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> LogisticRegression:
+    def fit(self, X: Rows, y: Values, sample_weight: Weights | None = None) -> LogisticRegression:
         """Fit the model.
 
         Parameters
@@ -191,6 +214,7 @@ class LogisticRegression(SparseCoefficients, LinearClassifier):
             Fitted.
         """
         self._check_parameters()
+        penalty = self._penalty()
         rows = self._fit_rows(X, y, sample_weight)
         how = {"fit_intercept": self.fit_intercept, "draw": not self.warm_start}
         with surveyed(rows, X, check=None, **how) as data:
@@ -201,23 +225,55 @@ class LogisticRegression(SparseCoefficients, LinearClassifier):
                     "y must hold at least two classes. Got only one class instead: "
                     f"{counts.labels[0]!r}. Classifier can't train when only one class is present."
                 )
-            self._fit_classes(data)
+            self._fit_classes(data, *penalty)
         return self
 
     def _check_parameters(self) -> None:
         """Raise for parameters that cannot be, before any work."""
         check_real("C", self.C, 0, open="l")
-        check_real("l1_ratio", self.l1_ratio, 0, 1)
+        if self.l1_ratio is not None:
+            check_real("l1_ratio", self.l1_ratio, 0, 1)
+        if self.penalty is not None:
+            check_choice("penalty", self.penalty, ("l1", "l2", "elasticnet", "deprecated"))
+        if self.penalty == "elasticnet" and self.l1_ratio is None:
+            raise ValueError("l1_ratio must be specified when penalty is elasticnet. Got None.")
         check_real("tol", self.tol, 0)
         check_count("max_iter", self.max_iter)
         check_flag("fit_intercept", self.fit_intercept)
         check_choice("solver", self.solver, SOLVERS)
+        check_verbose("verbose", self.verbose)
         use = "Use sklearn.linear_model.LogisticRegression for that."
         check_unused("dual", self.dual, False, use)
         check_unused("intercept_scaling", self.intercept_scaling, 1, use)
         check_class_weight(self.class_weight)
 
-    def _fit_classes(self, data: Surveyed) -> None:
+    def _penalty(self) -> tuple[float, float]:
+        """Return C and the share of the L1 penalty, with scikit-learn's warnings of old names."""
+        said: list[tuple[str, type[Warning]]] = []
+        penalty, share = self.penalty, 0.0 if self.l1_ratio is None else self.l1_ratio
+        if penalty != "deprecated":
+            said.append((PENALTY_IS_OLD, FutureWarning))
+        elif self.l1_ratio is None:
+            said.append((NO_SHARE_IS_OLD, FutureWarning))
+        if penalty in ("l1", "l2"):
+            if 0 < share < 1:
+                message = "l1_ratio parameter is only used when penalty is 'elasticnet'. Got "
+                said.append((f"{message}(penalty={penalty})", UserWarning))
+            if self.l1_ratio != (penalty == "l1"):
+                message = f"Inconsistent values: penalty={penalty} with l1_ratio={self.l1_ratio}. "
+                message += "penalty is deprecated. Please use l1_ratio only."
+                said.append((message, UserWarning))
+            share = float(penalty == "l1")
+        if penalty is None and self.C != 1.0:
+            message = "Setting penalty=None will ignore the C and l1_ratio parameters"
+            said.append((message, UserWarning))
+        if self.n_jobs is not None:
+            said.append((N_JOBS_IS_OLD.format(self.n_jobs), FutureWarning))
+        for message, category in said:
+            warn(message, category)
+        return (np.inf if penalty is None else self.C), share
+
+    def _fit_classes(self, data: Surveyed, C: float, l1_ratio: float) -> None:
         """Fit to rows of which the classes are known."""
         counts = data.found.targets
         class_weight = weights_of_classes(self.class_weight, counts)
@@ -233,11 +289,11 @@ class LogisticRegression(SparseCoefficients, LinearClassifier):
         null, total = null_of_classes(
             loss, counts, class_weight, data.scaling, fit_intercept=self.fit_intercept
         )
-        strength = 1 / (self.C * total)
+        strength = 1 / (C * total)
         model = Model(
             loss,
-            l1=self.l1_ratio * strength,
-            l2=(1 - self.l1_ratio) * strength,
+            l1=l1_ratio * strength,
+            l2=(1 - l1_ratio) * strength,
             fit_intercept=self.fit_intercept,
             solver=self.solver,
             tol=self.tol,
@@ -245,7 +301,7 @@ class LogisticRegression(SparseCoefficients, LinearClassifier):
             start=self._last(loss.n_outputs, data.rows.n_features),
         )
         found = fit_glm(data, model, null, total, Labels(counts.labels, class_weight))
-        report(found, model, self.verbose, depth=1)
+        report(found, model, self.verbose)
         coef, intercept = found.coef, found.intercept
         if loss.n_outputs > 1:
             # The same added to every class changes no probability, so at the optimum an L2 penalty
@@ -266,12 +322,7 @@ class LogisticRegression(SparseCoefficients, LinearClassifier):
             return None
         return dense_rows(coef).astype(np.float64), np.asarray(self.intercept_, dtype=np.float64)
 
-    def _of_classes(self, func: Any, X: Any) -> Any:
-        """Answer with a function that gives a value per class."""
-        check_is_fitted(self)
-        return self._linear(func, X, self._dtype, len(self.classes_), self.classes_)
-
-    def predict_proba(self, X: Any) -> Any:
+    def predict_proba(self, X: Rows) -> Answer:
         """Predict the probabilities of the classes for every row.
 
         Parameters
@@ -286,7 +337,7 @@ class LogisticRegression(SparseCoefficients, LinearClassifier):
         """
         return self._of_classes(_probabilities, X)
 
-    def predict_log_proba(self, X: Any) -> Any:
+    def predict_log_proba(self, X: Rows) -> Answer:
         """Predict the logarithms of the probabilities of the classes for every row.
 
         Parameters

@@ -9,6 +9,7 @@ from scipy import linalg
 from sklearn.base import MultiOutputMixin
 
 from skfleet._linalg import is_sparse_kind
+from skfleet._typing import Rows, Values, Weights
 from skfleet._validation import check_flag, check_real
 from skfleet.blocks import RowBlocks
 from skfleet.estimators._linear_model._predictor import LinearRegressor, n_dims_of
@@ -109,7 +110,7 @@ class LinearRegression(MultiOutputMixin, LinearRegressor):
         self.device = device
 
     @placed
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> LinearRegression:
+    def fit(self, X: Rows, y: Values, sample_weight: Weights | None = None) -> LinearRegression:
         """Fit the model in one pass.
 
         Parameters

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from scipy import sparse
@@ -12,7 +12,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from skfleet._array import beside, is_foreign, like, namespace, to_host
 from skfleet._linalg import dense_rows, dot, is_sparse
-from skfleet.blocks import Output, RowBlocks
+from skfleet._typing import Answer, Rows, Values, Weights
+from skfleet.blocks import Output, RowBlocks, check_rows, class_names
 from skfleet.estimators._base import FleetEstimator
 from skfleet.metrics import accuracy_score, r2_score
 
@@ -24,13 +25,14 @@ def linear_predictor(model: tuple[Any, ...], X: Any) -> Any:
 
 def n_dims_of(y: Any) -> int:
     """Return 1 for targets in a column without another dimension, 2 for a matrix of them."""
+    check_rows(y=y)
     return len(y.shape) if hasattr(y, "shape") else np.asarray(y).ndim
 
 
 class LinearRegressor(RegressorMixin, FleetEstimator):
     """A regressor whose prediction is linear in the columns."""
 
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: Rows) -> Answer:
         """Predict targets.
 
         Parameters
@@ -49,7 +51,7 @@ class LinearRegressor(RegressorMixin, FleetEstimator):
         model = (coef, getattr(self, "intercept_", 0.0))
         return self._answer(linear_predictor, X, output, model=model)
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: Rows, y: Values, sample_weight: Weights | None = None) -> float:
         """Return the coefficient of determination of the predictions, in one pass.
 
         Parameters
@@ -87,7 +89,7 @@ class LinearRegressor(RegressorMixin, FleetEstimator):
 class LinearClassifier(ClassifierMixin, FleetEstimator):
     """A classifier whose decision values are linear in the columns."""
 
-    def decision_function(self, X: Any) -> Any:
+    def decision_function(self, X: Rows) -> Answer:
         """Return the linear predictor of every row.
 
         Parameters
@@ -102,9 +104,10 @@ class LinearClassifier(ClassifierMixin, FleetEstimator):
             came in; lazy for Dask collections.
         """
         n_outputs = getattr(self, "coef_", np.empty((1, 0))).shape[0]
-        return self._linear(_scores, X, self._dtype, None if n_outputs == 1 else n_outputs)
+        output = Output(self._dtype, None if n_outputs == 1 else n_outputs)
+        return self._linear(_scores, X, output)
 
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: Rows) -> Answer:
         """Predict a label for every row.
 
         Parameters
@@ -118,9 +121,10 @@ class LinearClassifier(ClassifierMixin, FleetEstimator):
             In the container X came in; lazy for Dask collections.
         """
         check_is_fitted(self)
-        return self._linear(predicted_labels, X, self.classes_.dtype, None)
+        output = Output(self.classes_.dtype, is_label=True)
+        return self._linear(predicted_labels, X, output)
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: Rows, y: Values, sample_weight: Weights | None = None) -> float:
         """Return the accuracy of the predicted labels, in one pass.
 
         Parameters
@@ -139,11 +143,17 @@ class LinearClassifier(ClassifierMixin, FleetEstimator):
         """
         return accuracy_score(y, self.predict(X), sample_weight=sample_weight)
 
-    def _linear(self, func: Any, X: Any, dtype: Any, width: int | None, names: Any = None) -> Any:
+    def _of_classes(self, func: Any, X: Any) -> Any:
+        """Answer with a function that gives a value per class."""
+        check_is_fitted(self)
+        output = Output(self._dtype, len(self.classes_), class_names(self.classes_, X))
+        return self._linear(func, X, output)
+
+    def _linear(self, func: Any, X: Any, output: Output) -> Any:
         """Answer with a function of the linear predictor."""
         check_is_fitted(self)
         model = (self.coef_, self.intercept_, self.classes_)
-        return self._answer(func, X, Output(dtype, width, names), model=model)
+        return self._answer(func, X, output, model=model)
 
     @property
     def _dtype(self) -> np.dtype:
@@ -154,7 +164,7 @@ class LinearClassifier(ClassifierMixin, FleetEstimator):
 class SparseCoefficients:
     """Coefficients that can be kept as a sparse matrix."""
 
-    def sparsify(self) -> Any:
+    def sparsify(self) -> Self:
         """Make `coef_` a SciPy sparse matrix, which saves room where most of it is zero.
 
         Returns
@@ -166,7 +176,7 @@ class SparseCoefficients:
         self.coef_ = sparse.csr_matrix(self.coef_)
         return self
 
-    def densify(self) -> Any:
+    def densify(self) -> Self:
         """Make `coef_` a dense array again.
 
         Returns

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
+from collections.abc import Mapping
 from contextlib import nullcontext
 from numbers import Real
 from typing import Any, NamedTuple
@@ -13,8 +13,16 @@ from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.multiclass import check_classification_targets
 
 from skfleet._array import FLOAT64, all_to_host, astype, beside, namespace
-from skfleet._validation import check_choice, check_flag, check_total_weight
-from skfleet.blocks import Block, RowBlocks
+from skfleet._typing import Answer, RandomState, Rows, Values, Weights
+from skfleet._validation import (
+    check_choice,
+    check_count,
+    check_flag,
+    check_real,
+    check_total_weight,
+)
+from skfleet._warnings import warn
+from skfleet.blocks import Block, Output, RowBlocks
 from skfleet.engine import Reduction, engine_for, map_reduce
 from skfleet.estimators._linear_model._predictor import (
     LinearClassifier,
@@ -50,6 +58,9 @@ class _Ridge:
         """
         check_choice("solver", self.solver, _SOLVERS)
         check_flag("positive", self.positive)
+        check_real("tol", self.tol, 0)
+        if self.max_iter is not None:
+            check_count("max_iter", self.max_iter)
         alpha = self.alpha
         if not isinstance(alpha, Real) or isinstance(alpha, bool):
             alpha = np.asarray(alpha, dtype=object)
@@ -174,7 +185,7 @@ class Ridge(_Ridge, MultiOutputMixin, LinearRegressor):
 
     def __init__(
         self,
-        alpha: Any = 1.0,
+        alpha: Values | float = 1.0,
         *,
         fit_intercept: bool = True,
         copy_X: bool = True,
@@ -182,7 +193,7 @@ class Ridge(_Ridge, MultiOutputMixin, LinearRegressor):
         tol: float = 1e-4,
         solver: str = "auto",
         positive: bool = False,
-        random_state: Any = None,
+        random_state: RandomState = None,
         device: str = "auto",
     ) -> None:
         self.alpha = alpha
@@ -196,7 +207,7 @@ class Ridge(_Ridge, MultiOutputMixin, LinearRegressor):
         self.device = device
 
     @placed
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Ridge:
+    def fit(self, X: Rows, y: Values, sample_weight: Weights | None = None) -> Ridge:
         """Fit the model in one pass.
 
         Parameters
@@ -299,16 +310,16 @@ class RidgeClassifier(_Ridge, LinearClassifier):
 
     def __init__(
         self,
-        alpha: Any = 1.0,
+        alpha: Values | float = 1.0,
         *,
         fit_intercept: bool = True,
         copy_X: bool = True,
         max_iter: int | None = None,
         tol: float = 1e-4,
-        class_weight: Any = None,
+        class_weight: Mapping[Any, float] | str | None = None,
         solver: str = "auto",
         positive: bool = False,
-        random_state: Any = None,
+        random_state: RandomState = None,
         device: str = "auto",
     ) -> None:
         self.alpha = alpha
@@ -323,7 +334,7 @@ class RidgeClassifier(_Ridge, LinearClassifier):
         self.device = device
 
     @placed
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> RidgeClassifier:
+    def fit(self, X: Rows, y: Values, sample_weight: Weights | None = None) -> RidgeClassifier:
         """Fit the model in one pass.
 
         Parameters
@@ -347,10 +358,9 @@ class RidgeClassifier(_Ridge, LinearClassifier):
         several = n_dims_of(y) == 2
         if several and (y if hasattr(y, "shape") else np.asarray(y)).shape[1] == 1:
             several = False
-            warnings.warn(
+            warn(
                 "A column-vector y was passed when a 1d array was expected. Take its column.",
                 DataConversionWarning,
-                stacklevel=2,
             )
         if several and self.class_weight is not None:
             raise ValueError(
@@ -386,7 +396,7 @@ class RidgeClassifier(_Ridge, LinearClassifier):
         self.intercept_ = intercept.astype(rows.dtype, copy=False) if self.fit_intercept else 0.0
         return self
 
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: Rows) -> Answer:
         """Predict a label, or which labels it has, for every row.
 
         Parameters
@@ -401,7 +411,7 @@ class RidgeClassifier(_Ridge, LinearClassifier):
         """
         if not getattr(self, "_several", False):
             return super().predict(X)
-        return self._linear(_which_labels, X, np.dtype(np.int64), len(self.coef_))
+        return self._linear(_which_labels, X, Output(np.dtype(np.int64), len(self.coef_)))
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

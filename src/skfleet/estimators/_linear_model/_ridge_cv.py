@@ -8,9 +8,11 @@ import numpy as np
 from scipy import linalg
 from sklearn.base import MultiOutputMixin
 from sklearn.model_selection import check_cv
+from sklearn.utils.metadata_routing import MetadataRouter
 
 from skfleet._array import like, to_host
 from skfleet._linalg import dot, is_sparse
+from skfleet._typing import Rows, Scoring, Splitter, Values, Weights
 from skfleet._validation import check_choice, check_flag, check_real
 from skfleet.blocks import Block, RowBlocks
 from skfleet.engine import Reduction, engine_for, map_reduce, with_starts
@@ -110,11 +112,11 @@ class RidgeCV(MultiOutputMixin, LinearRegressor):
 
     def __init__(
         self,
-        alphas: Any = (0.1, 1.0, 10.0),
+        alphas: Values | float = (0.1, 1.0, 10.0),
         *,
         fit_intercept: bool = True,
-        scoring: Any = None,
-        cv: Any = None,
+        scoring: Scoring = None,
+        cv: Splitter | None = None,
         gcv_mode: str | None = None,
         store_cv_results: bool = False,
         alpha_per_target: bool = False,
@@ -130,7 +132,9 @@ class RidgeCV(MultiOutputMixin, LinearRegressor):
         self.device = device
 
     @placed
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, **params: Any) -> RidgeCV:
+    def fit(
+        self, X: Rows, y: Values, sample_weight: Weights | None = None, **params: Any
+    ) -> RidgeCV:
         """Choose the penalty and fit the model.
 
         Parameters
@@ -241,7 +245,7 @@ class RidgeCV(MultiOutputMixin, LinearRegressor):
         per_target = self.alpha_per_target and len(scores) > 1
         return sums, scores.T if per_target else scores.mean(axis=0)
 
-    def get_metadata_routing(self) -> Any:
+    def get_metadata_routing(self) -> MetadataRouter:
         """Return how metadata reaches the splitter.
 
         Returns

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted
 
 from skfleet._array import namespace
-from skfleet._validation import check_total_weight
+from skfleet._typing import Answer, RandomState, Rows, Values, Weights
+from skfleet._validation import check_total_weight, unique_labels
 from skfleet.engine import Reduction, engine_for, map_reduce
 from skfleet.estimators._linear_model._predictor import (
     LinearClassifier,
@@ -88,8 +89,8 @@ class SGDClassifier(SGDModel, LinearClassifier):
         Set rows aside, and stop by the score on these: each class by its accuracy against all
         others.
     validation_fraction : float, default=0.1
-        The share of rows set aside, if `early_stopping`. They are drawn one by one, by their
-        numbers, and not by label: other ones than scikit-learn's.
+        The share of rows set aside, if `early_stopping`, the same of each class. They are drawn by
+        their numbers: other ones than scikit-learn's.
     n_iter_no_change : int, default=5
         Stop after so many epochs without a gain.
     class_weight : dict or "balanced", default=None
@@ -116,6 +117,10 @@ class SGDClassifier(SGDModel, LinearClassifier):
         Epochs of the class that took most of them.
     t_ : float
         1 more than the number of rows learned, a row counted once an epoch.
+    history_ : pandas.DataFrame
+        A row per epoch of ``fit``: ``epoch``, ``n_samples_seen``, ``loss`` (its mean over rows,
+        without the penalty), ``score`` on the validation rows, NaN without these, and ``seconds``
+        since the fit began.
     n_features_in_ : int
         Number of columns.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -158,8 +163,8 @@ class SGDClassifier(SGDModel, LinearClassifier):
     these: averages with an L1 penalty (there, what the penalty takes off counts as though it had
     never been there) or in later calls of `partial_fit` (there, the intercept starts anew), rows of
     zeros with "pa1" (there, they are not counted), and the last digits of the objective that `tol`
-    is compared with. Other differences: a shuffle draws other orders, labels that are not among the
-    classes raise, and `power_t` must not be negative.
+    is compared with. Other differences: a shuffle draws other orders, and labels that are not among
+    the classes raise.
 
     One pass over the rows an epoch, and one before them that finds the classes. One model goes from
     block to block, wherever they are: the answer depends on how the rows are cut, but not on who
@@ -198,14 +203,14 @@ class SGDClassifier(SGDModel, LinearClassifier):
         verbose: int = 0,
         epsilon: float = 0.1,
         n_jobs: int | None = None,
-        random_state: Any = None,
+        random_state: RandomState = None,
         learning_rate: str = "optimal",
         eta0: float = 0.01,
         power_t: float = 0.5,
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
         n_iter_no_change: int = 5,
-        class_weight: Any = None,
+        class_weight: Mapping[Any, float] | str | None = None,
         warm_start: bool = False,
         average: bool | int = False,
         batch_size: int | str = "auto",
@@ -238,11 +243,11 @@ class SGDClassifier(SGDModel, LinearClassifier):
     @placed
     def fit(
         self,
-        X: Any,
-        y: Any,
-        coef_init: Any = None,
-        intercept_init: Any = None,
-        sample_weight: Any = None,
+        X: Rows,
+        y: Values,
+        coef_init: Values | None = None,
+        intercept_init: Values | None = None,
+        sample_weight: Weights | None = None,
     ) -> SGDClassifier:
         """Fit the model.
 
@@ -293,7 +298,11 @@ class SGDClassifier(SGDModel, LinearClassifier):
 
     @placed
     def partial_fit(
-        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
+        self,
+        X: Rows,
+        y: Values,
+        classes: Values | None = None,
+        sample_weight: Weights | None = None,
     ) -> SGDClassifier:
         """Go on learning, with one epoch of more rows.
 
@@ -340,7 +349,8 @@ class SGDClassifier(SGDModel, LinearClassifier):
                     "Pass all labels there will be, np.unique(y) say."
                 )
             return known
-        labels = np.unique(np.asarray(classes))
+        labels = unique_labels(np.asarray(classes))
+        check_classification_targets(labels)
         if known is not None and not np.array_equal(known, labels):
             raise ValueError(
                 f"classes must be the same as on last call to partial_fit, {known!r}. Got "
@@ -362,13 +372,8 @@ class SGDClassifier(SGDModel, LinearClassifier):
         sides = [each[1:], each[:1]] if two else [each, np.ones(len(each))]
         return Outputs(counts.labels, np.array(sides, dtype=np.float64))
 
-    def _of_classes(self, func: Any, X: Any) -> Any:
-        """Answer with a function that gives a value per class."""
-        check_is_fitted(self)
-        return self._linear(func, X, self._dtype, len(self.classes_), self.classes_)
-
     @available_if(_has_probabilities)
-    def predict_proba(self, X: Any) -> Any:
+    def predict_proba(self, X: Rows) -> Answer:
         """Predict the probabilities of the classes for every row.
 
         Those of each class against all others, divided by their sum (Zadrozny and Elkan, 2002,
@@ -389,7 +394,7 @@ class SGDClassifier(SGDModel, LinearClassifier):
         return self._of_classes(_logistic_probabilities if logistic else _clipped, X)
 
     @available_if(_has_probabilities)
-    def predict_log_proba(self, X: Any) -> Any:
+    def predict_log_proba(self, X: Rows) -> Answer:
         """Predict the logarithms of the probabilities of the classes for every row.
 
         Parameters

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-import warnings
 from dataclasses import dataclass, replace
 from functools import partial
+from math import ceil
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from sklearn.base import is_classifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
@@ -20,18 +21,22 @@ from skfleet._validation import (
     check_flag,
     check_real,
     check_total_weight,
+    check_verbose,
 )
-from skfleet.blocks import Block, RowBlocks, row_uniforms
+from skfleet._warnings import warn
+from skfleet.blocks import Block, RowBlocks
 from skfleet.engine import (
     Engine,
     Lesson,
     Reduction,
+    draw_holdout,
     fold,
     library_threads,
     map_reduce,
     with_starts,
 )
 from skfleet.estimators._early_stopping import training_rows, validation_rows
+from skfleet.estimators._epochs import history_of
 from skfleet.estimators._linear_model._predictor import SparseCoefficients, linear_predictor
 from skfleet.estimators._moments import Moments, merge_moments
 from skfleet.glm import Descent, Targets, Weights, descend
@@ -137,6 +142,7 @@ class SGDModel(SparseCoefficients):
         """Raise for parameters that cannot be, before any work."""
         check_random_state(self.random_state)
         check_choice("loss", self.loss, self._losses)
+        check_verbose("verbose", self.verbose)
         if self.penalty is not None:
             check_choice("penalty", self.penalty, PENALTIES)
         check_choice("learning_rate", self.learning_rate, LEARNING_RATES)
@@ -151,7 +157,13 @@ class SGDModel(SparseCoefficients):
             check_real("tol", self.tol, 0)
         check_real("epsilon", self.epsilon, 0)
         check_real("eta0", self.eta0, 0, open="lr")
-        check_real("power_t", self.power_t, 0, open="r")
+        check_real("power_t", self.power_t, -np.inf, open="lr")
+        if self.power_t < 0:
+            warn(
+                "Negative values for `power_t` are deprecated in version 1.8 and will raise an "
+                "error in 1.10. Use values in the range [0.0, inf) instead.",
+                FutureWarning,
+            )
         check_real("validation_fraction", self.validation_fraction, 0, 1, open="lr")
         if not isinstance(self.average, bool | np.bool_):
             check_count("average", self.average)
@@ -229,13 +241,12 @@ class SGDModel(SparseCoefficients):
     def _train(self, engine: Engine, rows: RowBlocks, weights: Weights, outputs: Outputs) -> None:
         """Go through the rows until that helps no more."""
         rng, prepare, validation = check_random_state(self.random_state), None, None
-        adds_up = bool(self.verbose) or (self.tol is not None and not self.early_stopping)
-        how = self._descent(adds_up=adds_up)
+        how = self._descent(adds_up=True)
         if self.early_stopping:
             rows = with_starts(engine, rows)
             prepare, validation = self._set_aside(engine, rows, rng)
         patience = _Patience(len(weights.intercept), self)
-        began = time.monotonic()
+        began, seen, epochs = time.monotonic(), weights.t, []
         for n_iter in range(1, self.max_iter + 1):
             active = patience.active
             part = self._epoch(engine, how, outputs, rng, rows, weights, active, prepare)
@@ -250,33 +261,42 @@ class SGDModel(SparseCoefficients):
             score = -(part.value + part.penalty) / part.n_rows
             if validation is not None:
                 score = _score(engine, validation, part, outputs, active)
+            epochs.append(
+                {
+                    "epoch": n_iter,
+                    "n_samples_seen": int(weights.t - seen),
+                    "loss": float(np.mean(part.value)) / part.n_rows,
+                    "score": np.nan if validation is None else float(np.mean(score)),
+                    "seconds": time.monotonic() - began,
+                }
+            )
             if self.verbose:
-                _tell(n_iter, part, score, time.monotonic() - began)
+                _print_epoch(epochs, part, score)
             if self.tol is not None:
                 weights = patience.heed(weights, score)
             if not patience.active.any():
                 break
         if self.tol is not None and patience.active.any():
-            warnings.warn(
+            warn(
                 f"The loss still fell by tol={self.tol:g} after max_iter={self.max_iter} epochs. "
                 "Increase max_iter to improve the fit.",
                 ConvergenceWarning,
-                stacklevel=3,
             )
         self._keep_weights(weights, rows, n_iter)
+        self.history_ = history_of(epochs)
 
     def _set_aside(self, engine: Engine, rows: RowBlocks, rng: np.random.RandomState) -> Any:
         """Return what leaves the rows to learn in a block, and the validation rows."""
         seed, fraction = int(rng.randint(2**31 - 1)), self.validation_fraction
-        n_aside = np.count_nonzero(row_uniforms(seed, 0, rows.n_rows) < fraction)
-        if n_aside in (0, rows.n_rows):
+        if ceil(fraction * rows.n_rows) >= rows.n_rows:
             raise ValueError(
                 "validation_fraction must leave rows for both training and validation. Got "
-                f"{fraction!r} of {rows.n_rows} rows instead, of which {n_aside} were drawn. "
-                "Change it or random_state, or use early_stopping=False."
+                f"{fraction!r} of {rows.n_rows} rows instead. Change it, or use "
+                "early_stopping=False."
             )
-        prepare = partial(training_rows, seed=seed, fraction=fraction)
-        return prepare, validation_rows(engine, rows, seed, fraction)
+        labels = "rows" if is_classifier(self) else None
+        holdout = draw_holdout(engine, rows, fraction, seed, labels)
+        return partial(training_rows, holdout=holdout), validation_rows(engine, rows, holdout)
 
     def _train_once(
         self, engine: Engine, rows: RowBlocks, weights: Weights, outputs: Outputs
@@ -389,13 +409,15 @@ def _score(
     return 1 - found.sums / np.maximum(found.y.squares, np.finfo(float).tiny)
 
 
-def _tell(n_iter: int, part: Weights, score: np.ndarray, seconds: float) -> None:
-    """Print how an epoch went."""
-    n_rows = part.n_rows
+def _print_epoch(epochs: list[dict[str, Any]], part: Weights, score: np.ndarray) -> None:
+    """Print how the last epoch went, as scikit-learn does, and rows a second of all of them."""
+    n_rows, epoch = part.n_rows, epochs[-1]
+    seconds = epoch["seconds"]
     print(
-        f"-- Epoch {n_iter}\nNorm: {np.linalg.norm(part.coef):.2f}, "
+        f"-- Epoch {epoch['epoch']}\nNorm: {np.linalg.norm(part.coef):.2f}, "
         f"NNZs: {np.count_nonzero(part.coef)}, Bias: {np.mean(part.intercept):.6f}, "
-        f"T: {n_rows}, Avg. loss: {np.mean(part.value) / n_rows:f}, "
+        f"T: {n_rows}, Avg. loss: {epoch['loss']:f}, "
         f"Objective: {np.mean(part.value + part.penalty) / n_rows:f}, "
-        f"Score: {np.mean(score):f}\nTotal training time: {seconds:.2f} seconds."
+        f"Score: {np.mean(score):f}\nTotal training time: {seconds:.2f} seconds, "
+        f"{epoch['n_samples_seen'] / max(seconds, 1e-9):,.0f} rows/s."
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from skfleet._typing import RandomState, Rows, Values, Weights
 from skfleet.engine import engine_for
 from skfleet.estimators._linear_model._predictor import LinearRegressor
 from skfleet.estimators._linear_model._sgd_fit import Outputs, SGDModel
@@ -59,8 +60,8 @@ class SGDRegressor(SGDModel, LinearRegressor):
     early_stopping : bool, default=False
         Set rows aside, and stop by the score on these, R².
     validation_fraction : float, default=0.1
-        The share of rows set aside, if `early_stopping`. They are drawn one by one, by their
-        numbers, and not by target: other ones than scikit-learn's.
+        The share of rows set aside, if `early_stopping`. They are drawn by their numbers: other
+        ones than scikit-learn's.
     n_iter_no_change : int, default=5
         Stop after so many epochs without a gain.
     warm_start : bool, default=False
@@ -82,6 +83,10 @@ class SGDRegressor(SGDModel, LinearRegressor):
         Epochs.
     t_ : float
         1 more than the number of rows learned, a row counted once an epoch.
+    history_ : pandas.DataFrame
+        A row per epoch of ``fit``: ``epoch``, ``n_samples_seen``, ``loss`` (its mean over rows,
+        without the penalty), ``score`` on the validation rows, NaN without these, and ``seconds``
+        since the fit began.
     n_features_in_ : int
         Number of columns.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -122,8 +127,7 @@ class SGDRegressor(SGDModel, LinearRegressor):
     With ``batch_size=1`` and ``shuffle=False`` the answer is scikit-learn's to rounding, but for
     these: averages with an L1 penalty (there, what the penalty takes off counts as though it had
     never been there), rows of zeros with "pa1" (there, they are not counted), and the last digits
-    of the objective that `tol` is compared with. Other differences: a shuffle draws other orders,
-    and `power_t` must not be negative.
+    of the objective that `tol` is compared with. Other differences: a shuffle draws other orders.
 
     One pass over the rows an epoch. One model goes from
     block to block, wherever they are: the answer depends on how the rows are cut, but not on who
@@ -157,7 +161,7 @@ class SGDRegressor(SGDModel, LinearRegressor):
         shuffle: bool = True,
         verbose: int = 0,
         epsilon: float = 0.1,
-        random_state: Any = None,
+        random_state: RandomState = None,
         learning_rate: str = "invscaling",
         eta0: float = 0.01,
         power_t: float = 0.25,
@@ -194,11 +198,11 @@ class SGDRegressor(SGDModel, LinearRegressor):
     @placed
     def fit(
         self,
-        X: Any,
-        y: Any,
-        coef_init: Any = None,
-        intercept_init: Any = None,
-        sample_weight: Any = None,
+        X: Rows,
+        y: Values,
+        coef_init: Values | None = None,
+        intercept_init: Values | None = None,
+        sample_weight: Weights | None = None,
     ) -> SGDRegressor:
         """Fit the model.
 
@@ -229,7 +233,7 @@ class SGDRegressor(SGDModel, LinearRegressor):
         return self
 
     @placed
-    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> SGDRegressor:
+    def partial_fit(self, X: Rows, y: Values, sample_weight: Weights | None = None) -> SGDRegressor:
         """Go on learning, with one epoch of more rows.
 
         Parameters

@@ -61,7 +61,7 @@ def fit_wide(
             start=start,
         )
         found = fit_glm(data, model, null, total, Labels())
-    report(found, model, 0, depth=2)
+    report(found, model, 0)
     return found
 
 

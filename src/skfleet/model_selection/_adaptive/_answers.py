@@ -7,9 +7,11 @@ from typing import Any
 from sklearn.base import BaseEstimator, MetaEstimatorMixin
 from sklearn.utils import get_tags
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from skfleet._delegation import available_where, require_method
+from skfleet._documentation import DocumentationLink
+from skfleet._typing import Answer, Rows, Values
 from skfleet.blocks import is_lazy
 from skfleet.engine import answer_rows
 from skfleet.metrics import check_scoring
@@ -19,15 +21,12 @@ __all__ = ["AnswersOfBest"]
 
 def _has(method: str) -> Any:
     """Offer a method exactly when the best model, or before the fit the estimator, has it."""
-
-    def check(self: Any) -> bool:
-        getattr(getattr(self, "best_estimator_", self.estimator), method)  # its error says why not
-        return True
-
-    return available_if(check)
+    return available_where(
+        lambda self: require_method(getattr(self, "best_estimator_", self.estimator), method)
+    )
 
 
-class AnswersOfBest(MetaEstimatorMixin, BaseEstimator):
+class AnswersOfBest(DocumentationLink, MetaEstimatorMixin, BaseEstimator):
     """The methods of a search that its best model answers, lazily for Dask collections."""
 
     estimator: Any
@@ -45,7 +44,7 @@ class AnswersOfBest(MetaEstimatorMixin, BaseEstimator):
         return answer_rows(self, self.best_estimator_, method, X)
 
     @_has("predict")
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: Rows) -> Answer:
         """Predict with the best model.
 
         Parameters
@@ -61,7 +60,7 @@ class AnswersOfBest(MetaEstimatorMixin, BaseEstimator):
         return self._answer("predict", X)
 
     @_has("predict_proba")
-    def predict_proba(self, X: Any) -> Any:
+    def predict_proba(self, X: Rows) -> Answer:
         """Predict probabilities of the classes with the best model.
 
         Parameters
@@ -77,7 +76,7 @@ class AnswersOfBest(MetaEstimatorMixin, BaseEstimator):
         return self._answer("predict_proba", X)
 
     @_has("predict_log_proba")
-    def predict_log_proba(self, X: Any) -> Any:
+    def predict_log_proba(self, X: Rows) -> Answer:
         """Predict logarithms of the classes' probabilities with the best model.
 
         Parameters
@@ -93,7 +92,7 @@ class AnswersOfBest(MetaEstimatorMixin, BaseEstimator):
         return self._answer("predict_log_proba", X)
 
     @_has("decision_function")
-    def decision_function(self, X: Any) -> Any:
+    def decision_function(self, X: Rows) -> Answer:
         """Return the best model's decision values.
 
         Parameters
@@ -109,7 +108,7 @@ class AnswersOfBest(MetaEstimatorMixin, BaseEstimator):
         return self._answer("decision_function", X)
 
     @_has("score_samples")
-    def score_samples(self, X: Any) -> Any:
+    def score_samples(self, X: Rows) -> Answer:
         """Score every row with the best model.
 
         Parameters
@@ -125,7 +124,7 @@ class AnswersOfBest(MetaEstimatorMixin, BaseEstimator):
         return self._answer("score_samples", X)
 
     @_has("transform")
-    def transform(self, X: Any) -> Any:
+    def transform(self, X: Rows) -> Answer:
         """Transform every row with the best model.
 
         Parameters
@@ -141,7 +140,7 @@ class AnswersOfBest(MetaEstimatorMixin, BaseEstimator):
         return self._answer("transform", X)
 
     @_has("inverse_transform")
-    def inverse_transform(self, X: Any) -> Any:
+    def inverse_transform(self, X: Rows) -> Answer:
         """Transform every row back with the best model.
 
         Parameters
@@ -156,7 +155,7 @@ class AnswersOfBest(MetaEstimatorMixin, BaseEstimator):
         """
         return self._answer("inverse_transform", X)
 
-    def score(self, X: Any, y: Any = None, **params: Any) -> float:
+    def score(self, X: Rows, y: Values | None = None, **params: Any) -> float:
         """Score the best model by the metric that decided.
 
         Parameters
@@ -215,7 +214,7 @@ class AnswersOfBest(MetaEstimatorMixin, BaseEstimator):
             raise AttributeError(f"This {type(self).__name__} has no best_estimator_ (yet).")
         return self.best_estimator_
 
-    def get_metadata_routing(self) -> Any:
+    def get_metadata_routing(self) -> MetadataRouter:
         """Say which metadata the estimator and the scorer get.
 
         Returns

@@ -16,9 +16,11 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.metadata_routing import process_routing
 
+from skfleet import _typing
 from skfleet._linalg import as_csr, is_sparse
-from skfleet._progress import ProgressBar
-from skfleet.blocks import is_lazy, lazy_name, row_blocks, split_per_row
+from skfleet._partial_fit import learner_of
+from skfleet._progress import ProgressHint, open_bar
+from skfleet.blocks import check_rows, fetch, is_lazy, row_blocks, split_per_row
 from skfleet.engine import ANYWHERE, Engine, LocalEngine, Placement, fleet_engine, placement
 from skfleet.metrics._scorers import answer_scorer
 from skfleet.metrics._statistics import told_labels
@@ -28,7 +30,6 @@ from skfleet.model_selection._adaptive._checks import (
     check_candidate,
     check_parameters,
     head_key,
-    learner_of,
     metric_names,
     scorer_for,
 )
@@ -179,7 +180,7 @@ class AdaptiveSearch(AnswersOfBest):
 
     # -- the fit --------------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None, **params: Any) -> Self:
+    def fit(self, X: _typing.Rows, y: _typing.Values | None = None, **params: Any) -> Self:
         """Search, on the workers of the fleet.
 
         Parameters
@@ -200,6 +201,9 @@ class AdaptiveSearch(AnswersOfBest):
             The fitted search.
         """
         check_parameters(self)
+        check_rows(X=X, y=y, sample_weight=params.get("sample_weight"))
+        if "classes" in params:
+            params["classes"] = fetch(params["classes"])
         if y is None and get_tags(self.estimator).target_tags.required:
             raise ValueError(
                 f"This {type(self).__name__} estimator requires y to be passed, but the target y "
@@ -210,19 +214,21 @@ class AdaptiveSearch(AnswersOfBest):
         engine = self._engine(X)
         source, schedule = self._candidates(engine, int(seeds[1]))
         learn_params, score_params = self._routed(params)
+        classes = learn_params.pop("classes", None)
         per_row, told = split_per_row({**learn_params, **score_params}, X)
         weight = per_row.pop("sample_weight", None)
         named = ["sample_weight"] * (weight is not None) + list(per_row)
         rows_of = as_csr(X) if is_sparse(X) else X  # rows can be taken of that
         blocks = row_blocks(rows_of, y, weight, more=per_row, dtype=None)
         told = {name: value for name, value in told.items() if name in learn_params}
-        told |= told_labels(self._learner(), y, told.get("classes"))
+        told |= told_labels(self._learner(), y, classes)
         records, models = self._records(engine, X, y, params)
         stratify = is_classifier(self.estimator) and y is not None
         with engine.hold(blocks) as held:
             rows = hold_rows(
                 engine,
                 held,
+                y,
                 test_size=self.test_size,
                 stratify=stratify,
                 batch_size=self.batch_size,
@@ -315,7 +321,7 @@ class AdaptiveSearch(AnswersOfBest):
             return None, None
         own = self.get_params(deep=False)
         search = {name: value for name, value in own.items() if name not in _CHANGES_NO_RECORD}
-        search |= {"search": type(self).__name__, "X": lazy_name(X), "y": lazy_name(y), **params}
+        search |= {"search": type(self).__name__, "X": X, "y": y, **params}
         records = Records(self.checkpoint, search)
         models = Models(self.checkpoint, records.name)
         if not all(engine.ask_all(models.is_seen)):
@@ -338,7 +344,8 @@ class AdaptiveSearch(AnswersOfBest):
         planned = self._rungs(schedule.n_candidates)
         n_planned = sum(map(calls_of, planned))
         history = History()
-        bar = ProgressBar(n_planned) if self.verbose else None
+        name = type(self._learner()).__name__
+        bar = open_bar(name, "calls of partial_fit", n_planned) if self.verbose == 1 else None
         report = Report(
             history,
             n_planned=n_planned,
@@ -346,6 +353,7 @@ class AdaptiveSearch(AnswersOfBest):
             bar=bar,
             records=records,
             models=setting.models,
+            verbose=self.verbose,
         )
         run = Run(
             engine,
@@ -354,7 +362,7 @@ class AdaptiveSearch(AnswersOfBest):
             setting,
             rows,
             decide=self._decide,
-            name=type(self._learner()).__name__,
+            name=name,
             placement_of=self._placement,
             head_of=partial(head_key, self.estimator) if self._has_head() else None,
             keep_all=callable(self.refit),
@@ -365,11 +373,10 @@ class AdaptiveSearch(AnswersOfBest):
             listener=report,
         )
         report.run = run
-        if bar is not None:
-            bar.name(type(self).__name__)
         try:
             try:
-                run()
+                with ProgressHint(is_wanted=not self.verbose):
+                    run()
             finally:
                 if bar is not None:
                     bar.close()
@@ -380,6 +387,7 @@ class AdaptiveSearch(AnswersOfBest):
         else:
             self._tell(run, history)
         finally:
+            report.tell_checkpoint()
             logger.info("%s", report.line(is_over=True))
             run.close()
 
@@ -432,7 +440,8 @@ class AdaptiveSearch(AnswersOfBest):
             self.best_estimator_ = run.model_of(candidate, learn_test_rows=self.learn_test_rows)
         self.multimetric_, self.scorer_, self.n_splits_ = is_multimetric, scorer, 1
         self.cv_results_, self.history_ = results, history.table(names)
-        self.metadata_ = executed(run, history)
+        self.metadata_, self.search_time_ = executed(run, history), run.seconds
+        self.n_checkpoint_calls_ = history.n_checkpoint_calls
         self.best_index_ = best
         self.best_params_ = dict(candidate.params)
         self.n_iter_ = int(results["budget"][best])
@@ -448,7 +457,7 @@ class AdaptiveSearch(AnswersOfBest):
             else {name: name for name in metric_names(self.scoring)}
         )
 
-    def plot(self, scoring: str | None = None) -> Any:
+    def plot(self, scoring: str | None = None) -> np.ndarray:
         """Draw the learning curves: the score of every candidate over its calls.
 
         Needs matplotlib.

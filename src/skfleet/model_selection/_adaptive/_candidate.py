@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from skfleet.engine import ANYWHERE, Placement, Task
 from skfleet.model_selection._adaptive._schedules import Train
 from skfleet.model_selection._adaptive._train import Failure, Record
 
-__all__ = ["Candidate", "Listener"]
+__all__ = ["Candidate", "Listener", "Score"]
 
 _NO_ORDER = Train(-1, 0)
 
@@ -37,8 +37,20 @@ class Candidate:
     failure: Failure | None = None
 
 
+class Score(NamedTuple):
+    """That a score came, and how many orders had been given until then."""
+
+    n_orders: int
+    candidate: int
+    n_calls: int
+
+
 class Listener:
     """Hears of a search under way; this one does nothing with it."""
+
+    def course(self) -> Iterable[Score]:
+        """Return the scores that are known already, as they came."""
+        return ()
 
     def known(self, candidate: Candidate, order: Train) -> Record | None:
         """Return what is known of an order already, so that it need not be carried out."""

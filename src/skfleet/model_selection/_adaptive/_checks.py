@@ -10,16 +10,18 @@ from sklearn.base import clone
 from sklearn.metrics import check_scoring
 from sklearn.pipeline import Pipeline
 
-from skfleet._progress import check_rich
+from skfleet._partial_fit import learner_of
 from skfleet._validation import (
     check_choice,
     check_count,
     check_flag,
     check_learns_in_parts,
     check_real,
+    check_verbose,
 )
+from skfleet.metrics._scorers import check_scorer
 from skfleet.model_selection._adaptive._candidates import SAMPLERS
-from skfleet.model_selection._checkpoint import content_key
+from skfleet.model_selection._content_key import content_key, unfitted
 
 __all__ = [
     "check_candidate",
@@ -27,7 +29,6 @@ __all__ = [
     "check_parameters",
     "check_patience",
     "head_key",
-    "learner_of",
     "metric_names",
     "scorer_for",
 ]
@@ -36,15 +37,10 @@ __all__ = [
 _INSTEAD = "search with HalvingRandomSearchCV"
 
 
-def learner_of(estimator: Any) -> Any:
-    """Return what learns: the estimator, or the last step of a pipeline."""
-    return estimator.steps[-1][1] if isinstance(estimator, Pipeline) else estimator
-
-
 def head_key(pipeline: Pipeline, params: Mapping[str, Any]) -> str:
     """Return what candidates have in common whose steps before the last are the same."""
     last = pipeline.steps[-1][0]
-    return content_key({k: v for k, v in params.items() if k.partition("__")[0] != last})
+    return content_key(unfitted({k: v for k, v in params.items() if k.partition("__")[0] != last}))
 
 
 def metric_names(scoring: Any) -> list[str]:
@@ -54,6 +50,7 @@ def metric_names(scoring: Any) -> list[str]:
 
 def scorer_for(estimator: Any, scoring: Any) -> Any:
     """Return what scores a model, by one metric or by several at once."""
+    check_scorer(scoring)
     if hasattr(estimator, "fit"):
         return check_scoring(estimator, scoring=scoring)
     # scikit-learn wants that; to learn by partial_fit it takes no more than that.
@@ -141,8 +138,7 @@ def _check_work(search: Any) -> None:
     check_count("retries", search.retries, 0)
     if search.time_budget is not None:
         check_real("time_budget", search.time_budget, 0, open="l")
-    if search.verbose:
-        check_rich("verbose")
+    check_verbose("verbose", search.verbose)
 
 
 def check_number(n: Any) -> None:

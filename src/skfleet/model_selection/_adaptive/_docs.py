@@ -58,8 +58,10 @@ scoring : str, callable, list, tuple or dict, default=None
     random_state : int, RandomState instance or None, default=None
         Draws candidates, test rows and the order of rows. The estimator has its own.
     verbose : int, default=0
-        Above 0, a bar shows the calls made, the candidates alive in each rung, and the best score
-        (needs rich). The logger ``skfleet.model_selection`` tells the same."""
+        Above 0, the screen shows the calls made, the candidates alive in each rung, and the best
+        score: with a bar in a terminal, where rich is installed, and in a notebook, else with lines
+        at intervals. From 2 on each score is printed. The logger ``skfleet.model_selection`` tells
+        the same."""
 
 _ATTRIBUTES = """\
 cv_results_ : dict of str -> ndarray of shape (n_candidates,)
@@ -71,7 +73,11 @@ cv_results_ : dict of str -> ndarray of shape (n_candidates,)
         ``n_samples_seen``, ``test_score`` (or one column per metric), ``fit_time``,
         ``score_time`` and ``elapsed`` seconds since the search began.
     metadata_ : dict
-        What was executed, in the form of `metadata`, with ``seconds``.
+        What was executed, in the form of `metadata`, and equal to that where all was.
+    n_checkpoint_calls_ : int
+        Calls of ``partial_fit`` whose scores came from the checkpoint.
+    search_time_ : float
+        Seconds that the search took.
     best_estimator_ : estimator
         The best model as it was when its score was best. Only with ``refit``.
     best_score_ : float

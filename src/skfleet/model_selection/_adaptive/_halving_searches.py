@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
 from typing import Any
 
 import numpy as np
 
+from skfleet._typing import Estimator, RandomState, Scoring
 from skfleet._validation import check_count, check_real
 from skfleet.model_selection._adaptive._base import AdaptiveSearch
 from skfleet.model_selection._adaptive._checks import check_number, check_patience
@@ -87,7 +90,7 @@ class SuccessiveHalvingSearchCV(AdaptiveSearch):
     ... )
     >>> search.metadata["brackets"][0]["rungs"]
     [(9, 1), (3, 3), (1, 9)]
-    >>> with Client(processes=False, n_workers=1, dashboard_address=None):
+    >>> with Client(processes=False, n_workers=1, dashboard_address=":0"):
     ...     search = search.fit(X / 16, y)
     >>> search.best_score_ > 0.9
     True
@@ -95,8 +98,8 @@ class SuccessiveHalvingSearchCV(AdaptiveSearch):
 
     def __init__(
         self,
-        estimator: Any,
-        parameters: Any,
+        estimator: Estimator,
+        parameters: Mapping[str, Any] | Sequence[Mapping[str, Any]],
         *,
         n_initial_parameters: int | str = 10,
         n_initial_iter: int = 1,
@@ -104,20 +107,20 @@ class SuccessiveHalvingSearchCV(AdaptiveSearch):
         aggressiveness: float = 3,
         patience: int | bool = False,
         tol: float = 1e-3,
-        scoring: Any = None,
+        scoring: Scoring = None,
         test_size: float | int | None = None,
         batch_size: int | None = None,
-        sampler: Any = "random",
-        points_to_evaluate: Any = None,
+        sampler: str | object | None = "random",
+        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
         n_jobs: int | None = None,
-        refit: Any = True,
+        refit: bool | str | Callable[..., Any] = True,
         learn_test_rows: bool = False,
-        error_score: Any = np.nan,
+        error_score: float | str = np.nan,
         retries: int = 0,
-        resources: Any = None,
+        resources: Mapping[str, float] | None = None,
         time_budget: float | None = None,
-        checkpoint: Any = None,
-        random_state: Any = None,
+        checkpoint: str | PathLike[str] | None = None,
+        random_state: RandomState = None,
         verbose: int = 0,
     ) -> None:
         super().__init__(
@@ -226,7 +229,7 @@ class HyperbandSearchCV(AdaptiveSearch):
     ... )
     >>> search.metadata["n_models"], search.metadata["partial_fit_calls"]
     (17, 69)
-    >>> with Client(processes=False, n_workers=1, dashboard_address=None):
+    >>> with Client(processes=False, n_workers=1, dashboard_address=":0"):
     ...     search = search.fit(X / 16, y)
     >>> search.best_score_ > 0.9
     True
@@ -234,27 +237,27 @@ class HyperbandSearchCV(AdaptiveSearch):
 
     def __init__(
         self,
-        estimator: Any,
-        parameters: Any,
+        estimator: Estimator,
+        parameters: Mapping[str, Any] | Sequence[Mapping[str, Any]],
         *,
         max_iter: int = 81,
         aggressiveness: float = 3,
         patience: int | bool = False,
         tol: float = 1e-3,
-        scoring: Any = None,
+        scoring: Scoring = None,
         test_size: float | int | None = None,
         batch_size: int | None = None,
-        sampler: Any = "random",
-        points_to_evaluate: Any = None,
+        sampler: str | object | None = "random",
+        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
         n_jobs: int | None = None,
-        refit: Any = True,
+        refit: bool | str | Callable[..., Any] = True,
         learn_test_rows: bool = False,
-        error_score: Any = np.nan,
+        error_score: float | str = np.nan,
         retries: int = 0,
-        resources: Any = None,
+        resources: Mapping[str, float] | None = None,
         time_budget: float | None = None,
-        checkpoint: Any = None,
-        random_state: Any = None,
+        checkpoint: str | PathLike[str] | None = None,
+        random_state: RandomState = None,
         verbose: int = 0,
     ) -> None:
         super().__init__(
@@ -359,7 +362,7 @@ class ASHASearchCV(AdaptiveSearch):
     ... )
     >>> search.metadata["brackets"][0]["rungs"]
     [(9, 1), (3, 3), (1, 9)]
-    >>> with Client(processes=False, n_workers=1, dashboard_address=None):
+    >>> with Client(processes=False, n_workers=1, dashboard_address=":0"):
     ...     search = search.fit(X / 16, y)
     >>> search.best_score_ > 0.9
     True
@@ -367,8 +370,8 @@ class ASHASearchCV(AdaptiveSearch):
 
     def __init__(
         self,
-        estimator: Any,
-        parameters: Any,
+        estimator: Estimator,
+        parameters: Mapping[str, Any] | Sequence[Mapping[str, Any]],
         *,
         n_initial_parameters: int | str = 50,
         n_initial_iter: int = 1,
@@ -376,20 +379,20 @@ class ASHASearchCV(AdaptiveSearch):
         aggressiveness: float = 3,
         patience: int | bool = False,
         tol: float = 1e-3,
-        scoring: Any = None,
+        scoring: Scoring = None,
         test_size: float | int | None = None,
         batch_size: int | None = None,
-        sampler: Any = "random",
-        points_to_evaluate: Any = None,
+        sampler: str | object | None = "random",
+        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
         n_jobs: int | None = None,
-        refit: Any = True,
+        refit: bool | str | Callable[..., Any] = True,
         learn_test_rows: bool = False,
-        error_score: Any = np.nan,
+        error_score: float | str = np.nan,
         retries: int = 0,
-        resources: Any = None,
+        resources: Mapping[str, float] | None = None,
         time_budget: float | None = None,
-        checkpoint: Any = None,
-        random_state: Any = None,
+        checkpoint: str | PathLike[str] | None = None,
+        random_state: RandomState = None,
         verbose: int = 0,
     ) -> None:
         super().__init__(

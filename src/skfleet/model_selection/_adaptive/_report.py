@@ -6,15 +6,17 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable
+from operator import itemgetter
 
-from skfleet._progress import ProgressBar
-from skfleet.model_selection._adaptive._candidate import Candidate, Listener
+from skfleet._progress import ProgressBar, format_duration
+from skfleet.model_selection._adaptive._candidate import Candidate, Listener, Score
 from skfleet.model_selection._adaptive._models import Models
 from skfleet.model_selection._adaptive._results import History
 from skfleet.model_selection._adaptive._run import Run
 from skfleet.model_selection._adaptive._schedules import Train
 from skfleet.model_selection._adaptive._train import Record
-from skfleet.model_selection._checkpoint import Records, content_key
+from skfleet.model_selection._checkpoint import Records, checkpoint_line
+from skfleet.model_selection._content_key import content_key, unfitted
 
 __all__ = ["Report"]
 
@@ -36,24 +38,36 @@ class Report(Listener):
         bar: ProgressBar | None,
         records: Records | None,
         models: Models | None,
+        verbose: int = 0,
     ) -> None:
         self.history = history
         self.n_calls = 0
         self.run: Run
         self._n_planned, self._seconds_of = n_planned, seconds_of
         self._bar, self._records, self._models = bar, records, models
+        self._verbose, self._has_resumed = verbose, False
         self._last_log = time.monotonic()
         self._fit_seconds = 0.0
         self._best: tuple[int, int] | None = None
-        self._was_known = False  # whether the record that is to come was read and not made
+        self._n_scores = 0  # that were recorded
+        self._known: set[tuple[int, int]] = set()  # orders whose records were read and not made
 
     def known(self, candidate: Candidate, order: Train) -> Record | None:
         """Return what was recorded of an order by an earlier search."""
         if self._records is None:
             return None
         found = self._records.get(_key(candidate, order))
-        self._was_known = found is not None
-        return None if found is None else Record(**found)
+        if found is None:
+            return None
+        self._known.add((candidate.number, order.n_calls))
+        return Record(**{name: found[name] for name in Record._fields})
+
+    def course(self) -> list[Score]:
+        """Return the scores that an earlier search recorded, as they came."""
+        found = [] if self._records is None else list(self._records)
+        found.sort(key=itemgetter("n_scores"))
+        self._n_scores = 1 + max((one["n_scores"] for one in found), default=-1)
+        return [Score(one["n_orders"], one["candidate"], one["order"]) for one in found]
 
     def on_record(self, candidate: Candidate, order: Train, record: Record) -> None:
         """Take note of a record."""
@@ -62,9 +76,13 @@ class Report(Listener):
         self.history.add(candidate, order, record, self.run.seconds)
         self.n_calls += n_new
         self._fit_seconds += record.fit_time + record.score_time
-        if self._records is not None and record.failure is None and not self._was_known:
+        was_known = (candidate.number, order.n_calls) in self._known
+        if self._records is not None and record.failure is None and not was_known:
             self._write(candidate, order, record)
-        self._was_known, self._best = False, self._best_now()
+        if was_known:
+            self.history.n_checkpoint_calls += n_new
+        else:
+            self.tell_checkpoint()
         if record.failure is not None:
             logger.warning(
                 "candidate %d failed after %d calls of partial_fit and is out: %r",
@@ -73,17 +91,36 @@ class Report(Listener):
                 record.failure.error,
             )
         logger.debug("candidate %d, %s: %s", candidate.number, order, dict(record.scores))
+        if self._verbose > 1:
+            print(score_line(candidate, record))
         if self._bar is not None:
-            self._bar.note(str(self))
-            self._bar.advance(n_new)
+            self._bar.expect(self.n_expected - self.history.n_checkpoint_calls)
+            self._bar.note(str(self), self.seconds_left())
+            self._bar.advance(0 if was_known else n_new)
         elif time.monotonic() - self._last_log > _LOG_EVERY:
             self._last_log = time.monotonic()
             logger.info("%s", self.line())
+        self._best = self._best_now()
+
+    def tell_checkpoint(self) -> None:
+        """Say once how much came from the checkpoint, when what remains begins to be made."""
+        if self._has_resumed or not self.history.n_checkpoint_calls:
+            return
+        self._has_resumed = True
+        text = checkpoint_line(
+            self.history.n_checkpoint_calls, self._n_planned, "calls of partial_fit"
+        )
+        logger.info("%s", text)
+        if self._verbose:
+            print(text)
 
     def _write(self, candidate: Candidate, order: Train, record: Record) -> None:
         """Record a score, and drop the models that nobody will ask for again."""
         assert self._records is not None
-        fields = record._asdict() | {"scores": dict(record.scores)}
+        course = {"n_scores": self._n_scores, "n_orders": self.run.n_orders}
+        course |= {"candidate": candidate.number, "order": order.n_calls}
+        fields = record._asdict() | {"scores": dict(record.scores)} | course
+        self._n_scores += 1
         self._records.add([(_key(candidate, order), fields)])
         if self._models is None:
             return
@@ -94,7 +131,9 @@ class Report(Listener):
         self._models.keep(wanted, candidate.number)
         if before is not None and before != self._best and before[0] != candidate.number:
             other = self.run.candidates[before[0]]
-            wanted |= set() if other.is_gone else {(other.number, other.n_calls)}
+            if not other.is_gone:  # a worker may be further than its last score
+                ahead = range(other.n_calls, other.order.n_calls + 1)
+                wanted |= {(other.number, n_calls) for n_calls in ahead}
             self._models.keep(wanted, other.number)
 
     def on_gone(self, candidate: Candidate) -> None:
@@ -111,18 +150,25 @@ class Report(Listener):
     def line(self, *, is_over: bool = False) -> str:
         """Say how it is going, with how long it took or may still take."""
         left = None if is_over else self.seconds_left()
-        about = "" if left is None else f", about {_duration(left)} to go"
+        about = "" if left is None else f", about {format_duration(left)} to go"
         return (
-            f"{self.n_calls} of {self._n_planned} calls of partial_fit in "
-            f"{_duration(self.run.seconds)}; {self}{about}"
+            f"{self.n_calls - self.history.n_checkpoint_calls} of "
+            f"{self.n_expected - self.history.n_checkpoint_calls} calls of partial_fit in "
+            f"{format_duration(self.run.seconds)}; {self}{about}"
         )
+
+    @property
+    def n_expected(self) -> int:
+        """Calls that there will be: as planned, or more where a schedule ordered more."""
+        ordered = (max(one.order.n_calls, one.n_calls) for one in self.run.candidates.values())
+        return max(self._n_planned, self.n_calls, sum(ordered))
 
     def seconds_left(self) -> float | None:
         """Estimate the seconds to go by the calls so far; None before the first."""
         if not self.n_calls:
             return None
         whole = self._seconds_of(self._fit_seconds / self.n_calls, self.run.n_slots)
-        return max(0.0, whole * (1 - self.n_calls / max(1, self._n_planned)))
+        return max(0.0, whole * (1 - self.n_calls / max(1, self.n_expected)))
 
     def __str__(self) -> str:
         alive = Counter(one.order.rung for one in self.run.candidates.values() if not one.is_gone)
@@ -136,11 +182,18 @@ class Report(Listener):
 
 def _key(candidate: Candidate, order: Train) -> str:
     """Name a record: its candidate, with its parameters, and how long it was trained."""
-    return f"{candidate.number}-{order.n_calls}-{content_key(dict(candidate.params))[:12]}"
+    return f"{candidate.number}-{order.n_calls}-{content_key(unfitted(candidate.params))[:12]}"
 
 
-def _duration(seconds: float) -> str:
-    """Write seconds as people do."""
-    if seconds < 90:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+def score_line(candidate: Candidate, record: Record) -> str:
+    """Write a score as scikit-learn writes that of a fit."""
+    params = ", ".join(f"{name}={value}" for name, value in candidate.params.items())
+    if record.failure is not None:
+        scores = f"failed: {record.failure.error!r}"
+    else:
+        scores = ", ".join(f"{name}={score:.3f}" for name, score in record.scores.items())
+    seconds = format_duration(record.fit_time + record.score_time)
+    return (
+        f"[candidate {candidate.number}] END {params}; {record.n_calls} calls of partial_fit, "
+        f"{scores}, total time={seconds}"
+    )

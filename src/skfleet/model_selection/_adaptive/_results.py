@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +11,8 @@ import pandas as pd
 from scipy.stats import rankdata
 from sklearn.exceptions import FitFailedWarning
 
+from skfleet._sklearn_private import param_columns
+from skfleet._warnings import warn
 from skfleet.model_selection._adaptive._candidate import Candidate
 from skfleet.model_selection._adaptive._run import Run
 from skfleet.model_selection._adaptive._schedules import Rung, Train, calls_of
@@ -33,6 +34,7 @@ class History:
     def __init__(self) -> None:
         self.rows: list[dict[str, Any]] = []
         self.n_calls: dict[int, int] = {}  # that each candidate has had
+        self.n_checkpoint_calls = 0  # whose scores an earlier search recorded
 
     def add(self, candidate: Candidate, order: Train, record: Record, elapsed: float) -> None:
         """Add a record; a failed one has no scores."""
@@ -115,22 +117,7 @@ def ranks(scores: np.ndarray) -> np.ndarray:
 
 def _parameters(params: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the parameters as scikit-learn has them: a masked column each, and all as dicts."""
-    found: dict[str, Any] = {}
-    for name in dict.fromkeys(name for one in params for name in one):
-        values = np.empty(len(params), dtype=object)
-        values[:] = [one.get(name) for one in params]
-        mask = [name not in one for one in params]
-        found[f"param_{name}"] = _typed(np.ma.MaskedArray(values, mask=mask))
-    return found | {"params": list(params)}
-
-
-def _typed(column: np.ma.MaskedArray) -> np.ma.MaskedArray:
-    """Return a column of numbers as numbers, where none of them is left out."""
-    values = column.data.tolist()
-    kinds = {type(value) for value in values}
-    if len(kinds) == 1 and kinds <= {bool, int, float} and not column.mask.any():
-        return np.ma.MaskedArray(np.array(values), mask=column.mask)
-    return column
+    return param_columns(params) | {"params": list(params)}
 
 
 def described(brackets: Sequence[Sequence[Rung]]) -> dict[str, Any]:
@@ -175,7 +162,6 @@ def executed(run: Run, history: History) -> dict[str, Any]:
         "n_models": sum(one["n_models"] for one in done),
         "partial_fit_calls": sum(one["partial_fit_calls"] for one in done),
         "brackets": done,
-        "seconds": run.seconds,
     }
 
 
@@ -211,10 +197,9 @@ def warn_of_failures(run: Run, error_score: Any) -> None:
             f"after {run.seconds:.1f} s instead. Give a larger time_budget, or look at scoring."
         )
     if failed:
-        warnings.warn(
+        warn(
             f"{len(failed)} of {len(run.candidates)} candidates failed and are out: "
             f"{list(failed)[:10]}. Their score is {error_score!r}. The "
             f"first error:{told}",
             FitFailedWarning,
-            stacklevel=5,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,9 +19,8 @@ from skfleet.blocks import (
     choose_rows,
     join_rows,
     open_block,
-    row_uniforms,
 )
-from skfleet.engine import Engine, opened, with_starts
+from skfleet.engine import Engine, Holdout, draw_holdout, opened, with_starts
 
 __all__ = ["Batch", "Lessons", "Rows", "hold_rows", "learn_from", "opened_rows"]
 
@@ -82,9 +82,9 @@ def _batch_order(seed: int, epoch: int, n_batches: tuple[int, ...]) -> list[tupl
 class Rows:
     """Rows on an engine.
 
-    `blocks` are handles of the training rows; where `aside` is given, a seed and a share, they hold
-    the rows for scores as well, which are then not learned. `test` are the handles of these: one,
-    unless no worker can hold them together.
+    `blocks` are handles of the training rows; where `aside` is given they hold the rows for scores
+    as well, which are then not learned. `test` are the handles of these: one, unless no worker can
+    hold them together.
     """
 
     blocks: tuple[Block, ...]
@@ -92,7 +92,7 @@ class Rows:
     test: tuple[Block, ...]
     n_train: int
     n_test: int
-    aside: tuple[int, float] | None = None
+    aside: Holdout | None = None
     are_everywhere: bool = True  # every worker can hold all of them
     kept: tuple[Any, ...] = ()
 
@@ -105,6 +105,7 @@ class Rows:
 def hold_rows(
     engine: Engine,
     rows: RowBlocks,
+    y: Any,
     *,
     test_size: float | int | None,
     stratify: bool,
@@ -113,7 +114,12 @@ def hold_rows(
 ) -> Rows:
     """Set rows for scores aside, and hold both parts on the engine."""
     if rows.on_dask:
-        return _hold_blocks(engine, rows, test_size, batch_size, seed)
+        rows = with_starts(engine, rows)
+        size = 0.15 if test_size is None else test_size
+        # labels alone where the rows would be loaded for it
+        labels = (y if engine.streams(rows) else "rows") if stratify else None
+        aside = draw_holdout(engine, rows, size, seed, labels)
+        return _hold_blocks(engine, rows, aside, batch_size, seed)
     return _hold_ours(engine, rows.blocks[0], test_size, stratify, batch_size, seed)
 
 
@@ -172,26 +178,17 @@ def _split(
 
 
 def _hold_blocks(
-    engine: Engine,
-    rows: RowBlocks,
-    test_size: float | int | None,
-    batch_size: int | None,
-    seed: int,
+    engine: Engine, rows: RowBlocks, aside: Holdout, batch_size: int | None, seed: int
 ) -> Rows:
     """Take the rows to score on out of every block, and leave the others where they are."""
-    rows = with_starts(engine, rows)
     n_bytes = rows.n_bytes
-    fraction = 0.15 if test_size is None else test_size
-    if not fraction < 1:
-        fraction = fraction / max(1, rows.n_rows or 0)
-    aside = seed, float(fraction)
     parts = engine.map(_set_aside, rows.blocks, aside, name="set-test-rows-aside")
     told = engine.gather([engine.submit(_sizes, part, name="count-rows") for part in parts])
     lengths = [n_train for n_train, _, _ in told]
     n_test = sum(n for _, n, _ in told)
     test_bytes = sum(n for _, _, n in told)
     if n_bytes is None:
-        n_bytes = int(test_bytes / fraction)
+        n_bytes = int(test_bytes * (sum(lengths) + n_test) / max(1, n_test))
     if test_bytes <= TEST_ROOM * engine.room:
         joined = engine.submit(_join, parts, name="join-test-rows")
         test: tuple[Block, ...] = (Block(joined),)
@@ -218,18 +215,12 @@ def _hold_blocks(
     )
 
 
-def _set_aside(handle: Block, aside: tuple[int, float]) -> tuple[int, Block, int]:
+def _set_aside(handle: Block, aside: Holdout) -> tuple[int, Block, int]:
     """Return the number of rows to learn, the rows to score on and their size in bytes."""
     block = open_block(handle)
-    chosen = _is_aside(block, aside)
+    chosen = aside.mask(block)
     test = choose_rows(block, chosen)
     return int((~chosen).sum()), test, block_bytes(test)
-
-
-def _is_aside(block: Block, aside: tuple[int, float]) -> np.ndarray:
-    """Say which rows are not to be learned: a draw by their global numbers."""
-    assert block.start is not None
-    return row_uniforms(aside[0], block.start, block.n_rows) < aside[1]
 
 
 def _sizes(part: tuple[int, Block, int]) -> tuple[int, int, int]:
@@ -248,28 +239,46 @@ def _join(parts: Sequence[tuple[int, Block, int]]) -> Block:
 def opened_rows(handle: Block) -> Block:
     """Open a block of rows in a task."""
     kept = opened(handle.X)
-    return kept if isinstance(kept, Block) else open_block(handle)
+    if not isinstance(kept, Block):
+        return open_block(handle)
+    # of held rows of unknown lengths only the handle knows where they begin
+    return kept._replace(number=handle.number, start=handle.start)
 
 
-def learn_from(block: Block, batch: Batch, seed: int, aside: tuple[int, float] | None) -> Block:
+def learn_from(block: Block, batch: Batch, seed: int, aside: Holdout | None) -> Block:
     """Return the rows of a batch in the order in which they are learned."""
-    order = _row_order(seed, batch.epoch, batch.block, block.n_rows, aside, block.start)
-    low, high = round(batch.low * len(order)), round(batch.high * len(order))
-    return choose_rows(block, order[low:high])
+    places = None if aside is None else _places.of(block, aside)
+    n_rows = block.n_rows if places is None else len(places)
+    order = _row_order(seed, batch.epoch, batch.block, n_rows)
+    order = order[round(batch.low * n_rows) : round(batch.high * n_rows)]
+    return choose_rows(block, order if places is None else places[order])
 
 
 @lru_cache(maxsize=8)
-def _row_order(
-    seed: int,
-    epoch: int,
-    block: int,
-    n_rows: int,
-    aside: tuple[int, float] | None,
-    start: int | None,
-) -> np.ndarray:
-    """Return the places of a block's rows to learn, in the order of an epoch."""
-    rng = np.random.default_rng([seed, epoch, block])
-    if aside is None:
-        return rng.permutation(n_rows)
-    learned = row_uniforms(aside[0], start or 0, n_rows) >= aside[1]
-    return rng.permutation(np.flatnonzero(learned))
+def _row_order(seed: int, epoch: int, block: int, n_rows: int) -> np.ndarray:
+    """Return the rows of a block to learn in the order of an epoch."""
+    return np.random.default_rng([seed, epoch, block]).permutation(n_rows)
+
+
+class _Places:
+    """Which rows of the last few blocks are to be learned."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, int], np.ndarray] = {}
+        self._lock = threading.Lock()
+
+    def of(self, block: Block, aside: Holdout) -> np.ndarray:
+        """Return the places of a block's rows to learn."""
+        key = aside.key, block.number
+        with self._lock:
+            places = self._known.pop(key, None)
+        if places is None:
+            places = np.flatnonzero(~aside.mask(block))
+        with self._lock:
+            self._known[key] = places  # the last one again
+            for oldest in list(self._known)[:-8]:
+                del self._known[oldest]
+        return places
+
+
+_places = _Places()

@@ -16,6 +16,7 @@ from skfleet.engine import ANYWHERE, Call, Ended, Engine, Placement, Task
 from skfleet.exceptions import FleetError
 from skfleet.model_selection._adaptive._candidate import Candidate, Listener
 from skfleet.model_selection._adaptive._candidates import CandidateSource
+from skfleet.model_selection._adaptive._replay import Replay
 from skfleet.model_selection._adaptive._rows import Rows
 from skfleet.model_selection._adaptive._schedules import Schedule, Train
 from skfleet.model_selection._adaptive._train import (
@@ -75,6 +76,8 @@ class Run:
     def __post_init__(self) -> None:
         self.candidates: dict[int, Candidate] = {}
         self._begin = time.monotonic()
+        self.n_orders = 0
+        self._replay = Replay(self.listener.course())
         self._shared = self.engine.keep(self.setting)
         self._heads: dict[Any, Task] = {}
         self._running: dict[int, Candidate] = {}  # by the identity of the last task
@@ -178,15 +181,22 @@ class Run:
                 self._submit([self._suspects.popleft()])
             return
         self._send_waiting()
-        while self._wants_orders():
+        while self._replay.has_orders(self.n_orders) or self._wants_orders():
+            if (past := self._replay.next(self.n_orders)) is not None:
+                self._conclude(*past)
+                continue
             order = self.schedule.next()
             if order is None:
-                break
+                if (past := self._replay.next(self.n_orders, is_last=True)) is None:
+                    break
+                self._conclude(*past)
+                continue
+            self.n_orders += 1
             candidate = self._candidate(order)
             candidate.order = order
             known = self.listener.known(candidate, order)
             if known is not None:
-                self._conclude(candidate, known)
+                self._replay.add(candidate, known)
                 continue
             self._waiting.setdefault(candidate.placement, deque()).append(candidate)
         self._send_waiting()
@@ -346,8 +356,8 @@ class Run:
         if ended.was_deadly:
             told = (
                 f"candidate {candidate.number} must leave its worker alive. Its workers died again "
-                f"and again while they trained it alone, with {dict(candidate.params)!r}. Look for "
-                "a lack of memory or a crash of native code in their logs."
+                f"and again while they trained it alone, with {dict(candidate.params)!r}. "
+                f"{ended.error}"
             )
         elif ended.was_lost:
             told = (

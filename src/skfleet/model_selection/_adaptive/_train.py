@@ -18,8 +18,9 @@ from sklearn.pipeline import Pipeline
 
 from skfleet._array import is_foreign, off_device
 from skfleet._config import config_context, get_config
+from skfleet._partial_fit import copy_learner, learner_of, partial_fit
 from skfleet.blocks import Block, join_rows
-from skfleet.engine import check_travels, leave_device, opened
+from skfleet.engine import Holdout, check_travels, leave_device, opened
 from skfleet.engine._gpu_models import answers_at_home, at_home, takes_device_rows
 from skfleet.engine._on_device import DeviceCopies
 from skfleet.metrics._scorers import AnswerScorer
@@ -70,7 +71,7 @@ class Setting:
     learn_told: Sequence[str]  # which values per row it is told
     score_told: Sequence[str]  # which values per row the scorer is told
     seed: int
-    aside: tuple[int, float] | None
+    aside: Holdout | None
     answered: Mapping[str, AnswerScorer]  # the metrics, where answers are scored and not models
     models: Any = None  # where models are recorded
     # of the rows, where candidates are trained on a GPU
@@ -177,7 +178,7 @@ def _learn(
     if not calls:
         return before
     blocks = {n: opened_rows(handle) for n, handle in zip(numbers, handles, strict=True)}
-    model, n_samples = _copy(before.model), before.n_samples
+    model, n_samples = copy_learner(before.model), before.n_samples
     goes_up = takes_device_rows(model)
     began = time.perf_counter()
     for call in calls:
@@ -188,7 +189,7 @@ def _learn(
         rows = learn_from(block, batch, setting.seed, setting.aside)
         learn(model, rows, setting)
         n_samples += rows.n_rows
-    leave_device(_learner(model))
+    leave_device(learner_of(model))
     if not before.n_calls:
         check_travels(model)
     seconds = before.fit_time + time.perf_counter() - began
@@ -203,18 +204,10 @@ def _test_rows(setting: Setting, model: Any, handle: Block) -> Block:
     return rows._replace(X=setting.copies.give(("scored", handle.number), rows.X))
 
 
-def _learner(model: Any) -> Any:
-    """Return what learns: the last step of a pipeline."""
-    return model.steps[-1][1] if isinstance(model, Pipeline) else model
-
-
 def learn(model: Any, rows: Block, setting: Setting) -> None:
     """Let a model, or the last step of a pipeline, learn some rows."""
     told = {**setting.told, **_per_row(rows, setting.learn_told)}
-    X = rows.X
-    if isinstance(model, Pipeline) and len(model.steps) > 1:
-        X = model[:-1].transform(X)
-    _learner(model).partial_fit(X, rows.y, **told)
+    partial_fit(model, rows.X, rows.y, **told)
 
 
 def _per_row(rows: Block, names: Sequence[str]) -> dict[str, Any]:
@@ -223,14 +216,6 @@ def _per_row(rows: Block, names: Sequence[str]) -> dict[str, Any]:
         name: rows.sample_weight if name == "sample_weight" else (rows.more or {})[name]
         for name in names
     }
-
-
-def _copy(model: Any) -> Any:
-    """Copy what learns: of a pipeline the last step."""
-    if not isinstance(model, Pipeline):
-        return copy.deepcopy(model)
-    name, last = model.steps[-1]
-    return Pipeline([*model.steps[:-1], (name, copy.deepcopy(last))])
 
 
 def _score(setting: Setting, trained: Trained, test: Block) -> Trained:
@@ -326,11 +311,11 @@ def learn_more(
     setting: Setting, trained: Trained, handles: Sequence[Block], epochs: int
 ) -> Trained:
     """Let a model learn the rows that it was scored on, as often as it has learned the others."""
-    model = _copy(trained.model)
+    model = copy_learner(trained.model)
     for _ in range(epochs):
         for handle in handles:
             learn(model, _test_rows(setting, model, handle), setting)
-    leave_device(_learner(model))
+    leave_device(learner_of(model))
     return replace(trained, model=model)
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
 from typing import Any
 
 import numpy as np
 
+from skfleet._typing import Estimator, RandomState, Scoring
 from skfleet._validation import check_count, check_real
 from skfleet.model_selection._adaptive._base import AdaptiveSearch
 from skfleet.model_selection._adaptive._checks import check_number, check_patience
@@ -74,7 +77,7 @@ class IncrementalSearchCV(AdaptiveSearch):
     ... )
     >>> search.metadata["partial_fit_calls"]
     80
-    >>> with Client(processes=False, n_workers=1, dashboard_address=None):
+    >>> with Client(processes=False, n_workers=1, dashboard_address=":0"):
     ...     search = search.fit(X / 16, y)
     >>> search.best_score_ > 0.9
     True
@@ -82,28 +85,28 @@ class IncrementalSearchCV(AdaptiveSearch):
 
     def __init__(
         self,
-        estimator: Any,
-        parameters: Any,
+        estimator: Estimator,
+        parameters: Mapping[str, Any] | Sequence[Mapping[str, Any]],
         *,
         n_initial_parameters: int | str = 10,
         max_iter: int = 100,
         fits_per_score: int = 1,
         patience: int | bool = False,
         tol: float = 1e-3,
-        scoring: Any = None,
+        scoring: Scoring = None,
         test_size: float | int | None = None,
         batch_size: int | None = None,
-        sampler: Any = "random",
-        points_to_evaluate: Any = None,
+        sampler: str | object | None = "random",
+        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
         n_jobs: int | None = None,
-        refit: Any = True,
+        refit: bool | str | Callable[..., Any] = True,
         learn_test_rows: bool = False,
-        error_score: Any = np.nan,
+        error_score: float | str = np.nan,
         retries: int = 0,
-        resources: Any = None,
+        resources: Mapping[str, float] | None = None,
         time_budget: float | None = None,
-        checkpoint: Any = None,
-        random_state: Any = None,
+        checkpoint: str | PathLike[str] | None = None,
+        random_state: RandomState = None,
         verbose: int = 0,
     ) -> None:
         super().__init__(
@@ -209,7 +212,7 @@ class InverseDecaySearchCV(AdaptiveSearch):
     ... )
     >>> search.metadata["brackets"][0]["rungs"]
     [(10, 1), (5, 2), (4, 3), (3, 4), (2, 9), (1, 20)]
-    >>> with Client(processes=False, n_workers=1, dashboard_address=None):
+    >>> with Client(processes=False, n_workers=1, dashboard_address=":0"):
     ...     search = search.fit(X / 16, y)
     >>> search.best_score_ > 0.9
     True
@@ -217,28 +220,28 @@ class InverseDecaySearchCV(AdaptiveSearch):
 
     def __init__(
         self,
-        estimator: Any,
-        parameters: Any,
+        estimator: Estimator,
+        parameters: Mapping[str, Any] | Sequence[Mapping[str, Any]],
         *,
         n_initial_parameters: int | str = 10,
         max_iter: int = 100,
         decay_rate: float = 1.0,
         patience: int | bool = False,
         tol: float = 1e-3,
-        scoring: Any = None,
+        scoring: Scoring = None,
         test_size: float | int | None = None,
         batch_size: int | None = None,
-        sampler: Any = "random",
-        points_to_evaluate: Any = None,
+        sampler: str | object | None = "random",
+        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
         n_jobs: int | None = None,
-        refit: Any = True,
+        refit: bool | str | Callable[..., Any] = True,
         learn_test_rows: bool = False,
-        error_score: Any = np.nan,
+        error_score: float | str = np.nan,
         retries: int = 0,
-        resources: Any = None,
+        resources: Mapping[str, float] | None = None,
         time_budget: float | None = None,
-        checkpoint: Any = None,
-        random_state: Any = None,
+        checkpoint: str | PathLike[str] | None = None,
+        random_state: RandomState = None,
         verbose: int = 0,
     ) -> None:
         super().__init__(

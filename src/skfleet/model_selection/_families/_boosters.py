@@ -24,8 +24,9 @@ class _Rounds(Growing):
     def refuses(self, params: Mapping[str, Any]) -> str | None:
         """Tell why: rounds that change earlier ones, that may stop early, or cannot be repeated."""
         for name, values in self._allowed.items():
-            if not any(params[name] is one or params[name] == one for one in values):
-                return f"{name} must be {values[0]!r}. Got {params[name]!r} instead"
+            value = params.get(name, values[0])  # LightGBM takes more than its signature names
+            if not any(value is one or value == one for one in values):
+                return f"{name} must be {values[0]!r}. Got {value!r} instead"
         # Without a seed there is one that is always the same.
         seed = 0 if params["random_state"] is None else params["random_state"]
         size = 100 if params["n_estimators"] is None else params["n_estimators"]
@@ -67,7 +68,9 @@ _XGBOOST = XGBoostRounds(
 _LIGHTGBM = LightGBMRounds(
     "boosting_type class_weight colsample_bytree importance_type learning_rate max_depth "
     "min_child_samples min_child_weight min_split_gain n_estimators n_jobs num_leaves objective "
-    "random_state reg_alpha reg_lambda subsample subsample_for_bin subsample_freq",
+    "random_state reg_alpha reg_lambda subsample subsample_for_bin subsample_freq "
+    # of those it takes besides, what is printed, and what it prints less with
+    "force_col_wise force_row_wise verbose verbosity",
     {"boosting_type": ("gbdt",)},
 )
 

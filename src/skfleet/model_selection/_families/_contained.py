@@ -41,7 +41,7 @@ class Contained:
     def __init__(self, family: Family, candidates: Sequence[Mapping[str, Any]]) -> None:
         self._family = family
         self._candidates = {_name(values): values for values in candidates}
-        self._fitted: dict[bytes, Any] | None = None
+        self._fitted: dict[bytes, tuple[Any, Any]] | None = None
         self.refused: str | None = None
         self._seconds = 0.0
         self.begin()
@@ -76,15 +76,23 @@ class Contained:
         vars(estimator)[method] = _Taking(self, estimator, values, method)
 
     def take(
-        self, estimator: Any, values: Mapping[str, Any], X: Any, y: Any, params: dict[str, Any]
-    ) -> bool:
-        """Make an estimator fitted; False if the family could not, and it must do so itself."""
+        self,
+        estimator: Any,
+        values: Mapping[str, Any],
+        method: str,
+        X: Any,
+        y: Any,
+        params: dict[str, Any],
+    ) -> Any:
+        """Make an estimator fitted, and give what the method would.
+
+        NotImplemented if the family could not, and the estimator must do so itself.
+        """
         if self._fitted is None and self.refused is None:
             start = time.perf_counter()
             try:
-                fitted = self._family.fit(
-                    clone(estimator), list(self._candidates.values()), X, y, **params
-                )
+                fit = self._family.fit_transform if method == "fit_transform" else self._fit
+                fitted = fit(clone(estimator), list(self._candidates.values()), X, y, **params)
                 self._fitted = dict(zip(self._candidates, fitted, strict=True))
             except NotImplementedError as error:
                 self.refused = str(error)
@@ -95,9 +103,16 @@ class Contained:
         else:
             self.was_saved = self._fitted is not None
         if self._fitted is None:
-            return False
-        vars(estimator).update(vars(self._fitted[_name(values)]))
-        return True
+            return NotImplemented
+        fitted, rows = self._fitted[_name(values)]
+        vars(estimator).update(vars(fitted))
+        if method == "fit":
+            return estimator
+        return estimator.transform(X) if rows is None else rows
+
+    def _fit(self, *args: Any, **params: Any) -> list[tuple[Any, Any]]:
+        """Fit without a thought of what becomes of the rows."""
+        return [(fitted, None) for fitted in self._family.fit(*args, **params)]
 
 
 class _Taking:
@@ -114,9 +129,10 @@ class _Taking:
     def __call__(self, X: Any, y: Any = None, **params: Any) -> Any:
         estimator = self._estimator
         del vars(estimator)[self._method]
-        if not self._shared.take(estimator, self._values, X, y, params):
+        taken = self._shared.take(estimator, self._values, self._method, X, y, params)
+        if taken is NotImplemented:
             return getattr(estimator, self._method)(X, y, **params)
-        return estimator if self._method == "fit" else estimator.transform(X)
+        return taken
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError(

@@ -91,7 +91,7 @@ _TREE = (
     "min_samples_leaf min_samples_split min_weight_fraction_leaf n_estimators random_state "
     "verbose warm_start "
 )
-_ONCE = {"warm_start": False, "verbose": 0}
+_ONCE = {"warm_start": False}
 
 _FOREST = Growing(
     "n_estimators",

@@ -1,4 +1,4 @@
-"""Linear models over their penalty: a path from the strongest one on."""
+"""Linear models over their penalty: coordinate descent on products that are made once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.linear_model import enet_path
 from sklearn.utils.validation import validate_data
 
-from skfleet.glm import elastic_net_path
+from skfleet.glm import PathPoint, coordinate_descent, elastic_net_path
 from skfleet.glm._products import Products
 from skfleet.model_selection._families._checks import (
     check_end,
@@ -32,9 +32,11 @@ __all__ = ["ElasticNetPenalties"]
 
 
 class ElasticNetPenalties(FromSums):
-    """Lasso and elastic net: one path of coordinate descent, on products that are made once.
+    """Lasso and elastic net: products of columns are made once, for every penalty and split.
 
-    Scores agree within the ``tol`` of the estimator.
+    On products coordinate descent takes the very steps that it takes on rows, and stops after as
+    many. Each penalty begins from zero, as in a fit of its own: from the optimum of another one it
+    would end elsewhere within its tolerance.
     """
 
     known = frozenset(
@@ -77,75 +79,75 @@ class ElasticNetPenalties(FromSums):
         y: Any,
         **fit_params: Any,
     ) -> list[Any]:
-        """Follow the path of each ``l1_ratio`` from the strongest penalty on."""
+        """Make the products once, and descend on them for each candidate."""
         refuse_more(fit_params)
         rows, targets = dense_rows(X), np.asarray(y, dtype=float)
         if targets.ndim != 1:
             raise NotImplementedError("y must have one column")
         check_finite(targets)
+        if rows.shape[1] > rows.shape[0]:
+            raise NotImplementedError("columns must be no more than rows to train on")
         centre = estimator.fit_intercept
         x_mean = rows.mean(axis=0) if centre else np.zeros(rows.shape[1])
         y_mean = targets.mean() if centre else 0.0
         rows, targets = np.asfortranarray(rows - x_mean), targets - y_mean
-        gram = rows.T @ rows if rows.shape[1] <= rows.shape[0] else False
+        how: dict[str, Any] = {
+            "precompute": rows.T @ rows,
+            "Xy": rows.T @ targets,
+            "copy_X": False,
+            "return_n_iter": True,
+            "check_input": False,
+            **{name: getattr(estimator, name) for name in ("max_iter", "positive", "tol")},
+        }
         model = clone(estimator)
         validate_data(model, X, skip_check_array=True)  # takes note of the columns
-        params = {name: getattr(estimator, name) for name in ("max_iter", "positive", "tol")}
-        fitted: dict[int, Any] = {}
-        for ratio in {self._ratio(estimator, candidate) for candidate in candidates}:
-            places = [n for n, one in enumerate(candidates) if self._ratio(estimator, one) == ratio]
-            places.sort(key=lambda n: -candidates[n]["alpha"])
-            alphas = [candidates[n]["alpha"] for n in places]
-            how = {"precompute": gram, "Xy": rows.T @ targets, "copy_X": False, **params}
-            how |= {"l1_ratio": ratio, "return_n_iter": True}
-            # By itself the weakest penalty takes more iterations than at the end of a path.
-            cold = enet_path(rows, targets, alphas=alphas[-1:], **how)[3]
-            _, coefs, gaps, n_iters = enet_path(rows, targets, alphas=alphas, **how)
-            check_end(max(*cold, *n_iters), estimator.max_iter)
-            for n, coef, gap, n_iter in zip(places, coefs.T, gaps, n_iters, strict=True):
-                one = copy.copy(model).set_params(**candidates[n])
-                one.coef_, one.dual_gap_, one.n_iter_ = coef.copy(), gap, int(n_iter)
-                one.intercept_ = y_mean - coef @ x_mean
-                fitted[n] = one
-        return [fitted[n] for n in range(len(candidates))]
+        fitted = []
+        for candidate in candidates:
+            one = copy.copy(model).set_params(**candidate)
+            alphas, ratio = [one.alpha], one.l1_ratio
+            _, coefs, gaps, n_iters = enet_path(rows, targets, alphas=alphas, l1_ratio=ratio, **how)
+            check_end(n_iters[0], estimator.max_iter)
+            one.coef_, one.dual_gap_, one.n_iter_ = coefs[:, 0], gaps[0], n_iters[0]
+            one.intercept_ = y_mean - one.coef_ @ x_mean if centre else 0.0
+            fitted.append(one)
+        return fitted
 
     def coefficients(self, fitted: Products, params: Sequence[Mapping[str, Any]]) -> np.ndarray:
-        """Follow the path of each ``l1_ratio``, on a few rows that have the same products."""
+        """Descend for each candidate, on a few rows that have the same products."""
         if fitted.xy.shape[1] != 1:
             raise NotImplementedError("y must have one column")
         check_condition(fitted.gram)
-        coefs = np.empty((1, len(params), len(fitted.gram)))
-        names = ("tol", "max_iter", "positive")
-        kinds = [(one.get("l1_ratio", 1.0), *(one[name] for name in names)) for one in params]
-        for kind in set(kinds):
-            chosen = [n for n, one in enumerate(kinds) if one == kind]
-            alphas = np.array([params[n]["alpha"] for n in chosen], dtype=float)
-            ratio, *how = kind
-            limits = dict(zip(names, how, strict=True))
-            points = [
-                point
-                for some in (alphas, alphas.min(keepdims=True))  # by itself it takes longer
-                for point in elastic_net_path(
-                    fitted.quadratic(), some, float(ratio), excess=1.0, **limits
-                )
-            ]
-            check_end(max(point.n_iter for point in points), limits["max_iter"])
-            if not all(point.converged for point in points):
-                raise NotImplementedError("coordinate descent must converge")
-            coefs[0, chosen] = [point.coef for point in points[:-1]]
-        return coefs
+        points = self._points(fitted, params)
+        for point, one in zip(points, params, strict=True):
+            check_end(point.n_iter, one["max_iter"])
+        if not all(point.converged for point in points):
+            raise NotImplementedError("coordinate descent must converge")
+        return np.array([[point.coef for point in points]])
 
-    @staticmethod
-    def _ratio(estimator: Any, candidate: Mapping[str, Any]) -> float:
-        """Give the share of the L1 penalty; all of it in a Lasso."""
-        return float(candidate.get("l1_ratio", estimator.l1_ratio))
+    def _points(self, fitted: Products, params: Sequence[Mapping[str, Any]]) -> list[PathPoint]:
+        """Give where each candidate ends."""
+        return coordinate_descent(fitted.quadratic(), [_limits(one) for one in params])
+
+
+def _limits(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Give the parameters of a candidate by which it is fitted; a Lasso has no ``l1_ratio``."""
+    names = ("alpha", "tol", "max_iter", "positive")
+    return {name: params[name] for name in names} | {"l1_ratio": params.get("l1_ratio", 1.0)}
 
 
 class OurElasticNet(OnlyScored, ElasticNetPenalties):
-    """Lasso and elastic net of this library, which follow the same path."""
+    """Lasso and elastic net of this library, which go on from there to the optimum."""
 
     is_ours = True
     known = ElasticNetPenalties.known | {"device"}
+
+    def _points(self, fitted: Products, params: Sequence[Mapping[str, Any]]) -> list[PathPoint]:
+        points: list[PathPoint] = []
+        for one in params:
+            limits = _limits(one)
+            alphas, ratio = np.array([float(limits.pop("alpha"))]), float(limits.pop("l1_ratio"))
+            points += elastic_net_path(fitted.quadratic(), alphas, ratio, **limits)
+        return points
 
 
 register_family("sklearn.linear_model.Lasso", ElasticNetPenalties("alpha"))

@@ -28,11 +28,13 @@ _FEWEST_STEPS, _PER_HESSIAN, _MOST_UNKNOWNS, _MOST_STEPS = 3, 70, 1000, 20
 class WarmPath(Family):
     """Logistic regression: each penalty begins with the coefficients for a stronger one.
 
-    Scores agree within the ``tol`` of the estimator.
+    Scores agree within the ``tol`` of the estimator. Where scikit-learn's solver leaves off depends
+    on where it began, and to begin there is to fit anew.
     """
 
     parameters = ("C",)
     is_divisible = True
+    is_approximate = True
     known = frozenset(
         [
             "C",
@@ -54,7 +56,7 @@ class WarmPath(Family):
 
     def refuses(self, params: Mapping[str, Any]) -> str | None:
         """Tell why: solvers that begin anew, or stop when they slow down, optimum or not."""
-        wanted = {"warm_start": False, "verbose": 0, "penalty": "deprecated"}
+        wanted = {"warm_start": False, "penalty": "deprecated"}
         for name, value in wanted.items():
             if params[name] != value:
                 return f"{name} must be {value!r}. Got {params[name]!r} instead"

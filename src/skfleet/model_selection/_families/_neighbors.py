@@ -12,6 +12,7 @@ from sklearn.base import clone
 from sklearn.neighbors import NearestNeighbors
 from sklearn.utils import gen_batches
 
+from skfleet._sklearn_private import uses_tree
 from skfleet.model_selection._families._checks import size_problem
 from skfleet.model_selection._families._registry import Family, register_family
 
@@ -133,10 +134,14 @@ class _Queries:
         return _Found(distances, places, np.array(-1.0))
 
     def _may_multiply(self, X: Any) -> bool:
-        """Tell whether distances between rows are Euclidean, and there are many to find."""
+        """Tell whether a tree finds Euclidean distances, and there are many to find.
+
+        Whoever multiplies rows himself is to get his own distances, digits that are lost included.
+        """
         rows = (X, self._X)
         return (
-            all(type(one) is np.ndarray and one.dtype == np.float64 for one in rows)
+            uses_tree(self._asked)
+            and all(type(one) is np.ndarray and one.dtype == np.float64 for one in rows)
             and len(X) > _MANY * _FEW
             and self._asked.effective_metric_ == "euclidean"
             and not self._asked.effective_metric_params_
@@ -158,8 +163,10 @@ def _exact(X: np.ndarray, rows: np.ndarray, places: np.ndarray) -> _Found:
     """Compute the distances to some rows, and put them in order."""
     distances = np.empty(places.shape)
     for batch in gen_batches(len(X), max(1, _ELEMENTS // (places.shape[1] * rows.shape[1]))):
-        off = rows[places[batch]] - X[batch, None, :]
-        distances[batch] = np.sqrt(np.einsum("ijk,ijk->ij", off, off))
+        squared = np.zeros(places[batch].shape)
+        for column, values in zip(rows.T, X[batch].T, strict=True):  # as trees do, to the last bit
+            squared += (column[places[batch]] - values[:, None]) ** 2
+        distances[batch] = np.sqrt(squared)
     order = np.argsort(distances, axis=1, kind="stable")
     lengths = np.einsum("ij,ij->i", X, X) + np.einsum("ij,ij->i", rows, rows).max()
     return _Found(

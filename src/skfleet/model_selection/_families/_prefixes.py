@@ -11,6 +11,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.feature_selection import chi2, f_classif, f_regression, r_regression
 
+from skfleet._sklearn_private import take_columns
 from skfleet.model_selection._families._checks import refuse_more, size_problem
 from skfleet.model_selection._families._registry import Family, register_family
 
@@ -52,9 +53,17 @@ class _Components(Family):
         **fit_params: Any,
     ) -> list[Any]:
         """Decompose once, and give the first components."""
+        sizes = self._sizes(candidates, fit_params)
+        return self._cuts(self._largest(estimator, sizes, X, y), sizes)
+
+    @staticmethod
+    def _sizes(candidates: Sequence[Mapping[str, Any]], fit_params: Mapping[str, Any]) -> list[int]:
+        """Give how many components each candidate asks for."""
         refuse_more(fit_params)
-        sizes = [int(one["n_components"]) for one in candidates]
-        largest = self._largest(estimator, sizes, X, y)
+        return [int(one["n_components"]) for one in candidates]
+
+    def _cuts(self, largest: Any, sizes: Sequence[int]) -> list[Any]:
+        """Give the decomposition into as many components as each candidate asks for."""
         values = largest.singular_values_
         if not values[max(sizes) - 1] > _APART * values[0]:
             raise NotImplementedError("components must be larger than rounding")
@@ -64,7 +73,8 @@ class _Components(Family):
         """Give the decomposition into fewer components."""
         cut = copy.copy(largest).set_params(n_components=size)
         for name in self._attributes:
-            setattr(cut, name, getattr(largest, name)[:size].copy())
+            # in the order in memory that scikit-learn gives it, which shows in products
+            setattr(cut, name, np.array(getattr(largest, name)[:size], order="K"))
         return cut
 
 
@@ -96,20 +106,53 @@ class PrincipalComponents(_Components):
             return "copy must be True. Got False instead"
         return super().refuses(params)
 
+    def fit_transform(
+        self,
+        estimator: Any,
+        candidates: Sequence[Mapping[str, Any]],
+        X: Any,
+        y: Any,
+        **fit_params: Any,
+    ) -> list[tuple[Any, Any]]:
+        """Decompose once, and give the first components and the rows in them.
+
+        A decomposition of the rows has them itself; that of their covariance transforms them.
+        """
+        if self._solver(estimator, X) != "full":
+            return super().fit_transform(estimator, candidates, X, y, **fit_params)
+        sizes = self._sizes(candidates, fit_params)
+        self._check(sizes, X)
+        largest = estimator.set_params(n_components=None)
+        rows = largest.fit_transform(X, y)
+        cuts = self._cuts(largest, sizes)
+        return [(one, take_columns(rows, size)) for one, size in zip(cuts, sizes, strict=True)]
+
     def _largest(self, estimator: Any, sizes: Sequence[int], X: Any, y: Any) -> Any:
+        self._solver(estimator, X)
+        self._check(sizes, X)
+        return estimator.set_params(n_components=None).fit(X, y)
+
+    @staticmethod
+    def _solver(estimator: Any, X: Any) -> str:
+        """Tell which solver "auto" is, as scikit-learn's documentation does, or raise."""
         n_rows, n_columns = X.shape
         if sparse.issparse(X):
             raise NotImplementedError("rows must be dense")
-        # So scikit-learn's documentation tells of "auto".
-        is_whole = (n_columns <= 1000 and n_rows >= 10 * n_columns) or max(X.shape) <= 500
-        if estimator.svd_solver == "auto" and not is_whole:
-            raise NotImplementedError(
-                "svd_solver must be 'full' or 'covariance_eigh' for so many columns. Got 'auto' "
-                "instead"
-            )
+        if estimator.svd_solver != "auto":
+            return str(estimator.svd_solver)
+        if n_columns <= 1000 and n_rows >= 10 * n_columns:
+            return "covariance_eigh"
+        if max(X.shape) <= 500:
+            return "full"
+        raise NotImplementedError(
+            "svd_solver must be 'full' or 'covariance_eigh' for so many columns. Got 'auto' instead"
+        )
+
+    @staticmethod
+    def _check(sizes: Sequence[int], X: Any) -> None:
+        """Raise for more components than there can be."""
         if max(sizes) > min(X.shape):
             raise NotImplementedError(f"n_components must be at most {min(X.shape)}")
-        return estimator.set_params(n_components=None).fit(X, y)
 
     def _cut(self, largest: Any, size: int) -> Any:
         cut = super()._cut(largest, size)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,6 +40,9 @@ class Family(ABC):
     is_divisible : bool
         Whether a fit for half of the values takes about half the time, so that idle workers are
         worth sharing it out to. False by default.
+    is_approximate : bool
+        Whether scores are within the tolerance of a solver, and not those of separate fits to
+        rounding. Searches use such a family with ``share_fits="approximate"``. False by default.
 
     See Also
     --------
@@ -75,6 +78,7 @@ class Family(ABC):
     known: frozenset[str]
     scorings: frozenset[str] = frozenset()
     is_divisible: bool = False
+    is_approximate: bool = False
 
     def refuses(self, params: Mapping[str, Any]) -> str | None:
         """Tell why fits with these parameters cannot be had from one; None if they can."""
@@ -112,6 +116,36 @@ class Family(ABC):
         NotImplementedError
             With the reason, where only the rows show that each fit must be made by itself.
         """
+
+    def fit_transform(
+        self,
+        estimator: Any,
+        candidates: Sequence[Mapping[str, Any]],
+        X: Any,
+        y: Any,
+        **fit_params: Any,
+    ) -> list[tuple[Any, Any]]:
+        """Fit a transformer once, and give what its ``fit_transform`` makes of the rows besides.
+
+        For transformers that make something else of them than ``transform`` does after, if only in
+        the last bits: votes of neighbours, and whatever else breaks ties, would show it.
+
+        Parameters
+        ----------
+        estimator, candidates, X, y, **fit_params : object
+            As for `fit`.
+
+        Returns
+        -------
+        list of (estimator, object)
+            What `fit` gives, and the transformed rows, or None for what ``transform`` makes of X.
+
+        Raises
+        ------
+        NotImplementedError
+            As for `fit`.
+        """
+        return [(one, None) for one in self.fit(estimator, candidates, X, y, **fit_params)]
 
     def prepare(self, X: Any, y: Any, splits: Sequence[tuple[Any, Any]], n_slots: int) -> Any:
         """Work out what the scores of all candidates depend on, in the process where the rows are.
@@ -211,7 +245,7 @@ class FamilyUse(NamedTuple):
     >>> from sklearn.neighbors import KNeighborsClassifier
     >>> from skfleet.model_selection import GridSearchCV
     >>> X, y = load_iris(return_X_y=True)
-    >>> with Client(processes=False, n_workers=1, dashboard_address=None):
+    >>> with Client(processes=False, n_workers=1, dashboard_address=":0"):
     ...     search = GridSearchCV(KNeighborsClassifier(), {"n_neighbors": [1, 3, 5]}).fit(X, y)
     >>> search.families_[0].n_fits, search.families_[0].n_saved
     (15, 10)
@@ -225,11 +259,30 @@ class FamilyUse(NamedTuple):
 
 
 class Sharing:
-    """Whether a search may share fits, and what came of it."""
+    """Whether a search may share fits, and what came of it.
 
-    def __init__(self, *, is_wanted: bool) -> None:
+    Parameters
+    ----------
+    is_wanted : bool
+        Whether fits that contain others stand for them.
+    is_approximate : bool
+        Whether they do too where scores agree within the tolerance of a solver.
+    """
+
+    def __init__(self, *, is_wanted: bool, is_approximate: bool) -> None:
         self.is_wanted = is_wanted
+        self.is_approximate = is_approximate
         self._counts: dict[tuple[str, tuple[str, ...], str | None], list[int]] = {}
+        self._groups: set[int] = set()
+        self._shared: set[tuple[str, tuple[str, ...]]] = set()
+
+    def add(self, member: Member, group: Hashable) -> None:
+        """Count a fit of a family, which may be had from others of the same group."""
+        self.count(member, fits=1)
+        group = hash((member.kind, member.family.parameters, group))
+        if group in self._groups:
+            self._shared.add((member.kind, member.family.parameters))
+        self._groups.add(group)
 
     def count(self, member: Member, *, fits: int = 0, saved: int = 0) -> None:
         """Count fits of a family, and those that were had from others."""
@@ -240,11 +293,13 @@ class Sharing:
 
     def uses(self) -> tuple[FamilyUse, ...]:
         """Tell what came of it."""
-        return tuple(
-            FamilyUse(kind, parameters, n_fits, n_saved, reason)
-            for (kind, parameters, reason), (n_fits, n_saved) in self._counts.items()
-            if n_fits
-        )
+        uses = []
+        for (kind, parameters, refused), (n_fits, n_saved) in self._counts.items():
+            if refused is None and (kind, parameters) not in self._shared:
+                refused = f"other candidates must differ in {' or '.join(parameters)} alone"
+            if n_fits:
+                uses.append(FamilyUse(kind, parameters, n_fits, n_saved, refused))
+        return tuple(uses)
 
 
 # Families of estimators, by type; and by name and public module for those that may not be imported
@@ -316,21 +371,21 @@ def member_of(
     *,
     step: int = -1,
     has_callbacks: bool = False,
+    is_approximate: bool = False,
 ) -> Member | None:
     """Tell which family a candidate, or an earlier step of it, belongs to.
 
     None where there is no family for it, and where none of the parameters that one fit contains is
-    searched over.
+    searched over. ``is_approximate`` tells whether scores within a solver's tolerance will do.
     """
     parameters = parameters or {}
-    prefix, last = "", estimator
+    prefix, last, of_steps = "", estimator, True
     if type(estimator) is Pipeline and estimator.steps:
         name, last = estimator.steps[step]
         prefix = f"{name}__"
         names = {name for name, _ in estimator.steps}
-        # A parameter of the pipeline itself, or another step.
-        if any("__" not in name or name.partition("__")[0] not in names for name in parameters):
-            return None
+        # No parameter of the pipeline itself, and no step.
+        of_steps = all("__" in name and name.partition("__")[0] in names for name in parameters)
     kind = next((base for base in type(last).__mro__ if _family_of(base)), object)
     family = _family_of(kind)
     if family is None:
@@ -344,18 +399,24 @@ def member_of(
         if name.startswith(prefix)
     }
     params = {**last.get_params(deep=False), **own}
+    if not of_steps:
+        refused: str | None = "the pipeline must be the same for all candidates, but for parameters"
+    elif kind is not type(last):
+        refused = f"it must be a {kind.__name__} itself. Got a subclass instead"
+    else:
+        refused = _reason_against(family, params, has_callbacks, is_approximate)
     return Member(
         type(last).__name__,
         family,
         {name: params[name] for name in family.parameters if name in params},
         {name: value for name, value in parameters.items() if name not in contained},
-        _reason_against(family, params, has_callbacks)
-        if kind is type(last)
-        else f"it must be a {kind.__name__} itself. Got a subclass instead",
+        refused,
     )
 
 
-def _reason_against(family: Family, params: Mapping[str, Any], has_callbacks: bool) -> str | None:
+def _reason_against(
+    family: Family, params: Mapping[str, Any], has_callbacks: bool, is_approximate: bool
+) -> str | None:
     """Tell why a fit must be made by itself."""
     if has_callbacks:
         return "callbacks must not listen to the search or its estimator"
@@ -364,6 +425,12 @@ def _reason_against(family: Family, params: Mapping[str, Any], has_callbacks: bo
     if unknown:
         return f"parameters must be known to the family. Got {', '.join(unknown)} besides"
     try:
-        return family.refuses(params)
+        refused = family.refuses(params)
     except Exception as error:
         return f"the family must know. Got {type(error).__name__}: {error} instead"
+    if refused is None and family.is_approximate and not is_approximate:
+        return (
+            "share_fits must be 'approximate', as scores are within the solver's tolerance only. "
+            "Got True instead"
+        )
+    return refused

@@ -1,0 +1,66 @@
+"""What learns by ``partial_fit``: an estimator, or the last step of a pipeline that is prepared."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import Pipeline
+from sklearn.utils import get_tags
+from sklearn.utils.validation import check_is_fitted
+
+__all__ = ["check_steps", "clone_learner", "copy_learner", "learner_of", "partial_fit"]
+
+
+def learner_of(estimator: Any) -> Any:
+    """Return what learns: the estimator, or the last step of a pipeline."""
+    return estimator.steps[-1][1] if isinstance(estimator, Pipeline) else estimator
+
+
+def copy_learner(model: Any) -> Any:
+    """Return a model with a copy of what learns; the other steps of a pipeline are shared."""
+    return _with_last(model, copy.deepcopy(learner_of(model)))
+
+
+def clone_learner(estimator: Any) -> Any:
+    """Return an estimator that has learned nothing; the other steps of a pipeline are as they were.
+
+    Those are copies: what is done to them is not seen in the estimator.
+    """
+    if not isinstance(estimator, Pipeline):
+        return clone(estimator)
+    return _with_last(copy.deepcopy(estimator), clone(learner_of(estimator)))
+
+
+def partial_fit(model: Any, X: Any, y: Any, **params: Any) -> None:
+    """Let a model, or the last step of a pipeline, learn some rows."""
+    if isinstance(model, Pipeline) and len(model.steps) > 1:
+        X = model[:-1].transform(X)
+    learner_of(model).partial_fit(X, y, **params)
+
+
+def check_steps(estimator: Any) -> None:
+    """Raise unless the steps of a pipeline before the last are fitted, or have nothing to learn."""
+    for name, step in estimator.steps[:-1] if isinstance(estimator, Pipeline) else ():
+        # None and "passthrough", and steps of libraries without tags, have none
+        if not hasattr(step, "__sklearn_tags__") or not get_tags(step).requires_fit:
+            continue
+        try:
+            check_is_fitted(step)
+        except NotFittedError as error:
+            raise NotFittedError(
+                "estimator must have steps that are fitted, or learn nothing, before its last one. "
+                f"Got the step {name!r}, {type(step).__name__}, that is not fitted instead. Fit it "
+                "on a sample of the rows."
+            ) from error
+
+
+def _with_last(model: Any, learner: Any) -> Any:
+    """Return a model with another learner: that itself, or a pipeline with it as its last step."""
+    if not isinstance(model, Pipeline):
+        return learner
+    pipeline = copy.copy(model)
+    pipeline.steps = [*model.steps[:-1], (model.steps[-1][0], learner)]
+    return pipeline

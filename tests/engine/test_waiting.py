@@ -1,0 +1,139 @@
+"""Waiting for tasks: workers that go for good, and those that died of memory."""
+
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+from distributed import Client, KilledWorker
+from distributed.client import FutureCancelledError
+
+from skfleet import config_context
+from skfleet.engine import _waiting
+from skfleet.engine._dask import DaskEngine
+from skfleet.engine._local_cluster import start_local_cluster
+from skfleet.engine._waiting import MEMORY_TOPIC, completed, death_error, gather
+from skfleet.exceptions import FleetError, NoWorkersError
+
+_gates = {}
+
+
+def wait(name):
+    _gates[name].wait(30)
+
+
+@pytest.fixture(scope="module")
+def client():
+    with (
+        start_local_cluster(n_workers=2, threads_per_worker=1, processes=False) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+@pytest.fixture
+def impatience(monkeypatch):
+    monkeypatch.setattr(_waiting, "CHECK_EVERY", 0.02)
+    monkeypatch.setattr(_waiting, "PATIENCE", 0.1)
+    with config_context(wait_for_workers_timeout=0.1):
+        yield
+
+
+def nobody(workers):
+    return False
+
+
+def test_values_come_in_order(client):
+    assert gather(client, client.map(abs, [-3, 2, -1])) == [3, 2, 1]
+    tasks = client.map(abs, [-5, 6])
+    assert set(completed(client, tasks)) == set(tasks)
+
+
+def test_first_error_is_raised_while_others_run(client):
+    gate = _gates["others"] = threading.Event()
+    slow, wrong = client.submit(wait, "others"), client.submit(divmod, 1, 0)
+    with pytest.raises(ZeroDivisionError):
+        gather(client, [slow, wrong])
+    assert not gate.is_set()
+    gate.set()
+
+
+@pytest.mark.usefixtures("impatience")
+@pytest.mark.parametrize("way", [gather, lambda *args: list(completed(*args))])
+def test_workers_that_went_for_good_are_named(client, way):
+    gate = _gates["gone"] = threading.Event()
+    task = client.submit(wait, "gone", pure=False)
+    message = f"scheduler {client.scheduler.address} must have a worker for the tasks that wait"
+    with pytest.raises(NoWorkersError, match=message):
+        way(client, [task], nobody)
+    gate.set()
+
+
+@pytest.mark.usefixtures("impatience")
+def test_an_engine_says_that_its_workers_went():
+    with (
+        start_local_cluster(n_workers=1, threads_per_worker=1, processes=False) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        engine = DaskEngine(client)
+        gate = _gates["left"] = threading.Event()
+        task = engine.submit(wait, "left")
+        closing = threading.Timer(0.2, cluster.scale, [0])
+        closing.start()
+        with pytest.raises(NoWorkersError, match="Got none for"):
+            engine.gather([task])
+        gate.set()
+
+
+def killed(address):
+    return KilledWorker("fit-1", SimpleNamespace(address=address), 3)
+
+
+@pytest.fixture
+def memory_death(client):
+    """What a nanny reports of a worker that it ended for its memory."""
+    address = next(iter(client.nthreads()))
+    client.log_event(MEMORY_TOPIC, {"worker": address, "pid": 1, "rss": 3 * 2**30})
+    deadline = time.monotonic() + 10
+    while not client.get_events(MEMORY_TOPIC) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return address
+
+
+def test_death_of_memory_is_named_with_what_to_do(client, memory_death):
+    error = death_error(client, killed(memory_death), since=0)
+    assert isinstance(error, FleetError)
+    assert "fit must fit into the memory of a worker. Got 3.00 GiB of the " in str(error)
+    assert "memory_limit=" in str(error)
+    # the scheduler's clock may be behind
+    late = death_error(client, killed(memory_death), since=time.time() + 60)
+    assert "must fit into the memory" in str(late)
+
+
+def test_other_deaths_are_not_laid_on_memory(client, memory_death):
+    error = death_error(client, killed("tcp://other:1"), since=0, name="Ridge")
+    assert str(error).startswith("Ridge must leave its worker alive. Got KilledWorker instead")
+    assert death_error(client, ValueError("x"), since=0) is None
+
+
+def test_data_lost_with_a_worker_that_died_of_memory(client, memory_death):
+    lost = FutureCancelledError("hold-1", "lost dependencies")
+    assert "hold must fit into the memory" in str(death_error(client, lost, since=0))
+    assert death_error(client, lost, since=time.time() + 60) is None  # it died of that before
+    by_hand = FutureCancelledError("hold-1", "unknown")
+    assert death_error(client, by_hand, since=0) is None
+
+
+def test_second_death_of_memory_is_a_tasks_last(client):
+    gate = _gates["eats"] = threading.Event()
+    task = client.submit(wait, "eats", pure=False)
+    while not (where := [a for a, keys in client.processing().items() if keys]):
+        time.sleep(0.01)
+    scheduler = client.cluster.scheduler
+    client.log_event(MEMORY_TOPIC, {"worker": where[0], "pid": 1, "rss": 1})
+    deadline = time.monotonic() + 10
+    while not scheduler.tasks[task.key].suspicious and time.monotonic() < deadline:
+        time.sleep(0.01)
+    # each death adds one, and distributed gives a task up above the allowed number
+    assert scheduler.tasks[task.key].suspicious + 2 == scheduler.allowed_failures + 1
+    gate.set()

@@ -1,0 +1,172 @@
+"""Public entries that take rows, each with what must hold of its answer for y = a - 2b."""
+
+from __future__ import annotations
+
+import dask
+import numpy as np
+import pandas as pd
+from sklearn import decomposition
+from sklearn.cluster import KMeans as ReferenceKMeans
+from sklearn.dummy import DummyRegressor
+from sklearn.linear_model import LinearRegression as ReferenceRegression
+from sklearn.linear_model import Ridge as ReferenceRidge
+from sklearn.linear_model import SGDRegressor as ReferenceSGD
+from sklearn.preprocessing import StandardScaler
+
+from skfleet import metrics
+from skfleet.estimators import (
+    PCA,
+    BlockwiseVotingRegressor,
+    ElasticNet,
+    Incremental,
+    IncrementalPCA,
+    KMeans,
+    LogisticRegression,
+    MiniBatchKMeans,
+    ParallelPostFit,
+    Ridge,
+    RidgeCV,
+    SGDRegressor,
+    TruncatedSVD,
+)
+from skfleet.model_selection import GridSearchCV, IncrementalSearchCV
+
+CENTERS = np.array([[0.0, 0.0], [1.0, 1.0], [-1.0, 1.0]])
+
+
+def least_squares(X, y, weight):
+    """Coefficients, the score, and predictions with the index of the rows."""
+    model = Ridge(alpha=1e-10).fit(X, y, sample_weight=weight)
+    np.testing.assert_allclose(model.coef_, [1, -2], atol=1e-6)
+    assert model.score(X, y, sample_weight=weight) > 1 - 1e-9
+    predicted, *columns = dask.compute(model.predict(X), X)
+    if columns and hasattr(columns[0], "index"):
+        assert predicted.index.equals(columns[0].index)
+    np.testing.assert_allclose(predicted, np.asarray(columns[0], float) @ [1, -2], atol=1e-6)
+
+
+def penalised(X, y, weight):
+    """Paths and folds over blocks; a penalty of next to nothing."""
+    model = ElasticNet(alpha=1e-9, tol=1e-10, max_iter=10_000).fit(X, y, sample_weight=weight)
+    np.testing.assert_allclose(model.coef_, [1, -2], atol=1e-5)
+    assert RidgeCV(alphas=[1e-10, 1e3]).fit(X, y).alpha_ == 1e-10
+
+
+def classification(X, y, weight):
+    """Labels made of the targets, as a user's script makes them."""
+    model = LogisticRegression(C=1e3).fit(X, y > 0, sample_weight=weight)
+    assert model.score(X, y > 0) > 0.97
+
+
+def clustering(X, y, weight):
+    """Lloyd's algorithm from given centres."""
+    model = KMeans(3, init=CENTERS, n_init=1, tol=0).fit(X)
+    reference = ReferenceKMeans(3, init=CENTERS, n_init=1, tol=0).fit(_values(X))
+    np.testing.assert_allclose(model.inertia_, reference.inertia_, rtol=1e-6)
+    assert MiniBatchKMeans(3, random_state=0, max_iter=2).fit(X).n_features_in_ == 2
+
+
+def components(X, y, weight):
+    """One pass over the columns that were chosen."""
+    reference = decomposition.PCA(2).fit(_values(X))
+    for model in (PCA(2), IncrementalPCA(2, batch_size=10_000)):
+        variances = model.fit(X).explained_variance_
+        np.testing.assert_allclose(variances, reference.explained_variance_, rtol=1e-6)
+    assert TruncatedSVD(1, algorithm="arpack").fit(X).components_.shape == (1, 2)
+
+
+def in_parts(X, y, weight):
+    """Means and variances of all rows, however they are cut, and nothing but X's columns."""
+    model = Incremental(StandardScaler()).fit(X, y).estimator_
+    reference = StandardScaler().fit(_values(X))
+    assert model.n_samples_seen_ == reference.n_samples_seen_
+    np.testing.assert_allclose(model.mean_, reference.mean_, atol=1e-12)
+    np.testing.assert_allclose(model.var_, reference.var_)
+    if hasattr(X, "columns"):
+        assert list(model.feature_names_in_) == ["a", "b"]
+
+
+def gradient_descent(X, y, weight):
+    """Steps that need the right pairs."""
+    model = SGDRegressor(
+        random_state=0, max_iter=40, tol=None, batch_size=8, learning_rate="constant", eta0=0.1
+    ).fit(X, y)
+    np.testing.assert_allclose(model.coef_, [1, -2], atol=0.1)
+
+
+def scores(X, y, weight):
+    """Metrics of values that come from one frame."""
+    predicted = X["a"] - 2 * X["b"] if hasattr(X, "columns") else X[:, 0] - 2 * X[:, 1]
+    assert metrics.r2_score(y, predicted, sample_weight=weight) > 1 - 1e-9
+    labels = (y > 0).astype(int)
+    assert metrics.accuracy_score(1 - labels, labels) == 0
+    assert metrics.accuracy_score(labels, labels, sample_weight=weight) == 1
+    assert metrics.roc_auc_score(labels, predicted) > 1 - 1e-12
+
+
+def wrapped(X, y, weight):
+    """A fitted model of scikit-learn's on rows that are not here."""
+    values = np.random.default_rng(0).normal(size=(20, 2))
+    rows = pd.DataFrame(values, columns=["a", "b"]) if hasattr(X, "columns") else values
+    fitted = ReferenceRegression().fit(rows, values @ [1, -2])
+    model = ParallelPostFit(fitted)
+    predicted, target = model.predict(X).compute(), y.compute()
+    np.testing.assert_allclose(np.sort(predicted), np.sort(target), atol=1e-9)
+    assert model.score(X, y) > 1 - 1e-9
+
+
+def search_of_ours(X, y, weight):
+    """Folds cut where the rows are."""
+    search = GridSearchCV(Ridge(), {"alpha": [1e-10, 1e3]}, cv=2).fit(X, y)
+    np.testing.assert_allclose(search.best_estimator_.coef_, [1, -2], atol=1e-6)
+    assert search.best_score_ > 1 - 1e-9
+
+
+def search_of_others(X, y, weight):
+    """Rows that come to this process."""
+    search = GridSearchCV(ReferenceRidge(), {"alpha": [1e-10, 1e3]}, cv=2).fit(X, y)
+    np.testing.assert_allclose(search.best_estimator_.coef_, [1, -2], atol=1e-6)
+    assert search.best_score_ > 1 - 1e-9
+
+
+def adaptive_search(X, y, weight):
+    """Candidates trained in parts."""
+    candidates = {"alpha": [1e-5, 1e-4]}
+    search = IncrementalSearchCV(
+        ReferenceSGD(learning_rate="constant", eta0=0.05),
+        candidates,
+        n_initial_parameters=2,
+        max_iter=10,
+        random_state=0,
+    ).fit(X, y)
+    assert search.best_estimator_.n_features_in_ == 2
+    assert search.best_score_ > 0.3  # of wrong pairs it is none
+
+
+def voting(X, y, weight):
+    """One model a block, as many answers as rows."""
+    model = BlockwiseVotingRegressor(DummyRegressor()).fit(X, y)
+    answers = dask.compute(model.predict(X))[0]
+    assert len(answers) == len(_values(X))
+
+
+def _values(X):
+    """Return the rows on the host, as numbers."""
+    return np.asarray(X.compute(), dtype=float)
+
+
+ENTRIES = [
+    least_squares,
+    penalised,
+    classification,
+    clustering,
+    components,
+    in_parts,
+    gradient_descent,
+    scores,
+    wrapped,
+    search_of_ours,
+    search_of_others,
+    adaptive_search,
+    voting,
+]

@@ -1,0 +1,115 @@
+"""What a search says of fits that contain others, and how it is asked to share them."""
+
+import numpy as np
+import pytest
+from distributed import Client
+from sklearn.datasets import make_regression
+from sklearn.ensemble import (
+    BaggingRegressor,
+    GradientBoostingRegressor,
+    HistGradientBoostingRegressor,
+    RandomForestRegressor,
+)
+from sklearn.metrics import check_scoring
+from sklearn.model_selection._validation import _fit_and_score
+from sklearn.neighbors import KNeighborsRegressor
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import StandardScaler
+
+from skfleet.engine._parcel import Parcel
+from skfleet.model_selection import FamilyUse, GridSearchCV
+from skfleet.model_selection._evaluate import FitCall, Job, evaluate
+from skfleet.model_selection._families._registry import member_of
+
+X, y = make_regression(120, 5, noise=5, random_state=0)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _on_a_fleet():
+    with Client(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"):
+        yield
+
+
+def use(search):
+    """Give the one family that a search used or refused."""
+    (one,) = search.families_
+    return one
+
+
+@pytest.mark.parametrize("value", ["yes", 1, None, ["approximate"]])
+def test_sharing_is_asked_for_in_one_of_three_ways(value):
+    search = GridSearchCV(KNeighborsRegressor(), {"n_neighbors": [2, 4]}, cv=2, share_fits=value)
+    with pytest.raises(ValueError, match=r"share_fits must be True, False or 'approximate'\. Got"):
+        search.fit(X, y)
+    assert not hasattr(search, "cv_results_")
+
+
+@pytest.mark.parametrize("value", [True, np.True_, "approximate"])
+def test_what_is_exact_is_shared_either_way(value):
+    search = GridSearchCV(KNeighborsRegressor(), {"n_neighbors": [2, 4]}, cv=2, share_fits=value)
+    assert use(search.fit(X, y)).n_saved == 2
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        RandomForestRegressor(random_state=0, verbose=1),
+        BaggingRegressor(random_state=0, verbose=1),
+        GradientBoostingRegressor(random_state=0, verbose=1),
+        HistGradientBoostingRegressor(random_state=0, verbose=1, early_stopping=False),
+    ],
+)
+def test_what_is_printed_is_no_reason_against(model, capsys):
+    size = "max_iter" if hasattr(model, "max_iter") else "n_estimators"
+    search = GridSearchCV(model, {size: [2, 4]}, cv=2, refit=False)
+    search.fit(X, y)
+    assert (use(search).n_saved, use(search).refused) == (2, None)
+    assert capsys.readouterr()
+
+
+def test_candidates_that_differ_in_more_say_so():
+    grid = [{"n_neighbors": [n], "p": [n]} for n in (1, 2)]
+    search = GridSearchCV(KNeighborsRegressor(), grid, cv=2, refit=False).fit(X, y)
+    refused = "other candidates must differ in n_neighbors or weights alone"
+    assert use(search) == ("KNeighborsRegressor", ("n_neighbors", "weights"), 4, 0, refused)
+
+
+@pytest.mark.parametrize(
+    ("grid", "n_fits"),
+    [
+        ({"m": [RandomForestRegressor(3, random_state=0), KNeighborsRegressor()]}, 0),
+        (
+            {
+                "steps": [[("m", RandomForestRegressor(3, random_state=0))]],
+                "m__n_estimators": [2, 3],
+            },
+            4,
+        ),
+        ({"s": ["passthrough", StandardScaler()], "m__n_estimators": [2, 3]}, 8),
+    ],
+)
+def test_grids_over_steps_are_left_alone(grid, n_fits):
+    model = Pipeline([("s", StandardScaler()), ("m", RandomForestRegressor(random_state=0))])
+    search = GridSearchCV(model, grid, cv=2, refit=False)
+    search.fit(X, y)
+    refused = "the pipeline must be the same for all candidates, but for parameters"
+    expected = FamilyUse("RandomForestRegressor", ("n_estimators",), n_fits, 0, refused)
+    assert search.families_ == ((expected,) if n_fits else ())
+
+
+def test_arrays_of_another_library_say_so():
+    model, values = KNeighborsRegressor(), [{"n_neighbors": 2}, {"n_neighbors": 4}]
+    options = {
+        "scorer": check_scoring(model),
+        "fit_params": {},
+        "score_params": {},
+        "error_score": "raise",
+        "verbose": 0,
+    }
+    calls = [FitCall(0, 0, {"parameters": one}, (1,), member_of(model, one)) for one in values]
+    folds = {0: (np.arange(60), np.arange(60, 120))}
+    for is_shared in (True, False):
+        job = Job(_fit_and_score, (Parcel.pack(model),), options, True, is_shared)
+        came = [one.came for one in evaluate(job, calls, X, y, folds)]
+        refused = None if is_shared else "rows must be NumPy's where they are fitted"
+        assert came == [(False, refused), (is_shared, refused)]

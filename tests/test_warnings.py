@@ -1,0 +1,181 @@
+"""Warnings point at the line that somebody wrote who reads them, and each is said once."""
+
+import inspect
+import warnings
+
+import dask.array as da
+import numpy as np
+import pytest
+from distributed import Client
+from joblib import Parallel, delayed, parallel_config
+from sklearn import model_selection
+from sklearn.exceptions import ConvergenceWarning, FitFailedWarning
+from sklearn.linear_model import SGDClassifier
+from sklearn.svm import LinearSVC
+
+from skfleet import metrics
+from skfleet._warnings import warn
+from skfleet.estimators import (
+    PCA,
+    KMeans,
+    LogisticRegression,
+    RidgeClassifier,
+    SGDRegressor,
+)
+from skfleet.model_selection import GridSearchCV, HyperbandSearchCV
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(60, 4))
+y = (X[:, 0] + 0.1 * X[:, 1] > 0).astype(int)
+ROWS = da.from_array(X, chunks=20)
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["processes", "threads"])
+def client(request):
+    with Client(
+        n_workers=2, threads_per_worker=1, processes=request.param, dashboard_address=":0"
+    ) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def threads():
+    with Client(n_workers=1, processes=False, dashboard_address=":0") as client:
+        yield client
+
+
+def caught(call):
+    """Call, and return the warnings, and the line of the call."""
+    with warnings.catch_warnings(record=True) as log:
+        warnings.simplefilter("always")
+        call()
+    lines, first = inspect.getsourcelines(call)
+    return log, range(first, first + len(lines))
+
+
+IN_THIS_PROCESS = {
+    "metrics": lambda: metrics.roc_auc_score(da.zeros(60, dtype=int, chunks=20), ROWS[:, 0]),
+    "clusters": lambda: KMeans(3, random_state=0, n_init=1).fit(np.ones((20, 2))),
+    "glm": lambda: LogisticRegression(max_iter=1).fit(X, y),
+    "glm on Dask": lambda: LogisticRegression(max_iter=1).fit(ROWS, y),
+    "epochs": lambda: SGDRegressor(max_iter=1, tol=1e-9).fit(X, y),
+    "labels": lambda: RidgeClassifier().fit(X, y[:, None]),
+    "in a search": lambda: GridSearchCV(
+        LogisticRegression(max_iter=1), {"C": [1.0]}, cv=2, n_jobs=1
+    ).fit(X, y),
+    "in a search on Dask": lambda: GridSearchCV(
+        LogisticRegression(max_iter=1), {"C": [1.0]}, cv=2, refit=False
+    ).fit(ROWS, y),
+    "candidates": lambda: HyperbandSearchCV(
+        SGDClassifier(), {"penalty": ["l1", "l2", "nonsense"]}, max_iter=3, random_state=0
+    ).fit(X, y),
+}
+
+
+@pytest.mark.parametrize("name", IN_THIS_PROCESS)
+def test_warning_of_this_process_points_at_the_call(threads, name):
+    log, lines = caught(IN_THIS_PROCESS[name])
+    ours = [w for w in log if not w.filename.endswith("sklearn/model_selection/_search.py")]
+    assert ours
+    assert {(w.filename, w.lineno in lines) for w in ours} == {(__file__, True)}
+
+
+def test_registry_of_the_caller_decides_what_is_said_again():
+    with warnings.catch_warnings(record=True) as log:
+        warnings.simplefilter("default")
+        for _ in range(3):
+            warn("alas")
+    assert len(log) == 1
+
+
+SEARCHES = [GridSearchCV, model_selection.GridSearchCV]
+
+
+@pytest.mark.parametrize("search", SEARCHES, ids=["ours", "scikit-learn's"])
+def test_fits_on_workers_warn_once_with_their_number(client, search):
+    """Three candidates on four splits, two of which have too few iterations."""
+    model = LinearSVC(dual=True, random_state=0)
+    found = search(model, {"max_iter": [1, 2, 100_000]}, cv=4, refit=False)
+
+    def fit():
+        with parallel_config("skfleet", client=client):
+            found.fit(X, y)
+
+    log, lines = caught(fit)
+    (warning,) = [w for w in log if w.category is ConvergenceWarning]
+    assert "Liblinear failed to converge" in str(warning.message)
+    assert str(warning.message).endswith("(in 8 of 12 fits)")
+    assert warning.filename == __file__
+    assert warning.lineno in lines
+
+
+def complain(n):
+    warnings.warn("alas", RuntimeWarning, stacklevel=1)
+    return n
+
+
+def test_warning_of_a_function_of_the_user_stays_where_it_arose(client):
+    def call():
+        with parallel_config("skfleet", client=client):
+            Parallel()(delayed(complain)(n) for n in range(3))
+
+    log, _ = caught(call)
+    (warning,) = log
+    assert str(warning.message) in ("alas (3 times)", "alas (2 times)")  # once for each process
+    assert warning.filename == __file__
+    assert warning.lineno == inspect.getsourcelines(complain)[1] + 1
+
+
+def test_warnings_of_a_call_that_fails_do_not_hide_its_error(client):
+    def fail(n):
+        warnings.warn("alas", RuntimeWarning, stacklevel=1)
+        if n == 2:
+            raise KeyError(n)
+
+    def call():
+        with parallel_config("skfleet", client=client), pytest.raises(KeyError, match="2"):
+            Parallel()(delayed(fail)(n) for n in range(3))
+
+    log, _ = caught(call)
+    assert len(log) <= 1
+
+
+def test_what_shows_warnings_is_left_as_it_was(threads):
+    before = warnings.showwarning
+    with parallel_config("skfleet", client=threads):
+        Parallel()(delayed(abs)(n) for n in range(3))
+    assert warnings.showwarning is before
+
+
+class Peculiar(UserWarning):
+    """Cannot be made of a text alone."""
+
+    def __init__(self, text, number):
+        super().__init__(text, number)
+
+
+def test_warning_that_is_made_of_more_than_a_text_comes_as_it_is(threads):
+    def complain(n):
+        warnings.warn(Peculiar("alas", 1), stacklevel=1)
+
+    def call():
+        with parallel_config("skfleet", client=threads):
+            Parallel()(delayed(complain)(n) for n in range(2))
+
+    (warning,), _ = caught(call)
+    assert warning.message.args == ("alas", 1)
+
+
+def test_failed_fits_are_told_of_by_scikit_learn(threads):
+    with pytest.warns(FitFailedWarning), pytest.warns(UserWarning, match="non-finite"):
+        GridSearchCV(LinearSVC(), {"penalty": ["l2", "nonsense"]}, cv=2).fit(X, y)
+
+
+def test_pca_that_did_not_converge_points_at_the_call(threads, monkeypatch):
+    from skfleet.estimators._decomposition import _spectrum
+
+    monkeypatch.setattr(_spectrum, "MOST_PASSES", 1)
+    wide = RNG.normal(size=(200, 150))
+    with pytest.warns(ConvergenceWarning, match="1 passes") as log:
+        PCA(5, svd_solver="arpack", tol=1e-14).fit(da.from_array(wide, chunks=(50, 150)))
+    assert log[0].filename == __file__

@@ -1,0 +1,98 @@
+"""What a fleet adds to its workers: failed tasks in one line, and modules loaded in time."""
+
+import logging
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+
+import dask.array as da
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+from distributed.core import Status
+
+from skfleet import Fleet, _worker_plugins
+from skfleet.estimators import Ridge
+
+
+def fails(block):
+    raise ValueError("a bad block")
+
+
+def lines(caplog, *, n):
+    """Give what was logged of failures, once so many lines have come, and a moment has gone."""
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        found = [one.getMessage() for one in caplog.records if one.levelno >= logging.ERROR]
+        if len(found) >= n:
+            break
+        time.sleep(0.01)
+    return found
+
+
+def test_one_line_for_all_blocks(caplog):
+    X, y = da.ones((80, 3), chunks=(10, 3)), da.ones(80, chunks=10)
+    with Fleet(n_workers=2, processes=False) as client:
+        with pytest.raises(ValueError, match="a bad block"):
+            Ridge().fit(X.map_blocks(fails, meta=np.empty((0, 3))), y)
+        with pytest.raises(ZeroDivisionError):
+            client.submit(divmod, 1, 0).result()
+        first, second = lines(caplog, n=2)
+    assert first.endswith("failed: ValueError('a bad block')")
+    assert second.startswith("task divmod failed: ZeroDivisionError(")
+
+
+def test_other_clusters_log_as_ever(caplog):
+    with (
+        Fleet(n_workers=1, processes=False),
+        LocalCluster(n_workers=1, processes=False, dashboard_address=":0") as cluster,
+        Client(cluster) as client,
+    ):
+        with pytest.raises(ZeroDivisionError):
+            client.submit(divmod, 1, 0).result()
+        (page,) = lines(caplog, n=1)
+    assert page.startswith("Compute Failed")
+
+
+def test_nothing_is_left_in_the_loggers():
+    loggers = [logging.getLogger(f"distributed.worker{end}") for end in ("", ".state_machine")]
+    before = [list(one.filters) for one in loggers]
+    with Fleet(n_workers=2, processes=False):
+        assert [len(one.filters) for one in loggers] == [len(some) + 2 for some in before]
+    assert [one.filters for one in loggers] == before
+
+
+def test_what_workers_load_before_they_are_ready_is_light():
+    code = """
+import distributed.nanny, distributed.worker, joblib, sys
+before = set(sys.modules)
+import skfleet._worker_plugins
+print(*sorted({name.split(".")[0] for name in set(sys.modules) - before}))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["skfleet"]
+
+
+def loaded():
+    """Tell which of the modules that tasks need are there."""
+    return [name for name in _worker_plugins._MODULES if name in sys.modules]
+
+
+def test_first_task_finds_its_modules_loaded():
+    with Fleet(n_workers=1) as client:
+        time.sleep(3 * _worker_plugins._LOAD_AFTER)
+        assert client.submit(loaded).result() == list(_worker_plugins._MODULES)
+
+
+def test_worker_that_is_closed_loads_no_more(monkeypatch):
+    imported = []
+    worker = SimpleNamespace(status=Status.running)
+
+    def import_and_close(name):
+        imported.append(name)
+        worker.status = Status.closing
+
+    monkeypatch.setattr(_worker_plugins.importlib, "import_module", import_and_close)
+    _worker_plugins._load_modules(worker)
+    assert imported == ["pandas"]
