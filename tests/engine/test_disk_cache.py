@@ -376,7 +376,8 @@ def _squares(block):
 def test_by_default_the_disk_is_for_rows_too_large_where_it_pays(
     fits, disk, cached, where, client, place, monkeypatch
 ):
-    def tried(space, limit):
+    def tried(space, limit, in_page_cache=False):
+        assert in_page_cache == (where == "cluster"), "that memory holds a few rows is seen"
         return DiskSpeed(disk, disk)
 
     monkeypatch.setattr(dask_cache, "try_disk", tried)

@@ -81,6 +81,17 @@ def test_a_trial_measures_the_disk_and_leaves_nothing(tmp_path, monkeypatch):
     assert try_disk(space, 100) == DiskSpeed(math.inf, math.inf)
 
 
+def test_a_trial_in_the_page_cache_does_not_wait_for_the_disk(tmp_path, monkeypatch):
+    def wait_for_ever(*args):
+        raise AssertionError("the disk is not asked")
+
+    for name in ("fsync", "posix_fadvise"):
+        monkeypatch.setattr(os, name, wait_for_ever, raising=False)
+    with pytest.raises(AssertionError):
+        try_disk(DiskSpace(str(tmp_path)), ROOM)
+    assert try_disk(DiskSpace(str(tmp_path)), ROOM, in_page_cache=True).write < math.inf
+
+
 def test_what_pays():
     disk = DiskSpeed(write=4.0, read=1.0)
     assert pays(4.0, [disk])

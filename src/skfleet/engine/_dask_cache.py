@@ -18,9 +18,11 @@ from typing import Any, NamedTuple, cast
 
 import dask
 import numpy as np
+import psutil
 from distributed import Future, Worker, WorkerPlugin, get_worker
 from distributed.diskutils import WorkSpace
 from distributed.protocol import dask_deserialize, dask_serialize, pickle
+from distributed.system import MEMORY_LIMIT
 from distributed.utils import sync
 
 from skfleet._array import is_host
@@ -190,9 +192,11 @@ def _small(handle: Block) -> bytes | None:
     return pickle.dumps(handle) if buffers else pickled
 
 
-def try_worker(limit: float) -> DiskSpeed:
-    """Try the disk of the worker that runs this."""
-    return try_disk(_files_of(get_worker()).space, limit)
+def try_worker(limit: float, n_bytes: int) -> DiskSpeed:
+    """Try the disk of the worker that runs this, where so many bytes are to be written in all."""
+    memory = min(MEMORY_LIMIT, psutil.virtual_memory().available)
+    space = _files_of(get_worker()).space
+    return try_disk(space, limit, in_page_cache=2 * n_bytes <= memory)
 
 
 def caches(engine: Engine, probe: Probe, shares_work: bool) -> bool:
@@ -204,7 +208,8 @@ def caches(engine: Engine, probe: Probe, shares_work: bool) -> bool:
         return wanted != "auto"  # rows that are not to be kept might well fit
     if shares_work:
         return True  # it may go through all rows, so that a trial would cost a pass
-    tasks = engine.map(try_worker, [limit] * min(N_TRIALS, engine.n_slots), name="try-disk")
+    n_trials = min(N_TRIALS, engine.n_slots)
+    tasks = engine.map(try_worker, [limit] * n_trials, probe.n_bytes, name="try-disk")
     return pays(probe.seconds_per_byte, engine.gather(tasks))
 
 

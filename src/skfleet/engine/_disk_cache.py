@@ -112,23 +112,34 @@ class DiskSpeed(NamedTuple):
     read: float = math.inf
 
 
-def try_disk(space: DiskSpace, limit: float) -> DiskSpeed:
-    """Write a file as large as a small block, and read it; what has no room takes for ever."""
+def try_disk(space: DiskSpace, limit: float, in_page_cache: bool = False) -> DiskSpeed:
+    """Write a file as large as a small block, and read it; what has no room takes for ever.
+
+    Unless the machine has memory enough to hold what will be written in its page cache, the file
+    is brought to the disk itself, and read from there.
+    """
     noise = np.random.default_rng(0).integers(256, size=TRIAL_BYTES, dtype=np.uint8)
+    speeds = [_write_and_read(Block(noise), space, limit, in_page_cache) for _ in range(3)]
+    return DiskSpeed(*map(min, zip(*speeds, strict=True)))
+
+
+def _write_and_read(block: Block, space: DiskSpace, limit: float, in_page_cache: bool) -> DiskSpeed:
+    """Write a block to a new file, and read that; what has no room takes for ever."""
     began = time.perf_counter()
-    file = space.write(Block(noise), limit)
+    file = space.write(block, limit)
     if file is None:
         return DiskSpeed()
     try:
         with open(file.path, "rb", buffering=0) as stream:
-            os.fsync(stream)
+            if not in_page_cache:
+                os.fsync(stream)
             write = time.perf_counter() - began
-            if hasattr(os, "posix_fadvise"):  # forget it, to read it from the disk
+            if not in_page_cache and hasattr(os, "posix_fadvise"):
                 os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
             began = time.perf_counter()
             stream.readall()
             read = time.perf_counter() - began
-        return DiskSpeed(write / TRIAL_BYTES, read / TRIAL_BYTES)
+        return DiskSpeed(write / file.n_bytes, read / file.n_bytes)
     except OSError:
         return DiskSpeed()
     finally:
