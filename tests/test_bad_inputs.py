@@ -205,8 +205,9 @@ GRID, ALPHAS = {"C": [1, 2]}, {"alpha": [1e-3, 1e-2]}
 OF_GRIDS = {
     "GridSearchCV": {},
     "RandomizedSearchCV": {"n_iter": 1},
-    "HalvingGridSearchCV": {},
-    "HalvingRandomSearchCV": {"n_candidates": 2},
+    # all rows at once: some of them may not have what is bad
+    "HalvingGridSearchCV": {"min_resources": len(X)},
+    "HalvingRandomSearchCV": {"n_candidates": 2, "min_resources": len(X)},
 }
 ADAPTIVE = [
     "ASHASearchCV",
@@ -331,9 +332,9 @@ CLOSED_FLEETS = {
 
 @pytest.mark.parametrize("entry", CLOSED_FLEETS)
 def test_a_closed_fleet_is_refused(entry, closed):
-    with joblib.parallel_config("skfleet", client=closed.client):
-        with pytest.raises(FleetError, match=r"must be (open|connected|called on an open).*closed"):
-            CLOSED_FLEETS[entry](closed)
+    says = pytest.raises(FleetError, match=r"must be (open|connected|called on an open).*closed")
+    with joblib.parallel_config("skfleet", client=closed.client), says:
+        CLOSED_FLEETS[entry](closed)
 
 
 # ---------------------------------------------------------------- metrics
