@@ -7,7 +7,10 @@ import inspect
 import re
 import warnings
 from functools import cache
+from types import SimpleNamespace
 
+import dask
+import dask.bag
 import dask.dataframe as dd
 import joblib
 import numpy as np
@@ -45,7 +48,8 @@ from bad_inputs import (
     loads,
     put,
 )
-from skfleet import estimators, metrics
+from skfleet import Fleet, estimators, metrics, model_selection
+from skfleet.exceptions import FleetError
 
 # ---------------------------------------------------------------- the entries
 
@@ -104,7 +108,7 @@ def share_of(names, row, size):
 def driver_knows(row, name, container):
     """Say whether this process can refuse an input without loading any of it."""
     if not container.startswith("dask"):
-        return True
+        return row.is_known
     if container == "dask frame" and LENGTH in row.says:
         return False
     ours = name not in AROUND or row.place == "w" or row.name in NO_INPUT
@@ -194,6 +198,146 @@ def test_fitted_models_refuse(row, container, size):
             wrong += refusal(lambda c=call, r=rows: _answer(c(r)), one, name, container, model)
     assert not wrong, "\n".join(wrong)
 
+
+# ---------------------------------------------------------------- searches
+
+GRID, ALPHAS = {"C": [1, 2]}, {"alpha": [1e-3, 1e-2]}
+OF_GRIDS = {
+    "GridSearchCV": {},
+    "RandomizedSearchCV": {"n_iter": 1},
+    # all rows at once: some of them may not have what is bad
+    "HalvingGridSearchCV": {"min_resources": len(X)},
+    "HalvingRandomSearchCV": {"n_candidates": 2, "min_resources": len(X)},
+}
+ADAPTIVE = [
+    "ASHASearchCV",
+    "HyperbandSearchCV",
+    "IncrementalSearchCV",
+    "InverseDecaySearchCV",
+    "SuccessiveHalvingSearchCV",
+]
+# (name of the search, whether its estimator is one of ours)
+SEARCHES = [(name, ours) for name in OF_GRIDS for ours in (False, True)]
+SEARCHES += [(name, False) for name in ADAPTIVE]
+# What scikit-learn's estimators take, and what a type does not tell.
+NOT_OF_SEARCHES = {"dates", "numbers for labels"}
+
+
+def make_search(name, is_ours=False):
+    """Make a search of an instant."""
+    cls = getattr(model_selection, name)
+    if name in ADAPTIVE:
+        return cls(SGDClassifier(), ALPHAS, max_iter=3, random_state=0)
+    family = estimators.LogisticRegression if is_ours else LogisticRegression
+    return cls(family(max_iter=20), GRID, cv=2, **OF_GRIDS[name])
+
+
+@pytest.fixture(scope="module")
+def here():
+    """A cluster in this process, where what is loaded can be counted."""
+    with Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=":0") as one:
+        yield one
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("container", CONTAINERS)
+@pytest.mark.parametrize("row", [*ROWS_OF_X, *ROWS_OF_Y], ids=str)
+def test_searches_refuse(row, container, size, here):
+    if not fits_into(row.values, container):
+        pytest.skip("the container holds no such values")
+    if row.name in NOT_OF_SEARCHES or not row.only("LogisticRegression", LogisticRegression()):
+        pytest.skip("scikit-learn's searches take it")
+    # a splitter, or the scorer, may be the first to see
+    says = "|".join([row.says, row.inner or row.says, NUMERIC])
+    row = Row(row.place, row.name, row.values, says, is_known=False)
+    wrong = []
+    for name, is_ours in share_of(SEARCHES, row, size):
+        search = make_search(name, is_ours)
+        given = {"X": put(frame(FRAME), container), "y": put(frame(LABELS), container)}
+        given[row.place] = put(row.values, container)
+        with here.as_current(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            # scikit-learn's keep the number of splits of a search that failed
+            kept = search if name in ADAPTIVE else SimpleNamespace(**search.get_params(deep=False))
+            wrong += refusal(lambda s=search, g=given: s.fit(**g), row, name, container, kept)
+        wrong += [f"{name}: has results"] * hasattr(search, "cv_results_")
+        if row.values is None or callable(row.values) or row.name in NO_INPUT:
+            wrong += [f"{name}: fits were made"] * hasattr(search, "n_splits_")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(("name", "is_ours"), SEARCHES)
+def test_searches_without_a_target_say_so_before_work(name, is_ours, here):
+    loads.clear()
+    with here.as_current(), pytest.raises(ValueError, match=f"{name} .*requires y to be passed"):
+        make_search(name, is_ours).fit(dask_array(X), None)
+    assert not loads
+
+
+@pytest.mark.filterwarnings("ignore:The total space of parameters")
+@pytest.mark.parametrize(
+    "make_model",
+    [
+        lambda: make_search("GridSearchCV"),
+        lambda: make_search("HalvingGridSearchCV"),
+        lambda: make_search("IncrementalSearchCV"),
+        lambda: make("BlockwiseVotingClassifier"),
+        lambda: make("Incremental"),
+        lambda: make("LogisticRegression"),
+    ],
+)
+def test_what_has_no_shape_is_no_target(make_model, here):
+    with here.as_current():
+        model = make_model().fit(X, LABELS)
+        for y in (dask.delayed(LABELS), dask.bag.from_sequence(LABELS)):
+            for rows in (X, dask_array(X)):
+                with pytest.raises(TypeError, match=r"must be a Dask array.*Got a? ?(bag|Delayed)"):
+                    model.score(rows, y)
+                with pytest.raises(
+                    TypeError, match=r"y must be a Dask array.*Got a? ?(bag|Delayed)"
+                ):
+                    make_model().fit(rows, y)
+
+
+@pytest.mark.parametrize("name", ["early_stopping", "random_state", "scoring", "tol", "verbose"])
+def test_parameters_of_incremental_are_checked_before_work(name):
+    for odd in (object(), "odd"):
+        loads.clear()
+        with pytest.raises(ValueError, match=f"{name} must"):
+            make("Incremental").set_params(**{name: odd}).fit(dask_array(X), dask_array(LABELS))
+        assert not loads
+
+
+# ---------------------------------------------------------------- closed fleets
+
+
+@pytest.fixture(scope="module")
+def closed():
+    """A fleet that was closed."""
+    fleet = Fleet(n_workers=1, processes=False, dashboard_address=None)
+    fleet.close()
+    return fleet
+
+
+CLOSED_FLEETS = {
+    "with": lambda fleet: fleet.__enter__(),
+    "scale": lambda fleet: fleet.scale(2),
+    "adapt": lambda fleet: fleet.adapt(minimum=1, maximum=2),
+    "Parallel": lambda fleet: joblib.Parallel()(joblib.delayed(abs)(i) for i in range(3)),
+    "GridSearchCV": lambda fleet: make_search("GridSearchCV").fit(X, LABELS),
+    "GridSearchCV of ours": lambda fleet: make_search("GridSearchCV", True).fit(X, LABELS),
+    "HalvingGridSearchCV": lambda fleet: make_search("HalvingGridSearchCV").fit(X, LABELS),
+}
+
+
+@pytest.mark.parametrize("entry", CLOSED_FLEETS)
+def test_a_closed_fleet_is_refused(entry, closed):
+    says = pytest.raises(FleetError, match=r"must be (open|connected|called on an open).*closed")
+    with joblib.parallel_config("skfleet", client=closed.client), says:
+        CLOSED_FLEETS[entry](closed)
+
+
+# ---------------------------------------------------------------- metrics
 
 SCORES = {
     "accuracy_score": (LABELS, LABELS),

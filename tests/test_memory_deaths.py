@@ -9,7 +9,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from skfleet import Fleet
 from skfleet.estimators import Incremental
 from skfleet.exceptions import FleetError
-from skfleet.model_selection import GridSearchCV
+from skfleet.model_selection import GridSearchCV, IncrementalSearchCV
 
 pytestmark = pytest.mark.slow
 
@@ -30,6 +30,9 @@ def eat():
 
 class Eater(ClassifierMixin, BaseEstimator):
     """Takes more memory than a worker has."""
+
+    def __init__(self, size=1):
+        self.size = size
 
     def fit(self, X, y):
         self.classes_ = np.unique(y)
@@ -64,3 +67,13 @@ def test_memory_is_named(work):
             work()
         # a task is tried twice, and a bundle of fits then one by one
         assert 1 <= len(client.get_events("worker-restart-memory")) <= 3
+
+
+def test_memory_is_named_by_an_adaptive_search():
+    search = IncrementalSearchCV(Eater(), {"size": [1, 2]}, n_initial_parameters=2, max_iter=1)
+    with Fleet(n_workers=1, memory_limit="700 MB") as client:
+        with pytest.raises(FleetError, match=r"All the 2.*must fit into the memory of a worker"):
+            search.fit(X, y, classes=[0, 1])
+        # together, which tells nothing of which, and then each alone
+        assert len(client.get_events("worker-restart-memory")) <= 6
+    assert not hasattr(search, "cv_results_")

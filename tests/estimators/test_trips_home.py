@@ -102,6 +102,42 @@ def test_rows_that_a_transformer_has_computed_are_told_of_once(model):
     assert ours.filename == __file__
 
 
+def trips(call):
+    """Call, and return the warnings of rows that were brought home."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        call()
+    return [w for w in told if "its Pipeline was given a Dask collection" in str(w.message)]
+
+
+@pytest.mark.parametrize(
+    "model", [KMeans(2, random_state=0), PCA(2)], ids=lambda m: type(m).__name__
+)
+def test_unsupervised_fits_behind_a_transformer_tell_of_the_trip(model):
+    (ours,) = trips(lambda: make_pipeline(StandardScaler(), model).fit(LAZY_X))
+    assert ours.filename == __file__
+    assert "0.0 MB" in str(ours.message)
+    assert not trips(lambda: make_pipeline(StandardScaler(), model).fit(X))
+
+
+@pytest.mark.parametrize(
+    ("model", "method"), [(LogisticRegression(), "predict"), (PCA(2), "transform")]
+)
+def test_answers_behind_a_transformer_tell_of_the_trip(model, method):
+    pipeline = make_pipeline(StandardScaler(), model).fit(X, y)
+    (ours,) = trips(lambda: getattr(pipeline, method)(LAZY_X))
+    assert ours.filename == __file__
+    assert not trips(lambda: getattr(pipeline, method)(X))
+
+
+def test_blocks_that_a_scheduler_gives_are_no_trip():
+    inner = make_pipeline(Incremental(StandardScaler()), ParallelPostFit(Ridge()))
+    with dask.config.set(scheduler="synchronous"):
+        inner.fit(X, y)
+        assert not trips(lambda: inner.predict(LAZY_X).compute())
+        assert not trips(lambda: inner.score(LAZY_X, LAZY_Y))
+
+
 def test_what_the_warning_advises_leaves_rows_where_they_are():
     model = make_pipeline(Incremental(StandardScaler()), LogisticRegression())
     with dask.config.set(scheduler="synchronous"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,10 @@ from skfleet.blocks._local import as_sized, n_rows_of
 from skfleet.blocks._outputs import Output, is_lazy, known_n_rows, map_rows
 
 __all__ = ["check_per_row", "constant_per_row", "split_per_row", "warn_of_trip"]
+
+
+# Modules between a pipeline and the step that it calls; blocks of rows come by other ways.
+_STRAIGHT = ("skfleet.estimators", "skfleet._delegation", "sklearn", "contextlib")
 
 
 def split_per_row(params: dict[str, Any], X: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -58,20 +64,43 @@ def check_per_row(
     return X, y, sample_weight, every
 
 
-def warn_of_trip(X: Any, y: Any, sample_weight: Any) -> None:
-    """Warn of rows in this process whose targets or weights are a Dask collection.
+def warn_of_trip(X: Any, y: Any = None, sample_weight: Any = None) -> None:
+    """Warn of rows in this process that were a Dask collection.
 
-    They were one too: a transformer that takes arrays alone has computed them, without a word.
+    A transformer that takes arrays alone has computed them, without a word: targets or weights that
+    are still a collection tell so, or what the pipeline around an estimator was given.
     """
-    if is_lazy(X) or not (is_lazy(y) or is_lazy(sample_weight)):
+    if is_lazy(X):
+        return
+    if is_lazy(y) or is_lazy(sample_weight):
+        name = "y" if is_lazy(y) else "sample_weight"
+        what = f"{name} is a Dask collection. If a step before has computed X here"
+    elif _pipeline_has_lazy_rows():
+        what = "its Pipeline was given a Dask collection. A step before has computed X here"
+    else:
         return
     size = n_rows_of(X) * row_bytes(X if hasattr(X, "shape") else np.asarray(X)) / 1e6
-    name = "y" if is_lazy(y) else "sample_weight"
     warn(
-        f"X is in this process ({size:,.1f} MB), and {name} is a Dask collection. If a step before "
-        "has computed X here, a transformer of scikit-learn in a Pipeline say: wrap one that has "
-        "partial_fit, as in Incremental(StandardScaler()), so that rows stay on the workers."
+        f"X is in this process ({size:,.1f} MB), and {what}, a transformer of scikit-learn in a "
+        "Pipeline say: wrap one that has partial_fit, as in Incremental(StandardScaler()), so that "
+        "rows stay on the workers."
     )
+
+
+def _pipeline_has_lazy_rows() -> bool:
+    """Tell whether the pipeline that called an estimator was itself given a Dask collection.
+
+    A step is not told; the frames of the call know. What Dask or joblib run is another call.
+    """
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        module = str(frame.f_globals.get("__name__"))
+        if module == "sklearn.pipeline" and is_lazy(frame.f_locals.get("X")):
+            return True
+        if not module.startswith(_STRAIGHT):
+            return False
+        frame = frame.f_back
+    return False
 
 
 def constant_per_row(value: float, X: Any) -> Any:

@@ -113,6 +113,7 @@ class FleetEstimator(DocumentationLink, BaseEstimator):
             model = lend(self, model, name=f"model-of-{type(self).__name__}")
             return map_rows(func, model, X, output, check=check_block, name=name)
         X, _ = self._checked(X, reset=False)
+        warn_of_trip(X)
         return map_rows(func, model, X, output)
 
     def _check_width(self, rows: Any, y: Any = _NO_TARGET, *, reset: bool) -> None:

@@ -17,7 +17,13 @@ from skfleet._config import get_config
 from skfleet._linalg import as_csr, is_sparse
 from skfleet._partial_fit import check_steps, clone_learner, learner_of
 from skfleet._typing import Estimator, RandomState, Rows, Table, Values, Weights
-from skfleet._validation import check_learns_in_parts, check_target_type, check_verbose
+from skfleet._validation import (
+    check_flag,
+    check_learns_in_parts,
+    check_seed,
+    check_target_type,
+    check_verbose,
+)
 from skfleet.blocks import (
     RowBlocks,
     as_sized,
@@ -330,6 +336,8 @@ class Incremental(ParallelPostFit):
                 f"validation_fraction must be between 0 and 1. Got {fraction!r} instead."
             )
         check_verbose("verbose", self.verbose)
+        check_flag("early_stopping", self.early_stopping)
+        check_seed("random_state", self.random_state)
         if not isinstance(self.tol, Real):
             raise ValueError(f"tol must be a number. Got {self.tol!r} instead.")
         if self.early_stopping:

@@ -178,6 +178,7 @@ class _ScoredAnywhere:
         score : float
             The higher the better.
         """
+        check_rows(X=X, y=y, sample_weight=sample_weight)
         if is_lazy(X):
             return check_scoring(self)(self, X, y, sample_weight)
         return super().score(X, y, sample_weight=sample_weight)

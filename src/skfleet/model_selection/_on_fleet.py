@@ -12,13 +12,21 @@ import numpy as np
 from joblib.parallel import ParallelBackendBase
 from sklearn.base import is_classifier
 from sklearn.pipeline import Pipeline
+from sklearn.utils import get_tags
 
 from skfleet._config import config_context
 from skfleet._documentation import DocumentationLink
 from skfleet._typing import Rows, Values
 from skfleet._validation import check_real
 from skfleet._warnings import warn
-from skfleet.blocks import check_rows, compute_together, counted_rows, is_lazy, row_blocks
+from skfleet.blocks import (
+    as_sized,
+    check_rows,
+    compute_together,
+    counted_rows,
+    is_lazy,
+    row_blocks,
+)
 from skfleet.engine import (
     Placements,
     check_fits_home,
@@ -82,7 +90,7 @@ class FitsOnFleet(DocumentationLink):
             )
         if self.time_budget is not None:
             check_real("time_budget", self.time_budget, 0, open="l")
-        check_rows(X=X, y=y)
+        self._check_rows(X, y)
         check_scorer(self.scoring)
         with _on_fleet():
             given = {"X": X, "y": y, **params}
@@ -114,6 +122,41 @@ class FitsOnFleet(DocumentationLink):
                 UserWarning,
             )
         return self
+
+    def _check_rows(self, X: Any, y: Any) -> None:
+        """Raise for what cannot be rows and targets, before any work."""
+        check_rows(X=X, y=y)
+        for name, values in {"X": X, "y": y}.items():
+            if not is_lazy(values) and (values is not None or name == "X"):
+                as_sized(name, values)
+        estimator = self.get_params(deep=False)["estimator"]
+        # those that say nothing of themselves need not be scikit-learn's
+        says = hasattr(estimator, "__sklearn_tags__")
+        if y is None and says and get_tags(estimator).target_tags.required:
+            raise ValueError(
+                f"This {type(self).__name__} estimator requires y to be passed, but the target y "
+                "is None. Pass y."
+            )
+
+    def score(self, X: Rows, y: Values | None = None, **params: Any) -> float:
+        """Score the best estimator by the metric that decided.
+
+        Parameters
+        ----------
+        X : any rows of shape (n_samples, n_features)
+            Rows.
+        y : values of shape (n_samples,) or (n_samples, n_outputs), default=None
+            True labels or targets.
+        **params : dict
+            What the scorer is told besides, with metadata routing.
+
+        Returns
+        -------
+        score : float
+            The higher the better.
+        """
+        check_rows(X=X, y=y)
+        return super().score(X, y, **params)  # type: ignore[misc]
 
     def _set_uses(self, run: SearchRun) -> None:
         """Set what the fits had in common, and where they were made."""

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from skfleet._delegation import available_where, require_method
 from skfleet._documentation import DocumentationLink
 from skfleet._typing import Answer, Rows, Values
-from skfleet.blocks import is_lazy
+from skfleet.blocks import check_rows, is_lazy
 from skfleet.engine import answer_rows
 from skfleet.metrics import check_scoring
 
@@ -174,6 +174,7 @@ class AnswersOfBest(DocumentationLink, MetaEstimatorMixin, BaseEstimator):
         """
         check_is_fitted(self)
         self._answer_check()
+        check_rows(X=X, y=y, sample_weight=params.get("sample_weight"))
         if is_lazy(X):
             several = isinstance(self.scoring, dict)
             name = self.scoring[self.refit] if several else self.scoring

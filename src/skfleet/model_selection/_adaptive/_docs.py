@@ -108,7 +108,7 @@ cv_results_ : dict of str -> ndarray of shape (n_candidates,)
     ValueError
         When a parameter cannot be, or no candidate could be scored.
     skfleet.exceptions.FleetError
-        When no worker is left.
+        When no worker is left, or every candidate ended its workers: of a lack of memory, say.
     KeyboardInterrupt
         After Ctrl-C, with what was found so far in the attributes."""
 

@@ -13,6 +13,7 @@ from sklearn.exceptions import FitFailedWarning
 
 from skfleet._sklearn_private import param_columns
 from skfleet._warnings import warn
+from skfleet.exceptions import FleetError
 from skfleet.model_selection._adaptive._candidate import Candidate
 from skfleet.model_selection._adaptive._run import Run
 from skfleet.model_selection._adaptive._schedules import Rung, Train, calls_of
@@ -187,6 +188,11 @@ def warn_of_failures(run: Run, error_score: Any) -> None:
     first = next(iter(failed.values()), None)
     told = "" if first is None else f"\n{first.trace or first.error}"
     if run.best is None and first is not None:
+        n_deaths = sum(isinstance(one.error, FleetError) for one in failed.values())
+        if n_deaths == len(failed):  # there is nothing wrong with data or models
+            raise FleetError(
+                f"All the {n_deaths} candidates ended their workers. The first one: {first.error}"
+            ) from first.error
         raise ValueError(
             f"All the {len(failed)} candidates failed: none could be trained and scored. The "
             f"first error:{told}"
