@@ -17,8 +17,10 @@ if __name__ == "__main__":
         with counting() as counts:
             model = KMeans(6, random_state=0).fit(rows)
         print(model.labels_)
-        print("passes:", counts.passes <= 20, "agreement:", adjusted_rand_score(truth, model.labels_))
-        print("sizes:", sorted(np.bincount(model.predict(rows).compute())))
+        print(
+            "passes:", counts.passes <= 20, "agreement:", adjusted_rand_score(truth, model.labels_)
+        )
+        print("sizes:", np.sort(np.bincount(model.predict(rows).compute())))
 
         small = make_pipeline(PCA(3, random_state=0), KMeans(6, random_state=0)).fit(rows)
         print("of three components:", round(adjusted_rand_score(truth, small.predict(rows)), 2))

@@ -35,7 +35,9 @@ def consumers(n):
         "forest": RandomForestClassifier(random_state=0, n_jobs=n).fit(X, y).predict_proba(X),
         "extra trees": ExtraTreesRegressor(random_state=0, n_jobs=n).fit(X, y).predict(X),
         "bagging": BaggingClassifier(tree, random_state=0, n_jobs=n).fit(X, y).predict_proba(X),
-        "isolation": IsolationForest(n_estimators=20, random_state=0, n_jobs=n).fit(X).score_samples(X),
+        "isolation": IsolationForest(n_estimators=20, random_state=0, n_jobs=n)
+        .fit(X)
+        .score_samples(X),
         "voting": VotingClassifier(pair, voting="soft", n_jobs=n).fit(X, y).predict_proba(X),
         "stacking": StackingClassifier(pair, LogisticRegression(), n_jobs=n).fit(X, y).predict(X),
         "one against the rest": OneVsRestClassifier(bayes, n_jobs=n).fit(X, y).predict_proba(X),

@@ -33,7 +33,7 @@ if __name__ == "__main__":
     print("py.typed:", "skfleet/py.typed" in names)
     print("kernels:", "skfleet/estimators/_cluster/nearest.cu" in names)
     print("license:", any(name.endswith("LICENSE") for name in names))
-    print("nothing else:", {name.split("/")[0].split("-")[0] for name in names})
+    print("nothing else:", sorted({name.split("/")[0].split("-")[0] for name in names}))
     pip("install", "--no-deps", "--target", "site", str(wheel))
     environment = {**os.environ, "PYTHONPATH": str(Path("site").absolute())}
     subprocess.run([sys.executable, "-c", USE], env=environment, check=True)

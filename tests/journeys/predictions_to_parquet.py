@@ -32,6 +32,9 @@ if __name__ == "__main__":
     answers, kinds = pd.read_parquet("answers"), pd.read_parquet("kinds")
     print("files:", len(list(Path("answers").glob("*.parquet"))), "rows:", len(answers))
     print("columns:", *answers.columns)
-    print("largest share is the kind:", (answers[list(model.classes_)].idxmax(axis=1) == kinds.kind).all())
+    print(
+        "largest share is the kind:",
+        (answers[list(model.classes_)].idxmax(axis=1) == kinds.kind).all(),
+    )
     alone = forest.fit(X, names).predict_proba(pd.read_parquet("flowers")[list(X.columns)])
     print("as without a fleet:", np.allclose(alone, answers.iloc[:, :3]))

@@ -47,11 +47,13 @@ if __name__ == "__main__":
     with Fleet(n_workers=2):
         ours = GridSearchCV(linear, grid, scoring="roc_auc").fit(train, y_train)
         print(ours.best_params_, ours.best_params_ == theirs.best_params_)
-        print(np.allclose(ours.cv_results_["mean_test_score"], theirs.cv_results_["mean_test_score"]))
+        print(
+            np.allclose(ours.cv_results_["mean_test_score"], theirs.cv_results_["mean_test_score"])
+        )
         print("unseen rows:", round(ours.score(test, y_test), 1))
         search = RandomizedSearchCV(boosted, drawn, n_iter=6, cv=3, random_state=0, verbose=1)
         search.fit(train.drop(columns="town"), y_train)
         print("drawn:", len(search.cv_results_["params"]), "best:", round(search.best_score_, 1))
         print("shared:", search.families_[0].parameters)
-        few = GridSearchCV(LogisticRegression(max_iter=2), {"C": [1.0, 10.0]}, cv=3)
+        few = GridSearchCV(LogisticRegression(max_iter=2), {"C": [1.0, 10.0]}, cv=3, refit=False)
         few.fit(train[["age", "hours"]].fillna(0), y_train)

@@ -10,10 +10,8 @@ import difflib
 import doctest
 import errno
 import fcntl
-import importlib
 import os
 import pty
-import re
 import select
 import signal
 import subprocess
@@ -31,6 +29,7 @@ SECONDS = 120
 NEEDS = {"boosters_inside": ["lightgbm", "xgboost"], "packaging_wheel": ["pip"]}
 # What ends a script that is stopped by its user; any other ends with 0.
 STATUS = {"ctrl_c": -signal.SIGINT}
+LONG = {"packaging_wheel"}  # with the versions of all libraries
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 pytestmark = pytest.mark.slow
@@ -135,6 +134,8 @@ def test_the_screen_is_as_expected(name, tmp_path):
     else:
         screen, status = shown_in_a_file(name, tmp_path)
     assert_shows(name, screen)
+    n_expected = len((HERE / f"{name}.txt").read_text().splitlines())
+    assert name in LONG or len(screen.splitlines()) <= n_expected + 3  # "..." hides no page
     assert status == STATUS.get(name, 0)
 
 

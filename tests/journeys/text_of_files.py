@@ -21,7 +21,10 @@ WORDS = ["the", "a", "of", "and", "wind", "day"]
 def texts(n, seed):
     rng = np.random.default_rng(seed)
     topics = rng.choice(list(TOPICS), size=n)
-    lines = [" ".join(rng.permutation([*rng.choice(WORDS, 6), *rng.choice(TOPICS[t], 2)])) for t in topics]
+    lines = [
+        " ".join(rng.permutation([*rng.choice(WORDS, 6), *rng.choice(TOPICS[t], 2)]))
+        for t in topics
+    ]
     return lines, topics
 
 
