@@ -135,8 +135,10 @@ def test_a_bag_of_text_is_answered(place):
 
 def test_a_bag_is_no_matrix(place):
     bag = db.from_sequence(range(20), npartitions=2)
-    with pytest.raises(ValueError, match="Expected 2D array"):
+    with pytest.raises(ValueError, match=r"Expected 2D array.* X\.to_dataframe\(.*of a bag"):
         Ridge().fit(bag, np.arange(20))
+    frame = bag.to_dataframe(columns=["x"])  # as the error says
+    assert Ridge().fit(frame, da.arange(20, chunks=10)).n_features_in_ == 1
     with pytest.raises(TypeError, match="y must be a Dask array or Series"):
         Ridge().fit(da.ones((20, 2), chunks=10), bag)
 

@@ -50,6 +50,8 @@ def check_two_dims(rows: Any) -> None:
     """Raise unless rows that the driver has not seen make a matrix."""
     if len(rows.shape) != 2:
         column = "X.to_frame()" if hasattr(rows, "iloc") else "X[:, None]"
+        if rows.dtype == object:  # as the items of a bag are
+            column += ", or X.to_dataframe(columns=['x']) of a bag,"
         raise ValueError(
             f"Expected 2D array, got {len(rows.shape)}D array instead. Reshape your data with "
             f"{column} if it has a single feature."

@@ -382,7 +382,7 @@ class RidgeClassifier(_Ridge, LinearClassifier):
         if len(classes) < 2 and not several:
             raise ValueError(
                 "y must hold at least two classes. Got only one class instead: "
-                f"{classes[0]!r}. Classifier can't train when only one class is present."
+                f"{classes.tolist()[0]!r}. Classifier can't train when only one class is present."
             )
         if len(classes) == 2 and not several:
             sums = sums.of_targets([1])
