@@ -258,6 +258,15 @@ def weights_as_numbers(sample_weight: Any) -> Any:
         ) from error
 
 
+def check_several_classes(labels: np.ndarray) -> None:
+    """Raise if all rows are of one class."""
+    if len(labels) < 2:
+        raise ValueError(
+            "y must hold at least two classes. Got only one class instead: "
+            f"{labels.tolist()[0]!r}. Classifier can't train when only one class is present."
+        )
+
+
 def check_total_weight(total: float) -> None:
     """Raise if no row has a weight."""
     if total == 0:

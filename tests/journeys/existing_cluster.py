@@ -23,11 +23,11 @@ if __name__ == "__main__":
     place = ["--scheduler-file", "cluster.json"]
     local = ["--host", "127.0.0.1", "--dashboard-address", ":0"]
     started = [dask("scheduler.log", "scheduler", "--port", "0", *local, *place)]
+    while not Path("cluster.json").exists():
+        time.sleep(0.1)
     started += [
         dask(f"worker-{i}.log", "worker", "--nthreads", "1", *local, *place) for i in range(2)
     ]
-    while not Path("cluster.json").exists():
-        time.sleep(0.1)
     address = json.loads(Path("cluster.json").read_text())["address"]
 
     X, y = load_digits(return_X_y=True)
@@ -43,4 +43,4 @@ if __name__ == "__main__":
         process.wait(30)
     for log in sorted(Path().glob("*.log")):
         loud = re.findall(r"(?m)^.*(?:WARNING|ERROR|Traceback|Error).*$", log.read_text())
-        print(log, "says nothing loud" if not loud else loud)
+        print(log, loud if loud else "says nothing loud")

@@ -16,6 +16,7 @@ from skfleet._validation import (
     check_count,
     check_flag,
     check_real,
+    check_several_classes,
     check_total_weight,
     check_unused,
     check_verbose,
@@ -220,11 +221,7 @@ class LogisticRegression(SparseCoefficients, LinearClassifier):
         with surveyed(rows, X, check=None, **how) as data:
             counts = data.found.targets
             check_classification_targets(counts.labels)
-            if len(counts.labels) < 2:
-                raise ValueError(
-                    "y must hold at least two classes. Got only one class instead: "
-                    f"{counts.labels.tolist()[0]!r}. Classifier can't train when only one class is present."
-                )
+            check_several_classes(counts.labels)
             self._fit_classes(data, *penalty)
         return self
 

@@ -19,6 +19,7 @@ from skfleet._validation import (
     check_count,
     check_flag,
     check_real,
+    check_several_classes,
     check_total_weight,
 )
 from skfleet._warnings import warn
@@ -379,11 +380,8 @@ class RidgeClassifier(_Ridge, LinearClassifier):
         classes, sums = found.labels, found.sums
         check_classification_targets(np.eye(2) if several else classes)
         check_total_weight(sums.weight)
-        if len(classes) < 2 and not several:
-            raise ValueError(
-                "y must hold at least two classes. Got only one class instead: "
-                f"{classes.tolist()[0]!r}. Classifier can't train when only one class is present."
-            )
+        if not several:
+            check_several_classes(classes)
         if len(classes) == 2 and not several:
             sums = sums.of_targets([1])
         # From indicators of 0 and 1 to targets of -1 and 1.

@@ -12,7 +12,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from skfleet._array import namespace
 from skfleet._typing import Answer, RandomState, Rows, Values, Weights
-from skfleet._validation import check_total_weight, unique_labels
+from skfleet._validation import check_several_classes, check_total_weight, unique_labels
 from skfleet.engine import Reduction, engine_for, map_reduce
 from skfleet.estimators._linear_model._predictor import (
     LinearClassifier,
@@ -276,11 +276,7 @@ class SGDClassifier(SGDModel, LinearClassifier):
         with engine.hold(rows) as rows:
             counts = map_reduce(engine, Reduction(label_counts, merge_label_counts), rows)
             check_classification_targets(counts.labels)
-            if len(counts.labels) < 2:
-                raise ValueError(
-                    "y must hold at least two classes. Got only one class instead: "
-                    f"{counts.labels.tolist()[0]!r}. Classifier can't train when only one class is present."
-                )
+            check_several_classes(counts.labels)
             check_total_weight(float(counts.weight.sum()))
             if np.count_nonzero(counts.weight) < 2:
                 raise ValueError(
