@@ -43,4 +43,4 @@ if __name__ == "__main__":
         process.wait(30)
     for log in sorted(Path().glob("*.log")):
         loud = re.findall(r"(?m)^.*(?:WARNING|ERROR|Traceback|Error).*$", log.read_text())
-        print(log, "says nothing loud" if not loud else loud)
+        print(log, loud or "says nothing loud")

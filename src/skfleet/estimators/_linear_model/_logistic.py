@@ -223,7 +223,8 @@ class LogisticRegression(SparseCoefficients, LinearClassifier):
             if len(counts.labels) < 2:
                 raise ValueError(
                     "y must hold at least two classes. Got only one class instead: "
-                    f"{counts.labels.tolist()[0]!r}. Classifier can't train when only one class is present."
+                    f"{counts.labels.tolist()[0]!r}. Classifier can't train when only one class is "
+                    "present."
                 )
             self._fit_classes(data, *penalty)
         return self

@@ -279,7 +279,8 @@ class SGDClassifier(SGDModel, LinearClassifier):
             if len(counts.labels) < 2:
                 raise ValueError(
                     "y must hold at least two classes. Got only one class instead: "
-                    f"{counts.labels.tolist()[0]!r}. Classifier can't train when only one class is present."
+                    f"{counts.labels.tolist()[0]!r}. Classifier can't train when only one class is "
+                    "present."
                 )
             check_total_weight(float(counts.weight.sum()))
             if np.count_nonzero(counts.weight) < 2:
