@@ -490,3 +490,12 @@ def test_embedded_fleet_ends_with_the_program_without_noise():
     )
     assert (done.returncode, done.stdout) == (0, "3\n")
     assert len(done.stderr.splitlines()) == 1, done.stderr
+
+
+def test_an_error_without_words_is_named(monkeypatch):
+    async def connect(*args, **kwargs):
+        raise TimeoutError
+
+    monkeypatch.setattr("skfleet.fleet.connect", connect)
+    with pytest.raises(FleetError, match=r"in 8 seconds: TimeoutError\. Start one"):
+        Fleet("tcp://127.0.0.1:9")

@@ -179,3 +179,13 @@ def test_pca_that_did_not_converge_points_at_the_call(threads, monkeypatch):
     with pytest.warns(ConvergenceWarning, match="1 passes") as log:
         PCA(5, svd_solver="arpack", tol=1e-14).fit(da.from_array(wide, chunks=(50, 150)))
     assert log[0].filename == __file__
+
+
+@pytest.mark.xfail(
+    reason="scikit-learn warns at a line of its own, and the last fit is not on a worker"
+)
+def test_the_last_fit_of_a_search_warns_at_the_users_line(threads):
+    search = GridSearchCV(LinearSVC(max_iter=1, tol=1e-9), {"C": [1.0, 2.0]}, cv=2)
+    with threads.as_current(), pytest.warns(ConvergenceWarning) as caught:
+        search.fit(X, y)
+    assert {one.filename for one in caught} == {__file__}

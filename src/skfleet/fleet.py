@@ -414,8 +414,8 @@ def _check_address(address: str, security: Security | None, timeout: float | str
     except Exception as error:  # whoever listens there may speak anything
         raise FleetError(
             f"address must be that of a running scheduler. Got {address!r} instead, with which no "
-            f"connection was made in {seconds:g} seconds: {error or type(error).__name__}. Start "
-            "one with `dask scheduler`, and give `security` if it uses TLS."
+            f"connection was made in {seconds:g} seconds: {str(error) or type(error).__name__}. "
+            "Start one with `dask scheduler`, and give `security` if it uses TLS."
         ) from error
 
 

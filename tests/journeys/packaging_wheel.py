@@ -15,11 +15,11 @@ from skfleet import Fleet
 from skfleet.estimators import Ridge
 print("from the wheel:", Path(skfleet.__file__).is_relative_to(Path.cwd() / "site"))
 print("version:", version("scikit-fleet") == skfleet.__version__)
-extras = [line.split("extra == ")[1] for line in requires("scikit-fleet") if "extra ==" in line]
-print("extras:", *sorted(set(extras)))
+extras = {line.split("extra == ")[1] for line in requires("scikit-fleet") if "extra ==" in line}
+print("extras:", *sorted(extras))
+X = np.arange(9.0)[:, None]
 with Fleet(n_workers=2, processes=False):
-    model = Ridge(alpha=1e-9).fit(np.arange(9.0)[:, None], np.arange(9.0))
-    print("coefficient:", model.coef_.round(3))
+    print("coefficient:", Ridge(alpha=1e-9).fit(X, X[:, 0]).coef_.round(3))
 skfleet.show_versions()
 """
 

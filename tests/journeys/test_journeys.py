@@ -25,7 +25,7 @@ import pytest
 HERE = Path(__file__).parent
 SOURCE = HERE.parent.parent / "src"
 JOURNEYS = sorted(path.stem for path in HERE.glob("*.py") if not path.stem.startswith("test_"))
-SECONDS = 120
+SECONDS = 240
 NEEDS = {"boosters_inside": ["lightgbm", "xgboost"], "packaging_wheel": ["pip"]}
 # What ends a script that is stopped by its user; any other ends with 0.
 STATUS = {"ctrl_c": -signal.SIGINT}
