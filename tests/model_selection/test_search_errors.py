@@ -1,5 +1,6 @@
 """Searches on worker processes when something is wrong, or when the fleet is shared."""
 
+import concurrent.futures
 import contextlib
 import functools
 import gc
@@ -392,10 +393,35 @@ def no_collection():
 
 @pytest.mark.parametrize("seconds", [0.0, 0.3], ids=["quick", "shared out anew"])
 def test_nothing_of_a_search_stays_on_the_fleet(client, no_collection, seconds):
+    search_large_rows(Model(seconds=seconds))
+    assert_nothing_stays(client)
+
+
+def test_nothing_of_a_search_stays_when_a_result_was_cancelled_on_its_way(
+    client, no_collection, monkeypatch
+):
+    fetch, failed = ParallelCall._fetch, []
+
+    def fetch_from_the_second_time_on(self, futures):
+        if not failed:
+            failed.append(True)
+            task = concurrent.futures.Future()
+            task.set_exception(concurrent.futures.CancelledError())
+            task.result()  # its error refers to this frame, which refers to it
+        return fetch(self, futures)
+
+    monkeypatch.setattr(ParallelCall, "_fetch", fetch_from_the_second_time_on)
+    search_large_rows(Model())
+    assert failed
+    assert_nothing_stays(client)
+
+
+def search_large_rows(model):
     rows = np.random.default_rng(0).random((20_000, 10))
-    model = Model(seconds=seconds)
     GridSearchCV(model, {"p": [1, 2, 3]}, cv=2, refit=False).fit(rows, np.arange(20_000) % 2)
-    del rows
+
+
+def assert_nothing_stays(client):
     for _ in range(50):
         left = client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.tasks))
         if not left:

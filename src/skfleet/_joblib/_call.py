@@ -281,11 +281,13 @@ class ParallelCall:
         ]
         parcels: dict[Batch, Parcel] = {}
         if finished and not self._closed:
-            with contextlib.suppress(Exception, CancelledError):
+            try:
                 got = self._fetch([future for _, future in finished])
                 if got is not None:
                     batches = [batch for batch, _ in finished]
                     parcels = dict(zip(batches, got, strict=True))
+            except (Exception, CancelledError) as error:
+                _forget_frames(error)
         for batch, future in arrived:
             if self._closed:
                 return
@@ -332,6 +334,7 @@ class ParallelCall:
             return parcel.open(own=True)
         except CancelledError as error:
             if self._closed or self._send_again(batch, error):
+                _forget_frames(error)
                 return None
             return Outcome(False, self._explain(batch, error))
         except BaseException as error:
@@ -442,3 +445,11 @@ class ParallelCall:
             )
         told.__cause__ = error
         return told
+
+
+def _forget_frames(error: BaseException) -> None:
+    """Part an error from the frames it came through, where a task that holds it may be a local.
+
+    The batches in them, and what they have on the fleet, would stay until garbage is collected.
+    """
+    error.__traceback__ = None
