@@ -12,6 +12,7 @@ from sklearn.dummy import DummyClassifier
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression as PlainLogisticRegression
 
+from skfleet import estimators
 from skfleet.estimators import (
     PCA,
     BlockwiseVotingClassifier,
@@ -140,3 +141,11 @@ def test_an_estimator_without_classes_has_numbers_for_names():
     meta = np.empty((0, 2))
     model.set_params(predict_proba_meta=meta)
     assert list(model.predict_proba(dd.from_pandas(frame, npartitions=2)).columns) == [0, 1]
+
+
+@pytest.mark.parametrize("name", ["LogisticRegression", "RidgeClassifier", "SGDClassifier"])
+def test_labels_whose_kind_differs_between_blocks_are_named(name):
+    X = da.from_array(np.random.default_rng(0).normal(size=(40, 3)), chunks=(20, 3))
+    y = da.from_array(np.array([1] * 20 + ["a"] * 20, dtype=object), chunks=20)
+    with pytest.raises(ValueError, match=r"labels of one kind\. Got int and str"):
+        getattr(estimators, name)().fit(X, y)

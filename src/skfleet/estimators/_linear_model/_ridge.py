@@ -21,6 +21,7 @@ from skfleet._validation import (
     check_real,
     check_several_classes,
     check_total_weight,
+    unique_labels,
 )
 from skfleet._warnings import warn
 from skfleet.blocks import Block, Output, RowBlocks
@@ -444,7 +445,7 @@ def class_products(block: Block, class_weight: dict | None, several: bool) -> _C
 
 def merge_class_products(a: _ClassProducts, b: _ClassProducts) -> _ClassProducts:
     """Merge two; rows without a label have nothing to add to its products."""
-    labels = np.union1d(a.labels, b.labels)
+    labels = unique_labels(np.concatenate([a.labels, b.labels]))
     spread = (_spread_over(part, labels) for part in (a, b))
     return _ClassProducts(labels, merge_products(*spread))
 
