@@ -10,9 +10,10 @@ from typing import Any, Self
 import joblib
 import numpy as np
 from joblib.parallel import ParallelBackendBase
-from sklearn.base import is_classifier
+from sklearn.base import BaseEstimator, is_classifier
 from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
+from sklearn.utils.validation import validate_data
 
 from skfleet._config import config_context
 from skfleet._documentation import DocumentationLink
@@ -26,6 +27,7 @@ from skfleet.blocks import (
     counted_rows,
     is_lazy,
     row_blocks,
+    stand_in,
 )
 from skfleet.engine import (
     Placements,
@@ -126,6 +128,8 @@ class FitsOnFleet(DocumentationLink):
     def _check_rows(self, X: Any, y: Any) -> None:
         """Raise for what cannot be rows and targets, before any work."""
         check_rows(X=X, y=y)
+        if is_lazy(X) and hasattr(X, "columns"):  # splits of it go without the names
+            validate_data(BaseEstimator(), stand_in(X), skip_check_array=True)
         for name, values in {"X": X, "y": y}.items():
             if not is_lazy(values) and (values is not None or name == "X"):
                 as_sized(name, values)
