@@ -185,6 +185,23 @@ def test_ranking_of_many_buckets(name, on_cluster, monkeypatch, cluster_client):
         np.testing.assert_allclose(got, want, rtol=1e-12)
 
 
+@pytest.mark.parametrize("n_rows", [None, 500])
+def test_scores_are_computed_once_to_be_ranked(n_rows, monkeypatch):
+    monkeypatch.setattr(_ranking, "BUCKET_ROWS", 50)
+    rng = np.random.default_rng(2)
+    true, blocks = rng.integers(0, 2, 500), []
+
+    def score(block):
+        blocks.append(len(block))
+        return block + rng.normal(size=len(block))
+
+    y = da.from_array(true, chunks=50)
+    y = y if n_rows else y[da.ones(500, chunks=50, dtype=bool)]
+    scores = y.map_blocks(score, dtype=float, meta=np.empty(0))
+    assert 0.5 < metrics.roc_auc_score(da.from_array(true, chunks=50) if n_rows else y, scores) < 1
+    assert blocks == [50] * 10
+
+
 @pytest.mark.parametrize("name", ["accuracy_score", "mean_squared_error", "r2_score"])
 def test_one_pass(name):
     with counting() as counts:

@@ -7,6 +7,7 @@ the metric follows from its own order and the totals of the buckets above it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,11 +20,13 @@ from sklearn.utils.multiclass import type_of_target
 
 from skfleet._warnings import warn
 from skfleet.blocks import Block, RowBlocks, open_block
-from skfleet.engine import Engine, Reduction, engine_for, map_reduce
+from skfleet.engine import Engine, engine_for
 from skfleet.metrics._statistics import find_labels, open_pair, pair_rows
 
-# How many rows one task sorts, about.
-BUCKET_ROWS = 2**22
+# How many distinct scores one task sorts, about, which takes 100 bytes for each.
+BUCKET_ROWS = 2**20
+# Each bucket takes a piece of every run of rows: beyond so many, the buckets grow.
+MAX_BUCKETS = 128
 # How many quantiles of a piece's scores tell where to cut.
 N_QUANTILES = 64
 
@@ -34,6 +37,13 @@ class Curve(NamedTuple):
     score: np.ndarray
     positive: np.ndarray
     negative: np.ndarray
+
+
+class Sample(NamedTuple):
+    """Evenly spaced scores of a curve, and how many it has."""
+
+    scores: np.ndarray
+    n_rows: int
 
 
 # Turns true values and scores of some rows into (is positive, score, which rows).
@@ -89,22 +99,14 @@ class Ranked(NamedTuple):
 
 
 def rank(problem: Problem, area: Area, rows: RowBlocks, swapped: bool) -> Ranked:
-    """Sort the rows by score and add up what the buckets give."""
+    """Sort the rows by score, in one pass over them, and add up what the buckets give."""
     engine = engine_for(rows)
-    splitters = _splitters(problem, engine, rows, swapped)
-    groups = engine.together(rows.blocks)
-    split = partial(_split_group, problem, splitters, swapped)
-    parts = engine.map(split, groups, name="split-scores")
-    n_buckets = len(splitters) + 1
-    buckets = [
-        engine.submit(
-            _merge_curves,
-            [engine.submit(_pick, part, i, name="pick-scores") for part in parts],
-            name="sort-scores",
-        )
-        for i in range(n_buckets)
-    ]
-    del parts
+    curves = engine.map(
+        partial(_curve_of_group, problem, swapped), _groups(engine, rows), name="sort-scores"
+    )
+    samples = engine.gather(engine.map(_quantiles, curves, name="sample-scores"))
+    buckets = _buckets(engine, curves, samples)
+    del curves
     totals = np.array(engine.gather(engine.map(_totals, buckets, name="count-scores")))
     positive, negative = (float(v) for v in totals.sum(axis=0))
     above = np.cumsum(totals[::-1], axis=0)[::-1] - totals  # splitters ascend
@@ -115,45 +117,66 @@ def rank(problem: Problem, area: Area, rows: RowBlocks, swapped: bool) -> Ranked
     return Ranked(float(sum(engine.gather(areas))), positive, positive + negative)
 
 
-def _splitters(problem: Problem, engine: Engine, rows: RowBlocks, swapped: bool) -> np.ndarray:
-    """Return the scores that cut all scores into buckets of about equal numbers of rows."""
-    if rows.n_rows is not None and rows.n_rows <= BUCKET_ROWS:
-        return np.empty(0)
-    reduction = Reduction(partial(_quantiles, problem), _concatenate)
-    scores, weights = map_reduce(engine, reduction, rows, swapped)
+def _groups(engine: Engine, rows: RowBlocks) -> list[list[Block]]:
+    """Group blocks by who holds them, about as many as one task sorts."""
+    n_blocks = len(rows.blocks)
+    n = 1 if rows.n_rows is None else max(1, BUCKET_ROWS * n_blocks // max(rows.n_rows, 1))
+    groups = engine.together(rows.blocks)
+    return [group[i : i + n] for group in groups for i in range(0, len(group), n)]
+
+
+def _buckets(engine: Engine, curves: Sequence[Any], samples: Sequence[Sample]) -> list[Any]:
+    """Cut sorted curves, which are tasks, by score into buckets of about equal numbers of rows."""
+    n_rows = sum(sample.n_rows for sample in samples)
+    size = max(BUCKET_ROWS, n_rows // MAX_BUCKETS)
+    if n_rows <= size:
+        return [engine.submit(_merge_curves, list(curves), name="merge-scores")]
+    splitters = _splitters(samples, size)
+    number = np.cumsum([sample.n_rows for sample in samples]) // size
+    runs = [[curves[i] for i in np.flatnonzero(number == n)] for n in np.unique(number)]
+    parts = [engine.submit(_split_curves, run, splitters, name="split-scores") for run in runs]
+    return [
+        engine.submit(
+            _merge_curves,
+            [engine.submit(_pick, part, i, name="pick-scores") for part in parts],
+            name="merge-scores",
+        )
+        for i in range(len(splitters) + 1)
+    ]
+
+
+def _splitters(samples: Sequence[Sample], size: int) -> np.ndarray:
+    """Return the scores that cut all scores into buckets of about so many rows."""
+    scores = np.concatenate([sample.scores for sample in samples])
+    weights = np.repeat(
+        [sample.n_rows / max(len(sample.scores), 1) for sample in samples],
+        [len(sample.scores) for sample in samples],
+    )
     order = np.argsort(scores, kind="stable")
     share = np.cumsum(weights[order])
-    n_buckets = int(np.ceil(share[-1] / BUCKET_ROWS)) if len(share) else 1
-    cuts = (
-        np.searchsorted(share, share[-1] * np.arange(1, n_buckets) / n_buckets)
-        if len(share)
-        else []
-    )
-    return np.unique(scores[order][cuts]) if len(cuts) else np.empty(0)
+    n_buckets = math.ceil(share[-1] / size)
+    cuts = np.searchsorted(share, share[-1] * np.arange(1, n_buckets) / n_buckets)
+    return np.unique(scores[order][cuts])
 
 
-def _quantiles(problem: Problem, block: Block, swapped: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Return evenly spaced scores of a block, and how many rows each stands for."""
-    true, scores, _ = open_pair(block, swapped)
-    score = np.sort(problem(true, scores)[1].astype(np.float64))
-    chosen = score[np.linspace(0, len(score) - 1, min(N_QUANTILES, len(score))).astype(int)]
-    return chosen, np.full(len(chosen), len(score) / max(len(chosen), 1))
+def _quantiles(curve: Curve) -> Sample:
+    """Return evenly spaced scores of a curve, and of how many rows it is."""
+    n = len(curve.score)
+    chosen = np.linspace(0, n - 1, min(N_QUANTILES, n)).astype(int)
+    return Sample(curve.score[chosen], n)
 
 
-def _concatenate(a: Any, b: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Join the quantiles of two runs of rows."""
-    return np.concatenate([a[0], b[0]]), np.concatenate([a[1], b[1]])
-
-
-def _split_group(
-    problem: Problem, splitters: np.ndarray, swapped: bool, handles: Sequence[Block]
-) -> list[Curve]:
-    """Sort the scores of some blocks and cut them at the splitters."""
-    curves = [_curve_of(problem, open_block(handle), swapped) for handle in handles]
+def _split_curves(curves: Sequence[Curve], splitters: np.ndarray) -> list[Curve]:
+    """Merge some curves and cut them at the splitters."""
     whole = _merge_curves(curves)
     cuts = len(whole.score) - np.searchsorted(whole.score[::-1], splitters, side="right")
     edges = [len(whole.score), *cuts, 0]
     return [Curve(*(part[low:high].copy() for part in whole)) for high, low in pairwise(edges)]
+
+
+def _curve_of_group(problem: Problem, swapped: bool, handles: Sequence[Block]) -> Curve:
+    """Sort the scores of some blocks."""
+    return _merge_curves([_curve_of(problem, open_block(h), swapped) for h in handles])
 
 
 def _curve_of(problem: Problem, block: Block, swapped: bool) -> Curve:
@@ -173,9 +196,12 @@ def _curve_of(problem: Problem, block: Block, swapped: bool) -> Curve:
 
 def _by_score(score: np.ndarray, positive: np.ndarray, negative: np.ndarray) -> Curve:
     """Add up the weights at equal scores."""
-    distinct, which = np.unique(score, return_inverse=True)
-    sums = (np.bincount(which, weights=w, minlength=len(distinct)) for w in (positive, negative))
-    return Curve(distinct[::-1], *(v[::-1] for v in sums))
+    order = np.argsort(score)[::-1]
+    score = score[order]
+    is_first = np.concatenate([[True], score[1:] != score[:-1]])[: len(score)]
+    starts = np.flatnonzero(is_first)
+    sums = (np.add.reduceat(weight[order], starts) for weight in (positive, negative))
+    return Curve(score[starts], *sums)
 
 
 def _merge_curves(curves: Sequence[Curve]) -> Curve:
