@@ -7,7 +7,9 @@ import time
 from types import SimpleNamespace
 
 import dask.array as da
+import dask.dataframe as dd
 import numpy as np
+import pandas as pd
 import pytest
 from distributed import Client, LocalCluster
 from distributed.core import Status
@@ -55,11 +57,23 @@ def test_other_clusters_log_as_ever(caplog):
     assert page.startswith("Compute Failed")
 
 
+@pytest.mark.parametrize("processes", [False, True])
+def test_a_healthy_shuffle_is_not_warned_of(processes, caplog):
+    frame = pd.DataFrame({"key": np.arange(60) % 7, "a": np.arange(60.0)})
+    with Fleet(n_workers=2, processes=processes, dashboard_address=None):
+        left, right = (dd.from_pandas(frame, npartitions=n) for n in (3, 4))
+        merged = left.merge(right, on="key")
+        Ridge().fit(merged[["a_x"]], merged["a_y"])
+    assert [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING] == []
+
+
 def test_nothing_is_left_in_the_loggers():
     loggers = [logging.getLogger(f"distributed.worker{end}") for end in ("", ".state_machine")]
+    loggers.append(logging.getLogger("distributed.shuffle._scheduler_plugin"))
     before = [list(one.filters) for one in loggers]
     with Fleet(n_workers=2, processes=False):
-        assert [len(one.filters) for one in loggers] == [len(some) + 2 for some in before]
+        n_new = [len(one.filters) - len(some) for one, some in zip(loggers, before, strict=True)]
+        assert n_new == [2, 2, 1]
     assert [one.filters for one in loggers] == before
 
 
@@ -96,3 +110,26 @@ def test_worker_that_is_closed_loads_no_more(monkeypatch):
     monkeypatch.setattr(_worker_plugins.importlib, "import_module", import_and_close)
     _worker_plugins._load_modules(worker)
     assert imported == ["pandas"]
+
+
+def leave_holes(dask_worker):
+    """Take 400 MB in pieces and free all but the last: glibc keeps what lies below that."""
+    pieces = [bytes(100_000) for _ in range(4000)]
+    dask_worker.last_piece = pieces[-1]
+    del pieces
+    return dask_worker.monitor.get_process_memory()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other allocators hand memory back")
+def test_a_worker_short_of_memory_hands_back_what_is_free():
+    with Fleet(n_workers=1, memory_limit="700 MB", dashboard_address=None) as client:
+        (before,) = client.run(leave_holes).values()
+        assert before > _worker_plugins.RELEASE_FROM * 700e6
+        deadline = time.monotonic() + 10
+        after = before
+        while after > before - 200e6 and time.monotonic() < deadline:
+            time.sleep(0.1)
+            (after,) = client.run(
+                lambda dask_worker: dask_worker.monitor.get_process_memory()
+            ).values()
+    assert after < before - 200e6

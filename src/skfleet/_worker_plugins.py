@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import importlib
 import logging
 import signal
@@ -14,6 +15,7 @@ from typing import Any
 from dask.utils import key_split
 from distributed import Client, Worker, WorkerPlugin
 from distributed.core import Status
+from tornado.ioloop import PeriodicCallback
 
 __all__ = ["FailureReporter", "OwnProcess", "log_failures", "stop_log_failures"]
 
@@ -30,6 +32,12 @@ _SWITCH_INTERVAL = 0.001
 
 # Seconds to wait with loading: the other workers start meanwhile, and a fleet may end at once.
 _LOAD_AFTER = 0.3
+
+# From this share of its memory limit on a worker hands back what its allocators hold for later: at
+# 0.8 distributed lets it take no more tasks, and it would wait for ever for the memory to be freed.
+RELEASE_FROM = 0.7
+# Seconds between two looks at the memory.
+_RELEASE_EVERY = 0.5
 
 # What nearly every task needs, in the order in which it is loaded: each a part of a second, so that
 # a fleet that is closed at once need not wait for more.
@@ -94,6 +102,26 @@ class OwnProcess(WorkerPlugin):
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         sys.setswitchinterval(_SWITCH_INTERVAL)
         worker.loop.add_callback(_load_when_ready, worker)
+        self._release = PeriodicCallback(lambda: release_memory(worker), 1000 * _RELEASE_EVERY)
+        worker.loop.add_callback(self._release.start)
+
+    def teardown(self, worker: Worker) -> None:
+        """End the looks at the memory."""
+        self._release.stop()
+
+
+def release_memory(worker: Worker) -> None:
+    """Hand memory that is free in this process back to the system, where the worker is short of it.
+
+    Arrow's allocator and glibc's keep much of what a task has used; distributed counts it as used.
+    """
+    limit = worker.memory_manager.memory_limit
+    if not limit or worker.monitor.get_process_memory() < RELEASE_FROM * limit:
+        return
+    if "pyarrow" in sys.modules:
+        sys.modules["pyarrow"].default_memory_pool().release_unused()
+    with suppress(OSError, AttributeError):  # another C library than glibc
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 async def _load_when_ready(worker: Worker) -> None:

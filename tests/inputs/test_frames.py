@@ -117,6 +117,16 @@ def test_dask_itself_fails_on_several_readers_of_a_categorized_frame():
         dask.compute(frame[["a", "b"]], frame["y"])
 
 
+@pytest.mark.timeout(60)  # Python 3.11 locks the properties in which Dask runs tasks
+def test_divisions_that_are_calculated_of_one_another(read, cluster_client):
+    frame = read("read_parquet").set_index("a").reset_index().set_index("b").reset_index()
+    frame = frame.set_index("a").repartition(npartitions=2)
+    frame = frame.assign(c=1.0, a=frame.index)
+    with cluster_client.as_current():
+        model = Ridge(alpha=0).fit(frame[["a", "b"]], frame["y"])
+    np.testing.assert_allclose(model.coef_, [1, -2])
+
+
 def test_other_indices_are_refused(place):
     frame = dd.from_pandas(TABLE, npartitions=3)
     target = dd.from_pandas(TABLE.y.set_axis(TABLE.index + 1), npartitions=3)

@@ -52,7 +52,9 @@ def joint_graph(collections: Sequence[Any]) -> tuple[Graph, list[list[Any]]]:
     frame_keys: Iterator[Any] = iter(())
     if frames:
         from skfleet.blocks._dask_categorize import with_multi_reader_categorize
+        from skfleet.blocks._dask_locks import release_cached_properties
 
+        release_cached_properties()
         frames = [with_multi_reader_categorize(x) for x in frames]
         expression = collections_to_expr(frames).optimize(fuse=True)
         graph |= expression.__dask_graph__()

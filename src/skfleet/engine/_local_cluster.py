@@ -103,6 +103,24 @@ class _MemoryDeaths(SchedulerPlugin):
             task.suspicious = max(task.suspicious, self._scheduler.allowed_failures - 1)
 
 
+class _QuietShuffles(SchedulerPlugin):
+    """Leaves out what distributed warns of at the begin and end of every healthy shuffle."""
+
+    name = "skfleet-quiet-shuffles"
+    _logger = logging.getLogger("distributed.shuffle._scheduler_plugin")
+
+    def __init__(self) -> None:
+        self._logger.addFilter(self.filter)
+
+    async def close(self) -> None:
+        """Leave the logger to others."""
+        self._logger.removeFilter(self.filter)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Tell whether a record is of something else."""
+        return not str(record.msg).startswith(("Shuffle %s initialized", "Shuffle %s deactivated"))
+
+
 class _LocalCluster(SpecCluster):
     """A cluster on this machine whose dashboard can be shown, and whose nannies stay at work."""
 
@@ -228,6 +246,7 @@ def start_local_cluster(
         )
         started: Any = cluster.scheduler
         started.add_plugin(_MemoryDeaths(started))
+        started.add_plugin(_QuietShuffles())
         return cluster
 
 

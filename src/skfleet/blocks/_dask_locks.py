@@ -1,0 +1,34 @@
+"""Python 3.11's locks of cached properties, which hang Dask's expressions on a local cluster.
+
+Up to Python 3.11 a `cached_property` is locked for all objects of its class while it is computed.
+Dask's expressions (2026.8.0) run tasks in some of theirs (the divisions of `set_index`), whose
+graph a local cluster makes in another thread of the same process, which waits for the same lock.
+Python 3.12 has no such lock. This file goes with support for Python 3.11.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
+from functools import cached_property
+from typing import Any
+
+
+def release_cached_properties() -> None:
+    """Let the properties of Dask's expressions be computed without a lock, as from 3.12 on."""
+    if sys.version_info >= (3, 12):
+        return
+    from dask._expr import Expr
+
+    for cls in _with_subclasses(Expr):
+        for value in vars(cls).values():
+            if isinstance(value, cached_property):
+                value.lock = nullcontext()  # type: ignore[attr-defined]
+
+
+def _with_subclasses(cls: type[Any]) -> Iterator[type[Any]]:
+    """Yield a class and all that are made of it."""
+    yield cls
+    for subclass in cls.__subclasses__():
+        yield from _with_subclasses(subclass)
