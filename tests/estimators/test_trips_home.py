@@ -121,13 +121,28 @@ def test_unsupervised_fits_behind_a_transformer_tell_of_the_trip(model):
 
 
 @pytest.mark.parametrize(
-    ("model", "method"), [(LogisticRegression(), "predict"), (PCA(2), "transform")]
+    ("model", "method"),
+    [
+        (LogisticRegression(), "predict"),
+        (PCA(2), "transform"),
+        (ParallelPostFit(TheirLogisticRegression()), "predict_proba"),
+        (Incremental(SGDClassifier()), "decision_function"),
+        (BlockwiseVotingClassifier(TheirLogisticRegression()), "predict"),
+    ],
 )
 def test_answers_behind_a_transformer_tell_of_the_trip(model, method):
     pipeline = make_pipeline(StandardScaler(), model).fit(X, y)
     (ours,) = trips(lambda: getattr(pipeline, method)(LAZY_X))
     assert ours.filename == __file__
     assert not trips(lambda: getattr(pipeline, method)(X))
+
+
+@pytest.mark.parametrize("scoring", [None, "accuracy"])
+def test_scores_of_a_wrapped_estimator_tell_of_the_trip(scoring):
+    model = ParallelPostFit(TheirLogisticRegression(), scoring=scoring)
+    pipeline = make_pipeline(StandardScaler(), model).fit(X, y)
+    assert len(trips(lambda: pipeline.score(LAZY_X, y))) == 1
+    assert not trips(lambda: pipeline.score(X, y))
 
 
 def test_blocks_that_a_scheduler_gives_are_no_trip():

@@ -114,6 +114,7 @@ class _BlockwiseVoting(DocumentationLink, BaseEstimator):
         committee = (self.estimators_, self.n_rows_ / self.n_rows_.sum(), *args)
         name = f"{func.__name__.strip('_')}-{type(self).__name__}"
         if not is_lazy(X):
+            warn_of_trip(X)
             warn_of_names(self, X)
         else:
             if hasattr(self.estimators_[0], "n_features_in_"):

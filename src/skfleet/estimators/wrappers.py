@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from skfleet._delegation import LearnedAttributes, available_where, require_method
 from skfleet._documentation import DocumentationLink
 from skfleet._typing import Answer, Estimator, Function, Rows, Scoring, Table, Values, Weights
-from skfleet.blocks import check_rows, is_lazy
+from skfleet.blocks import check_rows, is_lazy, warn_of_trip
 from skfleet.engine import answer_rows
 from skfleet.estimators._base import FleetEstimator
 from skfleet.estimators._placed import fit_placed
@@ -202,6 +202,7 @@ class ParallelPostFit(DocumentationLink, LearnedAttributes, BaseEstimator):
     def _map(self, X: Any, method: str, meta: Any = None, /, **params: Any) -> Any:
         """Answer with a method of the fitted estimator, in the container X came in."""
         self._check_is_fitted()
+        warn_of_trip(X)
         if method in ROUTED:
             params = routed(self, method, method, params)
         in_tasks = getattr(self, "_in_tasks", None)
@@ -408,6 +409,7 @@ class ParallelPostFit(DocumentationLink, LearnedAttributes, BaseEstimator):
         """
         self._check_is_fitted()
         check_rows(X=X, y=y, sample_weight=sample_weight)
+        warn_of_trip(X, y, sample_weight)
         params = routed(self, "score", "score", given(params, sample_weight=sample_weight))
         if self.scoring is None and not is_lazy(X) and hasattr(self._wrapped, "score"):
             return self._wrapped.score(X, y, **params)
