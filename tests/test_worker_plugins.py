@@ -67,6 +67,21 @@ def test_a_healthy_shuffle_is_not_warned_of(processes, caplog):
     assert [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING] == []
 
 
+def test_a_scheduler_that_goes_before_its_workers_is_no_news(caplog):
+    async def last_heartbeat(dask_worker):
+        async def away(**kwargs):
+            raise OSError("closed")
+
+        scheduler, dask_worker.scheduler = dask_worker.scheduler, SimpleNamespace()
+        dask_worker.scheduler.heartbeat_worker = away
+        await dask_worker.heartbeat()
+        dask_worker.scheduler = scheduler
+
+    with Fleet(n_workers=1, processes=False) as client:
+        client.run(last_heartbeat)
+    assert [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING] == []
+
+
 def test_nothing_is_left_in_the_loggers():
     loggers = [logging.getLogger(f"distributed.worker{end}") for end in ("", ".state_machine")]
     loggers.append(logging.getLogger("distributed.shuffle._scheduler_plugin"))

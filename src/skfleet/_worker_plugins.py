@@ -85,7 +85,9 @@ class FailureReporter(WorkerPlugin):
             self._worker.loop.add_callback(self._worker.log_event, TOPIC, failed)
             return False
         # A task that runs when its worker is closed; its client has given it up.
-        return not (message.startswith("Async instruction for") and "CancelledError" in message)
+        is_late = message.startswith("Async instruction for") and "CancelledError" in message
+        # A fleet's scheduler goes just before its workers, which may be about to report.
+        return not (is_late or message.startswith("Failed to communicate with scheduler during"))
 
 
 class OwnProcess(WorkerPlugin):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -18,11 +19,6 @@ __all__ = [
 
 # The address of each worker, with the resources that it offers: {"tcp://...": {"GPU": 1.0}}.
 Workers = Mapping[str, Mapping[str, float]]
-
-_HOW_TO_LABEL = (
-    'Label workers with Fleet(resources=[{"CPU": 1}, {"GPU": 1}]) '
-    'or dask worker --resources "GPU=1".'
-)
 
 
 @dataclass(frozen=True)
@@ -124,7 +120,9 @@ def check_satisfiable(placement: Placement, workers: Workers) -> None:
     offers = sorted({_describe(offer) or "no resources" for offer in workers.values()})
     raise PlacementError(
         f"placement must be offered by at least one worker. Got {placement} instead, while the "
-        f"{len(workers)} worker(s) offer {' or '.join(offers) or 'nothing'}. {_HOW_TO_LABEL}"
+        f"{len(workers)} worker(s) offer {' or '.join(offers) or 'nothing'}. Label workers with "
+        f'Fleet(resources=[{{"CPU": 1}}, {json.dumps(asked)}]) or dask worker --resources '
+        f'"{_describe(asked).replace(", ", " ")}".'
     )
 
 
