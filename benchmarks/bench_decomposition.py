@@ -3,6 +3,7 @@
 A ratio above 1 says that we are faster. Of several solvers of scikit-learn's the fastest counts.
 """
 
+import dask.array as da
 import numpy as np
 from scipy import linalg, sparse
 from sklearn import decomposition as reference
@@ -53,6 +54,23 @@ class AgainstScikitLearn:
             repeats=1,
         )
         return theirs / ours
+
+
+class Blocks:
+    """Rows in blocks, of which scikit-learn's default batch would be five for each column."""
+
+    timeout = 600
+
+    def setup(self):
+        self.X = da.from_array(_rows(200_000, 5), chunks=(50_000, 5))
+
+    def track_incremental_pca_in_units_of_pca(self):
+        """The default batch of blocks; with batches of 25 rows it was 30 and more."""
+        (ours, pca), _ = best(lambda: IncrementalPCA(2).fit(self.X), lambda: PCA(2).fit(self.X))
+        return ours / pca
+
+    def track_batch_size(self):
+        return IncrementalPCA(2).fit(self.X).batch_size_
 
 
 class SparseRows:

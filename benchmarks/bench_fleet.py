@@ -8,10 +8,12 @@ import time
 
 from distributed import Client, LocalCluster
 from joblib import parallel_config
-from sklearn.datasets import load_digits
+from lightgbm import LGBMClassifier
+from sklearn.datasets import load_breast_cancer, load_digits
 from sklearn.ensemble import RandomForestClassifier
+from sklearn.model_selection import GridSearchCV
 
-from skfleet import Fleet
+from skfleet import Fleet, model_selection
 
 REPEATS = 5
 
@@ -117,6 +119,34 @@ class Forest:
     def with_two_jobs(self):
         forest = RandomForestClassifier(200, random_state=0, n_jobs=2)
         return _seconds(lambda: forest.fit(self.X, self.y))[0]
+
+    def track_speedup_over_two_jobs(self):
+        ours, theirs = _medians(self.on_fleet, self.with_two_jobs)
+        return theirs / ours
+
+
+class Boosters:
+    """A grid of LightGBM's, whose own threads must not be more than the workers' cores."""
+
+    timeout = 600
+    grid = {"num_leaves": [7, 15, 31], "learning_rate": [0.05, 0.1]}
+
+    def setup(self):
+        self.X, self.y = load_breast_cancer(return_X_y=True)
+        self.fleet = Fleet(n_workers=2)
+        self.on_fleet()
+
+    def teardown(self):
+        self.fleet.close()
+
+    def on_fleet(self):
+        search = model_selection.GridSearchCV(LGBMClassifier(verbose=-1), self.grid, cv=5)
+        with self.fleet.client.as_current():
+            return _seconds(lambda: search.fit(self.X, self.y))[0]
+
+    def with_two_jobs(self):
+        search = GridSearchCV(LGBMClassifier(verbose=-1, n_jobs=1), self.grid, cv=5, n_jobs=2)
+        return _seconds(lambda: search.fit(self.X, self.y))[0]
 
     def track_speedup_over_two_jobs(self):
         ours, theirs = _medians(self.on_fleet, self.with_two_jobs)
