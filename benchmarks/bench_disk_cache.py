@@ -16,55 +16,73 @@ from skfleet import Fleet, config_context
 from skfleet.blocks import row_blocks
 from skfleet.engine import Reduction, counting, engine_for, map_reduce
 
-N_ROWS, N_FILES, N_PASSES = 15_600_000, 120, 6
-PAYMENTS = np.array(["card", "cash", "free", "none"])
+N_ROWS, N_FILES, N_PASSES = 20_800_000, 120, 6
+PAYMENTS = np.array(["credit card", "cash", "no charge"])
+BOROUGHS = np.array(["Bronx", "Brooklyn", "Manhattan", "Queens", "Staten Island"])
+ZONES = np.array([f"{BOROUGHS[i % 5]} {i}{' Airport' * (i % 90 == 3)}" for i in range(265)])
 
 
 def write_trips(folder, n_rows=N_ROWS):
-    """Write Parquet files of journeys: times, distances, zones, ways of paying, fares."""
+    """Write Parquet files of taxi trips as they come from CSV: times and zones are text."""
     rng = np.random.default_rng(0)
     n = n_rows // N_FILES
     for i in range(N_FILES):
         start = rng.integers(1_700_000_000, 1_730_000_000, n)
         miles = rng.gamma(2.0, 2.0, n).astype(np.float32)
+        end = start + (240 * miles).astype(int) + 60
         pd.DataFrame(
             {
-                "pickup": pd.to_datetime(start, unit="s"),
-                "dropoff": pd.to_datetime(start + (240 * miles).astype(int) + 60, unit="s"),
+                "pickup": np.datetime_as_string(start.astype("M8[s]")),
+                "dropoff": np.datetime_as_string(end.astype("M8[s]")),
                 "passengers": rng.integers(1, 7, n),
-                "miles": miles,
-                "zone": rng.integers(1, 266, n),
-                "payment": rng.choice(PAYMENTS, n),
+                "distance": miles,
                 "fare": (3 + 2.5 * miles + rng.normal(size=n)).astype(np.float32),
+                "color": rng.choice(["yellow", "green"], n),
+                "payment": rng.choice(PAYMENTS, n),
+                "pickup_zone": rng.choice(ZONES, n),
+                "dropoff_zone": rng.choice(ZONES, n),
             }
         ).to_parquet(Path(folder) / f"trips-{i:03}.parquet", index=False)
 
 
-def zones():
-    """Return the borough of each of 265 zones."""
-    boroughs = np.array(["Bronx", "Brooklyn", "EWR", "Manhattan", "Queens", "Staten Island"])
-    return pd.DataFrame({"zone": np.arange(1, 266), "borough": boroughs[np.arange(265) % 6]})
+def places(end):
+    """Return where each zone lies, for one end of a trip."""
+    rng = np.random.default_rng(1)
+    lat, lon = rng.uniform(40.5, 40.9, len(ZONES)), rng.uniform(-74.2, -73.7, len(ZONES))
+    return pd.DataFrame({f"{end}_zone": ZONES, f"{end}_lat": lat, f"{end}_lon": lon})
 
 
-def prepare(trips, zones):
+def haversine(trips):
+    """Return how far the ends of trips are apart, in kilometres."""
+    lat, to_lat = np.radians(trips.pickup_lat), np.radians(trips.dropoff_lat)
+    lon = np.radians(trips.dropoff_lon - trips.pickup_lon)
+    a = np.sin((to_lat - lat) / 2) ** 2 + np.cos(lat) * np.cos(to_lat) * np.sin(lon / 2) ** 2
+    return 12742 * np.arcsin(np.sqrt(a))
+
+
+def prepare(trips):
     """Make 13 columns of numbers, and the target, as a script does it with Dask."""
-    trips = trips.merge(zones, on="zone", how="left")
-    seconds = (trips.dropoff - trips.pickup).dt.total_seconds()
-    trips = trips[(seconds > 0) & (trips.miles > 0)]
+    for end in ("pickup", "dropoff"):
+        trips = trips.merge(places(end), on=f"{end}_zone")
+        trips[end] = dd.to_datetime(trips[end])
+    trips["seconds"] = (trips.dropoff - trips.pickup).dt.total_seconds()
+    trips = trips[(trips.seconds > 0) & (trips.distance > 0)]
     hour = 2 * np.pi * (trips.pickup.dt.hour + trips.pickup.dt.minute / 60) / 24
     day = 2 * np.pi * trips.pickup.dt.day_of_week / 7
-    seconds = (trips.dropoff - trips.pickup).dt.total_seconds()
     columns = {
         "hour_sin": np.sin(hour),
         "hour_cos": np.cos(hour),
         "day_sin": np.sin(day),
         "day_cos": np.cos(day),
-        "distance": np.log1p(trips.miles.astype(float)),
-        "duration": np.log1p(seconds),
-        "speed": trips.miles / seconds,
+        "miles": np.log1p(trips.distance.astype(float)),
+        "crow": haversine(trips),
+        "duration": np.log1p(trips.seconds),
         "riders": trips.passengers.astype(float),
-        **{way: (trips.payment == way).astype(float) for way in PAYMENTS},
-        "airport": trips.borough.str.startswith("EWR").astype(float),
+        "cash": (trips.payment == "cash").astype(float),
+        "card": trips.payment.str.startswith("credit").astype(float),
+        "yellow": (trips.color == "yellow").astype(float),
+        "from_airport": trips.pickup_zone.str.contains("Airport").astype(float),
+        "to_airport": trips.dropoff_zone.str.contains("Airport").astype(float),
     }
     trips = trips.assign(**columns)
     return trips[list(columns)], trips.fare.astype(float)
@@ -90,7 +108,7 @@ class LargerThanMemory:
         self.fleet = Fleet(
             n_workers=2, threads_per_worker=1, memory_limit="0.75 GB", dashboard_address=None
         )
-        self.rows = row_blocks(*prepare(dd.read_parquet(folder), zones()))
+        self.rows = row_blocks(*prepare(dd.read_parquet(folder)))
         self.engine = engine_for(self.rows)
 
     def teardown(self, folder, disk_cache):

@@ -148,6 +148,31 @@ def test_what_shows_warnings_is_left_as_it_was(threads):
     assert warnings.showwarning is before
 
 
+class Chatty(SGDClassifier):
+    """Warns, as a function of the user's does, and prints, in every other call."""
+
+    def partial_fit(self, X, y, classes=None, sample_weight=None):
+        super().partial_fit(X, y, classes=classes, sample_weight=sample_weight)
+        if self.alpha < 1e-2:
+            warnings.warn("much ado", RuntimeWarning, stacklevel=1)
+            print("a line")
+        return self
+
+
+def test_training_in_an_adaptive_search_warns_once_and_prints_here(client, capsys):
+    search = HyperbandSearchCV(
+        Chatty(random_state=0), {"alpha": [1e-3, 1e-1]}, max_iter=3, random_state=0
+    )
+    with client.as_current():
+        log, _ = caught(lambda: search.fit(X, y))
+    (warning,) = [w for w in log if w.category is RuntimeWarning]
+    results = search.cv_results_
+    n_calls = sum(results["partial_fit_calls"][results["param_alpha"] < 1e-2])
+    assert str(warning.message) == f"much ado ({n_calls} times)"
+    assert warning.filename == __file__
+    assert capsys.readouterr().out.count("a line") == n_calls
+
+
 class Peculiar(UserWarning):
     """Cannot be made of a text alone."""
 

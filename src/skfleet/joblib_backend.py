@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from distributed import Client
 from joblib.parallel import AutoBatchingMixin, FallbackToBackend, ParallelBackendBase
 
+from skfleet._captured_output import WarningTally, echo
 from skfleet._config import check_timeout, get_config
 from skfleet._joblib._call import Batch, ParallelCall
-from skfleet._joblib._notes import WarningTally, echo
 from skfleet._joblib._places import resources_for, slots_of
 from skfleet._joblib._progress import call_bar, check_progress
 from skfleet._joblib._shared import SharedArguments

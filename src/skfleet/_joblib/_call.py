@@ -19,9 +19,10 @@ from uuid import uuid4
 
 from distributed import Client, Future
 
+from skfleet._captured_output import home
 from skfleet._joblib._callbacks import has_callbacks_in, pack
 from skfleet._joblib._shared import SharedArguments
-from skfleet._joblib._task import Call, Outcome, RetriableError, home, run_batch, task_name
+from skfleet._joblib._task import Call, Outcome, RetriableError, run_batch, task_name
 from skfleet.engine._client import has_one_machine
 from skfleet.engine._parcel import Parcel
 from skfleet.engine._share import Share

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 from uuid import uuid4
 
-from skfleet._joblib._notes import take_note
+from skfleet._captured_output import take_note
 from skfleet._sklearn_private import (
     callback_state,
     consumer_of,

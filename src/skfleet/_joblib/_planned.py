@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 from sklearn.base import clone
 
+from skfleet._captured_output import Note, notes_taken
 from skfleet._joblib._call import Batch, ParallelCall, explain_unpicklable
 from skfleet._joblib._callbacks import at_home, pack
-from skfleet._joblib._notes import Note, notes_taken
 from skfleet._joblib._progress import Tally
 from skfleet._joblib._task import Call, ForDevice, Outcome, task_name
 from skfleet._sklearn_private import fit_result, scorers_of

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
-from uuid import uuid4
 
 from dask.utils import funcname
 from joblib import parallel_config
 
-from skfleet._joblib._notes import Note, listen, noted
+from skfleet._captured_output import Note, noted
 from skfleet.engine._on_device import DeviceCopies
 from skfleet.engine._parcel import Held, Parcel
 from skfleet.engine._share import opened
@@ -26,19 +24,11 @@ __all__ = [
     "RetriableError",
     "Slot",
     "function_name",
-    "home",
     "run_batch",
     "task_name",
 ]
 
 Call = tuple[Callable[..., Any], Sequence[Any], dict[str, Any]]
-
-_PROCESS = uuid4().hex
-
-
-def home() -> str:
-    """Name this process, so that a task can tell whether it runs in the one that asked for it."""
-    return f"{_PROCESS}-{os.getpid()}"  # a forked child inherits the first half
 
 
 @dataclass(frozen=True)
@@ -132,9 +122,7 @@ def run_batch(
     retriable: bool,
 ) -> Parcel:
     """Run the calls of a batch one after the other, and pack what became of them."""
-    if origin != home():
-        listen()  # in the caller's own process prints and warnings are home already
-    with noted() as notes:
+    with noted(origin) as notes:
         try:
             # Opened first: this imports what the calls need, and with it their libraries.
             calls, nested = payload.open()

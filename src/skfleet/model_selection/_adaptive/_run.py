@@ -12,6 +12,7 @@ from itertools import chain as chain_of
 from itertools import groupby
 from typing import Any
 
+from skfleet._captured_output import WarningTally, echo
 from skfleet.engine import ANYWHERE, Call, Ended, Engine, Placement, Task
 from skfleet.exceptions import FleetError
 from skfleet.model_selection._adaptive._candidate import Candidate, Listener
@@ -27,7 +28,7 @@ from skfleet.model_selection._adaptive._train import (
     failure_of,
     fit_head,
     learn_more,
-    record_of,
+    news_of,
     score_answers,
     train,
 )
@@ -105,24 +106,27 @@ class Run:
 
     def __call__(self) -> None:
         """Carry out what the schedule orders until it orders no more, or time is up."""
-        self._watch = self.engine.watch()
+        self._watch, self._warnings = self.engine.watch(), WarningTally()
         try:
-            while True:
-                self._give_orders()
-                if not self._running:
-                    break
-                self._look()
-                timeout = QUIET if self._outlived else LOOK_EVERY
-                if self.time_budget is not None:
-                    left = self.time_budget - self.seconds
-                    if left <= 0:
-                        break
-                    timeout = min(left, timeout)
-                self._take_all(self._watch.next(timeout))
-                if self._error is not None:
-                    raise self._error  # from here, where no frame of it holds on to tasks
+            with self._warnings.at_end(lambda: None):
+                self._loop()
         finally:
+            self._warnings.close()
             self._give_up()
+
+    def _loop(self) -> None:
+        """Give orders and take what comes of them."""
+        while True:
+            self._give_orders()
+            if not self._running:
+                break
+            self._look()
+            left = math.inf if self.time_budget is None else self.time_budget - self.seconds
+            if left <= 0:
+                break
+            self._take_all(self._watch.next(min(left, QUIET if self._outlived else LOOK_EVERY)))
+            if self._error is not None:
+                raise self._error  # from here, where no frame of it holds on to tasks
 
     def _give_up(self) -> None:
         """Cancel what is under way."""
@@ -237,16 +241,15 @@ class Run:
         chains = []
         for candidate in candidates:
             chain = self._train_until(candidate, candidate.order.n_calls, is_scored=True)
-            chains.append([*chain[:-1], chain[-1]._replace(tells=record_of)])
+            chains.append([*chain[:-1], chain[-1]._replace(tells=news_of)])
         calls = list(chain_of.from_iterable(chains))
-        placement = candidates[0].placement
-        how: dict[str, Any] = {"priority": _priority(candidates[0]), "placement": placement}
-        tasks = iter(self.engine.submit_all(calls, **how))
+        priority, placement = _priority(candidates[0]), candidates[0].placement
+        tasks = iter(self.engine.submit_all(calls, priority=priority, placement=placement))
         for candidate, chain in zip(candidates, chains, strict=True):
             submitted = [next(tasks) for _ in chain]
             self._chains[candidate.number] = submitted
             self._running[id(submitted[-1])] = candidate
-            self._watch.add(submitted[-1], record_of)
+            self._watch.add(submitted[-1], news_of)
 
     def _train_until(
         self, candidate: Candidate, n_calls: int, *, is_scored: bool = False
@@ -332,16 +335,22 @@ class Run:
             self._suspects.append(candidate)
         elif ended.error is not None:
             self._fail(candidate, self._failure(candidate, ended))
-        elif ended.value.failure is not None:
-            if candidate.n_tries < self.retries:
-                candidate.n_tries += 1
-                self._submit([candidate])
-            else:
-                self._fail(candidate, ended.value.failure)
         else:
-            candidate.model = chain[-1]
-            candidate.is_suspect, candidate.n_tries = False, 0
-            self._conclude(candidate, ended.value)
+            record, notes = ended.value
+            echo(notes)
+            self._warnings.add(notes)
+            self._take_record(candidate, record, chain[-1])
+
+    def _take_record(self, candidate: Candidate, record: Record, model: Task) -> None:
+        """Take what came of an order that was carried out, or try again."""
+        if record.failure is None:
+            candidate.model, candidate.is_suspect, candidate.n_tries = model, False, 0
+            self._conclude(candidate, record)
+        elif candidate.n_tries < self.retries:
+            candidate.n_tries += 1
+            self._submit([candidate])
+        else:
+            self._fail(candidate, record.failure)
 
     def _begin_anew(self, candidate: Candidate) -> None:
         """Let a candidate be trained from its beginning, with what may have died made again."""

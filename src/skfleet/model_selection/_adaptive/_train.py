@@ -17,6 +17,7 @@ from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
 from skfleet._array import is_foreign, off_device
+from skfleet._captured_output import Note, home, noted
 from skfleet._config import config_context, get_config
 from skfleet._partial_fit import copy_learner, learner_of, partial_fit
 from skfleet.blocks import Block, join_rows
@@ -36,7 +37,7 @@ __all__ = [
     "failure_of",
     "fit_head",
     "learn_more",
-    "record_of",
+    "news_of",
     "score_answers",
     "train",
 ]
@@ -74,6 +75,7 @@ class Setting:
     aside: Holdout | None
     answered: Mapping[str, AnswerScorer]  # the metrics, where answers are scored and not models
     models: Any = None  # where models are recorded
+    home: str = field(default_factory=home)  # the process of the search
     # of the rows, where candidates are trained on a GPU
     copies: DeviceCopies = field(default_factory=DeviceCopies)
     device: str = field(default_factory=lambda: get_config().device)  # for those that leave it open
@@ -88,6 +90,7 @@ class Trained:
     n_samples: int = 0
     fit_time: float = 0.0
     record: Record = field(default_factory=lambda: Record(0, {}))
+    notes: tuple[Note, ...] = ()  # what was printed and warned of since the record before
 
 
 def make(setting: Setting, params: Mapping[str, Any], head: Any) -> Any:
@@ -150,14 +153,17 @@ def train(
     is_done = isinstance(before, Trained) and before.n_calls >= wanted
     if isinstance(before, Trained) and is_done and (test is None or before.record.scores):
         return before
-    try:
-        trained = _learn(setting, before, head, calls, lessons, handles)
-        if test is not None:
-            trained = _score(setting, trained, test)
-    except Exception as error:
-        return _failed(wanted, failure_of(error))
-    if setting.models is not None:
+    with noted(setting.home) as notes:
+        try:
+            trained = _learn(setting, before, head, calls, lessons, handles)
+            if test is not None:
+                trained = _score(setting, trained, test)
+        except Exception as error:
+            trained = _failed(wanted, failure_of(error))
+    if setting.models is not None and trained.record.failure is None:
         setting.models.put(candidate, trained)
+    earlier = before.notes if isinstance(before, Trained) and not before.record.scores else ()
+    trained = replace(trained, notes=(*earlier, *notes))
     setting.copies.stay_with(trained)  # Dask may send for the setting again
     return trained
 
@@ -319,9 +325,9 @@ def learn_more(
     return replace(trained, model=model)
 
 
-def record_of(trained: Trained) -> Record:
+def news_of(trained: Trained) -> tuple[Record, tuple[Note, ...]]:
     """Give what the driver wants to know; the model stays."""
-    return trained.record
+    return trained.record, trained.notes
 
 
 def failure_of(error: BaseException) -> Failure:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import sys
 import threading
@@ -11,11 +12,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 from skfleet._sklearn_private import consumer_of
 from skfleet._warnings import is_library_file, warn
 
-__all__ = ["Note", "WarningTally", "echo", "listen", "noted", "notes_taken", "take_note"]
+__all__ = ["Note", "WarningTally", "echo", "home", "noted", "notes_taken", "take_note"]
+
+_PROCESS = uuid4().hex
+
+
+def home() -> str:
+    """Name this process, so that a task can tell whether it runs in the one that asked for it."""
+    return f"{_PROCESS}-{os.getpid()}"  # a forked child inherits the first half
 
 
 class Note(NamedTuple):
@@ -51,8 +60,13 @@ _notes: ContextVar[list[Note] | None] = ContextVar("skfleet_notes", default=None
 
 
 @contextmanager
-def noted() -> Iterator[list[Note]]:
-    """Give a list that takes the notes of the task that runs in this context."""
+def noted(origin: str) -> Iterator[list[Note]]:
+    """Give a list that takes the notes of the task that runs in this context.
+
+    In the process that asked for the task, `origin`, what it prints is home already.
+    """
+    if origin != home():
+        _listen()
     notes: list[Note] = []
     token = _notes.set(notes)
     try:
@@ -98,7 +112,7 @@ def _is_news(record: logging.LogRecord) -> bool:
     return "ended with CancelledError" not in record.getMessage()
 
 
-def listen() -> None:
+def _listen() -> None:
     """Take down what tasks write and warn of in this worker process, from now on."""
     logging.getLogger("distributed.worker.state_machine").addFilter(_is_news)
     for kind in ("stdout", "stderr"):
