@@ -52,7 +52,7 @@ _MODULES = (
     "sklearn.linear_model",
     "skfleet.engine",
     "skfleet.engine._dask",
-    "skfleet._joblib._task",
+    "skfleet.joblib_backend",
     "skfleet.model_selection._evaluate",
 )
 
