@@ -18,6 +18,8 @@ from skfleet import metrics
 from skfleet._warnings import warn
 from skfleet.estimators import (
     PCA,
+    BlockwiseVotingClassifier,
+    Incremental,
     KMeans,
     LogisticRegression,
     RidgeClassifier,
@@ -171,6 +173,28 @@ def test_training_in_an_adaptive_search_warns_once_and_prints_here(client, capsy
     assert str(warning.message) == f"much ado ({n_calls} times)"
     assert warning.filename == __file__
     assert capsys.readouterr().out.count("a line") == n_calls
+
+
+def test_members_of_a_committee_warn_once_with_their_number(client):
+    committee = BlockwiseVotingClassifier(LinearSVC(max_iter=1, tol=1e-9, random_state=0))
+    with client.as_current():
+        log, lines = caught(lambda: committee.fit(ROWS, da.from_array(y, chunks=20)))
+    (warning,) = [w for w in log if w.category is ConvergenceWarning]
+    assert str(warning.message).endswith("(in 3 of 3 fits)")
+    assert (warning.filename, warning.lineno in lines) == (__file__, True)
+
+
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+def test_learning_in_parts_warns_once_and_prints_here(client, method, capsys):
+    model = Incremental(Chatty(alpha=1e-3), epochs=2)
+    with client.as_current():
+        log, _ = caught(
+            lambda: getattr(model, method)(ROWS, da.from_array(y, chunks=20), classes=[0, 1])
+        )
+    n_calls = 6 if method == "fit" else 3
+    (warning,) = [w for w in log if w.category is RuntimeWarning]
+    assert str(warning.message) == f"much ado ({n_calls} times)"
+    assert capsys.readouterr().out.splitlines() == ["a line"] * n_calls
 
 
 class Peculiar(UserWarning):

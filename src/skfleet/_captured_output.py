@@ -17,7 +17,7 @@ from uuid import uuid4
 from skfleet._sklearn_private import consumer_of
 from skfleet._warnings import is_library_file, warn
 
-__all__ = ["Note", "WarningTally", "echo", "home", "noted", "notes_taken", "take_note"]
+__all__ = ["Note", "WarningTally", "echo", "home", "noted", "notes_taken", "replayed", "take_note"]
 
 _PROCESS = uuid4().hex
 
@@ -237,6 +237,24 @@ class WarningTally:
     def close(self) -> None:
         """Take down no more."""
         _home.end()
+
+
+@contextmanager
+def replayed(
+    count_fits: Callable[[], int | None] = lambda: None,
+) -> Iterator[Callable[[Sequence[Note]], None]]:
+    """Give a function that says again here what tasks did: warnings when the ``with`` ends."""
+    tally = WarningTally()
+
+    def replay(notes: Sequence[Note]) -> None:
+        echo(notes)
+        tally.add(notes)
+
+    try:
+        with tally.at_end(count_fits):
+            yield replay
+    finally:
+        tally.close()
 
 
 def _counted(message: Warning, count: str) -> Warning:

@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils import get_tags
 
+from skfleet._captured_output import Note, noted
 from skfleet._config import config_context
 from skfleet._typing import Rows
 from skfleet._validation import without_name_warnings
@@ -15,7 +16,13 @@ from skfleet.blocks import Block, n_rows_of, open_block
 from skfleet.metrics._statistics import host_values
 
 
-def fit_member(
+def fit_member(origin: str, *args: Any) -> tuple[tuple[Any, int] | None, list[Note]]:
+    """Train a clone on one block; also return what it printed and warned of."""
+    with noted(origin) as notes:
+        return _fit_member(*args), notes
+
+
+def _fit_member(
     estimator: Any, told: dict[str, Any], device: str, classes: np.ndarray | None, handle: Block
 ) -> tuple[Any, int] | None:
     """Train a clone on one block, which may leave the device open; one without rows has none."""

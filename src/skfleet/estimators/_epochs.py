@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from numbers import Real
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from skfleet._captured_output import Note, noted
 from skfleet._config import config_context
-from skfleet._partial_fit import copy_learner, partial_fit
+from skfleet._partial_fit import copy_learner, learner_of, partial_fit
 from skfleet.blocks import Block, RowBlocks, slice_rows
 from skfleet.engine import Lesson, check_travels, leave_device
 from skfleet.engine._gpu_models import takes_device_rows
@@ -38,18 +40,27 @@ def lessons_of(rows: RowBlocks, shuffle: Any, buffer_blocks: int, seed: int) -> 
     return [Lesson(group, int(rng.integers(2**31))) for group in groups]
 
 
+class Learned(NamedTuple):
+    """A model, how many rows it has learned, and what it printed and warned of in this epoch."""
+
+    model: Any
+    n_samples_seen: int
+    notes: tuple[Note, ...] = ()
+
+
 def learn_block(
-    state: tuple[Any, int],
+    state: Learned,
     block: Block,
     told: dict[str, Any],
     batch_size: int | None,
     copies: Any,
     device: str,
-) -> tuple[Any, int]:
+    origin: str,
+) -> Learned:
     """Learn a block, leaving the model given as it was; `device` is for one that leaves it open."""
-    model, seen = state
+    model, seen, earlier = state
     model = copy_learner(model)
-    with config_context(device=device):
+    with config_context(device=device), noted(origin) as notes:
         goes_up = copies is not None and takes_device_rows(model)
         if goes_up:
             block = block._replace(X=copies.give(block.number, block.X))
@@ -58,7 +69,7 @@ def learn_block(
         leave_device(model)
     if not seen:
         check_travels(model)
-    return model, seen + block.n_rows
+    return Learned(model, seen + block.n_rows, (*earlier, *notes))
 
 
 def _learn(model: Any, block: Block, told: dict[str, Any], size: int) -> None:
@@ -69,3 +80,21 @@ def _learn(model: Any, block: Block, told: dict[str, Any], size: int) -> None:
         cut = {k: slice_rows(v, low, high) for k, v in per_row.items() if v is not None}
         X, y = slice_rows(block.X, low, high), slice_rows(block.y, low, high)
         partial_fit(model, X, y, **told, **cut)
+
+
+def loss_of(model: Any) -> float:
+    """Return the loss that a model knows of itself, NaN where it knows none."""
+    learner = learner_of(model)
+    loss = getattr(learner, "loss_", getattr(learner, "inertia_", None))
+    return float(loss) if isinstance(loss, Real) else np.nan
+
+
+def print_epoch(epochs: list[dict[str, Any]]) -> None:
+    """Print how the last epoch went."""
+    epoch = epochs[-1]
+    began = epochs[-2] if len(epochs) > 1 else {"n_samples_seen": 0, "seconds": 0.0}
+    n_rows = epoch["n_samples_seen"] - began["n_samples_seen"]
+    rate = n_rows / max(epoch["seconds"] - began["seconds"], 1e-9)
+    told = [f"epoch {epoch['epoch']}: {n_rows:,} rows", f"{rate:,.0f} rows/s"]
+    told += [f"{k} {epoch[k]:.6g}" for k in ("loss", "score") if not np.isnan(epoch[k])]
+    print(*told, sep=", ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from numbers import Integral, Real
@@ -13,6 +14,7 @@ from sklearn.base import is_classifier, is_regressor
 from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.metadata_routing import UNUSED, MetadataRouter
 
+from skfleet._captured_output import home, replayed
 from skfleet._config import get_config
 from skfleet._linalg import as_csr, is_sparse
 from skfleet._partial_fit import check_steps, clone_learner, learner_of
@@ -41,7 +43,14 @@ from skfleet.estimators._early_stopping import (
     validation_rows,
     validation_score,
 )
-from skfleet.estimators._epochs import history_of, learn_block, lessons_of
+from skfleet.estimators._epochs import (
+    Learned,
+    history_of,
+    learn_block,
+    lessons_of,
+    loss_of,
+    print_epoch,
+)
 from skfleet.estimators._routing import given, routed, router
 from skfleet.estimators.wrappers import ROUTED, ParallelPostFit
 from skfleet.metrics import check_scoring
@@ -298,8 +307,8 @@ class Incremental(ParallelPostFit):
         told |= told_labels(learner_of(model), y, classes)
         seed = check_random_state(self.random_state).randint(2**31 - 1)
         progress = Progress(np.array([seed]), told)
-        with where_it_learns(rows, model) as (engine, there):
-            self._one_epoch(engine, there, (model, seen), progress)
+        with where_it_learns(rows, model) as (engine, there), replayed() as replay:
+            self._one_epoch(engine, there, Learned(model, seen), progress, replay)
         return self
 
     def get_metadata_routing(self) -> MetadataRouter:
@@ -350,11 +359,19 @@ class Incremental(ParallelPostFit):
         with (
             where_it_learns(rows, model) as (engine, there),
             device_copies(engine, model) as copies,
+            replayed() as replay,
         ):
-            return self._learn_epochs(engine, model, there, y, progress, copies)
+            return self._learn_epochs(engine, model, there, y, progress, copies, replay)
 
     def _learn_epochs(
-        self, engine: Engine, model: Any, rows: RowBlocks, y: Any, progress: Progress, copies: Any
+        self,
+        engine: Engine,
+        model: Any,
+        rows: RowBlocks,
+        y: Any,
+        progress: Progress,
+        copies: Any,
+        replay: Callable[[Any], None],
     ) -> Incremental:
         """Train a model, the blocks' copies on devices being kept from one epoch to the next."""
         seed = int(progress.seeds[-1])
@@ -370,8 +387,8 @@ class Incremental(ParallelPostFit):
         seen = self.n_samples_seen_ if progress.epoch or progress.n_learned else 0
         while progress.epoch < self.epochs:
             try:
-                state = model, seen
-                model, seen = self._one_epoch(engine, rows, state, progress, prepare, copies)
+                how = Learned(model, seen), progress, replay, prepare, copies
+                model, seen, _ = self._one_epoch(engine, rows, *how)
             except BaseException:
                 if progress.n_learned or progress.epoch:
                     progress.seconds = time.monotonic() - began
@@ -386,13 +403,13 @@ class Incremental(ParallelPostFit):
                 {
                     "epoch": progress.epoch,
                     "n_samples_seen": seen,
-                    "loss": _loss_of(model),
+                    "loss": loss_of(model),
                     "score": score,
                     "seconds": time.monotonic() - began,
                 }
             )
             if self.verbose:
-                _print_epoch(progress.history)
+                print_epoch(progress.history)
             if progress.patience is not None and progress.patience.is_out(score):
                 break
         self._progress = None
@@ -408,21 +425,25 @@ class Incremental(ParallelPostFit):
         self,
         engine: Engine,
         rows: RowBlocks,
-        state: tuple[Any, int],
+        state: Learned,
         progress: Progress,
+        replay: Callable[[Any], None],
         prepare: Any = None,
         copies: Any = None,
-    ) -> tuple[Any, int]:
+    ) -> Learned:
         """Learn what is left of an epoch; what was learned is kept."""
-        done = progress.n_learned
+        done, n_replayed = progress.n_learned, 0
 
-        def keep(state: tuple[Any, int], n: int) -> None:
-            self.estimator_, self.n_samples_seen_ = state
+        def keep(state: Learned, n: int) -> None:
+            nonlocal n_replayed
+            self.estimator_, self.n_samples_seen_, notes = state
             progress.n_learned = done + n
+            replay(notes[n_replayed:])
+            n_replayed = len(notes)
 
         seed = int(progress.seeds[progress.epoch])
         lessons = lessons_of(rows, self.shuffle, self.buffer_blocks, seed)[done:]
-        learned: tuple[Any, int] = fold(
+        learned: Learned = fold(
             engine,
             learn_block,
             state,
@@ -431,6 +452,7 @@ class Incremental(ParallelPostFit):
             self.batch_size or self._batch(rows),
             None if self.shuffle == "rows" else copies,
             get_config().device,
+            home(),
             lessons=lessons,
             prepare=prepare,
             keep=keep,
@@ -476,21 +498,3 @@ class Incremental(ParallelPostFit):
         cuts = [min(size, n_rows - low) for low in range(0, n_rows, size)]
         per_row, told = split_per_row(params, X)
         return row_blocks(X, y, weight, more=per_row, dtype=None, cuts=cuts), told
-
-
-def _loss_of(model: Any) -> float:
-    """Return the loss that a model knows of itself, NaN where it knows none."""
-    learner = learner_of(model)
-    loss = getattr(learner, "loss_", getattr(learner, "inertia_", None))
-    return float(loss) if isinstance(loss, Real) else np.nan
-
-
-def _print_epoch(epochs: list[dict[str, Any]]) -> None:
-    """Print how the last epoch went."""
-    epoch = epochs[-1]
-    began = epochs[-2] if len(epochs) > 1 else {"n_samples_seen": 0, "seconds": 0.0}
-    n_rows = epoch["n_samples_seen"] - began["n_samples_seen"]
-    rate = n_rows / max(epoch["seconds"] - began["seconds"], 1e-9)
-    told = [f"epoch {epoch['epoch']}: {n_rows:,} rows", f"{rate:,.0f} rows/s"]
-    told += [f"{k} {epoch[k]:.6g}" for k in ("loss", "score") if not np.isnan(epoch[k])]
-    print(*told, sep=", ")

@@ -12,6 +12,7 @@ from sklearn.utils.metadata_routing import UNUSED, MetadataRouter
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, has_fit_parameter
 
+from skfleet._captured_output import home, replayed
 from skfleet._config import get_config
 from skfleet._delegation import available_where
 from skfleet._documentation import DocumentationLink
@@ -62,11 +63,17 @@ class _BlockwiseVoting(DocumentationLink, BaseEstimator):
 
     def _fit_members(self, rows: RowBlocks, told: dict[str, Any], classes: Any = None) -> None:
         """Train a member on every block that has rows; labels must be in classes, if given."""
-        train = partial(fit_member, self.estimator, told, get_config().device, classes)
-        with where_it_learns(rows, self.estimator) as (engine, there):
+        train = partial(fit_member, home(), self.estimator, told, get_config().device, classes)
+        with (
+            replayed(lambda: len(rows.blocks)) as replay,
+            where_it_learns(rows, self.estimator) as (engine, there),
+        ):
             tasks = engine.map(train, there.blocks, name="fit-block")
             log_pass("fit-block", len(rows.blocks), len(tasks))
-            fitted = [pair for pair in engine.gather(tasks) if pair is not None]
+            fitted = []
+            for pair, notes in engine.gather(tasks):
+                replay(notes)
+                fitted += [] if pair is None else [pair]
         if not fitted:
             raise ValueError("X must have at least one row. Got none instead.")
         self.estimators_ = [model for model, _ in fitted]

@@ -12,7 +12,7 @@ from itertools import chain as chain_of
 from itertools import groupby
 from typing import Any
 
-from skfleet._captured_output import WarningTally, echo
+from skfleet._captured_output import replayed
 from skfleet.engine import ANYWHERE, Call, Ended, Engine, Placement, Task
 from skfleet.exceptions import FleetError
 from skfleet.model_selection._adaptive._candidate import Candidate, Listener
@@ -106,13 +106,12 @@ class Run:
 
     def __call__(self) -> None:
         """Carry out what the schedule orders until it orders no more, or time is up."""
-        self._watch, self._warnings = self.engine.watch(), WarningTally()
-        try:
-            with self._warnings.at_end(lambda: None):
+        self._watch = self.engine.watch()
+        with replayed() as self._replay_output:
+            try:
                 self._loop()
-        finally:
-            self._warnings.close()
-            self._give_up()
+            finally:
+                self._give_up()
 
     def _loop(self) -> None:
         """Give orders and take what comes of them."""
@@ -337,8 +336,7 @@ class Run:
             self._fail(candidate, self._failure(candidate, ended))
         else:
             record, notes = ended.value
-            echo(notes)
-            self._warnings.add(notes)
+            self._replay_output(notes)
             self._take_record(candidate, record, chain[-1])
 
     def _take_record(self, candidate: Candidate, record: Record, model: Task) -> None:
