@@ -89,7 +89,7 @@ def read_docs() -> Any:
 def report(search: Any, score: float) -> None:
     """Print what came of a search."""
     done = search.metadata_
-    print(f"  {done['partial_fit_calls']} calls in {done['seconds']:.1f} s")
+    print(f"  {done['partial_fit_calls']} calls in {search.search_time_:.1f} s")
     print(f"  best {search.best_score_:.3f} on rows held out, {score:.3f} on rows never seen")
     for name, value in search.best_params_.items():
         print(f"    {name} = {value:.3g}" if isinstance(value, float) else f"    {name} = {value}")
