@@ -69,7 +69,7 @@ class Projector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, FleetEstimato
         rows = stand_in(X) if is_lazy(X) else as_sized("X", X)
         if is_lazy(X):
             check_lazy_rows(rows)
-        shape = np.shape(rows)
+        shape = rows.shape if hasattr(rows, "shape") else np.shape(rows)
         width = shape[-1] if len(shape) == 2 else None
         if width != self._n_features_out:
             raise ValueError(
