@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -118,10 +117,11 @@ def check_satisfiable(placement: Placement, workers: Workers) -> None:
         if all(offer.get(name, 0) >= amount for name, amount in asked.items()):
             return
     offers = sorted({_describe(offer) or "no resources" for offer in workers.values()})
+    label = ", ".join(f'"{name}": {amount:g}' for name, amount in asked.items())
     raise PlacementError(
         f"placement must be offered by at least one worker. Got {placement} instead, while the "
         f"{len(workers)} worker(s) offer {' or '.join(offers) or 'nothing'}. Label workers with "
-        f'Fleet(resources=[{{"CPU": 1}}, {json.dumps(asked)}]) or dask worker --resources '
+        f'Fleet(resources=[{{"CPU": 1}}, {{{label}}}]) or dask worker --resources '
         f'"{_describe(asked).replace(", ", " ")}".'
     )
 
