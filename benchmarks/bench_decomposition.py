@@ -65,7 +65,6 @@ class Blocks:
         self.X = da.from_array(_rows(200_000, 5), chunks=(50_000, 5))
 
     def track_incremental_pca_in_units_of_pca(self):
-        """The default batch of blocks; with batches of 25 rows it was 30 and more."""
         (ours, pca), _ = best(lambda: IncrementalPCA(2).fit(self.X), lambda: PCA(2).fit(self.X))
         return ours / pca
 

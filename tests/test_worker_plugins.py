@@ -135,7 +135,7 @@ def leave_holes(dask_worker):
     return dask_worker.monitor.get_process_memory()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="other allocators hand memory back")
+@pytest.mark.skipif(sys.platform != "linux", reason="malloc_trim is glibc's")
 def test_a_worker_short_of_memory_hands_back_what_is_free():
     with Fleet(n_workers=1, memory_limit="700 MB", dashboard_address=None) as client:
         (before,) = client.run(leave_holes).values()

@@ -17,7 +17,17 @@ from uuid import uuid4
 from skfleet._sklearn_private import consumer_of
 from skfleet._warnings import is_library_file, warn
 
-__all__ = ["Note", "WarningTally", "echo", "home", "noted", "notes_taken", "replayed", "take_note"]
+__all__ = [
+    "Note",
+    "WarningTally",
+    "echo",
+    "home",
+    "noted",
+    "notes_taken",
+    "replayed",
+    "take_note",
+    "warned_once",
+]
 
 _PROCESS = uuid4().hex
 
@@ -255,6 +265,16 @@ def replayed(
             yield replay
     finally:
         tally.close()
+
+
+@contextmanager
+def warned_once() -> Iterator[None]:
+    """Say each warning of a library's in this process once, at the line of the user."""
+    with replayed() as replay, noted(home()) as notes:
+        try:
+            yield
+        finally:
+            replay(notes)
 
 
 def _counted(message: Warning, count: str) -> Warning:

@@ -31,6 +31,7 @@ from skfleet.engine._client import (
     workers_of,
 )
 from skfleet.engine._placement import check_device
+from skfleet.exceptions import NoWorkersError
 from skfleet.fleet import default_client
 
 if TYPE_CHECKING:
@@ -299,7 +300,11 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
         timeout = get_config().wait_for_workers_timeout if timeout is None else timeout
         if not workers and timeout:
             setting = 'joblib.parallel_config("skfleet", '
-            workers = wait_for_workers(self.client, timeout, setting=setting)
+            try:
+                workers = wait_for_workers(self.client, timeout, setting=setting)
+            except NoWorkersError as error:  # begins as the one of joblib's Dask backend
+                begin = f"{type(self).__name__} has no worker after {timeout:g} seconds"
+                raise NoWorkersError(f"{begin}: {error}") from error
         if not workers:
             return []
         offers = {address: info.get("resources") or {} for address, info in workers.items()}

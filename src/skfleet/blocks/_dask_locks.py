@@ -24,7 +24,7 @@ def release_cached_properties() -> None:
     for cls in _with_subclasses(Expr):
         for value in vars(cls).values():
             if isinstance(value, cached_property):
-                value.lock = nullcontext()  # type: ignore[attr-defined]
+                vars(value)["lock"] = nullcontext()
 
 
 def _with_subclasses(cls: type[Any]) -> Iterator[type[Any]]:

@@ -15,6 +15,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 from sklearn.utils.validation import validate_data
 
+from skfleet._captured_output import warned_once
 from skfleet._config import config_context
 from skfleet._documentation import DocumentationLink
 from skfleet._typing import Rows, Values
@@ -109,7 +110,7 @@ class FitsOnFleet(DocumentationLink):
                 verbose=self.verbose,
             )
             try:
-                with run(), rows_stay(X, run.copies):
+                with warned_once(), run(), rows_stay(X, run.copies):
                     super().fit(X, y, **params)  # type: ignore[misc]
             except KeyboardInterrupt:
                 if set_results(self, run.evaluations):
