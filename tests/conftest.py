@@ -37,6 +37,12 @@ if sys.version_info < (3, 11, 8):
 
     ast.parse = _parse_alone
 
+if sys.version_info < (3, 11, 9):
+    # distributed's profiler asks for the frames of all threads every 10 ms, also in this process,
+    # and a collection of garbage within that call can bring the interpreter to a halt
+    # (python/cpython#106883). An environment variable reaches the workers' processes too.
+    os.environ["DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED"] = "False"
+
 
 def _cuts(n: int) -> tuple[int, ...]:
     """Unequal cuts of n rows, one of them empty."""
