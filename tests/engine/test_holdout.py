@@ -8,7 +8,7 @@ from math import ceil
 import dask.array as da
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from skfleet.blocks import open_block, row_blocks
@@ -37,6 +37,7 @@ def test_as_many_as_scikit_learn_holds_out_and_never_none(n, size, seed):
     st.integers(0, 1000),
     st.lists(st.integers(0, 80), max_size=3),
 )
+@example(list("aaaaaabc"), 5, 0, [])
 def test_the_shares_of_labels_are_kept_however_the_rows_are_cut(labels, size, seed, ends):
     y = np.array(labels)
     held = held_out(y, size, seed)

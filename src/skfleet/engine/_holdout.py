@@ -126,9 +126,10 @@ def _allocate(counts: np.ndarray, n_held: int) -> np.ndarray:
     shares = counts * (n_held / counts.sum())
     most = counts - 1
     held = np.minimum(shares.astype(int), most)
-    for label in np.argsort(held - shares, kind="stable"):
-        if held.sum() < n_held and held[label] < most[label]:
-            held[label] += 1
+    n_held = min(n_held, most.sum())
+    while held.sum() < n_held:  # again for what labels that are at their most leave to others
+        for label in np.argsort(held - shares, kind="stable"):
+            held[label] += held.sum() < n_held and held[label] < most[label]
     return held
 
 
