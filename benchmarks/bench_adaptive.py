@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from skfleet import Fleet
 from skfleet.model_selection import HyperbandSearchCV, SuccessiveHalvingSearchCV
 from skfleet.model_selection._adaptive._schedules import AsynchronousHalving, asynchronous_levels
-from skfleet.model_selection._adaptive._simulate import Simulated, simulate
+from skfleet.model_selection._adaptive._simulation import Simulated, simulate
 
 
 class Sleeper(ClassifierMixin, BaseEstimator):

@@ -18,7 +18,7 @@ from skfleet import Fleet, config_context, estimators
 from skfleet.blocks import row_blocks
 from skfleet.engine import LocalEngine, Reduction, counting, library_threads, map_reduce
 from skfleet.glm import BinaryLogistic, Labels, Objective, Scaling
-from skfleet.glm._products import merge_products, products
+from skfleet.glm._normal_equations import merge_products, products
 
 N_ROWS, N_COLUMNS = 1_000_000, 50
 

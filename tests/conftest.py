@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from skfleet.blocks import _blocks
+from skfleet.blocks import _block
 
 if sys.version_info < (3, 11, 8):
     # Two threads in ast.parse at once, pytest's and one that formats a traceback, end in "AST
@@ -199,9 +199,9 @@ def world(request, monkeypatch):
     chosen = request.param
     with contextlib.ExitStack() as stack:
         if chosen.piece_bytes:
-            monkeypatch.setattr(_blocks, "PIECE_BYTES", chosen.piece_bytes)
-            monkeypatch.setattr(_blocks, "DEVICE_PIECE_BYTES", chosen.piece_bytes)
-            monkeypatch.setattr(_blocks, "FEWEST_ROWS", 1)
+            monkeypatch.setattr(_block, "PIECE_BYTES", chosen.piece_bytes)
+            monkeypatch.setattr(_block, "DEVICE_PIECE_BYTES", chosen.piece_bytes)
+            monkeypatch.setattr(_block, "FEWEST_ROWS", 1)
         if chosen.on_cluster:
             client = request.getfixturevalue("cluster_client")
             stack.enter_context(client.as_current())
@@ -238,7 +238,7 @@ def mixed_fleet():
     """A worker for CPUs, and one that is labelled as if it had a GPU, in this process."""
     from distributed import Client
 
-    from skfleet.engine._local_cluster import start_local_cluster
+    from skfleet.fleet._local_cluster import start_local_cluster
 
     with (
         start_local_cluster(processes=False, resources=[{"CPU": 1}, {"GPU": 1}]) as cluster,

@@ -282,7 +282,7 @@ def private_bytes():
 
 def peak_of_rows(dask_worker):
     """Bytes of what this worker keeps for tasks."""
-    from skfleet.engine._parcel import Parcel
+    from skfleet.engine._dask._serialize import Parcel
 
     return sum(v.nbytes for v in dask_worker.data.values() if isinstance(v, Parcel))
 

@@ -16,9 +16,9 @@ from dask.system import CPU_COUNT
 from distributed import Client, LocalCluster, Security
 
 from skfleet import fleet as fleet_module
-from skfleet.engine._client import current_client
-from skfleet.engine._dask import DaskEngine
-from skfleet.engine._placement import check_satisfiable, placement_for
+from skfleet.engine._dask._client import current_client
+from skfleet.engine._dask._engine import DaskEngine
+from skfleet.engine._resources import check_satisfiable, placement_for
 from skfleet.exceptions import FleetError, PlacementError
 from skfleet.fleet import Fleet, default_client
 
@@ -186,7 +186,7 @@ def test_contradictions_raise(parameters, message):
 
 
 def test_sizes_fill_the_cores():
-    from skfleet.engine._local_cluster import _sizes
+    from skfleet.fleet._local_cluster import _sizes
 
     assert _sizes(None, None, True, None) == (CPU_COUNT, 1)
     assert _sizes(None, None, False, None) == (1, CPU_COUNT)
@@ -220,7 +220,7 @@ def test_repr_has_sizes_and_a_dashboard_that_answers_on_the_loopback(address):
 def test_without_a_dashboard_nothing_is_said_of_it(asked, monkeypatch):
     if asked:  # but Bokeh is absent
         monkeypatch.setitem(sys.modules, "bokeh", None)
-        monkeypatch.setattr("skfleet.engine._local_cluster.find_spec", lambda name: None)
+        monkeypatch.setattr("skfleet.fleet._local_cluster.find_spec", lambda name: None)
         fleet = Fleet(n_workers=1, threads_per_worker=1, processes=False)
     else:
         fleet = Fleet(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None)
@@ -232,7 +232,7 @@ def test_without_a_dashboard_nothing_is_said_of_it(asked, monkeypatch):
 
 
 def test_dashboard_that_is_asked_for_and_cannot_be_is_told_of(monkeypatch):
-    monkeypatch.setattr("skfleet.engine._local_cluster.find_spec", lambda name: None)
+    monkeypatch.setattr("skfleet.fleet._local_cluster.find_spec", lambda name: None)
     with pytest.warns(UserWarning, match=r"dashboard_address needs bokeh: .*\[ui\]") as log:
         fleet = Fleet(n_workers=1, processes=False, dashboard_address=":0")
     fleet.close()
@@ -496,6 +496,6 @@ def test_an_error_without_words_is_named(monkeypatch):
     async def connect(*args, **kwargs):
         raise TimeoutError
 
-    monkeypatch.setattr("skfleet.fleet.connect", connect)
+    monkeypatch.setattr("skfleet.fleet._fleet.connect", connect)
     with pytest.raises(FleetError, match=r"in 8 seconds: TimeoutError\. Start one"):
         Fleet("tcp://127.0.0.1:9")

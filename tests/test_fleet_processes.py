@@ -11,10 +11,10 @@ import dask
 import pytest
 from distributed import LocalCluster, Nanny
 
-from skfleet.engine._client import current_client, slot_released
-from skfleet.engine._local_cluster import _FleetNanny
+from skfleet.engine._dask._client import current_client, slot_released
 from skfleet.exceptions import FleetError, FleetVersionError, MissingGuardError
 from skfleet.fleet import Fleet
+from skfleet.fleet._local_cluster import _FleetNanny
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 

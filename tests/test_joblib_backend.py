@@ -23,9 +23,9 @@ from threadpoolctl import threadpool_info
 
 import skfleet
 from skfleet import joblib_backend
-from skfleet._joblib import _call, _shared
-from skfleet.engine import _share
-from skfleet.engine._client import current_client
+from skfleet._joblib import _parallel_call, _shared_arguments
+from skfleet.engine._dask import _scatter
+from skfleet.engine._dask._client import current_client
 from skfleet.exceptions import FleetError, PlacementError
 from skfleet.joblib_backend import FleetBackend
 
@@ -61,13 +61,13 @@ def client(request):
 def sent(monkeypatch):
     """Count what is sent to the fleet apart from calls."""
     sizes = []
-    send = _share.Share._send
+    send = _scatter.Share._send
 
     def counting(self, parcel):
         sizes.append(parcel.nbytes)  # not the parcel: it holds the memory of the object
         return send(self, parcel)
 
-    monkeypatch.setattr(_share.Share, "_send", counting)
+    monkeypatch.setattr(_scatter.Share, "_send", counting)
     return sizes
 
 
@@ -145,7 +145,7 @@ def test_nothing_is_sent_after_the_end_of_a_call(client, monkeypatch):
     sent = []
     submit = client.submit
     monkeypatch.setattr(client, "submit", lambda *a, **k: sent.append(k["name"]) or submit(*a, **k))
-    monkeypatch.setattr(_call, "CHECK_EVERY", 0.1)
+    monkeypatch.setattr(_parallel_call, "CHECK_EVERY", 0.1)
     with parallel_config("skfleet", client=client):
         results = Parallel(return_as="generator", n_jobs=2, pre_dispatch=1, batch_size=1)(calls())
         assert is_packing.wait(30)
@@ -564,15 +564,15 @@ def test_equal_content_is_sent_once(processes, sent):
 def test_shared_data_go_with_the_object(processes, sent):
     gc.collect()
     X = np.arange(30_000.0)
-    before = len(_shared._by_content)
+    before = len(_shared_arguments._by_content)
     with parallel_config("skfleet", client=processes):
         Parallel()(delayed(total)(X, i) for i in range(4))
     assert len(sent) == 1
     gc.collect()
-    assert len(_shared._by_content) == before + 1
+    assert len(_shared_arguments._by_content) == before + 1
     del X
     gc.collect()
-    assert len(_shared._by_content) == before
+    assert len(_shared_arguments._by_content) == before
 
 
 def test_workers_in_this_process_do_not_keep_data_alive(threads, sent):
@@ -840,7 +840,7 @@ def test_data_are_sent_again_when_a_worker_dies_while_it_takes_them(monkeypatch)
             return scatter(*args, **kwargs)
 
         monkeypatch.setattr(client, "scatter", failing)
-        monkeypatch.setattr(_share.time, "sleep", lambda seconds: None)
+        monkeypatch.setattr(_scatter.time, "sleep", lambda seconds: None)
         with parallel_config("skfleet", client=client):
             sums = Parallel()(delayed(np.sum)(np.full(50_000, i)) for i in (1, 2))
         assert sums == [50_000, 100_000]
@@ -866,8 +866,8 @@ def test_tasks_find_the_client_of_the_call_that_is_nobodys_default():
 @pytest.mark.parametrize("comes_back", [True, False])
 def test_results_that_are_lost_before_they_are_fetched(monkeypatch, comes_back):
     """Distributed makes them again; without a worker for that, the call must not wait for ever."""
-    fetch, n_fetched = _call.ParallelCall._fetch, 0
-    make = _call.ParallelCall
+    fetch, n_fetched = _parallel_call.ParallelCall._fetch, 0
+    make = _parallel_call.ParallelCall
 
     def lose(self, futures):
         nonlocal n_fetched
@@ -880,8 +880,8 @@ def test_results_that_are_lost_before_they_are_fetched(monkeypatch, comes_back):
                 cluster.scale(1)
         return fetch(self, futures)
 
-    monkeypatch.setattr(_call, "CHECK_EVERY", 0.1)
-    monkeypatch.setattr(_call.ParallelCall, "_fetch", lose)
+    monkeypatch.setattr(_parallel_call, "CHECK_EVERY", 0.1)
+    monkeypatch.setattr(_parallel_call.ParallelCall, "_fetch", lose)
     patient = partial(make, patience=10.0 if comes_back else 0.5)
     monkeypatch.setattr(
         joblib_backend, "ParallelCall", lambda *args, patience, **kwargs: patient(*args, **kwargs)

@@ -18,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 
 import skfleet  # noqa: F401  (registers the backend)
 from skfleet._joblib import _callbacks
-from skfleet.engine._parcel import Parcel
+from skfleet.engine._dask._serialize import Parcel
 from skfleet.model_selection import GridSearchCV
 
 X, y = load_iris(return_X_y=True)

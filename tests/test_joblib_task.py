@@ -12,8 +12,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.parallel import delayed
 
-from skfleet._joblib._task import task_name
-from skfleet.engine._parcel import Parcel
+from skfleet._joblib._worker import task_name
+from skfleet.engine._dask._serialize import Parcel
 
 A = np.arange(12.0).reshape(3, 4)
 

@@ -14,8 +14,8 @@ from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassif
 from sklearn.linear_model import LogisticRegression
 
 from skfleet import Fleet
-from skfleet.engine._dask import DaskEngine
-from skfleet.engine._threads import CORES_VARIABLE, library_threads
+from skfleet.engine._dask._engine import DaskEngine
+from skfleet.engine._threadpools import CORES_VARIABLE, library_threads
 
 on_linux = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads /proc")
 
@@ -206,7 +206,7 @@ def test_a_task_does_not_change_what_scikit_learn_knows_of_the_machine(tmp_path)
     import sys
 
     code = """
-from skfleet.engine._threads import CORES_VARIABLE, library_threads
+from skfleet.engine._threadpools import CORES_VARIABLE, library_threads
 from sklearn.utils._openmp_helpers import _openmp_effective_n_threads as n_threads
 with library_threads(1):
     inside = n_threads()

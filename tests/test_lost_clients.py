@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression, SGDClassifier
 
 from skfleet import config_context
 from skfleet import fleet as fleet_module
-from skfleet.engine._client import current_client
+from skfleet.engine._dask._client import current_client
 from skfleet.estimators import PCA, BlockwiseVotingClassifier, Incremental, KMeans, Ridge
 from skfleet.exceptions import FleetError, NoWorkersError
 from skfleet.metrics import accuracy_score

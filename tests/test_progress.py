@@ -18,8 +18,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
-from skfleet import _progress
-from skfleet._progress import Lines, Notebook, ProgressBar, State, Terminal, progress_text
+from skfleet import _progress_bar
+from skfleet._progress_bar import Lines, Notebook, ProgressBar, State, Terminal, progress_text
 from skfleet.model_selection import (
     ASHASearchCV,
     GridSearchCV,
@@ -109,7 +109,7 @@ def test_terminal_gets_a_bar(monkeypatch):
 
 def test_terminal_without_rich_gets_lines(monkeypatch):
     monkeypatch.setattr(sys, "stdout", Screen())
-    monkeypatch.setattr(_progress, "find_spec", lambda name: None)
+    monkeypatch.setattr(_progress_bar, "find_spec", lambda name: None)
     bar = ProgressBar("SVC", "fits", 4)
     assert isinstance(bar._display, Lines)
     bar.close()
@@ -145,7 +145,7 @@ def test_notebook_gets_a_bar_without_rich(monkeypatch):
     monkeypatch.setitem(sys.modules, "IPython", ipython)
     monkeypatch.setitem(sys.modules, "IPython.display", ipython.display)
     monkeypatch.setitem(sys.modules, "rich", None)
-    monkeypatch.setattr(_progress, "DRAW_EVERY", 0.0)
+    monkeypatch.setattr(_progress_bar, "DRAW_EVERY", 0.0)
     bar = ProgressBar("S<C", "fits", 4)
     assert isinstance(bar._display, Notebook)
     bar.advance(3)
@@ -293,7 +293,7 @@ def test_total_of_asha_is_not_exceeded(monkeypatch):
 
 def test_one_bar_at_a_time(capsys):
     """The calls within a call that shows how far it is show nothing."""
-    outer = _progress.open_bar("outer", "tasks")
+    outer = _progress_bar.open_bar("outer", "tasks")
     with parallel_config("skfleet", progress=True):
         double(3)
     outer.close()
@@ -305,8 +305,8 @@ def test_one_bar_at_a_time(capsys):
 
 @pytest.fixture
 def _soon(monkeypatch):
-    monkeypatch.setattr(_progress, "HINT_AFTER", 0.0)
-    monkeypatch.setattr(_progress.ProgressHint, "_is_said", False)
+    monkeypatch.setattr(_progress_bar, "HINT_AFTER", 0.0)
+    monkeypatch.setattr(_progress_bar.ProgressHint, "_is_said", False)
 
 
 @pytest.mark.usefixtures("_soon")

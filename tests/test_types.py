@@ -14,7 +14,7 @@ from sklearn.linear_model import SGDClassifier
 
 import skfleet
 from skfleet import estimators, model_selection
-from skfleet._documentation import DOCUMENTATION
+from skfleet._doc_link import DOCUMENTATION
 
 ROOT = Path(__file__).parent.parent
 CLASSES = [
@@ -118,9 +118,9 @@ def test_a_type_checker_sees_fleet_and_estimators(tmp_path):
     assert not errors
     revealed = re.findall(r'Revealed type is "(.*)"', out)
     assert revealed[1:] == [
-        "skfleet.estimators._linear_model._ridge.Ridge",
+        "skfleet.estimators.linear_model._ridge.Ridge",
         "float",
-        "skfleet.estimators._cluster._kmeans.KMeans",
+        "skfleet.estimators.cluster._kmeans.KMeans",
         "str | None",
         "def ()",
     ]

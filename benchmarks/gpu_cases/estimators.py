@@ -17,9 +17,9 @@ from sklearn import cluster, decomposition, linear_model
 from skfleet import estimators
 from skfleet._array import to_host
 from skfleet.engine import counting
-from skfleet.estimators._cluster import _kernel
-from skfleet.estimators._cluster._assign import assign
-from skfleet.estimators._cluster._nearest import Centers
+from skfleet.estimators.cluster import _cuda_kernel
+from skfleet.estimators.cluster._device_assign import assign
+from skfleet.estimators.cluster._distances import Centers
 
 NO_KERNEL = "skfleet, products of matrices"
 
@@ -161,11 +161,11 @@ def kmeans(run: Run) -> None:
 @contextmanager
 def without_kernel() -> Iterator[None]:
     """Let k-means do what it does for arrays that its CUDA kernel is not for."""
-    _kernel.ENABLED = False
+    _cuda_kernel.ENABLED = False
     try:
         yield
     finally:
-        _kernel.ENABLED = True
+        _cuda_kernel.ENABLED = True
 
 
 def pca(run: Run) -> None:

@@ -51,9 +51,9 @@ _MODULES = (
     "sklearn.model_selection",
     "sklearn.linear_model",
     "skfleet.engine",
-    "skfleet.engine._dask",
+    "skfleet.engine._dask._engine",
     "skfleet.joblib_backend",
-    "skfleet.model_selection._evaluate",
+    "skfleet.model_selection._dispatch._worker",
 )
 
 _LOGGERS = ("distributed.worker", "distributed.worker.state_machine")

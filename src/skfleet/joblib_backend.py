@@ -14,14 +14,14 @@ from joblib.parallel import AutoBatchingMixin, FallbackToBackend, ParallelBacken
 
 from skfleet._captured_output import WarningTally, echo
 from skfleet._config import check_timeout, get_config
-from skfleet._joblib._call import Batch, ParallelCall
+from skfleet._joblib._parallel_call import Batch, ParallelCall
 from skfleet._joblib._places import resources_for, slots_of
 from skfleet._joblib._progress import call_bar, check_progress
-from skfleet._joblib._shared import SharedArguments
-from skfleet._joblib._task import Outcome
-from skfleet._progress import ProgressBar, shows_progress
+from skfleet._joblib._shared_arguments import SharedArguments
+from skfleet._joblib._worker import Outcome
+from skfleet._progress_bar import ProgressBar, shows_progress
 from skfleet._sklearn_private import is_fit
-from skfleet.engine._client import (
+from skfleet.engine._dask._client import (
     check_running,
     check_workers,
     offer_client,
@@ -30,7 +30,7 @@ from skfleet.engine._client import (
     wait_for_workers,
     workers_of,
 )
-from skfleet.engine._placement import check_device
+from skfleet.engine._resources import check_device
 from skfleet.exceptions import NoWorkersError
 from skfleet.fleet import default_client
 

@@ -18,7 +18,7 @@ from scipy import sparse
 from skfleet import config_context
 from skfleet._linalg import row_bytes
 from skfleet.blocks import Block, as_numbers, open_block, pieces, row_blocks, slice_rows
-from skfleet.blocks._local import side_by_side
+from skfleet.blocks._containers import side_by_side
 
 
 @pytest.fixture(scope="module")
@@ -168,14 +168,14 @@ def test_untouched_rows_stay_what_they_are():
 @settings(max_examples=30, deadline=None)
 @given(n_rows=st.integers(0, 300), bytes_=st.integers(1, 5000), start=st.integers(0, 10**12))
 def test_pieces_are_the_block_again(n_rows, bytes_, start):
-    from skfleet.blocks import _blocks
+    from skfleet.blocks import _block
 
     X = np.arange(n_rows * 3.0).reshape(n_rows, 3)
-    before, _blocks.PIECE_BYTES = _blocks.PIECE_BYTES, bytes_
+    before, _block.PIECE_BYTES = _block.PIECE_BYTES, bytes_
     try:
         parts = list(pieces(Block(X, X[:, 0], None, 7, start), np.dtype(float)))
     finally:
-        _blocks.PIECE_BYTES = before
+        _block.PIECE_BYTES = before
     assert sum(p.n_rows for p in parts) == n_rows
     assert all(p.n_rows > 0 and p.number == 7 for p in parts)
     for p in parts:

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 from distributed import Client, LocalCluster
 
-from skfleet.engine import _client
-from skfleet.engine._client import (
+from skfleet.engine._dask import _client
+from skfleet.engine._dask._client import (
     check_workers,
     current_client,
     has_one_machine,
@@ -17,7 +17,7 @@ from skfleet.engine._client import (
     slot_released,
     workers_of,
 )
-from skfleet.engine._same_machine import machine
+from skfleet.engine._dask._shared_memory import machine
 from skfleet.exceptions import FleetVersionError
 
 

@@ -23,9 +23,9 @@ from skfleet.engine import (
     engine_for,
     map_reduce,
 )
-from skfleet.engine._dask import DaskEngine
-from skfleet.engine._kept import opened
-from skfleet.engine._placement import placement_for
+from skfleet.engine._dask._engine import DaskEngine
+from skfleet.engine._resources import placement_for
+from skfleet.engine._task_context import opened
 from skfleet.estimators import Ridge
 from skfleet.exceptions import PlacementError
 

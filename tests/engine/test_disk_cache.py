@@ -28,10 +28,10 @@ from sklearn.model_selection import GridSearchCV as SearchInMemory
 from skfleet import config_context
 from skfleet.blocks import open_block, row_blocks, write_block
 from skfleet.engine import LocalEngine, Reduction, counting, engine_for, map_reduce
-from skfleet.engine import _dask_cache as dask_cache
 from skfleet.engine import _disk_cache as disk_cache
 from skfleet.engine import _local as local
-from skfleet.engine._dask import DaskEngine
+from skfleet.engine._dask import _disk_blocks as dask_cache
+from skfleet.engine._dask._engine import DaskEngine
 from skfleet.engine._disk_cache import DiskSpeed
 from skfleet.estimators import (
     PCA,

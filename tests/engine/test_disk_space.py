@@ -17,7 +17,7 @@ from distributed.protocol import deserialize, serialize
 from skfleet import config_context
 from skfleet.blocks import Block, open_block
 from skfleet.engine import _disk_cache as disk_cache
-from skfleet.engine._dask_cache import CachedBlock, StoredBlock
+from skfleet.engine._dask._disk_blocks import CachedBlock, StoredBlock
 from skfleet.engine._disk_cache import DiskSpace, DiskSpeed, pays, try_disk
 
 ROOM = 1e9

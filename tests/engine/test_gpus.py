@@ -19,10 +19,10 @@ from sklearn.linear_model import Ridge as SklearnRidge
 
 from skfleet import Fleet, config_context
 from skfleet._array import ROOM_VARIABLE
-from skfleet.engine import _gpus
-from skfleet.engine._gpus import FoundGpus, chosen_gpus, find_gpus
 from skfleet.estimators import LogisticRegression, Ridge
 from skfleet.exceptions import PlacementError
+from skfleet.fleet import _gpu_workers
+from skfleet.fleet._gpu_workers import FoundGpus, chosen_gpus, find_gpus
 from skfleet.model_selection import GridSearchCV
 
 
@@ -43,7 +43,9 @@ def machine(monkeypatch):
         driver.NVMLError, driver.nvmlInit, driver.nvmlShutdown = NVMLError, init, lambda: None
         driver.nvmlDeviceGetCount = lambda: n_gpus
         monkeypatch.setitem(sys.modules, "pynvml", driver)
-        monkeypatch.setattr(_gpus, "find_spec", lambda name: name if name in modules else None)
+        monkeypatch.setattr(
+            _gpu_workers, "find_spec", lambda name: name if name in modules else None
+        )
         run = SimpleNamespace(returncode=int(bool(cupy_says)), stderr=f"Traceback\n{cupy_says}\n")
         monkeypatch.setattr(subprocess, "run", lambda *args, **kwargs: run)
 
@@ -135,7 +137,7 @@ def test_contradictions(settings, message):
 
 
 def test_ucx_must_be_installed(monkeypatch):
-    monkeypatch.setattr("skfleet.engine._local_cluster.find_spec", lambda name: None)
+    monkeypatch.setattr("skfleet.fleet._local_cluster.find_spec", lambda name: None)
     with pytest.raises(ValueError, match="without distributed-ucxx"):
         Fleet(cpus=1, protocol="ucx")
 
@@ -205,7 +207,7 @@ def _look(dask_worker):
 @pytest.mark.usefixtures("dask_cuda")
 def test_each_gpu_has_a_worker_and_cpu_workers_see_none(monkeypatch):
     found = FoundGpus(("3", "5"))
-    monkeypatch.setattr(_gpus, "find_gpus", lambda: found)
+    monkeypatch.setattr(_gpu_workers, "find_gpus", lambda: found)
     # on a busy machine other workers are being started before a process is there
     start = BaseProcess.start
     monkeypatch.setattr(BaseProcess, "start", lambda process: (time.sleep(0.3), start(process)))

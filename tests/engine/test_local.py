@@ -13,7 +13,7 @@ import threadpoolctl
 from skfleet import config_context
 from skfleet.blocks import Block, row_blocks
 from skfleet.engine import LocalEngine, Reduction, map_reduce
-from skfleet.engine._threads import library_threads
+from skfleet.engine._threadpools import library_threads
 
 
 def _loaded(rows):

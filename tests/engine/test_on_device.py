@@ -11,8 +11,8 @@ import pytest
 from sklearn.linear_model import Ridge
 
 from skfleet._array import ROOM_VARIABLE, is_foreign, to_host, uploads
-from skfleet.engine import _on_device
-from skfleet.engine._on_device import DeviceCopies, budget, held_bytes
+from skfleet.engine._gpu import _device_cache
+from skfleet.engine._gpu._device_cache import DeviceCopies, budget, held_bytes
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -21,7 +21,7 @@ SIZE = ARRAYS[0].nbytes
 
 
 def room_for(monkeypatch, n):
-    monkeypatch.setattr(_on_device, "budget", lambda: n * SIZE)
+    monkeypatch.setattr(_device_cache, "budget", lambda: n * SIZE)
 
 
 def test_an_array_goes_up_once():
@@ -81,7 +81,7 @@ def test_where_there_is_less_room_the_least_recently_used_go(monkeypatch):
 def test_the_budget_is_a_share_of_what_is_free(monkeypatch):
     # what copies take is not free any more
     free = lambda held: held + (8 * SIZE - held)  # noqa: E731
-    monkeypatch.setattr(_on_device, "device_room", free)
+    monkeypatch.setattr(_device_cache, "device_room", free)
     copies = DeviceCopies()
     given = [is_foreign(copies.give(i, ARRAYS[i])) for i in range(6)]
     assert given == [True] * 4 + [False] * 2

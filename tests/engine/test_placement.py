@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from skfleet.engine._placement import ANYWHERE, Placement, check_satisfiable, placement_for
+from skfleet.engine._resources import ANYWHERE, Placement, check_satisfiable, placement_for
 from skfleet.exceptions import FleetError, PlacementError
 
 CPU = Placement((("CPU", 1.0),))

@@ -12,8 +12,8 @@ import pytest
 import scipy.sparse as sp
 from distributed.protocol import deserialize, serialize
 
-from skfleet.engine._parcel import Parcel
-from skfleet.engine._same_machine import MappedParcel, machine
+from skfleet.engine._dask._serialize import Parcel
+from skfleet.engine._dask._shared_memory import MappedParcel, machine
 
 pytestmark = pytest.mark.skipif(machine() is None, reason="no memory can be shared here")
 

@@ -9,8 +9,9 @@ from threadpoolctl import threadpool_info
 
 from skfleet import Fleet, config_context
 from skfleet.blocks import Block
-from skfleet.engine import Call, LocalEngine, Placement, _share, counting, fleet_engine, opened
-from skfleet.engine._client import workers_of
+from skfleet.engine import Call, LocalEngine, Placement, counting, fleet_engine, opened
+from skfleet.engine._dask import _scatter
+from skfleet.engine._dask._client import workers_of
 from skfleet.exceptions import PlacementError
 
 
@@ -59,7 +60,7 @@ def test_calls_take_one_another_as_arguments(engine):
 
 @pytest.mark.parametrize("is_large", [False, True])
 def test_kept_values_go_to_workers_that_may_open_them(monkeypatch, is_large):
-    monkeypatch.setattr(_share, "_LARGEST_TASK", 100 if is_large else 10**6)
+    monkeypatch.setattr(_scatter, "_LARGEST_TASK", 100 if is_large else 10**6)
     labels = [{"CPU": 1.0}, {"CPU": 1.0}, {"GPU": 1.0}]
     with Fleet(processes=False, resources=labels, dashboard_address=None) as client:
         (gpu,) = (a for a, w in workers_of(client).items() if w["resources"].get("GPU"))

@@ -9,11 +9,11 @@ from distributed import Client, KilledWorker
 from distributed.client import FutureCancelledError
 
 from skfleet import config_context
-from skfleet.engine import _waiting
-from skfleet.engine._dask import DaskEngine
-from skfleet.engine._local_cluster import start_local_cluster
-from skfleet.engine._waiting import MEMORY_TOPIC, completed, death_error, gather
+from skfleet.engine._dask import _wait
+from skfleet.engine._dask._engine import DaskEngine
+from skfleet.engine._dask._wait import MEMORY_TOPIC, completed, death_error, gather
 from skfleet.exceptions import FleetError, NoWorkersError
+from skfleet.fleet._local_cluster import start_local_cluster
 
 _gates = {}
 
@@ -33,8 +33,8 @@ def client():
 
 @pytest.fixture
 def impatience(monkeypatch):
-    monkeypatch.setattr(_waiting, "CHECK_EVERY", 0.02)
-    monkeypatch.setattr(_waiting, "PATIENCE", 0.1)
+    monkeypatch.setattr(_wait, "CHECK_EVERY", 0.02)
+    monkeypatch.setattr(_wait, "PATIENCE", 0.1)
     with config_context(wait_for_workers_timeout=0.1):
         yield
 

@@ -22,8 +22,8 @@ from skfleet import config_context
 from skfleet.blocks import Notes
 from skfleet.engine import counting
 from skfleet.estimators import KMeans
-from skfleet.estimators._cluster import _start as starts
-from skfleet.estimators._cluster._nearest import Bounds
+from skfleet.estimators.cluster import _init as starts
+from skfleet.estimators.cluster._distances import Bounds
 
 _DRAWN_BY_NUMBER = "the start is drawn by row number, so repeating a row draws another start"
 

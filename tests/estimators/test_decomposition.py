@@ -20,10 +20,10 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from skfleet import config_context
 from skfleet.engine import counting
 from skfleet.estimators import PCA, IncrementalPCA, TruncatedSVD
-from skfleet.estimators._decomposition import _incremental_pca as incremental_pca
-from skfleet.estimators._decomposition import _pca as pca
-from skfleet.estimators._decomposition import _spectrum as spectrum
-from skfleet.estimators._decomposition import _subspace as subspace
+from skfleet.estimators.decomposition import _incremental_pca as incremental_pca
+from skfleet.estimators.decomposition import _pca as pca
+from skfleet.estimators.decomposition import _randomized_svd as subspace
+from skfleet.estimators.decomposition import _svd_solvers as spectrum
 
 SOLVERS = ["auto", "covariance_eigh", "full", "randomized", "arpack"]
 ALGORITHMS = ["auto", "randomized", "arpack", "tsqr"]
@@ -404,7 +404,7 @@ def test_wide_rows_are_not_multiplied_all_with_all(monkeypatch):
     assert model.svd_solver_ == "arpack"
     _same(model, reference.PCA(5, svd_solver="arpack").fit(thin), tol=1e-7, names=OF_PCA)
     assert PCA().fit(X).svd_solver_ == "covariance_eigh"
-    monkeypatch.setattr("skfleet.glm._products.MOST_COLUMNS", 200)
+    monkeypatch.setattr("skfleet.glm._normal_equations.MOST_COLUMNS", 200)
     for bad in (PCA(), PCA(0.5), PCA(5, svd_solver="full"), TruncatedSVD(5, algorithm="tsqr")):
         with counting() as counts, pytest.raises(ValueError, match="at most 200 columns"):
             bad.fit(X)

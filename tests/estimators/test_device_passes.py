@@ -17,18 +17,18 @@ from sklearn.datasets import make_classification, make_regression
 from skfleet import _array, config_context
 from skfleet._array import ROOM_VARIABLE
 from skfleet._linalg import row_bytes
-from skfleet.blocks import _blocks, row_blocks
+from skfleet.blocks import _block, row_blocks
 from skfleet.engine import LocalEngine, Reduction, map_reduce
-from skfleet.engine._ahead import ahead
-from skfleet.estimators._decomposition._subspace import (
+from skfleet.engine._prefetch import ahead
+from skfleet.estimators._column_statistics import merge_moments, moments
+from skfleet.estimators.cluster import KMeans, MiniBatchKMeans
+from skfleet.estimators.decomposition import PCA, IncrementalPCA, TruncatedSVD
+from skfleet.estimators.decomposition._randomized_svd import (
     first_sketch,
     merge_first_sketches,
     sketch,
 )
-from skfleet.estimators._decomposition._triangle import merge_triangles, triangle
-from skfleet.estimators._moments import merge_moments, moments
-from skfleet.estimators.cluster import KMeans, MiniBatchKMeans
-from skfleet.estimators.decomposition import PCA, IncrementalPCA, TruncatedSVD
+from skfleet.estimators.decomposition._tsqr import merge_triangles, triangle
 from skfleet.estimators.linear_model import (
     ElasticNet,
     LogisticRegression,
@@ -40,8 +40,8 @@ from skfleet.estimators.linear_model import (
     SGDRegressor,
 )
 from skfleet.glm._losses import BinaryLogistic, Multinomial, Tweedie
+from skfleet.glm._normal_equations import merge_products, products
 from skfleet.glm._objective import Labels, Objective, Scaling
-from skfleet.glm._products import merge_products, products
 
 X, target = make_regression(400, 8, noise=3, random_state=0)
 labels = make_classification(400, 8, n_classes=3, n_informative=4, random_state=0)[1]
@@ -116,7 +116,7 @@ def test_a_pass_waits_for_its_result_only(name, waits, monkeypatch):
     expected = make(row_blocks(X, y, w))()
     found, waited = [], []
     for n_pieces in (1, 5):
-        monkeypatch.setattr(_blocks, "DEVICE_PIECE_BYTES", row_bytes(X) * (400 // n_pieces))
+        monkeypatch.setattr(_block, "DEVICE_PIECE_BYTES", row_bytes(X) * (400 // n_pieces))
         run = make(row_blocks(*there(X, y, w)))
         waits.clear()
         found.append(run())
@@ -171,7 +171,7 @@ def test_rows_that_the_device_does_not_hold_are_loaded_in_parts(case, where, req
             sizes.append(x.nbytes)
         return upload(x)
 
-    monkeypatch.setattr(_blocks, "to_device", watched)
+    monkeypatch.setattr(_block, "to_device", watched)
     monkeypatch.setenv(ROOM_VARIABLE, str(X.nbytes // 4))
     there = clone(estimator).set_params(device="cuda")
     with contextlib.ExitStack() as stack:

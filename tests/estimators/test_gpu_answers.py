@@ -19,11 +19,11 @@ from sklearn.preprocessing import StandardScaler
 from skfleet import Fleet, _array
 from skfleet._array import is_foreign, to_device, to_host, uploads
 from skfleet.engine import counting
-from skfleet.engine._gpu_answers import answer_here
-from skfleet.engine._local_cluster import start_local_cluster
+from skfleet.engine._gpu._cuml_model import answer_here
 from skfleet.estimators import PCA, Incremental, ParallelPostFit
 from skfleet.estimators import Ridge as FleetRidge
 from skfleet.exceptions import PlacementError
+from skfleet.fleet._local_cluster import start_local_cluster
 from skfleet.model_selection import HyperbandSearchCV
 
 X, y = load_diabetes(return_X_y=True)
@@ -142,7 +142,7 @@ def test_models_of_other_libraries_are_fitted_on_a_gpu_worker(mixed_fleet, devic
         pytest.skip("this process has a GPU")
     seen = []
     whole = _array.device_library()
-    monkeypatch.setattr("skfleet.estimators._placed.device_library", lambda: None)
+    monkeypatch.setattr("skfleet.estimators._device_dispatch.device_library", lambda: None)
     monkeypatch.setattr(
         xgboost.XGBRegressor, "fit", lambda self, X, y: seen.append(type(X)) or self, raising=True
     )

@@ -18,10 +18,10 @@ from skfleet._array import all_to_host, device_library, is_foreign, to_device, t
 from skfleet.blocks import Block, Notes, row_blocks
 from skfleet.engine import LocalEngine, map_reduce
 from skfleet.estimators import Incremental
-from skfleet.estimators._cluster import _assign, _kernel
-from skfleet.estimators._cluster._kernel import Build, Limits, Plan
-from skfleet.estimators._cluster._nearest import Centers
-from skfleet.estimators._cluster._passes import (
+from skfleet.estimators.cluster import KMeans, MiniBatchKMeans, _cuda_kernel, _device_assign
+from skfleet.estimators.cluster._cuda_kernel import Build, Limits, Plan
+from skfleet.estimators.cluster._distances import Centers
+from skfleet.estimators.cluster._reductions import (
     LLOYD,
     Candidates,
     Step,
@@ -30,9 +30,8 @@ from skfleet.estimators._cluster._passes import (
     lloyd,
     nearest_candidate,
 )
-from skfleet.estimators.cluster import KMeans, MiniBatchKMeans
 
-SOURCE = Path(_kernel.__file__).with_name("nearest.cu")
+SOURCE = Path(_cuda_kernel.__file__).with_name("nearest.cu")
 H100 = Limits(2, 227 * 1024, 228 * 1024)
 SMALL = Limits(1, 99 * 1024, 100 * 1024)  # where fewer sums fit beside rows
 
@@ -54,7 +53,7 @@ class Emulator:
         args = [getattr(arg, "_array", arg) for arg in args]
         self.launched.append((name, grid, shared))
         self.kernels(build).launch(
-            name, grid, _kernel.THREADS, shared, args, is_reversed=self.reversed
+            name, grid, _cuda_kernel.THREADS, shared, args, is_reversed=self.reversed
         )
 
 
@@ -69,9 +68,9 @@ def compiled(tmp_path_factory):
 def emulator(compiled, monkeypatch):
     compiled.launched.clear()
     compiled.reversed = False
-    monkeypatch.setattr(_kernel, "launch", compiled.launch)
-    monkeypatch.setattr(_kernel, "limits", lambda x: H100)
-    monkeypatch.setattr(_kernel, "BLOCKS_EACH", 1)  # so that blocks have several tiles
+    monkeypatch.setattr(_cuda_kernel, "launch", compiled.launch)
+    monkeypatch.setattr(_cuda_kernel, "limits", lambda x: H100)
+    monkeypatch.setattr(_cuda_kernel, "BLOCKS_EACH", 1)  # so that blocks have several tiles
     return compiled
 
 
@@ -99,7 +98,7 @@ def expected(rows, centers, mean, weight):
 def assigned(rows, centers, mean, weight, rounding=0.0, **wanted):
     norms = (centers.astype(np.float64) ** 2).sum(axis=1).astype(centers.dtype)
     wanted = wanted or {"squared": True, "inertia": True, "sums": True}
-    return _kernel.assign(rows, centers, norms, mean, weight, rounding, **wanted)
+    return _cuda_kernel.assign(rows, centers, norms, mean, weight, rounding, **wanted)
 
 
 SHAPES = [
@@ -139,7 +138,7 @@ def test_sums_in_a_kernel_of_their_own_are_the_same(emulator, monkeypatch):
     rows, centers, mean, weight = whole_numbers(300, 50, 100, "float32")
     both = assigned(rows, centers, mean, weight)
     assert [name for name, *_ in emulator.launched] == ["assign"]
-    monkeypatch.setattr(_kernel, "limits", lambda x: SMALL)
+    monkeypatch.setattr(_cuda_kernel, "limits", lambda x: SMALL)
     apart = assigned(rows, centers, mean, weight)
     assert [name for name, *_ in emulator.launched] == ["assign", "assign", "add_up"]
     assert emulator.launched[-1][1][1] > 1  # columns are parted
@@ -147,13 +146,13 @@ def test_sums_in_a_kernel_of_their_own_are_the_same(emulator, monkeypatch):
 
 
 def test_sums_of_many_clusters_are_parted(emulator, monkeypatch):
-    monkeypatch.setattr(_kernel, "limits", lambda x: SMALL)
+    monkeypatch.setattr(_cuda_kernel, "limits", lambda x: SMALL)
     rows, centers, _, weight = whole_numbers(100, 20, 400, "float32")
     found = assigned(rows, centers, None, weight)
     name, grid, _ = emulator.launched[-1]
     assert (name, grid[1] > 1, grid[2] > 1) == ("add_up", True, True)
     np.testing.assert_array_equal(found.sums, expected(rows, centers, None, weight)[3])
-    counts = _kernel.count(rows.dtype, None, found.labels, 400)
+    counts = _cuda_kernel.count(rows.dtype, None, found.labels, 400)
     np.testing.assert_array_equal(counts, np.bincount(found.labels, minlength=400))
 
 
@@ -180,7 +179,7 @@ def test_infinite_scores_have_labels(emulator):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_trial_finds_the_kernel_right(emulator, dtype):
-    assert _kernel.trial(np.zeros((0, 5), dtype), 9) == ""
+    assert _cuda_kernel.trial(np.zeros((0, 5), dtype), 9) == ""
 
 
 @pytest.mark.parametrize(
@@ -199,26 +198,26 @@ def test_a_kernel_that_is_wrong_is_not_used(emulator, monkeypatch, spoil):
         if name == "assign":
             spoil(args)
 
-    monkeypatch.setattr(_kernel, "launch", launch)
-    monkeypatch.setattr(_kernel, "_limits", lambda number: H100)
+    monkeypatch.setattr(_cuda_kernel, "launch", launch)
+    monkeypatch.setattr(_cuda_kernel, "_limits", lambda number: H100)
     monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(zeros=np.zeros))
     with pytest.warns(RuntimeWarning, match="without its CUDA kernel for 9 centres of 5 columns"):
-        assert not _kernel.is_right.__wrapped__(np.dtype(np.float32), 9, 5, 0)
+        assert not _cuda_kernel.is_right.__wrapped__(np.dtype(np.float32), 9, 5, 0)
 
 
 def test_a_kernel_that_cannot_be_launched_is_not_used(monkeypatch):
     def launch(*args):
         raise OSError("CUDA_ERROR_INVALID_VALUE")
 
-    monkeypatch.setattr(_kernel, "launch", launch)
-    monkeypatch.setattr(_kernel, "limits", lambda x: H100)
-    monkeypatch.setattr(_kernel, "_limits", lambda number: H100)
+    monkeypatch.setattr(_cuda_kernel, "launch", launch)
+    monkeypatch.setattr(_cuda_kernel, "limits", lambda x: H100)
+    monkeypatch.setattr(_cuda_kernel, "_limits", lambda number: H100)
     monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(zeros=np.zeros))
     with pytest.warns(RuntimeWarning, match="OSError: CUDA_ERROR_INVALID_VALUE"):
-        assert not _kernel.is_right.__wrapped__(np.dtype(np.float32), 9, 5, 0)
+        assert not _cuda_kernel.is_right.__wrapped__(np.dtype(np.float32), 9, 5, 0)
     none = Limits(10, 48 * 1024, 64 * 1024)  # as little as a device of 2016 has
-    monkeypatch.setattr(_kernel, "_limits", lambda number: none)
-    assert not _kernel.is_right.__wrapped__(np.dtype(np.float32), 100, 5, 0)
+    monkeypatch.setattr(_cuda_kernel, "_limits", lambda number: none)
+    assert not _cuda_kernel.is_right.__wrapped__(np.dtype(np.float32), 100, 5, 0)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -228,7 +227,7 @@ def test_a_kernel_that_cannot_be_launched_is_not_used(monkeypatch):
 def test_plans_fit(dtype, k, d, limit):
     plan = Plan.of(np.dtype(dtype), k, d, limit)
     assert max(plan.shared, plan.sums_shared) <= limit.shared
-    assert plan.build.centers <= _kernel.MOST_CENTERS[np.dtype(dtype).itemsize]
+    assert plan.build.centers <= _cuda_kernel.MOST_CENTERS[np.dtype(dtype).itemsize]
     x, y, z = plan.sums_grid(10**8, k, d, limit)
     assert y * plan.n_columns > d
     assert z * plan.n_clusters >= k
@@ -248,9 +247,9 @@ def path(request, on_device, monkeypatch):
     """Both ways in which rows on a device are assigned."""
     if request.param == "kernel":
         request.getfixturevalue("emulator")
-        monkeypatch.setattr(_kernel, "takes", lambda X, k: True)
+        monkeypatch.setattr(_cuda_kernel, "takes", lambda X, k: True)
     else:
-        monkeypatch.setattr(_assign, "TILE_BYTES", 2**14)
+        monkeypatch.setattr(_device_assign, "TILE_BYTES", 2**14)
     return request.param
 
 
@@ -317,8 +316,8 @@ def test_rows_that_a_device_forgets_are_missed(
         for left in (args[4],) if name == "add_up" else (args[8],) * with_sums:
             left._array[0, 1] *= 0.9
 
-    monkeypatch.setattr(_kernel, "takes", lambda X, k: True)
-    monkeypatch.setattr(_kernel, "launch", launch)
+    monkeypatch.setattr(_cuda_kernel, "takes", lambda X, k: True)
+    monkeypatch.setattr(_cuda_kernel, "launch", launch)
     X = to_device(np.random.default_rng(0).normal(size=(60, 2)))
     weight = to_device(np.full(60, 0.5)) if weighted else None
     step = Step(Centers(np.eye(2), None, np.float64), final=not with_sums, with_sums=with_sums)
@@ -364,15 +363,15 @@ def test_batches_are_learned_on_either_path(path):
 def test_rows_without_a_kernel_are_taken_by_tiles(on_device, monkeypatch):
     X = to_device(np.random.default_rng(3).normal(size=(1000, 4)))
     most = []
-    take = _assign.rows_between
-    monkeypatch.setattr(_assign, "TILE_BYTES", 2**14)
+    take = _device_assign.rows_between
+    monkeypatch.setattr(_device_assign, "TILE_BYTES", 2**14)
     monkeypatch.setattr(
-        _assign,
+        _device_assign,
         "rows_between",
         lambda rows, low, high: most.append(high - low) or take(rows, low, high),
     )
     centers = Centers(np.eye(4)[[0, 1, 2]], None, np.float64)
-    found = _assign.assign(centers, X, squared=True, sums=True)
+    found = _device_assign.assign(centers, X, squared=True, sums=True)
     assert len(most) > 10
     assert max(most) * 8 * (3 * 3 + 4 * 4) <= 2**14
     whole = expected(to_host(X), centers.values, None, None)
@@ -385,7 +384,7 @@ def test_rows_without_a_kernel_are_taken_by_tiles(on_device, monkeypatch):
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 @pytest.mark.parametrize("itemsize", [4, 8])
 def test_compiles_for_devices_without_spilling_registers(tmp_path, arch, itemsize):
-    build = Build(itemsize, _kernel.MOST_CENTERS[itemsize])
+    build = Build(itemsize, _cuda_kernel.MOST_CENTERS[itemsize])
     command = ["nvcc", *build.options, f"-arch={arch}", "-Xptxas", "-v", "-cubin"]
     command += ["-o", tmp_path / "nearest.cubin", SOURCE]
     said = subprocess.run(command, check=True, capture_output=True, text=True).stderr
@@ -402,7 +401,7 @@ def test_kernel_on_a_device(n, d, k, dtype, weighted):
     rows, centers, mean, weight = whole_numbers(n, d, k, dtype)
     weight = weight if weighted else None
     X = cupy.asarray(rows)
-    assert _kernel.takes(X, k)
+    assert _cuda_kernel.takes(X, k)
     there = None if weight is None else cupy.asarray(weight)
     found = assigned(X, cupy.asarray(centers), cupy.asarray(mean), there)
     part = slice(None) if n < 1000 else slice(0, 1000)
@@ -436,7 +435,7 @@ def test_kernel_reaches_rows_beyond_31_bits():
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("enabled", [True, False], ids=["kernel", "tiles"])
 def test_fit_on_a_device_is_that_of_the_host(monkeypatch, dtype, enabled):
-    monkeypatch.setattr(_kernel, "ENABLED", enabled)
+    monkeypatch.setattr(_cuda_kernel, "ENABLED", enabled)
     rng = np.random.default_rng(1)
     about, which = rng.normal(size=(20, 50)) * 5, np.arange(30_000) % 20
     # a row of each cluster to start from: a start between two would part them by a rounding error
@@ -463,10 +462,10 @@ def test_kernel_is_only_for_rows_one_after_the_other(order):
         "strided": X[::2],
         "integers": X.astype(cupy.int32),
     }[order]
-    assert _kernel.takes(X, 4) == (order == "contiguous")
+    assert _cuda_kernel.takes(X, 4) == (order == "contiguous")
     if order != "integers":
         centers = Centers(to_host(X[:4]).astype(np.float64), None, np.float32)
-        found = _assign.assign(centers, X, squared=True)
+        found = _device_assign.assign(centers, X, squared=True)
         host = to_host(X).astype(np.float64)
         labels, squared, *_ = expected(host, centers.values, None, None)
         np.testing.assert_array_equal(to_host(found.labels), labels)

@@ -685,7 +685,7 @@ def test_unfinished_solvers_warn():
 @pytest.mark.parametrize("name", ["LinearRegression", "Ridge", "ElasticNet", "Lasso"])
 @pytest.mark.parametrize("lazy", [False, True])
 def test_more_columns_than_their_products_have_room_for(name, lazy, monkeypatch):
-    monkeypatch.setattr("skfleet.glm._products.MOST_SPARSE_COLUMNS", 20)
+    monkeypatch.setattr("skfleet.glm._normal_equations.MOST_SPARSE_COLUMNS", 20)
     X = _design("sparse", n_features=40)
     y = CASES["ridge"].y(X)
     weight = np.random.default_rng(3).uniform(0.5, 2, len(X))

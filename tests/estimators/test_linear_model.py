@@ -242,7 +242,7 @@ def test_a_start_from_a_sample_saves_passes_and_changes_nothing(case, monkeypatc
     ours = LogisticRegression(**given_to_both, tol=1e-10).fit(rows, y)
     with counting() as quick:
         LogisticRegression(**given_to_both, tol=1e-6).fit(rows, y)
-    monkeypatch.setattr("skfleet.estimators._linear_model._glm.SAMPLE_ROWS", 10**6)
+    monkeypatch.setattr("skfleet.estimators.linear_model._glm_fit.SAMPLE_ROWS", 10**6)
     from_null = LogisticRegression(**given_to_both, tol=1e-10).fit(rows, y)
     with counting() as slow:
         LogisticRegression(**given_to_both, tol=1e-6).fit(rows, y)
@@ -256,7 +256,7 @@ def test_a_start_that_is_no_better_than_zero_is_given_up(monkeypatch):
     y = _labels(X, [0, 1])
     want = LogisticRegression(tol=1e-10).fit(X, y)
     monkeypatch.setattr(
-        "skfleet.estimators._linear_model._glm._start_on", lambda *args: np.full(6, 1e3)
+        "skfleet.estimators.linear_model._glm_fit._start_on", lambda *args: np.full(6, 1e3)
     )
     got = LogisticRegression(tol=1e-10).fit(X, y)
     np.testing.assert_allclose(got.coef_, want.coef_, rtol=1e-6, atol=1e-9)
@@ -319,8 +319,8 @@ def test_any_cut_gives_the_same_answer(cuts, kind, n_sample):
     edges = [0, *sorted(cuts), 200]
     rows = da.from_array(X, chunks=(tuple(np.diff(edges).tolist()), 8))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("skfleet.estimators._linear_model._glm.SAMPLE_ROWS", n_sample)
-        patch.setattr("skfleet.estimators._linear_model._glm.SAMPLE_ROWS_PER_COLUMN", 1)
+        patch.setattr("skfleet.estimators.linear_model._glm_fit.SAMPLE_ROWS", n_sample)
+        patch.setattr("skfleet.estimators.linear_model._glm_fit.SAMPLE_ROWS_PER_COLUMN", 1)
         want, got = _fit(kind, X, y), _fit(kind, rows, y)
     np.testing.assert_allclose(got.coef_ * X.std(axis=0), want.coef_ * X.std(axis=0), rtol=1e-8)
 

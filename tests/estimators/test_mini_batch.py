@@ -17,7 +17,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skfleet.engine import counting
 from skfleet.estimators import Incremental, MiniBatchKMeans
-from skfleet.estimators._cluster import _mini_batch as mini_batch
+from skfleet.estimators.cluster import _mini_batch_kmeans as mini_batch
 
 _DRAWN = "rows are drawn by their numbers and weights, so repeating a row draws others"
 

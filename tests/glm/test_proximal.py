@@ -17,7 +17,7 @@ from skfleet.glm import (
     Penalty,
     Scaling,
     SquaredError,
-    _proximal,
+    _proximal_solvers,
     proximal_gradient,
     proximal_newton,
 )
@@ -77,8 +77,8 @@ def test_both_reach_the_same_optimum(loss, l2, to):
 def test_a_working_set_leaves_the_optimum_alone(loss, monkeypatch):
     objective, penalty, null = _problem(loss, n_features=60, strength=0.05)
     want = proximal_newton(objective, penalty, null.coef, null, tol=1e-8, max_iter=100)
-    monkeypatch.setattr(_proximal, "WIDEST", 30 * loss.n_outputs)
-    monkeypatch.setattr(_proximal, "JOINING", 4)
+    monkeypatch.setattr(_proximal_solvers, "WIDEST", 30 * loss.n_outputs)
+    monkeypatch.setattr(_proximal_solvers, "JOINING", 4)
     with counting() as counts:
         got = proximal_newton(objective, penalty, null.coef, null, tol=1e-8, max_iter=100)
     assert got.converged
@@ -90,7 +90,7 @@ def test_a_working_set_leaves_the_optimum_alone(loss, monkeypatch):
 def test_too_many_columns_in_use_are_left_to_gradients(monkeypatch):
     objective, penalty, null = _problem(BinaryLogistic(), n_features=30, strength=1e-3)
     want = proximal_newton(objective, penalty, null.coef, null, tol=1e-8, max_iter=100)
-    monkeypatch.setattr(_proximal, "WIDEST", 8)
+    monkeypatch.setattr(_proximal_solvers, "WIDEST", 8)
     got = proximal_newton(objective, penalty, null.coef, null, tol=1e-8, max_iter=5000)
     assert got.converged
     assert got.solver == "proximal_gradient"

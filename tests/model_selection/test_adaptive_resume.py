@@ -11,7 +11,7 @@ import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin
 
 from skfleet.model_selection import ASHASearchCV, HyperbandSearchCV, SuccessiveHalvingSearchCV
-from skfleet.model_selection._adaptive._models import Models
+from skfleet.model_selection._adaptive._model_store import Models
 
 
 class Writer(ClassifierMixin, BaseEstimator):

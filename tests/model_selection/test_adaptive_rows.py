@@ -13,8 +13,8 @@ from sklearn.linear_model import SGDClassifier
 
 from skfleet.engine import fleet_engine
 from skfleet.model_selection import SuccessiveHalvingSearchCV
-from skfleet.model_selection._adaptive import _rows
-from skfleet.model_selection._adaptive._rows import Lessons
+from skfleet.model_selection._adaptive import _data
+from skfleet.model_selection._adaptive._data import Lessons
 
 
 @pytest.fixture(autouse=True)
@@ -68,9 +68,9 @@ def test_every_epoch_has_all_batches_once(seed, n_batches, epoch):
 @pytest.mark.parametrize("room", [0.4, 1e-12], ids=["everywhere", "spread"])
 def test_all_rows_are_learned_wherever_they_are(monkeypatch, cluster_client, room, lazy):
     """Also where no worker holds all of them, nor all of those to score on, at once."""
-    monkeypatch.setattr(_rows, "ROOM", room)
-    monkeypatch.setattr(_rows, "TEST_ROOM", room)
-    monkeypatch.setattr(_rows, "BLOCK_ROOM", 13 * 16 / fleet_engine(cluster_client).room)
+    monkeypatch.setattr(_data, "ROOM", room)
+    monkeypatch.setattr(_data, "TEST_ROOM", room)
+    monkeypatch.setattr(_data, "BLOCK_ROOM", 13 * 16 / fleet_engine(cluster_client).room)
     rows = (X, Y, X[:, 0] + 1)
     if lazy:
         cuts = ((50, 0, 30, 40), 2)
@@ -103,7 +103,7 @@ def test_scores_in_parts_are_the_scores_of_all(monkeypatch):
     how = {"n_initial_parameters": "grid", "random_state": 0, "refit": "accuracy"}
     how["scoring"] = ["accuracy", "f1_macro"]
     whole = SuccessiveHalvingSearchCV(SGDClassifier(random_state=0), space, **how).fit(*rows)
-    monkeypatch.setattr(_rows, "TEST_ROOM", 1e-12)
+    monkeypatch.setattr(_data, "TEST_ROOM", 1e-12)
     parts = SuccessiveHalvingSearchCV(SGDClassifier(random_state=0), space, **how).fit(*rows)
     for name in ("accuracy", "f1_macro"):
         np.testing.assert_allclose(
@@ -133,7 +133,7 @@ def test_blocks_without_rows_and_too_few_rows():
 @pytest.mark.parametrize("room", [0.4, 1e-12], ids=["held", "streamed"])
 @pytest.mark.parametrize("lengths", ["known", "unknown"])
 def test_rows_to_score_on_are_never_none_and_of_each_label(room, lengths, monkeypatch):
-    monkeypatch.setattr(_rows, "ROOM", room)
+    monkeypatch.setattr(_data, "ROOM", room)
     for seed in range(6):
         how = {"scoring": "accuracy", "random_state": seed, "max_iter": 3, "n_initial_iter": 3}
         rows = da.from_array(X[:10], (4, 2)), da.from_array(Y[:10], 4)

@@ -21,7 +21,7 @@ from skfleet.model_selection._adaptive._schedules import (
     hyperband_rungs,
     inverse_decay_rungs,
 )
-from skfleet.model_selection._adaptive._simulate import simulate
+from skfleet.model_selection._adaptive._simulation import simulate
 
 
 def exhaust(schedule, score, pick=lambda running: 0):

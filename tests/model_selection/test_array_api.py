@@ -22,7 +22,7 @@ from sklearn.tree import DecisionTreeRegressor
 from skfleet import Fleet, _array, config_context
 from skfleet._array import is_foreign, uploads
 from skfleet.engine import placement
-from skfleet.engine._gpu_models import as_host_model
+from skfleet.engine._gpu._estimator_device import as_host_model
 from skfleet.estimators import ParallelPostFit
 from skfleet.estimators import Ridge as FleetRidge
 from skfleet.exceptions import PlacementError
@@ -189,7 +189,7 @@ def test_nobody_has_a_gpu(cluster_client):
 
 
 def test_a_driver_without_a_gpu_fits_there_and_predicts_anywhere(mixed_fleet, monkeypatch):
-    monkeypatch.setattr("skfleet.estimators._placed.device_library", lambda: None)
+    monkeypatch.setattr("skfleet.estimators._device_dispatch.device_library", lambda: None)
     device, dispatch = asked()
     before = uploads.n_arrays
     with device, dispatch, mixed_fleet.as_current():

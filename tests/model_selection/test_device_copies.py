@@ -17,8 +17,8 @@ from sklearn.pipeline import make_pipeline
 
 from skfleet import Fleet
 from skfleet._array import DEVICE_VARIABLE, is_foreign, uploads
-from skfleet.engine import _on_device
-from skfleet.engine._on_device import held_bytes
+from skfleet.engine._gpu import _device_cache
+from skfleet.engine._gpu._device_cache import held_bytes
 from skfleet.estimators import Incremental
 from skfleet.estimators.cluster import KMeans, MiniBatchKMeans
 from skfleet.estimators.decomposition import IncrementalPCA
@@ -28,7 +28,7 @@ from skfleet.model_selection import (
     HyperbandSearchCV,
     cross_validate,
 )
-from skfleet.model_selection._adaptive import _rows
+from skfleet.model_selection._adaptive import _data
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(1_200, 10))
@@ -43,7 +43,7 @@ HYPERBAND = {"max_iter": 9, "batch_size": 250, "random_state": 0}
 @pytest.fixture
 def blocks(monkeypatch):
     """Cut the rows of a search into several blocks."""
-    monkeypatch.setattr(_rows, "BLOCK_ROWS", 250)
+    monkeypatch.setattr(_data, "BLOCK_ROWS", 250)
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def test_rows_of_an_adaptive_search_go_up_once(fleet, name, rows):
 
 
 def test_both_ways_to_score_and_what_is_learned_at_the_end(fleet, monkeypatch):
-    monkeypatch.setattr(_rows, "TEST_ROOM", 1e-12)  # the rows to score on are many parts
+    monkeypatch.setattr(_data, "TEST_ROOM", 1e-12)  # the rows to score on are many parts
     how = {"learn_test_rows": True, "scoring": "neg_log_loss", **HYPERBAND}
     found = {}
     before = uploads.n_arrays
@@ -155,15 +155,15 @@ def test_pipelines_learn_on_the_device(fleet):
 )
 def test_rows_that_do_not_fit_are_learned_from_the_host(fleet, monkeypatch, share):
     most, held = int(share * X.nbytes), []
-    monkeypatch.setattr(_on_device, "budget", lambda: most)
-    give = _on_device.DeviceCopies.give
+    monkeypatch.setattr(_device_cache, "budget", lambda: most)
+    give = _device_cache.DeviceCopies.give
 
     def watching(self, key, X):
         given = give(self, key, X)
         held.append(held_bytes())
         return given
 
-    monkeypatch.setattr(_on_device.DeviceCopies, "give", watching)
+    monkeypatch.setattr(_device_cache.DeviceCopies, "give", watching)
     found, n_uploads, n_bytes = {}, {}, {}
     for device in ("cpu", "cuda"):
         before = uploads.n_arrays, uploads.n_bytes
@@ -266,7 +266,7 @@ def test_rows_of_splits_that_are_made_here_do_not_stay(fleet):
 
 
 def test_rows_of_a_grid_search_that_do_not_fit_stay_on_the_host(fleet, monkeypatch):
-    monkeypatch.setattr(_on_device, "budget", lambda: X.nbytes - 1)
+    monkeypatch.setattr(_device_cache, "budget", lambda: X.nbytes - 1)
     grid, before = {"alpha": [0.1, 1.0, 10.0]}, uploads.n_arrays
     with parallel_config("skfleet", client=fleet):
         search = GridSearchCV(Ridge(device="cuda"), grid, refit=False, share_fits=False)

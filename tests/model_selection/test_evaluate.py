@@ -25,11 +25,11 @@ from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.parallel import delayed
 
-from skfleet.engine import _parcel
-from skfleet.engine._parcel import Parcel
-from skfleet.model_selection import _shared_steps
-from skfleet.model_selection._evaluate import FitCall, Job, evaluate
-from skfleet.model_selection._fits import FitList, first_steps
+from skfleet.engine._dask import _serialize
+from skfleet.engine._dask._serialize import Parcel
+from skfleet.model_selection._dispatch import _pipeline_cache
+from skfleet.model_selection._dispatch._requests import FitList, first_steps
+from skfleet.model_selection._dispatch._worker import FitCall, Job, evaluate
 
 X, y = load_iris(return_X_y=True)
 FOLDS = dict(enumerate(KFold(3, shuffle=True, random_state=0).split(X)))
@@ -38,7 +38,7 @@ FOLDS = dict(enumerate(KFold(3, shuffle=True, random_state=0).split(X)))
 @pytest.fixture
 def all_read_only(monkeypatch):
     """Let even small rows be shared read-only."""
-    for module in (_parcel, _shared_steps):
+    for module in (_serialize, _pipeline_cache):
         monkeypatch.setattr(module, "READ_ONLY_FROM", 0)
 
 

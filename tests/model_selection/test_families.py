@@ -38,8 +38,8 @@ from skfleet.model_selection import (
     RandomizedSearchCV,
     register_family,
 )
-from skfleet.model_selection._families import _registry as families
-from skfleet.model_selection._families._contained import Contained
+from skfleet.model_selection._shared_fits import _registry as families
+from skfleet.model_selection._shared_fits._execution import Contained
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.FitFailedWarning")
 

@@ -17,7 +17,7 @@ from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 
 from skfleet.glm import WarmNewton
 from skfleet.model_selection import GridSearchCV
-from skfleet.model_selection._families._logistic import WarmPath
+from skfleet.model_selection._shared_fits._logistic import WarmPath
 
 Xr, yr = make_regression(150, 10, noise=5, bias=30, random_state=0)
 X, y = make_classification(200, 8, n_informative=8, n_redundant=0, random_state=0)

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 
-from skfleet.model_selection._families import _neighbors
-from skfleet.model_selection._families._neighbors import Neighbors
+from skfleet.model_selection._shared_fits import _neighbors
+from skfleet.model_selection._shared_fits._neighbors import Neighbors
 
 SIZES = [1, 2, 5, 20]
 

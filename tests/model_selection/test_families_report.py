@@ -16,10 +16,10 @@ from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
-from skfleet.engine._parcel import Parcel
+from skfleet.engine._dask._serialize import Parcel
 from skfleet.model_selection import FamilyUse, GridSearchCV
-from skfleet.model_selection._evaluate import FitCall, Job, evaluate
-from skfleet.model_selection._families._registry import member_of
+from skfleet.model_selection._dispatch._worker import FitCall, Job, evaluate
+from skfleet.model_selection._shared_fits._registry import member_of
 
 X, y = make_regression(120, 5, noise=5, random_state=0)
 

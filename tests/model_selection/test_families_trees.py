@@ -20,7 +20,7 @@ from sklearn.tree import (
 )
 
 from skfleet.model_selection import GridSearchCV
-from skfleet.model_selection._families._trees import Prunings
+from skfleet.model_selection._shared_fits._trees import Prunings
 
 KINDS = [DecisionTreeClassifier, DecisionTreeRegressor, ExtraTreeClassifier, ExtraTreeRegressor]
 rng = np.random.RandomState(0)

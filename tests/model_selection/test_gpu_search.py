@@ -21,8 +21,7 @@ from sklearn.tree import DecisionTreeClassifier
 from skfleet import _array, config_context
 from skfleet._array import uploads
 from skfleet.engine import counting, placement
-from skfleet.engine._local_cluster import start_local_cluster
-from skfleet.engine._on_device import held_bytes
+from skfleet.engine._gpu._device_cache import held_bytes
 from skfleet.estimators.cluster import KMeans
 from skfleet.estimators.linear_model import (
     ElasticNet,
@@ -31,6 +30,7 @@ from skfleet.estimators.linear_model import (
     Ridge,
 )
 from skfleet.exceptions import PlacementError
+from skfleet.fleet._local_cluster import start_local_cluster
 from skfleet.model_selection import (
     GridSearchCV,
     HalvingGridSearchCV,

@@ -5,7 +5,7 @@ import heapq
 import numpy as np
 import pytest
 
-from skfleet.model_selection._plan import SLOW, Plan, PlannedFit, is_over
+from skfleet.model_selection._dispatch._scheduler import SLOW, Plan, PlannedFit, is_over
 
 LATENCY = 0.01
 

@@ -9,13 +9,13 @@ import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin
 
 from skfleet.model_selection import ASHASearchCV, CandidateSource, HyperbandSearchCV
-from skfleet.model_selection._adaptive._candidate import Candidate, Score
-from skfleet.model_selection._adaptive._models import Models
+from skfleet.model_selection._adaptive._callbacks import Report
+from skfleet.model_selection._adaptive._model_store import Models
 from skfleet.model_selection._adaptive._replay import Replay
-from skfleet.model_selection._adaptive._report import Report
 from skfleet.model_selection._adaptive._results import History
 from skfleet.model_selection._adaptive._schedules import Train
-from skfleet.model_selection._adaptive._train import Record, Trained
+from skfleet.model_selection._adaptive._trial import Candidate, Score
+from skfleet.model_selection._adaptive._worker import Record, Trained
 from skfleet.model_selection._checkpoint import Records
 
 X, Y = np.arange(80.0).reshape(40, 2), np.arange(40) % 2

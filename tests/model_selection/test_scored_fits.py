@@ -15,11 +15,11 @@ from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.metrics import make_scorer, mean_squared_error, r2_score
 from sklearn.model_selection import KFold, RepeatedKFold, ShuffleSplit
 
-from skfleet._joblib._call import ParallelCall
+from skfleet._joblib._parallel_call import ParallelCall
 from skfleet.engine import counting
 from skfleet.model_selection import Family, GridSearchCV, register_family
-from skfleet.model_selection._families import _registry
-from skfleet.model_selection._families._least_squares import RidgePenalties
+from skfleet.model_selection._shared_fits import _registry
+from skfleet.model_selection._shared_fits._ridge import RidgePenalties
 
 X, y = make_regression(300, 10, noise=5, bias=30, random_state=0)
 Y = np.c_[y, X[:, 0] + y / 50]

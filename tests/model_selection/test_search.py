@@ -19,7 +19,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
 
-from skfleet._joblib import _call, _planned
+from skfleet._joblib import _parallel_call, _planned
 from skfleet.joblib_backend import FleetBackend
 from skfleet.model_selection import (
     GridSearchCV,
@@ -73,13 +73,13 @@ def planned(monkeypatch):
 def bundles(monkeypatch):
     """Collect the calls that reach the fleet."""
     calls = []
-    submit = _call.ParallelCall.submit
+    submit = _parallel_call.ParallelCall.submit
 
     def collecting(self, batches):
         calls.extend(call for batch in batches for call in batch.calls)
         return submit(self, batches)
 
-    monkeypatch.setattr(_call.ParallelCall, "submit", collecting)
+    monkeypatch.setattr(_parallel_call.ParallelCall, "submit", collecting)
     return calls
 
 

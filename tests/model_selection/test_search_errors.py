@@ -26,7 +26,7 @@ from sklearn.svm import SVC
 
 import skfleet  # noqa: F401  (registers the backend)
 from skfleet._joblib import _planned
-from skfleet._joblib._call import ParallelCall
+from skfleet._joblib._parallel_call import ParallelCall
 from skfleet.exceptions import FleetError, PlacementError
 from skfleet.model_selection import GridSearchCV, cross_val_score, cross_validate
 

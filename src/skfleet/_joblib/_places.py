@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from skfleet.engine._placement import Placement, Workers, check_satisfiable, placement_for
+from skfleet.engine._resources import Placement, Workers, check_satisfiable, placement_for
 
 __all__ = ["resources_for", "slots_of"]
 

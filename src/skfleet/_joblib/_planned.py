@@ -16,21 +16,21 @@ from typing import Any, NamedTuple
 from sklearn.base import clone
 
 from skfleet._captured_output import Note, notes_taken
-from skfleet._joblib._call import Batch, ParallelCall, explain_unpicklable
 from skfleet._joblib._callbacks import at_home, pack
+from skfleet._joblib._parallel_call import Batch, ParallelCall, explain_unpicklable
 from skfleet._joblib._progress import Tally
-from skfleet._joblib._task import Call, ForDevice, Outcome, task_name
+from skfleet._joblib._worker import Call, ForDevice, Outcome, task_name
 from skfleet._sklearn_private import fit_result, scorers_of
 from skfleet.blocks import SplitRows, is_lazy
-from skfleet.engine._client import is_cancelled, this_worker
-from skfleet.engine._on_device import DeviceCopies
-from skfleet.engine._parcel import Parcel
-from skfleet.model_selection._evaluate import evaluate
-from skfleet.model_selection._families._contained import Came
-from skfleet.model_selection._fits import Fit, FitList, JobInputs
-from skfleet.model_selection._plan import SLOW, Bundle, Plan, is_over
+from skfleet.engine._dask._client import is_cancelled, this_worker
+from skfleet.engine._dask._serialize import Parcel
+from skfleet.engine._gpu._device_cache import DeviceCopies
+from skfleet.model_selection._dispatch._analytic_scores import ScoredFits
+from skfleet.model_selection._dispatch._requests import Fit, FitList, JobInputs
+from skfleet.model_selection._dispatch._scheduler import SLOW, Bundle, Plan, is_over
+from skfleet.model_selection._dispatch._worker import evaluate
 from skfleet.model_selection._plans import Plans
-from skfleet.model_selection._scored import ScoredFits
+from skfleet.model_selection._shared_fits._execution import Came
 
 __all__ = ["WINDOW", "PlannedFits"]
 

@@ -9,8 +9,8 @@ from itertools import chain
 from numbers import Real
 from typing import Any
 
-from skfleet._joblib._task import function_name
-from skfleet._progress import ProgressBar, open_bar
+from skfleet._joblib._worker import function_name
+from skfleet._progress_bar import ProgressBar, open_bar
 from skfleet._sklearn_private import is_fit
 
 __all__ = ["Tally", "call_bar", "check_progress"]

@@ -1,7 +1,6 @@
 """What the rows are: containers of any kind, cut into blocks, and answers in kind."""
 
-from skfleet.blocks._block_file import BlockFile, compact, size_of, write_block
-from skfleet.blocks._blocks import (
+from skfleet.blocks._block import (
     Block,
     Loadable,
     Notes,
@@ -12,12 +11,13 @@ from skfleet.blocks._blocks import (
     pieces,
     probes,
 )
-from skfleet.blocks._content import content_of
-from skfleet.blocks._cut import row_blocks
+from skfleet.blocks._block_file import BlockFile, compact, size_of, write_block
+from skfleet.blocks._containers import as_sized, n_rows_of, slice_rows, take_rows
+from skfleet.blocks._dask_futures import check_rows, fetch
+from skfleet.blocks._dask_scheduler import set_scheduler
 from skfleet.blocks._folds import Folds, make_folds
-from skfleet.blocks._futures import check_rows, fetch
-from skfleet.blocks._lazy_rows import SplitRows, compute_together, counted_rows
-from skfleet.blocks._local import as_sized, n_rows_of, slice_rows, take_rows
+from skfleet.blocks._lazy import SplitRows, compute_together, counted_rows
+from skfleet.blocks._normalize_token import content_of
 from skfleet.blocks._outputs import (
     Output,
     class_names,
@@ -28,9 +28,9 @@ from skfleet.blocks._outputs import (
     name_columns,
     stand_in,
 )
-from skfleet.blocks._per_row import constant_per_row, split_per_row, warn_of_trip
-from skfleet.blocks._scheduler import set_scheduler
-from skfleet.blocks._split import (
+from skfleet.blocks._partition import row_blocks
+from skfleet.blocks._per_sample_params import constant_per_row, split_per_row, warn_of_trip
+from skfleet.blocks._sampling import (
     DrawnRows,
     choose_rows,
     join_rows,

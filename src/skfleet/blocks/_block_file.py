@@ -9,7 +9,7 @@ import joblib
 import numpy as np
 
 from skfleet import _linalg
-from skfleet.blocks._blocks import Block, as_numbers
+from skfleet.blocks._block import Block, as_numbers
 
 
 class BlockFile(NamedTuple):

@@ -18,9 +18,9 @@ from dask.optimization import cull
 from dask.task_spec import Alias, DataNode, List, Task, TaskRef
 
 from skfleet._linalg import hstack
-from skfleet.blocks._blocks import Block
-from skfleet.blocks._local import n_rows_of, slice_rows, stack_rows
-from skfleet.blocks._scheduler import scheduler
+from skfleet.blocks._block import Block
+from skfleet.blocks._containers import n_rows_of, slice_rows, stack_rows
+from skfleet.blocks._dask_scheduler import scheduler
 
 Graph = dict[Any, Any]
 

@@ -16,11 +16,11 @@ from dask.highlevelgraph import HighLevelGraph
 
 from skfleet._array import beside
 from skfleet._linalg import is_sparse
-from skfleet.blocks._dask import as_collection, stand_in
+from skfleet.blocks._containers import is_frame, n_rows_of, slice_rows
+from skfleet.blocks._dask_collections import as_collection, stand_in
 from skfleet.blocks._dask_graph import is_frame_collection
-from skfleet.blocks._local import is_frame, n_rows_of, slice_rows
+from skfleet.blocks._dask_scheduler import scheduler
 from skfleet.blocks._outputs import Output, run_rows
-from skfleet.blocks._scheduler import scheduler
 
 
 class Opaque:

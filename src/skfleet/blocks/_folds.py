@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from sklearn.model_selection import KFold
 
-from skfleet.blocks._blocks import Block, rows_between
-from skfleet.blocks._split import choose_rows
+from skfleet.blocks._block import Block, rows_between
+from skfleet.blocks._sampling import choose_rows
 
 
 @dataclass(frozen=True)

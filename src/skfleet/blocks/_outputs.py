@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from skfleet._array import beside
-from skfleet.blocks._blocks import Block, as_numbers
-from skfleet.blocks._local import float_dtype, is_frame, n_rows_of, slice_rows
+from skfleet.blocks._block import Block, as_numbers
+from skfleet.blocks._containers import float_dtype, is_frame, n_rows_of, slice_rows
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def known_n_rows(X: Any) -> int | None:
     """Return the number of rows of any container; None where that takes a pass to know."""
     if not is_lazy(X):
         return n_rows_of(X)
-    from skfleet.blocks._dask import known_lengths
+    from skfleet.blocks._dask_collections import known_lengths
 
     lengths = known_lengths(X)
     return None if lengths is None else sum(lengths)
@@ -117,7 +117,7 @@ def known_n_rows(X: Any) -> int | None:
 
 def stand_in(X: Any) -> Any:
     """Return rows of a Dask collection's kind, width, names and types, without any row."""
-    from skfleet.blocks._dask import stand_in
+    from skfleet.blocks._dask_collections import stand_in
 
     return stand_in(X)
 

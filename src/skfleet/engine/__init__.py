@@ -12,18 +12,18 @@ from skfleet._array import device_library, is_foreign
 from skfleet._config import config_context, get_config
 from skfleet.blocks import Block, RowBlocks, set_scheduler
 from skfleet.engine._answers import answer_rows, lend
-from skfleet.engine._base import Call, Ended, Engine, Task, Watch, bytes_of
-from skfleet.engine._counts import Counts, counting, log_pass, uncounted
+from skfleet.engine._counters import Counts, counting, log_pass, uncounted
 from skfleet.engine._fold import Lesson, fold
-from skfleet.engine._gpu_models import Placements, leave_device, placement
+from skfleet.engine._gpu._device_cache import DeviceCopies
+from skfleet.engine._gpu._estimator_device import Placements, leave_device, placement
+from skfleet.engine._gpu._remote import call_there, fit_both_there, fit_there, rows_stay, run_there
 from skfleet.engine._holdout import Holdout, draw_holdout
-from skfleet.engine._kept import opened
 from skfleet.engine._local import LocalEngine
-from skfleet.engine._on_device import DeviceCopies
-from skfleet.engine._placement import ANYWHERE, Placement, check_device, placement_for
+from skfleet.engine._protocol import Call, Ended, Engine, Task, Watch, bytes_of
 from skfleet.engine._reduce import Reduction, add, identity, map_reduce, with_starts
-from skfleet.engine._there import call_there, fit_both_there, fit_there, rows_stay, run_there
-from skfleet.engine._threads import library_threads
+from skfleet.engine._resources import ANYWHERE, Placement, check_device, placement_for
+from skfleet.engine._task_context import opened
+from skfleet.engine._threadpools import library_threads
 from skfleet.engine._travel import check_travels
 
 
@@ -35,7 +35,7 @@ def engine_for(rows: RowBlocks, estimator: Any = None) -> Engine:
     wanted, device = get_config().engine, get_config().device
     if wanted == "local" or not rows.on_dask:
         return _here(rows, device)
-    from skfleet.engine._client import current_client
+    from skfleet.engine._dask._client import current_client
 
     client = current_client()
     if client is not None:
@@ -72,7 +72,7 @@ def fleet_engine(client: Any, *, on_gpu: bool = False, follows_gpu: bool = False
 
     But on GPU workers where models need one, or where rows lie on one and any worker has one.
     """
-    from skfleet.engine._dask import DaskEngine
+    from skfleet.engine._dask._engine import DaskEngine
 
     engine, device = DaskEngine(client), get_config().device
     if on_gpu or (follows_gpu and any(offer.get("GPU") for offer in engine.offers.values())):
@@ -88,7 +88,7 @@ def gpu_engine() -> Engine | None:
     """
     if get_config().engine != "auto" or "distributed" not in sys.modules:
         return None
-    from skfleet.engine._client import current_client, this_worker, workers_of
+    from skfleet.engine._dask._client import current_client, this_worker, workers_of
 
     has_device = device_library() is not None
     # to ask for the client inside a task is to open one
@@ -157,7 +157,7 @@ def _scheduler_for_values() -> Any:
     """Return what computes values that must be known at once; None leaves the choice to Dask."""
     if "distributed" not in sys.modules:
         return None
-    from skfleet.engine._client import scheduler_for_values
+    from skfleet.engine._dask._client import scheduler_for_values
 
     return scheduler_for_values()
 

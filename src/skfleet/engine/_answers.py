@@ -16,7 +16,7 @@ from skfleet.blocks import (
     is_lazy,
     map_rows,
 )
-from skfleet.engine._gpu_answers import answer_here, for_any_worker
+from skfleet.engine._gpu._cuml_model import answer_here, for_any_worker
 
 __all__ = ["answer_rows", "lend"]
 

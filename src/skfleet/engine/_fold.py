@@ -12,12 +12,12 @@ import numpy as np
 
 from skfleet._validation import check_block
 from skfleet.blocks import Block, Loadable, RowBlocks, as_numbers, mix_rows, open_block
-from skfleet.engine._ahead import ahead
-from skfleet.engine._base import Engine, Task
-from skfleet.engine._counts import count, log_pass
+from skfleet.engine._counters import count, log_pass
 from skfleet.engine._disk_cache import reads_of
-from skfleet.engine._placement import ANYWHERE, Placement
+from skfleet.engine._prefetch import ahead
+from skfleet.engine._protocol import Engine, Task
 from skfleet.engine._reduce import Reduction
+from skfleet.engine._resources import ANYWHERE, Placement
 
 # How many tasks are asked for, and their blocks loaded, ahead of the one that is running.
 AHEAD = 2

@@ -11,8 +11,8 @@ import numpy as np
 
 from skfleet._array import to_host
 from skfleet.blocks import Block, RowBlocks, row_blocks, row_uniforms
-from skfleet.engine._base import Engine
 from skfleet.engine._local import LocalEngine
+from skfleet.engine._protocol import Engine
 from skfleet.engine._reduce import Reduction, map_reduce, with_starts
 
 __all__ = ["Holdout", "draw_holdout"]

@@ -11,9 +11,9 @@ import dask
 from dask.delayed import Delayed
 from distributed import Future
 
-from skfleet.engine._client import current_client
-from skfleet.engine._dask import DaskEngine
-from skfleet.engine._parcel import Parcel
+from skfleet.engine._dask._client import current_client
+from skfleet.engine._dask._engine import DaskEngine
+from skfleet.engine._dask._serialize import Parcel
 
 # Smaller values travel with the graph: an answer that holds none of the cluster's is everyone's.
 LEND_FROM = 2**20

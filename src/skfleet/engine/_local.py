@@ -14,8 +14,7 @@ import psutil
 from skfleet._array import device_library, device_room, is_host
 from skfleet._config import get_config
 from skfleet.blocks import Block, Loadable, Notes, RowBlocks, open_block
-from skfleet.engine._base import Call, Ended, Probe, Task
-from skfleet.engine._counts import count
+from skfleet.engine._counters import count
 from skfleet.engine._disk_cache import (
     DiskSpace,
     disk_limit,
@@ -25,8 +24,9 @@ from skfleet.engine._disk_cache import (
     reads_of,
     try_disk,
 )
-from skfleet.engine._placement import ANYWHERE, Placement, check_satisfiable
+from skfleet.engine._protocol import Call, Ended, Probe, Task
 from skfleet.engine._reduce import reduce_group
+from skfleet.engine._resources import ANYWHERE, Placement, check_satisfiable
 
 
 class _Over:
@@ -182,7 +182,7 @@ class LocalEngine:
     @contextmanager
     def _on_disk(self, probe: Probe) -> Iterator[RowBlocks]:
         """Write blocks that would be loaded to the disk, as far as there is room and it pays."""
-        from skfleet.engine._dask_cache import scratch_space
+        from skfleet.engine._dask._disk_blocks import scratch_space
 
         rows, limit = probe.rows, disk_limit()
         with scratch_space() as space:

@@ -15,11 +15,11 @@ from skfleet._array import all_to_host, is_host
 from skfleet._config import get_config
 from skfleet._validation import check_block
 from skfleet.blocks import Block, RowBlocks, as_numbers, open_block, pieces
-from skfleet.engine._ahead import ahead
-from skfleet.engine._base import Engine, Task
-from skfleet.engine._counts import log_pass
-from skfleet.engine._placement import ANYWHERE, Placement
-from skfleet.engine._threads import library_threads
+from skfleet.engine._counters import log_pass
+from skfleet.engine._prefetch import ahead
+from skfleet.engine._protocol import Engine, Task
+from skfleet.engine._resources import ANYWHERE, Placement
+from skfleet.engine._threadpools import library_threads
 
 # How many partial results one task of the combining tree merges.
 FAN_IN = 8

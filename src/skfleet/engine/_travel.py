@@ -16,8 +16,8 @@ def check_travels(model: Any) -> None:
     """
     if "distributed" not in sys.modules:
         return
-    from skfleet.engine._client import this_worker
-    from skfleet.engine._parcel import Parcel
+    from skfleet.engine._dask._client import this_worker
+    from skfleet.engine._dask._serialize import Parcel
 
     address = this_worker()
     if not address or address.startswith("inproc://"):

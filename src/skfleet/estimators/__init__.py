@@ -1,7 +1,5 @@
 """Estimators on rows of any container and any size."""
 
-from skfleet.estimators._incremental import Incremental
-from skfleet.estimators._voting import BlockwiseVotingClassifier, BlockwiseVotingRegressor
 from skfleet.estimators.cluster import KMeans, MiniBatchKMeans
 from skfleet.estimators.decomposition import PCA, IncrementalPCA, TruncatedSVD
 from skfleet.estimators.linear_model import (
@@ -20,7 +18,12 @@ from skfleet.estimators.linear_model import (
     SGDRegressor,
     TweedieRegressor,
 )
-from skfleet.estimators.wrappers import ParallelPostFit
+from skfleet.estimators.meta._blockwise_voting import (
+    BlockwiseVotingClassifier,
+    BlockwiseVotingRegressor,
+)
+from skfleet.estimators.meta._incremental import Incremental
+from skfleet.estimators.meta._parallel_post_fit import ParallelPostFit
 
 __all__ = [
     "PCA",

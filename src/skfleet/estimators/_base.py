@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skfleet._array import beside, is_foreign
-from skfleet._documentation import DocumentationLink
+from skfleet._doc_link import DocumentationLink
 from skfleet._validation import (
     check_block,
     check_convertible,

@@ -10,8 +10,8 @@ import numpy as np
 
 from skfleet.blocks import Block, RowBlocks, choose_rows, open_block
 from skfleet.engine import Engine, Holdout, Reduction, map_reduce
+from skfleet.metrics._reductions import host_values
 from skfleet.metrics._scorers import AnswerScorer
-from skfleet.metrics._statistics import host_values
 
 
 def training_rows(block: Block, holdout: Holdout) -> Block:

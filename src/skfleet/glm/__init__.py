@@ -6,14 +6,14 @@ from skfleet.glm._coordinate_descent import (
     coordinate_descent,
     elastic_net_path,
 )
-from skfleet.glm._least_squares import equivalent_rows, solve_positive, solve_ridge
+from skfleet.glm._dense_solvers import equivalent_rows, solve_positive, solve_ridge
 from skfleet.glm._losses import BinaryLogistic, Loss, Multinomial, SquaredError, Tweedie
 from skfleet.glm._objective import Evaluation, Labels, Objective, Scaling
 from skfleet.glm._penalties import Penalty
-from skfleet.glm._proximal import proximal_gradient, proximal_newton
+from skfleet.glm._proximal_solvers import proximal_gradient, proximal_newton
 from skfleet.glm._sgd import Descent, Targets, Weights, descend
 from skfleet.glm._sgd_losses import REGRESSION_LOSSES, SGD_LOSSES
-from skfleet.glm._solvers import Null, Solution, WarmNewton, lbfgs, newton
+from skfleet.glm._smooth_solvers import Null, Solution, WarmNewton, lbfgs, newton
 
 __all__ = [
     "REGRESSION_LOSSES",

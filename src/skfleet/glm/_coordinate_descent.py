@@ -11,7 +11,7 @@ from scipy import linalg
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import enet_path
 
-from skfleet.glm._least_squares import (
+from skfleet.glm._dense_solvers import (
     equivalent_rows,
     least_share,
     solve_positive,

@@ -1,5 +1,6 @@
 """Metrics of labels and predictions that need not be in one place."""
 
+from skfleet.metrics._reductions import find_labels
 from skfleet.metrics._scorers import (
     check_scoring,
     get_scorer,
@@ -40,7 +41,6 @@ from skfleet.metrics._scores import (
     top_k_accuracy_score,
     zero_one_loss,
 )
-from skfleet.metrics._statistics import find_labels
 
 __all__ = [
     "accuracy_score",

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from sklearn import metrics
 
-from skfleet.metrics._statistics import Statistic
+from skfleet.metrics._reductions import Statistic
 
 
 class Deviances(NamedTuple):

@@ -21,7 +21,7 @@ from sklearn.utils.multiclass import type_of_target
 from skfleet._warnings import warn
 from skfleet.blocks import Block, RowBlocks, open_block
 from skfleet.engine import Engine, engine_for
-from skfleet.metrics._statistics import find_labels, open_pair, pair_rows
+from skfleet.metrics._reductions import find_labels, open_pair, pair_rows
 
 # How many distinct scores one task sorts, about, which takes 100 bytes for each.
 BUCKET_ROWS = 2**20

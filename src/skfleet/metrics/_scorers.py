@@ -13,8 +13,8 @@ from sklearn.base import is_classifier, is_regressor
 
 from skfleet.blocks import check_rows, is_lazy
 from skfleet.engine import engine_for
+from skfleet.metrics._reductions import host_values, measure_rows, pair_rows
 from skfleet.metrics._scores import NEED_LABELS, RANKINGS, STATISTICS, check_options
-from skfleet.metrics._statistics import host_values, measure_rows, pair_rows
 
 
 class Meaning(NamedTuple):

@@ -13,16 +13,16 @@ from sklearn import get_config, metrics
 from skfleet._array import is_foreign, to_host
 from skfleet.blocks import check_rows, is_lazy
 from skfleet.metrics import _ranking
+from skfleet.metrics._contingency import pairs_statistic
 from skfleet.metrics._deviance import d2_statistic
-from skfleet.metrics._means import (
+from skfleet.metrics._reductions import Statistic, check_pair, find_labels, measure
+from skfleet.metrics._weighted_means import (
     explained_statistic,
     max_statistic,
     mean_statistic,
     over_outputs,
     root_over_outputs,
 )
-from skfleet.metrics._pairs import pairs_statistic
-from skfleet.metrics._statistics import Statistic, check_pair, find_labels, measure
 
 # name -> (options, are there weights, labels there are) -> Statistic
 STATISTICS: dict[str, Callable[[dict[str, Any], bool, Any], Statistic]] = {}

@@ -11,31 +11,34 @@ from sklearn.model_selection import (
     validation_curve,
 )
 
-from skfleet.model_selection._adaptive._candidates import CandidateSource
-from skfleet.model_selection._adaptive._halving_searches import (
+from skfleet.model_selection._adaptive._samplers import CandidateSource
+from skfleet.model_selection._adaptive._search_halving import (
     ASHASearchCV,
     HyperbandSearchCV,
     SuccessiveHalvingSearchCV,
 )
-from skfleet.model_selection._adaptive._turn_searches import (
+from skfleet.model_selection._adaptive._search_incremental import (
     IncrementalSearchCV,
     InverseDecaySearchCV,
 )
-from skfleet.model_selection._families import (  # noqa: F401
-    _boosters,
-    _ensembles,
-    _kernels,
-    _least_squares,
-    _linear,
-    _logistic,
-    _neighbors,
-    _prefixes,
-    _trees,
-)
-from skfleet.model_selection._families._registry import Family, FamilyUse, register_family
-from skfleet.model_selection._halving import HalvingGridSearchCV, HalvingRandomSearchCV
 from skfleet.model_selection._plot import FitTime
 from skfleet.model_selection._search import GridSearchCV, RandomizedSearchCV
+from skfleet.model_selection._search_successive_halving import (
+    HalvingGridSearchCV,
+    HalvingRandomSearchCV,
+)
+from skfleet.model_selection._shared_fits import (  # noqa: F401
+    _boosters,
+    _components,
+    _elastic_net,
+    _ensembles,
+    _kernels,
+    _logistic,
+    _neighbors,
+    _ridge,
+    _trees,
+)
+from skfleet.model_selection._shared_fits._registry import Family, FamilyUse, register_family
 
 __all__ = [
     "ASHASearchCV",

@@ -14,7 +14,7 @@ from uuid import uuid4
 import fsspec
 import numpy as np
 
-from skfleet.model_selection._content_key import content_key, unfitted
+from skfleet.model_selection._tokenize import content_key, unfitted
 
 __all__ = ["Records", "checkpoint_line"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
-from skfleet.model_selection._plan import Bundle, Plan, PlannedFit
+from skfleet.model_selection._dispatch._scheduler import Bundle, Plan, PlannedFit
 
 __all__ = ["Plans"]
 

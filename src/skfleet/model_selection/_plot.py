@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from skfleet._extras import check_extra
+from skfleet._optional_dependencies import check_extra
 
 __all__ = ["FitTime", "plot_search", "pyplot_for"]
 

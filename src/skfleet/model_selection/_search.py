@@ -10,7 +10,7 @@ import numpy as np
 from sklearn import model_selection
 
 from skfleet._typing import Estimator, RandomState, Scoring, Splitter
-from skfleet.model_selection._on_fleet import FitsOnFleet
+from skfleet.model_selection._fleet_search import FitsOnFleet
 
 __all__ = ["GridSearchCV", "RandomizedSearchCV"]
 

@@ -14,10 +14,10 @@ from sklearn.exceptions import FitFailedWarning
 from skfleet._sklearn_private import param_columns
 from skfleet._warnings import warn
 from skfleet.exceptions import FleetError
-from skfleet.model_selection._adaptive._candidate import Candidate
-from skfleet.model_selection._adaptive._run import Run
+from skfleet.model_selection._adaptive._loop import Run
 from skfleet.model_selection._adaptive._schedules import Rung, Train, calls_of
-from skfleet.model_selection._adaptive._train import Record
+from skfleet.model_selection._adaptive._trial import Candidate
+from skfleet.model_selection._adaptive._worker import Record
 
 __all__ = [
     "History",

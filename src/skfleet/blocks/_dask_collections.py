@@ -1,0 +1,392 @@
+"""Rows in Dask arrays, frames and bags: aligned, each block a small graph that one task runs."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from functools import partial
+from itertools import accumulate
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+from dask.highlevelgraph import HighLevelGraph
+from dask.task_spec import Task
+from dask.utils import get_default_shuffle_method
+
+from skfleet import _linalg
+from skfleet._array import is_foreign
+from skfleet._config import get_config
+from skfleet.blocks._block import Block, RowBlocks
+from skfleet.blocks._containers import (
+    as_column,
+    as_rows,
+    float_dtype,
+    is_frame,
+    side_by_side,
+    slice_rows,
+)
+from skfleet.blocks._dask_graph import (
+    DaskBlock,
+    Graph,
+    as_reference,
+    count_rows,
+    is_frame_collection,
+    joint_graph,
+    recut,
+    split_graph,
+    unordered_shuffles,
+)
+from skfleet.blocks._dask_scheduler import scheduler
+
+
+def is_dask(x: Any) -> bool:
+    """Say whether x is a Dask collection."""
+    return dask.is_dask_collection(x)
+
+
+def compute_together(*values: Any) -> list[Any]:
+    """Return the values of Dask collections, made of one graph; anything else as it is.
+
+    Frames must have one index. Of frames and arrays together Dask makes no common graph.
+    """
+    computed = list(values)
+    for is_frames in (True, False):
+        places = [
+            i for i, x in enumerate(values) if is_dask(x) and is_frame_collection(x) == is_frames
+        ]
+        if not places:
+            continue
+        group = [values[i] for i in places]
+        if is_frames:
+            from skfleet.blocks._dask_categorize import with_multi_reader_categorize
+
+            group = [with_multi_reader_categorize(x) for x in group]
+        found = dask.compute(*group, scheduler=scheduler())
+        for i, x in zip(places, found, strict=True):
+            computed[i] = x
+        if is_frames:
+            rest = [computed[i] for i in places[1:]]
+            _check_index(computed[places[0]], ["Every value per row"] * len(rest), rest)
+    return computed
+
+
+def as_collection(X: Any) -> Any:
+    """Return rows on Dask as an array or a frame: a bag as a Series of its items.
+
+    Raises
+    ------
+    TypeError
+        For a Delayed value, or any other collection whose rows cannot be told.
+    """
+    if isinstance(X, da.Array) or is_frame_collection(X):
+        return X
+    bag = sys.modules.get("dask.bag")
+    if bag is not None and isinstance(X, bag.Bag):
+        return _series_of_items(X)
+    raise TypeError(
+        f"X must be a Dask array, a Dask DataFrame or a bag of text. Got {type(X).__name__} "
+        "instead. Make one with dask.array.from_delayed or dask.dataframe.from_delayed."
+    )
+
+
+def _series_of_items(bag: Any) -> Any:
+    """Return a bag as a Series of objects, one partition for each of its own."""
+    import dask.dataframe as dd
+    import pandas as pd
+
+    series = dask.delayed(partial(_series, pd), pure=True)
+    # text would be converted to Arrow's, and what is no text would fail
+    with dask.config.set({"dataframe.convert-string": False}):
+        parts = [series(part) for part in bag.to_delayed()]
+        return dd.from_delayed(parts, meta=pd.Series([], dtype=object), verify_meta=False)
+
+
+def _series(frames: Any, items: Any) -> Any:
+    """Return the items of a bag's partition, which may come one by one, as a Series."""
+    return frames.Series(list(items), dtype=object)
+
+
+def stand_in(X: Any) -> Any:
+    """Return rows of the kind, width, names and types that X has, without any row."""
+    X = as_collection(X)
+    if is_frame_collection(X):
+        return X._meta
+    meta = X._meta
+    if _linalg.is_sparse(meta):
+        return type(meta)((0, X.shape[1]), dtype=X.dtype)
+    return np.empty((0, *X.shape[1:]), dtype=X.dtype)
+
+
+def dask_blocks(
+    X: Any, y: Any, sample_weight: Any, more: dict[str, Any], *, dtype: Any
+) -> RowBlocks:
+    """Cut y, sample_weight and more as X is cut, and make a block of every run of rows.
+
+    1. Optimize all collections into one graph.
+    2. Cut what is cut otherwise than X as X is, counting rows only where lengths are needed.
+    3. Add a task per block that puts its parts together, checks their index, and takes the values
+       of frames.
+    4. Split the graph: each block gets what it alone needs.
+    """
+    X = as_collection(X)
+    if dtype is not None:
+        X = _check_numeric(X)
+    others = {"y": y, "sample_weight": sample_weight, **more}
+    others = {name: values for name, values in others.items() if values is not None}
+    collections = {name: _column(name, v) for name, v in others.items() if is_dask(v)}
+    host = {name: np.asarray(v) for name, v in others.items() if not is_dask(v)}
+    graph, keys = _materialize([X, *collections.values()])
+    lengths = _align(graph, keys, X, collections, host)
+
+    starts = None if lengths is None else list(accumulate(lengths, initial=0))
+    has_values = is_frame_collection(X) and dtype is not None
+    takes_values = has_values or any(map(is_frame_collection, collections.values()))
+    put = _linalg.hstack if dtype is None else side_by_side
+    assemble = partial(_assemble, [*collections, *host], put, has_values)
+    outputs = []
+    for i, parts in enumerate(zip(*keys, strict=True)):
+        key = (f"block-{id(graph):x}", i)
+        cut = (slice_rows(v, *starts[i : i + 2]) for v in host.values()) if starts else ()
+        graph[key] = Task(key, assemble, *map(as_reference, parts), *cut)
+        outputs.append(key)
+    handles = split_graph(graph, outputs)
+    names = list(collections)
+    blocks = tuple(
+        _in_memory(handle, names, parts, takes_values or bool(host))._replace(
+            number=i, start=None if starts is None else starts[i]
+        )
+        for i, (handle, parts) in enumerate(zip(handles, zip(*keys, strict=True), strict=True))
+    )
+    kind = None if dtype is None else float_dtype(stand_in(X))
+    n_bytes = None
+    if lengths is not None and not is_frame_collection(X) and not _linalg.is_sparse(X._meta):
+        n_bytes = sum(lengths) * X.dtype.itemsize * math.prod(X.shape[1:])
+    return RowBlocks(
+        blocks,
+        lengths,
+        X.shape[1] if len(X.shape) == 2 else 1,
+        kind,
+        checked=False,
+        n_bytes=n_bytes,
+        on_dask=True,
+        on_device=is_foreign(X._meta) or hasattr(X._meta, "to_cupy"),
+    )
+
+
+def counted(*collections: Any) -> list[Any]:
+    """Return collections as arrays of known lengths, whose rows have one order in every pass."""
+    numeric = [_as_values(x) for x in collections]
+    known = [known_lengths(x) for x in numeric]
+    if None not in known:
+        return numeric
+    graph, keys = _materialize(numeric, is_repeated=True)
+    if any(unordered_shuffles(graph, runs) for runs in keys):
+        raise ValueError(
+            "X must keep the order of its rows from one pass to the next. Got rows of a shuffle on "
+            "disk instead, which puts them in another order each time. Persist the frame first, or "
+            "shuffle with shuffle_method='tasks'."
+        )
+    unknown = [i for i, lengths in enumerate(known) if lengths is None]
+    for i, lengths in zip(unknown, count_rows(graph, [keys[i] for i in unknown]), strict=True):
+        known[i] = lengths
+    return [
+        _as_array(graph, runs, x, lengths)
+        for runs, x, lengths in zip(keys, numeric, known, strict=True)
+    ]
+
+
+def _as_array(graph: Graph, keys: Sequence[Any], x: Any, lengths: Any) -> Any:
+    """Return partitions of known lengths as an array."""
+    meta = _values(x._meta) if is_frame_collection(x) else x._meta
+    name = f"values-{dask.base.tokenize(x)}"
+    ends = (0,) * (len(x.shape) - 1)
+    layer = dict(graph)
+    for i, key in enumerate(keys):
+        out = (name, i, *ends)
+        layer[out] = Task(out, _as_one_array, as_reference(key))
+    whole = HighLevelGraph.from_collections(name, layer, dependencies=())
+    chunks = (lengths, *((n,) for n in x.shape[1:]))
+    return da.Array(whole, name, chunks=chunks, meta=meta, dtype=meta.dtype)
+
+
+def _as_one_array(part: Any) -> Any:
+    """Return a partition as one array: the values of a frame, the parts of columns together."""
+    return _values(_linalg.hstack(part) if isinstance(part, list) else part)
+
+
+def _check_numeric(X: Any) -> Any:
+    """Return rows of numbers, or raise."""
+    if X.ndim != 2:
+        how = "Take one with df[[name]]" if is_frame_collection(X) else "Use X.reshape(-1, 1)"
+        raise ValueError(f"X must have two dimensions. Got {X.ndim} instead. {how}.")
+    return _as_values(X)
+
+
+def _column(name: str, values: Any) -> Any:
+    """Return values per row on Dask, or raise for what has no rows."""
+    if not (isinstance(values, da.Array) or is_frame_collection(values)):
+        raise TypeError(
+            f"{name} must be a Dask array or Series. Got {type(values).__name__} instead. Make one "
+            "with dask.array.from_delayed, or compute it."
+        )
+    return _as_values(values)
+
+
+def _as_values(x: Any) -> Any:
+    """Return a frame with columns of NumPy's types, or an array in one part along its columns.
+
+    pandas' own numbers become float64, and objects everything else.
+    """
+    x = as_collection(x)
+    if not is_frame_collection(x):
+        return x
+    dtypes = dict(x._meta.dtypes) if x.ndim == 2 else {None: x._meta.dtype}
+    own = {
+        name: np.dtype(np.float64) if getattr(dtype, "kind", "O") in "biuf" else np.dtype(object)
+        for name, dtype in dtypes.items()
+        if not isinstance(dtype, np.dtype)
+    }
+    if not own:
+        return x
+    return x.astype(own if x.ndim == 2 else own[None])
+
+
+def _materialize(
+    collections: Sequence[Any], *, is_repeated: bool = False
+) -> tuple[Graph, list[list[Any]]]:
+    """Return one graph of collections, and the keys of their runs of rows.
+
+    A graph that is to be run several times shuffles so that each run gives the same order.
+    """
+    method = get_default_shuffle_method()
+    is_local = get_config().engine == "local" or not _has_client()
+    if method == "disk" and not is_local:  # the current client need not be the default one
+        method = "p2p"
+    if method == "p2p" and is_local:
+        method = "disk"  # only workers can take part in a shuffle over the network
+    if method == "disk" and is_repeated:
+        method = "tasks"
+    with dask.config.set({"dataframe.shuffle.method": method}):
+        return joint_graph(collections)
+
+
+def _has_client() -> bool:
+    """Say whether collections are computed on a cluster."""
+    distributed = sys.modules.get("distributed")
+    if distributed is None:
+        return False
+    try:
+        return distributed.Client.current() is not None
+    except ValueError:
+        return False
+
+
+def known_lengths(x: Any) -> tuple[int, ...] | None:
+    """Return the numbers of rows of the chunks, None unless all are known."""
+    if not isinstance(x, da.Array) or any(math.isnan(n) for n in x.chunks[0]):
+        return None
+    return tuple(int(n) for n in x.chunks[0])
+
+
+def _align(
+    graph: Graph,
+    keys: list[list[Any]],
+    X: Any,
+    collections: dict[str, Any],
+    host: dict[str, np.ndarray],
+) -> tuple[int, ...] | None:
+    """Cut what comes with X as X is cut, in `keys`; return X's lengths where they are known.
+
+    Lengths are counted only where nothing else helps: collections of unknown lengths and as many
+    partitions are taken to be cut alike, which opening a block checks.
+    """
+    names = ["X", *collections]
+    known: list[Any] = [known_lengths(x) for x in (X, *collections.values())]
+    unlike = [
+        i for i in range(1, len(names)) if known[i] != known[0] or len(keys[i]) != len(keys[0])
+    ]
+    if unlike or host:
+        unknown = [i for i in (0, *unlike) if known[i] is None]
+        for i, lengths in zip(unknown, count_rows(graph, [keys[i] for i in unknown]), strict=True):
+            known[i] = lengths
+    lengths = known[0]
+    if lengths is None:
+        _check_shuffles(graph, keys, names)
+        return None
+    sizes = {names[i]: sum(known[i]) for i in unlike}
+    for name, size in (sizes | {name: len(values) for name, values in host.items()}).items():
+        if size != sum(lengths):
+            raise ValueError(
+                f"{name} must have as many rows as X. Got {size} instead of {sum(lengths)}."
+            )
+    for i in unlike:
+        if known[i] != lengths:
+            keys[i] = recut(graph, keys[i], known[i], lengths)
+    _check_shuffles(graph, keys, names)
+    return lengths
+
+
+def _check_shuffles(graph: Graph, keys: Sequence[Sequence[Any]], names: Sequence[str]) -> None:
+    """Raise where rows went through shuffles whose order is not the same for all that is paired."""
+    orders = [unordered_shuffles(graph, runs) for runs in keys]
+    for name, order in zip(names, orders, strict=True):
+        if order != orders[0] and order | orders[0]:
+            raise ValueError(
+                f"{name} must come from the shuffle that X comes from. Got rows of two shuffles "
+                "instead, which are in no common order. Pass columns of one Dask DataFrame, not "
+                "arrays made of them, or persist the frame first."
+            )
+
+
+def _assemble(names: Sequence[str], put: Any, takes_values: bool, X: Any, *values: Any) -> Block:
+    """Put the parts of a block together, those of X side by side; frames must have one index."""
+    _check_index(X, names, values)
+    X = put(X) if isinstance(X, list) else X
+    X = _values(X) if takes_values else X
+    return _block(names, X, *map(_as_one_array, values))
+
+
+def _check_index(X: Any, names: Sequence[str], values: Sequence[Any]) -> None:
+    """Raise where frames of as many rows have another index than X."""
+    for name, part in zip(names, values, strict=True):
+        if not (is_frame(X) and is_frame(part) and len(part) == len(X)):
+            continue
+        if not part.index.equals(X.index):
+            raise ValueError(
+                f"{name} must have the index of X, in every partition. Got other labels "
+                "instead. Take both from one Dask DataFrame, or leave the index behind with "
+                "to_dask_array(lengths=True)."
+            )
+
+
+def _values(part: Any) -> Any:
+    """Return the values of a frame without a copy where there need be none; else the same."""
+    return as_column(part) if is_frame(part) else part
+
+
+def _block(names: Sequence[str], X: Any, *values: Any) -> Block:
+    """Return a block of rows and named values of theirs."""
+    named = dict(zip(names, values, strict=True))
+    y, sample_weight = named.pop("y", None), named.pop("sample_weight", None)
+    return Block(X, y, sample_weight, more=named or None)
+
+
+def _in_memory(
+    handle: DaskBlock, names: Sequence[str], parts: Sequence[Any], has_work: bool
+) -> Block:
+    """Return a block of futures of its parts where all are in the workers' memory already."""
+    if has_work:
+        handle = handle._replace(is_resident=False)
+    if not handle.is_resident or any(isinstance(part, list) for part in parts):
+        return Block(handle)
+    return _block(names, *map(handle.future_of, parts))
+
+
+def spread(X: Any, n_bytes: int) -> Any:
+    """Return rows that are in this process as a Dask array of blocks of so many bytes at most."""
+    rows = as_rows(X, float_dtype(X)) if hasattr(X, "iloc") or not hasattr(X, "shape") else X
+    step = max(1, min(n_bytes // _linalg.row_bytes(rows), -(-rows.shape[0] // 8)))
+    return da.from_array(rows, chunks=(step, *rows.shape[1:]), asarray=False)

@@ -1,0 +1,105 @@
+"""What tells the content of rows and arrays, whatever their layout in memory."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+
+from skfleet._array import is_foreign, to_host
+from skfleet._linalg import as_csr, is_sparse
+from skfleet.blocks._containers import _is_pandas, is_frame
+
+__all__ = ["content_of"]
+
+# What is not in C order is copied into it in parts of so many bytes.
+_PART_BYTES = 2**24
+# Operands of Dask's expressions that are no part of what they are: what is cached of files, and the
+# partitions of what is persisted, which have keys.
+_CACHES = frozenset(["_dataset_info_cache", "_pq_length_stats", "layer"])
+
+
+def content_of(x: Any) -> tuple[Any, ...] | None:
+    """Return plain values that equal containers have in common; None for what is no container.
+
+    A Dask collection is known by its token, one that is an expression by what it is made of; it is
+    not computed. Of values that are objects come the objects.
+    """
+    kind = type(x)
+    if hasattr(kind, "__dask_tokenize__") and hasattr(kind, "expr"):
+        return "collection", x.expr
+    if hasattr(kind, "__dask_tokenize__") and hasattr(kind, "_parameters"):
+        return "expression", kind.__name__, *_operands(x)
+    if hasattr(kind, "__dask_tokenize__"):
+        return "collection", x.__dask_tokenize__()
+    if isinstance(x, np.generic):
+        return "scalar", x.dtype.str, x.tobytes()
+    if kind in (np.ndarray, np.memmap):
+        return "array", x.shape, *_values(x)
+    if is_foreign(x):
+        return f"array of {kind.__module__}", to_host(x)
+    if is_sparse(x):
+        return "sparse", kind.__name__, x.shape, *_sparse_values(x)
+    if is_frame(x) or (_is_pandas(x) and hasattr(x, "to_frame")):
+        return _frame_content(x.to_pandas() if hasattr(x, "to_pandas") else x)
+    return None
+
+
+def _operands(x: Any) -> tuple[Any, ...]:
+    """Return what an expression of Dask's is made of, and the state of the files that it reads.
+
+    The token of a reader of Parquet takes in what is cached of the files, which is another in every
+    process (dask 2026.8.0).
+    """
+    n_named = len(x._parameters)
+    named = dict(zip(x._parameters, x.operands, strict=False))
+    files = x.checksum if hasattr(type(x), "checksum") else None
+    return files, {k: v for k, v in named.items() if k not in _CACHES}, x.operands[n_named:]
+
+
+def _values(x: np.ndarray) -> tuple[Any, Any]:
+    """Return the type of an array, and its values: a digest of their bytes in C order."""
+    kind = str(x.dtype.descr) if x.dtype.names else x.dtype.str
+    if x.dtype.hasobject or x.dtype.kind == "T":  # bytes that are addresses
+        return kind, x.reshape(-1).tolist()
+    digest = hashlib.blake2b(digest_size=16)
+    if x.nbytes:
+        x = x.reshape(1) if x.ndim == 0 else x
+        step = len(x) if x.flags.c_contiguous else max(1, _PART_BYTES * len(x) // x.nbytes)
+        for low in range(0, len(x), step):
+            part = np.ascontiguousarray(x[low : low + step])
+            digest.update(part.reshape(-1).view(np.uint8).data)
+    return kind, digest.digest()
+
+
+def _sparse_values(x: Any) -> tuple[Any, ...]:
+    """Return the rows of a sparse matrix, each in the order of its columns."""
+    rows = as_csr(x)
+    rows = rows if rows.has_sorted_indices else rows.sorted_indices()
+    # the type of indices says how they came about, and nothing of the matrix
+    places = (part.astype(np.int64, copy=False) for part in (rows.indptr, rows.indices))
+    return *places, rows.data
+
+
+def _frame_content(x: Any) -> tuple[Any, ...]:
+    """Return what tells a frame, a series or an index: names, types, and values by column."""
+    from pandas.util import hash_pandas_object
+
+    def columns_of(frame: Any) -> list[Any]:
+        columns = [frame.iloc[:, i] for i in range(frame.shape[1])]
+        return [
+            (
+                c.dtype,
+                c.tolist() if c.dtype == object else hash_pandas_object(c, index=False).to_numpy(),
+            )
+            for c in columns
+        ]
+
+    index = getattr(x, "index", x)
+    content = type(x).__name__, list(index.names), columns_of(index.to_frame(index=False))
+    if index is x:
+        return content
+    frame = x if x.ndim == 2 else x.to_frame()
+    names = x.name if x.ndim == 1 else (list(x.columns), list(x.columns.names))
+    return *content, names, columns_of(frame)

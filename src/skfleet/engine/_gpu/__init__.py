@@ -1,0 +1,1 @@
+"""Which estimators compute on a GPU, and how their rows and methods get to one."""

@@ -1,0 +1,155 @@
+"""Answers of models that compute on a GPU, from workers of which some have none."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from contextlib import nullcontext, suppress
+from typing import TYPE_CHECKING, Any
+
+from skfleet._array import beside, device_library, is_foreign, to_device, to_host
+from skfleet.engine._gpu._estimator_device import (
+    as_host_model,
+    has_cuml,
+    is_dispatched,
+    takes_device_rows,
+)
+from skfleet.exceptions import PlacementError
+
+if TYPE_CHECKING:
+    from skfleet.engine._dask._serialize import Parcel
+
+__all__ = ["CumlModel", "answer_here", "for_any_worker", "has_gpu_here"]
+
+
+class CumlModel:
+    """A fitted model with cuML's in it, and an equivalent for where there is no GPU.
+
+    It travels as bytes of both. A process opens only what it can use: to unpickle a fitted model of
+    cuML takes a GPU.
+    """
+
+    def __init__(self, on_gpu: Any = None) -> None:
+        self._on_gpu = on_gpu
+        self._at_home: Any = None
+        self._packed: tuple[Parcel | None, Parcel | None] = (None, None)
+        self._problem = ""
+        self._lock = threading.Lock()
+
+    def here(self) -> Any:
+        """Give the model that answers in this process."""
+        with self._lock:
+            if not has_gpu_here():
+                return self._equivalent()
+            if self._on_gpu is None and self._packed[0] is not None:
+                self._on_gpu = self._packed[0].open()
+            return self._on_gpu
+
+    def equivalent(self) -> Any:
+        """Give the model that needs no GPU, or raise."""
+        with self._lock:
+            return self._equivalent()
+
+    def _equivalent(self) -> Any:
+        if self._at_home is None and self._packed[1] is not None:
+            self._at_home = self._packed[1].open()
+        if self._at_home is None and self._on_gpu is not None and not self._problem:
+            try:
+                self._at_home = as_host_model(self._on_gpu)
+            except TypeError as error:
+                self._problem = str(error)
+        if self._at_home is None:
+            raise PlacementError(self._problem)
+        return self._at_home
+
+    def pack(self) -> CumlModel:
+        """Make the bytes that travel, where the model can be used."""
+        from skfleet.engine._dask._serialize import Parcel  # which imports Dask's cluster
+
+        with self._lock:
+            on_gpu, at_home = self._packed
+            if on_gpu is None:
+                with suppress(PlacementError):  # raised where it is wanted
+                    at_home = Parcel.pack(self._equivalent())
+                self._packed = Parcel.pack(self._on_gpu), at_home
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuilt, (*self.pack()._packed, self._problem)
+
+
+def _rebuilt(on_gpu: Parcel, at_home: Parcel | None, problem: str) -> CumlModel:
+    """Make a model of the bytes of both."""
+    model = CumlModel()
+    model._packed, model._problem = (on_gpu, at_home), problem
+    return model
+
+
+def for_any_worker(model: Any) -> Any:
+    """Return what stands for a fitted model in tasks that any worker may be given.
+
+    Raises
+    ------
+    PlacementError
+        When it needs a GPU, and every worker is labelled as one without.
+    """
+    if not isinstance(model, CumlModel):
+        if not has_cuml(model):
+            return model
+        model = CumlModel(model)
+    if _no_worker_has_gpu():
+        model.equivalent()
+    return model
+
+
+def answer_here(model: Any, method: str, rows: Any, params: dict[str, Any]) -> Any:
+    """Answer with a method of a fitted model for some rows, in their kind.
+
+    In a process with a GPU, rows of the host are brought up for models that compute there, and
+    their answers come back.
+    """
+    model = model.here() if isinstance(model, CumlModel) else model
+    given, output = rows, nullcontext()
+    if not is_foreign(rows) and not hasattr(rows, "to_cupy"):
+        # not where scikit-learn dispatches: what that learned is at home
+        if takes_device_rows(model) and not is_dispatched(model) and has_gpu_here():
+            given = to_device(rows)
+        elif has_cuml(model):
+            output = sys.modules["cuml"].using_output_type("numpy")
+    with output:
+        answer = getattr(model, method)(given, **params)
+    return _in_kind(answer, rows)
+
+
+def _in_kind(answer: Any, rows: Any) -> Any:
+    """Bring an answer, or several, to where the rows are."""
+    if type(answer) in (list, tuple):
+        return type(answer)(_in_kind(one, rows) for one in answer)
+    if is_foreign(rows):
+        return beside(answer, rows)
+    return to_host(answer) if is_foreign(answer) else answer
+
+
+def has_gpu_here() -> bool:
+    """Tell whether models may compute on a GPU in this process: not where its label says CPU."""
+    if "distributed" in sys.modules:
+        from skfleet.engine._dask._client import resources_here
+
+        offered = resources_here()
+        if offered.get("CPU") and not offered.get("GPU"):
+            return False
+    return device_library() is not None
+
+
+def _no_worker_has_gpu() -> bool:
+    """Tell whether every worker of the current client is labelled as one without a GPU."""
+    if "distributed" not in sys.modules:
+        return False
+    from skfleet.engine._dask._client import current_client, workers_of
+
+    try:
+        client = current_client(is_required=False)
+    except TypeError:  # an asynchronous one
+        return False
+    offers = [w.get("resources") or {} for w in workers_of(client).values()] if client else []
+    return bool(offers) and all(one.get("CPU") and not one.get("GPU") for one in offers)

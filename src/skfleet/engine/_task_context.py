@@ -1,0 +1,15 @@
+"""How a task opens what an engine keeps for it, whatever the engine."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+
+def opened(value: Any) -> Any:
+    """Open what an engine keeps for tasks, inside one of them."""
+    if "distributed" not in sys.modules:
+        return value
+    from skfleet.engine._dask._scatter import opened
+
+    return opened(value)

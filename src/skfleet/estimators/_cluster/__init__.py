@@ -1,1 +1,0 @@
-"""k-means: its kernels, its starts, its estimators."""

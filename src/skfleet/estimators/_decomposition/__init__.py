@@ -1,1 +1,0 @@
-"""Principal components and singular vectors, from few passes over the rows."""

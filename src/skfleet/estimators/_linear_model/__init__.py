@@ -1,1 +1,0 @@
-"""Linear models: from sums of products, or by passes over a loss."""

@@ -1,0 +1,6 @@
+"""Clustering: what there is."""
+
+from skfleet.estimators.cluster._kmeans import KMeans
+from skfleet.estimators.cluster._mini_batch_kmeans import MiniBatchKMeans
+
+__all__ = ["KMeans", "MiniBatchKMeans"]

@@ -1,0 +1,216 @@
+"""k-means clustering of rows of any container, one pass over them per iteration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+
+from skfleet._linalg import is_sparse_kind
+from skfleet._typing import RandomState, Rows, Values, Weights
+from skfleet._validation import check_choice, check_count, check_real, check_verbose
+from skfleet._warnings import warn
+from skfleet.engine import engine_for, with_starts
+from skfleet.estimators._device_dispatch import placed
+from skfleet.estimators.cluster._base import CenterModel, labels_in, mean_to_take_off
+from skfleet.estimators.cluster._init import Starts
+from skfleet.estimators.cluster._lloyd import Iterations
+
+
+class KMeans(CenterModel):
+    r"""k-means clustering by Lloyd's algorithm.
+
+    Minimises the inertia :math:`\sum_i w_i \min_j \|x_i - c_j\|^2` over centres :math:`c_j`
+    (Lloyd, 1982, Least squares quantization in PCM), as :class:`sklearn.cluster.KMeans` does.
+
+    Parameters
+    ----------
+    n_clusters : int, default=8
+        Number of clusters.
+    init : {"k-means++", "k-means||", "random"}, callable or array, default="k-means++"
+        Where to start. ``"k-means++"`` is the best of five tries of greedy k-means++ and Lloyd's
+        iterations on up to 10,000 rows, and k-means|| on more; ``"k-means||"`` is that in any case
+        (Bahmani et al., 2012, Scalable k-means++), with three rounds that draw ``2 * n_clusters``
+        rows each; ``"random"`` draws rows; an array of shape (n_clusters, n_features) gives the
+        centres. A callable gets X, n_clusters and a ``random_state``, and so needs X in this
+        process.
+    n_init : "auto" or int, default="auto"
+        How many starts to try; the least inertia wins. "auto" is 10 for ``"random"`` or a callable
+        and 1 otherwise.
+    max_iter : int, default=300
+        The most iterations over all rows from one start; those on a sample do not count.
+    tol : float, default=1e-4
+        Stop when the squared movement of the centres is at most so many times the mean variance
+        of the columns.
+    verbose : int, default=0
+        Above 0, print the inertia of every iteration.
+    random_state : int, RandomState instance or None, default=None
+        Draws the start. Rows are drawn by their global number: an int gives the same centres for
+        every cut of the rows and any number of workers.
+    copy_x : bool, default=True
+        Accepted as in scikit-learn; X is never changed, so the answer is the same.
+    algorithm : {"auto", "lloyd", "elkan"}, default="auto"
+        All give the same answer. "lloyd" compares every row with every centre in every iteration.
+        "auto", and "elkan" with it, keeps bounds (Hamerly, 2010, Making k-means even faster)
+        beside rows that are in memory, eight bytes a row, and compares those only whose bounds
+        allow another centre, once these are few.
+    device : {"auto", "cpu", "cuda"}, default="auto"
+        Where to fit: :func:`skfleet.config_context` tells for "auto".
+
+    Attributes
+    ----------
+    cluster_centers_ : ndarray of shape (n_clusters, n_features)
+        Centres.
+    labels_ : array of shape (n_samples,)
+        Number of each row's cluster, int32: a NumPy array for rows in this process (of their own
+        library for arrays of others), a lazy array or Series for Dask collections. A lazy one stays
+        behind when the estimator is pickled.
+    inertia_ : float
+        Weighted sum of squared distances to the nearest centre, over all rows.
+    n_iter_ : int
+        Iterations of the start that won.
+    n_features_in_ : int
+        Number of columns.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns, where X has names that are all text.
+
+    Raises
+    ------
+    ValueError
+        When a parameter or the rows are not as above, or there are fewer rows than clusters.
+
+    Notes
+    -----
+    Passes over the rows: one for the means and variances of the columns, which also draws rows to
+    start from; four more for k-means||, and one for each further start of ``"random"``; one per
+    iteration, and one more in an iteration that finds a cluster empty and gives it the row farthest
+    from its centre; and one at the end for labels and inertia, of rows that are loaded in each pass
+    only if the centres still moved. The start by k-means|| goes on with iterations on a sample of
+    100 rows a cluster, but at least 10,000, in the driver. On a cluster each task of an iteration
+    returns ``n_clusters * (n_features + 1)`` numbers, which are added up in a tree. Rows that fit
+    stay in the workers' memory; others are loaded in each pass. On a GPU every row is compared with
+    every centre in each iteration, without a matrix of distances where the rows are CuPy's.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import numpy as np
+    >>> from skfleet.estimators import KMeans
+    >>> X = da.from_array(np.array([[1.0, 2], [1, 4], [1, 0], [10, 2], [10, 4], [10, 0]]), chunks=2)
+    >>> model = KMeans(n_clusters=2, random_state=0).fit(X)
+    >>> np.sort(model.cluster_centers_, axis=0)
+    array([[ 1.,  2.],
+           [10.,  2.]])
+    >>> model.inertia_
+    16.0
+    """
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        init: str | Values | Callable[..., Any] = "k-means++",
+        n_init: str | int = "auto",
+        max_iter: int = 300,
+        tol: float = 1e-4,
+        verbose: int = 0,
+        random_state: RandomState = None,
+        copy_x: bool = True,
+        algorithm: str = "auto",
+        device: str = "auto",
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.init = init
+        self.n_init = n_init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.verbose = verbose
+        self.random_state = random_state
+        self.copy_x = copy_x
+        self.algorithm = algorithm
+        self.device = device
+
+    @placed
+    def fit(self, X: Rows, y: Values | None = None, sample_weight: Weights | None = None) -> KMeans:
+        """Find the centres.
+
+        Parameters
+        ----------
+        X : any rows of shape (n_samples, n_features)
+            Rows to cluster.
+        y : None
+            Ignored; there for the sake of pipelines.
+        sample_weight : values of shape (n_samples,), default=None
+            Weights of the rows.
+
+        Returns
+        -------
+        self : KMeans
+            Fitted.
+        """
+        self._check_parameters()
+        rows = self._fit_rows(X, sample_weight=sample_weight)
+        given = self._given_centers(rows)
+        kind = self.init if isinstance(self.init, str) else "given"
+        starts = Starts(
+            kind,
+            self.n_clusters,
+            self._n_starts(10),
+            check_random_state(self.random_state),
+            is_sparse_kind(X),
+        )
+        engine = engine_for(rows)
+        with engine.hold(rows) as held:
+            rows = with_starts(engine, held)
+            self._check_n_rows(rows.n_rows)
+            with_bounds = self.algorithm != "lloyd"
+            if with_bounds or not rows.on_dask:  # or labels, for rows in this process
+                rows = engine.with_notes(rows)
+            columns = starts.look(engine, rows)
+            rows = replace(rows, checked=True)
+            starts.mean = mean = None if starts.is_sparse else mean_to_take_off(columns, rows.dtype)
+            iterations = Iterations(
+                engine,
+                rows,
+                mean,
+                self.max_iter,
+                tol=self.tol * float(np.mean(columns.squares / columns.n_rows)),
+                scale=float(np.sum(columns.squares / columns.n_rows + columns.mean**2)),
+                with_bounds=with_bounds,
+                verbose=bool(self.verbose),
+            )
+            best = None
+            for number in range(starts.n_starts):
+                centers = given
+                if callable(self.init):
+                    centers = self._call_init(X, rows, starts.rng)
+                if centers is None:
+                    centers = starts.centers(engine, rows, number)
+                elif mean is not None:
+                    centers = centers - mean
+                found = iterations.run(centers, number)
+                if best is None or found.inertia < best.inertia:
+                    best, labels = found, None if rows.on_dask else labels_in(rows)
+        n_distinct = int(np.count_nonzero(best.n_members))
+        if n_distinct < self.n_clusters:
+            warn(
+                f"Number of distinct clusters ({n_distinct}) found smaller than n_clusters "
+                f"({self.n_clusters}). Possibly due to duplicate points in X.",
+                ConvergenceWarning,
+            )
+        self.inertia_, self.n_iter_ = best.inertia, best.n_iter
+        self._take_centers(best.centers, mean, rows.dtype)
+        self.labels_ = self.predict(X) if labels is None else labels
+        return self
+
+    def _check_parameters(self) -> None:
+        """Raise for parameters that cannot be, before any work."""
+        self._check_start(("k-means++", "k-means||", "random"))
+        check_count("max_iter", self.max_iter)
+        check_real("tol", self.tol, 0)
+        check_choice("algorithm", self.algorithm, ("auto", "lloyd", "elkan"))
+        check_verbose("verbose", self.verbose)

@@ -1,0 +1,146 @@
+"""What principal components and singular vectors share: signs, and rows in terms of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import linalg
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from skfleet._array import is_array, like
+from skfleet._linalg import dot
+from skfleet._typing import Answer, Rows
+from skfleet._validation import check_block
+from skfleet.blocks import Output, as_sized, check_rows, is_lazy, map_rows, stand_in
+from skfleet.estimators._base import FleetEstimator, check_lazy_rows
+from skfleet.estimators._set_output import lazy_output
+
+
+def with_signs(vectors: np.ndarray) -> np.ndarray:
+    """Return vectors, one a row, with the largest entry of each above 0, as in scikit-learn."""
+    largest = np.argmax(np.abs(vectors), axis=1)
+    signs = np.sign(vectors[np.arange(len(vectors)), largest])
+    return vectors * np.where(signs == 0, 1.0, signs)[:, None]
+
+
+@lazy_output
+class Projector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, FleetEstimator):
+    """Rows in terms of components, and back."""
+
+    @property
+    def _n_features_out(self) -> int:
+        """Number of columns of an answer."""
+        return self.components_.shape[0]
+
+    def transform(self, X: Rows) -> Answer:
+        """Return rows in terms of the components.
+
+        Parameters
+        ----------
+        X : any rows of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        X_new : array of shape (n_samples, n_components)
+            In the container X came in.
+        """
+        check_is_fitted(self)
+        output = Output(self.components_.dtype, self._n_features_out, self.get_feature_names_out())
+        return self._answer(project, X, output, model=self._projection())
+
+    def inverse_transform(self, X: Rows) -> Answer:
+        """Return rows that have the given places along the components.
+
+        Parameters
+        ----------
+        X : any rows of shape (n_samples, n_components)
+            Places along the components.
+
+        Returns
+        -------
+        X_original : array of shape (n_samples, n_features)
+            In the container X came in.
+        """
+        check_is_fitted(self)
+        check_rows(X=X)
+        rows = stand_in(X) if is_lazy(X) else as_sized("X", X)
+        if is_lazy(X):
+            check_lazy_rows(rows)
+        shape = rows.shape if hasattr(rows, "shape") else np.shape(rows)
+        width = shape[-1] if len(shape) == 2 else None
+        if width != self._n_features_out:
+            raise ValueError(
+                f"X must have as many columns as there are components, {self._n_features_out}. Got "
+                f"{width} instead."
+            )
+        names = getattr(self, "feature_names_in_", None)
+        output = Output(self.components_.dtype, self.components_.shape[1], names)
+        X = X if hasattr(X, "shape") or is_array(X) else np.asarray(X)
+        name = f"restore-{type(self).__name__}"
+        return map_rows(restore, self._projection(), X, output, check=check_block, name=name)
+
+    def _projection(self) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
+        """Return what answers need: components, the mean, what to divide by; None for nothing."""
+        return self.components_, None, None
+
+
+class PrincipalComponents(Projector):
+    """Rows about their mean in terms of components, and the normal density that goes with them."""
+
+    def _projection(self) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
+        """Return what answers need: components, the mean, what to divide by."""
+        scale = None
+        if self.whiten:
+            # a direction without variance is not made infinite
+            least = np.finfo(self.explained_variance_.dtype).eps
+            scale = np.maximum(np.sqrt(self.explained_variance_), least)
+        return self.components_, self.mean_, scale
+
+    def get_covariance(self) -> np.ndarray:
+        """Return the covariance of rows under the model.
+
+        Returns
+        -------
+        covariance : ndarray of shape (n_features, n_features)
+            That along the components, and `noise_variance_` in all other directions.
+        """
+        check_is_fitted(self)
+        above = np.maximum(self.explained_variance_ - self.noise_variance_, 0.0)
+        covariance = (self.components_.T * above) @ self.components_
+        covariance[np.diag_indices_from(covariance)] += self.noise_variance_
+        return covariance
+
+    def get_precision(self) -> np.ndarray:
+        """Return the inverse of the covariance of rows under the model.
+
+        Returns
+        -------
+        precision : ndarray of shape (n_features, n_features)
+            Inverse of what `get_covariance` returns.
+        """
+        check_is_fitted(self)
+        if self.noise_variance_ == 0:
+            return linalg.inv(self.get_covariance())
+        along = 1 / np.maximum(self.explained_variance_, self.noise_variance_)
+        precision = (self.components_.T * (along - 1 / self.noise_variance_)) @ self.components_
+        precision[np.diag_indices_from(precision)] += 1 / self.noise_variance_
+        return precision
+
+
+def project(model: Any, X: Any) -> Any:
+    """Return rows in terms of components, where X is."""
+    components, mean, scale = model
+    along = dot(X, components.T)
+    if mean is not None:
+        along = along - like(mean @ components.T, along)
+    return along if scale is None else along / like(scale, along)
+
+
+def restore(model: Any, X: Any) -> Any:
+    """Return the rows that have places along components, where X is."""
+    components, mean, scale = model
+    rows = dot(X, components if scale is None else components * scale[:, None])
+    return rows if mean is None else rows + like(mean, rows)

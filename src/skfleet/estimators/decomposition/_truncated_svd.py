@@ -1,0 +1,184 @@
+"""Truncated singular value decomposition, of rows as they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from skfleet._typing import RandomState, Rows, Values
+from skfleet._validation import check_choice, check_count
+from skfleet.blocks import RowBlocks
+from skfleet.engine import engine_for
+from skfleet.estimators._device_dispatch import placed
+from skfleet.estimators.decomposition._base import Projector, with_signs
+from skfleet.estimators.decomposition._svd_solvers import (
+    Spectrum,
+    check_all_columns,
+    check_passes,
+    few_columns,
+    from_passes,
+    from_products,
+    from_triangle,
+)
+
+ALGORITHMS = ("auto", "randomized", "arpack", "tsqr")
+
+
+class TruncatedSVD(Projector):
+    r"""The leading singular values and vectors of rows, which are not centred first.
+
+    Finds :math:`X \approx U \Sigma V^T` of rank `n_components`, with the rows of :math:`V^T` in
+    `components_`, as :class:`sklearn.decomposition.TruncatedSVD` does. Of term counts or tf-idf it
+    is latent semantic analysis.
+
+    Parameters
+    ----------
+    n_components : int, default=2
+        How many to find, at most the number of columns.
+    algorithm : {"auto", "randomized", "arpack", "tsqr"}, default="auto"
+        How to find them. ``"randomized"`` makes `n_iter` power iterations (Halko, Martinsson and
+        Tropp, 2011, Finding structure with randomness). ``"arpack"`` stands for the same with as
+        many passes as it takes to be exact; a ConvergenceWarning says if 100 were not enough.
+        ``"tsqr"`` takes the singular vectors of a triangular factor of all rows (Demmel, Grigori,
+        Hoemmen and Langou, 2012), exact to the last digits. ``"auto"`` takes the eigenvectors of
+        the products of all columns with all, from one pass, for up to 2,000 columns (1,000 of
+        sparse rows), and is ``"randomized"`` for more. scikit-learn's default is ``"randomized"``.
+    n_iter : int, default=5
+        For ``"randomized"``: the most power iterations, each a pass.
+    n_oversamples : int, default=10
+        For ``"randomized"`` and ``"arpack"``: so many vectors more than components are worked on.
+    power_iteration_normalizer : {"auto", "QR", "LU", "none"}, default="auto"
+        Accepted as in scikit-learn. Vectors are made orthonormal after each pass in any case, for
+        which all of them ask.
+    random_state : int, RandomState instance or None, default=None
+        Draws the first vectors of ``"randomized"`` and ``"arpack"``: an int gives the same answer
+        for every cut of the rows and any number of workers.
+    tol : float, default=0.0
+        For ``"arpack"`` and ``"randomized"``: stop once no component's residual is more than this
+        share of its eigenvalue. For 0, 1e-10.
+    device : {"auto", "cpu", "cuda"}, default="auto"
+        Where to fit: :func:`skfleet.config_context` tells for "auto".
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (n_components, n_features)
+        Right singular vectors; the entry of each that is largest in magnitude is above 0.
+    explained_variance_ : ndarray of shape (n_components,)
+        Variance of the rows' places along each.
+    explained_variance_ratio_ : ndarray of shape (n_components,)
+        The same as a share of the variance of all columns.
+    singular_values_ : ndarray of shape (n_components,)
+        Singular values, in decreasing order.
+    n_iter_ : int
+        Power iterations made, 0 where none were.
+    n_features_in_ : int
+        Number of columns.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns, where X has names that are all text.
+
+    Raises
+    ------
+    ValueError
+        When a parameter or the rows are not as above.
+    TypeError
+        For sparse rows with ``algorithm="tsqr"``.
+
+    Notes
+    -----
+    Passes over the rows: one for ``"auto"`` on few columns and ``"tsqr"``; one, and one for each
+    power iteration, for the others: see :class:`PCA`, which shares the method. Rows may be cut
+    along both axes, hold small integers, and be larger than all memory: each pass loads a run of
+    rows, converts it piece by piece, and drops it.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from skfleet.estimators import TruncatedSVD
+    >>> X = da.random.default_rng(0).integers(0, 3, size=(1000, 50), chunks=(250, 25), dtype="u1")
+    >>> svd = TruncatedSVD(n_components=3, random_state=0).fit(X)
+    >>> svd.components_.shape
+    (3, 50)
+    >>> svd.transform(X)
+    dask.array<..., shape=(1000, 3), dtype=float64, chunksize=(250, 3), chunktype=numpy.ndarray>
+    """
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        algorithm: str = "auto",
+        n_iter: int = 5,
+        n_oversamples: int = 10,
+        power_iteration_normalizer: str = "auto",
+        random_state: RandomState = None,
+        tol: float = 0.0,
+        device: str = "auto",
+    ) -> None:
+        self.n_components = n_components
+        self.algorithm = algorithm
+        self.n_iter = n_iter
+        self.n_oversamples = n_oversamples
+        self.power_iteration_normalizer = power_iteration_normalizer
+        self.random_state = random_state
+        self.tol = tol
+        self.device = device
+
+    @placed
+    def fit(self, X: Rows, y: Values | None = None) -> TruncatedSVD:
+        """Find singular values and vectors.
+
+        Parameters
+        ----------
+        X : any rows of shape (n_samples, n_features)
+            Rows.
+        y : None
+            Ignored; there for the sake of pipelines.
+
+        Returns
+        -------
+        self : TruncatedSVD
+            Fitted.
+        """
+        self._check_parameters()
+        rows = self._fit_rows(X)
+        if self.n_components > rows.n_features:
+            raise ValueError(
+                f"n_components({self.n_components}) must be <= n_features({rows.n_features})."
+            )
+        found = self._decompose(rows, X)
+        n = min(self.n_components, len(found.values))
+        values, vectors = found.values[:n], with_signs(found.vectors[:n])
+        variance = np.maximum(values**2 / found.n_rows - (vectors @ found.mean) ** 2, 0.0)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            shares = variance / (found.squares / found.n_rows)
+        self.components_ = vectors.astype(rows.dtype)
+        self.explained_variance_ = variance.astype(rows.dtype)
+        self.explained_variance_ratio_ = shares.astype(rows.dtype)
+        self.singular_values_ = values.astype(rows.dtype)
+        self.n_iter_ = found.n_iter
+        return self
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = self.algorithm != "tsqr"
+        return tags
+
+    def _check_parameters(self) -> None:
+        """Raise for parameters that cannot be, before any work."""
+        check_count("n_components", self.n_components)
+        check_choice("algorithm", self.algorithm, ALGORITHMS)
+        check_count("n_iter", self.n_iter, 0)
+        check_passes(self)
+
+    def _decompose(self, rows: RowBlocks, X: Any) -> Spectrum:
+        """Find the vectors in the way that was asked for."""
+        engine, n = engine_for(rows), self.n_components
+        if self.algorithm == "tsqr":
+            check_all_columns(rows, X, "algorithm", "tsqr", dense=True)
+            return from_triangle(engine, rows, centred=False)
+        if self.algorithm == "auto" and rows.n_features <= few_columns(X):
+            return from_products(engine, rows, n, centred=False)
+        n_iter = None if self.algorithm == "arpack" else self.n_iter
+        with engine.hold(rows) as held:
+            return from_passes(engine, held, n, self, centred=False, n_iter=n_iter)

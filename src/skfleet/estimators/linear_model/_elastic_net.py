@@ -1,0 +1,357 @@
+"""Lasso and elastic net from one pass: sums of products, then coordinate descent on them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import MultiOutputMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
+
+from skfleet._typing import RandomState, Rows, Values, Weights
+from skfleet._validation import check_choice, check_count, check_flag, check_real
+from skfleet._warnings import warn
+from skfleet.blocks import RowBlocks
+from skfleet.estimators._device_dispatch import placed
+from skfleet.estimators.linear_model._base import LinearRegressor, n_dims_of
+from skfleet.estimators.linear_model._iterative_least_squares import fit_wide, is_wide
+from skfleet.glm import PathPoint, elastic_net_path
+from skfleet.glm._normal_equations import Products, sum_products
+
+
+def check_coordinate_descent(model: Any) -> None:
+    """Raise for parameters of coordinate descent that cannot be."""
+    check_real("tol", model.tol, 0)
+    check_count("max_iter", model.max_iter)
+    check_flag("fit_intercept", model.fit_intercept)
+    check_flag("positive", model.positive)
+    check_choice("selection", model.selection, ("cyclic", "random"))
+    if np.ndim(model.precompute) != 0:
+        raise ValueError(
+            "precompute must be True, False or 'auto'. Got an array instead. Leave it out: the "
+            "products of the rows are made in the one pass of a fit."
+        )
+    if not isinstance(model.precompute, str) or model.precompute != "auto":
+        check_flag("precompute", model.precompute)
+
+
+def warn_unless_converged(points: list[PathPoint], model: Any) -> None:
+    """Warn of minimisers that were not reached."""
+    if not all(point.converged for point in points):
+        warn(
+            f"Coordinate descent did not reach tol={model.tol:g} in max_iter={model.max_iter} "
+            "sweeps. Increase max_iter, or alpha.",
+            ConvergenceWarning,
+        )
+
+
+class ElasticNet(MultiOutputMixin, LinearRegressor):
+    r"""Linear least squares with L1 and L2 penalties, in one pass over the rows.
+
+    Minimises :math:`\frac{1}{2 \sum_i w_i} \sum_i w_i (y_i - x_i^T \beta - b)^2 + \alpha \rho
+    \|\beta\|_1 + \frac{\alpha (1 - \rho)}{2} \|\beta\|^2` with :math:`\rho` = `l1_ratio`, as
+    :class:`sklearn.linear_model.ElasticNet` does (Zou and Hastie, 2005, Regularization and variable
+    selection via the elastic net).
+
+    Parameters
+    ----------
+    alpha : float, default=1.0
+        Strength of the penalties, at least 0.
+    l1_ratio : float, default=0.5
+        Share of the L1 penalty, from 0 to 1.
+    fit_intercept : bool, default=True
+        Fit the unpenalised intercept b; otherwise it is 0.
+    precompute : bool, default=False
+        Accepted as in scikit-learn; products of the columns are always made, and the answer is the
+        same. An array is not accepted.
+    max_iter : int, default=1000
+        The most sweeps over the coefficients.
+    copy_X : bool, default=True
+        Accepted as in scikit-learn; X is never changed, so the answer is the same.
+    tol : float, default=1e-4
+        Stop when the duality gap is at most `tol` times the sum of squares of y, as in
+        scikit-learn, and the optimality conditions hold to `tol` times their violation at zero, for
+        columns at unit deviation.
+    warm_start : bool, default=False
+        Start from the solution of the last ``fit``.
+    positive : bool, default=False
+        Keep every coefficient at 0 or above.
+    random_state : int, RandomState instance or None, default=None
+        Accepted as in scikit-learn; nothing is drawn, so the answer is the same.
+    selection : {"cyclic", "random"}, default="cyclic"
+        Accepted as in scikit-learn; the answer is the same.
+    device : {"auto", "cpu", "cuda"}, default="auto"
+        Where to fit: :func:`skfleet.config_context` tells for "auto".
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_features,) or (n_targets, n_features)
+        Coefficients.
+    sparse_coef_ : sparse array of shape (1, n_features) or (n_targets, n_features)
+        The same, sparse.
+    intercept_ : float or ndarray of shape (n_targets,)
+        Intercept.
+    n_iter_ : int or list of int
+        Sweeps over the coefficients, by target where there are several.
+    dual_gap_ : float or ndarray of shape (n_targets,)
+        How far the objective may be above its minimum; NaN where there are no sums of products.
+    n_features_in_ : int
+        Number of columns.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns, where X has names that are all text.
+
+    Raises
+    ------
+    ValueError
+        When a parameter or the rows are not as above.
+
+    Warns
+    -----
+    sklearn.exceptions.ConvergenceWarning
+        When `max_iter` sweeps did not reach `tol`.
+
+    See Also
+    --------
+    Lasso : With the L1 penalty alone.
+    ElasticNetCV : With the penalties chosen by cross-validation, in one pass too.
+
+    Notes
+    -----
+    One pass over the rows, whatever the number of targets and sweeps, for up to 20,000 columns,
+    5,000 if they are sparse: it sums the products of columns and targets, and all else happens on
+    these. With more columns proximal Newton steps take a pass each (typically 5 to 20), for the
+    products of the columns in use. Each worker keeps a Gram matrix of
+    n_features x n_features float64 numbers, and one comes home.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from sklearn.datasets import load_diabetes
+    >>> from skfleet.estimators import ElasticNet
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> X, y = da.from_array(X, chunks=(100, 10)), da.from_array(y, chunks=100)
+    >>> model = ElasticNet(alpha=0.01, l1_ratio=0.9).fit(X, y)
+    >>> round(model.score(X, y), 2), int((model.coef_ != 0).sum())
+    (0.49, 10)
+    """
+
+    def __init__(
+        self,
+        alpha: float = 1.0,
+        *,
+        l1_ratio: float = 0.5,
+        fit_intercept: bool = True,
+        precompute: bool | str = False,
+        max_iter: int = 1000,
+        copy_X: bool = True,
+        tol: float = 1e-4,
+        warm_start: bool = False,
+        positive: bool = False,
+        random_state: RandomState = None,
+        selection: str = "cyclic",
+        device: str = "auto",
+    ) -> None:
+        self.alpha = alpha
+        self.l1_ratio = l1_ratio
+        self.fit_intercept = fit_intercept
+        self.precompute = precompute
+        self.max_iter = max_iter
+        self.copy_X = copy_X
+        self.tol = tol
+        self.warm_start = warm_start
+        self.positive = positive
+        self.random_state = random_state
+        self.selection = selection
+        self.device = device
+
+    @placed
+    def fit(self, X: Rows, y: Values, sample_weight: Weights | None = None) -> ElasticNet:
+        """Fit the model in one pass.
+
+        Parameters
+        ----------
+        X : any rows of shape (n_samples, n_features)
+            Rows.
+        y : values of shape (n_samples,) or (n_samples, n_targets)
+            Targets, however they are cut.
+        sample_weight : float or values of shape (n_samples,), default=None
+            Weights of the rows; only their proportions count.
+
+        Returns
+        -------
+        self : estimator
+            Fitted.
+        """
+        check_real("alpha", self.alpha, 0, open="r")
+        check_real("l1_ratio", self.l1_ratio, 0, 1)
+        check_coordinate_descent(self)
+        rows = self._fit_rows(X, y, sample_weight, y_numeric=True, multi_output=True)
+        if is_wide(rows, X):
+            self._iterate(rows, X, column=n_dims_of(y) == 1)
+            return self
+        sums = sum_products(rows)
+        sums = sums if self.fit_intercept else sums.about_zero()
+        points = self._solve(sums, rows, column=n_dims_of(y) == 1)
+        warn_unless_converged(points, self)
+        return self
+
+    def _iterate(self, rows: RowBlocks, X: Any, *, column: bool) -> None:
+        """Fit to rows of many columns."""
+        if self.positive or not column:
+            raise ValueError(
+                f"positive must be False and y one column for X of {rows.n_features} columns. Got "
+                f"positive={self.positive!r} instead. Leave columns out first."
+            )
+        last = getattr(self, "coef_", None)
+        warm = self.warm_start and last is not None and last.shape == (rows.n_features,)
+        start = (last[None, :].astype(np.float64), np.atleast_1d(self.intercept_)) if warm else None
+        strengths = self.alpha * self.l1_ratio, self.alpha * (1 - self.l1_ratio)
+        how = {"fit_intercept": self.fit_intercept, "tol": self.tol, "max_iter": self.max_iter}
+        found = fit_wide(rows, X, l1=strengths[0], l2=strengths[1], start=start, **how)
+        self._keep(found.coef, found.intercept, rows, one_target=True, column=column)
+        self.n_iter_, self.dual_gap_ = found.n_iter, np.nan
+
+    def _solve(self, sums: Products, rows: Any, *, column: bool) -> list[PathPoint]:
+        """Fit to the sums of products (about zero for no intercept) of every target."""
+        n_targets = sums.xy.shape[1]
+        last = np.atleast_2d(getattr(self, "coef_", np.empty((0, 0))))
+        warm = self.warm_start and last.shape == (n_targets, rows.n_features)
+        points = []
+        for j in range(n_targets):
+            points += elastic_net_path(
+                sums.quadratic(j),
+                np.array([float(self.alpha)]),
+                float(self.l1_ratio),
+                tol=self.tol,
+                max_iter=self.max_iter,
+                positive=self.positive,
+                start=last[j].astype(np.float64) if warm else None,
+            )
+        coef = np.stack([point.coef for point in points])
+        self.n_iter_: Any = [point.n_iter for point in points]
+        self.dual_gap_: Any = np.array([point.dual_gap for point in points])
+        if n_targets == 1:
+            self.n_iter_, self.dual_gap_ = self.n_iter_[0], float(self.dual_gap_[0])
+        intercept = sums.y_mean - coef @ sums.x_mean
+        self._keep(coef, intercept, rows, one_target=n_targets == 1, column=column)
+        return points
+
+    @property
+    def sparse_coef_(self) -> Any:
+        """The coefficients as a sparse matrix."""
+        check_is_fitted(self)
+        return sparse.csr_matrix(np.atleast_2d(self.coef_))
+
+
+class Lasso(ElasticNet):
+    r"""Linear least squares with an L1 penalty, in one pass over the rows.
+
+    Minimises :math:`\frac{1}{2 \sum_i w_i} \sum_i w_i (y_i - x_i^T \beta - b)^2 + \alpha
+    \|\beta\|_1`, as :class:`sklearn.linear_model.Lasso` does (Tibshirani, 1996, Regression
+    shrinkage and selection via the lasso).
+
+    Parameters
+    ----------
+    alpha : float, default=1.0
+        Strength of the penalty, at least 0.
+    fit_intercept : bool, default=True
+        Fit the unpenalised intercept b; otherwise it is 0.
+    precompute : bool, default=False
+        Accepted as in scikit-learn; products of the columns are always made, and the answer is the
+        same. An array is not accepted.
+    copy_X : bool, default=True
+        Accepted as in scikit-learn; X is never changed, so the answer is the same.
+    max_iter : int, default=1000
+        The most sweeps over the coefficients.
+    tol : float, default=1e-4
+        When to stop, as for :class:`ElasticNet`.
+    warm_start : bool, default=False
+        Start from the solution of the last ``fit``.
+    positive : bool, default=False
+        Keep every coefficient at 0 or above.
+    random_state : int, RandomState instance or None, default=None
+        Accepted as in scikit-learn; nothing is drawn, so the answer is the same.
+    selection : {"cyclic", "random"}, default="cyclic"
+        Accepted as in scikit-learn; the answer is the same.
+    device : {"auto", "cpu", "cuda"}, default="auto"
+        Where to fit: :func:`skfleet.config_context` tells for "auto".
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_features,) or (n_targets, n_features)
+        Coefficients.
+    sparse_coef_ : sparse array of shape (1, n_features) or (n_targets, n_features)
+        The same, sparse.
+    intercept_ : float or ndarray of shape (n_targets,)
+        Intercept.
+    n_iter_ : int or list of int
+        Sweeps over the coefficients, by target where there are several.
+    dual_gap_ : float or ndarray of shape (n_targets,)
+        How far the objective may be above its minimum; NaN where there are no sums of products.
+    n_features_in_ : int
+        Number of columns.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns, where X has names that are all text.
+
+    Raises
+    ------
+    ValueError
+        When a parameter or the rows are not as above.
+
+    Warns
+    -----
+    sklearn.exceptions.ConvergenceWarning
+        When `max_iter` sweeps did not reach `tol`.
+
+    See Also
+    --------
+    ElasticNet : With an L2 penalty besides.
+    LassoCV : With the penalty chosen by cross-validation, in one pass too.
+
+    Notes
+    -----
+    One pass over the rows, as for :class:`ElasticNet`.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from sklearn.datasets import load_diabetes
+    >>> from skfleet.estimators import Lasso
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> X, y = da.from_array(X, chunks=(100, 10)), da.from_array(y, chunks=100)
+    >>> model = Lasso(alpha=0.5).fit(X, y)
+    >>> int((model.coef_ != 0).sum())
+    4
+    """
+
+    def __init__(
+        self,
+        alpha: float = 1.0,
+        *,
+        fit_intercept: bool = True,
+        precompute: bool | str = False,
+        copy_X: bool = True,
+        max_iter: int = 1000,
+        tol: float = 1e-4,
+        warm_start: bool = False,
+        positive: bool = False,
+        random_state: RandomState = None,
+        selection: str = "cyclic",
+        device: str = "auto",
+    ) -> None:
+        super().__init__(
+            alpha,
+            fit_intercept=fit_intercept,
+            precompute=precompute,
+            max_iter=max_iter,
+            copy_X=copy_X,
+            tol=tol,
+            warm_start=warm_start,
+            positive=positive,
+            random_state=random_state,
+            selection=selection,
+            device=device,
+        )
+        self.l1_ratio = 1.0

@@ -1,0 +1,416 @@
+"""Lasso and elastic net with their penalties chosen by cross-validation, in one pass."""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from sklearn.model_selection import check_cv
+from sklearn.utils.metadata_routing import MetadataRouter
+
+from skfleet._typing import RandomState, Rows, Splitter, Values, Weights
+from skfleet._validation import check_count, check_real, check_verbose
+from skfleet.estimators._device_dispatch import placed
+from skfleet.estimators._metadata_routing import routed_to_splitter, splitter_router
+from skfleet.estimators.linear_model._base import LinearRegressor
+from skfleet.estimators.linear_model._elastic_net import (
+    ElasticNet,
+    check_coordinate_descent,
+    warn_unless_converged,
+)
+from skfleet.estimators.linear_model._iterative_least_squares import check_width
+from skfleet.glm import elastic_net_path
+from skfleet.glm._cv_normal_equations import split_products
+from skfleet.glm._normal_equations import Products
+
+
+class ElasticNetCV(LinearRegressor):
+    r"""Elastic net with its penalties chosen by cross-validation, in one pass over the rows.
+
+    Fits :class:`ElasticNet` for a path of `alpha` and any number of `l1_ratio` on every split, and
+    keeps the pair with the smallest mean squared error on average over the splits, as
+    :class:`sklearn.linear_model.ElasticNetCV` does (Friedman, Hastie and Tibshirani, 2010,
+    Regularization paths for generalized linear models via coordinate descent).
+
+    Parameters
+    ----------
+    l1_ratio : float or list of float, default=0.5
+        Shares of the L1 penalty to try, from 0 to 1.
+    eps : float, default=1e-3
+        The smallest alpha of a path over the largest one.
+    alphas : int or array of shape (n_alphas,), default=100
+        How many alphas, or which.
+    fit_intercept : bool, default=True
+        Fit the unpenalised intercept b; otherwise it is 0.
+    precompute : bool or "auto", default="auto"
+        Accepted as in scikit-learn; products of the columns are always made, and the answer is the
+        same. An array is not accepted.
+    max_iter : int, default=1000
+        The most sweeps over the coefficients.
+    tol : float, default=1e-4
+        When to stop, as for :class:`ElasticNet`.
+    cv : int, splitter or iterable, default=None
+        Folds, 5 if None; the first ones hold the first rows. A splitter of scikit-learn's, or pairs
+        of row numbers. For rows on Dask a splitter sees neither X nor y.
+    copy_X : bool, default=True
+        Accepted as in scikit-learn; X is never changed, so the answer is the same.
+    verbose : bool or int, default=0
+        Above 0, print what was chosen.
+    n_jobs : int, default=None
+        Accepted as in scikit-learn; the whole engine is used, and the answer is the same.
+    positive : bool, default=False
+        Keep every coefficient at 0 or above.
+    random_state : int, RandomState instance or None, default=None
+        Accepted as in scikit-learn; nothing is drawn, so the answer is the same.
+    selection : {"cyclic", "random"}, default="cyclic"
+        Accepted as in scikit-learn; the answer is the same.
+    device : {"auto", "cpu", "cuda"}, default="auto"
+        Where to fit: :func:`skfleet.config_context` tells for "auto".
+
+    Attributes
+    ----------
+    alpha_ : float
+        The strength chosen.
+    l1_ratio_ : float
+        The share chosen.
+    coef_ : ndarray of shape (n_features,)
+        Coefficients, fitted to all rows.
+    intercept_ : float
+        Intercept.
+    mse_path_ : ndarray of shape (n_l1_ratio, n_alphas, n_folds) or (n_alphas, n_folds)
+        Mean squared errors on the rows tested on.
+    alphas_ : ndarray of shape (n_alphas,) or (n_l1_ratio, n_alphas)
+        The alphas tried, largest first.
+    dual_gap_ : float
+        How far the objective may be above its minimum.
+    n_iter_ : int
+        Sweeps over the coefficients for the pair chosen.
+    n_features_in_ : int
+        Number of columns.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns, where X has names that are all text.
+
+    Raises
+    ------
+    ValueError
+        When a parameter or the rows are not as above, or there are more than 20,000 columns (5,000
+        sparse ones).
+
+    Warns
+    -----
+    sklearn.exceptions.ConvergenceWarning
+        When `max_iter` sweeps did not reach `tol`.
+
+    Notes
+    -----
+    One pass over the rows for all folds, alphas and shares (rows in blocks of unknown length are
+    counted before): products are summed by fold, a fold's model comes from those of the others, and
+    its error from its own. A worker keeps a Gram matrix of n_features x n_features float64 numbers
+    for each fold that its rows touch; of n folds, n come home.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from sklearn.datasets import load_diabetes
+    >>> from skfleet.estimators import ElasticNetCV
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> X, y = da.from_array(X, chunks=(100, 10)), da.from_array(y, chunks=100)
+    >>> model = ElasticNetCV(l1_ratio=[0.5, 0.9, 1.0]).fit(X, y)
+    >>> model.l1_ratio_, model.mse_path_.shape
+    (1.0, (3, 100, 5))
+    """
+
+    def __init__(
+        self,
+        *,
+        l1_ratio: Values | float = 0.5,
+        eps: float = 1e-3,
+        alphas: Values | float = 100,
+        fit_intercept: bool = True,
+        precompute: bool | str = "auto",
+        max_iter: int = 1000,
+        tol: float = 1e-4,
+        cv: Splitter | None = None,
+        copy_X: bool = True,
+        verbose: bool | int = 0,
+        n_jobs: int | None = None,
+        positive: bool = False,
+        random_state: RandomState = None,
+        selection: str = "cyclic",
+        device: str = "auto",
+    ) -> None:
+        self.l1_ratio = l1_ratio
+        self.eps = eps
+        self.alphas = alphas
+        self.fit_intercept = fit_intercept
+        self.precompute = precompute
+        self.max_iter = max_iter
+        self.tol = tol
+        self.cv = cv
+        self.copy_X = copy_X
+        self.verbose = verbose
+        self.n_jobs = n_jobs
+        self.positive = positive
+        self.random_state = random_state
+        self.selection = selection
+        self.device = device
+
+    @placed
+    def fit(
+        self, X: Rows, y: Values, sample_weight: Weights | None = None, **params: Any
+    ) -> ElasticNetCV:
+        """Choose the penalties and fit the model, in one pass.
+
+        Parameters
+        ----------
+        X : any rows of shape (n_samples, n_features)
+            Rows.
+        y : values of shape (n_samples,)
+            Targets, however they are cut.
+        sample_weight : float or values of shape (n_samples,), default=None
+            Weights of the rows, in training and in the errors of a fold.
+        **params : dict
+            For the splitter, where metadata routing is enabled.
+
+        Returns
+        -------
+        self : estimator
+            Fitted.
+        """
+        ratios = self._check_parameters()
+        params = routed_to_splitter(self, params)
+        rows = self._fit_rows(X, y, sample_weight, y_numeric=True)
+        check_width(rows, X, type(self).__name__)
+        found = split_products(rows, X, y, self.cv, params)
+        if not self.fit_intercept:
+            splits = [(train.about_zero(), test) for train, test in found.splits]
+            found = found._replace(total=found.total.about_zero(), splits=splits)
+        alphas = np.stack([self._alphas(found.total, ratio) for ratio in ratios])
+        errors = np.empty((len(ratios), alphas.shape[1], len(found.splits)))
+        points = []
+        for i, (ratio, path) in enumerate(zip(ratios, alphas, strict=True)):
+            for j, (train, test) in enumerate(found.splits):
+                tried = elastic_net_path(train.quadratic(), path, ratio, excess=1.0, **self._how)
+                coefs = [point.coef[None, :] for point in tried]
+                errors[i, :, j] = [test.squared_errors(coef, train)[0] for coef in coefs]
+                points += tried
+        self.mse_path_ = np.squeeze(errors)
+        best = np.argmin(errors.mean(axis=2))
+        i, at = np.unravel_index(best, alphas.shape)
+        self.l1_ratio_, self.alpha_ = ratios[i], float(alphas[i, at])
+        self.alphas_ = alphas if len(ratios) > 1 and self._counts else alphas[0]
+        if self.verbose:
+            print(f"alpha={self.alpha_:g} and l1_ratio={self.l1_ratio_:g} have the least error.")
+        how = {name: getattr(self, name) for name in ("fit_intercept", "max_iter", "tol")}
+        model = ElasticNet(self.alpha_, l1_ratio=self.l1_ratio_, positive=self.positive, **how)
+        points += model._solve(found.total, rows, column=True)
+        warn_unless_converged(points, self)
+        for name in ("coef_", "intercept_", "dual_gap_", "n_iter_"):
+            setattr(self, name, getattr(model, name))
+        return self
+
+    def _check_parameters(self) -> list[float]:
+        """Return the shares to try, or raise."""
+        check_coordinate_descent(self)
+        check_verbose("verbose", self.verbose)
+        check_real("eps", self.eps, 0, open="l")
+        if self._counts:
+            check_count("alphas", self.alphas)
+        else:
+            if np.ndim(self.alphas) > 1:
+                raise ValueError(
+                    "alphas must have one dimension. "
+                    f"Got {np.ndim(self.alphas)} instead. Give them in a list."
+                )
+            for alpha in np.asarray(self.alphas, dtype=object).ravel():
+                check_real("alphas", alpha, 0, open="r")
+        ratios = [float(ratio) for ratio in np.atleast_1d(self.l1_ratio)]
+        for ratio in ratios:
+            check_real("l1_ratio", ratio, 0, 1)
+        if self._counts and 0.0 in ratios:
+            raise ValueError(
+                "l1_ratio must be above 0 for a path of alphas. Got 0 instead. Give the alphas."
+            )
+        check_cv(self.cv)
+        return ratios
+
+    @property
+    def _counts(self) -> bool:
+        """Whether `alphas` says how many rather than which."""
+        return isinstance(self.alphas, Integral)
+
+    @property
+    def _how(self) -> dict[str, Any]:
+        """What coordinate descent is told."""
+        return {"tol": self.tol, "max_iter": self.max_iter, "positive": self.positive}
+
+    def _alphas(self, sums: Products, ratio: float) -> np.ndarray:
+        """Return the alphas to try, from the smallest one that leaves no column."""
+        if not self._counts:
+            return np.sort(np.asarray(self.alphas, dtype=np.float64))[::-1]
+        slopes = sums.xy[:, 0] if self.positive else np.abs(sums.xy[:, 0])
+        largest = max(0.0, slopes.max()) / (sums.weight * ratio)
+        smallest = np.finfo(np.float64).resolution
+        if largest <= smallest:
+            return np.full(self.alphas, smallest)
+        return np.geomspace(largest, largest * self.eps, num=self.alphas)
+
+    def get_metadata_routing(self) -> MetadataRouter:
+        """Return how metadata reaches the splitter.
+
+        Returns
+        -------
+        routing : sklearn.utils.metadata_routing.MetadataRouter
+            What `fit` takes itself, and what it hands on.
+        """
+        return splitter_router(self)
+
+
+class LassoCV(ElasticNetCV):
+    r"""Lasso with its penalty chosen by cross-validation, in one pass over the rows.
+
+    Fits :class:`Lasso` for a path of `alpha` on every split, and keeps the one with the smallest
+    mean squared error on average over the splits, as :class:`sklearn.linear_model.LassoCV` does.
+
+    Parameters
+    ----------
+    eps : float, default=1e-3
+        The smallest alpha of a path over the largest one.
+    alphas : int or array of shape (n_alphas,), default=100
+        How many alphas, or which.
+    fit_intercept : bool, default=True
+        Fit the unpenalised intercept b; otherwise it is 0.
+    precompute : bool or "auto", default="auto"
+        Accepted as in scikit-learn; products of the columns are always made, and the answer is the
+        same. An array is not accepted.
+    max_iter : int, default=1000
+        The most sweeps over the coefficients.
+    tol : float, default=1e-4
+        When to stop, as for :class:`ElasticNet`.
+    copy_X : bool, default=True
+        Accepted as in scikit-learn; X is never changed, so the answer is the same.
+    cv : int, splitter or iterable, default=None
+        Splits, as for :class:`ElasticNetCV`.
+    verbose : bool or int, default=False
+        Above 0, print what was chosen.
+    n_jobs : int, default=None
+        Accepted as in scikit-learn; the whole engine is used, and the answer is the same.
+    positive : bool, default=False
+        Keep every coefficient at 0 or above.
+    random_state : int, RandomState instance or None, default=None
+        Accepted as in scikit-learn; nothing is drawn, so the answer is the same.
+    selection : {"cyclic", "random"}, default="cyclic"
+        Accepted as in scikit-learn; the answer is the same.
+    device : {"auto", "cpu", "cuda"}, default="auto"
+        Where to fit: :func:`skfleet.config_context` tells for "auto".
+
+    Attributes
+    ----------
+    alpha_ : float
+        The strength chosen.
+    coef_ : ndarray of shape (n_features,)
+        Coefficients, fitted to all rows.
+    intercept_ : float
+        Intercept.
+    mse_path_ : ndarray of shape (n_alphas, n_folds)
+        Mean squared errors on the rows tested on.
+    alphas_ : ndarray of shape (n_alphas,)
+        The alphas tried, largest first.
+    dual_gap_ : float
+        How far the objective may be above its minimum.
+    n_iter_ : int
+        Sweeps over the coefficients for the alpha chosen.
+    n_features_in_ : int
+        Number of columns.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns, where X has names that are all text.
+
+    Raises
+    ------
+    ValueError
+        When a parameter or the rows are not as above, or there are more than 20,000 columns (5,000
+        sparse ones).
+
+    Warns
+    -----
+    sklearn.exceptions.ConvergenceWarning
+        When `max_iter` sweeps did not reach `tol`.
+
+    Notes
+    -----
+    One pass over the rows, as for :class:`ElasticNetCV`.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from sklearn.datasets import load_diabetes
+    >>> from skfleet.estimators import LassoCV
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> X, y = da.from_array(X, chunks=(100, 10)), da.from_array(y, chunks=100)
+    >>> model = LassoCV(alphas=20).fit(X, y)
+    >>> round(model.alpha_, 4), model.mse_path_.shape
+    (0.0031, (20, 5))
+    """
+
+    def __init__(
+        self,
+        *,
+        eps: float = 1e-3,
+        alphas: Values | float = 100,
+        fit_intercept: bool = True,
+        precompute: bool | str = "auto",
+        max_iter: int = 1000,
+        tol: float = 1e-4,
+        copy_X: bool = True,
+        cv: Splitter | None = None,
+        verbose: bool | int = False,
+        n_jobs: int | None = None,
+        positive: bool = False,
+        random_state: RandomState = None,
+        selection: str = "cyclic",
+        device: str = "auto",
+    ) -> None:
+        super().__init__(
+            l1_ratio=1.0,
+            eps=eps,
+            alphas=alphas,
+            fit_intercept=fit_intercept,
+            precompute=precompute,
+            max_iter=max_iter,
+            tol=tol,
+            cv=cv,
+            copy_X=copy_X,
+            verbose=verbose,
+            n_jobs=n_jobs,
+            positive=positive,
+            random_state=random_state,
+            selection=selection,
+            device=device,
+        )
+
+    @placed
+    def fit(
+        self, X: Rows, y: Values, sample_weight: Weights | None = None, **params: Any
+    ) -> LassoCV:
+        """Choose the penalty and fit the model, in one pass.
+
+        Parameters
+        ----------
+        X : any rows of shape (n_samples, n_features)
+            Rows.
+        y : values of shape (n_samples,)
+            Targets, however they are cut.
+        sample_weight : float or values of shape (n_samples,), default=None
+            Weights of the rows, in training and in the errors of a fold.
+        **params : dict
+            For the splitter, where metadata routing is enabled.
+
+        Returns
+        -------
+        self : estimator
+            Fitted.
+        """
+        super().fit(X, y, sample_weight, **params)
+        del self.l1_ratio_
+        return self

@@ -1,0 +1,163 @@
+"""Ordinary least squares, in one pass over the rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import linalg
+from sklearn.base import MultiOutputMixin
+
+from skfleet._linalg import is_sparse_kind
+from skfleet._typing import Rows, Values, Weights
+from skfleet._validation import check_flag, check_real
+from skfleet.blocks import RowBlocks
+from skfleet.estimators._device_dispatch import placed
+from skfleet.estimators.linear_model._base import LinearRegressor, n_dims_of
+from skfleet.estimators.linear_model._iterative_least_squares import fit_wide, is_wide
+from skfleet.glm import solve_positive, solve_ridge
+from skfleet.glm._normal_equations import sum_products
+
+
+class LinearRegression(MultiOutputMixin, LinearRegressor):
+    r"""Ordinary least squares, in one pass over the rows.
+
+    Minimises :math:`\sum_i w_i (y_i - x_i^T \beta - b)^2`, as
+    :class:`sklearn.linear_model.LinearRegression` does (Björck, 1996, Numerical Methods for Least
+    Squares Problems, section 2.2).
+
+    Parameters
+    ----------
+    fit_intercept : bool, default=True
+        Fit the intercept b; otherwise it is 0.
+    copy_X : bool, default=True
+        Accepted as in scikit-learn; X is never changed, so the answer is the same.
+    tol : float, default=1e-6
+        Directions of X whose singular value is at most `tol` times the largest count for nothing,
+        with columns at unit length (scikit-learn takes them as they are, and so drops columns that
+        are small). The solution is the shortest one where there are such directions.
+    n_jobs : int, default=None
+        Accepted as in scikit-learn; the whole engine is used, and the answer is the same.
+    positive : bool, default=False
+        Keep every coefficient at 0 or above.
+    device : {"auto", "cpu", "cuda"}, default="auto"
+        Where to fit: :func:`skfleet.config_context` tells for "auto".
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_features,) or (n_targets, n_features)
+        Coefficients.
+    intercept_ : float or ndarray of shape (n_targets,)
+        Intercept.
+    rank_ : int
+        Number of directions of X that count. Not for sparse rows, nor with `positive`.
+    singular_ : ndarray of shape (min(n_samples, n_features),)
+        Singular values of X about its mean, from the square roots of the eigenvalues of its
+        products, so those below 1e-8 of the largest are rounding. Not for sparse rows, nor with
+        `positive`.
+    n_features_in_ : int
+        Number of columns.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns, where X has names that are all text.
+
+    Raises
+    ------
+    ValueError
+        When a parameter or the rows are not as above.
+
+    See Also
+    --------
+    Ridge : With a penalty.
+    ElasticNet : With a penalty that leaves columns out.
+
+    Notes
+    -----
+    One pass over the rows, whatever the number of targets, for up to 20,000 columns, 5,000 if they
+    are sparse; with more, L-BFGS makes about one pass per iteration, and stops when no entry of the
+    gradient exceeds `tol` times the largest one at the start; of many solutions it finds one, not
+    the shortest. Each worker keeps a Gram matrix of n_features x n_features float64 numbers, and
+    one comes home. Products are summed about the means of each block and merged exactly, so large
+    offsets cost no digits; products square the condition of X, so of columns that agree to 8 digits
+    only their sum is known.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from sklearn.datasets import load_diabetes
+    >>> from skfleet.estimators import LinearRegression
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> X, y = da.from_array(X, chunks=(100, 10)), da.from_array(y, chunks=100)
+    >>> model = LinearRegression().fit(X, y)
+    >>> round(model.score(X, y), 3), model.rank_
+    (0.518, 10)
+    """
+
+    def __init__(
+        self,
+        *,
+        fit_intercept: bool = True,
+        copy_X: bool = True,
+        tol: float = 1e-6,
+        n_jobs: int | None = None,
+        positive: bool = False,
+        device: str = "auto",
+    ) -> None:
+        self.fit_intercept = fit_intercept
+        self.copy_X = copy_X
+        self.tol = tol
+        self.n_jobs = n_jobs
+        self.positive = positive
+        self.device = device
+
+    @placed
+    def fit(self, X: Rows, y: Values, sample_weight: Weights | None = None) -> LinearRegression:
+        """Fit the model in one pass.
+
+        Parameters
+        ----------
+        X : any rows of shape (n_samples, n_features)
+            Rows.
+        y : values of shape (n_samples,) or (n_samples, n_targets)
+            Targets, however they are cut.
+        sample_weight : float or values of shape (n_samples,), default=None
+            Weights of the rows.
+
+        Returns
+        -------
+        self : LinearRegression
+            Fitted.
+        """
+        check_real("tol", self.tol, 0)
+        check_flag("fit_intercept", self.fit_intercept)
+        check_flag("positive", self.positive)
+        rows = self._fit_rows(X, y, sample_weight, y_numeric=True, multi_output=True)
+        column = n_dims_of(y) == 1
+        if is_wide(rows, X):
+            coef, intercept = self._iterate(rows, X)
+            self._keep(coef, intercept, rows, one_target=column, column=column)
+            return self
+        sums = sum_products(rows)
+        sums = sums if self.fit_intercept else sums.about_zero()
+        if self.positive:
+            coef = solve_positive(sums.gram, sums.xy, 0.0)
+        else:
+            coef, _, rank = solve_ridge(sums.gram, sums.xy, 0.0, tol=self.tol)
+            if not is_sparse_kind(X):
+                values = linalg.eigvalsh(sums.gram)[::-1]
+                n_values = min(rows.n_features, int(rows.n_rows or rows.n_features))
+                self.rank_ = rank
+                self.singular_ = np.sqrt(np.maximum(values[:n_values], 0.0)).astype(rows.dtype)
+        intercept = sums.y_mean - coef @ sums.x_mean
+        self._keep(coef, intercept, rows, one_target=column, column=column)
+        return self
+
+    def _iterate(self, rows: RowBlocks, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Return coefficients and intercepts by target for rows of many columns."""
+        if self.positive:
+            raise ValueError(
+                f"positive must be False for X of {rows.n_features} columns. Got True instead. "
+                "Leave columns out first."
+            )
+        how = {"fit_intercept": self.fit_intercept, "tol": self.tol, "max_iter": 1000}
+        found = fit_wide(rows, X, l1=0.0, l2=0.0, **how)
+        return found.coef, found.intercept

@@ -1,0 +1,468 @@
+"""Ridge regression and its classifier from one pass: moments about the mean, a small system."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from numbers import Real
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.base import MultiOutputMixin
+from sklearn.exceptions import DataConversionWarning
+from sklearn.utils.multiclass import check_classification_targets
+
+from skfleet._array import FLOAT64, all_to_host, astype, beside, namespace
+from skfleet._typing import Answer, RandomState, Rows, Values, Weights
+from skfleet._validation import (
+    check_choice,
+    check_count,
+    check_flag,
+    check_real,
+    check_several_classes,
+    check_total_weight,
+    unique_labels,
+)
+from skfleet._warnings import warn
+from skfleet.blocks import Block, Output, RowBlocks
+from skfleet.engine import Reduction, engine_for, map_reduce
+from skfleet.estimators._column_statistics import coded, label_counts, merge_label_counts
+from skfleet.estimators._device_dispatch import placed
+from skfleet.estimators.linear_model._base import (
+    LinearClassifier,
+    LinearRegressor,
+    check_class_weight,
+    linear_predictor,
+    n_dims_of,
+    weights_of_classes,
+)
+from skfleet.estimators.linear_model._iterative_least_squares import check_width, fit_wide, is_wide
+from skfleet.glm import solve_positive, solve_ridge
+from skfleet.glm._normal_equations import (
+    Products,
+    merge_products,
+    products_with,
+    sum_products,
+    targets_of,
+    weights_of,
+)
+
+_SOLVERS = ("auto", "svd", "cholesky", "lsqr", "sparse_cg", "sag", "saga", "lbfgs")
+
+
+class _Ridge:
+    """What Ridge and its classifier share: parameters, and the solution from sums of products."""
+
+    def _check_parameters(self, n_targets: int | None) -> np.ndarray:
+        """Return the penalties as an array of at least one number, or raise.
+
+        `n_targets` is None where only a pass can tell.
+        """
+        check_choice("solver", self.solver, _SOLVERS)
+        check_flag("positive", self.positive)
+        check_real("tol", self.tol, 0)
+        if self.max_iter is not None:
+            check_count("max_iter", self.max_iter)
+        alpha = self.alpha
+        if not isinstance(alpha, Real) or isinstance(alpha, bool):
+            alpha = np.asarray(alpha, dtype=object)
+            if alpha.ndim != 1 or not all(isinstance(a, Real) for a in alpha):
+                raise ValueError(
+                    "alpha must be a number, or a one-dimensional array. "
+                    f"Got {self.alpha!r} instead."
+                )
+        alpha = np.atleast_1d(np.asarray(alpha, dtype=np.float64))
+        if not (alpha >= 0).all() or not np.isfinite(alpha).all():
+            raise ValueError(f"alpha must be finite and at least 0. Got {self.alpha!r} instead.")
+        if n_targets is not None and alpha.size not in (1, n_targets):
+            raise ValueError(
+                f"alpha must be one number, or one per target. Got {alpha.size} numbers for "
+                f"{n_targets} targets."
+            )
+        return alpha
+
+    def _iterate(self, rows: RowBlocks, X: Any, alpha: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return coefficients and intercepts by target for rows of many columns."""
+        if self.positive or alpha.size > 1:
+            name = "positive" if self.positive else "alpha"
+            value = "False" if self.positive else "one number"
+            raise ValueError(
+                f"{name} must be {value} for X of {rows.n_features} columns. Got "
+                f"{getattr(self, name)!r} instead. Leave columns out first."
+            )
+        found = fit_wide(
+            rows,
+            X,
+            l1=0.0,
+            l2=float(alpha[0]),
+            in_sums=True,
+            fit_intercept=self.fit_intercept,
+            tol=self.tol,
+            max_iter=self.max_iter or 1000,
+        )
+        self.solver_, self.n_iter_ = found.solver, np.full(len(found.coef), found.n_iter)
+        return found.coef, found.intercept
+
+    def _solve(self, sums: Products, alpha: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return coefficients and intercepts by target."""
+        sums = sums if self.fit_intercept else sums.about_zero()
+        if self.positive:
+            coef, self.solver_ = solve_positive(sums.gram, sums.xy, alpha), "nnls"
+        else:
+            coef, self.solver_, _ = solve_ridge(sums.gram, sums.xy, alpha)
+        self.n_iter_ = None
+        return coef, sums.y_mean - coef @ sums.x_mean
+
+
+class Ridge(_Ridge, MultiOutputMixin, LinearRegressor):
+    r"""Linear least squares with an L2 penalty, in one pass over the rows.
+
+    Minimises :math:`\sum_i w_i (y_i - x_i^T \beta - b)^2 + \alpha \|\beta\|^2` (Hoerl and Kennard,
+    1970, Ridge regression), as :class:`sklearn.linear_model.Ridge` does.
+
+    Parameters
+    ----------
+    alpha : float or array of shape (n_targets,), default=1.0
+        Strength of the penalty, at least 0; an array penalises each target by its own.
+    fit_intercept : bool, default=True
+        Fit the unpenalised intercept b; otherwise it is 0.
+    copy_X : bool, default=True
+        Accepted as in scikit-learn; X is never changed, so the answer is the same.
+    max_iter : int, default=None
+        The most iterations where the solution is not direct; 1,000 if None.
+    tol : float, default=1e-4
+        Where the solution is not direct, stop when no entry of the gradient exceeds `tol` times the
+        largest one of the model that only knows the mean, with columns at unit deviation.
+    solver : str, default="auto"
+        Any of scikit-learn's ("svd", "cholesky", "lsqr", "sparse_cg", "sag", "saga", "lbfgs"), as a
+        request for the same optimum. `solver_` says what ran.
+    positive : bool, default=False
+        Keep every coefficient at 0 or above.
+    random_state : int, RandomState instance or None, default=None
+        Accepted as in scikit-learn; nothing is drawn, so the answer is the same.
+    device : {"auto", "cpu", "cuda"}, default="auto"
+        Where to fit: :func:`skfleet.config_context` tells for "auto".
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_features,) or (n_targets, n_features)
+        Coefficients.
+    intercept_ : float or ndarray of shape (n_targets,)
+        Intercept.
+    n_iter_ : None or ndarray of shape (n_targets,)
+        Iterations, None where the solution is direct.
+    solver_ : {"cholesky", "eigen", "nnls", "lbfgs"}
+        What solved the normal equations: a Cholesky factorisation; an eigendecomposition where
+        they are singular, which gives the shortest solution; non-negative least squares. L-BFGS
+        does without them.
+    n_features_in_ : int
+        Number of columns.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns, where X has names that are all text.
+
+    Raises
+    ------
+    ValueError
+        When a parameter or the rows are not as above.
+
+    Notes
+    -----
+    One pass over the rows, whatever the number of targets and penalties, for up to 20,000 columns,
+    5,000 if they are sparse; with more, L-BFGS makes about one pass per iteration. Each worker
+    keeps a Gram matrix of n_features x n_features float64 numbers, and one comes home. Products are
+    summed about the means of each block and merged exactly, so large offsets cost no digits. Rows
+    in single precision are multiplied in single precision and summed in double.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from sklearn.datasets import load_diabetes
+    >>> from skfleet.estimators import Ridge
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> X, y = da.from_array(X, chunks=(100, 10)), da.from_array(y, chunks=100)
+    >>> model = Ridge(alpha=0.1).fit(X, y)
+    >>> round(model.score(X, y), 3)
+    0.513
+    """
+
+    def __init__(
+        self,
+        alpha: Values | float = 1.0,
+        *,
+        fit_intercept: bool = True,
+        copy_X: bool = True,
+        max_iter: int | None = None,
+        tol: float = 1e-4,
+        solver: str = "auto",
+        positive: bool = False,
+        random_state: RandomState = None,
+        device: str = "auto",
+    ) -> None:
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.copy_X = copy_X
+        self.max_iter = max_iter
+        self.tol = tol
+        self.solver = solver
+        self.positive = positive
+        self.random_state = random_state
+        self.device = device
+
+    @placed
+    def fit(self, X: Rows, y: Values, sample_weight: Weights | None = None) -> Ridge:
+        """Fit the model in one pass.
+
+        Parameters
+        ----------
+        X : any rows of shape (n_samples, n_features)
+            Rows.
+        y : values of shape (n_samples,) or (n_samples, n_targets)
+            Targets, however they are cut.
+        sample_weight : float or values of shape (n_samples,), default=None
+            Weights of the rows.
+
+        Returns
+        -------
+        self : Ridge
+            Fitted.
+        """
+        column = n_dims_of(y) == 1
+        alpha = self._check_parameters(1 if column else y.shape[1] if hasattr(y, "shape") else None)
+        rows = self._fit_rows(X, y, sample_weight, y_numeric=True, multi_output=True)
+        if is_wide(rows, X):
+            coef, intercept = self._iterate(rows, X, alpha)
+        else:
+            coef, intercept = self._solve(sum_products(rows), alpha)
+        self._keep(coef, intercept, rows, one_target=len(coef) == 1, column=column)
+        return self
+
+
+class RidgeClassifier(_Ridge, LinearClassifier):
+    r"""Ridge regression on labels of -1 and 1, in one pass over the rows.
+
+    Minimises :math:`\sum_i w_i (z_{ik} - x_i^T \beta_k - b_k)^2 + \alpha \|\beta_k\|^2` for each
+    class k with z = 1 for its rows and -1 for others, and predicts the class of the largest value,
+    as :class:`sklearn.linear_model.RidgeClassifier` does (Rifkin, Yeo and Poggio, 2003, Regularized
+    least-squares classification).
+
+    Parameters
+    ----------
+    alpha : float or array of shape (n_targets,), default=1.0
+        Strength of the penalty, at least 0; an array penalises each target by its own.
+    fit_intercept : bool, default=True
+        Fit the unpenalised intercept b; otherwise it is 0.
+    copy_X : bool, default=True
+        Accepted as in scikit-learn; X is never changed, so the answer is the same.
+    max_iter : int, default=None
+        Accepted as in scikit-learn; the solution is direct, so the answer is the same.
+    tol : float, default=1e-4
+        Accepted as in scikit-learn; the solution is direct, so the answer is the same.
+    class_weight : dict or "balanced", default=None
+        Weights of classes, by label. "balanced" gives classes of any number of rows the same
+        weight. Not with several labels a row.
+    solver : str, default="auto"
+        Any of scikit-learn's ("svd", "cholesky", "lsqr", "sparse_cg", "sag", "saga", "lbfgs"), as a
+        request for the same optimum. `solver_` says what ran.
+    positive : bool, default=False
+        Keep every coefficient at 0 or above.
+    random_state : int, RandomState instance or None, default=None
+        Accepted as in scikit-learn; nothing is drawn, so the answer is the same.
+    device : {"auto", "cpu", "cuda"}, default="auto"
+        Where to fit: :func:`skfleet.config_context` tells for "auto".
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Labels in order.
+    coef_ : ndarray of shape (1, n_features) or (n_targets, n_features)
+        Coefficients; one row for two classes.
+    intercept_ : ndarray of shape (1,) or (n_targets,)
+        Intercepts.
+    n_iter_ : None
+        There are no iterations.
+    solver_ : {"cholesky", "eigen", "nnls"}
+        What solved the normal equations, as in :class:`Ridge`.
+    n_features_in_ : int
+        Number of columns.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns, where X has names that are all text.
+
+    Raises
+    ------
+    ValueError
+        When a parameter or the rows are not as above, there are more than 20,000 columns (5,000
+        sparse ones), or only one class.
+
+    Notes
+    -----
+    One pass over the rows, and for ``class_weight="balanced"`` one before it that counts the
+    labels. Each worker keeps a Gram matrix of n_features x n_features float64 numbers.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from skfleet.estimators import RidgeClassifier
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> X, y = da.from_array(X, chunks=(100, 30)), da.from_array(y, chunks=100)
+    >>> model = RidgeClassifier().fit(X, y)
+    >>> round(model.score(X, y), 2)
+    0.96
+    """
+
+    def __init__(
+        self,
+        alpha: Values | float = 1.0,
+        *,
+        fit_intercept: bool = True,
+        copy_X: bool = True,
+        max_iter: int | None = None,
+        tol: float = 1e-4,
+        class_weight: Mapping[Any, float] | str | None = None,
+        solver: str = "auto",
+        positive: bool = False,
+        random_state: RandomState = None,
+        device: str = "auto",
+    ) -> None:
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.copy_X = copy_X
+        self.max_iter = max_iter
+        self.tol = tol
+        self.class_weight = class_weight
+        self.solver = solver
+        self.positive = positive
+        self.random_state = random_state
+        self.device = device
+
+    @placed
+    def fit(self, X: Rows, y: Values, sample_weight: Weights | None = None) -> RidgeClassifier:
+        """Fit the model in one pass.
+
+        Parameters
+        ----------
+        X : any rows of shape (n_samples, n_features)
+            Rows.
+        y : values of shape (n_samples,) or (n_samples, n_labels)
+            Labels of any type that can be ordered, or 1 for each label that a row has and else 0.
+        sample_weight : float or values of shape (n_samples,), default=None
+            Weights of the rows.
+
+        Returns
+        -------
+        self : RidgeClassifier
+            Fitted.
+        """
+        alpha = self._check_parameters(None)
+        check_class_weight(self.class_weight)
+        rows = self._fit_rows(X, y, sample_weight, multi_output=True)
+        check_width(rows, X, "RidgeClassifier")
+        several = n_dims_of(y) == 2
+        if several and (y if hasattr(y, "shape") else np.asarray(y)).shape[1] == 1:
+            several = False
+            warn(
+                "A column-vector y was passed when a 1d array was expected. Take its column.",
+                DataConversionWarning,
+            )
+        if several and self.class_weight is not None:
+            raise ValueError(
+                f"class_weight must be None where rows have several labels. Got "
+                f"{self.class_weight!r} instead."
+            )
+        engine = engine_for(rows)
+        with engine.hold(rows) if self.class_weight == "balanced" else nullcontext(rows) as rows:
+            weights = self.class_weight
+            if weights == "balanced":
+                counts = map_reduce(engine, Reduction(label_counts, merge_label_counts), rows)
+                even = weights_of_classes("balanced", counts._replace(weight=counts.n_rows))
+                weights = dict(zip(counts.labels.tolist(), even, strict=True))
+            reduction = Reduction(class_products, merge_class_products)
+            found = map_reduce(engine, reduction, rows, weights, several)
+        classes, sums = found.labels, found.sums
+        check_classification_targets(np.eye(2) if several else classes)
+        check_total_weight(sums.weight)
+        if not several:
+            check_several_classes(classes)
+        if len(classes) == 2 and not several:
+            sums = sums.of_targets([1])
+        # From indicators of 0 and 1 to targets of -1 and 1.
+        sums = sums._replace(y_mean=2 * sums.y_mean - 1, xy=2 * sums.xy, yy=4 * sums.yy)
+        self._check_parameters(len(sums.yy))
+        coef, intercept = self._solve(sums, alpha)
+        self.classes_ = classes
+        self._several = several
+        self.coef_ = coef.astype(rows.dtype, copy=False)
+        self.intercept_ = intercept.astype(rows.dtype, copy=False) if self.fit_intercept else 0.0
+        return self
+
+    def predict(self, X: Rows) -> Answer:
+        """Predict a label, or which labels it has, for every row.
+
+        Parameters
+        ----------
+        X : any rows of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        labels : array of shape (n_samples,) or (n_samples, n_labels)
+            In the container X came in; lazy for Dask collections.
+        """
+        if not getattr(self, "_several", False):
+            return super().predict(X)
+        return self._linear(_which_labels, X, Output(np.dtype(np.int64), len(self.coef_)))
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        return tags
+
+
+class _ClassProducts(NamedTuple):
+    """Products of rows with an indicator for each label."""
+
+    labels: np.ndarray
+    sums: Products
+
+
+def class_products(block: Block, class_weight: dict | None, several: bool) -> _ClassProducts:
+    """Return the products of a block with indicators of its labels (columns of y if several)."""
+    X, weight = block.X, weights_of(block)
+    if several:
+        labels, indicators = np.arange(block.y.shape[1]), targets_of(block)
+    else:
+        y = block.y if len(block.y.shape) == 1 else block.y[:, 0]
+        labels, codes = coded(y)
+        codes = beside(codes, X)
+        xp = namespace(codes)
+        indicators = astype(codes[:, None] == beside(np.arange(len(labels)), codes), FLOAT64)
+        if class_weight is not None:
+            each = np.array([float(class_weight.get(label, 1.0)) for label in labels.tolist()])
+            each = xp.take(beside(each, codes), codes)
+            weight = each if weight is None else weight * each
+    return _ClassProducts(labels, all_to_host(products_with(block, indicators, weight)))
+
+
+def merge_class_products(a: _ClassProducts, b: _ClassProducts) -> _ClassProducts:
+    """Merge two; rows without a label have nothing to add to its products."""
+    labels = unique_labels(np.concatenate([a.labels, b.labels]))
+    spread = (_spread_over(part, labels) for part in (a, b))
+    return _ClassProducts(labels, merge_products(*spread))
+
+
+def _spread_over(part: _ClassProducts, labels: np.ndarray) -> Products:
+    """Return products with indicators of more labels."""
+    if len(part.labels) == len(labels):
+        return part.sums
+    where = np.searchsorted(labels, part.labels)
+    sums, n = part.sums, len(labels)
+    y_mean, yy, xy = np.zeros(n), np.zeros(n), np.zeros((len(sums.xy), n))
+    y_mean[where], yy[where], xy[:, where] = sums.y_mean, sums.yy, sums.xy
+    return sums._replace(y_mean=y_mean, yy=yy, xy=xy)
+
+
+def _which_labels(model: Any, X: Any) -> Any:
+    """Return 1 for every label that a row is said to have."""
+    eta = linear_predictor(model, X)
+    xp = namespace(eta)
+    return xp.astype(eta > 0, xp.int64)

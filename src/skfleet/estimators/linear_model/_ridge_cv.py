@@ -1,0 +1,298 @@
+"""Ridge regression with its penalty chosen by cross-validation, from one pass or two."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import linalg
+from sklearn.base import MultiOutputMixin
+from sklearn.model_selection import check_cv
+from sklearn.utils.metadata_routing import MetadataRouter
+
+from skfleet._array import like, to_host
+from skfleet._linalg import dot, is_sparse
+from skfleet._typing import Rows, Scoring, Splitter, Values, Weights
+from skfleet._validation import check_choice, check_flag, check_real
+from skfleet.blocks import Block, RowBlocks
+from skfleet.engine import Reduction, engine_for, map_reduce, with_starts
+from skfleet.estimators._device_dispatch import placed
+from skfleet.estimators._metadata_routing import routed_to_splitter, splitter_router
+from skfleet.estimators.linear_model._base import LinearRegressor, n_dims_of
+from skfleet.estimators.linear_model._iterative_least_squares import check_width
+from skfleet.glm import solve_ridge
+from skfleet.glm._cv_normal_equations import split_products
+from skfleet.glm._normal_equations import (
+    Products,
+    score_of_errors,
+    sum_products,
+    weights_of,
+)
+
+# What can be scored from sums over rows, without their predictions; the last by row only.
+_SCORINGS = (
+    "r2",
+    "neg_mean_squared_error",
+    "neg_root_mean_squared_error",
+    "neg_mean_absolute_error",
+)
+
+
+class RidgeCV(MultiOutputMixin, LinearRegressor):
+    r"""Ridge regression with its penalty chosen by cross-validation, in one or two passes.
+
+    Fits :class:`Ridge` for every `alpha`, leaving out each row in turn or each of a few folds, and
+    keeps the `alpha` with the best score, as :class:`sklearn.linear_model.RidgeCV` does. The errors
+    of rows left out follow from one fit (Rifkin and Lippert, 2007, Notes on regularized least
+    squares, section 4).
+
+    Parameters
+    ----------
+    alphas : float or array of shape (n_alphas,), default=(0.1, 1.0, 10.0)
+        Penalties to try; above 0, with folds at least 0.
+    fit_intercept : bool, default=True
+        Fit the unpenalised intercept b; otherwise it is 0.
+    scoring : str, default=None
+        "r2", "neg_mean_squared_error", "neg_root_mean_squared_error", or, where each row is left
+        out in turn, "neg_mean_absolute_error". None means the negative mean squared error where
+        each row is left out, else "r2". Others are for ``GridSearchCV(Ridge(), ...)``.
+    cv : int, splitter or iterable, default=None
+        None leaves out each row in turn. Otherwise folds; the first ones hold the first rows. A
+        splitter of scikit-learn's, or pairs of row numbers. For rows on Dask a splitter sees
+        neither X nor y.
+    gcv_mode : {"auto", "svd", "eigen"}, default=None
+        Accepted as in scikit-learn; the answer is the same.
+    store_cv_results : bool, default=False
+        Keep what was found for each row in `cv_results_`; only with ``cv=None``.
+    alpha_per_target : bool, default=False
+        Choose an alpha for each target; only with ``cv=None``.
+    device : {"auto", "cpu", "cuda"}, default="auto"
+        Where to fit: :func:`skfleet.config_context` tells for "auto".
+
+    Attributes
+    ----------
+    cv_results_ : ndarray of shape (n_samples, n_alphas) or (n_samples, n_targets, n_alphas)
+        With `store_cv_results`: the weighted squared error of each row left out, or with `scoring`
+        its prediction.
+    coef_ : ndarray of shape (n_features,) or (n_targets, n_features)
+        Coefficients, fitted to all rows.
+    intercept_ : float or ndarray of shape (n_targets,)
+        Intercept.
+    alpha_ : float or ndarray of shape (n_targets,)
+        The penalty chosen.
+    best_score_ : float or ndarray of shape (n_targets,)
+        Its score.
+    n_features_in_ : int
+        Number of columns.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns, where X has names that are all text.
+
+    Raises
+    ------
+    ValueError
+        When a parameter or the rows are not as above, or there are more than 20,000 columns (5,000
+        sparse ones).
+
+    Notes
+    -----
+    With folds one pass over the rows for all alphas, as for :class:`ElasticNetCV`. Without, a
+    second one finds the leverage of each row for all alphas at once. Rows in blocks of unknown
+    length are counted before, where that matters.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from sklearn.datasets import load_diabetes
+    >>> from skfleet.estimators import RidgeCV
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> X, y = da.from_array(X, chunks=(100, 10)), da.from_array(y, chunks=100)
+    >>> RidgeCV([0.001, 0.01, 0.1, 1.0]).fit(X, y).alpha_
+    0.01
+    """
+
+    def __init__(
+        self,
+        alphas: Values | float = (0.1, 1.0, 10.0),
+        *,
+        fit_intercept: bool = True,
+        scoring: Scoring = None,
+        cv: Splitter | None = None,
+        gcv_mode: str | None = None,
+        store_cv_results: bool = False,
+        alpha_per_target: bool = False,
+        device: str = "auto",
+    ) -> None:
+        self.alphas = alphas
+        self.fit_intercept = fit_intercept
+        self.scoring = scoring
+        self.cv = cv
+        self.gcv_mode = gcv_mode
+        self.store_cv_results = store_cv_results
+        self.alpha_per_target = alpha_per_target
+        self.device = device
+
+    @placed
+    def fit(
+        self, X: Rows, y: Values, sample_weight: Weights | None = None, **params: Any
+    ) -> RidgeCV:
+        """Choose the penalty and fit the model.
+
+        Parameters
+        ----------
+        X : any rows of shape (n_samples, n_features)
+            Rows.
+        y : values of shape (n_samples,) or (n_samples, n_targets)
+            Targets, however they are cut.
+        sample_weight : float or values of shape (n_samples,), default=None
+            Weights of the rows, in training and in the scores.
+        **params : dict
+            For the splitter, where metadata routing is enabled.
+
+        Returns
+        -------
+        self : RidgeCV
+            Fitted.
+        """
+        alphas = self._check_parameters()
+        params = routed_to_splitter(self, params)
+        rows = self._fit_rows(X, y, sample_weight, y_numeric=True, multi_output=True)
+        check_width(rows, X, "RidgeCV")
+        column = n_dims_of(y) == 1
+        if self.cv is None:
+            sums, scores = self._leaving_one_out(rows, alphas, column)
+        else:
+            sums, scores = self._by_fold(rows, X, y, params, alphas)
+        best = np.argmax(scores, axis=0)
+        self.best_score_ = np.max(scores, axis=0)
+        chosen = alphas[best]
+        if scores.ndim == 1:
+            self.alpha_, self.best_score_ = float(chosen), float(self.best_score_)
+        else:
+            self.alpha_ = chosen
+        coef, _, _ = solve_ridge(sums.gram, sums.xy, chosen)
+        intercept = sums.y_mean - coef @ sums.x_mean
+        self._keep(coef, intercept, rows, one_target=len(coef) == 1, column=column)
+        return self
+
+    def _check_parameters(self) -> np.ndarray:
+        """Return the penalties to try, or raise."""
+        alphas = np.atleast_1d(np.asarray(self.alphas, dtype=object))
+        for alpha in alphas.ravel():
+            check_real("alphas", alpha, 0, open="lr" if self.cv is None else "r")
+        check_choice("gcv_mode", self.gcv_mode or "auto", ("auto", "svd", "eigen"))
+        for name in ("fit_intercept", "store_cv_results", "alpha_per_target"):
+            check_flag(name, getattr(self, name))
+        if self.scoring is not None:
+            known = _SCORINGS if self.cv is None else _SCORINGS[:-1]
+            if self.scoring not in known:
+                raise ValueError(
+                    f"scoring must be None or one of {', '.join(map(repr, known))}. Got "
+                    f"{self.scoring!r} instead. Use skfleet.model_selection.GridSearchCV with "
+                    "Ridge for that."
+                )
+        if self.cv is not None:
+            check_cv(self.cv)
+            for name in ("store_cv_results", "alpha_per_target"):
+                if getattr(self, name):
+                    raise ValueError(
+                        f"{name} must be False with folds: cv!=None and {name}=True are "
+                        "incompatible. Leave cv=None for each row to be left out in turn."
+                    )
+        return alphas.astype(np.float64).ravel()
+
+    def _by_fold(
+        self, rows: RowBlocks, X: Any, y: Any, params: dict[str, Any], alphas: np.ndarray
+    ) -> tuple[Products, np.ndarray]:
+        """Return the sums of all rows, and the scores of the alphas on average over the splits."""
+        found = split_products(rows, X, y, self.cv, params)
+        scores = np.empty((len(alphas), len(found.splits)))
+        for j, (train, test) in enumerate(found.splits):
+            train = train if self.fit_intercept else train.about_zero()
+            for i, alpha in enumerate(alphas):
+                coef, _, _ = solve_ridge(train.gram, train.xy, alpha)
+                errors = test.squared_errors(coef, train)
+                each = score_of_errors(self.scoring or "r2", errors, errors, test.yy / test.weight)
+                scores[i, j] = each.mean()
+        total = found.total if self.fit_intercept else found.total.about_zero()
+        return total, scores.mean(axis=1)
+
+    def _leaving_one_out(
+        self, rows: RowBlocks, alphas: np.ndarray, column: bool
+    ) -> tuple[Products, np.ndarray]:
+        """Return the sums of all rows, and the scores of the alphas over all rows left out."""
+        engine = engine_for(rows)
+        with engine.hold(rows) as rows:
+            rows = with_starts(engine, rows) if self.store_cv_results else rows
+            centred = sum_products(rows)
+            sums = centred if self.fit_intercept else centred.about_zero()
+            values, vectors = linalg.eigh(sums.gram)
+            inverse = 1 / (np.maximum(values, 0.0)[:, None] + alphas)
+            spare = 1 / sums.weight if self.fit_intercept else 0.0
+            known = (sums.x_mean, sums.y_mean, vectors, inverse, vectors.T @ sums.xy, spare)
+            keep = self.store_cv_results and ("error" if self.scoring is None else "prediction")
+            left_out = map_reduce(engine, Reduction(leave_out, merge_left_out), rows, known, keep)
+        if keep:
+            parts = [part for _, part in sorted(left_out.kept, key=lambda pair: pair[0])]
+            results = np.concatenate(parts)
+            self.cv_results_ = (results[:, 0] if column else results).astype(rows.dtype, copy=False)
+        squared, absolute = left_out.squared, left_out.absolute  # n_targets x n_alphas
+        if self.scoring is None:
+            scores = -squared / left_out.n_rows
+        else:
+            variance = (centred.yy / sums.weight)[:, None]
+            means = squared / sums.weight, absolute / sums.weight
+            scores = score_of_errors(self.scoring, *means, variance)
+        per_target = self.alpha_per_target and len(scores) > 1
+        return sums, scores.T if per_target else scores.mean(axis=0)
+
+    def get_metadata_routing(self) -> MetadataRouter:
+        """Return how metadata reaches the splitter.
+
+        Returns
+        -------
+        routing : sklearn.utils.metadata_routing.MetadataRouter
+            What `fit` takes itself, and what it hands on.
+        """
+        return splitter_router(self)
+
+
+class LeftOut(NamedTuple):
+    """Weighted sums of the errors of rows left out, by target and alpha."""
+
+    n_rows: int
+    squared: np.ndarray
+    absolute: np.ndarray
+    kept: list[tuple[int, np.ndarray]]
+
+
+def leave_out(block: Block, known: tuple[Any, ...], keep: Any) -> LeftOut:
+    """Return the errors of a block's rows for models that were fitted without the row."""
+    x_mean, y_mean, vectors, inverse, along, spare = known
+    X = block.X
+    turned = dot(X if is_sparse(X) else X - like(x_mean, X), vectors)
+    turned = to_host(turned).astype(np.float64, copy=False)
+    if is_sparse(X):
+        turned = turned - x_mean @ vectors
+    y = to_host(block.y).astype(np.float64).reshape(block.n_rows, -1)
+    weight = weights_of(block)
+    w = np.ones(block.n_rows) if weight is None else to_host(weight)
+    # A row's own share in its prediction, for each alpha: shape (n_rows, 1, n_alphas).
+    leverage = (w[:, None] * ((turned**2) @ inverse + spare))[:, None, :]
+    fitted = np.einsum("np,pt,pa->nta", turned, along, inverse, optimize=True)
+    error = ((y - y_mean)[:, :, None] - fitted) / (1 - leverage)
+    weighted = w[:, None, None] * error**2
+    kept = []
+    if keep:
+        part = weighted if keep == "error" else y[:, :, None] - error
+        kept = [(block.start or 0, part)]
+    return LeftOut(
+        block.n_rows,
+        weighted.sum(axis=0),
+        (w[:, None, None] * np.abs(error)).sum(axis=0),
+        kept,
+    )
+
+
+def merge_left_out(a: LeftOut, b: LeftOut) -> LeftOut:
+    """Add the errors of two blocks."""
+    return LeftOut(*(x + y for x, y in zip(a, b, strict=True)))

@@ -1,0 +1,454 @@
+"""Linear classifiers that learn batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets
+
+from skfleet._array import namespace
+from skfleet._typing import Answer, RandomState, Rows, Values, Weights
+from skfleet._validation import check_several_classes, check_total_weight, unique_labels
+from skfleet.engine import Reduction, engine_for, map_reduce
+from skfleet.estimators._column_statistics import LabelCounts, label_counts, merge_label_counts
+from skfleet.estimators._device_dispatch import placed
+from skfleet.estimators.linear_model._base import (
+    LinearClassifier,
+    check_class_weight,
+    linear_predictor,
+    weights_of_classes,
+)
+from skfleet.estimators.linear_model._sgd_base import Outputs, SGDModel
+from skfleet.glm import SGD_LOSSES
+
+
+def _has_probabilities(self: SGDClassifier) -> bool:
+    """Say whether the loss has probabilities, or why not."""
+    if self.loss not in ("log_loss", "modified_huber"):
+        raise AttributeError(
+            f"probability estimates are not available for loss={self.loss!r}. Choose 'log_loss' or "
+            "'modified_huber'."
+        )
+    return True
+
+
+class SGDClassifier(SGDModel, LinearClassifier):
+    r"""Linear classifier learned by stochastic gradient descent, on rows of any container.
+
+    Minimises :math:`\frac{1}{n} \sum_i w_i \ell(y_i, x_i^T \beta + b) + \alpha R(\beta)` for each
+    class against all others, with :math:`y_i = \pm 1` and :math:`R = \rho \|\beta\|_1 + \frac{1 -
+    \rho}{2} \|\beta\|^2`, as :class:`sklearn.linear_model.SGDClassifier` does (Bottou, 2012,
+    Stochastic gradient descent tricks), but a batch of rows in a step, and all classes at once.
+    Scale columns before. `partial_fit` makes it one for :class:`Incremental` and for adaptive
+    searches, on any device.
+
+    Parameters
+    ----------
+    loss : str, default="hinge"
+        "hinge" (a linear SVM), "log_loss" (logistic regression), "modified_huber" (smooth, of
+        bounded slope), "squared_hinge", "perceptron", or one of a regression on +1 and -1:
+        "squared_error", "huber", "epsilon_insensitive", "squared_epsilon_insensitive".
+    penalty : {"l2", "l1", "elasticnet"} or None, default="l2"
+        The penalty R.
+    alpha : float, default=0.0001
+        Strength of the penalty; ``learning_rate="optimal"`` depends on it too.
+    l1_ratio : float, default=0.15
+        Share of the L1 penalty in ``penalty="elasticnet"``, from 0 to 1.
+    fit_intercept : bool, default=True
+        Fit the intercept b; otherwise it stays what it is at the start, 0.
+    max_iter : int, default=1000
+        The most epochs of ``fit``.
+    tol : float or None, default=1e-3
+        Stop after `n_iter_no_change` epochs in a row in which the objective did not fall by `tol`
+        (or the validation score rise by it, with `early_stopping`); None for never.
+    shuffle : bool, default=True
+        Draw the order of the blocks, and of the rows in each, anew in every epoch.
+    verbose : int, default=0
+        Above 0, print how every epoch went.
+    epsilon : float, default=0.1
+        Where "huber" becomes linear, and how far off costs nothing in the epsilon-insensitive ones.
+    n_jobs : int, default=None
+        Accepted as in scikit-learn; all classes are learned at once, and the answer is the same.
+    random_state : int, RandomState instance or None, default=None
+        Draws orders and validation rows.
+    learning_rate : str, default="optimal"
+        The length :math:`\eta` of the step for row number t: "constant" ``eta0``; "optimal"
+        ``1 / (alpha * (t + t0))``, with Bottou's t0; "invscaling" ``eta0 / t**power_t``;
+        "adaptive" ``eta0``, divided by 5 whenever it is time to stop, until it is below 1e-6; "pa1"
+        and "pa2", with ``loss="hinge"``, the row's loss over its squared length, at most
+        `eta0`, or with ``1 / (2 * eta0)`` added to that length (Crammer et al., 2006).
+    eta0 : float, default=0.01
+        The first learning rate, which "optimal" does not need.
+    power_t : float, default=0.5
+        Exponent of "invscaling", at least 0.
+    early_stopping : bool, default=False
+        Set rows aside, and stop by the score on these: each class by its accuracy against all
+        others.
+    validation_fraction : float, default=0.1
+        The share of rows set aside, if `early_stopping`, the same of each class. They are drawn by
+        their numbers: other ones than scikit-learn's.
+    n_iter_no_change : int, default=5
+        Stop after so many epochs without a gain.
+    class_weight : dict or "balanced", default=None
+        Weights of classes, by label. A class of more than two weighs 1 where it is one of the
+        others. "balanced", for ``fit`` only, gives every class the same total.
+    warm_start : bool, default=False
+        Let ``fit`` start from the solution of the last one.
+    average : bool or int, default=False
+        Answer with the mean of the weights after every row, from row `average` on.
+    batch_size : int or "auto", default="auto"
+        Rows in a step. "auto" is a 256th of a block's rows, but at least 8 and at most 256.
+    device : {"auto", "cpu", "cuda"}, default="auto"
+        Where to fit: :func:`skfleet.config_context` tells for "auto".
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Labels in order.
+    coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
+        Coefficients; one row for two classes. A sparse matrix after ``sparsify``.
+    intercept_ : ndarray of shape (1,) or (n_classes,)
+        Intercepts.
+    n_iter_ : int
+        Epochs of the class that took most of them.
+    t_ : float
+        1 more than the number of rows learned, a row counted once an epoch.
+    history_ : pandas.DataFrame
+        A row per epoch of ``fit``: ``epoch``, ``n_samples_seen``, ``loss`` (its mean over rows,
+        without the penalty), ``score`` on the validation rows, NaN without these, and ``seconds``
+        since the fit began.
+    n_features_in_ : int
+        Number of columns.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns, where X has names that are all text.
+
+    Raises
+    ------
+    ValueError
+        When a parameter or the rows are not as above, there is only one class (with weight), or
+        coefficients grow beyond all bounds.
+
+    Warns
+    -----
+    sklearn.exceptions.ConvergenceWarning
+        When the loss still fell by `tol` after `max_iter` epochs.
+
+    See Also
+    --------
+    LogisticRegression : Finds the optimum of its loss, in a handful of passes.
+    Incremental : Trains it on blocks, and goes on after a failure.
+
+    Notes
+    -----
+    All rows of a batch meet the weights before it. They are moved by the *sum* of the rows' steps,
+    :math:`\beta \leftarrow \prod_i (1 - \eta_i \alpha_2) \beta - \sum_i \eta_i w_i \ell'(y_i, p_i)
+    x_i` with the L2 part :math:`\alpha_2` of the penalty and predictions :math:`p_i`, each row at
+    the learning rate of its own number t, so that an epoch goes as far as scikit-learn's does with
+    a step a row. For losses of bounded slope that are flat on one side, and with "optimal" rates,
+    that is Pegasos with batches (Shalev-Shwartz et al., 2011). Steps of other losses
+    could add up to more than the way to go, and diverge where columns correlate. So the slope of
+    the batch's loss along the sum is measured at both ends, and of the sum as much taken as steps
+    one after the other would come to, were each to change the slope alike: ``(1 - (1 - c / n)**n) /
+    c`` of it for n rows and a slope that changes by its share c, and at least ``1 / n``, the mean.
+    Up to a size that the curvature sets, batches go as far as their rows, from there on as far as
+    one step (Ma, Bassily and Belkin, 2018, The power of interpolation). L1 penalties are
+    cumulative, so that weights become zero (Tsuruoka, Tsujii and Ananiadou, 2009), and
+    intercepts of sparse rows learn a hundredth as fast as those of dense ones, as in scikit-learn.
+
+    With ``batch_size=1`` and ``shuffle=False`` the answer is scikit-learn's to rounding, but for
+    these: averages with an L1 penalty (there, what the penalty takes off counts as though it had
+    never been there) or in later calls of `partial_fit` (there, the intercept starts anew), rows of
+    zeros with "pa1" (there, they are not counted), and the last digits of the objective that `tol`
+    is compared with. Other differences: a shuffle draws other orders, and labels that are not among
+    the classes raise.
+
+    One pass over the rows an epoch, and one before them that finds the classes. One model goes from
+    block to block, wherever they are: the answer depends on how the rows are cut, but not on who
+    holds them, and a fleet adds memory, not speed; blocks that must be loaded are loaded ahead.
+    The weights move to a block's device and back once a block, and nothing else does in between.
+    They are float64; products are as precise as the rows.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from sklearn.datasets import load_digits
+    >>> from skfleet.estimators import SGDClassifier
+    >>> X, y = load_digits(return_X_y=True)
+    >>> X, y = da.from_array(X / 16, chunks=(600, 64)), da.from_array(y, chunks=600)
+    >>> model = SGDClassifier(loss="log_loss", random_state=0).fit(X, y)
+    >>> model.score(X, y) > 0.95
+    True
+    >>> model.coef_.shape
+    (10, 64)
+    """
+
+    _losses = SGD_LOSSES
+    _own_loss = "hinge"
+
+    def __init__(
+        self,
+        loss: str = "hinge",
+        *,
+        penalty: str | None = "l2",
+        alpha: float = 0.0001,
+        l1_ratio: float | None = 0.15,
+        fit_intercept: bool = True,
+        max_iter: int = 1000,
+        tol: float | None = 1e-3,
+        shuffle: bool = True,
+        verbose: int = 0,
+        epsilon: float = 0.1,
+        n_jobs: int | None = None,
+        random_state: RandomState = None,
+        learning_rate: str = "optimal",
+        eta0: float = 0.01,
+        power_t: float = 0.5,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 5,
+        class_weight: Mapping[Any, float] | str | None = None,
+        warm_start: bool = False,
+        average: bool | int = False,
+        batch_size: int | str = "auto",
+        device: str = "auto",
+    ) -> None:
+        self.loss = loss
+        self.penalty = penalty
+        self.alpha = alpha
+        self.l1_ratio = l1_ratio
+        self.fit_intercept = fit_intercept
+        self.max_iter = max_iter
+        self.tol = tol
+        self.shuffle = shuffle
+        self.verbose = verbose
+        self.epsilon = epsilon
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.learning_rate = learning_rate
+        self.eta0 = eta0
+        self.power_t = power_t
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.class_weight = class_weight
+        self.warm_start = warm_start
+        self.average = average
+        self.batch_size = batch_size
+        self.device = device
+
+    @placed
+    def fit(
+        self,
+        X: Rows,
+        y: Values,
+        coef_init: Values | None = None,
+        intercept_init: Values | None = None,
+        sample_weight: Weights | None = None,
+    ) -> SGDClassifier:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : any rows of shape (n_samples, n_features)
+            Rows.
+        y : values of shape (n_samples,)
+            Labels of any type that can be ordered, however they are cut.
+        coef_init : array-like of shape (n_classes, n_features), default=None
+            Coefficients to start from; one row for two classes.
+        intercept_init : array-like of shape (n_classes,), default=None
+            Intercepts to start from; one for two classes.
+        sample_weight : float or values of shape (n_samples,), default=None
+            Weights of the rows: factors of their steps.
+
+        Returns
+        -------
+        self : SGDClassifier
+            Fitted.
+        """
+        self._check_parameters()
+        check_class_weight(self.class_weight)
+        rows = self._fit_rows(X, y, sample_weight)
+        engine = engine_for(rows)
+        with engine.hold(rows) as rows:
+            counts = map_reduce(engine, Reduction(label_counts, merge_label_counts), rows)
+            check_classification_targets(counts.labels)
+            check_several_classes(counts.labels)
+            check_total_weight(float(counts.weight.sum()))
+            if np.count_nonzero(counts.weight) < 2:
+                raise ValueError(
+                    "sample_weight must leave at least two classes with weight. Got only one class "
+                    "with weight above 0. Classifier can't train when only one class is present."
+                )
+            weights = self._start(
+                (_n_outputs(counts.labels), rows.n_features), coef_init, intercept_init
+            )
+            # As in scikit-learn, "balanced" counts rows and not their weights.
+            outputs = self._outputs(counts._replace(weight=counts.n_rows))
+            self._train(engine, replace(rows, checked=True), weights, outputs)
+        self.classes_ = counts.labels
+        return self
+
+    @placed
+    def partial_fit(
+        self,
+        X: Rows,
+        y: Values,
+        classes: Values | None = None,
+        sample_weight: Weights | None = None,
+    ) -> SGDClassifier:
+        """Go on learning, with one epoch of more rows.
+
+        Parameters
+        ----------
+        X : any rows of shape (n_samples, n_features)
+            Rows.
+        y : values of shape (n_samples,)
+            Labels, not necessarily all there are.
+        classes : array-like of shape (n_classes,), default=None
+            All labels there will ever be: needed in the first call.
+        sample_weight : float or values of shape (n_samples,), default=None
+            Weights of the rows: factors of their steps.
+
+        Returns
+        -------
+        self : SGDClassifier
+            Trained further.
+        """
+        self._check_parameters(partly=True)
+        check_class_weight(self.class_weight)
+        if isinstance(self.class_weight, str):
+            raise ValueError(
+                "class_weight must be None or a dict for partial_fit, which does not know how many "
+                f"rows each class will have. Got {self.class_weight!r} instead. Give the weights, "
+                "of sklearn.utils.class_weight.compute_class_weight say."
+            )
+        labels = self._labels(classes)
+        shape = _n_outputs(labels)
+        rows = self._fit_rows(X, y, sample_weight, reset=not hasattr(self, "coef_"))
+        outputs = self._outputs(LabelCounts(labels, np.ones(len(labels)), np.ones(len(labels))))
+        weights = self._last((shape, rows.n_features))
+        self._train_once(engine_for(rows), rows, weights, outputs)
+        self.classes_ = labels
+        return self
+
+    def _labels(self, classes: Any) -> np.ndarray:
+        """Return all labels, known from before or told now."""
+        known = getattr(self, "classes_", None)
+        if classes is None:
+            if known is None:
+                raise ValueError(
+                    "classes must be passed on the first call to partial_fit. Got None instead. "
+                    "Pass all labels there will be, np.unique(y) say."
+                )
+            return known
+        labels = unique_labels(np.asarray(classes))
+        check_classification_targets(labels)
+        if known is not None and not np.array_equal(known, labels):
+            raise ValueError(
+                f"classes must be the same as on last call to partial_fit, {known!r}. Got "
+                f"{labels!r} instead. Leave them out, or train a new clone."
+            )
+        if len(labels) < 2:
+            raise ValueError(
+                f"classes must hold at least two labels. Got {labels!r} instead. Pass all there "
+                "will be."
+            )
+        return labels
+
+    def _outputs(self, counts: LabelCounts) -> Outputs:
+        """Return what each output is to tell apart, and what both sides weigh."""
+        each = weights_of_classes(self.class_weight, counts)
+        if each is None:
+            return Outputs(counts.labels)
+        two = len(each) == 2
+        sides = [each[1:], each[:1]] if two else [each, np.ones(len(each))]
+        return Outputs(counts.labels, np.array(sides, dtype=np.float64))
+
+    @available_if(_has_probabilities)
+    def predict_proba(self, X: Rows) -> Answer:
+        """Predict the probabilities of the classes for every row.
+
+        Those of each class against all others, divided by their sum (Zadrozny and Elkan, 2002,
+        Transforming classifier scores into accurate multiclass probability estimates); of
+        "modified_huber" ``(clip(decision, -1, 1) + 1) / 2`` (Zhang, 2004).
+
+        Parameters
+        ----------
+        X : any rows of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        probabilities : array of shape (n_samples, n_classes)
+            A column per class, a frame's by name; lazy for Dask collections.
+        """
+        logistic = self.loss == "log_loss"
+        return self._of_classes(_logistic_probabilities if logistic else _clipped, X)
+
+    @available_if(_has_probabilities)
+    def predict_log_proba(self, X: Rows) -> Answer:
+        """Predict the logarithms of the probabilities of the classes for every row.
+
+        Parameters
+        ----------
+        X : any rows of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        logarithms : array of shape (n_samples, n_classes)
+            A column per class, a frame's by name; lazy for Dask collections. Minus infinity where a
+            probability is 0, as "modified_huber" has it.
+        """
+        logistic = self.loss == "log_loss"
+        return self._of_classes(_log_of_logistic if logistic else _log_of_clipped, X)
+
+
+def _n_outputs(labels: np.ndarray) -> int:
+    """Return one output for two classes, else one for each."""
+    return 1 if len(labels) == 2 else len(labels)
+
+
+def _shares(own: Any) -> Any:
+    """Return probabilities of all classes, from those of each class against all others."""
+    xp = namespace(own)
+    if own.shape[1] == 1:
+        return xp.concat([1 - own, own], axis=1)
+    total = xp.sum(own, axis=1)[:, None]
+    none = total == 0
+    return xp.where(none, 1.0 / own.shape[1], own / xp.where(none, 1.0, total))
+
+
+def _logistic_probabilities(model: Any, X: Any) -> Any:
+    """Return probabilities of "log_loss"."""
+    eta = linear_predictor(model, X)
+    xp = namespace(eta)
+    small = xp.exp(-xp.abs(eta))
+    return _shares(xp.where(eta >= 0, 1.0, small) / (1 + small))
+
+
+def _clipped(model: Any, X: Any) -> Any:
+    """Return probabilities of "modified_huber"."""
+    eta = linear_predictor(model, X)
+    xp = namespace(eta)
+    return _shares((xp.minimum(xp.maximum(eta, -1.0), 1.0) + 1) / 2)
+
+
+def _log_of_logistic(model: Any, X: Any) -> Any:
+    """Return logarithms of probabilities of "log_loss"."""
+    return _log(_logistic_probabilities(model, X))
+
+
+def _log_of_clipped(model: Any, X: Any) -> Any:
+    """Return logarithms of probabilities of "modified_huber"."""
+    return _log(_clipped(model, X))
+
+
+def _log(probabilities: Any) -> Any:
+    """Return logarithms, minus infinity for 0."""
+    with np.errstate(divide="ignore"):
+        return namespace(probabilities).log(probabilities)

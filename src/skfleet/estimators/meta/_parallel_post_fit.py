@@ -1,0 +1,437 @@
+"""Estimators around any estimator: predict with it, or train it, on rows that do not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, clone, is_classifier, is_regressor
+from sklearn.exceptions import NotFittedError
+from sklearn.utils import get_tags
+from sklearn.utils.metadata_routing import UNUSED, MetadataRouter
+from sklearn.utils.validation import check_is_fitted
+
+from skfleet._delegation import LearnedAttributes, available_where, require_method
+from skfleet._doc_link import DocumentationLink
+from skfleet._typing import Answer, Estimator, Function, Rows, Scoring, Table, Values, Weights
+from skfleet.blocks import check_rows, is_lazy, warn_of_trip
+from skfleet.engine import answer_rows
+from skfleet.estimators._base import FleetEstimator
+from skfleet.estimators._device_dispatch import fit_placed
+from skfleet.estimators._metadata_routing import given, routed, router
+from skfleet.metrics import check_scoring
+
+# The methods whose metadata scikit-learn can route.
+ROUTED = (
+    "predict",
+    "predict_proba",
+    "predict_log_proba",
+    "decision_function",
+    "transform",
+    "inverse_transform",
+    "score",
+)
+
+
+def _has(name: str) -> Callable[[Function], Function]:
+    """Offer a method exactly when the wrapped estimator has it."""
+    return available_where(lambda self: require_method(self._wrapped, name))
+
+
+def _check_has_score(self: ParallelPostFit) -> None:
+    """Raise unless the estimator can be scored: by a metric, by what it is, or by itself."""
+    if self.scoring is None and not is_classifier(self) and not is_regressor(self):
+        require_method(self._wrapped, "score")
+
+
+class ParallelPostFit(DocumentationLink, LearnedAttributes, BaseEstimator):
+    """Predict and transform rows of any size with any estimator.
+
+    The wrapped estimator is trained as it is, on rows that fit into this process (or is fitted
+    already); one that computes on a GPU is trained on a GPU worker where this process has none. Its
+    methods are then offered on rows of any container: each block of a Dask array or DataFrame is
+    handed to the estimator on the worker that holds it, and answers are lazy.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Any estimator or pipeline with scikit-learn's interface. It is never changed: ``fit`` trains
+        a clone. Without ``fit`` the estimator itself is used if it is fitted.
+    scoring : str or callable, default=None
+        What ``score`` computes: one of `skfleet.metrics.get_scorer_names`, or a callable
+        ``(estimator, X, y)``. By default the estimator's own ``score`` on rows in this process, and
+        on Dask collections accuracy for classifiers and r2 for regressors.
+    predict_meta, predict_proba_meta, transform_meta : array, sparse matrix or frame, default=None
+        What the method answers for no rows (type, dtype, width, column names). By default it is
+        found by running the method on two made-up rows, or, if the estimator refuses these, on the
+        first two real ones, for which the first block is loaded.
+
+    Attributes
+    ----------
+    estimator_ : estimator
+        The fitted clone; there after ``fit``.
+    classes_, n_features_in_, coef_, ...
+        Those of the fitted estimator, where it has them: all that end in an underscore.
+
+    Raises
+    ------
+    TypeError
+        When ``fit`` is given a Dask collection and the estimator does not train on those.
+    sklearn.exceptions.NotFittedError
+        When neither the wrapper nor the estimator is fitted.
+    skfleet.exceptions.PlacementError
+        When it needs a GPU that no worker has.
+
+    See Also
+    --------
+    Incremental : Train an estimator on rows that do not fit, block by block.
+
+    Notes
+    -----
+    One pass over the rows an answer, a task a block. The model is a value of its own in the graph:
+    each worker receives it once, however many blocks it works on. One of a megabyte or more stays
+    on the cluster for as long as this object lives, and is sent again only if it has changed, or
+    where Dask took an idle worker's copy back; such an answer belongs to that cluster. A model of
+    cuML answers on workers with a GPU, and its ``as_sklearn()`` on the others.
+
+    ``predict``, ``predict_proba``, ``predict_log_proba``, ``decision_function``, ``transform``,
+    ``inverse_transform``, ``score_samples``, ``kneighbors``, ``set_output`` and ``score`` exist
+    when the estimator has them. Rows in this process give the estimator's own answer. A Dask array
+    gives a lazy array, of sparse blocks where the answers are sparse; a Dask DataFrame gives a lazy
+    Series or frame with its index; several outputs give a list of these. Every block is answered by
+    itself: estimators whose answer for a row depends on the others (``NMF.transform`` iterates
+    until all rows have converged) answer a little differently for other cuts.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from skfleet.estimators import ParallelPostFit
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = ParallelPostFit(LogisticRegression(max_iter=1000)).fit(X, y)
+    >>> many = da.from_array(X, chunks=(50, 4)).repeat(100, axis=0)
+    >>> answer = model.predict(many)
+    >>> answer.shape, answer.dtype
+    ((15000,), dtype('int64'))
+    """
+
+    # The wrapped estimator's to ask for.
+    __metadata_request__score = {"sample_weight": UNUSED}
+
+    def __init__(
+        self,
+        estimator: Estimator,
+        *,
+        scoring: Scoring = None,
+        predict_meta: Table | None = None,
+        predict_proba_meta: Table | None = None,
+        transform_meta: Table | None = None,
+    ) -> None:
+        self.estimator = estimator
+        self.scoring = scoring
+        self.predict_meta = predict_meta
+        self.predict_proba_meta = predict_proba_meta
+        self.transform_meta = transform_meta
+
+    @available_where(lambda self: require_method(self.estimator, "fit"))
+    def fit(self, X: Rows, y: Values | None = None, **params: Any) -> ParallelPostFit:
+        """Fit a clone of the estimator.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or frame of shape (n_samples, n_features)
+            Rows in this process; rows of any kind for scikit-fleet's own estimators.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs), default=None
+            Targets.
+        **params : dict
+            Handed on to the estimator's ``fit``; with metadata routing enabled, what it requests.
+
+        Returns
+        -------
+        self : ParallelPostFit
+            Fitted.
+        """
+        check_rows(X=X, y=y)
+        if self.scoring is not None:
+            check_scoring(self, self.scoring)
+        is_ours = isinstance(self.estimator, FleetEstimator)
+        if is_lazy(X) and not is_ours:
+            raise TypeError(
+                f"X must be in this process to fit {type(self.estimator).__name__}. Got a Dask "
+                "collection instead. Fit on a sample of it, or use Incremental if the estimator "
+                "has partial_fit."
+            )
+        model, params = clone(self.estimator), routed(self, "fit", "fit", params)
+        if is_ours:  # it finds its place by itself
+            self.estimator_, self._in_tasks = model.fit(X, y, **params), None
+        else:
+            self.estimator_, self._in_tasks = fit_placed(model, X, y, params)
+        return self
+
+    @property
+    def _wrapped(self) -> Any:
+        """The estimator to work with: the fitted clone, or the one given."""
+        return getattr(self, "estimator_", self.estimator)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        wrapped = self._wrapped
+        if not hasattr(wrapped, "fit"):  # scikit-learn does not say; by its rule, where it learns
+            learned = [name for name in vars(wrapped) if name.endswith("_")]
+            return bool(learned) or not hasattr(wrapped, "partial_fit")
+        try:
+            check_is_fitted(wrapped)
+        except NotFittedError:
+            return False
+        return True
+
+    def _check_is_fitted(self) -> None:
+        """Raise unless there is a fitted estimator, also where this one could not be fitted."""
+        if not self.__sklearn_is_fitted__():
+            raise NotFittedError(
+                f"This {type(self).__name__} instance is not fitted yet. Call 'fit' with "
+                "appropriate arguments before using this estimator."
+            )
+
+    def _fitted_estimator(self) -> Any:
+        if not self.__sklearn_is_fitted__():
+            raise AttributeError(f"This {type(self).__name__} is not fitted yet.")
+        return self._wrapped
+
+    def _map(self, X: Any, method: str, meta: Any = None, /, **params: Any) -> Any:
+        """Answer with a method of the fitted estimator, in the container X came in."""
+        self._check_is_fitted()
+        warn_of_trip(X)
+        if method in ROUTED:
+            params = routed(self, method, method, params)
+        in_tasks = getattr(self, "_in_tasks", None)
+        return answer_rows(self, self._wrapped, method, X, meta, in_tasks, **params)
+
+    @_has("predict")
+    def predict(self, X: Rows, **params: Any) -> Answer:
+        """Predict for every row.
+
+        Parameters
+        ----------
+        X : any rows of shape (n_samples, n_features)
+            Rows.
+        **params : dict
+            Handed on to the estimator's method, the same for all blocks.
+
+        Returns
+        -------
+        predictions : values of shape (n_samples,) or (n_samples, n_outputs)
+            In the container X came in; lazy for Dask collections.
+        """
+        return self._map(X, "predict", self.predict_meta, **params)
+
+    @_has("predict_proba")
+    def predict_proba(self, X: Rows, **params: Any) -> Answer:
+        """Predict probabilities of the classes for every row.
+
+        Parameters
+        ----------
+        X : any rows of shape (n_samples, n_features)
+            Rows.
+        **params : dict
+            Handed on to the estimator's method, the same for all blocks.
+
+        Returns
+        -------
+        probabilities : values of shape (n_samples, n_classes), or a list of these
+            In the container X came in, the columns of a frame named by the classes.
+        """
+        return self._map(X, "predict_proba", self.predict_proba_meta, **params)
+
+    @_has("predict_log_proba")
+    def predict_log_proba(self, X: Rows, **params: Any) -> Answer:
+        """Predict logarithms of the classes' probabilities for every row.
+
+        Parameters
+        ----------
+        X : any rows of shape (n_samples, n_features)
+            Rows.
+        **params : dict
+            Handed on to the estimator's method, the same for all blocks.
+
+        Returns
+        -------
+        log_probabilities : values of shape (n_samples, n_classes), or a list of these
+            As for ``predict_proba``.
+        """
+        return self._map(X, "predict_log_proba", self.predict_proba_meta, **params)
+
+    @_has("decision_function")
+    def decision_function(self, X: Rows, **params: Any) -> Answer:
+        """Return the decision values of every row.
+
+        Parameters
+        ----------
+        X : any rows of shape (n_samples, n_features)
+            Rows.
+        **params : dict
+            Handed on to the estimator's method, the same for all blocks.
+
+        Returns
+        -------
+        values : values of shape (n_samples,) or (n_samples, n_classes)
+            In the container X came in.
+        """
+        return self._map(X, "decision_function", **params)
+
+    @_has("transform")
+    def transform(self, X: Rows, **params: Any) -> Answer:
+        """Transform every row.
+
+        Parameters
+        ----------
+        X : any rows of shape (n_samples, n_features)
+            Rows.
+        **params : dict
+            Handed on to the estimator's method, the same for all blocks.
+
+        Returns
+        -------
+        transformed : values of shape (n_samples, n_features_out)
+            In the container X came in, sparse where the estimator's answers are. A frame's columns
+            are named as in ``get_feature_names_out``.
+        """
+        return self._map(X, "transform", self.transform_meta, **params)
+
+    @_has("inverse_transform")
+    def inverse_transform(self, X: Rows, **params: Any) -> Answer:
+        """Transform every row back.
+
+        Parameters
+        ----------
+        X : any rows of shape (n_samples, n_features_out)
+            Rows.
+        **params : dict
+            Handed on to the estimator's method, the same for all blocks.
+
+        Returns
+        -------
+        original : values of shape (n_samples, n_features)
+            In the container X came in.
+        """
+        return self._map(X, "inverse_transform", **params)
+
+    @_has("score_samples")
+    def score_samples(self, X: Rows) -> Answer:
+        """Score every row, by its likelihood or how normal it is.
+
+        Parameters
+        ----------
+        X : any rows of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        scores : values of shape (n_samples,)
+            In the container X came in.
+        """
+        return self._map(X, "score_samples")
+
+    @_has("kneighbors")
+    def kneighbors(
+        self, X: Rows | None = None, n_neighbors: int | None = None, return_distance: bool = True
+    ) -> Answer:
+        """Find the nearest training rows of every row.
+
+        Parameters
+        ----------
+        X : any rows of shape (n_samples, n_features), default=None
+            Rows; None for the training rows themselves, which are not their own neighbours.
+        n_neighbors : int, default=None
+            How many; by default as many as the estimator was made for.
+        return_distance : bool, default=True
+            Return the distances too.
+
+        Returns
+        -------
+        distances : values of shape (n_samples, n_neighbors)
+            In the container X came in; only if `return_distance`.
+        neighbors : values of shape (n_samples, n_neighbors)
+            Numbers of training rows, the nearest first.
+        """
+        how = {"n_neighbors": n_neighbors, "return_distance": return_distance}
+        return self._map(X, "kneighbors", **how)
+
+    @_has("set_output")
+    def set_output(self, *, transform: str | None = None) -> ParallelPostFit:
+        """Choose what ``transform`` answers in, for rows in this process and frames.
+
+        Parameters
+        ----------
+        transform : {"default", "pandas", "polars"}, default=None
+            As in scikit-learn; None leaves it as it is. As in its pipelines, it is set on the
+            wrapped estimator.
+
+        Returns
+        -------
+        self : ParallelPostFit
+            This one.
+        """
+        for estimator in {id(e): e for e in (self.estimator, self._wrapped)}.values():
+            estimator.set_output(transform=transform)
+        return self
+
+    @_has("get_feature_names_out")
+    def get_feature_names_out(self, input_features: Sequence[str] | None = None) -> np.ndarray:
+        """Return the names of the columns that ``transform`` gives."""
+        return self._fitted_estimator().get_feature_names_out(input_features)
+
+    @available_where(_check_has_score)
+    def score(
+        self, X: Rows, y: Values | None = None, sample_weight: Weights | None = None, **params: Any
+    ) -> float:
+        """Score the fitted estimator.
+
+        By `scoring`. Without it, rows in this process are scored by the estimator itself, and Dask
+        collections by accuracy or the coefficient of determination, in one pass.
+
+        Parameters
+        ----------
+        X : any rows of shape (n_samples, n_features)
+            Rows.
+        y : values of shape (n_samples,) or (n_samples, n_outputs), default=None
+            True labels or targets.
+        sample_weight : values of shape (n_samples,), default=None
+            Weights of the rows.
+        **params : dict
+            Handed on to the estimator's own ``score``.
+
+        Returns
+        -------
+        score : float
+            The higher the better.
+        """
+        self._check_is_fitted()
+        check_rows(X=X, y=y, sample_weight=sample_weight)
+        warn_of_trip(X, y, sample_weight)
+        params = routed(self, "score", "score", given(params, sample_weight=sample_weight))
+        if self.scoring is None and not is_lazy(X) and hasattr(self._wrapped, "score"):
+            return self._wrapped.score(X, y, **params)
+        return check_scoring(self, self.scoring)(self, X, y, **params)
+
+    def get_metadata_routing(self) -> MetadataRouter:
+        """Say which metadata the wrapped estimator's methods get.
+
+        Returns
+        -------
+        routing : sklearn.utils.metadata_routing.MetadataRouter
+            See scikit-learn's user guide on metadata routing.
+        """
+        return router(self, {"fit": "fit"} | {method: method for method in ROUTED})
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        if not hasattr(self.estimator, "__sklearn_tags__"):
+            return tags
+        inner = get_tags(self.estimator)
+        for name in ("estimator_type", "target_tags", "transformer_tags", "classifier_tags"):
+            setattr(tags, name, getattr(inner, name))
+        tags.regressor_tags, tags.input_tags = inner.regressor_tags, inner.input_tags
+        tags.non_deterministic, tags.no_validation = inner.non_deterministic, inner.no_validation
+        return tags

@@ -1,0 +1,491 @@
+"""How a fleet is started, scaled and closed, and which client work uses when none is named."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from html import escape
+from typing import Any
+
+from dask.system import CPU_COUNT
+from dask.utils import parse_timedelta
+from distributed import Client, Security
+from distributed.comm import connect
+from distributed.deploy import Cluster
+
+from skfleet._worker_plugins import log_failures, stop_log_failures
+from skfleet.engine._dask._client import (
+    address_of,
+    check_workers,
+    current_client,
+    has_dashboard,
+    n_workers_planned,
+    offer_client,
+    refuse_asynchronous,
+    workers_of,
+)
+from skfleet.exceptions import FleetError
+from skfleet.fleet._local_cluster import DASHBOARD, KeepsGpus, start_local_cluster
+
+__all__ = ["Fleet", "default_client"]
+
+# Seconds that a local cluster may take to have the workers it was told to have.
+_PATIENCE = 30.0
+# Seconds for which a scheduler's address is tried.
+_ADDRESS_PATIENCE = 8.0
+
+
+class Fleet:
+    """A client on a local cluster of CPU and GPU workers, or on a scheduler that runs already.
+
+    Parameters
+    ----------
+    address : str or distributed.deploy.Cluster, default=None
+        The address of a running scheduler ("tcp://10.0.0.1:8786", "tls://..."), or a cluster
+        object of Dask's. By default a cluster is started on this machine, for this user alone: it
+        listens on the loopback interface only.
+    n_workers : int, default=None
+        Number of CPU workers, in a fleet that is to have no others. By default there is a worker
+        for each GPU, as `gpus` says, and as many for CPUs as fill the cores that are left.
+    gpus : "auto", int or list of int or str, default="auto"
+        The GPUs of this machine that get a worker process each: how many, or which (numbers or
+        UUIDs, as in the environment variable ``CUDA_VISIBLE_DEVICES``, which is obeyed). "auto"
+        takes all, unless `n_workers`, `resources` or ``processes=False`` say what workers there
+        are to be, and says in one line on the standard error stream why it takes none where some
+        might be expected. Needs CuPy and dask-cuda (``pip install 'scikit-fleet[gpu]'``).
+    cpus : int, default=None
+        Number of CPU workers beside those on GPUs; they see no GPU.
+    threads_per_worker : int, default=None
+        Threads of each CPU worker: how many tasks it runs at a time; a worker on a GPU has one
+        thread. By default 1 for processes. The
+        BLAS and OpenMP libraries of a worker process are held to the same number of threads.
+    processes : bool, default=True
+        Whether workers are processes. Otherwise they are threads of this process, which start at
+        once and share memory, and whose Python code takes turns.
+    memory_limit : int, float, str or None, default="auto"
+        Memory of each worker: bytes, a fraction of the machine's, text such as "4 GiB", or
+        None for no limit. "auto" is the machine's memory divided by ``n_workers``; undivided for
+        workers on threads, each of which measures the whole process.
+    device_memory_limit : int, float, str or None, default="default"
+        Memory of its GPU that the data of a worker may take before it moves them to the host, and
+        that rows of the calling process may take before they are loaded for each pass: bytes, a
+        fraction of it, text such as "40 GiB", or None for no limit. "default" is 0.8, and for such
+        rows what is free.
+    resources : mapping, or sequence of mappings, default=None
+        What workers are labelled with, for all of them or one mapping for each. By default
+        ``{"CPU": threads_per_worker}``, and ``{"GPU": 1}`` for a worker on a GPU.
+        Workers added later by `scale` or `adapt` take the mapping for all, or the default.
+    protocol : {"tcp", "tls", "ucx"}, default=None
+        How workers talk to one another. "ucx" copies from GPU to GPU over NVLink and InfiniBand
+        where they are there, and needs distributed-ucxx. By default "tls" with `security`, else
+        "tcp".
+    env : mapping of str to str, default=None
+        Further environment variables of worker processes, set before they start.
+    dashboard_address : str or None, default="127.0.0.1:0"
+        Where the dashboard listens; port 0 takes a free one, and ":8787" is a port of the
+        loopback interface. None starts none. The dashboard needs Bokeh, which the extra ``ui``
+        installs; without, there is none, and a warning where an address is given.
+    security : distributed.Security or bool, default=None
+        TLS credentials. True makes temporary ones for a local cluster (needs ``cryptography``).
+    timeout : float or str, default=None
+        Seconds to wait for the scheduler at `address`; by default 8.
+    asynchronous : bool, default=False
+        Only False is possible; the name is there so that True gets an answer.
+
+    Attributes
+    ----------
+    client : distributed.Client
+        The client, distributed's default one from now on until the fleet is closed.
+    dashboard_link : str or None
+        Address of the dashboard, where there is one.
+
+    Raises
+    ------
+    MissingGuardError
+        When a script starts worker processes outside ``if __name__ == "__main__":``.
+    FleetError
+        When no scheduler answers at `address`.
+    PlacementError
+        When this machine has not the GPUs that `gpus` asks for.
+    FleetVersionError
+        When workers there lack scikit-fleet, or have another version of it, of scikit-learn or of
+        Python.
+    TypeError
+        When the fleet is to be asynchronous.
+    ValueError
+        When parameters contradict one another.
+
+    See Also
+    --------
+    distributed.LocalCluster : Dask's own local cluster.
+
+    Notes
+    -----
+    Workers find ``SCIPY_ARRAY_API=1`` in their environment, which scikit-learn's Array API
+    dispatch needs to be there before SciPy is imported.
+
+    A worker on a GPU is what dask-cuda makes of a process: it stays on the cores next to its GPU,
+    moves what does not fit there to the host, and from there to the disk, and takes device memory
+    from RMM's asynchronous pool where RMM is installed. `scale` and `adapt` start and close CPU
+    workers; a GPU worker goes only when `scale` asks for fewer workers than there are GPUs.
+
+    Closing the fleet makes the client that was the default before the default again. Leaving the
+    ``with`` block closes it, after an error too. A cluster or a scheduler that the fleet did not
+    start stays as it is.
+
+    Examples
+    --------
+    >>> from skfleet import Fleet
+    >>> with Fleet(n_workers=2, processes=False) as client:
+    ...     client.submit(sum, [1, 2, 3]).result()
+    6
+    """
+
+    client: Client
+
+    def __init__(
+        self,
+        address: str | Cluster | None = None,
+        *,
+        n_workers: int | None = None,
+        gpus: int | str | Sequence[int | str] = "auto",
+        cpus: int | None = None,
+        threads_per_worker: int | None = None,
+        processes: bool = True,
+        memory_limit: int | float | str | None = "auto",
+        device_memory_limit: float | int | str | None = "default",
+        resources: Mapping[str, float] | Sequence[Mapping[str, float]] | None = None,
+        protocol: str | None = None,
+        env: Mapping[str, str] | None = None,
+        dashboard_address: str | None = DASHBOARD,
+        security: Security | bool | None = None,
+        timeout: float | str | None = None,
+        asynchronous: bool = False,
+    ) -> None:
+        if asynchronous:
+            raise TypeError(
+                "asynchronous must be False. Got True instead. "
+                "Use distributed.Client(asynchronous=True) for work that does not pass here."
+            )
+        self._cluster: Cluster | None = None
+        self._is_ours = address is None
+        if address is None:
+            if timeout is not None:
+                raise _contradiction("timeout", timeout, "without an address")
+            self._cluster = start_local_cluster(
+                n_workers=n_workers,
+                threads_per_worker=threads_per_worker,
+                processes=processes,
+                memory_limit=memory_limit,
+                resources=resources,
+                gpus=gpus,
+                cpus=cpus,
+                device_memory_limit=device_memory_limit,
+                protocol=protocol,
+                env=env,
+                dashboard_address=dashboard_address,
+                security=security,
+            )
+            try:
+                self.client = Client(self._cluster)
+            except BaseException:
+                self._cluster.close()
+                raise
+            log_failures(self.client)
+        else:
+            only_local = {
+                "n_workers": (n_workers, None),
+                "threads_per_worker": (threads_per_worker, None),
+                "processes": (processes, True),
+                "memory_limit": (memory_limit, "auto"),
+                "resources": (resources, None),
+                "gpus": (gpus, "auto"),
+                "cpus": (cpus, None),
+                "device_memory_limit": (device_memory_limit, "default"),
+                "protocol": (protocol, None),
+                "env": (env, None),
+                "dashboard_address": (dashboard_address, DASHBOARD),
+            }
+            for name, (value, default) in only_local.items():
+                if value != default:
+                    raise _contradiction(name, value, "with an address")
+            self.client = _connect(address, security, timeout)
+            self._cluster = address if isinstance(address, Cluster) else None
+
+    @property
+    def dashboard_link(self) -> str | None:
+        """Address of the dashboard, or None where there is none."""
+        if self.client.status in ("closing", "closed"):
+            return None
+        if self._is_ours:
+            return getattr(self._cluster, "shown_dashboard", None)
+        if self._has_dashboard is None:
+            self._has_dashboard = has_dashboard(self.client)
+        return (self.client.dashboard_link or None) if self._has_dashboard else None
+
+    def scale(self, n: int) -> None:
+        """Change the number of workers.
+
+        Parameters
+        ----------
+        n : int
+            The number wanted. A local fleet has it on return; another cluster is only told.
+
+        Raises
+        ------
+        FleetError
+            When the fleet joined a scheduler by its address.
+        """
+        if not isinstance(n, int) or isinstance(n, bool) or n < 1:
+            raise ValueError(
+                f"n must be a positive whole number of workers. Got {n!r} instead. "
+                "Close the fleet to be rid of all workers."
+            )
+        cluster = self._scalable("scale")
+        self._stop_adapting()
+        cluster.scale(n)
+        if not self._is_ours:
+            return
+        cluster.sync(_settled, cluster)
+        # Adaptive scaling that was under way when it was stopped may have had the last word.
+        deadline = time.monotonic() + _PATIENCE
+        while len(self.client.nthreads()) != n and time.monotonic() < deadline:
+            time.sleep(0.05)
+            cluster.scale(n)
+            cluster.sync(_settled, cluster)
+
+    def adapt(self, *, minimum: int = 1, maximum: int | None = None) -> None:
+        """Let the number of workers follow the work, from now on until `scale` is called.
+
+        Parameters
+        ----------
+        minimum : int, default=1
+            The fewest workers. With 0, a fleet without work has nobody who could be asked for a
+            GPU, and keeps no data.
+        maximum : int, default=None
+            The most workers; by default as many as this machine has cores.
+
+        Raises
+        ------
+        FleetError
+            When the fleet joined a scheduler by its address.
+        """
+        cluster = self._scalable("adapt")
+        if maximum is None:
+            maximum = max(CPU_COUNT, minimum)
+        if not 0 <= minimum <= maximum or maximum < 1:
+            raise ValueError(
+                f"minimum must be between 0 and maximum={maximum}. Got {minimum} instead. "
+                "Give both to Fleet.adapt, with maximum at least 1."
+            )
+        kind = {"Adaptive": KeepsGpus} if self._is_ours else {}
+        self._adaptive = cluster.adapt(minimum=minimum, maximum=maximum, **kind)
+
+    def close(self) -> None:
+        """Close the client, and the cluster if the fleet started it. Closing again does nothing."""
+        self._stop_adapting()
+        stop_log_failures(self.client)
+        self.client.close()
+        if self._is_ours and self._cluster is not None:
+            self._cluster.close()
+
+    def __enter__(self) -> Client:
+        if self.client.status in ("closing", "closed"):
+            raise FleetError(
+                "Fleet must be open to be entered. Got a closed one instead. Start another Fleet."
+            )
+        return self.client.__enter__()
+
+    def __exit__(self, *exc_info: object) -> None:
+        stop_log_failures(self.client)
+        try:
+            self.client.__exit__(*exc_info)
+        finally:
+            self.close()
+
+    def __repr__(self) -> str:
+        return f"Fleet({', '.join(f'{k}={v!r}' for k, v in self._summary().items())})"
+
+    def _repr_html_(self) -> str:
+        rows = []
+        for name, value in self._summary().items():
+            text = escape(str(value))
+            if name == "dashboard":
+                text = f'<a href="{text}" target="_blank">{text}</a>'
+            rows.append(f"<tr><th style='text-align: left'>{escape(name)}</th><td>{text}</td></tr>")
+        return f"<table><caption>Fleet</caption>{''.join(rows)}</table>"
+
+    def _summary(self) -> dict[str, Any]:
+        """What the representations show: few words while the fleet is open, one when closed."""
+        if self.client.status in ("closing", "closed"):
+            return {"status": "closed"}
+        threads = self.client.nthreads()
+        summary: dict[str, Any] = {} if self._is_ours else {"address": self._address()}
+        summary |= {"n_workers": len(threads)}
+        offers = [worker.get("resources") or {} for worker in workers_of(self.client).values()]
+        if n_gpus := sum(offer.get("GPU", 0) > 0 for offer in offers):
+            summary["gpu_workers"] = n_gpus
+        summary["threads"] = sum(threads.values())
+        if self.dashboard_link:
+            summary["dashboard"] = self.dashboard_link
+        return summary
+
+    def _address(self) -> str:
+        """Address of the scheduler."""
+        return str(self.client.scheduler.address)
+
+    _adaptive: Any = None
+    _has_dashboard: bool | None = None
+
+    def _stop_adapting(self) -> None:
+        """Keep the number of workers from following the work."""
+        if self._adaptive is not None:
+            self._adaptive.stop()
+            self._adaptive = None
+
+    def _scalable(self, method: str) -> Cluster:
+        """Give the cluster that can be scaled, or say why there is none."""
+        if self._cluster is None:
+            raise FleetError(
+                f"Fleet.{method} must be called where the workers were started. Got a fleet that "
+                f"joined {self._address()} by its address instead. Start or stop workers with what "
+                "started that scheduler, or give Fleet its cluster object."
+            )
+        if self.client.status in ("closing", "closed"):
+            raise FleetError(
+                f"Fleet.{method} must be called on an open fleet. Got a closed one instead. "
+                "Start another Fleet."
+            )
+        return self._cluster
+
+
+def _connect(
+    address: str | Cluster, security: Security | bool | None, timeout: float | str | None
+) -> Client:
+    """Open a client on a running scheduler, whose workers are checked."""
+    if isinstance(security, bool):
+        raise _contradiction("security", security, "with an address")
+    if not isinstance(address, (str, Cluster)):
+        raise TypeError(
+            "address must be a scheduler's address or a Dask cluster object. "
+            f"Got {type(address).__name__} instead. A distributed.Client needs no Fleet: "
+            "the default client is used as it is."
+        )
+    options: dict[str, Any] = {} if security is None else {"security": security}
+    if timeout is not None:
+        options["timeout"] = timeout
+    if isinstance(address, str):
+        _check_address(address, security, timeout)
+    # A client that fails in its constructor stays the default one, so the first is none: it only
+    # finds out whether all is well.
+    with Client(address, set_as_default=False, **options) as trial:
+        refuse_asynchronous(trial)
+        check_workers(trial)
+        if not workers_of(trial):
+            n = n_workers_planned(trial)
+            print(
+                f"scikit-fleet: {f'none of {n} workers' if n else 'no worker'} is up yet at "
+                f"{address_of(trial)}. Work waits for a first one as long as "
+                "skfleet.config_context(wait_for_workers_timeout=...) says.",
+                file=sys.stderr,
+            )
+    return Client(address, **options)
+
+
+def _check_address(address: str, security: Security | None, timeout: float | str | None) -> None:
+    """Raise unless a scheduler answers; a client that fails to find one takes a minute to close."""
+    if address.startswith("inproc://"):
+        return  # only what runs in this process has such an address
+    seconds = parse_timedelta(_ADDRESS_PATIENCE if timeout is None else timeout)
+    arguments = (security or Security()).get_connection_args("client")
+
+    async def connect_once() -> None:
+        comm = await asyncio.wait_for(connect(address, timeout=seconds, **arguments), seconds)
+        await comm.close()
+
+    try:
+        with ThreadPoolExecutor(1) as pool:  # a notebook's own thread has a loop that runs
+            pool.submit(asyncio.run, connect_once()).result()
+    except Exception as error:  # whoever listens there may speak anything
+        raise FleetError(
+            f"address must be that of a running scheduler. Got {address!r} instead, with which no "
+            f"connection was made in {seconds:g} seconds: {str(error) or type(error).__name__}. "
+            "Start one with `dask scheduler`, and give `security` if it uses TLS."
+        ) from error
+
+
+def _contradiction(name: str, value: object, situation: str) -> ValueError:
+    """Make the error for a parameter that means nothing beside the others."""
+    return ValueError(
+        f"{name} must not be given {situation}. Got {value!r} instead. "
+        f"Leave {name} out, or give it where the workers are started."
+    )
+
+
+async def _settled(cluster: Cluster) -> None:
+    """Wait until the workers of a local cluster are those that were asked for."""
+    await cluster
+
+
+_embedded_lock = threading.Lock()
+_embedded: Client | None = None
+
+
+def default_client() -> Client:
+    """Give the current client, and start the embedded fleet where there is none.
+
+    The embedded fleet is one worker on the threads of this process. It starts once, says so in one
+    line on the standard error stream, and closes when the interpreter exits. Its client does not
+    become distributed's default: what else the program does with Dask runs where it ran before,
+    and a client that the program opens later takes over from the next call.
+
+    Returns
+    -------
+    distributed.Client
+        A synchronous client.
+
+    Raises
+    ------
+    TypeError
+        When the current client is asynchronous.
+    """
+    client = current_client()
+    if client is not None:
+        return client
+    global _embedded
+    with _embedded_lock:
+        if _embedded is None or _embedded.status in ("closing", "closed"):
+            _embedded = _start_embedded()
+        return _embedded
+
+
+def _start_embedded() -> Client:
+    """Start one worker on the threads of this process, and a client that is not the default."""
+    cluster = start_local_cluster(n_workers=1, processes=False, dashboard_address=None)
+    client = Client(cluster, set_as_default=False)
+    offer_client(client)
+    log_failures(client)
+    print(
+        f"scikit-fleet: no client is open, so {CPU_COUNT} threads of this process are used. "
+        "Use Fleet() for worker processes, or open a distributed.Client.",
+        file=sys.stderr,
+    )
+    return client
+
+
+@atexit.register
+def _close_embedded() -> None:
+    """Close the embedded fleet, if it runs."""
+    global _embedded
+    with _embedded_lock:
+        if _embedded is not None:
+            cluster = _embedded.cluster
+            stop_log_failures(_embedded)
+            _embedded.close()
+            cluster.close()
+            _embedded = None

@@ -1,0 +1,173 @@
+"""Metrics that are weighted means over rows, or follow from a few of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn import metrics
+
+from skfleet.metrics._reductions import Statistic
+
+
+class Mean(NamedTuple):
+    """A sum over rows, with the weight of these rows and their number."""
+
+    total: Any
+    weight: float
+    n_rows: int
+
+
+def mean_statistic(
+    reference: Callable[..., Any],
+    options: dict[str, Any],
+    finish: Callable[[Any], Any] | None = None,
+    *,
+    normalize: bool = True,
+) -> Statistic:
+    """Return the statistic of a metric that is a weighted mean over rows.
+
+    `reference(true, predicted, sample_weight=, **options)` computes it for some rows.
+    """
+    return Statistic(
+        partial(_part_of_mean, reference, options),
+        finish=partial(_finish_mean, normalize, finish),
+    )
+
+
+def _part_of_mean(
+    reference: Callable[..., Any],
+    options: dict[str, Any],
+    true: np.ndarray,
+    predicted: np.ndarray,
+    weight: np.ndarray | None,
+) -> Mean:
+    """Return what some rows add to the mean; the metric itself says so of their own mean."""
+    total = float(len(true) if weight is None else weight.sum())
+    known = {} if weight is None else {"sample_weight": weight}
+    if not total:  # scikit-learn divides by it
+        value = reference(true, predicted, **options)
+        return Mean(np.zeros_like(np.asarray(value, dtype=np.float64)), 0.0, len(true))
+    value = np.asarray(reference(true, predicted, **known, **options), dtype=np.float64)
+    return Mean(value * total, total, len(true))
+
+
+def _finish_mean(normalize: bool, finish: Callable[[Any], Any] | None, mean: Mean) -> Any:
+    """Divide by the weight of all rows."""
+    if normalize and not mean.weight:
+        raise ZeroDivisionError("Weights sum to zero, can't be normalized")
+    value = mean.total / mean.weight if normalize else mean.total
+    return float(value) if finish is None else finish(value)
+
+
+def over_outputs(multioutput: Any, values: np.ndarray) -> Any:
+    """Average values of several outputs as scikit-learn's `multioutput` says."""
+    values = np.atleast_1d(values)
+    if multioutput is None or isinstance(multioutput, str):
+        return values if multioutput == "raw_values" else float(values.mean())
+    return float(np.average(values, weights=np.asarray(multioutput)))
+
+
+def root_over_outputs(multioutput: Any, values: np.ndarray) -> Any:
+    """Average the square roots of values of several outputs."""
+    return over_outputs(multioutput, np.sqrt(values))
+
+
+def max_statistic(reference: Callable[..., Any], options: dict[str, Any]) -> Statistic:
+    """Return the statistic of a metric that is the largest over rows; it knows no weights."""
+    return Statistic(partial(_part_of_max, reference), max, float)
+
+
+def _part_of_max(
+    reference: Callable[..., Any], true: np.ndarray, predicted: np.ndarray, weight: Any
+) -> float:
+    """Return the largest value among some rows."""
+    if weight is not None:
+        raise TypeError("max_error takes no sample_weight. Drop the rows of weight 0 instead.")
+    return float(reference(true, predicted))
+
+
+class Spread(NamedTuple):
+    """Sums of squares of some rows, per output: targets about their mean, residuals likewise."""
+
+    weight: float
+    mean: np.ndarray
+    total: np.ndarray
+    residual_mean: np.ndarray
+    residual: np.ndarray
+    n_rows: int
+
+
+def spread_of(true: np.ndarray, predicted: np.ndarray, weight: np.ndarray | None) -> Spread:
+    """Return the sums of squares of some rows about their own means."""
+    if true.shape != predicted.shape:
+        raise ValueError(
+            f"y_pred must have the shape of y_true. Got {predicted.shape[1:]} values a row "
+            f"instead of {true.shape[1:]}."
+        )
+    weight = np.ones(len(true)) if weight is None else weight
+    true = true.reshape(len(true), -1).astype(np.float64)
+    residual = true - predicted.reshape(len(true), -1)
+    n_weight = float(weight.sum())
+    mean, shift = (
+        weight @ v / n_weight if n_weight else np.zeros(v.shape[1]) for v in (true, residual)
+    )
+    return Spread(
+        n_weight,
+        mean,
+        weight @ (true - mean) ** 2,
+        shift,
+        weight @ (residual - shift) ** 2,
+        len(true),
+    )
+
+
+def merge_spread(a: Spread, b: Spread) -> Spread:
+    """Merge the sums of two runs of rows (Chan, Golub and LeVeque, 1983)."""
+    weight = a.weight + b.weight
+    share = b.weight / weight if weight else 0.0
+    shifts = b.mean - a.mean, b.residual_mean - a.residual_mean
+    return Spread(
+        weight,
+        a.mean + share * shifts[0],
+        a.total + b.total + a.weight * share * shifts[0] ** 2,
+        a.residual_mean + share * shifts[1],
+        a.residual + b.residual + a.weight * share * shifts[1] ** 2,
+        a.n_rows + b.n_rows,
+    )
+
+
+@dataclass(frozen=True)
+class _Explained:
+    """Makes the share of the targets' spread that the predictions explain."""
+
+    centred: bool
+    multioutput: Any
+    force_finite: bool
+
+    def __call__(self, s: Spread) -> Any:
+        if s.n_rows < 2 and not self.centred:
+            # scikit-learn warns and answers NaN; have it do so itself
+            return metrics.r2_score([0.0], [0.0])
+        residual = s.residual if self.centred else s.residual + s.weight * s.residual_mean**2
+        left, constant = residual != 0, s.total == 0
+        if self.force_finite:
+            score = 1 - residual / np.where(constant, 1.0, s.total)
+            score = np.where(constant, np.where(left, 0.0, 1.0), score)
+        else:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                score = 1 - residual / s.total
+        weighted = isinstance(self.multioutput, str) and self.multioutput == "variance_weighted"
+        if not weighted:
+            return over_outputs(self.multioutput, score)
+        return float(np.average(score, weights=s.total) if s.total.any() else score.mean())
+
+
+def explained_statistic(
+    *, centred: bool, multioutput: Any = "uniform_average", force_finite: bool = True
+) -> Statistic:
+    """Return the statistic of r2 or, with residuals about their mean, of explained variance."""
+    return Statistic(spread_of, merge_spread, _Explained(centred, multioutput, force_finite))

@@ -1,0 +1,245 @@
+"""What a search answers once it is over: what its best model answers, for rows anywhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sklearn.base import BaseEstimator, MetaEstimatorMixin
+from sklearn.utils import get_tags
+from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
+from sklearn.utils.validation import check_is_fitted
+
+from skfleet._delegation import available_where, require_method
+from skfleet._doc_link import DocumentationLink
+from skfleet._typing import Answer, Rows, Values
+from skfleet.blocks import check_rows, is_lazy
+from skfleet.engine import answer_rows
+from skfleet.metrics import check_scoring
+
+__all__ = ["AnswersOfBest"]
+
+
+def _has(method: str) -> Any:
+    """Offer a method exactly when the best model, or before the fit the estimator, has it."""
+    return available_where(
+        lambda self: require_method(getattr(self, "best_estimator_", self.estimator), method)
+    )
+
+
+class AnswersOfBest(DocumentationLink, MetaEstimatorMixin, BaseEstimator):
+    """The methods of a search that its best model answers, lazily for Dask collections."""
+
+    estimator: Any
+    scoring: Any
+    refit: Any
+
+    def _answer(self, method: str, X: Any) -> Any:
+        """Answer with a method of the best model."""
+        check_is_fitted(self)
+        if not self.refit:
+            raise AttributeError(
+                f"refit must be true to use {method}. Got refit={self.refit!r} instead: no model "
+                "was kept. Train one with best_params_."
+            )
+        return answer_rows(self, self.best_estimator_, method, X)
+
+    @_has("predict")
+    def predict(self, X: Rows) -> Answer:
+        """Predict with the best model.
+
+        Parameters
+        ----------
+        X : any rows of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        predictions : values of shape (n_samples,) or (n_samples, n_outputs)
+            Lazy for Dask collections.
+        """
+        return self._answer("predict", X)
+
+    @_has("predict_proba")
+    def predict_proba(self, X: Rows) -> Answer:
+        """Predict probabilities of the classes with the best model.
+
+        Parameters
+        ----------
+        X : any rows of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        probabilities : values of shape (n_samples, n_classes)
+            Lazy for Dask collections.
+        """
+        return self._answer("predict_proba", X)
+
+    @_has("predict_log_proba")
+    def predict_log_proba(self, X: Rows) -> Answer:
+        """Predict logarithms of the classes' probabilities with the best model.
+
+        Parameters
+        ----------
+        X : any rows of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        log_probabilities : values of shape (n_samples, n_classes)
+            Lazy for Dask collections.
+        """
+        return self._answer("predict_log_proba", X)
+
+    @_has("decision_function")
+    def decision_function(self, X: Rows) -> Answer:
+        """Return the best model's decision values.
+
+        Parameters
+        ----------
+        X : any rows of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        values : values of shape (n_samples,) or (n_samples, n_classes)
+            Lazy for Dask collections.
+        """
+        return self._answer("decision_function", X)
+
+    @_has("score_samples")
+    def score_samples(self, X: Rows) -> Answer:
+        """Score every row with the best model.
+
+        Parameters
+        ----------
+        X : any rows of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        scores : values of shape (n_samples,)
+            Lazy for Dask collections.
+        """
+        return self._answer("score_samples", X)
+
+    @_has("transform")
+    def transform(self, X: Rows) -> Answer:
+        """Transform every row with the best model.
+
+        Parameters
+        ----------
+        X : any rows of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        transformed : values of shape (n_samples, n_features_out)
+            Lazy for Dask collections.
+        """
+        return self._answer("transform", X)
+
+    @_has("inverse_transform")
+    def inverse_transform(self, X: Rows) -> Answer:
+        """Transform every row back with the best model.
+
+        Parameters
+        ----------
+        X : any rows of shape (n_samples, n_features_out)
+            Rows.
+
+        Returns
+        -------
+        original : values of shape (n_samples, n_features)
+            Lazy for Dask collections.
+        """
+        return self._answer("inverse_transform", X)
+
+    def score(self, X: Rows, y: Values | None = None, **params: Any) -> float:
+        """Score the best model by the metric that decided.
+
+        Parameters
+        ----------
+        X : any rows of shape (n_samples, n_features)
+            Rows.
+        y : values of shape (n_samples,) or (n_samples, n_outputs), default=None
+            True labels or targets.
+        **params : dict
+            What the scorer is told besides, ``sample_weight`` say.
+
+        Returns
+        -------
+        score : float
+            The higher the better.
+        """
+        check_is_fitted(self)
+        self._answer_check()
+        check_rows(X=X, y=y, sample_weight=params.get("sample_weight"))
+        if is_lazy(X):
+            several = isinstance(self.scoring, dict)
+            name = self.scoring[self.refit] if several else self.scoring
+            name = self.refit if self.multimetric_ and not several else name
+            return check_scoring(self.best_estimator_, name)(self, X, y, **params)
+        scorer = self.scorer_[self.refit] if self.multimetric_ else self.scorer_
+        return scorer(self.best_estimator_, X, y, **params)
+
+    def _answer_check(self) -> None:
+        """Raise unless a model was kept."""
+        if not self.refit:
+            raise AttributeError(
+                f"refit must be true to use score. Got refit={self.refit!r} instead."
+            )
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "cv_results_")
+
+    @property
+    def classes_(self) -> Any:
+        """Labels that the best model knows."""
+        return self._best.classes_
+
+    @property
+    def n_features_in_(self) -> int:
+        """Number of columns that the best model was trained on."""
+        return self._best.n_features_in_
+
+    @property
+    def feature_names_in_(self) -> Any:
+        """Names of the columns that the best model was trained on."""
+        return self._best.feature_names_in_
+
+    @property
+    def _best(self) -> Any:
+        """The best model; an attribute error where there is none."""
+        if not hasattr(self, "best_estimator_"):
+            raise AttributeError(f"This {type(self).__name__} has no best_estimator_ (yet).")
+        return self.best_estimator_
+
+    def get_metadata_routing(self) -> MetadataRouter:
+        """Say which metadata the estimator and the scorer get.
+
+        Returns
+        -------
+        routing : sklearn.utils.metadata_routing.MetadataRouter
+            What ``fit`` hands on is what the estimator's ``partial_fit``, and the scorer, request.
+        """
+        router = MetadataRouter(owner=self).add_self_request(self)
+        learner = self._learner()
+        router.add(
+            estimator=learner,
+            method_mapping=MethodMapping().add(caller="fit", callee="partial_fit"),
+        )
+        scorer = self._scorer()
+        mapping = MethodMapping().add(caller="fit", callee="score")
+        return router.add(scorer=scorer, method_mapping=mapping.add(caller="score", callee="score"))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        if not hasattr(self.estimator, "__sklearn_tags__"):
+            return tags
+        inner = get_tags(self.estimator)
+        for name in ("estimator_type", "target_tags", "transformer_tags", "classifier_tags"):
+            setattr(tags, name, getattr(inner, name))
+        tags.regressor_tags, tags.input_tags = inner.regressor_tags, inner.input_tags
+        tags.non_deterministic, tags.no_validation = inner.non_deterministic, inner.no_validation
+        return tags

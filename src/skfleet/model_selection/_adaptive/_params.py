@@ -1,0 +1,154 @@
+"""What the parameters of an adaptive search may be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.metrics import check_scoring
+from sklearn.pipeline import Pipeline
+
+from skfleet._partial_fit import learner_of
+from skfleet._validation import (
+    check_choice,
+    check_count,
+    check_flag,
+    check_learns_in_parts,
+    check_real,
+    check_verbose,
+)
+from skfleet.metrics._scorers import check_scorer
+from skfleet.model_selection._adaptive._samplers import SAMPLERS
+from skfleet.model_selection._tokenize import content_key, unfitted
+
+__all__ = [
+    "check_candidate",
+    "check_number",
+    "check_parameters",
+    "check_patience",
+    "head_key",
+    "metric_names",
+    "scorer_for",
+]
+
+
+_INSTEAD = "search with HalvingRandomSearchCV"
+
+
+def head_key(pipeline: Pipeline, params: Mapping[str, Any]) -> str:
+    """Return what candidates have in common whose steps before the last are the same."""
+    last = pipeline.steps[-1][0]
+    return content_key(unfitted({k: v for k, v in params.items() if k.partition("__")[0] != last}))
+
+
+def metric_names(scoring: Any) -> list[str]:
+    """Return the names of several metrics, none where there is one."""
+    return list(scoring) if isinstance(scoring, list | tuple | set | dict) else []
+
+
+def scorer_for(estimator: Any, scoring: Any) -> Any:
+    """Return what scores a model, by one metric or by several at once."""
+    check_scorer(scoring)
+    if hasattr(estimator, "fit"):
+        return check_scoring(estimator, scoring=scoring)
+    # scikit-learn wants that; to learn by partial_fit it takes no more than that.
+    if scoring is None:
+        if not hasattr(estimator, "score"):
+            raise TypeError(
+                "scoring must be given for an estimator without score. Got "
+                f"{type(estimator).__name__} and no scoring instead."
+            )
+        return _own_score
+    return check_scoring(None, scoring=scoring)
+
+
+def _own_score(estimator: Any, X: Any, y: Any = None, **told: Any) -> float:
+    """Let a model score itself."""
+    return estimator.score(X, y, **told)
+
+
+def check_candidate(estimator: Any, params: Mapping[str, Any]) -> None:
+    """Raise unless the estimator can be set to these parameters, and learns incrementally."""
+    own = {name: clone(value, safe=False) for name, value in params.items()}
+    learner = learner_of(clone(estimator).set_params(**own))
+    check_learns_in_parts(f"the candidate {params!r}", learner, _INSTEAD)
+
+
+def check_parameters(search: Any) -> None:
+    """Raise for parameters that cannot be, before any work."""
+    learner = learner_of(search.estimator)
+    check_learns_in_parts("estimator", learner, _INSTEAD)
+    search._check_schedule()
+    _check_refit(search)
+    _check_rows(search)
+    _check_work(search)
+    if search.checkpoint is not None and not _is_whole(search.random_state):
+        raise ValueError(
+            "random_state must be a number with a checkpoint, to draw the same candidates and "
+            f"rows again. Got {search.random_state!r} instead."
+        )
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def _check_refit(search: Any) -> None:
+    """Check what decides."""
+    names = metric_names(search.scoring)
+    if names and search.refit not in names:
+        raise ValueError(
+            f"refit must name the metric that decides, one of {', '.join(map(repr, names))}. Got "
+            f"{search.refit!r} instead."
+        )
+    error_score = search.error_score
+    is_number = isinstance(error_score, float | int | np.number)
+    if error_score != "raise" and (not is_number or isinstance(error_score, bool)):
+        raise ValueError(f"error_score must be 'raise' or a number. Got {error_score!r} instead.")
+
+
+def _check_rows(search: Any) -> None:
+    """Check what is learned and what is scored on."""
+    if _is_whole(search.test_size):
+        check_count("test_size", search.test_size)
+    elif search.test_size is not None:
+        check_real("test_size", search.test_size, 0, 1, open="lr")
+    if search.batch_size is not None:
+        check_count("batch_size", search.batch_size)
+    check_flag("learn_test_rows", search.learn_test_rows)
+    if not all(hasattr(search.sampler, name) for name in ("ask", "tell")):
+        check_choice("sampler", search.sampler, SAMPLERS)
+    elif search._n_wanted() == "grid":
+        raise ValueError(
+            "n_initial_parameters must be a number with a sampler of your own. Got 'grid' instead."
+        )
+    elif search.points_to_evaluate is not None:
+        raise ValueError(
+            "points_to_evaluate must not be given with a sampler of your own. Got both. Let the "
+            "sampler ask for them."
+        )
+
+
+def _check_work(search: Any) -> None:
+    """Check how the work is done."""
+    if search.n_jobs is not None and search.n_jobs != -1:
+        check_count("n_jobs", search.n_jobs)
+    check_count("retries", search.retries, 0)
+    if search.time_budget is not None:
+        check_real("time_budget", search.time_budget, 0, open="l")
+    check_verbose("verbose", search.verbose)
+
+
+def check_number(n: Any) -> None:
+    """Raise unless this says how many candidates to begin with."""
+    if n != "grid":
+        check_count("n_initial_parameters", n)
+
+
+def check_patience(patience: Any, tol: Any) -> None:
+    """Raise unless these say when nothing is to be gained any more."""
+    if not isinstance(patience, bool | np.bool_):
+        check_count("patience", patience)
+    check_real("tol", tol, 0, open="r")

@@ -1,0 +1,439 @@
+"""The searches that divide their candidates: successive halving, Hyperband and ASHA."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
+from typing import Any
+
+import numpy as np
+
+from skfleet._typing import Estimator, RandomState, Scoring
+from skfleet._validation import check_count, check_real
+from skfleet.model_selection._adaptive._docstrings import documented
+from skfleet.model_selection._adaptive._params import check_number, check_patience
+from skfleet.model_selection._adaptive._schedules import (
+    AsynchronousHalving,
+    Halving,
+    Hyperband,
+    Rung,
+    Schedule,
+    asynchronous_levels,
+    halving_rungs,
+    hyperband_rungs,
+)
+from skfleet.model_selection._adaptive._search import AdaptiveSearch
+
+__all__ = ["ASHASearchCV", "HyperbandSearchCV", "SuccessiveHalvingSearchCV"]
+
+
+@documented
+class SuccessiveHalvingSearchCV(AdaptiveSearch):
+    r"""Train many candidates a little, the best of them longer, and so on.
+
+    All candidates are trained for `n_initial_iter` calls of ``partial_fit``. The best
+    :math:`1 / \eta` of them are trained on until they have had :math:`\eta` times as many, and so
+    on (Jamieson and Talwalkar, *Non-stochastic best arm identification and hyperparameter
+    optimization*, AISTATS 2016, section 2): after rung i there are
+
+    .. math:: n_i = \lfloor n \eta^{{-i}} \rfloor \text{{ candidates with }}
+              r_i = \lfloor r \eta^i \rfloor \text{{ calls.}}
+
+    Parameters
+    ----------
+    {estimator}
+    n_initial_parameters : int or "grid", default=10
+        Number n of candidates to begin with; "grid" is every combination of lists.
+    n_initial_iter : int, default=1
+        Calls r of ``partial_fit`` that all of them get.
+    max_iter : int, default=None
+        The most calls that a candidate gets. By default the last one that is left gets what the
+        schedule says.
+    aggressiveness : float, default=3
+        The :math:`\eta` by which candidates are divided and calls multiplied.
+    patience : int or bool, default=False
+        Stop training a candidate whose score has not risen by more than `tol` for so many calls;
+        True is a third of the most calls. It keeps its score, and may still be the best.
+    tol : float, default=1e-3
+        What a score must rise by, with `patience`.
+    {parameters}
+
+    Attributes
+    ----------
+    metadata : dict
+        What the search will take, known before the fit.
+    {attributes}
+
+    See Also
+    --------
+    HyperbandSearchCV : Chooses `n_initial_parameters` and `n_initial_iter` by itself.
+    HalvingRandomSearchCV : For estimators without ``partial_fit``: gives more rows instead.
+
+    Notes
+    -----
+    {notes}
+
+    Ties go to the candidate that was drawn first, so the same `random_state` (with an estimator
+    that has one) gives the same answer on every number of workers.
+
+    Examples
+    --------
+    >>> from distributed import Client
+    >>> from scipy.stats import loguniform
+    >>> from sklearn.datasets import load_digits
+    >>> from sklearn.linear_model import SGDClassifier
+    >>> from skfleet.model_selection import SuccessiveHalvingSearchCV
+    >>> X, y = load_digits(return_X_y=True)
+    >>> search = SuccessiveHalvingSearchCV(
+    ...     SGDClassifier(random_state=0), {{"alpha": loguniform(1e-6, 1e-1)}},
+    ...     n_initial_parameters=9, random_state=0
+    ... )
+    >>> search.metadata["brackets"][0]["rungs"]
+    [(9, 1), (3, 3), (1, 9)]
+    >>> with Client(processes=False, n_workers=1, dashboard_address=":0"):
+    ...     search = search.fit(X / 16, y)
+    >>> search.best_score_ > 0.9
+    True
+    """
+
+    def __init__(
+        self,
+        estimator: Estimator,
+        parameters: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        *,
+        n_initial_parameters: int | str = 10,
+        n_initial_iter: int = 1,
+        max_iter: int | None = None,
+        aggressiveness: float = 3,
+        patience: int | bool = False,
+        tol: float = 1e-3,
+        scoring: Scoring = None,
+        test_size: float | int | None = None,
+        batch_size: int | None = None,
+        sampler: str | object | None = "random",
+        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
+        n_jobs: int | None = None,
+        refit: bool | str | Callable[..., Any] = True,
+        learn_test_rows: bool = False,
+        error_score: float | str = np.nan,
+        retries: int = 0,
+        resources: Mapping[str, float] | None = None,
+        time_budget: float | None = None,
+        checkpoint: str | PathLike[str] | None = None,
+        random_state: RandomState = None,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            estimator,
+            parameters,
+            scoring=scoring,
+            test_size=test_size,
+            batch_size=batch_size,
+            sampler=sampler,
+            points_to_evaluate=points_to_evaluate,
+            n_jobs=n_jobs,
+            refit=refit,
+            learn_test_rows=learn_test_rows,
+            error_score=error_score,
+            retries=retries,
+            resources=resources,
+            time_budget=time_budget,
+            checkpoint=checkpoint,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.n_initial_parameters = n_initial_parameters
+        self.n_initial_iter = n_initial_iter
+        self.max_iter = max_iter
+        self.aggressiveness = aggressiveness
+        self.patience = patience
+        self.tol = tol
+
+    def _check_schedule(self) -> None:
+        check_number(self.n_initial_parameters)
+        check_count("n_initial_iter", self.n_initial_iter)
+        if self.max_iter is not None:
+            check_count("max_iter", self.max_iter, self.n_initial_iter)
+        check_real("aggressiveness", self.aggressiveness, 1, open="lr")
+        check_patience(self.patience, self.tol)
+
+    def _n_wanted(self) -> int | str:
+        return self.n_initial_parameters
+
+    def _rungs(self, n: int) -> list[list[Rung]]:
+        return [halving_rungs(n, self.n_initial_iter, self.max_iter, self.aggressiveness)]
+
+    def _schedule(self, n: int) -> Schedule:
+        return Halving(self._rungs(n)[0])
+
+
+@documented
+class HyperbandSearchCV(AdaptiveSearch):
+    r"""Several searches by successive halving at once, from many short ones to few long ones.
+
+    With R = `max_iter` calls of ``partial_fit`` at most for a candidate, and
+    :math:`s_\max = \lfloor \log_\eta R \rfloor`, there is a bracket of successive halving for each
+    s from :math:`s_\max` to 0, that begins with
+
+    .. math:: n = \left\lceil \frac{{s_\max + 1}}{{s + 1}} \eta^s \right\rceil
+              \text{{ candidates and }} r = R \eta^{{-s}} \text{{ calls each}}
+
+    (Li, Jamieson, DeSalvo, Rostamizadeh and Talwalkar, *Hyperband: A Novel Bandit-Based Approach to
+    Hyperparameter Optimization*, JMLR 18, 2018, algorithm 1). The brackets run at the same time.
+    The best is the one with the best score seen in any of them, all on the same rows.
+
+    Parameters
+    ----------
+    {estimator}
+    max_iter : int, default=81
+        The most calls R of ``partial_fit`` that a candidate gets. It decides how many candidates
+        there are: see `metadata`.
+    aggressiveness : float, default=3
+        The :math:`\eta` by which candidates are divided and calls multiplied.
+    patience : int or bool, default=False
+        Stop training a candidate whose score has not risen by more than `tol` for so many calls;
+        True is a third of the most calls. It keeps its score, and may still be the best.
+    tol : float, default=1e-3
+        What a score must rise by, with `patience`.
+    {parameters}
+
+    Attributes
+    ----------
+    metadata : dict
+        What the search will take, known before the fit.
+    {attributes}
+
+    See Also
+    --------
+    SuccessiveHalvingSearchCV : One bracket alone.
+    ASHASearchCV : Without waiting for the last of a rung.
+
+    Notes
+    -----
+    {notes}
+
+    Ties go to the candidate that was drawn first, so the same `random_state` (with an estimator
+    that has one) gives the same answer on every number of workers.
+
+    Examples
+    --------
+    >>> from distributed import Client
+    >>> from scipy.stats import loguniform
+    >>> from sklearn.datasets import load_digits
+    >>> from sklearn.linear_model import SGDClassifier
+    >>> from skfleet.model_selection import HyperbandSearchCV
+    >>> X, y = load_digits(return_X_y=True)
+    >>> search = HyperbandSearchCV(
+    ...     SGDClassifier(random_state=0), {{"alpha": loguniform(1e-6, 1e-1)}},
+    ...     max_iter=9, random_state=0
+    ... )
+    >>> search.metadata["n_models"], search.metadata["partial_fit_calls"]
+    (17, 69)
+    >>> with Client(processes=False, n_workers=1, dashboard_address=":0"):
+    ...     search = search.fit(X / 16, y)
+    >>> search.best_score_ > 0.9
+    True
+    """
+
+    def __init__(
+        self,
+        estimator: Estimator,
+        parameters: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        *,
+        max_iter: int = 81,
+        aggressiveness: float = 3,
+        patience: int | bool = False,
+        tol: float = 1e-3,
+        scoring: Scoring = None,
+        test_size: float | int | None = None,
+        batch_size: int | None = None,
+        sampler: str | object | None = "random",
+        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
+        n_jobs: int | None = None,
+        refit: bool | str | Callable[..., Any] = True,
+        learn_test_rows: bool = False,
+        error_score: float | str = np.nan,
+        retries: int = 0,
+        resources: Mapping[str, float] | None = None,
+        time_budget: float | None = None,
+        checkpoint: str | PathLike[str] | None = None,
+        random_state: RandomState = None,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            estimator,
+            parameters,
+            scoring=scoring,
+            test_size=test_size,
+            batch_size=batch_size,
+            sampler=sampler,
+            points_to_evaluate=points_to_evaluate,
+            n_jobs=n_jobs,
+            refit=refit,
+            learn_test_rows=learn_test_rows,
+            error_score=error_score,
+            retries=retries,
+            resources=resources,
+            time_budget=time_budget,
+            checkpoint=checkpoint,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.max_iter = max_iter
+        self.aggressiveness = aggressiveness
+        self.patience = patience
+        self.tol = tol
+
+    _has_fixed_number = True
+
+    def _check_schedule(self) -> None:
+        check_count("max_iter", self.max_iter)
+        check_real("aggressiveness", self.aggressiveness, 1, open="lr")
+        check_patience(self.patience, self.tol)
+
+    def _n_wanted(self) -> int | str:
+        return sum(rungs[0].n_candidates for rungs in self._rungs(0))
+
+    def _rungs(self, n: int) -> list[list[Rung]]:
+        return hyperband_rungs(self.max_iter, self.aggressiveness)
+
+    def _schedule(self, n: int) -> Schedule:
+        return Hyperband(self._rungs(n))
+
+
+@documented
+class ASHASearchCV(AdaptiveSearch):
+    r"""Successive halving without waiting: a candidate goes on as soon as it is good enough.
+
+    The rungs are those of successive halving, but nobody waits for the last of a rung: whenever a
+    worker is free, the best candidate of the highest rung that is among the best
+    :math:`1 / \eta` of those scored there so far goes on, where it stood, until it has had
+    :math:`\eta` times as many calls of ``partial_fit``; if there is none, another candidate begins
+    (Li, Jamieson, Rostamizadeh, Gonina, Ben-tzur, Hardt, Recht and Talwalkar, *A System for
+    Massively Parallel Hyperparameter Tuning*, MLSys 2020, algorithm 2, with early-stopping rate 0).
+
+    Parameters
+    ----------
+    {estimator}
+    n_initial_parameters : int or "grid", default=50
+        Number of candidates; "grid" is every combination of lists.
+    n_initial_iter : int, default=1
+        Calls of ``partial_fit`` after which a candidate is first compared.
+    max_iter : int, default=81
+        The most calls that a candidate gets.
+    aggressiveness : float, default=3
+        The :math:`\eta` by which candidates are divided and calls multiplied.
+    patience : int or bool, default=False
+        Stop training a candidate whose score has not risen by more than `tol` for so many calls;
+        True is a third of the most calls. It keeps its score, and may still be the best.
+    tol : float, default=1e-3
+        What a score must rise by, with `patience`.
+    {parameters}
+
+    Attributes
+    ----------
+    metadata : dict
+        What the search will take, known before the fit, if those that go on turn out to be the best
+        of their rung; it takes more where a better one comes later.
+    {attributes}
+
+    See Also
+    --------
+    SuccessiveHalvingSearchCV : Waits for the last of a rung, and promotes nobody too early.
+
+    Notes
+    -----
+    {notes}
+
+    Who goes on depends on who ends first, so the answer may depend on the number of workers and on
+    how fast they are; with ``n_jobs=1`` it does not.
+
+    Examples
+    --------
+    >>> from distributed import Client
+    >>> from scipy.stats import loguniform
+    >>> from sklearn.datasets import load_digits
+    >>> from sklearn.linear_model import SGDClassifier
+    >>> from skfleet.model_selection import ASHASearchCV
+    >>> X, y = load_digits(return_X_y=True)
+    >>> search = ASHASearchCV(
+    ...     SGDClassifier(random_state=0), {{"alpha": loguniform(1e-6, 1e-1)}},
+    ...     n_initial_parameters=9, random_state=0
+    ... )
+    >>> search.metadata["brackets"][0]["rungs"]
+    [(9, 1), (3, 3), (1, 9)]
+    >>> with Client(processes=False, n_workers=1, dashboard_address=":0"):
+    ...     search = search.fit(X / 16, y)
+    >>> search.best_score_ > 0.9
+    True
+    """
+
+    def __init__(
+        self,
+        estimator: Estimator,
+        parameters: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        *,
+        n_initial_parameters: int | str = 50,
+        n_initial_iter: int = 1,
+        max_iter: int = 81,
+        aggressiveness: float = 3,
+        patience: int | bool = False,
+        tol: float = 1e-3,
+        scoring: Scoring = None,
+        test_size: float | int | None = None,
+        batch_size: int | None = None,
+        sampler: str | object | None = "random",
+        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
+        n_jobs: int | None = None,
+        refit: bool | str | Callable[..., Any] = True,
+        learn_test_rows: bool = False,
+        error_score: float | str = np.nan,
+        retries: int = 0,
+        resources: Mapping[str, float] | None = None,
+        time_budget: float | None = None,
+        checkpoint: str | PathLike[str] | None = None,
+        random_state: RandomState = None,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            estimator,
+            parameters,
+            scoring=scoring,
+            test_size=test_size,
+            batch_size=batch_size,
+            sampler=sampler,
+            points_to_evaluate=points_to_evaluate,
+            n_jobs=n_jobs,
+            refit=refit,
+            learn_test_rows=learn_test_rows,
+            error_score=error_score,
+            retries=retries,
+            resources=resources,
+            time_budget=time_budget,
+            checkpoint=checkpoint,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.n_initial_parameters = n_initial_parameters
+        self.n_initial_iter = n_initial_iter
+        self.max_iter = max_iter
+        self.aggressiveness = aggressiveness
+        self.patience = patience
+        self.tol = tol
+
+    def _check_schedule(self) -> None:
+        check_number(self.n_initial_parameters)
+        check_count("n_initial_iter", self.n_initial_iter)
+        check_count("max_iter", self.max_iter, self.n_initial_iter)
+        check_real("aggressiveness", self.aggressiveness, 1, open="lr")
+        check_patience(self.patience, self.tol)
+
+    def _n_wanted(self) -> int | str:
+        return self.n_initial_parameters
+
+    def _rungs(self, n: int) -> list[list[Rung]]:
+        return [halving_rungs(n, self.n_initial_iter, self.max_iter, self.aggressiveness)]
+
+    def _schedule(self, n: int) -> Schedule:
+        levels = asynchronous_levels(self.n_initial_iter, self.max_iter, self.aggressiveness)
+        return AsynchronousHalving(n, levels, self.aggressiveness)

@@ -1,0 +1,285 @@
+"""The searches that train all candidates in turns, until there is nothing to gain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
+from typing import Any
+
+import numpy as np
+
+from skfleet._typing import Estimator, RandomState, Scoring
+from skfleet._validation import check_count, check_real
+from skfleet.model_selection._adaptive._docstrings import documented
+from skfleet.model_selection._adaptive._params import check_number, check_patience
+from skfleet.model_selection._adaptive._schedules import (
+    Halving,
+    Plateau,
+    Rung,
+    Schedule,
+    inverse_decay_rungs,
+)
+from skfleet.model_selection._adaptive._search import AdaptiveSearch
+
+__all__ = ["IncrementalSearchCV", "InverseDecaySearchCV"]
+
+
+@documented
+class IncrementalSearchCV(AdaptiveSearch):
+    """Train all candidates in turns, each until its score rises no more.
+
+    Every candidate gets `fits_per_score` calls of ``partial_fit`` and a score, then the next one,
+    until each has had `max_iter` calls or, with `patience`, gains nothing any more
+    (Prechelt, *Early Stopping, But When?*, 1998, compares such rules).
+
+    Parameters
+    ----------
+    {estimator}
+    n_initial_parameters : int or "grid", default=10
+        Number of candidates; "grid" is every combination of lists.
+    max_iter : int, default=100
+        The most calls of ``partial_fit`` that a candidate gets.
+    fits_per_score : int, default=1
+        How many calls lie between two scores.
+    patience : int or bool, default=False
+        Stop training a candidate whose score has not risen by more than `tol` for so many calls;
+        True is a third of `max_iter`.
+    tol : float, default=1e-3
+        What a score must rise by, with `patience`.
+    {parameters}
+
+    Attributes
+    ----------
+    metadata : dict
+        What the search will take at most, known before the fit.
+    {attributes}
+
+    See Also
+    --------
+    InverseDecaySearchCV : Drops candidates on the way.
+    HyperbandSearchCV : Finds as good ones with fewer calls.
+
+    Notes
+    -----
+    {notes}
+
+    Examples
+    --------
+    >>> from distributed import Client
+    >>> from scipy.stats import loguniform
+    >>> from sklearn.datasets import load_digits
+    >>> from sklearn.linear_model import SGDClassifier
+    >>> from skfleet.model_selection import IncrementalSearchCV
+    >>> X, y = load_digits(return_X_y=True)
+    >>> search = IncrementalSearchCV(
+    ...     SGDClassifier(random_state=0), {{"alpha": loguniform(1e-6, 1e-1)}},
+    ...     n_initial_parameters=4, max_iter=20, patience=5, random_state=0
+    ... )
+    >>> search.metadata["partial_fit_calls"]
+    80
+    >>> with Client(processes=False, n_workers=1, dashboard_address=":0"):
+    ...     search = search.fit(X / 16, y)
+    >>> search.best_score_ > 0.9
+    True
+    """
+
+    def __init__(
+        self,
+        estimator: Estimator,
+        parameters: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        *,
+        n_initial_parameters: int | str = 10,
+        max_iter: int = 100,
+        fits_per_score: int = 1,
+        patience: int | bool = False,
+        tol: float = 1e-3,
+        scoring: Scoring = None,
+        test_size: float | int | None = None,
+        batch_size: int | None = None,
+        sampler: str | object | None = "random",
+        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
+        n_jobs: int | None = None,
+        refit: bool | str | Callable[..., Any] = True,
+        learn_test_rows: bool = False,
+        error_score: float | str = np.nan,
+        retries: int = 0,
+        resources: Mapping[str, float] | None = None,
+        time_budget: float | None = None,
+        checkpoint: str | PathLike[str] | None = None,
+        random_state: RandomState = None,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            estimator,
+            parameters,
+            scoring=scoring,
+            test_size=test_size,
+            batch_size=batch_size,
+            sampler=sampler,
+            points_to_evaluate=points_to_evaluate,
+            n_jobs=n_jobs,
+            refit=refit,
+            learn_test_rows=learn_test_rows,
+            error_score=error_score,
+            retries=retries,
+            resources=resources,
+            time_budget=time_budget,
+            checkpoint=checkpoint,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.n_initial_parameters = n_initial_parameters
+        self.max_iter = max_iter
+        self.fits_per_score = fits_per_score
+        self.patience = patience
+        self.tol = tol
+
+    def _check_schedule(self) -> None:
+        check_number(self.n_initial_parameters)
+        check_count("max_iter", self.max_iter)
+        check_count("fits_per_score", self.fits_per_score)
+        check_patience(self.patience, self.tol)
+
+    def _n_wanted(self) -> int | str:
+        return self.n_initial_parameters
+
+    def _rungs(self, n: int) -> list[list[Rung]]:
+        return [[Rung(n, self.max_iter)]]
+
+    def _schedule(self, n: int) -> Schedule:
+        return Plateau(n, self.max_iter, self.fits_per_score)
+
+    def _score_every(self, patience: int) -> int:
+        return self.fits_per_score
+
+
+@documented
+class InverseDecaySearchCV(AdaptiveSearch):
+    r"""Train all candidates in turns, and drop the worst of them at a decaying rate.
+
+    After t calls of ``partial_fit`` the best
+
+    .. math:: \left\lceil n (1 + t)^{{-d}} \right\rceil
+
+    of n candidates are left, with d = `decay_rate`, until one is left, which is trained to the end.
+    This is the rule of dask-ml's search of the same name.
+
+    Parameters
+    ----------
+    {estimator}
+    n_initial_parameters : int or "grid", default=10
+        Number n of candidates to begin with; "grid" is every combination of lists.
+    max_iter : int, default=100
+        The most calls of ``partial_fit`` that a candidate gets.
+    decay_rate : float, default=1.0
+        How fast candidates are dropped; 0 drops none.
+    patience : int or bool, default=False
+        Stop training a candidate whose score has not risen by more than `tol` for so many calls;
+        True is a third of the most calls. It keeps its score, and may still be the best.
+    tol : float, default=1e-3
+        What a score must rise by, with `patience`.
+    {parameters}
+
+    Attributes
+    ----------
+    metadata : dict
+        What the search will take, known before the fit.
+    {attributes}
+
+    See Also
+    --------
+    IncrementalSearchCV : Drops no candidate.
+    SuccessiveHalvingSearchCV : Drops them at an exponential rate.
+
+    Notes
+    -----
+    {notes}
+
+    Ties go to the candidate that was drawn first, so the same `random_state` (with an estimator
+    that has one) gives the same answer on every number of workers.
+
+    Examples
+    --------
+    >>> from distributed import Client
+    >>> from scipy.stats import loguniform
+    >>> from sklearn.datasets import load_digits
+    >>> from sklearn.linear_model import SGDClassifier
+    >>> from skfleet.model_selection import InverseDecaySearchCV
+    >>> X, y = load_digits(return_X_y=True)
+    >>> search = InverseDecaySearchCV(
+    ...     SGDClassifier(random_state=0), {{"alpha": loguniform(1e-6, 1e-1)}},
+    ...     max_iter=20, random_state=0
+    ... )
+    >>> search.metadata["brackets"][0]["rungs"]
+    [(10, 1), (5, 2), (4, 3), (3, 4), (2, 9), (1, 20)]
+    >>> with Client(processes=False, n_workers=1, dashboard_address=":0"):
+    ...     search = search.fit(X / 16, y)
+    >>> search.best_score_ > 0.9
+    True
+    """
+
+    def __init__(
+        self,
+        estimator: Estimator,
+        parameters: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        *,
+        n_initial_parameters: int | str = 10,
+        max_iter: int = 100,
+        decay_rate: float = 1.0,
+        patience: int | bool = False,
+        tol: float = 1e-3,
+        scoring: Scoring = None,
+        test_size: float | int | None = None,
+        batch_size: int | None = None,
+        sampler: str | object | None = "random",
+        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
+        n_jobs: int | None = None,
+        refit: bool | str | Callable[..., Any] = True,
+        learn_test_rows: bool = False,
+        error_score: float | str = np.nan,
+        retries: int = 0,
+        resources: Mapping[str, float] | None = None,
+        time_budget: float | None = None,
+        checkpoint: str | PathLike[str] | None = None,
+        random_state: RandomState = None,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            estimator,
+            parameters,
+            scoring=scoring,
+            test_size=test_size,
+            batch_size=batch_size,
+            sampler=sampler,
+            points_to_evaluate=points_to_evaluate,
+            n_jobs=n_jobs,
+            refit=refit,
+            learn_test_rows=learn_test_rows,
+            error_score=error_score,
+            retries=retries,
+            resources=resources,
+            time_budget=time_budget,
+            checkpoint=checkpoint,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.n_initial_parameters = n_initial_parameters
+        self.max_iter = max_iter
+        self.decay_rate = decay_rate
+        self.patience = patience
+        self.tol = tol
+
+    def _check_schedule(self) -> None:
+        check_number(self.n_initial_parameters)
+        check_count("max_iter", self.max_iter)
+        check_real("decay_rate", self.decay_rate, 0, open="r")
+        check_patience(self.patience, self.tol)
+
+    def _n_wanted(self) -> int | str:
+        return self.n_initial_parameters
+
+    def _rungs(self, n: int) -> list[list[Rung]]:
+        return [inverse_decay_rungs(n, self.max_iter, self.decay_rate)]
+
+    def _schedule(self, n: int) -> Schedule:
+        return Halving(self._rungs(n)[0])
