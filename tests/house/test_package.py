@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "skfleet"
 INSTALL = ROOT / "docs" / "install.md"
 FILES = sorted(PACKAGE.rglob("*.py"))
