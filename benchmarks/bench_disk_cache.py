@@ -129,7 +129,7 @@ class LargerThanMemory:
         one = time.perf_counter() - began
         with config_context(disk_cache=disk_cache), counting() as counts:
             began = time.perf_counter()
-            with self.engine.hold(self.rows) as rows:
+            with self.engine.persist(self.rows) as rows:
                 for _ in range(N_PASSES):
                     map_reduce(self.engine, reduction, rows)
             six = time.perf_counter() - began

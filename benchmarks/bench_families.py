@@ -154,7 +154,7 @@ def main():
                     np.abs(ours.cv_results_[name] - stock.cv_results_[name]).max()
                     for name in scores
                 )
-                (use,) = ours.families_
+                (use,) = ours.shared_fits_
                 label = name if share_fits is True else f"{name}, {share_fits}"
                 print(
                     f"{label:46}{one:9.2f}{other:9.2f}{other / one:8.1f}"

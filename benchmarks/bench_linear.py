@@ -16,9 +16,9 @@ from sklearn import linear_model as reference
 
 from skfleet import Fleet, config_context, estimators
 from skfleet.blocks import row_blocks
-from skfleet.engine import LocalEngine, Reduction, counting, library_threads, map_reduce
+from skfleet.engine import LocalEngine, Reduction, counting, limit_threadpools, map_reduce
 from skfleet.glm import BinaryLogistic, Labels, Objective, Scaling
-from skfleet.glm._normal_equations import merge_products, products
+from skfleet.glm._normal_equations import combine_products, products
 
 N_ROWS, N_COLUMNS = 1_000_000, 50
 
@@ -136,12 +136,12 @@ class Bandwidth:
         coef = np.full(N_COLUMNS + 1, 0.1)
         passes = {
             "products": lambda: map_reduce(
-                LocalEngine(), Reduction(products, merge_products), self.rows
+                LocalEngine(), Reduction(products, combine_products), self.rows
             ),
             "gradient": lambda: self.objective.evaluate(coef),
             "gradient and Hessian": lambda: self.objective.evaluate(coef, hessian=True),
         }
-        with library_threads(1):
+        with limit_threadpools(1):
             return _seconds(passes[of], 7) / _seconds(self._read, 7)
 
     def _read(self):

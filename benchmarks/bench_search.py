@@ -114,7 +114,7 @@ class Overhead:
         return seconds(lambda: search.fit(X, Y)) / (fits[0] * fits[1] / 2)
 
 
-class SharedSteps:
+class PipelineCache:
     """A search over pipelines, as a multiple of the ideal with each first step fitted once."""
 
     timeout = 300

@@ -158,7 +158,7 @@ def search_of_a_family() -> Use:
 
     def ours() -> Answer:
         found = GridSearchCV(model, grid, cv=3, refit=False).fit(X, y)
-        (use,) = found.families_
+        (use,) = found.shared_fits_
         return Answer(lambda: f"saved {use.n_saved}/{use.n_fits}", scores(found))
 
     def theirs() -> Answer:

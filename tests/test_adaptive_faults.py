@@ -282,9 +282,9 @@ def private_bytes():
 
 def peak_of_rows(dask_worker):
     """Bytes of what this worker keeps for tasks."""
-    from skfleet.engine._dask._serialize import Parcel
+    from skfleet.engine._dask._serialize import Pickled
 
-    return sum(v.nbytes for v in dask_worker.data.values() if isinstance(v, Parcel))
+    return sum(v.nbytes for v in dask_worker.data.values() if isinstance(v, Pickled))
 
 
 def received():

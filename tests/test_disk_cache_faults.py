@@ -76,7 +76,7 @@ def test_a_killed_worker_costs_its_blocks(tmp_path):
     ):
         rows = row_blocks(X)
         engine = engine_for(rows)
-        with engine.hold(rows) as held:
+        with engine.persist(rows) as held:
             expected = map_reduce(engine, Reduction(_square), held)
             assert len(_loads(tmp_path)) == len(_files(tmp_path)) == N_BLOCKS
             shares = client.run(_n_files)
@@ -136,7 +136,7 @@ def test_workers_of_little_memory_map_more_than_they_hold(tmp_path):
         before = set(client.scheduler_info()["workers"])
         rows = row_blocks(X)
         engine = engine_for(rows)
-        with engine.hold(rows) as held, counting() as counts:
+        with engine.persist(rows) as held, counting() as counts:
             for _ in range(4):
                 sums = map_reduce(engine, Reduction(_square), held)
         assert np.isfinite(sums).all()

@@ -18,7 +18,7 @@ from distributed import Client, LocalCluster, Security
 from skfleet import fleet as fleet_module
 from skfleet.engine._dask._client import current_client
 from skfleet.engine._dask._engine import DaskEngine
-from skfleet.engine._resources import check_satisfiable, placement_for
+from skfleet.engine._resources import check_satisfiable, resources_for_device
 from skfleet.exceptions import FleetError, PlacementError
 from skfleet.fleet import Fleet, default_client
 
@@ -132,9 +132,9 @@ def test_a_label_for_each_and_placements_that_follow_it():
             return get_worker().address
 
         for device, name in [("cpu", "CPU"), ("cuda", "GPU")]:
-            placement = placement_for(device, workers)
+            resources = resources_for_device(device, workers)
             futures = [
-                client.submit(address, pure=False, resources=placement.as_dict()) for _ in range(4)
+                client.submit(address, pure=False, resources=resources.as_dict()) for _ in range(4)
             ]
             assert {name in workers[where] for where in client.gather(futures)} == {True}
 
@@ -143,7 +143,9 @@ def test_default_label_is_the_threads():
     with Fleet(n_workers=1, threads_per_worker=3, processes=False) as client:
         assert labels(client) == [(("CPU", 3),)]
         with pytest.raises(PlacementError):
-            check_satisfiable(placement_for("cuda", {"a": {"GPU": 1}}), DaskEngine(client).offers)
+            check_satisfiable(
+                resources_for_device("cuda", {"a": {"GPU": 1}}), DaskEngine(client).offers
+            )
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ import dask
 import pytest
 from distributed import LocalCluster, Nanny
 
-from skfleet.engine._dask._client import current_client, slot_released
-from skfleet.exceptions import FleetError, FleetVersionError, MissingGuardError
+from skfleet.engine._dask._client import current_client, seceded
+from skfleet.exceptions import FleetError, FleetVersionError, MissingMainGuardError
 from skfleet.fleet import Fleet
 from skfleet.fleet._local_cluster import _FleetNanny
 
@@ -184,7 +184,7 @@ def start_a_fleet_of_threads():
 def nested_total(n):
     """Sum 0..n-1 with a task for each number, from inside a task."""
     client = current_client()
-    with slot_released():
+    with seceded():
         return sum(client.gather(client.map(int, range(n))))
 
 
@@ -243,11 +243,11 @@ def test_missing_guard_can_be_caught(script):
         "except RuntimeError as error:\n    print(type(error).__name__)\n"
     )
     out, err = process.communicate(timeout=120)
-    assert (process.returncode, out, err) == (0, "MissingGuardError\n", "")
+    assert (process.returncode, out, err) == (0, "MissingMainGuardError\n", "")
 
 
 def test_missing_guard_error_says_its_message_in_both_ways():
-    error = MissingGuardError("the message")
+    error = MissingMainGuardError("the message")
     assert isinstance(error, FleetError)
     assert str(error) == error.code == "the message"
 

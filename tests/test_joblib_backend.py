@@ -61,13 +61,13 @@ def client(request):
 def sent(monkeypatch):
     """Count what is sent to the fleet apart from calls."""
     sizes = []
-    send = _scatter.Share._send
+    send = _scatter.ScatteredObject._send
 
     def counting(self, parcel):
         sizes.append(parcel.nbytes)  # not the parcel: it holds the memory of the object
         return send(self, parcel)
 
-    monkeypatch.setattr(_scatter.Share, "_send", counting)
+    monkeypatch.setattr(_scatter.ScatteredObject, "_send", counting)
     return sizes
 
 
@@ -743,7 +743,7 @@ def test_warning_turned_into_an_error_raises(processes):
         Parallel()(delayed(complain)() for _ in range(2))
 
 
-def library_threads():
+def limit_threadpools():
     np.ones((2, 2)) @ np.ones((2, 2))
     return max((pool["num_threads"] for pool in threadpool_info()), default=1)
 
@@ -751,7 +751,7 @@ def library_threads():
 @pytest.mark.parametrize(("inner", "expected"), [(None, 1), (2, 2)])
 def test_libraries_use_the_share_of_a_task(threads, inner, expected):
     with parallel_config("skfleet", client=threads, inner_max_num_threads=inner):
-        assert set(Parallel()(delayed(library_threads)() for _ in range(4))) == {expected}
+        assert set(Parallel()(delayed(limit_threadpools)() for _ in range(4))) == {expected}
 
 
 # -- registration, names, travel ---------------------------------------------------------------

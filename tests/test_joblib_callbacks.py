@@ -18,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 
 import skfleet  # noqa: F401  (registers the backend)
 from skfleet._joblib import _callbacks
-from skfleet.engine._dask._serialize import Parcel
+from skfleet.engine._dask._serialize import Pickled
 from skfleet.model_selection import GridSearchCV
 
 X, y = load_iris(return_X_y=True)
@@ -150,8 +150,8 @@ def test_contexts_travel_without_the_other_tasks():
     root = search._init_callback_context(max_subtasks=None)
     tasks = [root.subcontext(task_name=f"task {i}") for i in range(100)]
     parcel = _callbacks.pack(tasks[7])
-    assert parcel.nbytes < Parcel.pack(tasks[7]).nbytes / 10
-    copied = parcel.open()
+    assert parcel.nbytes < Pickled.dumps(tasks[7]).nbytes / 10
+    copied = parcel.loads()
     assert (copied.task_name, copied.task_id, copied.parent.task_name) == ("task 7", 7, "fit")
     assert copied.root_uuid == root.root_uuid
 
@@ -161,16 +161,16 @@ def test_search_at_home_is_itself_and_elsewhere_a_light_copy():
     search.best_estimator_, search.n_splits_ = LogisticRegression(), 3
     with _callbacks.at_home(search):
         parcel = _callbacks.pack(search)
-        assert parcel.open() is search
-    there = parcel.open()  # as in a process that does not know it
+        assert parcel.loads() is search
+    there = parcel.loads()  # as in a process that does not know it
     assert isinstance(there, StockGridSearchCV)
     assert there.cv == 3
     assert not hasattr(there, "best_estimator_")
-    again = _callbacks.pack(there).open()
+    again = _callbacks.pack(there).loads()
     assert vars(again)["_skfleet_name"] == vars(there)["_skfleet_name"]
     assert search.n_splits_ == 3
 
 
 def test_objects_without_listeners_travel_as_they_are():
     rows = {"a": np.arange(3), "b": [copy.copy(LogisticRegression())]}
-    assert pickle.dumps(_callbacks.pack(rows).open()) == pickle.dumps(Parcel.pack(rows).open())
+    assert pickle.dumps(_callbacks.pack(rows).loads()) == pickle.dumps(Pickled.dumps(rows).loads())

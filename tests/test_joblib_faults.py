@@ -141,7 +141,7 @@ def test_fits_in_one_survive_the_death_of_a_worker(fleet, tmp_path):
     np.testing.assert_array_equal(
         ours.cv_results_["mean_test_score"], theirs.cv_results_["mean_test_score"]
     )
-    assert ours.families_[0].n_saved > 0
+    assert ours.shared_fits_[0].n_saved > 0
 
 
 def poison(i):

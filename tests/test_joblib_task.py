@@ -13,7 +13,7 @@ from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.parallel import delayed
 
 from skfleet._joblib._worker import task_name
-from skfleet.engine._dask._serialize import Parcel
+from skfleet.engine._dask._serialize import Pickled
 
 A = np.arange(12.0).reshape(3, 4)
 
@@ -34,14 +34,14 @@ A = np.arange(12.0).reshape(3, 4)
 @pytest.mark.parametrize("protocol", ["dask", 4, 5])
 @pytest.mark.parametrize("how", [{}, {"own": True}, {"view": True}])
 def test_parcel_keeps_its_content(obj, protocol, how):
-    parcel = Parcel.pack(obj)
+    parcel = Pickled.dumps(obj)
     digest, nbytes = parcel.digest(), parcel.nbytes
     if protocol == "dask":
         parcel = deserialize(*serialize(parcel))
     else:
         parcel = pickle.loads(pickle.dumps(parcel, protocol=protocol))
     assert (parcel.digest(), parcel.nbytes) == (digest, nbytes)
-    opened = parcel.open(**how)
+    opened = parcel.loads(**how)
     if callable(obj):
         obj, opened = obj(), opened()
     if isinstance(obj, list):
@@ -57,14 +57,14 @@ def test_parcel_keeps_its_content(obj, protocol, how):
 
 
 def test_content_decides_the_digest():
-    assert Parcel.pack(A).digest() == Parcel.pack(A.copy()).digest()
-    digests = {Parcel.pack(x).digest() for x in (A, A + 1, A.T, A.astype("f4"), A.ravel())}
+    assert Pickled.dumps(A).digest() == Pickled.dumps(A.copy()).digest()
+    digests = {Pickled.dumps(x).digest() for x in (A, A + 1, A.T, A.astype("f4"), A.ravel())}
     assert len(digests) == 5
 
 
 def test_opened_arrays_are_copies_or_read_only_views():
-    parcel = Parcel.pack(A)
-    copy, view = parcel.open(), parcel.open(view=True)
+    parcel = Pickled.dumps(A)
+    copy, view = parcel.loads(), parcel.loads(view=True)
     assert not np.shares_memory(copy, A)
     assert copy.flags.writeable
     assert np.shares_memory(view, A)

@@ -15,7 +15,7 @@ from sklearn.linear_model import LogisticRegression
 
 from skfleet import Fleet
 from skfleet.engine._dask._engine import DaskEngine
-from skfleet.engine._threadpools import CORES_VARIABLE, library_threads
+from skfleet.engine._threadpools import CORES_VARIABLE, limit_threadpools
 
 on_linux = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads /proc")
 
@@ -186,9 +186,9 @@ def heard():
 @pytest.mark.skipif(joblib.cpu_count() < 2, reason="there is one core to hear of")
 def test_joblib_hears_the_threads_of_the_task():
     whole = heard()
-    with library_threads(1):
+    with limit_threadpools(1):
         assert heard() == (1, 1)
-        with library_threads(2):  # the first one's: a process has one answer
+        with limit_threadpools(2):  # the first one's: a process has one answer
             assert heard() == (1, 1)
     assert heard() == whole
     assert CORES_VARIABLE not in os.environ
@@ -196,7 +196,7 @@ def test_joblib_hears_the_threads_of_the_task():
 
 def test_what_was_told_before_is_put_back(monkeypatch):
     monkeypatch.setenv(CORES_VARIABLE, "2")
-    with library_threads(1):
+    with limit_threadpools(1):
         pass
     assert os.environ[CORES_VARIABLE] == "2"
 
@@ -206,9 +206,9 @@ def test_a_task_does_not_change_what_scikit_learn_knows_of_the_machine(tmp_path)
     import sys
 
     code = """
-from skfleet.engine._threadpools import CORES_VARIABLE, library_threads
+from skfleet.engine._threadpools import CORES_VARIABLE, limit_threadpools
 from sklearn.utils._openmp_helpers import _openmp_effective_n_threads as n_threads
-with library_threads(1):
+with limit_threadpools(1):
     inside = n_threads()
 print(inside, n_threads())
 """
@@ -224,12 +224,12 @@ def test_overlapping_tasks_leave_nothing_behind():
     entered, leave = threading.Event(), threading.Event()
 
     def other():
-        with library_threads(1):
+        with limit_threadpools(1):
             entered.set()
             leave.wait(10)
 
     thread = threading.Thread(target=other)
-    with library_threads(1):
+    with limit_threadpools(1):
         thread.start()
         entered.wait(10)
     assert heard() == (1, 1)

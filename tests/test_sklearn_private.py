@@ -98,7 +98,7 @@ def test_contexts_have_the_parts_that_are_read_and_left_out():
     assert not private.has_callbacks(task)
     assert list(root) == [root, task]  # the tree is what `_children_map` says
     assert vars(root)["_children_map"] == {0: task}
-    assert private.path_only(root)["_children_map"] == {}
+    assert private.context_without_children(root)["_children_map"] == {}
     assert task.parent is root
 
 
@@ -148,7 +148,7 @@ def test_iterations_of_boosting_can_be_cut():
     X = np.random.RandomState(0).rand(50, 2)
     model = HistGradientBoostingRegressor(max_iter=5, early_stopping=False, random_state=0)
     expected = clone(model).set_params(max_iter=2).fit(X, X[:, 0])
-    cut = private.cut_boosting(model.fit(X, X[:, 0]), 2)
+    cut = private.truncate_hist_boosting(model.fit(X, X[:, 0]), 2)
     assert cut.n_iter_ == 2
     np.testing.assert_array_equal(cut.predict(X), expected.predict(X))
     np.testing.assert_array_equal(cut.train_score_, expected.train_score_)
@@ -160,7 +160,7 @@ def test_whole_tree_is_pruned():
     whole = DecisionTreeRegressor(random_state=0).fit(X, y)
     alone = DecisionTreeRegressor(random_state=0, ccp_alpha=0.004).fit(X, y)
     n_nodes = whole.tree_.node_count
-    found = private.pruned(copy.copy(whole).set_params(ccp_alpha=0.004))
+    found = private.prune_tree(copy.copy(whole).set_params(ccp_alpha=0.004))
     assert found.tree_.node_count == alone.tree_.node_count < n_nodes == whole.tree_.node_count
     np.testing.assert_array_equal(found.predict(X), alone.predict(X))
 
@@ -171,7 +171,7 @@ def test_support_vector_machine_of_a_kernel_becomes_one_of_rows():
     alone = SVC(gamma=0.3, tol=1e-9).fit(X, y)
     on_kernel = SVC(kernel="precomputed", gamma=0.3, tol=1e-9).fit(rbf_kernel(X, gamma=0.3), y)
     template = SVC(gamma=0.3, tol=1e-9).fit(X[:20], y[:20])
-    found = private.on_rows(template, on_kernel.set_params(kernel="rbf"), X)
+    found = private.svm_from_kernel_fit(template, on_kernel.set_params(kernel="rbf"), X)
     assert vars(found).keys() == vars(alone).keys()
     np.testing.assert_allclose(found.decision_function(X), alone.decision_function(X), 1e-6, 1e-6)
 

@@ -22,7 +22,7 @@ from skfleet.exceptions import PlacementError
 # "array_api_strict:device1" computes refuses hidden copies to the host, as CuPy does.
 DEVICE_VARIABLE = "SKFLEET_DEVICE"
 # How many bytes rows may take on the device, in place of what is free there.
-ROOM_VARIABLE = "SKFLEET_DEVICE_MEMORY"
+DEVICE_MEMORY_VARIABLE = "SKFLEET_DEVICE_MEMORY"
 
 FLOAT64 = np.dtype(np.float64)
 
@@ -32,7 +32,7 @@ _MOST_PAGE_LOCKED = 2**20
 _PART_BYTES = 64 * 2**20
 
 
-class Uploads:
+class TransferCounter:
     """How often, and how many bytes, this process has brought from the host to a device."""
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Uploads:
             self.n_bytes += n_bytes
 
 
-uploads = Uploads()
+uploads = TransferCounter()
 
 
 class DeviceLibrary(NamedTuple):
@@ -66,7 +66,7 @@ def is_array(x: Any) -> bool:
     return array_api_compat.is_array_api_obj(x) and not array_api_compat.is_dask_array(x)
 
 
-def is_foreign(x: Any) -> bool:
+def is_not_numpy(x: Any) -> bool:
     """Say whether x is an array of another library than NumPy."""
     return is_array(x) and not isinstance(x, np.ndarray | np.generic)
 
@@ -114,9 +114,9 @@ def _device_library(named: str | None) -> DeviceLibrary | None:
     return DeviceLibrary(import_module("array_api_compat.cupy"), None) if n_devices else None
 
 
-def device_room(held: int = 0) -> int:
+def device_memory_available(held: int = 0) -> int:
     """Return how many bytes rows may take on this process's device, with those that are held."""
-    if limit := os.environ.get(ROOM_VARIABLE):
+    if limit := os.environ.get(DEVICE_MEMORY_VARIABLE):
         return int(limit)
     library = device_library()
     if library is None or not library.is_cupy:
@@ -130,7 +130,7 @@ def device_room(held: int = 0) -> int:
     return int(held + free + pool.free_bytes() if is_pool else total)
 
 
-class SideStream:
+class CopyStream:
     """A queue of copies and kernels on the device beside the one that computes, where it has any.
 
     Memory that one queue frees it may use again at once, though another may not be done with it.
@@ -163,14 +163,14 @@ class SideStream:
         return value
 
 
-def goes_up(x: Any) -> bool:
+def is_uploadable(x: Any) -> bool:
     """Say whether x is numbers on the host, which a device takes."""
     return isinstance(x, np.ndarray) and x.dtype.kind in "biuf"
 
 
 def to_device(x: Any) -> Any:
     """Bring numbers on the host to this process's device; all else stays where and what it is."""
-    if not goes_up(x):
+    if not is_uploadable(x):
         return x
     library = device_library()
     if library is None:
@@ -181,12 +181,12 @@ def to_device(x: Any) -> Any:
         )
     uploads.add(x.nbytes)
     if library.is_cupy and x.nbytes > _MOST_PAGE_LOCKED:
-        return _copied_by_driver(x)
+        return _copy_in_pieces(x)
     # a writable copy: what is read-only here was never meant to be written to there
     return library.xp.asarray(x, device=library.device, copy=True)
 
 
-def _copied_by_driver(x: np.ndarray) -> Any:
+def _copy_in_pieces(x: np.ndarray) -> Any:
     """Bring a large array to the current CUDA device, row by row, as kernels like them."""
     cupy = import_module("cupy")
     there = cupy.empty(x.shape, dtype=x.dtype.newbyteorder("="))
@@ -212,7 +212,7 @@ def is_floating(x: Any) -> bool:
     return is_array(x) and namespace(x).isdtype(dtype, "real floating")
 
 
-def like(value: Any, block: Any, *, dtype: Any = None) -> Any:
+def asarray_like(value: Any, block: Any, *, dtype: Any = None) -> Any:
     """Bring a host value to where a block is: its library, its device, for reals its precision.
 
     The driver holds NumPy and a block holds whatever the caller gave; this is where they meet.
@@ -226,9 +226,9 @@ def like(value: Any, block: Any, *, dtype: Any = None) -> Any:
     return xp.asarray(value, dtype=dtype, device=device(block))
 
 
-def beside(values: Any, X: Any) -> Any:
+def to_device_of(values: Any, X: Any) -> Any:
     """Bring numbers on the host to the device of X; labels that no device holds stay there."""
-    if not goes_up(values) or not is_foreign(X):
+    if not is_uploadable(values) or not is_not_numpy(X):
         return values
     return namespace(X).asarray(values, device=device(X))
 
@@ -247,23 +247,25 @@ def to_host(x: Any) -> np.ndarray:
     return np.asarray(x)
 
 
-def off_device(x: Any) -> Any:
+def to_host_if_array(x: Any) -> Any:
     """Return an array of another library as NumPy's, and anything else as it is."""
-    return to_host(x) if is_foreign(x) else x
+    return to_host(x) if is_not_numpy(x) else x
 
 
-def all_to_host(value: Any) -> Any:
+def tree_to_host(value: Any) -> Any:
     """Bring the arrays in tuples, lists, dicts and dataclasses to the host; single numbers too."""
-    if is_foreign(value):
+    if is_not_numpy(value):
         return to_host(value)[()]
     kind = type(value)
     if kind in (tuple, list) or hasattr(value, "_fields"):
-        parts = [all_to_host(part) for part in value]
+        parts = [tree_to_host(part) for part in value]
         return kind(*parts) if hasattr(value, "_fields") else kind(parts)
     if kind is dict:
-        return {key: all_to_host(part) for key, part in value.items()}
+        return {key: tree_to_host(part) for key, part in value.items()}
     if is_dataclass(kind):
-        return replace(value, **{f.name: all_to_host(getattr(value, f.name)) for f in fields(kind)})
+        return replace(
+            value, **{f.name: tree_to_host(getattr(value, f.name)) for f in fields(kind)}
+        )
     return value
 
 

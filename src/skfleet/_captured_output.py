@@ -196,7 +196,7 @@ def echo(notes: Sequence[Note]) -> None:
             address, message = content
             consumer = consumer_of(address)
             if consumer is not None:  # else the callback is gone
-                consumer(message.open())
+                consumer(message.loads())
         elif kind != "warning":
             getattr(sys, kind).write(content)
 

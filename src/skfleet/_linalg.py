@@ -8,7 +8,16 @@ from typing import Any
 import numpy as np
 from scipy import linalg, sparse
 
-from skfleet._array import FLOAT64, astype, dtype_of, is_array, is_foreign, like, namespace, to_host
+from skfleet._array import (
+    FLOAT64,
+    asarray_like,
+    astype,
+    dtype_of,
+    is_array,
+    is_not_numpy,
+    namespace,
+    to_host,
+)
 
 # A slice of rows of about a megabyte stays in a core's cache; shorter ones multiply badly.
 SLICE_ELEMENTS, FEWEST_IN_SLICE = 2**17, 256
@@ -34,7 +43,7 @@ def as_csr(X: Any) -> Any:
 def rows_between(X: Any, low: int, high: int) -> Any:
     """Return rows of an array or a sparse matrix, in CSR form without a copy of their values."""
     if not is_sparse(X) or X.format != "csr":
-        return X[low:high, ...] if is_foreign(X) else X[low:high]
+        return X[low:high, ...] if is_not_numpy(X) else X[low:high]
     first, last = X.indptr[low], X.indptr[high]
     part = type(X)((high - low, X.shape[1]), dtype=X.dtype)
     # made of these, it would copy them
@@ -45,9 +54,9 @@ def rows_between(X: Any, low: int, high: int) -> Any:
 
 def dot(X: Any, B: Any) -> Any:
     """Return X @ B, dense, with the host matrix B, dense or sparse, brought to where X is."""
-    if is_sparse(B) and not is_foreign(X):
+    if is_sparse(B) and not is_not_numpy(X):
         return dense_rows(X @ B.astype(X.dtype))
-    return X @ like(np.ascontiguousarray(dense_rows(B)), X)
+    return X @ asarray_like(np.ascontiguousarray(dense_rows(B)), X)
 
 
 def tdot(X: Any, V: Any) -> Any:
@@ -65,14 +74,14 @@ def gram(X: Any, weights: Any = None) -> Any:
     return astype(X.T @ scaled, FLOAT64)
 
 
-def fused_products(X: Any, shift: Any, root: Any, V: Any) -> tuple[Any, Any]:
+def weighted_gram(X: Any, shift: Any, root: Any, V: Any) -> tuple[Any, Any]:
     """Return Z.T @ Z and Z.T @ V for dense rows Z = (X - shift) * root, in float64.
 
     Slices that stay in the processor's cache are made and multiplied in one place, so that the rows
     come from memory once and nothing of their size is made. `shift` and `root` may be None; all is
     where X is.
     """
-    if is_foreign(X):
+    if is_not_numpy(X):
         Z = X if shift is None else X - astype(shift, dtype_of(X))
         Z = Z if root is None else Z * root[:, None]
         return astype(Z.T @ Z, FLOAT64), astype(Z.T @ V, FLOAT64)
@@ -100,9 +109,9 @@ def fused_products(X: Any, shift: Any, root: Any, V: Any) -> tuple[Any, Any]:
 
 def take_columns(X: Any, columns: np.ndarray) -> Any:
     """Return some columns of X, where X is."""
-    if is_sparse(X) or not is_foreign(X):
+    if is_sparse(X) or not is_not_numpy(X):
         return X[:, columns]
-    return namespace(X).take(X, like(columns, X), axis=1)
+    return namespace(X).take(X, asarray_like(columns, X), axis=1)
 
 
 def column_sums(X: Any, weights: Any = None) -> Any:
@@ -112,9 +121,9 @@ def column_sums(X: Any, weights: Any = None) -> Any:
         return np.asarray(summed, dtype=np.float64).ravel()
     if weights is not None:
         return astype(weights @ X, FLOAT64)
-    if not is_foreign(X) and X.dtype == np.float64:
+    if not is_not_numpy(X) and X.dtype == np.float64:
         return np.ones(len(X)) @ X  # several times faster than a sum
-    if not is_foreign(X) and X.dtype == np.float32:
+    if not is_not_numpy(X) and X.dtype == np.float32:
         return _single_sums(X)
     xp = namespace(X)
     return xp.sum(X, axis=0, dtype=xp.float64)
@@ -135,8 +144,8 @@ def row_norms(X: Any, about: np.ndarray | None = None) -> Any:
         norms = np.asarray(X.multiply(X).sum(axis=1)).ravel()
         return norms if about is None else np.maximum(norms - 2 * (X @ about) + about @ about, 0.0)
     if about is not None:
-        X = X - like(about, X)
-    if not is_foreign(X):
+        X = X - asarray_like(about, X)
+    if not is_not_numpy(X):
         return np.einsum("ij,ij->i", X, X)  # quicker, and nothing of the size of X
     return namespace(X).sum(X * X, axis=1)
 
@@ -173,7 +182,7 @@ def squared_distances_to(X: Any, V: np.ndarray, chosen: np.ndarray) -> np.ndarra
     return squared
 
 
-def with_small_indices(X: Any) -> Any:
+def with_int32_indices(X: Any) -> Any:
     """Return X; sparse rows with indices of 32 bits, as scikit-learn's kernels take them."""
     if not is_sparse(X) or X.indices.dtype == np.int32:
         return X
@@ -181,9 +190,7 @@ def with_small_indices(X: Any) -> Any:
     return type(X)(parts, shape=X.shape)
 
 
-def sums_by_label(
-    X: Any, labels: np.ndarray, weights: np.ndarray | None, n_labels: int
-) -> np.ndarray:
+def group_sums(X: Any, labels: np.ndarray, weights: np.ndarray | None, n_labels: int) -> np.ndarray:
     """Return the (weighted) sums of the host rows of X that share a label, one row per label."""
     n_rows, n_columns = X.shape
     if is_sparse(X):
@@ -202,7 +209,7 @@ def _by_value(X: Any, of_rows: np.ndarray) -> np.ndarray:
     return np.repeat(of_rows, np.diff(X.indptr))
 
 
-def as_dense_there(X: Any) -> Any:
+def to_dense(X: Any) -> Any:
     """Return X, dense, where it is."""
     return X.toarray() if is_sparse(X) else X
 
@@ -212,17 +219,17 @@ def dense_rows(X: Any) -> np.ndarray:
     return X.toarray() if is_sparse(X) else to_host(X)
 
 
-def singular_rows(X: Any) -> tuple[np.ndarray, np.ndarray]:
+def svd_right(X: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return the singular values and right singular vectors of a dense X, on the host."""
-    if is_foreign(X):
+    if is_not_numpy(X):
         _, values, vectors = namespace(X).linalg.svd(X, full_matrices=False)
         return to_host(values), to_host(vectors)
     return linalg.svd(X, full_matrices=False, check_finite=False)[1:]
 
 
-def triangular_factor(X: Any) -> Any:
+def qr_r(X: Any) -> Any:
     """Return R of the QR factorisation of a dense X that is longer than wide, where X is."""
-    if is_foreign(X):
+    if is_not_numpy(X):
         return namespace(X).linalg.qr(X)[1]
     return np.linalg.qr(X, mode="r")
 
@@ -251,7 +258,7 @@ def row_bytes(X: Any) -> int:
     if is_sparse(X):
         return max(1, (X.data.nbytes + X.indices.nbytes) // n_rows)
     width = int(np.prod(X.shape[1:], dtype=np.int64))
-    numbers = is_foreign(X) or isinstance(getattr(X, "dtype", None), np.dtype)
+    numbers = is_not_numpy(X) or isinstance(getattr(X, "dtype", None), np.dtype)
     return max(1, width * (dtype_of(X).itemsize if numbers else 8))
 
 

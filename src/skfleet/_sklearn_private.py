@@ -10,8 +10,8 @@ from typing import Any
 __all__ = [
     "callback_state",
     "consumer_of",
+    "context_without_children",
     "count_cores",
-    "cut_boosting",
     "estimator_state",
     "fit_result",
     "format_results",
@@ -21,17 +21,17 @@ __all__ = [
     "is_context",
     "is_fit",
     "listeners_of",
-    "on_rows",
     "output_container",
-    "path_only",
-    "pruned",
+    "prune_tree",
     "remove_consumer",
     "scorers_in_use",
     "scorers_of",
     "search_state",
     "select_best_index",
+    "svm_from_kernel_fit",
     "take_columns",
     "take_rows",
+    "truncate_hist_boosting",
     "uses_tree",
 ]
 
@@ -153,7 +153,7 @@ def param_columns(params: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return dict(_yield_masked_array_for_each_param(params))
 
 
-def cut_boosting(model: Any, size: int) -> Any:
+def truncate_hist_boosting(model: Any, size: int) -> Any:
     """Leave only the first iterations in a fitted histogram gradient boosting."""
     model._predictors = model._predictors[:size]
     for name in ("train_score_", "validation_score_"):  # which begin before the first one
@@ -161,7 +161,7 @@ def cut_boosting(model: Any, size: int) -> Any:
     return model
 
 
-def pruned(tree: Any) -> Any:
+def prune_tree(tree: Any) -> Any:
     """Prune a tree that was grown to the full, to its ``ccp_alpha``."""
     tree._prune_tree()
     return tree
@@ -172,7 +172,7 @@ def uses_tree(neighbors: Any) -> bool:
     return neighbors._tree is not None
 
 
-def on_rows(template: Any, fitted: Any, rows: Any) -> Any:
+def svm_from_kernel_fit(template: Any, fitted: Any, rows: Any) -> Any:
     """Bring a support vector machine that was fitted on a kernel to the rows of it.
 
     The template was fitted on a few of them.
@@ -217,7 +217,7 @@ def is_context(obj: Any) -> bool:
     return kind.__name__ == "CallbackContext" and kind.__module__.startswith("sklearn.callback.")
 
 
-def path_only(context: Any) -> dict[str, Any]:
+def context_without_children(context: Any) -> dict[str, Any]:
     """Give the state of a context without the subtasks: these would be all fits of the search."""
     return {**vars(context), "_children_map": {}}
 

@@ -20,7 +20,7 @@ from skfleet._array import (
     dtype_of,
     is_array,
     is_floating,
-    is_foreign,
+    is_not_numpy,
     namespace,
 )
 from skfleet._warnings import warn
@@ -111,7 +111,7 @@ def dtypes_of(rows: Any) -> list[tuple[Any, Any]]:
     """Return name and type of each column of a frame, None and the type of an array."""
     named = rows.dtypes if hasattr(type(rows), "dtypes") else None
     if not hasattr(named, "items"):
-        if is_foreign(rows):
+        if is_not_numpy(rows):
             return [(None, dtype_of(rows))]
         return [(None, rows.dtype if hasattr(type(rows), "dtype") else None)]
     return list(named.items())
@@ -170,7 +170,7 @@ def _is_known(dtype: Any) -> bool:
     return dtype is not None and str(dtype) != "object"
 
 
-def check_learns_in_parts(subject: str, learner: Any, otherwise: str) -> None:
+def check_has_partial_fit(subject: str, learner: Any, otherwise: str) -> None:
     """Raise unless an estimator has partial_fit, and what it learns can come to this process."""
     name, library = type(learner).__name__, type(learner).__module__.partition(".")[0]
     incremental = "one that learns incrementally (SGDClassifier, MiniBatchKMeans, ...)"
@@ -275,7 +275,9 @@ def check_total_weight(total: float) -> None:
         )
 
 
-def check_real(name: str, value: Any, low: float, high: float = np.inf, *, open: str = "") -> None:
+def check_in_interval(
+    name: str, value: Any, low: float, high: float = np.inf, *, open: str = ""
+) -> None:
     """Raise unless a parameter is a number from low to high, without the ends in `open`."""
     fits = isinstance(value, Real) and not isinstance(value, bool | np.bool_)
     fits = fits and (value > low if "l" in open else value >= low)
@@ -286,13 +288,13 @@ def check_real(name: str, value: Any, low: float, high: float = np.inf, *, open:
         raise ValueError(f"{name} must be a number {finite}{least}{most}. Got {value!r} instead.")
 
 
-def check_count(name: str, value: Any, low: int = 1) -> None:
+def check_positive_int(name: str, value: Any, low: int = 1) -> None:
     """Raise unless a parameter is a whole number of at least low."""
     if not isinstance(value, Integral) or isinstance(value, bool | np.bool_) or value < low:
         raise ValueError(f"{name} must be a whole number of at least {low}. Got {value!r} instead.")
 
 
-def check_flag(name: str, value: Any) -> None:
+def check_bool(name: str, value: Any) -> None:
     """Raise unless a parameter is True or False."""
     if not isinstance(value, bool | np.bool_):
         raise ValueError(f"{name} must be True or False. Got {value!r} instead.")
@@ -301,10 +303,10 @@ def check_flag(name: str, value: Any) -> None:
 def check_verbose(name: str, value: Any) -> None:
     """Raise unless a parameter is True, False or a whole number of at least 0."""
     if not isinstance(value, bool | np.bool_):
-        check_count(name, value, 0)
+        check_positive_int(name, value, 0)
 
 
-def check_choice(name: str, value: Any, choices: Any) -> None:
+def check_option(name: str, value: Any, choices: Any) -> None:
     """Raise unless a parameter is one of the choices."""
     if not isinstance(value, str) or value not in choices:
         known = ", ".join(map(repr, choices))
@@ -329,7 +331,7 @@ def check_seed(name: str, value: Any) -> None:
 
 # What parameters of these names must be, also in estimators that make no use of them.
 _COMMON: dict[str, Callable[[str, Any], None]] = {
-    **dict.fromkeys(("copy", "copy_X", "copy_x", "fit_intercept", "warm_start"), check_flag),
+    **dict.fromkeys(("copy", "copy_X", "copy_x", "fit_intercept", "warm_start"), check_bool),
     "n_jobs": check_n_jobs,
     "random_state": check_seed,
     "verbose": check_verbose,
@@ -343,7 +345,7 @@ def check_common_parameters(estimator: Any) -> None:
             check(name, getattr(estimator, name))
 
 
-def check_unused(name: str, value: Any, only: Any, instead: str) -> None:
+def check_unsupported(name: str, value: Any, only: Any, instead: str) -> None:
     """Raise unless a parameter without meaning here has the one value that it may have."""
     if value is None or value != only:
         raise ValueError(f"{name} must be {only!r}. Got {value!r} instead. {instead}")

@@ -3,7 +3,7 @@
 __all__ = [
     "FleetError",
     "FleetVersionError",
-    "MissingGuardError",
+    "MissingMainGuardError",
     "NoWorkersError",
     "PlacementError",
 ]
@@ -25,7 +25,7 @@ class FleetVersionError(FleetError):
     """A worker lacks scikit-fleet, or runs other versions than the caller."""
 
 
-class MissingGuardError(FleetError, SystemExit):
+class MissingMainGuardError(FleetError, SystemExit):
     """A script starts worker processes outside ``if __name__ == "__main__":``.
 
     The error is a :class:`SystemExit` as well, because the traceback would only show lines of

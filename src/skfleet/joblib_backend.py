@@ -23,19 +23,19 @@ from skfleet._progress_bar import ProgressBar, shows_progress
 from skfleet._sklearn_private import is_fit
 from skfleet.engine._dask._client import (
     check_running,
+    check_synchronous,
     check_workers,
-    offer_client,
-    refuse_asynchronous,
-    slot_released,
+    register_client,
+    scheduler_workers,
+    seceded,
     wait_for_workers,
-    workers_of,
 )
 from skfleet.engine._resources import check_device
 from skfleet.exceptions import NoWorkersError
 from skfleet.fleet import default_client
 
 if TYPE_CHECKING:
-    from skfleet._joblib._planned import PlannedFits
+    from skfleet._joblib._planned import FitDispatcher
 
 __all__ = ["FleetBackend"]
 
@@ -88,7 +88,7 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
         Which workers may run the calls: "cuda" those labelled ``GPU``, "cpu" those labelled ``CPU``
         where any worker is labelled, "auto" all. Default: what
         :func:`skfleet.config_context` says. Unless "cpu" or "cuda" is given here, or ``resources``,
-        the fits of a search go to where their models compute (:func:`skfleet.engine.placement`).
+        the fits of a search go to where their models compute (:func:`skfleet.engine.device_of`).
     progress : bool, default=False
         Whether to show how far each call is: with a bar in a terminal, where rich is installed,
         and in a notebook, else with lines at intervals.
@@ -151,7 +151,7 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
 
     parallel: Any = None
     _call: ParallelCall | None = None
-    _fits: PlannedFits | None = None
+    _fits: FitDispatcher | None = None
     _bar: ProgressBar | None = None
     _n_known = 0  # calls whose results a checkpoint had
     _warnings: WarningTally | None = None
@@ -186,7 +186,7 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
                 "Look up distributed.Client.submit."
             )
         if client is not None:
-            refuse_asynchronous(client)
+            check_synchronous(client)
         # Where the configuration alone says so, a search looks at what each candidate is.
         self._is_told = device not in (None, "auto")
         self.device = get_config().device if device is None else device
@@ -333,7 +333,7 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
         """Ask the scheduler which workers there are, unless it has just told that there are any."""
         asked, workers = self._told
         if not workers or time.monotonic() - asked > _HOLDS:
-            workers = workers_of(self.client)
+            workers = scheduler_workers(self.client)
             self._told = time.monotonic(), workers
         return workers
 
@@ -370,7 +370,7 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
         slots = len(self._places)
         if not self.nesting_level:
             check_workers(client, self._workers())
-            offer_client(client)
+            register_client(client)
         limit = self._limit(self._n_jobs, slots)
         in_flight = min(limit or slots, slots)
         self._call = ParallelCall(
@@ -409,12 +409,12 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
         if self._fits is not None:
             self._fits.add(call, callback)
             return
-        from skfleet._joblib._planned import WINDOW, PlannedFits
+        from skfleet._joblib._planned import WINDOW, FitDispatcher
 
         self.reset_batch_stats()
         n_slots = len(self._places)
         limits = [self._limit(self._n_jobs, n_slots), self._n_dispatched_ahead()]
-        self._fits = PlannedFits(
+        self._fits = FitDispatcher(
             self._call,
             # a plan never sends more than two for each slot, of which there may be more later
             limit=min((n for n in limits if n and n < 2 * n_slots), default=None),
@@ -483,7 +483,7 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
     def retrieval_context(self) -> Iterator[None]:
         """Let others use the slot of a task that waits for nested calls; then warn as tasks did."""
         assert self._warnings is not None
-        with self._warnings.at_end(lambda: self._fits and self._fits.n_read), slot_released():
+        with self._warnings.at_end(lambda: self._fits and self._fits.n_read), seceded():
             if self._fits is not None:
                 self._fits.start()
             yield

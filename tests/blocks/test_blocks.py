@@ -17,8 +17,8 @@ from scipy import sparse
 
 from skfleet import config_context
 from skfleet._linalg import row_bytes
-from skfleet.blocks import Block, as_numbers, open_block, pieces, row_blocks, slice_rows
-from skfleet.blocks._containers import side_by_side
+from skfleet.blocks import Block, as_numeric, open_block, row_blocks, row_slices, slice_rows
+from skfleet.blocks._containers import hstack_lazily
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def rows():
 
 def _opened(blocks):
     """The blocks of rows, joined again."""
-    opened = [as_numbers(open_block(b), blocks.dtype) for b in blocks.blocks]
+    opened = [as_numeric(open_block(b), blocks.dtype) for b in blocks.blocks]
     X = np.concatenate([b.X.toarray() if sparse.issparse(b.X) else np.asarray(b.X) for b in opened])
     rest = []
     for name in ("y", "sample_weight"):
@@ -132,8 +132,8 @@ def test_other_types_are_worked_on_in_double_precision(dtype):
         cut = row_blocks(container)
         assert cut.dtype == np.float64
         # the block stays as small as it was; pieces of it are converted
-        piece = next(iter(pieces(open_block(cut.blocks[0]), cut.dtype)))
-        assert as_numbers(piece, cut.dtype).X.dtype == np.float64
+        piece = next(iter(row_slices(open_block(cut.blocks[0]), cut.dtype)))
+        assert as_numeric(piece, cut.dtype).X.dtype == np.float64
         np.testing.assert_array_equal(_opened(cut)[0], X.astype(float))
 
 
@@ -173,7 +173,7 @@ def test_pieces_are_the_block_again(n_rows, bytes_, start):
     X = np.arange(n_rows * 3.0).reshape(n_rows, 3)
     before, _block.PIECE_BYTES = _block.PIECE_BYTES, bytes_
     try:
-        parts = list(pieces(Block(X, X[:, 0], None, 7, start), np.dtype(float)))
+        parts = list(row_slices(Block(X, X[:, 0], None, 7, start), np.dtype(float)))
     finally:
         _block.PIECE_BYTES = before
     assert sum(p.n_rows for p in parts) == n_rows
@@ -243,7 +243,7 @@ def test_sparse_rows_are_cut_without_a_copy():
 
 def test_columns_side_by_side():
     parts = [np.arange(6).reshape(3, 2).astype(np.uint8), np.ones((3, 1), np.uint8)]
-    X, whole = side_by_side(parts), np.hstack(parts)
+    X, whole = hstack_lazily(parts), np.hstack(parts)
     assert X.shape == (3, 3)
     assert X.dtype == np.uint8
     np.testing.assert_array_equal(X[1:], whole[1:])

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from scipy import sparse
 
-from skfleet.blocks import Output, known_n_rows, map_rows
+from skfleet.blocks import OutputSpec, map_rows, n_rows_if_known
 from skfleet.blocks._dask_outputs import _named
 
 
@@ -30,7 +30,7 @@ def _both(model, X):
     return [_sums(model, X), _pairs(model, X)]
 
 
-ONE, TWO = Output(np.dtype(float)), Output(np.dtype(float), 2)
+ONE, TWO = OutputSpec(np.dtype(float)), OutputSpec(np.dtype(float), 2)
 
 
 @pytest.mark.parametrize(("func", "output"), [(_sums, ONE), (_pairs, TWO)])
@@ -63,14 +63,14 @@ def test_rows_are_checked_where_they_are():
 @pytest.mark.parametrize(
     ("answer", "output"),
     [
-        ([1.0, 2.0], Output(np.dtype(float))),
-        (np.zeros((2, 3), np.float32), Output(np.dtype(np.float32), 3)),
-        (pd.DataFrame({"a": [1], "b": [2]}), Output(np.dtype(int), 2, ["a", "b"])),
-        (sparse.csr_array((2, 4)), Output(np.dtype(float), 4)),
+        ([1.0, 2.0], OutputSpec(np.dtype(float))),
+        (np.zeros((2, 3), np.float32), OutputSpec(np.dtype(np.float32), 3)),
+        (pd.DataFrame({"a": [1], "b": [2]}), OutputSpec(np.dtype(int), 2, ["a", "b"])),
+        (sparse.csr_array((2, 4)), OutputSpec(np.dtype(float), 4)),
     ],
 )
 def test_an_answer_is_described(answer, output):
-    got = Output.of(answer)
+    got = OutputSpec.of(answer)
     assert (got.dtype, got.width, got.columns) == (output.dtype, output.width, output.columns)
     empty = got.empty()
     assert type(empty) is (np.ndarray if isinstance(answer, list) else type(answer))
@@ -78,24 +78,24 @@ def test_an_answer_is_described(answer, output):
 
 
 def test_names_are_taken_where_they_fit():
-    assert Output.of(np.zeros((1, 2)), ["a", "b"]).columns == ["a", "b"]
-    assert Output.of(np.zeros((1, 2)), ["a"]).columns is None
-    assert Output.of(pd.DataFrame({"c": [1], "d": [1]}), ["a", "b"]).columns == ["c", "d"]
+    assert OutputSpec.of(np.zeros((1, 2)), ["a", "b"]).columns == ["a", "b"]
+    assert OutputSpec.of(np.zeros((1, 2)), ["a"]).columns is None
+    assert OutputSpec.of(pd.DataFrame({"c": [1], "d": [1]}), ["a", "b"]).columns == ["c", "d"]
 
 
 def test_types_are_kept_where_nothing_is_lost():
-    wide = Output(np.dtype("<U4"))
+    wide = OutputSpec(np.dtype("<U4"))
     assert wide.fit(["a", "b"]).dtype == np.dtype("<U4")
-    assert Output(np.dtype("<U1")).fit(["aaaa"]).tolist() == ["aaaa"]
-    assert Output(np.dtype(float)).fit(np.ones(2, np.float32)).dtype == np.float64
-    assert Output(np.dtype(np.float32)).fit(np.ones(2)).dtype == np.float64
-    ragged = Output(np.dtype(object)).fit([np.arange(2), np.arange(3)])
+    assert OutputSpec(np.dtype("<U1")).fit(["aaaa"]).tolist() == ["aaaa"]
+    assert OutputSpec(np.dtype(float)).fit(np.ones(2, np.float32)).dtype == np.float64
+    assert OutputSpec(np.dtype(np.float32)).fit(np.ones(2)).dtype == np.float64
+    ragged = OutputSpec(np.dtype(object)).fit([np.arange(2), np.arange(3)])
     assert [len(part) for part in ragged] == [2, 3]
 
 
 def test_what_is_known_of_the_number_of_rows():
-    assert known_n_rows([1, 2]) == known_n_rows(da.ones(2, chunks=1)) == 2
-    assert known_n_rows(dd.from_pandas(pd.DataFrame({"a": [1]}), npartitions=1)) is None
+    assert n_rows_if_known([1, 2]) == n_rows_if_known(da.ones(2, chunks=1)) == 2
+    assert n_rows_if_known(dd.from_pandas(pd.DataFrame({"a": [1]}), npartitions=1)) is None
 
 
 def test_no_rows_on_a_device_have_an_answer_there():
@@ -106,7 +106,7 @@ def test_no_rows_on_a_device_have_an_answer_there():
     both = map_rows(_both, 1.0, X, [ONE, TWO])
     assert [answer.shape for answer in (one, *both)] == [(0,), (0,), (0, 2)]
     assert {answer.device for answer in (one, *both)} == {there}
-    text = map_rows(_sums, 1.0, X, Output(np.dtype("<U3")))
+    text = map_rows(_sums, 1.0, X, OutputSpec(np.dtype("<U3")))
     assert type(text) is np.ndarray  # no device holds text
 
 
@@ -114,7 +114,7 @@ def test_no_rows_on_a_device_have_an_answer_there():
 def test_answers_for_arrays_on_a_device_are_there_and_say_so():
     cupy = pytest.importorskip("cupy")
     X = da.from_array(np.arange(12.0).reshape(6, 2), chunks=((4, 0, 2), 2)).map_blocks(cupy.asarray)
-    answer = map_rows(lambda model, rows: rows[:, 0] * model, 2.0, X, Output(np.dtype(float)))
+    answer = map_rows(lambda model, rows: rows[:, 0] * model, 2.0, X, OutputSpec(np.dtype(float)))
     assert type(answer._meta) is cupy.ndarray
     np.testing.assert_array_equal(cupy.asnumpy(answer.compute()), 2.0 * np.arange(0, 12, 2))
 
@@ -124,7 +124,7 @@ def test_answers_for_frames_are_frames_of_their_library(monkeypatch):
     library.Series, library.DataFrame = Mock(), Mock()
     index = type("Index", (), {"__module__": "other_frames.core.index"})()
     monkeypatch.setitem(sys.modules, "other_frames", library)
-    _named([1, 2], index, Output(np.dtype(object)))
+    _named([1, 2], index, OutputSpec(np.dtype(object)))
     library.Series.assert_called_once_with([1, 2], index=index, dtype=None)
-    _named([[1], [2]], index, Output(np.dtype(int), 1))
+    _named([[1], [2]], index, OutputSpec(np.dtype(int), 1))
     library.DataFrame.assert_called_once()

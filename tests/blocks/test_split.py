@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from skfleet._array import to_host
-from skfleet.blocks import merge_smallest, row_uniforms, smallest
+from skfleet.blocks import combine_k_smallest, k_smallest, row_uniform
 
 
 @given(
@@ -20,23 +20,23 @@ from skfleet.blocks import merge_smallest, row_uniforms, smallest
 )
 def test_a_rows_draw_does_not_depend_on_the_cut(start, n, cut, seed):
     cut = min(cut, n)
-    whole = row_uniforms(seed, start, n)
-    parts = [row_uniforms(seed, start, cut), row_uniforms(seed, start + cut, n - cut)]
+    whole = row_uniform(seed, start, n)
+    parts = [row_uniform(seed, start, cut), row_uniform(seed, start + cut, n - cut)]
     np.testing.assert_array_equal(whole, np.concatenate(parts))
 
 
 def test_draws_are_uniform_and_of_their_seed():
-    draws = row_uniforms(1, 3, 100_000)
+    draws = row_uniform(1, 3, 100_000)
     assert 0 <= draws.min() < draws.max() < 1
     np.testing.assert_allclose(np.histogram(draws, 10, (0, 1))[0] / 1e5, 0.1, atol=0.005)
     assert abs(np.corrcoef(draws[:-1], draws[1:])[0, 1]) < 0.02
-    assert not np.array_equal(draws, row_uniforms(2, 3, 100_000))
+    assert not np.array_equal(draws, row_uniform(2, 3, 100_000))
 
 
 @given(start=st.integers(0, 10**13), n=st.integers(1, 30), seed=st.integers(0, 2**128 - 1))
 def test_draws_on_a_device_are_those_of_the_host(start, n, seed):
-    there = row_uniforms(seed, start, n, _there(np.zeros(1)))
-    np.testing.assert_array_equal(to_host(there), row_uniforms(seed, start, n))
+    there = row_uniform(seed, start, n, _there(np.zeros(1)))
+    np.testing.assert_array_equal(to_host(there), row_uniform(seed, start, n))
 
 
 @given(
@@ -45,7 +45,7 @@ def test_draws_on_a_device_are_those_of_the_host(start, n, seed):
 )
 def test_the_smallest_keys_on_a_device(keys, n):
     keys, X = np.array(keys), np.arange(1.0, len(keys) + 1)[:, None]
-    expected, found = smallest(keys, 7, X, n), smallest(_there(keys), 7, _there(X), n)
+    expected, found = k_smallest(keys, 7, X, n), k_smallest(_there(keys), 7, _there(X), n)
     for ours, theirs in zip(found, expected, strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
@@ -65,9 +65,9 @@ def test_the_smallest_keys_win_for_any_cut(keys, cut, n, as_sparse):
     cut = min(cut, len(keys))
     X = np.arange(1.0, len(keys) + 1)[:, None]
     X = sparse.csr_array(X) if as_sparse else X
-    whole = smallest(keys, 0, X, n)
-    parts = merge_smallest(
-        smallest(keys[:cut], 0, X[:cut], n), smallest(keys[cut:], cut, X[cut:], n), n
+    whole = k_smallest(keys, 0, X, n)
+    parts = combine_k_smallest(
+        k_smallest(keys[:cut], 0, X[:cut], n), k_smallest(keys[cut:], cut, X[cut:], n), n
     )
     np.testing.assert_array_equal(parts.keys, whole.keys)
     np.testing.assert_array_equal(parts.numbers, whole.numbers)

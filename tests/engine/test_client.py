@@ -9,13 +9,13 @@ from distributed import Client, LocalCluster
 
 from skfleet.engine._dask import _client
 from skfleet.engine._dask._client import (
+    all_workers_on_this_host,
+    check_synchronous,
     check_workers,
     current_client,
-    has_one_machine,
-    offer_client,
-    refuse_asynchronous,
-    slot_released,
-    workers_of,
+    register_client,
+    scheduler_workers,
+    seceded,
 )
 from skfleet.engine._dask._shared_memory import machine
 from skfleet.exceptions import FleetVersionError
@@ -36,7 +36,7 @@ def cluster():
 def nested_total(n):
     """Sum 0..n-1 with a task for each number, from inside a task."""
     client = current_client()
-    with slot_released(), slot_released():
+    with seceded(), seceded():
         return sum(client.gather(client.map(int, range(n)))), client.id
 
 
@@ -73,20 +73,20 @@ def test_task_finds_the_client_of_its_scheduler(cluster):
 
 def test_task_finds_an_offered_client_that_is_not_the_default(cluster):
     with Client(cluster, set_as_default=False) as client:
-        offer_client(client)
+        register_client(client)
         assert current_client() is None
         assert client.submit(nested_total, 4).result(timeout=30) == (6, client.id)
         assert current_client() is None
 
 
 def test_slot_released_outside_a_task_does_nothing():
-    with slot_released():
+    with seceded():
         assert not getattr(_client._waiting, "inside", False)
 
 
 def test_slot_is_taken_back_after_an_error(cluster):
     def fails():
-        with slot_released():
+        with seceded():
             raise ZeroDivisionError
 
     with Client(cluster) as client:
@@ -103,7 +103,7 @@ async def meet_an_asynchronous_client():
         ) as cluster,
         Client(cluster, asynchronous=True) as client,
     ):
-        for refused in (current_client, lambda: refuse_asynchronous(client)):
+        for refused in (current_client, lambda: check_synchronous(client)):
             with pytest.raises(TypeError, match=r"client must be synchronous. Got an asynchronous"):
                 refused()
 
@@ -121,7 +121,7 @@ def test_workers_are_told_whatever_the_client_asks_meanwhile(cluster):
                 await client._update_scheduler_info()
 
         asked = asyncio.run_coroutine_threadsafe(ask(), client.loop.asyncio_loop)
-        found = [len(workers_of(client)) for _ in range(100)]
+        found = [len(scheduler_workers(client)) for _ in range(100)]
         asking = False
         asked.result(10)
         assert found == [1] * 100
@@ -130,7 +130,7 @@ def test_workers_are_told_whatever_the_client_asks_meanwhile(cluster):
 def test_no_workers_without_a_scheduler(cluster):
     with Client(cluster) as client:
         pass
-    assert workers_of(client) == {}
+    assert scheduler_workers(client) == {}
 
 
 def test_workers_of_this_process_are_not_asked(cluster, monkeypatch):
@@ -212,9 +212,9 @@ def test_worker_with_other_versions_is_refused_every_time(name, found, said):
 )
 def test_one_machine_is_what_all_workers_share_and_no_other_reaches(address, there, expected):
     client, _ = made_client({"a": ours(), "b": {**ours(), "machine": there}}, address)
-    assert not has_one_machine(client)  # nobody was asked yet
+    assert not all_workers_on_this_host(client)  # nobody was asked yet
     check_workers(client)
-    assert has_one_machine(client) is expected
+    assert all_workers_on_this_host(client) is expected
 
 
 def test_versions_are_those_of_this_process():

@@ -15,17 +15,17 @@ from skfleet import Fleet, config_context
 from skfleet._array import DEVICE_VARIABLE
 from skfleet.blocks import row_blocks
 from skfleet.engine import (
-    ANYWHERE,
+    ANY_WORKER,
     LocalEngine,
-    Placement,
     Reduction,
+    ResourceRequest,
     counting,
     engine_for,
     map_reduce,
 )
 from skfleet.engine._dask._engine import DaskEngine
-from skfleet.engine._resources import placement_for
-from skfleet.engine._task_context import opened
+from skfleet.engine._resources import resources_for_device
+from skfleet.engine._task_context import open_scattered
 from skfleet.estimators import Ridge
 from skfleet.exceptions import PlacementError
 
@@ -75,9 +75,9 @@ def test_nothing_stays_after_rows_were_held(cluster_client, fails):
     known = _keys(cluster_client)
     rows = row_blocks(da.ones((40, 3), chunks=(4, 3)))
     try:
-        with engine.hold(rows) as held:
+        with engine.persist(rows) as held:
             assert map_reduce(engine, Reduction(_count), held) == 40
-            assert len(engine.together(held.blocks)) <= 2
+            assert len(engine.group_by_worker(held.blocks)) <= 2
             assert len(_keys(cluster_client) - known) >= 10
             if fails:
                 raise KeyboardInterrupt
@@ -93,13 +93,13 @@ def test_rows_that_do_not_fit_are_not_held():
         large = row_blocks(da.zeros((10**9, 4), chunks=(10**7, 4)))  # 32 GB, made lazily
         small = row_blocks(da.zeros((100, 4), chunks=(10, 4)))
         for rows, stays in ((large, False), (small, True)):
-            with engine.hold(rows) as held:
+            with engine.persist(rows) as held:
                 assert (held is not rows) == stays
-        with config_context(keep_blocks=False), engine.hold(small) as held:
+        with config_context(keep_blocks=False), engine.persist(small) as held:
             assert held is small
         unknown = da.zeros((100, 4), chunks=(10, 4))
         unknown = row_blocks(unknown[unknown[:, 0] == 0])
-        with engine.hold(unknown) as held:
+        with engine.persist(unknown) as held:
             assert held is not unknown
 
 
@@ -112,7 +112,7 @@ def test_a_block_that_cannot_be_loaded_is_named(cluster_client):
     X = da.map_blocks(load, chunks=((5,) * 6, (2,)), dtype=float, meta=np.empty((0, 0)))
     engine = DaskEngine(cluster_client)
     known = _keys(cluster_client)
-    with pytest.raises(OSError, match="no such file") as caught, engine.hold(row_blocks(X)):
+    with pytest.raises(OSError, match="no such file") as caught, engine.persist(row_blocks(X)):
         pass
     assert "While loading block 3." in caught.value.__notes__
     del caught
@@ -121,7 +121,7 @@ def test_a_block_that_cannot_be_loaded_is_named(cluster_client):
 
 def test_a_large_argument_is_sent_once(cluster_client):
     engine = DaskEngine(cluster_client)
-    shared = engine.share(np.ones(10**6))
+    shared = engine.scatter_small(np.ones(10**6))
     tasks = [engine.submit(lambda x, i: x.sum() + i, shared, i) for i in range(4)]
     assert engine.gather(tasks) == [10**6 + i for i in range(4)]
 
@@ -150,9 +150,9 @@ def test_parts_of_rows_in_memory_are_held_too(cluster_client):
         wait(X)
         engine = DaskEngine(cluster_client)
         rows = row_blocks(X, X[:, 0])  # the target is still to be made
-        with engine.hold(rows) as held:
-            assert sum(map(len, engine.together(held.blocks))) == 10
-            assert len(engine.together(held.blocks)) <= 2
+        with engine.persist(rows) as held:
+            assert sum(map(len, engine.group_by_worker(held.blocks))) == 10
+            assert len(engine.group_by_worker(held.blocks)) <= 2
 
 
 def _where(block):
@@ -171,22 +171,24 @@ def test_placed_passes_run_where_the_label_is():
         rows = row_blocks(da.ones((40, 3), chunks=(4, 3)))
         offers = engine.offers
         for device, label in (("cuda", "GPU"), ("cpu", "CPU")):
-            placement = placement_for(device, offers)
-            found = map_reduce(engine, Reduction(_where, _merge), rows, placement=placement)
+            resources = resources_for_device(device, offers)
+            found = map_reduce(engine, Reduction(_where, _merge), rows, resources=resources)
             assert [offers[address] for address in found] == [{label: 1.0}]
         with pytest.raises(PlacementError, match="TPU"):
-            map_reduce(engine, Reduction(_where, _merge), rows, placement=Placement.of({"TPU": 1}))
+            map_reduce(
+                engine, Reduction(_where, _merge), rows, resources=ResourceRequest.of({"TPU": 1})
+            )
 
 
 def test_what_was_offered_is_asked_for_again_while_nobody_is_there(monkeypatch):
     with Fleet(n_workers=1, threads_per_worker=1, processes=False, resources={"GPU": 1}) as client:
         engine = DaskEngine(client)
-        gpu = Placement.of({"GPU": 1})
+        gpu = ResourceRequest.of({"GPU": 1})
         engine.check(gpu)
         monkeypatch.setattr(engine, "_workers", dict)
-        assert engine.submit(abs, -1, placement=gpu).result(timeout=10) == 1
+        assert engine.submit(abs, -1, resources=gpu).result(timeout=10) == 1
         with pytest.raises(PlacementError, match="offer nothing"):
-            engine.submit(abs, -1, placement=Placement.of({"TPU": 1}))
+            engine.submit(abs, -1, resources=ResourceRequest.of({"TPU": 1}))
 
 
 def test_the_device_asked_for_is_where_passes_run(monkeypatch):
@@ -200,7 +202,7 @@ def test_the_device_asked_for_is_where_passes_run(monkeypatch):
             with config_context(device=device):
                 rows = row_blocks(X)
                 engine = engine_for(rows)
-                with engine.hold(rows) as held:
+                with engine.persist(rows) as held:
                     found = map_reduce(engine, Reduction(_where, _merge), held)
             assert [offers[address] for address in found] == [{label: 1.0}]
 
@@ -208,11 +210,11 @@ def test_the_device_asked_for_is_where_passes_run(monkeypatch):
 def test_rows_on_devices_are_left_to_gpu_workers(cluster_client):
     rows = replace(row_blocks(da.ones((40, 3), chunks=(4, 3))), on_device=True)
     with Fleet(processes=False, threads_per_worker=1, resources=[{"CPU": 1}, {"GPU": 1}]):
-        assert engine_for(rows).placement == Placement.of({"GPU": 1})
+        assert engine_for(rows).resources == ResourceRequest.of({"GPU": 1})
         with config_context(device="cpu"), pytest.raises(ValueError, match="must lie on the host"):
             engine_for(rows)
     with cluster_client.as_current():  # whose workers nobody has labelled
-        assert engine_for(rows).placement == ANYWHERE
+        assert engine_for(rows).resources == ANY_WORKER
 
 
 def test_a_device_that_is_not_there_raises_before_any_task(cluster_client):
@@ -254,10 +256,10 @@ def test_what_no_worker_can_hold_is_not_sent():
     ):
         engine = DaskEngine(client)
         with pytest.raises(ValueError, match="Got 24 MB for 20 MB"):
-            engine.keep(np.zeros(3_000_000))
-        kept = engine.keep(np.zeros(10))
+            engine.scatter(np.zeros(3_000_000))
+        kept = engine.scatter(np.zeros(10))
         assert engine.gather([engine.submit(_length_of, kept)]) == [10]
 
 
 def _length_of(kept):
-    return len(opened(kept))
+    return len(open_scattered(kept))

@@ -233,7 +233,7 @@ def _with_weights(block):
 def _held(rows):
     """Hold rows where they run, and say how many of their blocks are on the disk."""
     engine = engine_for(rows)
-    with engine.hold(rows) as held:
+    with engine.persist(rows) as held:
         yield engine, held, sum(disk_cache.is_cached(block) for block in held.blocks)
 
 
@@ -243,13 +243,13 @@ def test_all_values_of_a_block_come_back(anywhere):
     rows = row_blocks(files.rows, _lazy(target), _lazy(weight), more={"group": _lazy(group)})
     with _held(rows) as (engine, held, n_cached):
         assert n_cached == N_BLOCKS
-        assert engine.streams(held), "solvers count a pass as one that reads"
+        assert engine.is_out_of_core(held), "solvers count a pass as one that reads"
         for _ in range(2):
             sums = map_reduce(engine, Reduction(_with_weights), held)
             np.testing.assert_allclose(sums, [X.sum(), target.sum(), weight.sum(), 600])
         (found,) = engine.gather(engine.map(_group_of, [held.blocks[1]]))
         np.testing.assert_array_equal(found, group[100:200])
-        with engine.hold(held) as again:
+        with engine.persist(held) as again:
             assert again is held
     assert set(files.loads.values()) == {1}
 
@@ -385,7 +385,7 @@ def test_by_default_the_disk_is_for_rows_too_large_where_it_pays(
     monkeypatch.setattr(disk_cache, "is_in_memory", lambda directory: False)
     if not fits:
         monkeypatch.setattr(DaskEngine, "_free_bytes", lambda self: 100.0)
-        monkeypatch.setattr(LocalEngine, "room", property(lambda self: 100))
+        monkeypatch.setattr(LocalEngine, "memory_limit", property(lambda self: 100))
     files = Files()
     with (
         dask.config.set({"temporary-directory": str(place)}),
@@ -459,7 +459,7 @@ def test_files_go_with_the_worker(tmp_path):
     with _cluster(tmp_path, threads_per_worker=1) as client:
         with client.as_current(), config_context(keep_blocks=False, disk_cache=ROOM):
             engine = engine_for(row_blocks(Files().rows))
-            holding = engine.hold(row_blocks(Files().rows))
+            holding = engine.persist(row_blocks(Files().rows))
             holding.__enter__()
             assert len(_files(tmp_path)) == N_BLOCKS
         client.cluster.close()
@@ -476,7 +476,7 @@ def test_a_worker_maps_its_blocks_in_as_many_tasks_as_it_has_threads(client):
         _held(rows) as (engine, held, n_cached),
     ):
         assert n_cached == 16
-        groups = engine.together(held.blocks)
+        groups = engine.group_by_worker(held.blocks)
         assert 2 <= len(groups) <= 4
         assert sorted(b.number for group in groups for b in group) == list(range(16))
         with counting() as counts:

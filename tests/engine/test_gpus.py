@@ -18,11 +18,11 @@ from sklearn.datasets import load_breast_cancer, load_diabetes
 from sklearn.linear_model import Ridge as SklearnRidge
 
 from skfleet import Fleet, config_context
-from skfleet._array import ROOM_VARIABLE
+from skfleet._array import DEVICE_MEMORY_VARIABLE
 from skfleet.estimators import LogisticRegression, Ridge
 from skfleet.exceptions import PlacementError
 from skfleet.fleet import _gpu_workers
-from skfleet.fleet._gpu_workers import FoundGpus, chosen_gpus, find_gpus
+from skfleet.fleet._gpu_workers import GpuDiscovery, find_gpus, select_gpus
 from skfleet.model_selection import GridSearchCV
 
 
@@ -54,7 +54,7 @@ def machine(monkeypatch):
 
 def test_all_gpus_are_found(machine, monkeypatch):
     machine(3)
-    assert find_gpus() == FoundGpus(("0", "1", "2"))
+    assert find_gpus() == GpuDiscovery(("0", "1", "2"))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2, 0")
     assert find_gpus().devices == ("2", "0")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-1,GPU-2")
@@ -65,10 +65,10 @@ def test_all_gpus_are_found(machine, monkeypatch):
 def test_hidden_gpus_are_left_alone(machine, monkeypatch, capsys, hidden):
     machine(3)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
-    assert chosen_gpus("auto") == ()
+    assert select_gpus("auto") == ()
     assert capsys.readouterr().err == ""
     with pytest.raises(PlacementError, match="hides them"):
-        chosen_gpus(1)
+        select_gpus(1)
 
 
 @pytest.mark.parametrize(
@@ -83,38 +83,38 @@ def test_hidden_gpus_are_left_alone(machine, monkeypatch, capsys, hidden):
 )
 def test_one_line_says_why_no_gpu_is_used(machine, capsys, n_gpus, modules, cupy_says, line):
     machine(n_gpus, modules, cupy_says)
-    assert chosen_gpus("auto") == ()
+    assert select_gpus("auto") == ()
     told = capsys.readouterr().err
     assert told.count("\n") == 1
     assert told.startswith("scikit-fleet: no GPU is used: ")
     assert line in told
     with pytest.raises(PlacementError, match=r"GPUs of this machine\. Got 1 instead"):
-        chosen_gpus(1)
+        select_gpus(1)
     assert capsys.readouterr().err == ""
 
 
 def test_without_cupy_nobody_expects_a_gpu(machine, monkeypatch, capsys):
     machine(None, ())
-    assert chosen_gpus("auto") == ()
+    assert select_gpus("auto") == ()
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert chosen_gpus("auto") == ()
+    assert select_gpus("auto") == ()
     assert capsys.readouterr().err == ""
     with pytest.raises(PlacementError, match="nvidia-ml-py cannot be imported"):
-        chosen_gpus(1)
+        select_gpus(1)
 
 
 def test_gpus_are_chosen(machine):
     machine(3)
-    assert chosen_gpus("auto") == ("0", "1", "2")
-    assert chosen_gpus(2) == ("0", "1")
-    assert chosen_gpus([2, "0"]) == ("2", "0")
-    assert chosen_gpus(0) == ()
+    assert select_gpus("auto") == ("0", "1", "2")
+    assert select_gpus(2) == ("0", "1")
+    assert select_gpus([2, "0"]) == ("2", "0")
+    assert select_gpus(0) == ()
     for wrong in (4, [3], []):
         with pytest.raises(PlacementError, match="there are: 0, 1, 2"):
-            chosen_gpus(wrong)
+            select_gpus(wrong)
     for wrong in (-1, True, "all"):
         with pytest.raises(ValueError, match="gpus must be"):
-            chosen_gpus(wrong)
+            select_gpus(wrong)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_ucx_must_be_installed(monkeypatch):
 
 
 # What a worker is told by its environment.
-_TOLD = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", ROOM_VARIABLE)
+_TOLD = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", DEVICE_MEMORY_VARIABLE)
 
 # What dask-cuda makes a worker of, as far as a fleet hands it on.
 _DASK_CUDA = """
@@ -200,13 +200,13 @@ def _look(dask_worker):
         "index": getattr(dask_worker, "made_with", {}).get("device_index"),
         "has_context": getattr(dask_worker, "has_context", None),
         "threads": (dask_worker.state.nthreads, found["OMP_NUM_THREADS"]),
-        "room": found.get(ROOM_VARIABLE),
+        "room": found.get(DEVICE_MEMORY_VARIABLE),
     }
 
 
 @pytest.mark.usefixtures("dask_cuda")
 def test_each_gpu_has_a_worker_and_cpu_workers_see_none(monkeypatch):
-    found = FoundGpus(("3", "5"))
+    found = GpuDiscovery(("3", "5"))
     monkeypatch.setattr(_gpu_workers, "find_gpus", lambda: found)
     # on a busy machine other workers are being started before a process is there
     start = BaseProcess.start

@@ -13,7 +13,7 @@ import threadpoolctl
 from skfleet import config_context
 from skfleet.blocks import Block, row_blocks
 from skfleet.engine import LocalEngine, Reduction, map_reduce
-from skfleet.engine._threadpools import library_threads
+from skfleet.engine._threadpools import limit_threadpools
 
 
 def _loaded(rows):
@@ -25,15 +25,15 @@ def test_blocks_are_loaded_where_they_fit(unknown, monkeypatch):
     X = da.ones((1000, 4), chunks=(100, 4))
     rows = row_blocks(X[X[:, 0] > 0] if unknown else X)
     engine = LocalEngine()
-    with engine.hold(rows) as held:
+    with engine.persist(rows) as held:
         assert _loaded(held)
         assert isinstance(held.blocks[3], Block)
         np.testing.assert_array_equal(held.blocks[3].X, 1)
     small = psutil.virtual_memory()._replace(available=2 * 1000 * 4 * 8 - 100)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: small)
-    with engine.hold(rows) as held:
+    with engine.persist(rows) as held:
         assert not _loaded(held)
-    with config_context(keep_blocks=True), engine.hold(rows) as held:
+    with config_context(keep_blocks=True), engine.persist(rows) as held:
         assert _loaded(held)
 
 
@@ -61,12 +61,12 @@ def test_overlapping_limits_are_restored_by_the_last():
     inside, leave = threading.Event(), threading.Event()
 
     def other():
-        with library_threads(1):
+        with limit_threadpools(1):
             inside.set()
             leave.wait(10)
 
     thread = threading.Thread(target=other)
-    with library_threads(1):
+    with limit_threadpools(1):
         thread.start()
         inside.wait(10)
     leave.set()

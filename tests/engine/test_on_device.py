@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 from sklearn.linear_model import Ridge
 
-from skfleet._array import ROOM_VARIABLE, is_foreign, to_host, uploads
+from skfleet._array import DEVICE_MEMORY_VARIABLE, is_not_numpy, to_host, uploads
 from skfleet.engine._gpu import _device_cache
-from skfleet.engine._gpu._device_cache import DeviceCopies, budget, held_bytes
+from skfleet.engine._gpu._device_cache import DeviceArrayCache, budget, cached_bytes
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -25,13 +25,13 @@ def room_for(monkeypatch, n):
 
 
 def test_an_array_goes_up_once():
-    copies, before = DeviceCopies(), uploads.n_arrays
+    copies, before = DeviceArrayCache(), uploads.n_arrays
     one, again = copies.give("X", ARRAYS[3]), copies.give("X", ARRAYS[3])
     assert again is one
-    assert is_foreign(one)
+    assert is_not_numpy(one)
     np.testing.assert_array_equal(to_host(one), ARRAYS[3])
     assert uploads.n_arrays - before == 1
-    assert held_bytes() == SIZE
+    assert cached_bytes() == SIZE
 
 
 @pytest.mark.parametrize(
@@ -40,28 +40,28 @@ def test_an_array_goes_up_once():
     ids=["labels", "list", "frame"],
 )
 def test_what_no_device_takes_stays(X):
-    copies = DeviceCopies()
+    copies = DeviceArrayCache()
     assert copies.give("X", X) is X
-    assert held_bytes() == 0
+    assert cached_bytes() == 0
 
 
 def test_what_does_not_fit_stays_on_the_host(monkeypatch):
     room_for(monkeypatch, 2.5)
-    copies, before = DeviceCopies(), uploads.n_arrays
+    copies, before = DeviceArrayCache(), uploads.n_arrays
     for _ in range(3):
         given = [copies.give(i, X) for i, X in enumerate(ARRAYS)]
-        assert [is_foreign(X) for X in given] == [True, True, False, False, False, False]
+        assert [is_not_numpy(X) for X in given] == [True, True, False, False, False, False]
         assert given[2] is ARRAYS[2]
     assert uploads.n_arrays - before == 2
     copies.end()
-    assert held_bytes() == 0
+    assert cached_bytes() == 0
     assert copies.give(5, ARRAYS[5]) is ARRAYS[5]
-    assert is_foreign(DeviceCopies().give(5, ARRAYS[5]))
+    assert is_not_numpy(DeviceArrayCache().give(5, ARRAYS[5]))
 
 
 def test_where_there_is_less_room_the_least_recently_used_go(monkeypatch):
     room_for(monkeypatch, 3)
-    one, other = DeviceCopies(), DeviceCopies()
+    one, other = DeviceArrayCache(), DeviceArrayCache()
     one.give("a", ARRAYS[0])
     other.give("b", ARRAYS[1])
     one.give("c", ARRAYS[2])
@@ -69,42 +69,42 @@ def test_where_there_is_less_room_the_least_recently_used_go(monkeypatch):
     room_for(monkeypatch, 2)
     before = uploads.n_arrays
     one.give("c", ARRAYS[2])
-    assert held_bytes() == 2 * SIZE
-    assert is_foreign(one.give("a", ARRAYS[0]))
+    assert cached_bytes() == 2 * SIZE
+    assert is_not_numpy(one.give("a", ARRAYS[0]))
     assert uploads.n_arrays == before
     assert other.give("b", ARRAYS[1]) is ARRAYS[1]
     room_for(monkeypatch, 0)
     assert one.give("a", ARRAYS[0]) is ARRAYS[0]
-    assert held_bytes() == 0
+    assert cached_bytes() == 0
 
 
 def test_the_budget_is_a_share_of_what_is_free(monkeypatch):
     # what copies take is not free any more
     free = lambda held: held + (8 * SIZE - held)  # noqa: E731
-    monkeypatch.setattr(_device_cache, "device_room", free)
-    copies = DeviceCopies()
-    given = [is_foreign(copies.give(i, ARRAYS[i])) for i in range(6)]
+    monkeypatch.setattr(_device_cache, "device_memory_available", free)
+    copies = DeviceArrayCache()
+    given = [is_not_numpy(copies.give(i, ARRAYS[i])) for i in range(6)]
     assert given == [True] * 4 + [False] * 2
     monkeypatch.undo()
-    monkeypatch.setenv(ROOM_VARIABLE, str(6 * SIZE))
+    monkeypatch.setenv(DEVICE_MEMORY_VARIABLE, str(6 * SIZE))
     assert budget() == 3 * SIZE
 
 
 def test_what_has_one_name_has_the_same_copies_until_the_last_goes():
-    copies = DeviceCopies()
+    copies = DeviceArrayCache()
     name = pickle.dumps(copies)
     assert pickle.loads(name) is copies
     copies.give("X", ARRAYS[0])
     del copies
     gc.collect()
-    assert held_bytes() == 0
+    assert cached_bytes() == 0
     copies = pickle.loads(name)
     copies.give("X", ARRAYS[0])
     model = Ridge()
-    copies.stay_with(model)
+    copies.tie_to(model)
     del copies
     gc.collect()
-    assert held_bytes() == SIZE
+    assert cached_bytes() == SIZE
     del model
     gc.collect()
-    assert held_bytes() == 0
+    assert cached_bytes() == 0

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from skfleet import Fleet, _linalg, config_context
 from skfleet._array import namespace
 from skfleet.blocks import row_blocks
-from skfleet.engine import Reduction, add, counting, engine_for, fold, map_reduce, with_starts
+from skfleet.engine import Reduction, add, counting, engine_for, fold, map_reduce, with_row_offsets
 
 
 class Sums(NamedTuple):
@@ -54,7 +54,7 @@ def test_every_world_gives_the_same_sums(world, keep, deterministic):
     with config_context(keep_blocks=keep, deterministic=deterministic):
         rows = row_blocks(world.X(X), world.column(y))
         engine = engine_for(rows)
-        with engine.hold(rows) as held:
+        with engine.persist(rows) as held:
             _check(map_reduce(engine, Reduction(sums), held), X, y)
             _check(map_reduce(engine, Reduction(sums), held), X, y)
 
@@ -86,7 +86,7 @@ def test_fixed_order_gives_the_same_bits_on_any_number_of_workers():
         ):
             rows = row_blocks(X, y)
             engine = engine_for(rows)
-            with engine.hold(rows) as held:
+            with engine.persist(rows) as held:
                 answers.append(map_reduce(engine, Reduction(sums), held))
                 answers.append(map_reduce(engine, Reduction(sums), held))
     for answer in answers[1:]:
@@ -101,7 +101,7 @@ def test_a_resident_pass_is_a_task_a_worker_and_one_to_merge(cluster_client, n_b
     with cluster_client.as_current():
         rows = row_blocks(X.persist(), da.from_array(y, chunks=120 // n_blocks).persist())
         engine = engine_for(rows)
-        with engine.hold(rows) as held, counting() as counts:
+        with engine.persist(rows) as held, counting() as counts:
             _check(map_reduce(engine, Reduction(sums), held), X.compute(), y)
         assert held.blocks == rows.blocks, "rows in memory were loaded again"
     assert counts.passes == 1
@@ -165,7 +165,7 @@ def test_starts_are_found_where_lengths_are_unknown(cluster_client):
     for as_current in (False, True):
         with cluster_client.as_current(), config_context(engine="auto" if as_current else "local"):
             rows = row_blocks(X)
-            rows = with_starts(engine_for(rows), rows)
+            rows = with_row_offsets(engine_for(rows), rows)
         assert rows.lengths == (50, 50, 20)
         assert [b.start for b in rows.blocks] == [0, 50, 100]
 

@@ -12,8 +12,8 @@ import pytest
 import scipy.sparse as sp
 from distributed.protocol import deserialize, serialize
 
-from skfleet.engine._dask._serialize import Parcel
-from skfleet.engine._dask._shared_memory import MappedParcel, machine
+from skfleet.engine._dask._serialize import Pickled
+from skfleet.engine._dask._shared_memory import SharedMemoryPickled, machine
 
 pytestmark = pytest.mark.skipif(machine() is None, reason="no memory can be shared here")
 
@@ -23,8 +23,8 @@ A = np.arange(12.0).reshape(3, 4)
 @pytest.mark.parametrize("obj", [A, np.asfortranarray(A), sp.csr_array(A), [A, A[:0], "text"], 5])
 @pytest.mark.parametrize("way", ["dask", "pickle"])
 def test_it_is_the_parcel_it_was_made_of(obj, way):
-    plain = Parcel.pack(obj)
-    parcel = MappedParcel.of(plain)
+    plain = Pickled.dumps(obj)
+    parcel = SharedMemoryPickled.create(plain)
     if way == "dask":
         copy = deserialize(*serialize(parcel))
     else:
@@ -32,29 +32,29 @@ def test_it_is_the_parcel_it_was_made_of(obj, way):
     for one in (parcel, copy):
         assert one.digest() == plain.digest()
         assert one.nbytes == plain.nbytes
-        assert pickle.dumps(one.open()) == pickle.dumps(plain.open())
+        assert pickle.dumps(one.loads()) == pickle.dumps(plain.loads())
 
 
 def test_what_travels_is_the_place():
-    parcel = MappedParcel.of(Parcel.pack(np.zeros(1_000_000)))
+    parcel = SharedMemoryPickled.create(Pickled.dumps(np.zeros(1_000_000)))
     assert len(pickle.dumps(parcel)) < 1000
     _, frames = serialize(parcel)
     assert sum(len(frame) for frame in frames) < 1000
 
 
 def test_large_buffers_can_only_be_read():
-    parcel = MappedParcel.of(Parcel.pack(A))
+    parcel = SharedMemoryPickled.create(Pickled.dumps(A))
     reader = pickle.loads(pickle.dumps(parcel))
     with pytest.raises(ValueError, match="read-only"):
-        reader.open(view=True)[0] = 1
-    for own in (reader.open(), reader.open(own=True)):
+        reader.loads(view=True)[0] = 1
+    for own in (reader.loads(), reader.loads(own=True)):
         own[0] = 1
-    np.testing.assert_array_equal(parcel.open(), A)
+    np.testing.assert_array_equal(parcel.loads(), A)
 
 
 def test_another_process_reads_it():
-    parcel = MappedParcel.of(Parcel.pack(A))
-    code = "import pickle, sys; print(pickle.load(sys.stdin.buffer).open().sum())"
+    parcel = SharedMemoryPickled.create(Pickled.dumps(A))
+    code = "import pickle, sys; print(pickle.load(sys.stdin.buffer).loads().sum())"
     done = subprocess.run(
         [sys.executable, "-c", code],
         input=pickle.dumps(parcel),
@@ -66,7 +66,7 @@ def test_another_process_reads_it():
 
 
 def test_memory_goes_with_the_last_who_reads_it():
-    parcel = MappedParcel.of(Parcel.pack(A))
+    parcel = SharedMemoryPickled.create(Pickled.dumps(A))
     travelled = pickle.dumps(parcel)
     reader = pickle.loads(travelled)
     descriptor, identity = parcel._place.descriptor, parcel._place.identity
@@ -74,14 +74,14 @@ def test_memory_goes_with_the_last_who_reads_it():
     gc.collect()
     with contextlib.suppress(OSError):  # its number may be that of another file by now
         assert (os.fstat(descriptor).st_dev, os.fstat(descriptor).st_ino) != identity
-    np.testing.assert_array_equal(reader.open(), A)
+    np.testing.assert_array_equal(reader.loads(), A)
     with pytest.raises(OSError, match="must be one of this machine"):
-        pickle.loads(travelled).open()
+        pickle.loads(travelled).loads()
 
 
 def test_memory_of_something_else_is_not_taken_for_it():
-    parcel = MappedParcel.of(Parcel.pack(A))
+    parcel = SharedMemoryPickled.create(Pickled.dumps(A))
     with open(os.devnull) as other:
         place = parcel._place._replace(descriptor=other.fileno())
         with pytest.raises(OSError, match="its memory is gone"):
-            MappedParcel.at(parcel.header, place).open()
+            SharedMemoryPickled.attach(parcel.header, place).loads()

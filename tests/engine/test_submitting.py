@@ -9,9 +9,16 @@ from threadpoolctl import threadpool_info
 
 from skfleet import Fleet, config_context
 from skfleet.blocks import Block
-from skfleet.engine import Call, LocalEngine, Placement, counting, fleet_engine, opened
+from skfleet.engine import (
+    Call,
+    LocalEngine,
+    ResourceRequest,
+    counting,
+    fleet_engine,
+    open_scattered,
+)
 from skfleet.engine._dask import _scatter
-from skfleet.engine._dask._client import workers_of
+from skfleet.engine._dask._client import scheduler_workers
 from skfleet.exceptions import PlacementError
 
 
@@ -27,7 +34,10 @@ def add(*values):
 
 
 def total(handles, kept):
-    return sum(float(np.sum(opened(handle.X).X)) for handle in handles) + opened(kept)["more"]
+    return (
+        sum(float(np.sum(open_scattered(handle.X).X)) for handle in handles)
+        + open_scattered(kept)["more"]
+    )
 
 
 def first(pair):
@@ -38,9 +48,9 @@ def fail(*_):
     raise KeyError("here")
 
 
-def wait_for(engine, task, tells=None):
-    watch = engine.watch()
-    watch.add(task, tells)
+def wait_for(engine, task, summarize=None):
+    watch = engine.completion_queue()
+    watch.add(task, summarize)
     while True:
         ended = watch.next(1.0)
         if ended:
@@ -63,22 +73,22 @@ def test_kept_values_go_to_workers_that_may_open_them(monkeypatch, is_large):
     monkeypatch.setattr(_scatter, "_LARGEST_TASK", 100 if is_large else 10**6)
     labels = [{"CPU": 1.0}, {"CPU": 1.0}, {"GPU": 1.0}]
     with Fleet(processes=False, resources=labels, dashboard_address=None) as client:
-        (gpu,) = (a for a, w in workers_of(client).items() if w["resources"].get("GPU"))
+        (gpu,) = (a for a, w in scheduler_workers(client).items() if w["resources"].get("GPU"))
         with config_context(device="cuda"):
             engine = fleet_engine(client)
         for _ in range(3):
-            kept = engine.keep(np.ones(1000))
+            kept = engine.scatter(np.ones(1000))
             wait(kept.task)
             assert set(client.who_has([kept.task])[kept.task.key]) == {gpu}
 
 
 def test_kept_values_are_opened_in_tasks(engine):
-    rows = engine.keep(Block(np.arange(6.0)))
-    more = engine.keep({"more": 0.5})
+    rows = engine.scatter(Block(np.arange(6.0)))
+    more = engine.scatter({"more": 0.5})
     handles = [Block(rows, number=0), Block(rows, number=1)]
     assert engine.gather(engine.submit_all([Call(total, (handles, more))])) == [30.5]
     assert engine.gather([engine.submit(total, handles, more)]) == [30.5]
-    engine.mend(rows)
+    engine.rescatter(rows)
     assert engine.gather([engine.submit(total, handles, more)]) == [30.5]
 
 
@@ -104,23 +114,23 @@ def test_failures_are_told_apart():
         ended = wait_for(engine, engine.submit(fail))
         assert isinstance(ended.error, KeyError)
         assert not ended.was_lost
-        assert not ended.was_deadly
+        assert not ended.killed_workers
         (task,) = engine.submit_all([Call(fail, (1,), "fail", first)])
         assert isinstance(wait_for(engine, task, first).error, KeyError)
 
 
 def test_nobody_is_waited_for_too_long(engine):
-    assert engine.watch().next(0.01) == []
+    assert engine.completion_queue().next(0.01) == []
 
 
 def test_slots_and_placements(cluster_client):
     engine = fleet_engine(cluster_client)
-    assert engine.slots_for(Placement()) == engine.n_slots
-    assert engine.slots_for(Placement.of({"TPU": 1})) == 0
+    assert engine.count_slots(ResourceRequest()) == engine.n_slots
+    assert engine.count_slots(ResourceRequest.of({"TPU": 1})) == 0
     for one in (engine, LocalEngine()):
-        one.check(Placement())
+        one.check(ResourceRequest())
         with pytest.raises(PlacementError, match="TPU=1"):
-            one.check(Placement.of({"TPU": 1}))
+            one.check(ResourceRequest.of({"TPU": 1}))
 
 
 def blas_threads():
@@ -140,8 +150,8 @@ def test_who_asks_for_cpus_may_use_them():
         set_as_default=False,
     ) as client:
         engine = fleet_engine(client)
-        two = Placement.of({"CPU": 2})
-        assert engine.slots_for(two) == 1
+        two = ResourceRequest.of({"CPU": 2})
+        assert engine.count_slots(two) == 1
         assert engine.gather(engine.submit_all([Call(blas_threads, ())])) == [1]
-        many = engine.gather(engine.submit_all([Call(blas_threads, ())], placement=two))
+        many = engine.gather(engine.submit_all([Call(blas_threads, ())], resources=two))
         assert many == [2]

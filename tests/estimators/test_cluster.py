@@ -19,7 +19,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skfleet import config_context
-from skfleet.blocks import Notes
+from skfleet.blocks import BlockCache
 from skfleet.engine import counting
 from skfleet.estimators import KMeans
 from skfleet.estimators.cluster import _init as starts
@@ -248,7 +248,7 @@ def test_bounds_live_beside_the_rows_and_go_with_the_fit(cluster_client):
 
 
 def test_notes_are_not_copied():
-    notes = Notes({0: Bounds(0, 3)})
+    notes = BlockCache({0: Bounds(0, 3)})
     assert pickle.loads(pickle.dumps(notes)) == {}
 
 

@@ -16,7 +16,7 @@ from sklearn.datasets import make_classification, make_regression
 from sklearn.exceptions import ConvergenceWarning
 
 from skfleet import _array, config_context
-from skfleet._array import is_foreign, uploads
+from skfleet._array import is_not_numpy, uploads
 from skfleet.engine import counting
 from skfleet.estimators import BlockwiseVotingClassifier, Incremental
 from skfleet.estimators.cluster import KMeans, MiniBatchKMeans
@@ -100,7 +100,7 @@ def test_same_answer_and_each_array_goes_up_once(case, rows, where, request):
         on_device.fit(given, y)
     assert_same(expected, on_device)
     assert uploads.n_arrays - before == n_arrays * (1 if rows == "numpy" else 3)
-    assert not any(is_foreign(value) for value in vars(on_device).values())
+    assert not any(is_not_numpy(value) for value in vars(on_device).values())
 
 
 @pytest.mark.parametrize("case", CASES, ids=_name)

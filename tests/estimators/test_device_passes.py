@@ -15,11 +15,11 @@ from sklearn.base import clone
 from sklearn.datasets import make_classification, make_regression
 
 from skfleet import _array, config_context
-from skfleet._array import ROOM_VARIABLE
+from skfleet._array import DEVICE_MEMORY_VARIABLE
 from skfleet._linalg import row_bytes
 from skfleet.blocks import _block, row_blocks
 from skfleet.engine import LocalEngine, Reduction, map_reduce
-from skfleet.engine._prefetch import ahead
+from skfleet.engine._prefetch import prefetch
 from skfleet.estimators._column_statistics import merge_moments, moments
 from skfleet.estimators.cluster import KMeans, MiniBatchKMeans
 from skfleet.estimators.decomposition import PCA, IncrementalPCA, TruncatedSVD
@@ -40,7 +40,7 @@ from skfleet.estimators.linear_model import (
     SGDRegressor,
 )
 from skfleet.glm._losses import BinaryLogistic, Multinomial, Tweedie
-from skfleet.glm._normal_equations import merge_products, products
+from skfleet.glm._normal_equations import combine_products, products
 from skfleet.glm._objective import Labels, Objective, Scaling
 
 X, target = make_regression(400, 8, noise=3, random_state=0)
@@ -102,7 +102,7 @@ PASSES = {
     "hessian": evaluate(BinaryLogistic(), labels > 0, weight, True, np.array([False, True])),
     "multinomial": evaluate(Multinomial(3), labels, weight, True, np.arange(3), even),
     "poisson": evaluate(Tweedie(1.0), np.abs(target), weight, True),
-    "products": reduce(Reduction(products, merge_products), y=target, weight=weight),
+    "products": reduce(Reduction(products, combine_products), y=target, weight=weight),
     "moments": reduce(Reduction(moments, merge_moments)),
     "first sketch": reduce(Reduction(first_sketch, merge_first_sketches), basis),
     "sketch": reduce(Reduction(sketch), basis, X.mean(axis=0)),
@@ -172,7 +172,7 @@ def test_rows_that_the_device_does_not_hold_are_loaded_in_parts(case, where, req
         return upload(x)
 
     monkeypatch.setattr(_block, "to_device", watched)
-    monkeypatch.setenv(ROOM_VARIABLE, str(X.nbytes // 4))
+    monkeypatch.setenv(DEVICE_MEMORY_VARIABLE, str(X.nbytes // 4))
     there = clone(estimator).set_params(device="cuda")
     with contextlib.ExitStack() as stack:
         if where == "fleet":
@@ -197,7 +197,7 @@ def test_ahead_loads_one_more_and_raises_in_place():
         begun.append(i)
         return 1 // (3 - i)
 
-    coming = ahead([partial(load, i) for i in range(6)])
+    coming = prefetch([partial(load, i) for i in range(6)])
     for i in range(3):
         next(coming)
         assert max(begun) <= i + 1
@@ -237,7 +237,7 @@ def test_a_load_beside_kernels_waits_for_those_that_read_what_it_may_overwrite(m
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     monkeypatch.setattr(_array, "device_library", lambda: library)
     n = 5
-    for i, _ in enumerate(ahead([partial(log.append, ("load", i)) for i in range(n)])):
+    for i, _ in enumerate(prefetch([partial(log.append, ("load", i)) for i in range(n)])):
         log.append(("compute", i))
     for i in range(n):
         load = log.index(("load", i))

@@ -17,9 +17,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from skfleet import Fleet, _array
-from skfleet._array import is_foreign, to_device, to_host, uploads
+from skfleet._array import is_not_numpy, to_device, to_host, uploads
 from skfleet.engine import counting
-from skfleet.engine._gpu._cuml_model import answer_here
+from skfleet.engine._gpu._cuml_model import call_response_method
 from skfleet.estimators import PCA, Incremental, ParallelPostFit
 from skfleet.estimators import Ridge as FleetRidge
 from skfleet.exceptions import PlacementError
@@ -66,15 +66,15 @@ def test_each_kind_of_worker_answers_with_what_it_can_use(
 
 def test_rows_go_up_where_all_steps_take_them_and_answers_come_home(device, trained, cuml):
     before = uploads.n_arrays
-    found = answer_here(trained, "predict", X, {})
+    found = call_response_method(trained, "predict", X, {})
     assert uploads.n_arrays - before == 1
     assert type(found) is np.ndarray
     pipe = make_pipeline(StandardScaler(), cuml.Ridge()).fit(X, y)
-    found = answer_here(pipe, "predict", X, {})
+    found = call_response_method(pipe, "predict", X, {})
     assert uploads.n_arrays - before == 1
     assert type(found) is np.ndarray
-    there = answer_here(trained, "predict", to_device(X), {})
-    assert is_foreign(there)
+    there = call_response_method(trained, "predict", to_device(X), {})
+    assert is_not_numpy(there)
     np.testing.assert_allclose(to_host(there), trained.as_sklearn().predict(X), rtol=1e-5)
 
 
@@ -95,7 +95,7 @@ def test_models_of_ours_answer_anywhere(mixed_fleet, device, label):
 def test_large_models_are_lent_in_both_forms(mixed_fleet, cuml, trained, monkeypatch):
     from skfleet.engine import _lend
 
-    monkeypatch.setattr(_lend, "LEND_FROM", 1)
+    monkeypatch.setattr(_lend, "MIN_SCATTER_BYTES", 1)
     expected = HostRidge().fit(X, y).predict(X)
     model = ParallelPostFit(trained)
     for label in ("CPU", "GPU"):

@@ -14,8 +14,8 @@ import pytest
 from emulated_kernels import Kernels
 
 from skfleet import config_context
-from skfleet._array import all_to_host, device_library, is_foreign, to_device, to_host
-from skfleet.blocks import Block, Notes, row_blocks
+from skfleet._array import device_library, is_not_numpy, to_device, to_host, tree_to_host
+from skfleet.blocks import Block, BlockCache, row_blocks
 from skfleet.engine import LocalEngine, map_reduce
 from skfleet.estimators import Incremental
 from skfleet.estimators.cluster import KMeans, MiniBatchKMeans, _cuda_kernel, _device_assign
@@ -274,10 +274,10 @@ def _noting(method, name, seen):
 
 def passed(centers, mean, X, weight, start):
     """Return what each pass finds out of a block, and the notes that it leaves."""
-    near = Centers(centers, mean, X.dtype if not is_foreign(X) else np.float64)
+    near = Centers(centers, mean, X.dtype if not is_not_numpy(X) else np.float64)
     new = Centers(centers[2:] + 1, mean, near.dtype)
     both = Centers(np.concatenate([centers, new.values]), mean, near.dtype)
-    block = Block(X, None, weight, 0, start, notes=Notes())
+    block = Block(X, None, weight, 0, start, notes=BlockCache())
     first, second = Candidates(near, 0, near, 0), Candidates(both, len(near), new, 0)
     yield lambda: lloyd(block, Step(near))
     yield lambda: lloyd(block, Step(near, final=True))
@@ -302,7 +302,7 @@ def test_a_pass_waits_for_nothing(path, syncs, weighted, about):
         syncs.clear()
         found = ours()
         assert syncs == ["to_device"] * n
-        for a, b in zip(_parts(all_to_host(found)), _parts(theirs()), strict=True):
+        for a, b in zip(_parts(tree_to_host(found)), _parts(theirs()), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
 
 
@@ -345,7 +345,7 @@ def test_fits_on_either_path_are_those_of_the_host(path, emulator, estimator, we
     np.testing.assert_array_equal(found.labels_, expected.labels_)
     assert found.inertia_ == pytest.approx(expected.inertia_, rel=1e-9)
     labels = found.predict(to_device(X))
-    assert is_foreign(labels)
+    assert is_not_numpy(labels)
     np.testing.assert_array_equal(to_host(labels), expected.predict(X))
 
 

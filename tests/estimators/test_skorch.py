@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import make_classification
 
-from skfleet.engine import placement
+from skfleet.engine import device_of
 from skfleet.estimators import Incremental
 from skfleet.model_selection import HyperbandSearchCV
 
@@ -52,8 +52,8 @@ def test_hyperband(net, cluster_client):
 
 
 def test_nets_on_a_gpu(net):
-    assert placement(net) == "cpu"
-    assert placement(net, {"device": "cuda"}) == "cuda"
+    assert device_of(net) == "cpu"
+    assert device_of(net, {"device": "cuda"}) == "cuda"
     net.fit(X, y)
     net.device = "cuda"  # what a net that was trained there says of itself
     if torch.cuda.is_available():

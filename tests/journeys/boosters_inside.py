@@ -26,7 +26,7 @@ if __name__ == "__main__":
             ours = GridSearchCV(booster, grid, cv=3).fit(X, y)
             scores = [s.cv_results_["mean_test_score"] for s in (ours, theirs)]
             print(name, "best:", ours.best_params_ == theirs.best_params_, end=", ")
-            print("scores:", np.allclose(*scores), "fits saved:", ours.families_[0].n_saved >= 9)
+            print("scores:", np.allclose(*scores), "fits saved:", ours.shared_fits_[0].n_saved >= 9)
             answers = ParallelPostFit(ours.best_estimator_).predict_proba(many)
             same = np.allclose(answers.compute()[::4], ours.predict_proba(X))
             print("predicts", answers.shape, same)

@@ -54,6 +54,6 @@ if __name__ == "__main__":
         search = RandomizedSearchCV(boosted, drawn, n_iter=6, cv=3, random_state=0, verbose=1)
         search.fit(train.drop(columns="town"), y_train)
         print("drawn:", len(search.cv_results_["params"]), "best:", round(search.best_score_, 1))
-        print("shared:", search.families_[0].parameters)
+        print("shared:", search.shared_fits_[0].parameters)
         few = GridSearchCV(LogisticRegression(max_iter=2), {"C": [1.0, 10.0]}, cv=3, refit=False)
         few.fit(train[["age", "hours"]].fillna(0), y_train)

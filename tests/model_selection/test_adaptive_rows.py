@@ -70,7 +70,7 @@ def test_all_rows_are_learned_wherever_they_are(monkeypatch, cluster_client, roo
     """Also where no worker holds all of them, nor all of those to score on, at once."""
     monkeypatch.setattr(_data, "ROOM", room)
     monkeypatch.setattr(_data, "TEST_ROOM", room)
-    monkeypatch.setattr(_data, "BLOCK_ROOM", 13 * 16 / fleet_engine(cluster_client).room)
+    monkeypatch.setattr(_data, "BLOCK_ROOM", 13 * 16 / fleet_engine(cluster_client).memory_limit)
     rows = (X, Y, X[:, 0] + 1)
     if lazy:
         cuts = ((50, 0, 30, 40), 2)

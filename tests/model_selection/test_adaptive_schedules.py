@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from skfleet.model_selection._adaptive._schedules import (
     AsynchronousHalving,
-    Halving,
     Hyperband,
-    Patient,
-    Plateau,
+    RoundRobin,
+    StopOnPlateau,
+    SuccessiveHalving,
     asynchronous_levels,
     calls_of,
     halving_rungs,
@@ -112,8 +112,8 @@ def test_halving_promotes_the_best_in_any_order_of_completion(data, n, eta):
     def pick(running):
         return data.draw(st.integers(0, len(running) - 1))
 
-    orders, gone = exhaust(Halving(rungs), lambda o: table[o.candidate, o.rung], pick)
-    again, _ = exhaust(Halving(rungs), lambda o: table[o.candidate, o.rung])
+    orders, gone = exhaust(SuccessiveHalving(rungs), lambda o: table[o.candidate, o.rung], pick)
+    again, _ = exhaust(SuccessiveHalving(rungs), lambda o: table[o.candidate, o.rung])
     assert sorted(orders) == sorted(again)  # the order in which they end decides nothing
     alive = list(range(n))
     for i, rung in enumerate(rungs):
@@ -150,7 +150,7 @@ def test_hyperband_takes_what_it_says_it_takes(data, how):
 
 
 def test_who_is_sure_to_go_on_does_not_wait():
-    schedule = Halving(halving_rungs(9, 1, None, 3))
+    schedule = SuccessiveHalving(halving_rungs(9, 1, None, 3))
     first = [schedule.next() for _ in range(9)]
     assert schedule.next() is None
     for order in first[:7]:
@@ -168,11 +168,11 @@ def test_who_is_sure_to_go_on_does_not_wait():
 
 def test_all_that_fail_end_the_search():
     for schedule in (
-        Halving(halving_rungs(9, 1, None, 3)),
+        SuccessiveHalving(halving_rungs(9, 1, None, 3)),
         Hyperband(hyperband_rungs(9, 3)),
         AsynchronousHalving(9, [1, 3, 9], 3),
-        Plateau(9, 10),
-        Patient(Halving(halving_rungs(9, 1, None, 3)), 3, 0.0, 1),
+        RoundRobin(9, 10),
+        StopOnPlateau(SuccessiveHalving(halving_rungs(9, 1, None, 3)), 3, 0.0, 1),
     ):
         orders, gone = exhaust(schedule, lambda order: math.nan)
         assert len(orders) == schedule.n_candidates == len(gone)
@@ -218,7 +218,7 @@ def test_asynchronous_levels_end_where_they_should():
 
 
 def test_plateau_takes_turns():
-    orders, gone = exhaust(Plateau(3, 5, 2), lambda order: 1.0)
+    orders, gone = exhaust(RoundRobin(3, 5, 2), lambda order: 1.0)
     assert [(o.candidate, o.n_calls) for o in orders] == [
         (c, calls) for calls in (2, 4, 5) for c in range(3)
     ]
@@ -232,7 +232,7 @@ def test_patience_stops_what_gains_nothing_and_keeps_its_score():
         rising = 0.01 * order.n_calls
         return {0: rising, 1: 0.9, 2: -1.0 + rising}[order.candidate]
 
-    orders, _ = exhaust(Patient(Halving(rungs), 3, 0.001, 1), score)
+    orders, _ = exhaust(StopOnPlateau(SuccessiveHalving(rungs), 3, 0.001, 1), score)
     had = {c: max(o.n_calls for o in orders if o.candidate == c) for c in range(3)}
     # 1 settles after 4 calls; it is the best, and is not trained on in the next rung
     assert had == {0: 9, 1: 4, 2: 9}
@@ -240,8 +240,10 @@ def test_patience_stops_what_gains_nothing_and_keeps_its_score():
 
 def test_patience_without_plateaus_changes_nothing_but_the_steps():
     rungs = halving_rungs(9, 1, None, 3)
-    plain, _ = exhaust(Halving(rungs), lambda o: o.n_calls + o.candidate)
-    patient, _ = exhaust(Patient(Halving(rungs), 2, 0.0, 1), lambda o: o.n_calls + o.candidate)
+    plain, _ = exhaust(SuccessiveHalving(rungs), lambda o: o.n_calls + o.candidate)
+    patient, _ = exhaust(
+        StopOnPlateau(SuccessiveHalving(rungs), 2, 0.0, 1), lambda o: o.n_calls + o.candidate
+    )
     assert {(o.candidate, o.n_calls) for o in plain} <= {(o.candidate, o.n_calls) for o in patient}
     for orders in (plain, patient):
         assert max(o.n_calls for o in orders if o.candidate == 8) == 9

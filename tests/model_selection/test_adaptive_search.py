@@ -437,7 +437,7 @@ def test_refit(digits):
 
 def test_held_out_rows_are_learned_in_the_end_on_request():
     X, y = numbered(40)
-    search = halving(Counter(), {"quality": [0.1, 0.4]}, learn_test_rows=True)
+    search = halving(Counter(), {"quality": [0.1, 0.4]}, refit_on_test=True)
     model = search.set_params(n_initial_parameters=2, max_iter=3).fit(X, y).best_estimator_
     n_calls = search.cv_results_["budget"][search.best_index_]
     assert len(model.seen_) == 2 * n_calls
@@ -490,7 +490,7 @@ def test_time_budget_ends_the_search_with_what_it_has():
         ({"n_jobs": -2}, ValueError, "n_jobs must be"),
         ({"retries": -1}, ValueError, "retries must be"),
         ({"error_score": "ignore"}, ValueError, "error_score must be"),
-        ({"learn_test_rows": "no"}, ValueError, "learn_test_rows must be"),
+        ({"refit_on_test": "no"}, ValueError, "refit_on_test must be"),
         ({"time_budget": 0}, ValueError, "time_budget must be"),
         ({"scoring": ["accuracy", "f1"]}, ValueError, "refit must name the metric"),
         ({"scoring": "nonsense"}, ValueError, "nonsense"),

@@ -20,9 +20,9 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.tree import DecisionTreeRegressor
 
 from skfleet import Fleet, _array, config_context
-from skfleet._array import is_foreign, uploads
-from skfleet.engine import placement
-from skfleet.engine._gpu._estimator_device import as_host_model
+from skfleet._array import is_not_numpy, uploads
+from skfleet.engine import device_of
+from skfleet.engine._gpu._estimator_device import to_cpu_estimator
 from skfleet.estimators import ParallelPostFit
 from skfleet.estimators import Ridge as FleetRidge
 from skfleet.exceptions import PlacementError
@@ -85,11 +85,11 @@ def arrays_in(value):
 )
 def test_the_tag_says_where(estimator, parameters, expected):
     device, dispatch = asked()
-    assert placement(estimator, parameters) == "cpu"
+    assert device_of(estimator, parameters) == "cpu"
     with dispatch:
-        assert placement(estimator, parameters) == "cpu"
+        assert device_of(estimator, parameters) == "cpu"
         with device:
-            assert placement(estimator, parameters) == expected
+            assert device_of(estimator, parameters) == expected
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_scores_are_those_of_the_host(mixed_fleet, estimator, grid, rows, target
     )
     best = arrays_in(search.best_estimator_)
     assert best
-    assert not any(map(is_foreign, best))
+    assert not any(map(is_not_numpy, best))
     if hasattr(expected, "predict") and target is not None and target.dtype.kind == "f":
         np.testing.assert_allclose(search.predict(rows), expected.predict(rows), rtol=1e-6)
     elif target is not None:
@@ -196,17 +196,17 @@ def test_a_driver_without_a_gpu_fits_there_and_predicts_anywhere(mixed_fleet, mo
         model = ParallelPostFit(make_pipeline(StandardScaler(), SVD)).fit(X, y)
         answer = model.predict(da.from_array(X, chunks=(100, 10))).compute()
     assert uploads.n_arrays - before == 1
-    assert not any(map(is_foreign, arrays_in(model.estimator_)))
+    assert not any(map(is_not_numpy, arrays_in(model.estimator_)))
     np.testing.assert_allclose(answer, make_pipeline(StandardScaler(), SVD).fit(X, y).predict(X))
 
 
 def test_models_are_changed_only_where_something_lies_on_a_device():
     model = make_pipeline(StandardScaler(), LinearRegression()).fit(X, y)
-    assert as_host_model(model) is model
+    assert to_cpu_estimator(model) is model
     library = _array.device_library()
     model[-1].coef_ = there = library.xp.asarray(model[-1].coef_, device=library.device)
     model[0].more_ = {"a": [there], "b": 1}
-    home = as_host_model(model)
+    home = to_cpu_estimator(model)
     assert home is not model
     assert model[-1].coef_ is there
     assert type(home[-1].coef_) is type(home[0].more_["a"][0]) is np.ndarray

@@ -16,9 +16,9 @@ from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 
 from skfleet import Fleet
-from skfleet._array import DEVICE_VARIABLE, is_foreign, uploads
+from skfleet._array import DEVICE_VARIABLE, is_not_numpy, uploads
 from skfleet.engine._gpu import _device_cache
-from skfleet.engine._gpu._device_cache import held_bytes
+from skfleet.engine._gpu._device_cache import cached_bytes
 from skfleet.estimators import Incremental
 from skfleet.estimators.cluster import KMeans, MiniBatchKMeans
 from skfleet.estimators.decomposition import IncrementalPCA
@@ -61,10 +61,10 @@ def on(device, estimator):
 def assert_nothing_is_held():
     """Wait until workers have let go of a search, which they do by and by."""
     end = time.monotonic() + 10
-    while held_bytes() and time.monotonic() < end:
+    while cached_bytes() and time.monotonic() < end:
         gc.collect()
         time.sleep(0.01)
-    assert held_bytes() == 0
+    assert cached_bytes() == 0
 
 
 def same(one, other):
@@ -118,13 +118,13 @@ def test_rows_of_an_adaptive_search_go_up_once(fleet, name, rows):
     assert found["cuda"].metadata_["partial_fit_calls"] > 40
     assert len(found["cuda"].metadata_["brackets"]) > 1
     same(found["cpu"], found["cuda"])
-    assert not any(map(is_foreign, vars(found["cuda"].best_estimator_).values()))
+    assert not any(map(is_not_numpy, vars(found["cuda"].best_estimator_).values()))
     assert_nothing_is_held()
 
 
 def test_both_ways_to_score_and_what_is_learned_at_the_end(fleet, monkeypatch):
     monkeypatch.setattr(_data, "TEST_ROOM", 1e-12)  # the rows to score on are many parts
-    how = {"learn_test_rows": True, "scoring": "neg_log_loss", **HYPERBAND}
+    how = {"refit_on_test": True, "scoring": "neg_log_loss", **HYPERBAND}
     found = {}
     before = uploads.n_arrays
     few, few_labels = X[:90], labels[:90]
@@ -156,14 +156,14 @@ def test_pipelines_learn_on_the_device(fleet):
 def test_rows_that_do_not_fit_are_learned_from_the_host(fleet, monkeypatch, share):
     most, held = int(share * X.nbytes), []
     monkeypatch.setattr(_device_cache, "budget", lambda: most)
-    give = _device_cache.DeviceCopies.give
+    give = _device_cache.DeviceArrayCache.give
 
     def watching(self, key, X):
         given = give(self, key, X)
-        held.append(held_bytes())
+        held.append(cached_bytes())
         return given
 
-    monkeypatch.setattr(_device_cache.DeviceCopies, "give", watching)
+    monkeypatch.setattr(_device_cache.DeviceArrayCache, "give", watching)
     found, n_uploads, n_bytes = {}, {}, {}
     for device in ("cpu", "cuda"):
         before = uploads.n_arrays, uploads.n_bytes
@@ -210,7 +210,7 @@ def ctrl_c():
 @pytest.mark.usefixtures("ctrl_c")
 def test_nothing_is_held_after_a_search_that_was_interrupted(fleet):
     def interrupt():
-        while not held_bytes():
+        while not cached_bytes():
             time.sleep(0.01)
         signal.raise_signal(signal.SIGINT)
 
@@ -253,7 +253,7 @@ def test_rows_of_splits_that_are_made_here_do_not_stay(fleet):
     held = []
 
     def score(model, X, y):
-        held.append(held_bytes())
+        held.append(cached_bytes())
         return model.score(X, y)
 
     search = GridSearchCV(Ridge(device="cuda"), {"alpha": [0.1, 1.0]}, n_jobs=1, scoring=score)
@@ -284,7 +284,7 @@ def test_models_that_come_home_are_free_of_the_device(fleet):
             KMeans(2, n_init=1, random_state=0, device="cuda"), X, cv=2, return_estimator=True
         )
     for model in found["estimator"]:
-        assert not any(map(is_foreign, vars(model).values()))
+        assert not any(map(is_not_numpy, vars(model).values()))
 
 
 @pytest.mark.parametrize("early_stopping", [False, True])
@@ -318,7 +318,7 @@ def _seen(dask_worker):
         "pid": os.getpid(),
         "is_gpu": "GPU" in dask_worker.state.total_resources,
         "uploads": uploads.n_arrays,
-        "held": held_bytes(),
+        "held": cached_bytes(),
     }
 
 

@@ -26,7 +26,7 @@ from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.parallel import delayed
 
 from skfleet.engine._dask import _serialize
-from skfleet.engine._dask._serialize import Parcel
+from skfleet.engine._dask._serialize import Pickled
 from skfleet.model_selection._dispatch import _pipeline_cache
 from skfleet.model_selection._dispatch._requests import FitList, first_steps
 from skfleet.model_selection._dispatch._worker import FitCall, Job, evaluate
@@ -39,7 +39,7 @@ FOLDS = dict(enumerate(KFold(3, shuffle=True, random_state=0).split(X)))
 def all_read_only(monkeypatch):
     """Let even small rows be shared read-only."""
     for module in (_serialize, _pipeline_cache):
-        monkeypatch.setattr(module, "READ_ONLY_FROM", 0)
+        monkeypatch.setattr(module, "MMAP_THRESHOLD", 0)
 
 
 def run(estimator, grid, rows=X, targets=y, *, shares=True, folds=FOLDS, discard=None, **options):
@@ -56,7 +56,7 @@ def run(estimator, grid, rows=X, targets=y, *, shares=True, folds=FOLDS, discard
         "verbose": 0,
         **options,
     }
-    job = Job(function, (Parcel.pack(clone(estimator)),), options, shares, shares)
+    job = Job(function, (Pickled.dumps(clone(estimator)),), options, shares, shares)
     fits = [
         FitCall(0, fold, {"parameters": parameters})
         for fold in folds
@@ -266,14 +266,14 @@ def test_models_made_of_a_shared_pipeline_are_fitted_on_their_own_rows():
 
 
 def test_array_api_dispatch_leaves_rows_alone():
-    fits = FitList(Parcel.pack)
+    fits = FitList(Pickled.dumps)
     with sklearn.config_context(array_api_dispatch=False):
         fits.read(*call(Ridge()), None)
-    assert fits.jobs[0].job().open().shares_rows
+    assert fits.jobs[0].job().loads().shares_rows
     function, args, kwargs = call(Ridge())
     function = function.with_config_and_warning_filters({"array_api_dispatch": True}, [])
     fits.read(function, args, kwargs, None)
-    assert not fits.jobs[1].job().open().shares_rows
+    assert not fits.jobs[1].job().loads().shares_rows
 
 
 def call(estimator, fold=0, parameters=None, **options):
@@ -286,7 +286,7 @@ def call(estimator, fold=0, parameters=None, **options):
 
 
 def test_equal_fits_are_made_once_and_reported_to_all():
-    fits = FitList(Parcel.pack)
+    fits = FitList(Pickled.dumps)
     first = fits.read(*call(Ridge(), parameters={"alpha": 1}), "a")
     assert fits.read(*call(Ridge(), parameters={"alpha": 1}), "b") is None
     assert first.waiting == ["a", "b"]
@@ -304,17 +304,17 @@ def test_equal_fits_are_made_once_and_reported_to_all():
 
 
 def test_fitted_estimators_that_are_asked_for_are_not_shared():
-    fits = FitList(Parcel.pack)
+    fits = FitList(Pickled.dumps)
     pipeline = make_pipeline(StandardScaler(), Ridge())
     one = fits.read(*call(pipeline, return_estimator=True), "a")
     other = fits.read(*call(pipeline, return_estimator=True), "b")
     assert other is not None
     assert one.path == ()
-    assert not fits.jobs[0].job().open().shares_steps
+    assert not fits.jobs[0].job().loads().shares_steps
 
 
 def test_estimators_travel_once():
-    fits = FitList(Parcel.pack)
+    fits = FitList(Pickled.dumps)
     weights = np.arange(3.0)
     for alpha in range(20):
         fits.read(*call(clone(Ridge(alpha=weights)), parameters={"alpha": alpha}), None)

@@ -31,15 +31,15 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from skfleet.model_selection import (
-    Family,
-    FamilyUse,
     GridSearchCV,
     HalvingGridSearchCV,
     RandomizedSearchCV,
-    register_family,
+    SharedFit,
+    SharedFitUse,
+    register_shared_fit,
 )
 from skfleet.model_selection._shared_fits import _registry as families
-from skfleet.model_selection._shared_fits._execution import Contained
+from skfleet.model_selection._shared_fits._execution import SharedFitRun
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.FitFailedWarning")
 
@@ -103,14 +103,14 @@ def assert_same_scores(search, data, *, rtol=0.0):
 
 def use(search):
     """Give the one family that a search used or refused."""
-    (found,) = search.families_
+    (found,) = search.shared_fits_
     return found
 
 
 def assert_saved(search, estimator, parameters, n_fits, most):
     """Check what is said of a family. (Bundles that take long leave members to others.)"""
     found = use(search)
-    assert found == FamilyUse(estimator, parameters, n_fits, found.n_saved, None)
+    assert found == SharedFitUse(estimator, parameters, n_fits, found.n_saved, None)
     assert most / 2 < found.n_saved <= most
 
 
@@ -289,9 +289,9 @@ def test_sizes_that_are_none_are_refused_one_by_one(values):
     model = RandomForestRegressor(random_state=0)
     search = GridSearchCV(model, {"n_estimators": values}, cv=2, refit=False, error_score=-1)
     assert_same_scores(search, (Xr, yr))
-    refused = [found.refused.partition(" must ")[0] for found in search.families_]
+    refused = [found.refused.partition(" must ")[0] for found in search.shared_fits_]
     assert refused == ["other candidates", "n_estimators"]
-    assert sum(found.n_saved for found in search.families_) == 0
+    assert sum(found.n_saved for found in search.shared_fits_) == 0
 
 
 def test_parameters_that_are_searched_over_may_refuse():
@@ -299,7 +299,7 @@ def test_parameters_that_are_searched_over_may_refuse():
     grid = {"max_iter": [2, 4], "early_stopping": [False, True]}
     search = GridSearchCV(model, grid, cv=2, refit=False)
     assert_same_scores(search, (Xr, yr))
-    assert {(found.refused is None, found.n_saved > 0) for found in search.families_} == {
+    assert {(found.refused is None, found.n_saved > 0) for found in search.shared_fits_} == {
         (True, True),
         (False, False),
     }
@@ -344,7 +344,7 @@ def test_callbacks_are_to_hear_of_every_fit():
 def test_it_can_be_turned_off():
     model, grid = RandomForestRegressor(random_state=0), {"n_estimators": [2, 4]}
     search = GridSearchCV(model, grid, cv=2, share_fits=False).fit(Xr, yr)
-    assert search.families_ == ()
+    assert search.shared_fits_ == ()
 
 
 def test_plain_searches_share_no_fits(monkeypatch):
@@ -389,7 +389,7 @@ class Shifted(RegressorMixin, BaseEstimator):
         return np.full(len(X), self.mean_ + self.shift)
 
 
-class Shifts(Family):
+class Shifts(SharedFit):
     """Fits once for all shifts, or fails."""
 
     parameters = ("shift",)
@@ -411,7 +411,7 @@ class Shifts(Family):
 @pytest.fixture
 def shifts():
     """Register the family, for a while."""
-    register_family(Shifted, Shifts())
+    register_shared_fit(Shifted, Shifts())
     yield
     del families._by_type[Shifted]
 
@@ -429,7 +429,7 @@ def test_others_can_add_families(shifts):
 
 
 def test_family_that_fails_is_not_used():
-    register_family(Shifted, Shifts(fails=True))
+    register_shared_fit(Shifted, Shifts(fails=True))
     try:
         search = GridSearchCV(Shifted(), {"shift": [0.0, 1.0]}, cv=3, refit=False)
         assert_same_scores(search, (Xr, yr))
@@ -443,7 +443,7 @@ def test_fits_that_fail_say_why_themselves(shifts):
         Shifted(), {"shift": [0.0, 1.0], "fails": [True, False]}, cv=2, refit=False, error_score=-1
     )
     assert_same_scores(search, (Xr, yr))
-    found = {use.refused is None: use for use in search.families_}
+    found = {use.refused is None: use for use in search.shared_fits_}
     assert found[True][2:4] == (4, 2)
     assert found[False][2:4] == (4, 0)
     assert "ValueError: as told" in found[False].refused
@@ -451,7 +451,7 @@ def test_fits_that_fail_say_why_themselves(shifts):
 
 def test_estimators_are_fitted_anew_after(shifts):
     model = Shifted()
-    shared = Contained(Shifts(), [{"shift": 0.0}, {"shift": 1.0}])
+    shared = SharedFitRun(Shifts(), [{"shift": 0.0}, {"shift": 1.0}])
     shared.offer(model, {"shift": 0.0})
     model.fit(Xr, yr)
     assert vars(model) == {"shift": 0.0, "fails": False, "mean_": np.mean(yr)}
@@ -461,7 +461,7 @@ def test_estimators_are_fitted_anew_after(shifts):
 
 def test_names_in_two_modules_are_two():
     plain = families._family_of(RandomForestRegressor)
-    register_family("elsewhere.RandomForestRegressor", Shifts())
+    register_shared_fit("elsewhere.RandomForestRegressor", Shifts())
     try:
         assert families._family_of(RandomForestRegressor) is plain
         assert families._family_of(type("RandomForestRegressor", (), {})) is None
@@ -471,4 +471,4 @@ def test_names_in_two_modules_are_two():
 
 def test_only_families_are_registered():
     with pytest.raises(TypeError, match="family must be a Family"):
-        register_family(Shifted, Shifts)
+        register_shared_fit(Shifted, Shifts)

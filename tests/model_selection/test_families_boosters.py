@@ -59,7 +59,7 @@ def compare(model, grid, targets, **params):
     for name, expected in theirs.cv_results_.items():
         if name.startswith("split"):
             np.testing.assert_array_equal(ours.cv_results_[name], expected, err_msg=name)
-    (use,) = ours.families_
+    (use,) = ours.shared_fits_
     return use
 
 
@@ -143,6 +143,6 @@ def test_what_is_printed_is_no_reason_against(name, quiet):
     ],
 )
 def test_what_might_differ_is_fitted_by_itself(model, word):
-    use = search(model.set_params(n_jobs=1), {"n_estimators": [2, 4]}, y).families_[0]
+    use = search(model.set_params(n_jobs=1), {"n_estimators": [2, 4]}, y).shared_fits_[0]
     assert word in use.refused
     assert use.n_saved == 0

@@ -381,7 +381,7 @@ def test_best_candidate(search):
         assert ours.best_params_ == theirs.best_params_
     else:
         assert expected[ours.best_index_] == 1
-    assert any(use.n_saved or use.refused for use in ours.families_)
+    assert any(use.n_saved or use.refused for use in ours.shared_fits_)
 
 
 def test_searches_are_many_and_of_all_families():

@@ -43,7 +43,7 @@ def compare(model, grid, rows, targets, *, rtol, scoring=None, **fit_params):
     for name, expected in theirs.cv_results_.items():
         if name.startswith("split"):
             np.testing.assert_allclose(ours.cv_results_[name], expected, rtol, rtol, err_msg=name)
-    return ours.families_
+    return ours.shared_fits_
 
 
 @pytest.mark.slow
@@ -179,8 +179,8 @@ def test_what_might_differ_is_fitted_by_itself(model, rows, word):
     np.testing.assert_array_equal(
         ours.cv_results_["mean_test_score"], theirs.cv_results_["mean_test_score"]
     )
-    assert sum(use.n_saved for use in ours.families_) == 0
-    assert any(word in use.refused for use in ours.families_ if use.refused)
+    assert sum(use.n_saved for use in ours.shared_fits_) == 0
+    assert any(word in use.refused for use in ours.shared_fits_ if use.refused)
 
 
 def test_missing_values_fail_as_they_do():
@@ -192,7 +192,7 @@ def test_missing_values_fail_as_they_do():
         theirs = reference.GridSearchCV(KernelRidge(), grid, **params).fit(HOLED, yr)
     for name in ("split0_test_score", "split1_test_score", "split2_test_score"):
         np.testing.assert_array_equal(ours.cv_results_[name], theirs.cv_results_[name])
-    refused = {use.refused: use.n_fits for use in ours.families_}
+    refused = {use.refused: use.n_fits for use in ours.shared_fits_}
     assert refused["rows and targets must be finite"] == 4
 
 

@@ -46,7 +46,7 @@ def compare(model, grid, *data, rtol, used=True, scoring=None, share=True, **fit
             np.testing.assert_allclose(ours.cv_results_[name], expected, rtol, rtol, err_msg=name)
     if used is None:
         return None
-    (use,) = ours.families_
+    (use,) = ours.shared_fits_
     assert (use.n_saved > 0) == used
     return use
 
@@ -81,7 +81,7 @@ def test_ridge(alphas, n_columns, n_targets, intercept, in_pipeline, weighted, s
     for key, expected in theirs.cv_results_.items():
         if key.startswith("split"):
             np.testing.assert_allclose(ours.cv_results_[key], expected, 1e-9, 1e-9)
-    assert sum(use.n_fits for use in ours.families_) == 3 * len(alphas)
+    assert sum(use.n_fits for use in ours.shared_fits_) == 3 * len(alphas)
 
 
 @pytest.mark.parametrize("labels", [y, y3, y3.astype(str)])
@@ -144,7 +144,7 @@ def test_missing_values_fail_as_they_do(model, in_targets):
         theirs = reference.GridSearchCV(model, {"alpha": [0.1, 1.0]}, **params).fit(rows, targets)
     for name in ("split0_test_score", "split1_test_score", "split2_test_score"):
         np.testing.assert_array_equal(ours.cv_results_[name], theirs.cv_results_[name])
-    refused = {use.refused: use.n_fits for use in ours.families_}
+    refused = {use.refused: use.n_fits for use in ours.shared_fits_}
     assert refused["rows and targets must be finite"] == 4
 
 
@@ -155,8 +155,8 @@ def test_penalties_that_are_none(alpha):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         search.fit(Xr, yr)
-    assert [(use.n_fits, use.n_saved) for use in search.families_] == [(4, 2), (2, 0)]
-    assert "alpha must be a positive number" in search.families_[1].refused
+    assert [(use.n_fits, use.n_saved) for use in search.shared_fits_] == [(4, 2), (2, 0)]
+    assert "alpha must be a positive number" in search.shared_fits_[1].refused
 
 
 @pytest.mark.parametrize("in_pipeline", [False, True])
@@ -220,7 +220,7 @@ def test_logistic_regression_that_might_differ(params, word):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         search.fit(X, y)
-    (use,) = search.families_
+    (use,) = search.shared_fits_
     assert word in use.refused
     assert use.n_saved == 0
 

@@ -28,7 +28,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
-from skfleet.model_selection import FamilyUse, GridSearchCV
+from skfleet.model_selection import GridSearchCV, SharedFitUse
 from skfleet.model_selection._shared_fits import _registry
 
 X, y = make_classification(240, 20, n_informative=8, n_redundant=0, n_classes=3, random_state=0)
@@ -53,7 +53,7 @@ def compare(model, grid, rows=X, targets=y, *, rtol=1e-9, cv=3, **params):
     for name, expected in theirs.cv_results_.items():
         if name.startswith("split"):
             np.testing.assert_allclose(ours.cv_results_[name], expected, rtol, rtol, err_msg=name)
-    return ours.families_
+    return ours.shared_fits_
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -124,7 +124,7 @@ def test_each_step_is_fitted_once_a_split(step, name, values):
     (use,) = compare(model, {name: values, "kneighborsclassifier__p": [1, 2]})
     n_fits = 6 * len(values)
     parameters = (name.partition("__")[2],)
-    assert use == FamilyUse(type(step).__name__, parameters, n_fits, use.n_saved, None)
+    assert use == SharedFitUse(type(step).__name__, parameters, n_fits, use.n_saved, None)
     assert n_fits / 2 < use.n_saved <= n_fits - 3  # bundles that take long leave some to others
 
 
@@ -147,7 +147,7 @@ def test_one_of_two_steps():
 
 def test_last_step():
     (use,) = compare(PCA(), {"n_components": [2, 5, 20]}, targets=None)
-    assert use == FamilyUse("PCA", ("n_components",), 9, use.n_saved, None)
+    assert use == SharedFitUse("PCA", ("n_components",), 9, use.n_saved, None)
     assert 3 < use.n_saved <= 6
 
 
@@ -238,15 +238,15 @@ def test_what_might_differ_is_fitted_by_itself(step, grid, rows, word):
             np.testing.assert_allclose(
                 ours.cv_results_[name], theirs.cv_results_[name], 0, 0 if step is not ARPACK else 1
             )
-    assert sum(use.n_fits for use in ours.families_) == 6
-    assert sum(use.n_saved for use in ours.families_) == 0
-    assert any(word in use.refused for use in ours.families_ if use.refused)
+    assert sum(use.n_fits for use in ours.shared_fits_) == 6
+    assert sum(use.n_saved for use in ours.shared_fits_) == 0
+    assert any(word in use.refused for use in ours.shared_fits_ if use.refused)
 
 
 def test_steps_are_their_own_without_sharing():
     model = make_pipeline(PCA(), GaussianNB())
     search = GridSearchCV(model, {"pca__n_components": [2, 3]}, cv=2, share_fits=False, refit=False)
-    assert search.fit(X, y).families_ == ()
+    assert search.fit(X, y).shared_fits_ == ()
 
 
 @pytest.mark.parametrize("model", [PCA(), ARPACK, SelectKBest()])

@@ -16,8 +16,8 @@ from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
-from skfleet.engine._dask._serialize import Parcel
-from skfleet.model_selection import FamilyUse, GridSearchCV
+from skfleet.engine._dask._serialize import Pickled
+from skfleet.model_selection import GridSearchCV, SharedFitUse
 from skfleet.model_selection._dispatch._worker import FitCall, Job, evaluate
 from skfleet.model_selection._shared_fits._registry import member_of
 
@@ -32,7 +32,7 @@ def _on_a_fleet():
 
 def use(search):
     """Give the one family that a search used or refused."""
-    (one,) = search.families_
+    (one,) = search.shared_fits_
     return one
 
 
@@ -93,8 +93,8 @@ def test_grids_over_steps_are_left_alone(grid, n_fits):
     search = GridSearchCV(model, grid, cv=2, refit=False)
     search.fit(X, y)
     refused = "the pipeline must be the same for all candidates, but for parameters"
-    expected = FamilyUse("RandomForestRegressor", ("n_estimators",), n_fits, 0, refused)
-    assert search.families_ == ((expected,) if n_fits else ())
+    expected = SharedFitUse("RandomForestRegressor", ("n_estimators",), n_fits, 0, refused)
+    assert search.shared_fits_ == ((expected,) if n_fits else ())
 
 
 def test_arrays_of_another_library_say_so():
@@ -109,7 +109,7 @@ def test_arrays_of_another_library_say_so():
     calls = [FitCall(0, 0, {"parameters": one}, (1,), member_of(model, one)) for one in values]
     folds = {0: (np.arange(60), np.arange(60, 120))}
     for is_shared in (True, False):
-        job = Job(_fit_and_score, (Parcel.pack(model),), options, True, is_shared)
+        job = Job(_fit_and_score, (Pickled.dumps(model),), options, True, is_shared)
         came = [one.came for one in evaluate(job, calls, X, y, folds)]
         refused = None if is_shared else "rows must be NumPy's where they are fitted"
         assert came == [(False, refused), (is_shared, refused)]

@@ -45,7 +45,7 @@ def compare(model, grid, rows, targets, **fit_params):
     for name, expected in theirs.cv_results_.items():
         if name.startswith("split"):
             np.testing.assert_array_equal(ours.cv_results_[name], expected, err_msg=name)
-    return ours.families_
+    return ours.shared_fits_
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])

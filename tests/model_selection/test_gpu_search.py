@@ -20,8 +20,8 @@ from sklearn.tree import DecisionTreeClassifier
 
 from skfleet import _array, config_context
 from skfleet._array import uploads
-from skfleet.engine import counting, placement
-from skfleet.engine._gpu._device_cache import held_bytes
+from skfleet.engine import counting, device_of
+from skfleet.engine._gpu._device_cache import cached_bytes
 from skfleet.estimators.cluster import KMeans
 from skfleet.estimators.linear_model import (
     ElasticNet,
@@ -72,26 +72,26 @@ def kinds_of(search, client):
     ids=str,
 )
 def test_placement(estimator, parameters, expected):
-    assert placement(estimator, parameters) == expected
+    assert device_of(estimator, parameters) == expected
 
 
 def test_placement_of_other_libraries(cuml):
-    assert placement(cuml.Ridge()) == "cuda"
+    assert device_of(cuml.Ridge()) == "cuda"
     xgboost, lightgbm = pytest.importorskip("xgboost"), pytest.importorskip("lightgbm")
-    assert placement(xgboost.XGBClassifier()) == "cpu"
-    assert placement(xgboost.XGBClassifier(device="cuda")) == "cuda"
-    assert placement(xgboost.XGBClassifier(device="cuda:0")) == "cuda"
-    assert placement(xgboost.XGBClassifier(tree_method="gpu_hist")) == "cuda"
-    assert placement(lightgbm.LGBMClassifier()) == "cpu"
-    assert placement(lightgbm.LGBMClassifier(device="gpu")) == "cuda"
-    assert placement(lightgbm.LGBMClassifier(device_type="cuda")) == "cuda"
+    assert device_of(xgboost.XGBClassifier()) == "cpu"
+    assert device_of(xgboost.XGBClassifier(device="cuda")) == "cuda"
+    assert device_of(xgboost.XGBClassifier(device="cuda:0")) == "cuda"
+    assert device_of(xgboost.XGBClassifier(tree_method="gpu_hist")) == "cuda"
+    assert device_of(lightgbm.LGBMClassifier()) == "cpu"
+    assert device_of(lightgbm.LGBMClassifier(device="gpu")) == "cuda"
+    assert device_of(lightgbm.LGBMClassifier(device_type="cuda")) == "cuda"
 
 
 def test_placement_follows_the_configuration():
     with config_context(device="cuda"):
-        assert placement(Ridge()) == "cuda"
-        assert placement(Ridge(device="cpu")) == "cpu"
-        assert placement(HostRidge()) == "cpu"
+        assert device_of(Ridge()) == "cuda"
+        assert device_of(Ridge(device="cpu")) == "cpu"
+        assert device_of(HostRidge()) == "cpu"
 
 
 def test_a_mixed_grid_keeps_workers_of_both_kinds_busy(mixed_fleet, cuml):
@@ -198,7 +198,7 @@ def test_rows_of_this_process_are_scored_from_sums_on_one_worker(
         search = GridSearchCV(estimator(device="cuda"), grid, **how).fit(X_reg, y_reg)
     assert uploads.n_arrays - before == 1  # the rows, once for all scores and the last fit
     assert counts.tasks == 2
-    assert held_bytes() == 0
+    assert cached_bytes() == 0
     assert not search.timeline_  # no fit was made
     expected = GridSearchCV(estimator(), grid, n_jobs=1, **how).fit(X_reg, y_reg)
     tight = {"rtol": 1e-6} if estimator is not ElasticNet else {"rtol": 1e-3}  # its own tol
@@ -234,7 +234,7 @@ def test_what_sums_do_not_tell_is_fitted_on_the_gpu_worker(mixed_fleet, caplog):
     with parallel_config("skfleet", client=mixed_fleet):
         search = GridSearchCV(Ridge(device="cuda"), grid, cv=3, refit=False).fit(rows, targets)
     assert kinds_of(search, mixed_fleet) == {"CPU": 0, "GPU": 6}
-    assert "more rows than there are columns" in str(search.families_)
+    assert "more rows than there are columns" in str(search.shared_fits_)
     assert "Compute Failed" not in caplog.text
     expected = Reference(HostRidge(), grid, cv=3, refit=False).fit(rows, targets)
     np.testing.assert_allclose(

@@ -76,7 +76,7 @@ def test_fits_are_made_where_the_rows_are_if_sums_do_not_tell_enough():
     with counting() as counts:
         ours = GridSearchCV(Ridge(), grid, cv=3, refit=False).fit(rows, LAZY_Y)
     assert counts.passes > 1
-    (use,) = ours.families_
+    (use,) = ours.shared_fits_
     assert (use.n_fits, use.n_saved) == (6, 0)
     assert use.refused == "rows must be better conditioned, or the penalty larger"
     other = reference.GridSearchCV(theirs.Ridge(), grid, cv=3, refit=False).fit(collinear, y)

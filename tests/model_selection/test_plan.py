@@ -5,7 +5,7 @@ import heapq
 import numpy as np
 import pytest
 
-from skfleet.model_selection._dispatch._scheduler import SLOW, Plan, PlannedFit, is_over
+from skfleet.model_selection._dispatch._scheduler import SLOW, FitScheduler, PlannedFit, is_over
 
 LATENCY = 0.01
 
@@ -14,7 +14,7 @@ class Simulation:
     """Runs a plan on slots with a clock of its own, as workers and the driver do."""
 
     def __init__(self, fits, seconds, steps=None, *, n_slots, limit=None):
-        self.plan = Plan(n_slots, limit)
+        self.plan = FitScheduler(n_slots, limit)
         self.plan.add(fits)
         self.seconds, self.steps = seconds, steps or (lambda path: 0.0)
         self.n_slots = n_slots
@@ -165,7 +165,7 @@ def test_rows_of_a_split_are_needed_once_in_a_bundle():
 
 
 def test_nothing_is_sent_after_all_was_dropped():
-    plan = Plan(2)
+    plan = FitScheduler(2)
     plan.add(grid(10, 2))
     plan.drop_all()
     assert plan.take() is None
@@ -185,7 +185,7 @@ def taken(plan):
 
 @pytest.mark.parametrize("is_divisible", [True, False])
 def test_what_is_contained_is_divided_only_among_idle_slots(is_divisible):
-    plan = Plan(2)
+    plan = FitScheduler(2)
     fits = contained(9, 3, is_divisible=is_divisible)
     plan.add(fits)
     whole = list(range(9))
@@ -199,6 +199,6 @@ def test_what_is_contained_is_divided_only_among_idle_slots(is_divisible):
 
 
 def test_parts_are_not_too_small():
-    plan = Plan(10)
+    plan = FitScheduler(10)
     plan.add(contained(9, 2, is_divisible=True))
     assert sorted(taken(plan)) == [[0, 2, 4, 6, 8]] * 2 + [[1, 3, 5, 7]] * 2

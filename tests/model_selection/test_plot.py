@@ -16,7 +16,7 @@ from sklearn.linear_model import Ridge
 from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
 
-from skfleet._joblib._progress import Tally
+from skfleet._joblib._progress import SearchProgress
 from skfleet.model_selection import GridSearchCV, HalvingGridSearchCV
 
 matplotlib.use("Agg")
@@ -133,7 +133,7 @@ def test_progress_tells_of_saved_fits_and_the_best(capsys):
 
 
 def test_tally():
-    tally = Tally()
+    tally = SearchProgress()
     assert str(tally) == ""
     for candidate, score in [
         ("n", np.nan),

@@ -16,7 +16,7 @@ from skfleet.model_selection._adaptive._results import History
 from skfleet.model_selection._adaptive._schedules import Train
 from skfleet.model_selection._adaptive._trial import Candidate, Score
 from skfleet.model_selection._adaptive._worker import Record, Trained
-from skfleet.model_selection._checkpoint import Records
+from skfleet.model_selection._checkpoint import Checkpoint
 
 X, Y = np.arange(80.0).reshape(40, 2), np.arange(40) % 2
 
@@ -115,7 +115,7 @@ def test_nothing_is_made_again_whatever_came_first(kind, sampler, tmp_path, clus
 
 def test_a_model_whose_score_is_under_way_is_kept(tmp_path):
     """Another candidate becomes the best while a worker has trained the best so far on."""
-    records = Records(tmp_path, {"search": "this"})
+    records = Checkpoint(tmp_path, {"search": "this"})
     models = Models(tmp_path, records.name)
     report = Report(
         History(), n_planned=9, seconds_of=None, bar=None, records=records, models=models

@@ -208,7 +208,7 @@ def test_families_are_recorded(tmp_path, monkeypatch):
         monkeypatch.setattr(type(model), "fit", refuse)
         again = GridSearchCV(model, grid, **params).fit(X, y)
         assert_same(first.cv_results_, again.cv_results_)
-        assert first.families_[0].n_saved == 6
+        assert first.shared_fits_[0].n_saved == 6
 
 
 def test_halving_goes_on(folder, tmp_path):

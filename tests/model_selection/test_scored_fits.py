@@ -17,7 +17,7 @@ from sklearn.model_selection import KFold, RepeatedKFold, ShuffleSplit
 
 from skfleet._joblib._parallel_call import ParallelCall
 from skfleet.engine import counting
-from skfleet.model_selection import Family, GridSearchCV, register_family
+from skfleet.model_selection import GridSearchCV, SharedFit, register_shared_fit
 from skfleet.model_selection._shared_fits import _registry
 from skfleet.model_selection._shared_fits._ridge import RidgePenalties
 
@@ -77,7 +77,7 @@ def compare(model, grid, rows, targets, *, scoring=None, cv=3, **fit_params):
 def test_no_fit_is_sent_where_sums_tell_its_score(n_sent, scoring, targets):
     search = compare(Ridge(), GRID, X, targets, scoring=scoring)
     assert n_sent() == 0
-    assert [(use.n_fits, use.n_saved) for use in search.families_] == [(9, 6)]
+    assert [(use.n_fits, use.n_saved) for use in search.shared_fits_] == [(9, 6)]
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_a_family_of_ones_own_may_score(n_sent, monkeypatch):
         def fit(self, X, y):
             raise AssertionError
 
-    class Known(Family):
+    class Known(SharedFit):
         parameters = ("alpha",)
         known = frozenset(Ridge().get_params())
         scorings = frozenset({"score"})
@@ -245,7 +245,7 @@ def test_a_family_of_ones_own_may_score(n_sent, monkeypatch):
             raise NotImplementedError
 
     monkeypatch.setattr(_registry, "_by_type", {})
-    register_family(Never, Known())
+    register_shared_fit(Never, Known())
     search = GridSearchCV(Never(), GRID, cv=2, refit=False).fit(X, y)
     assert n_sent() == 0
     np.testing.assert_array_equal(search.cv_results_["mean_test_score"], GRID["alpha"])

@@ -29,14 +29,14 @@ from skfleet.model_selection import (
 )
 
 X, y = load_iris(return_X_y=True)
-OWN_ATTRIBUTES = {"families_", "n_checkpoint_fits_", "timeline_"}
+OWN_ATTRIBUTES = {"shared_fits_", "n_checkpoint_fits_", "timeline_"}
 
 
 def own_parameters(search):
     """Give the parameters that scikit-learn's have not."""
     kind = search if isinstance(search, type) else type(search)
     own = {"share_fits", "checkpoint"}
-    return own if "Halving" in kind.__name__ else own | {"time_budget"}
+    return own if "SuccessiveHalving" in kind.__name__ else own | {"time_budget"}
 
 
 PAIRS = [
@@ -59,13 +59,13 @@ def fleet():
 def planned(monkeypatch):
     """Collect the fits that are put on a plan for the fleet."""
     calls = []
-    add = _planned.PlannedFits.add
+    add = _planned.FitDispatcher.add
 
     def collecting(self, call, report):
         calls.append(call)
         return add(self, call, report)
 
-    monkeypatch.setattr(_planned.PlannedFits, "add", collecting)
+    monkeypatch.setattr(_planned.FitDispatcher, "add", collecting)
     return calls
 
 

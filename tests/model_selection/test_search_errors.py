@@ -260,7 +260,7 @@ def test_error_of_the_plan_itself_ends_the_search(monkeypatch):
     def fail(*args):
         raise ZeroDivisionError("in the plan")
 
-    monkeypatch.setattr(_planned.Plan, "learn", fail)
+    monkeypatch.setattr(_planned.FitScheduler, "learn", fail)
     with within(10), pytest.raises(ZeroDivisionError, match="in the plan"):
         GridSearchCV(Model(), {"p": [1, 2]}, cv=2).fit(X, y)
 
@@ -268,14 +268,14 @@ def test_error_of_the_plan_itself_ends_the_search(monkeypatch):
 def test_fleet_that_grows_is_used(client, monkeypatch):
     monkeypatch.setattr(_planned, "_COUNT_EVERY", 0.0)
     slots = []
-    recount = _planned.PlannedFits._recount
+    recount = _planned.FitDispatcher._recount
 
     def watching(self):
         recount(self)
         ((_, plan),) = self._plans
         slots.append((plan.n_slots, plan.n_wanted))
 
-    monkeypatch.setattr(_planned.PlannedFits, "_recount", watching)
+    monkeypatch.setattr(_planned.FitDispatcher, "_recount", watching)
     threading.Timer(0.3, client.cluster.scale, [3]).start()
     search = GridSearchCV(Model(seconds=0.05), {"p": list(range(60))}, cv=4, refit=False)
     search.fit(X, y)
@@ -301,26 +301,26 @@ def test_candidate_given_twice_is_fitted_once_and_reported_twice(tmp_path, monke
 @pytest.mark.parametrize("limit", [{"n_jobs": 2}, {"pre_dispatch": 2}, {"pre_dispatch": "n_jobs"}])
 def test_n_jobs_and_pre_dispatch_bound_what_is_on_its_way(monkeypatch, limit):
     most = []
-    send = _planned.PlannedFits._send
+    send = _planned.FitDispatcher._send
 
     def watching(self):
         send(self)
         most.append(sum(plan.n_sent for _, plan in self._plans))
 
-    monkeypatch.setattr(_planned.PlannedFits, "_send", watching)
+    monkeypatch.setattr(_planned.FitDispatcher, "_send", watching)
     GridSearchCV(Model(seconds=0.02), {"p": list(range(20))}, cv=2, refit=False, **limit).fit(X, y)
     assert 1 <= max(most) <= (4 if "n_jobs" in limit.values() else 2)
 
 
 def test_windows_are_planned_one_after_the_other(monkeypatch):
     read = []
-    add = _planned.PlannedFits.add
+    add = _planned.FitDispatcher.add
 
     def watching(self, *args):
         add(self, *args)
         read.append(sum(plan.n_waiting for _, plan in self._plans))
 
-    monkeypatch.setattr(_planned.PlannedFits, "add", watching)
+    monkeypatch.setattr(_planned.FitDispatcher, "add", watching)
     monkeypatch.setattr(_planned, "WINDOW", 30)
     ours = GridSearchCV(Model(), {"p": list(range(100))}, cv=2).fit(X, y)
     assert len(read) == 200

@@ -14,7 +14,7 @@ from distributed import get_worker
 from sklearn import linear_model
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
-from skfleet._array import device_library, is_foreign, to_host
+from skfleet._array import device_library, is_not_numpy, to_host
 
 gpu_outside = False
 _output = threading.local()
@@ -54,7 +54,7 @@ class _OnDevice(BaseEstimator):
         assert _has_gpu()
         calls.append(("predict", type(X)))
         found = self._as_sklearn().predict(to_host(X))
-        kind = getattr(_output, "kind", None) or ("cupy" if is_foreign(X) else "numpy")
+        kind = getattr(_output, "kind", None) or ("cupy" if is_not_numpy(X) else "numpy")
         return _up(found) if kind == "cupy" else found
 
     def _as_sklearn(self):
@@ -88,7 +88,7 @@ def _up(value):
 
 
 def _down(value):
-    return to_host(value) if is_foreign(value) else value
+    return to_host(value) if is_not_numpy(value) else value
 
 
 class Ridge(RegressorMixin, _OnDevice):

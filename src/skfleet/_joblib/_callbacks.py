@@ -18,14 +18,14 @@ from skfleet._captured_output import take_note
 from skfleet._sklearn_private import (
     callback_state,
     consumer_of,
+    context_without_children,
     install_consumer,
     is_context,
     listeners_of,
-    path_only,
     remove_consumer,
     search_state,
 )
-from skfleet.engine._dask._serialize import Parcel
+from skfleet.engine._dask._serialize import Pickled
 
 __all__ = ["at_home", "has_callbacks_in", "pack"]
 
@@ -53,20 +53,20 @@ def at_home(search: Any) -> Iterator[None]:
         _at_home.pop(name, None)
 
 
-def has_callbacks_in(parcel: Parcel) -> bool:
+def has_callbacks_in(parcel: Pickled) -> bool:
     """Tell whether a parcel has something of scikit-learn's callbacks in it."""
     return b"sklearn.callback" in bytes(parcel.header)
 
 
-def pack(obj: Any) -> Parcel:
+def pack(obj: Any) -> Pickled:
     """Pack what may have callbacks in it: they, and searches, travel without what they gathered."""
-    return Parcel.pack(obj, reduce=_reduce)
+    return Pickled.dumps(obj, reduce=_reduce)
 
 
 def _reduce(obj: Any) -> Any:
     kind = type(obj)
     if is_context(obj):
-        return copyreg.__newobj__, (kind,), path_only(obj)  # type: ignore[attr-defined]
+        return copyreg.__newobj__, (kind,), context_without_children(obj)  # type: ignore[attr-defined]
     name = _name_of(obj)
     if name is not None:
         return _visit, (kind, name), search_state(obj), None, None, _set_state

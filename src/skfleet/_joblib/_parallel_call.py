@@ -23,9 +23,9 @@ from skfleet._captured_output import home
 from skfleet._joblib._callbacks import has_callbacks_in, pack
 from skfleet._joblib._shared_arguments import SharedArguments
 from skfleet._joblib._worker import Call, Outcome, RetriableError, run_batch, task_name
-from skfleet.engine._dask._client import has_one_machine
-from skfleet.engine._dask._scatter import Share
-from skfleet.engine._dask._serialize import Parcel
+from skfleet.engine._dask._client import all_workers_on_this_host
+from skfleet.engine._dask._scatter import ScatteredObject
+from skfleet.engine._dask._serialize import Pickled
 from skfleet.engine._dask._wait import death_error
 from skfleet.exceptions import FleetError
 
@@ -60,8 +60,8 @@ class Batch:
     name: str = ""
     worker: str | None = None
     device: str | None = None
-    shared: list[tuple[Any, Share]] = field(default_factory=list)
-    payload: Share | None = None
+    shared: list[tuple[Any, ScatteredObject]] = field(default_factory=list)
+    payload: ScatteredObject | None = None
     future: Future | None = None
     n_sent: int = 0
 
@@ -222,19 +222,19 @@ class ParallelCall:
         """Pickle a batch, its large arguments apart."""
         try:
             calls, batch.shared = self._shared.take_out(batch.calls)
-            payload: Any = Parcel.pack((calls, self._nested))
+            payload: Any = Pickled.dumps((calls, self._nested))
             if has_callbacks_in(payload):
                 payload = pack((calls, self._nested))
             if payload.nbytes >= PAYLOAD_SCATTER_FROM:
                 calls, batch.shared = self._shared.take_out(batch.calls, functions=True)
-                payload = Parcel.pack((calls, self._nested))
+                payload = Pickled.dumps((calls, self._nested))
         except Exception as error:
             explain_unpicklable(error, batch.name)
             raise
         futures = [share.future for _, share in batch.shared]
         batch.payload = None
         if payload.nbytes >= PAYLOAD_SCATTER_FROM:
-            batch.payload = Share(self.client, payload)
+            batch.payload = ScatteredObject(self.client, payload)
             payload = batch.payload.future
         return payload, futures
 
@@ -280,7 +280,7 @@ class ParallelCall:
             for batch, future in arrived
             if isinstance(future, Future) and future is batch.future and future.status == "finished"
         ]
-        parcels: dict[Batch, Parcel] = {}
+        parcels: dict[Batch, Pickled] = {}
         if finished and not self._closed:
             try:
                 got = self._fetch([future for _, future in finished])
@@ -297,13 +297,13 @@ class ParallelCall:
             elif future is batch.future:
                 yield batch, self._outcome(batch, future, parcels.pop(batch, None))
 
-    def _fetch(self, futures: Sequence[Future]) -> list[Parcel] | None:
+    def _fetch(self, futures: Sequence[Future]) -> list[Pickled] | None:
         """Fetch results, however long that takes; None where some were lost with their workers.
 
         distributed makes those again, and would wait for that here, where nobody sees whether there
         are workers left to do so.
         """
-        direct = has_one_machine(self.client) or None
+        direct = all_workers_on_this_host(self.client) or None
         if not all(future.status == "finished" for future in futures):
             return None
         coroutine = self.client.gather(futures, direct=direct, asynchronous=True)
@@ -318,7 +318,7 @@ class ParallelCall:
                     task.cancel()
                     return None
 
-    def _outcome(self, batch: Batch, future: Future, parcel: Parcel | None) -> Outcome | None:
+    def _outcome(self, batch: Batch, future: Future, parcel: Pickled | None) -> Outcome | None:
         """Give the outcome of a batch, or None when it is being made again."""
         try:
             if parcel is None and future.status not in ("error", "cancelled"):
@@ -332,7 +332,7 @@ class ParallelCall:
                     parcel = future.result()  # raises
                 except RetriableError as error:
                     parcel = error.parcel
-            return parcel.open(own=True)
+            return parcel.loads(own=True)
         except CancelledError as error:
             if self._closed or self._send_again(batch, error):
                 _forget_frames(error)
@@ -351,7 +351,7 @@ class ParallelCall:
             if not (lost or others or getattr(error, "reason", None) in _LOST):
                 return False
             for obj, share in lost:
-                share.send_again(obj)
+                share.resend(obj)
         except Exception:
             logger.debug("arguments of %s could not be sent again", batch.name, exc_info=True)
             return False

@@ -5,13 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from skfleet.engine._resources import Placement, Workers, check_satisfiable, placement_for
+from skfleet.engine._resources import (
+    ResourceRequest,
+    WorkerResources,
+    check_satisfiable,
+    resources_for_device,
+)
 
 __all__ = ["resources_for", "slots_of"]
 
 
 def resources_for(
-    told: str | None, device: str | None, resources: Mapping[str, float], offers: Workers
+    told: str | None, device: str | None, resources: Mapping[str, float], offers: WorkerResources
 ) -> dict[str, float]:
     """Give the resources that a call asks for, or a fit of a model that computes on a device.
 
@@ -25,13 +30,13 @@ def resources_for(
         When no worker offers them.
     """
     if told is not None or resources:
-        asked = {**placement_for(told or "auto", offers).as_dict(), **resources}
+        asked = {**resources_for_device(told or "auto", offers).as_dict(), **resources}
     elif device == "cuda":
-        asked = placement_for("cuda", offers).as_dict()
+        asked = resources_for_device("cuda", offers).as_dict()
     else:
         labels = {label for offer in offers.values() for label, amount in offer.items() if amount}
-        asked = placement_for("cpu", offers).as_dict() if {"CPU", "GPU"} <= labels else {}
-    check_satisfiable(Placement.of(asked), offers)
+        asked = resources_for_device("cpu", offers).as_dict() if {"CPU", "GPU"} <= labels else {}
+    check_satisfiable(ResourceRequest.of(asked), offers)
     return asked
 
 

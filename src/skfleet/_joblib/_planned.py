@@ -18,21 +18,21 @@ from sklearn.base import clone
 from skfleet._captured_output import Note, notes_taken
 from skfleet._joblib._callbacks import at_home, pack
 from skfleet._joblib._parallel_call import Batch, ParallelCall, explain_unpicklable
-from skfleet._joblib._progress import Tally
+from skfleet._joblib._progress import SearchProgress
 from skfleet._joblib._worker import Call, ForDevice, Outcome, task_name
 from skfleet._sklearn_private import fit_result, scorers_of
-from skfleet.blocks import SplitRows, is_lazy
-from skfleet.engine._dask._client import is_cancelled, this_worker
-from skfleet.engine._dask._serialize import Parcel
-from skfleet.engine._gpu._device_cache import DeviceCopies
-from skfleet.model_selection._dispatch._analytic_scores import ScoredFits
-from skfleet.model_selection._dispatch._requests import Fit, FitList, JobInputs
-from skfleet.model_selection._dispatch._scheduler import SLOW, Bundle, Plan, is_over
+from skfleet.blocks import LazySplitView, is_lazy
+from skfleet.engine._dask._client import current_worker_address, is_cancelled
+from skfleet.engine._dask._serialize import Pickled
+from skfleet.engine._gpu._device_cache import DeviceArrayCache
+from skfleet.model_selection._dispatch._analytic_scores import AnalyticScores
+from skfleet.model_selection._dispatch._requests import FitList, FitRequest, JobInputs
+from skfleet.model_selection._dispatch._scheduler import SLOW, FitBatch, FitScheduler, is_over
 from skfleet.model_selection._dispatch._worker import evaluate
-from skfleet.model_selection._plans import Plans
-from skfleet.model_selection._shared_fits._execution import Came
+from skfleet.model_selection._plans import DeviceSchedulers
+from skfleet.model_selection._shared_fits._execution import FitOrigin
 
-__all__ = ["WINDOW", "PlannedFits"]
+__all__ = ["WINDOW", "FitDispatcher"]
 
 # So many fits are read ahead and planned together.
 WINDOW = 10_000
@@ -41,7 +41,7 @@ WINDOW = 10_000
 _COUNT_EVERY = 5.0
 
 
-class PlannedFits:
+class FitDispatcher:
     """The fits of one ``Parallel`` call, sent in bundles.
 
     Parameters
@@ -72,14 +72,14 @@ class PlannedFits:
         self._counted = time.monotonic()
         self._list = FitList(pack)
         self._run = self._list.run
-        self._tally, self._tell = Tally(), tell
-        self._plans = Plans(self._make_plan)
+        self._tally, self._tell = SearchProgress(), tell
+        self._plans = DeviceSchedulers(self._make_plan)
         self._lock = threading.RLock()
-        self._scored = ScoredFits(call.client)
-        self._known: dict[Fit, dict[str, Any]] = {}  # results that were recorded
-        self._later: deque[Fit] = deque()
-        self._here: deque[Fit] = deque()  # those that submit tasks of their own
-        self._sent: set[Bundle] = set()
+        self._scored = AnalyticScores(call.client)
+        self._known: dict[FitRequest, dict[str, Any]] = {}  # results that were recorded
+        self._later: deque[FitRequest] = deque()
+        self._here: deque[FitRequest] = deque()  # those that submit tasks of their own
+        self._sent: set[FitBatch] = set()
         self._caller: Any = None
         self._evaluation = self._run.begin_evaluation()
         self._homes = ExitStack()
@@ -92,13 +92,13 @@ class PlannedFits:
         self._places: dict[str, Iterator[str]] = {}
         self._run.calls.add(self)
 
-    def _make_plan(self, device: str) -> Plan:
+    def _make_plan(self, device: str) -> FitScheduler:
         """Make the plan of fits on a device, for as many slots as there are now."""
         places = self._places_for(device)
         self._places[device] = iter(places)
         # What waits behind a bundle would be begun when the time is over.
         queues = self._run.seconds_left is None
-        return Plan(self._within_limit(len(places)), self._limit, queues=queues)
+        return FitScheduler(self._within_limit(len(places)), self._limit, queues=queues)
 
     def _within_limit(self, n_slots: int) -> int:
         """Give how many slots may be used."""
@@ -123,7 +123,7 @@ class PlannedFits:
                 self._caller = caller
                 self._homes.enter_context(at_home(caller))
 
-    def _enter(self, fit: Fit) -> None:
+    def _enter(self, fit: FitRequest) -> None:
         """Put a fit where it belongs: among those known, scored, kept for later, or on the plan."""
         records = self._run.records
         result = records.get(fit.record) if records is not None and fit.record else None
@@ -154,7 +154,7 @@ class PlannedFits:
         self._run.calls.discard(self)
         with self._lock:
             self._plans.drop_all()
-            self._scored = ScoredFits(self._call.client)
+            self._scored = AnalyticScores(self._call.client)
             self._known.clear()
             self._later.clear()
             self._here.clear()
@@ -198,7 +198,7 @@ class PlannedFits:
                 self._plans.add(others)
             made: set[tuple[int, int]] = set()
             for fit in results:
-                self._list.forget(fit, Came((fit.job, fit.fold) in made))
+                self._list.forget(fit, FitOrigin((fit.job, fit.fold) in made))
                 self._count(fit, results[fit], was_saved=(fit.job, fit.fold) in made)
                 made.add((fit.job, fit.fold))
             known, self._known = self._known, {}
@@ -230,8 +230,8 @@ class PlannedFits:
             with self._run.here():
                 result = job.function(
                     clone(job.estimators[call.estimator]),
-                    SplitRows(job.X),
-                    SplitRows(job.y) if is_lazy(job.y) else job.y,
+                    LazySplitView(job.X),
+                    LazySplitView(job.y) if is_lazy(job.y) else job.y,
                     train=train,
                     test=test,
                     **job.options,
@@ -244,22 +244,22 @@ class PlannedFits:
             self._here.append(fit)
             return True
         with self._lock:
-            self._list.forget(fit, Came(refused=fit.refused))
+            self._list.forget(fit, FitOrigin(refused=fit.refused))
             self._count(fit, result, was_saved=False)
         self._record([(fit, result)])
         _report(fit, Outcome(True, [result]))
         return True
 
-    def _drop_waiting(self) -> list[Fit]:
+    def _drop_waiting(self) -> list[FitRequest]:
         """Drop the fits that nobody has begun."""
         waiting: Any = [*self._plans.drop_all(), *self._later, *self._here]
         self._later.clear()
         self._here.clear()
         return waiting
 
-    def _left_out(self, reason: str) -> dict[Fit, dict[str, Any]]:
+    def _left_out(self, reason: str) -> dict[FitRequest, dict[str, Any]]:
         """Give what stands for the results of the fits that are still waiting."""
-        results: dict[Fit, dict[str, Any]] = {}
+        results: dict[FitRequest, dict[str, Any]] = {}
         for fit in self._drop_waiting():
             options = self._list.jobs[fit.job].options
             scores = dict.fromkeys(scorers_of(options["scorer"]), math.nan)
@@ -268,12 +268,12 @@ class PlannedFits:
             results[fit] = fit_result(options, scores, scores, n_test, math.nan, error)
         return results
 
-    def _record(self, results: Iterable[tuple[Fit, dict[str, Any]]]) -> None:
+    def _record(self, results: Iterable[tuple[FitRequest, dict[str, Any]]]) -> None:
         """Record the results of fits that have a name for it."""
         if self._run.records is not None:
             self._run.records.add((fit.record, result) for fit, result in results if fit.record)
 
-    def _take(self) -> tuple[Bundle, JobInputs] | None:
+    def _take(self) -> tuple[FitBatch, JobInputs] | None:
         """Take a bundle off the plan if one is wanted."""
         with self._lock:
             while (fit := self._plans.first_wanted(self._later)) is not None:
@@ -289,7 +289,7 @@ class PlannedFits:
                 self._timer.start()
             return bundle, self._list.jobs[bundle.fits[0].job]
 
-    def _batch(self, bundle: Bundle, rows: JobInputs) -> Batch:
+    def _batch(self, bundle: FitBatch, rows: JobInputs) -> Batch:
         """Make the batch that runs a bundle."""
         fits: Any = bundle.fits
         name = task_name([(rows.function, [rows.estimators[fits[0].call.estimator]], {})])
@@ -313,7 +313,7 @@ class PlannedFits:
                 self._plans.reclaim(bundle)
         self._send()
 
-    def _take_outcome(self, bundle: Bundle, outcome: Outcome) -> None:
+    def _take_outcome(self, bundle: FitBatch, outcome: Outcome) -> None:
         """Plan anew with what a bundle has taught, and report the results of its fits."""
         fits: Any = bundle.fits
         worker, done = outcome.value[0] if outcome.ok else ("", [])
@@ -347,7 +347,7 @@ class PlannedFits:
             _report(fit, Outcome(True, [one.result], notes=one.notes))
         self._send()  # joblib may have handed out more
 
-    def _count(self, fit: Fit, result: dict[str, Any], *, was_saved: bool) -> None:
+    def _count(self, fit: FitRequest, result: dict[str, Any], *, was_saved: bool) -> None:
         """Count a fit for those who watch."""
         if self._tell is not None and not fit.is_done:
             n_splits = len(self._list.jobs[fit.job].folds)
@@ -369,13 +369,13 @@ class PlannedFits:
         self._counted = time.monotonic()
 
 
-def _share_out_of(fits: weakref.ref[PlannedFits]) -> None:
+def _share_out_of(fits: weakref.ref[FitDispatcher]) -> None:
     """Let fits that are still there share out what has not begun."""
     if (planned := fits()) is not None:
         planned._share_out()
 
 
-def _bundle_call(bundle: Bundle, rows: JobInputs, copies: DeviceCopies) -> Call:
+def _bundle_call(bundle: FitBatch, rows: JobInputs, copies: DeviceArrayCache) -> Call:
     """Make the call that runs a bundle. What is large is an argument, to travel once."""
     fits: Sequence[Any] = bundle.fits
     numbers = list(dict.fromkeys(fit.fold for fit in fits))
@@ -385,7 +385,7 @@ def _bundle_call(bundle: Bundle, rows: JobInputs, copies: DeviceCopies) -> Call:
     return run_fits, (rows.job(), own, X, rows.y, *parts), {}
 
 
-def _report(fit: Fit, outcome: Outcome) -> None:
+def _report(fit: FitRequest, outcome: Outcome) -> None:
     """Give the outcome of a fit to all who asked for it, once; the notes to the first of them."""
     fit.is_done = True
     while fit.waiting:
@@ -402,8 +402,8 @@ class _Done(NamedTuple):
     result: dict[str, Any]
     seconds: float
     shared_seconds: float
-    came: Came
-    first_came: Came
+    came: FitOrigin
+    first_came: FitOrigin
     end: float  # when it was done, by the worker's clock
     notes: list[Note]
 
@@ -415,10 +415,10 @@ class _Answer(NamedTuple):
     done: list[_Done]
 
 
-def run_fits(packed_job: Parcel, packed_calls: Parcel, X: Any, y: Any, *parts: Any) -> _Answer:
+def run_fits(packed_job: Pickled, packed_calls: Pickled, X: Any, y: Any, *parts: Any) -> _Answer:
     """Run fits on a worker until their time is over."""
-    job = packed_job.open()
-    calls, within, numbers = packed_calls.open()
+    job = packed_job.loads()
+    calls, within, numbers = packed_calls.loads()
     folds = dict(zip(numbers, zip(parts[::2], parts[1::2], strict=True), strict=True))
     done: list[_Done] = []
     start = block_start = time.perf_counter()
@@ -448,4 +448,4 @@ def run_fits(packed_job: Parcel, packed_calls: Parcel, X: Any, y: Any, *parts: A
             steps_seconds=steps_seconds,
         ):
             break
-    return _Answer(this_worker(), done)
+    return _Answer(current_worker_address(), done)

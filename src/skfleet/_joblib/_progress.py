@@ -13,7 +13,7 @@ from skfleet._joblib._worker import function_name
 from skfleet._progress_bar import ProgressBar, open_bar
 from skfleet._sklearn_private import is_fit
 
-__all__ = ["Tally", "call_bar", "check_progress"]
+__all__ = ["SearchProgress", "call_bar", "check_progress"]
 
 
 def check_progress(progress: Any) -> bool:
@@ -62,7 +62,7 @@ def _calling_estimators() -> Iterator[Any]:
         frame = frame.f_back  # type: ignore[assignment]
 
 
-class Tally:
+class SearchProgress:
     """How a search is going: fits that others spared it, and the best candidate so far."""
 
     def __init__(self) -> None:

@@ -12,8 +12,8 @@ from dask.sizeof import sizeof
 from distributed import Client
 
 from skfleet._joblib._worker import Call, ForDevice, HeldSlot, Slot
-from skfleet.engine._dask._scatter import Share
-from skfleet.engine._dask._serialize import Parcel
+from skfleet.engine._dask._scatter import ScatteredObject
+from skfleet.engine._dask._serialize import Pickled
 
 __all__ = ["SharedArguments"]
 
@@ -25,7 +25,9 @@ SHARE_FROM = 64 * 1024
 _N_STRONG = 16
 
 _lock = threading.RLock()
-_by_content: weakref.WeakValueDictionary[tuple[str, bytes], Share] = weakref.WeakValueDictionary()
+_by_content: weakref.WeakValueDictionary[tuple[str, bytes], ScatteredObject] = (
+    weakref.WeakValueDictionary()
+)
 _keepers: dict[int, weakref.finalize] = {}
 
 
@@ -49,30 +51,32 @@ class SharedArguments:
     """
 
     def __init__(
-        self, client: Client, everywhere: Mapping[int, tuple[Any, Share]] | None = None
+        self, client: Client, everywhere: Mapping[int, tuple[Any, ScatteredObject]] | None = None
     ) -> None:
         self._client = client
         # Workers in this process hold the very memory of an object, and would keep it alive for as
         # long as it keeps its share. To share it again costs no transfer.
         self._in_process = client.scheduler.address.startswith("inproc://")
-        self._weak: dict[int, tuple[weakref.ref, Share]] = {}
-        self._strong: OrderedDict[int, tuple[Any, Share]] = OrderedDict()
+        self._weak: dict[int, tuple[weakref.ref, ScatteredObject]] = {}
+        self._strong: OrderedDict[int, tuple[Any, ScatteredObject]] = OrderedDict()
         self._everywhere = everywhere or {}
 
     @staticmethod
-    def broadcast(client: Client, objects: Sequence[Any]) -> dict[int, tuple[Any, Share]]:
+    def broadcast(client: Client, objects: Sequence[Any]) -> dict[int, tuple[Any, ScatteredObject]]:
         """Send objects to every worker, whatever their size."""
-        return {id(o): (o, Share(client, Parcel.pack(o), broadcast=True)) for o in objects}
+        return {
+            id(o): (o, ScatteredObject(client, Pickled.dumps(o), broadcast=True)) for o in objects
+        }
 
     def take_out(
         self, calls: Sequence[Call], *, functions: bool = False
-    ) -> tuple[list[Call], list[tuple[Any, Share]]]:
+    ) -> tuple[list[Call], list[tuple[Any, ScatteredObject]]]:
         """Replace the large arguments of calls by slots, and give what the slots stand for.
 
         With ``functions``, the functions too: one that is pickled by value takes along what it
         refers to, which no one can see from outside.
         """
-        shared: list[tuple[Any, Share]] = []
+        shared: list[tuple[Any, ScatteredObject]] = []
         slots: dict[int, Slot] = {}
 
         def slot(value: Any, is_function: bool = False, at_any_size: bool = False) -> Any:
@@ -102,7 +106,7 @@ class SharedArguments:
 
     def _share(
         self, value: Any, *, is_function: bool = False, at_any_size: bool = False
-    ) -> Share | None:
+    ) -> ScatteredObject | None:
         """Give the share of a value, sent now if need be; None for what travels in its task."""
         if id(value) in self._everywhere:
             return self._everywhere[id(value)][1]
@@ -114,7 +118,7 @@ class SharedArguments:
         is_small = isinstance(value, type) or sizeof(value) < SHARE_FROM
         if not is_function and not at_any_size and is_small:
             return None
-        parcel = Parcel.pack(value)
+        parcel = Pickled.dumps(value)
         if is_function and parcel.nbytes < SHARE_FROM:
             return None
         share = _share_content(self._client, parcel, is_function=is_function)
@@ -135,17 +139,17 @@ class SharedArguments:
         return weakref.ref(value, lambda _: weak.pop(key, None))
 
 
-def _share_content(client: Client, parcel: Parcel, *, is_function: bool) -> Share:
+def _share_content(client: Client, parcel: Pickled, *, is_function: bool) -> ScatteredObject:
     """Find the share of equal content on the same fleet, or send the content."""
     key = (client.id, parcel.digest())
     with _lock:
         share = _by_content.get(key)
         if share is None or share.future.status not in ("pending", "finished"):
-            share = _by_content[key] = Share(client, parcel, is_function=is_function)
+            share = _by_content[key] = ScatteredObject(client, parcel, is_function=is_function)
     return share
 
 
-def _keep_while_alive(obj: Any, share: Share) -> None:
+def _keep_while_alive(obj: Any, share: ScatteredObject) -> None:
     """Keep a share until the object dies, or until its content is another."""
     with _lock:
         keeper = _keepers.get(id(obj))
@@ -158,6 +162,6 @@ def _keep_while_alive(obj: Any, share: Share) -> None:
         keeper.atexit = False
 
 
-def _forget(obj_id: int, share: Share) -> None:
+def _forget(obj_id: int, share: ScatteredObject) -> None:
     """Let go of a share whose object is gone: the last reference to it was this call's argument."""
     _keepers.pop(obj_id, None)

@@ -12,10 +12,10 @@ from dask.utils import funcname
 from joblib import parallel_config
 
 from skfleet._captured_output import Note, noted
-from skfleet.engine._dask._scatter import opened
-from skfleet.engine._dask._serialize import Held, Parcel
-from skfleet.engine._gpu._device_cache import DeviceCopies
-from skfleet.engine._threadpools import library_threads
+from skfleet.engine._dask._scatter import open_scattered
+from skfleet.engine._dask._serialize import DeviceCachedArray, Pickled
+from skfleet.engine._gpu._device_cache import DeviceArrayCache
+from skfleet.engine._threadpools import limit_threadpools
 
 __all__ = [
     "ForDevice",
@@ -42,7 +42,7 @@ class ForDevice(NamedTuple):
     """An argument that is shared whatever its size, and held for a worker to bring to its GPU."""
 
     value: Any
-    copies: DeviceCopies
+    copies: DeviceArrayCache
 
 
 class HeldSlot(NamedTuple):
@@ -89,7 +89,7 @@ class _RemoteTracebackError(Exception):
 class RetriableError(Exception):
     """Carries a failed outcome past Dask, which retries only a task that raises."""
 
-    def __init__(self, parcel: Parcel) -> None:
+    def __init__(self, parcel: Pickled) -> None:
         super().__init__(parcel)
         self.parcel = parcel
 
@@ -113,20 +113,20 @@ def task_name(calls: Sequence[Call]) -> str:
 
 
 def run_batch(
-    payload: Parcel,
-    shared: Sequence[Parcel],
+    payload: Pickled,
+    shared: Sequence[Pickled],
     *,
     name: str,
     origin: str,
     n_threads: int,
     retriable: bool,
-) -> Parcel:
+) -> Pickled:
     """Run the calls of a batch one after the other, and pack what became of them."""
     with noted(origin) as notes:
         try:
             # Opened first: this imports what the calls need, and with it their libraries.
-            calls, nested = payload.open()
-            with library_threads(n_threads):
+            calls, nested = payload.loads()
+            with limit_threadpools(n_threads):
                 outcome = Outcome(True, _run_calls(calls, nested, shared))
         except BaseException as error:
             # The frames of this file say nothing to the caller.
@@ -139,15 +139,15 @@ def run_batch(
 
 
 def _run_calls(
-    calls: Sequence[Call], nested: tuple[Any, int], shared: Sequence[Parcel]
+    calls: Sequence[Call], nested: tuple[Any, int], shared: Sequence[Pickled]
 ) -> list[Any]:
     """Put the shared arguments into their slots and call, nested calls on the nested backend."""
 
     def fill(value: Any) -> Any:
         if isinstance(value, HeldSlot):
-            copies = opened(shared[value.copies.index])
-            return Held(shared[value.value.index], copies, value.key)
-        return shared[value.index].on_host() if isinstance(value, Slot) else value
+            copies = open_scattered(shared[value.copies.index])
+            return DeviceCachedArray(shared[value.value.index], copies, value.key)
+        return shared[value.index].loads_shared() if isinstance(value, Slot) else value
 
     backend, n_jobs = nested
     with parallel_config(backend=backend, n_jobs=n_jobs):
@@ -157,12 +157,12 @@ def _run_calls(
         ]
 
 
-def _pack_outcome(outcome: Outcome, name: str) -> Parcel:
+def _pack_outcome(outcome: Outcome, name: str) -> Pickled:
     """Pack an outcome; where that fails, pack an error which says so."""
     try:
-        parcel = Parcel.pack(outcome)
+        parcel = Pickled.dumps(outcome)
         if not outcome.ok:
-            parcel.open()  # many exceptions pickle and cannot be rebuilt
+            parcel.loads()  # many exceptions pickle and cannot be rebuilt
         return parcel
     except Exception as error:
         if outcome.ok:
@@ -176,4 +176,4 @@ def _pack_outcome(outcome: Outcome, name: str) -> Parcel:
                 "(the exception itself cannot be pickled)"
             )
         notes = tuple(note for note in outcome.notes if isinstance(note.content, str))
-        return Parcel.pack(Outcome(False, problem, outcome.trace, notes))
+        return Pickled.dumps(Outcome(False, problem, outcome.trace, notes))

@@ -12,8 +12,8 @@ import numpy as np
 from skfleet import _linalg
 from skfleet._array import is_host, to_device
 from skfleet.blocks._containers import (
-    as_column,
     as_rows,
+    as_vector,
     float_dtype,
     is_frame,
     n_rows_of,
@@ -28,14 +28,14 @@ DEVICE_PIECE_BYTES = 256 * 2**20
 FEWEST_ROWS, MOST_BYTES = 256, 12 * 2**20
 
 
-class Notes(dict):
+class BlockCache(dict):
     """What passes remember of a block, beside it in memory, by the number of a piece's first row.
 
     They may be lost at any time: whoever keeps notes must do without them. Copies are empty.
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Notes, ()
+        return BlockCache, ()
 
 
 class Block(NamedTuple):
@@ -52,7 +52,7 @@ class Block(NamedTuple):
     number: int = 0  # which block of the rows this is
     start: int | None = None  # global number of its first row, where known
     more: dict[str, Any] | None = None  # other values per row, by name
-    notes: Notes | None = None  # where passes may keep something until the next one
+    notes: BlockCache | None = None  # where passes may keep something until the next one
     to_device: bool = False
 
     @property
@@ -62,7 +62,7 @@ class Block(NamedTuple):
 
 
 @runtime_checkable
-class Loadable(Protocol):
+class LazyBlock(Protocol):
     """A block that is not in memory yet."""
 
     def load(self) -> Block:
@@ -100,7 +100,7 @@ def open_block(handle: Block) -> Block:
     """Make a block of a handle, loading it as needed."""
     X, y, weight, more = handle.X, handle.y, handle.sample_weight, handle.more
     notes = handle.notes
-    if isinstance(X, Loadable):
+    if isinstance(X, LazyBlock):
         try:
             X = X.load()
         except Exception as error:
@@ -117,17 +117,17 @@ def open_block(handle: Block) -> Block:
                 f"of {n_rows} in block {handle.number}. Cut both alike, or make lengths known."
             )
     block = Block(X, y, weight, handle.number, handle.start, more, notes)
-    return block_on_device(block) if handle.to_device else block
+    return block_to_device(block) if handle.to_device else block
 
 
-def block_on_device(block: Block) -> Block:
+def block_to_device(block: Block) -> Block:
     """Bring the numbers of a block to this process's device; labels stay where they are."""
     X = block.X
     check_dense(X)
     return block._replace(
         X=to_device(as_rows(X, float_dtype(X)) if is_frame(X) else X),
-        y=to_device(as_column(block.y)),
-        sample_weight=to_device(as_column(block.sample_weight)),
+        y=to_device(as_vector(block.y)),
+        sample_weight=to_device(as_vector(block.sample_weight)),
         more=block.more and {name: to_device(v) for name, v in block.more.items()},
     )
 
@@ -150,13 +150,13 @@ def block_bytes(handle: Block) -> int:
     return block.n_rows * _linalg.row_bytes(block.X)
 
 
-def probes(rows: RowBlocks) -> list[Block]:
+def sample_blocks(rows: RowBlocks) -> list[Block]:
     """Return the blocks from which to guess the size of all: the first, a middle, the last one."""
     last = len(rows.blocks) - 1
     return [rows.blocks[i] for i in sorted({0, last // 2, last})]
 
 
-def pieces(block: Block, dtype: np.dtype | None) -> Iterator[Block]:
+def row_slices(block: Block, dtype: np.dtype | None) -> Iterator[Block]:
     """Cut a block into pieces whose working copies in dtype stay small; nothing is copied yet."""
     n_rows = block.n_rows
     if dtype is None:
@@ -189,12 +189,12 @@ def rows_between(block: Block, low: int, high: int) -> Block:
     )
 
 
-def as_numbers(block: Block, dtype: np.dtype | None) -> Block:
+def as_numeric(block: Block, dtype: np.dtype | None) -> Block:
     """Convert a block (or a piece) to what kernels compute on: matrices of dtype."""
     if dtype is None:
         return block
     return block._replace(
         X=as_rows(block.X, dtype),
-        y=as_column(block.y),
-        sample_weight=as_column(block.sample_weight),
+        y=as_vector(block.y),
+        sample_weight=as_vector(block.sample_weight),
     )

@@ -9,7 +9,7 @@ import joblib
 import numpy as np
 
 from skfleet import _linalg
-from skfleet.blocks._block import Block, as_numbers
+from skfleet.blocks._block import Block, as_numeric
 
 
 class BlockFile(NamedTuple):
@@ -46,7 +46,7 @@ def compact(block: Block, dtype: np.dtype | None) -> Block:
         and X.dtype.kind in "biuf"
         and X.dtype.itemsize < dtype.itemsize
     )
-    converted = as_numbers(block, dtype)
+    converted = as_numeric(block, dtype)
     return converted._replace(X=X) if narrow else converted
 
 

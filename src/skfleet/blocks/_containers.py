@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from skfleet import _linalg
-from skfleet._array import astype, is_array, is_floating, like, namespace
+from skfleet._array import asarray_like, astype, is_array, is_floating, namespace
 
 
-class SideBySide:
+class HStackedColumns:
     """Dense columns in several parts, put together for the rows only that are asked for."""
 
     def __init__(self, parts: Sequence[np.ndarray]) -> None:
@@ -34,10 +34,10 @@ class SideBySide:
         return sum(part.nbytes for part in self.parts)
 
 
-def side_by_side(parts: Sequence[Any]) -> Any:
+def hstack_lazily(parts: Sequence[Any]) -> Any:
     """Put columns together: sparse ones now, dense ones on the host a run of rows at a time."""
     if all(isinstance(part, np.ndarray) for part in parts):
-        return SideBySide(parts)
+        return HStackedColumns(parts)
     return _linalg.hstack(parts)
 
 
@@ -78,7 +78,7 @@ def take_rows(X: Any, chosen: np.ndarray) -> Any:
         return [X[i] for i in chosen]
     if isinstance(X, np.ndarray) or not is_array(X):
         return X[chosen]
-    return namespace(X).take(X, like(chosen, X), axis=0)
+    return namespace(X).take(X, asarray_like(chosen, X), axis=0)
 
 
 def float_dtype(X: Any) -> np.dtype:
@@ -105,7 +105,7 @@ def _is_pandas(X: Any) -> bool:
     return type(X).__module__.split(".")[0] == "pandas"
 
 
-def as_column(v: Any) -> Any:
+def as_vector(v: Any) -> Any:
     """Return per-row values without the container around them: frames and lists become arrays."""
     if v is None or is_array(v):
         return v
@@ -133,7 +133,7 @@ def local_blocks(
     """Cut rows in this process at the given cuts, as views where the containers allow."""
     if dtype is not None:
         X = X if hasattr(X, "shape") else np.asarray(X)
-        y, sample_weight = as_column(y), as_column(sample_weight)
+        y, sample_weight = as_vector(y), as_vector(sample_weight)
     n_rows = n_rows_of(X)
     for name, part in {"y": y, "sample_weight": sample_weight, **more}.items():
         if part is not None and n_rows_of(part) != n_rows:

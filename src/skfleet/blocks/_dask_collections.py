@@ -17,15 +17,15 @@ from dask.task_spec import Task
 from dask.utils import get_default_shuffle_method
 
 from skfleet import _linalg
-from skfleet._array import is_foreign
+from skfleet._array import is_not_numpy
 from skfleet._config import get_config
 from skfleet.blocks._block import Block, RowBlocks
 from skfleet.blocks._containers import (
-    as_column,
     as_rows,
+    as_vector,
     float_dtype,
+    hstack_lazily,
     is_frame,
-    side_by_side,
     slice_rows,
 )
 from skfleet.blocks._dask_graph import (
@@ -109,7 +109,7 @@ def _series(frames: Any, items: Any) -> Any:
     return frames.Series(list(items), dtype=object)
 
 
-def stand_in(X: Any) -> Any:
+def meta_of(X: Any) -> Any:
     """Return rows of the kind, width, names and types that X has, without any row."""
     X = as_collection(X)
     if is_frame_collection(X):
@@ -144,7 +144,7 @@ def dask_blocks(
     starts = None if lengths is None else list(accumulate(lengths, initial=0))
     has_values = is_frame_collection(X) and dtype is not None
     takes_values = has_values or any(map(is_frame_collection, collections.values()))
-    put = _linalg.hstack if dtype is None else side_by_side
+    put = _linalg.hstack if dtype is None else hstack_lazily
     assemble = partial(_assemble, [*collections, *host], put, has_values)
     outputs = []
     for i, parts in enumerate(zip(*keys, strict=True)):
@@ -160,7 +160,7 @@ def dask_blocks(
         )
         for i, (handle, parts) in enumerate(zip(handles, zip(*keys, strict=True), strict=True))
     )
-    kind = None if dtype is None else float_dtype(stand_in(X))
+    kind = None if dtype is None else float_dtype(meta_of(X))
     n_bytes = None
     if lengths is not None and not is_frame_collection(X) and not _linalg.is_sparse(X._meta):
         n_bytes = sum(lengths) * X.dtype.itemsize * math.prod(X.shape[1:])
@@ -172,7 +172,7 @@ def dask_blocks(
         checked=False,
         n_bytes=n_bytes,
         on_dask=True,
-        on_device=is_foreign(X._meta) or hasattr(X._meta, "to_cupy"),
+        on_device=is_not_numpy(X._meta) or hasattr(X._meta, "to_cupy"),
     )
 
 
@@ -364,7 +364,7 @@ def _check_index(X: Any, names: Sequence[str], values: Sequence[Any]) -> None:
 
 def _values(part: Any) -> Any:
     """Return the values of a frame without a copy where there need be none; else the same."""
-    return as_column(part) if is_frame(part) else part
+    return as_vector(part) if is_frame(part) else part
 
 
 def _block(names: Sequence[str], X: Any, *values: Any) -> Block:

@@ -14,16 +14,16 @@ import numpy as np
 import pandas as pd
 from dask.highlevelgraph import HighLevelGraph
 
-from skfleet._array import beside
+from skfleet._array import to_device_of
 from skfleet._linalg import is_sparse
 from skfleet.blocks._containers import is_frame, n_rows_of, slice_rows
-from skfleet.blocks._dask_collections import as_collection, stand_in
+from skfleet.blocks._dask_collections import as_collection, meta_of
 from skfleet.blocks._dask_graph import is_frame_collection
 from skfleet.blocks._dask_scheduler import scheduler
-from skfleet.blocks._outputs import Output, run_rows
+from skfleet.blocks._outputs import OutputSpec, run_rows
 
 
-class Opaque:
+class Boxed:
     """A value that Dask passes on without looking inside for parts of a graph."""
 
     __slots__ = ("value",)
@@ -32,27 +32,27 @@ class Opaque:
         self.value = value
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Opaque, (self.value,)
+        return Boxed, (self.value,)
 
 
-def unwrap(opaque: Opaque) -> Any:
+def unwrap(opaque: Boxed) -> Any:
     """Return the value inside."""
     return opaque.value
 
 
-def made_up_rows(X: Any) -> Any:
+def meta_nonempty(X: Any) -> Any:
     """Return two rows of the kind and types that X has, with values made up."""
     X = as_collection(X)
     if is_frame_collection(X):
         return X._meta_nonempty
-    rows = stand_in(X)
+    rows = meta_of(X)
     shape = (2, *X.shape[1:])
     if is_sparse(rows):
         return type(rows)(shape, dtype=X.dtype)
     return np.ones_like(X._meta, shape=shape, dtype=X.dtype)  # on the device that the rows are on
 
 
-def real_rows(X: Any) -> Any:
+def first_real_rows(X: Any) -> Any:
     """Return the first two rows of the first run of X that has any; no others travel."""
     X = as_collection(X)
     runs = (
@@ -81,7 +81,7 @@ def map_dask_rows(
     func: Any,
     model: Any,
     X: Any,
-    output: Output | Sequence[Output],
+    output: OutputSpec | Sequence[OutputSpec],
     *,
     check: Any,
     raw: bool,
@@ -93,23 +93,26 @@ def map_dask_rows(
     shared = model
     if not dask.is_dask_collection(model):
         key = _key(f"model-of-{name}")
-        shared = dask.delayed(unwrap, pure=False)(Opaque(model), dask_key_name=key)
+        shared = dask.delayed(unwrap, pure=False)(Boxed(model), dask_key_name=key)
     answers = (func, shared, output, check, raw)
     map_one = _map_frame if is_frame_collection(X) else _map_array
     if not is_frame_collection(X) and X.ndim == 2:
         X = X.rechunk({1: -1})
-    if isinstance(output, Output):
+    if isinstance(output, OutputSpec):
         task = _rows_of_frame if is_frame_collection(X) else _rows_of_array
         return map_one(task, X, output, name, *answers)
     # One task answers for all outputs of a run of rows, and one per output picks its part.
-    every = map_one(_all_outputs, X, Output(np.dtype(object)), name, *answers)
+    every = map_one(_all_outputs, X, OutputSpec(np.dtype(object)), name, *answers)
     return [map_one(_pick, every, one, f"{name}-{i}", i, one) for i, one in enumerate(output)]
 
 
-def _map_array(task: Any, X: Any, output: Output, name: str, *args: Any) -> Any:
+def _map_array(task: Any, X: Any, output: OutputSpec, name: str, *args: Any) -> Any:
     """Run a task per chunk of an array."""
     wide = output.width is not None
-    settings = {"dtype": output.dtype, "meta": beside(_without_names(output.empty()), X._meta)}
+    settings = {
+        "dtype": output.dtype,
+        "meta": to_device_of(_without_names(output.empty()), X._meta),
+    }
     if X.ndim == 1 or wide:
         chunks = (X.chunks[0], (output.width,)) if wide else (X.chunks[0],)
         new_axis = 1 if X.ndim == 1 and wide else None
@@ -131,9 +134,9 @@ def _as_is(values: Any) -> Any:
     return values
 
 
-def _map_frame(task: Any, X: Any, output: Output, name: str, *args: Any) -> Any:
+def _map_frame(task: Any, X: Any, output: OutputSpec, name: str, *args: Any) -> Any:
     """Run a task per partition of a frame."""
-    meta = _named(output.empty(), stand_in(X).index, output)
+    meta = _named(output.empty(), meta_of(X).index, output)
     answer = X.map_partitions(task, *args, meta=meta, enforce_metadata=False, token=name)
     if is_sparse(meta):  # no frame: an array, which Dask takes for a dense one
         return da.Array(answer.dask, answer.name, chunks=answer.chunks, meta=meta)
@@ -152,10 +155,10 @@ def _rows_of_frame(rows: Any, func: Any, model: Any, output: Any, check: Any, ra
 
 def _all_outputs(rows: Any, func: Any, model: Any, output: Any, check: Any, raw: bool) -> Any:
     """Answer for all outputs of one run of rows, in a box that Dask takes for values."""
-    return Opaque((run_rows(func, model, rows, output, check, raw), getattr(rows, "index", None)))
+    return Boxed((run_rows(func, model, rows, output, check, raw), getattr(rows, "index", None)))
 
 
-def _pick(box: Opaque, i: int, output: Output) -> Any:
+def _pick(box: Boxed, i: int, output: OutputSpec) -> Any:
     """Take one output out of the box."""
     answers, index = box.value
     return _without_names(answers[i]) if index is None else _named(answers[i], index, output)
@@ -166,7 +169,7 @@ def _without_names(values: Any) -> Any:
     return values.to_numpy() if is_frame(values) else values
 
 
-def _named(values: Any, index: Any, output: Output) -> Any:
+def _named(values: Any, index: Any, output: OutputSpec) -> Any:
     """Put an index, and names of columns, to an answer."""
     if is_frame(values) or is_sparse(values):
         return values

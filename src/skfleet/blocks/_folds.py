@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.model_selection import KFold
 
 from skfleet.blocks._block import Block, rows_between
-from skfleet.blocks._sampling import choose_rows
+from skfleet.blocks._sampling import take_block_rows
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Folds:
             ends = np.cumsum(lengths)
             for part in np.flatnonzero(lengths).tolist():
                 chosen = order[ends[part] - lengths[part] : ends[part]]
-                yield part, block if len(chosen) == n_rows else choose_rows(block, chosen)
+                yield part, block if len(chosen) == n_rows else take_block_rows(block, chosen)
             return
         cuts = np.clip(self.starts - start, 0, n_rows).tolist()
         for part, (low, high) in enumerate(pairwise([*cuts, n_rows])):
@@ -69,7 +69,9 @@ def make_folds(splitter: Any, n_rows: int, X: Any = None, y: Any = None, **param
         starts = np.searchsorted(part_of, np.arange(len(pairs))) if in_order else None
         return _leaving_out(len(pairs), starts, None if in_order else part_of)
     code = np.zeros(n_rows, dtype=np.int64)
-    told_apart: list[tuple[int, int]] = []  # the place in `pairs` of each column of `members`
+    distinguished_pairs: list[
+        tuple[int, int]
+    ] = []  # the place in `pairs` of each column of `members`
     members = np.zeros((1, 0), dtype=bool)
     for i, pair in enumerate(pairs):
         for side, chosen in enumerate(pair):
@@ -77,10 +79,10 @@ def make_folds(splitter: Any, n_rows: int, X: Any = None, y: Any = None, **param
             member[chosen] = True
             found, code = np.unique(2 * code + member, return_inverse=True)
             members = np.column_stack([members[found // 2], found % 2 == 1])
-            told_apart.append((i, side))
+            distinguished_pairs.append((i, side))
     parts: dict[tuple[int, int], tuple[int, ...]] = {
         place: tuple(np.flatnonzero(column).tolist())
-        for place, column in zip(told_apart, members.T, strict=True)
+        for place, column in zip(distinguished_pairs, members.T, strict=True)
     }
     numbers = code.astype(np.min_scalar_type(len(members)))
     return Folds(None, numbers, tuple((parts[i, 0], parts[i, 1]) for i in range(len(pairs))))

@@ -8,10 +8,10 @@ import numpy as np
 
 from skfleet.blocks._outputs import is_lazy
 
-__all__ = ["SplitRows", "compute_together", "counted_rows"]
+__all__ = ["LazySplitView", "compute_chunk_sizes", "compute_together"]
 
 
-def counted_rows(*collections: Any) -> list[Any]:
+def compute_chunk_sizes(*collections: Any) -> list[Any]:
     """Return Dask collections as arrays of known lengths; it takes a pass where it must.
 
     They are made of one graph, so that their rows stay paired.
@@ -30,7 +30,7 @@ def compute_together(*values: Any) -> list[Any]:
     return compute_together(*values)
 
 
-class SplitRows:
+class LazySplitView:
     """Stands for rows on Dask of which scikit-learn is going to cut the two parts of a split.
 
     It is taken for an array, and gives Dask arrays, cut where the blocks are.

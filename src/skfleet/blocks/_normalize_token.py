@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from skfleet._array import is_foreign, to_host
+from skfleet._array import is_not_numpy, to_host
 from skfleet._linalg import as_csr, is_sparse
 from skfleet.blocks._containers import _is_pandas, is_frame
 
-__all__ = ["content_of"]
+__all__ = ["normalize_token"]
 
 # What is not in C order is copied into it in parts of so many bytes.
 _PART_BYTES = 2**24
@@ -20,7 +20,7 @@ _PART_BYTES = 2**24
 _CACHES = frozenset(["_dataset_info_cache", "_pq_length_stats", "layer"])
 
 
-def content_of(x: Any) -> tuple[Any, ...] | None:
+def normalize_token(x: Any) -> tuple[Any, ...] | None:
     """Return plain values that equal containers have in common; None for what is no container.
 
     A Dask collection is known by its token, one that is an expression by what it is made of; it is
@@ -37,7 +37,7 @@ def content_of(x: Any) -> tuple[Any, ...] | None:
         return "scalar", x.dtype.str, x.tobytes()
     if kind in (np.ndarray, np.memmap):
         return "array", x.shape, *_values(x)
-    if is_foreign(x):
+    if is_not_numpy(x):
         return f"array of {kind.__module__}", to_host(x)
     if is_sparse(x):
         return "sparse", kind.__name__, x.shape, *_sparse_values(x)

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from skfleet._array import beside
-from skfleet.blocks._block import Block, as_numbers
+from skfleet._array import to_device_of
+from skfleet.blocks._block import Block, as_numeric
 from skfleet.blocks._containers import float_dtype, is_frame, n_rows_of, slice_rows
 
 
 @dataclass(frozen=True)
-class Output:
+class OutputSpec:
     """What a method answers for n rows: n values of dtype, or n rows of `width` values.
 
     `columns` are names for the values where the answer is a frame. `blank` is the answer for no
@@ -30,7 +30,7 @@ class Output:
     is_label: bool = False
 
     @classmethod
-    def of(cls, answer: Any, names: Sequence[Any] | None = None) -> Output:
+    def of(cls, answer: Any, names: Sequence[Any] | None = None) -> OutputSpec:
         """Describe the answers of which one for a few rows is given.
 
         `names` are for the columns of an answer that has none, where they are as many.
@@ -44,7 +44,7 @@ class Output:
         names = names if names is not None and len(names) == width else None
         return cls(answer.dtype, width, names, blank)
 
-    def promote(self, dtype: np.dtype) -> Output:
+    def promote(self, dtype: np.dtype) -> OutputSpec:
         """Describe the answers that are computed for rows of a dtype."""
         is_float = isinstance(self.dtype, np.dtype) and self.dtype.kind == "f"
         if self.is_label or not is_float:
@@ -105,7 +105,7 @@ def is_lazy(X: Any) -> bool:
     return "dask" in sys.modules and sys.modules["dask"].is_dask_collection(X)
 
 
-def known_n_rows(X: Any) -> int | None:
+def n_rows_if_known(X: Any) -> int | None:
     """Return the number of rows of any container; None where that takes a pass to know."""
     if not is_lazy(X):
         return n_rows_of(X)
@@ -115,11 +115,11 @@ def known_n_rows(X: Any) -> int | None:
     return None if lengths is None else sum(lengths)
 
 
-def stand_in(X: Any) -> Any:
+def meta_of(X: Any) -> Any:
     """Return rows of a Dask collection's kind, width, names and types, without any row."""
-    from skfleet.blocks._dask_collections import stand_in
+    from skfleet.blocks._dask_collections import meta_of
 
-    return stand_in(X)
+    return meta_of(X)
 
 
 def name_columns(X: Any, names: Sequence[Any]) -> Any:
@@ -131,16 +131,16 @@ def name_columns(X: Any, names: Sequence[Any]) -> Any:
 
 def first_rows(X: Any, *, real: bool) -> Any:
     """Return two rows like those of a Dask collection: made up, or its first real ones."""
-    from skfleet.blocks._dask_outputs import made_up_rows, real_rows
+    from skfleet.blocks._dask_outputs import first_real_rows, meta_nonempty
 
-    return real_rows(X) if real else made_up_rows(X)
+    return first_real_rows(X) if real else meta_nonempty(X)
 
 
 def map_rows(
     func: Callable[[Any, Any], Any],
     model: Any,
     X: Any,
-    output: Output | Sequence[Output],
+    output: OutputSpec | Sequence[OutputSpec],
     *,
     check: Callable[[Block], None] | None = None,
     raw: bool = False,
@@ -167,8 +167,8 @@ def map_rows(
         What the tasks are called on a cluster.
     """
     if not raw:
-        dtype = float_dtype(stand_in(X) if is_lazy(X) else X)
-        if isinstance(output, Output):
+        dtype = float_dtype(meta_of(X) if is_lazy(X) else X)
+        if isinstance(output, OutputSpec):
             output = output.promote(dtype)
         else:
             output = [one.promote(dtype) for one in output]
@@ -183,21 +183,21 @@ def run_rows(
     func: Callable[[Any, Any], Any],
     model: Any,
     X: Any,
-    output: Output | Sequence[Output],
+    output: OutputSpec | Sequence[OutputSpec],
     check: Callable[[Block], None] | None = None,
     raw: bool = False,
 ) -> Any:
     """Return func(model, rows) for rows in this process; no rows have an answer too."""
     if n_rows_of(X) == 0:
-        if isinstance(output, Output):
-            return beside(output.empty(), X)
-        return [beside(one.empty(), X) for one in output]
+        if isinstance(output, OutputSpec):
+            return to_device_of(output.empty(), X)
+        return [to_device_of(one.empty(), X) for one in output]
     block = Block(X)
     if not raw:
-        block = as_numbers(block, float_dtype(X))
+        block = as_numeric(block, float_dtype(X))
     if check is not None:
         check(block)
     answer = func(model, block.X)
-    if isinstance(output, Output):
+    if isinstance(output, OutputSpec):
         return output.fit(answer)
     return [one.fit(part) for one, part in zip(output, answer, strict=True)]

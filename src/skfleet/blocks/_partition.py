@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from skfleet import _linalg
-from skfleet._array import device_room, is_foreign
+from skfleet._array import device_memory_available, is_not_numpy
 from skfleet._config import get_config
 from skfleet.blocks._block import Block, RowBlocks, check_dense
 from skfleet.blocks._containers import local_blocks, n_rows_of
@@ -48,12 +48,12 @@ def row_blocks(
         device does not hold them all, as many as it takes.
     """
     X, y, sample_weight, more = check_per_row(X, y, sample_weight, more or {})
-    spreading = get_config().engine == "dask" and dtype is not None
+    distribute_local = get_config().engine == "dask" and dtype is not None
     to_device = get_config().device == "cuda" and dtype is not None
-    if spreading or "dask" in sys.modules:
+    if distribute_local or "dask" in sys.modules:
         from skfleet.blocks._dask_collections import compute_together, dask_blocks, is_dask, spread
 
-        if spreading and not is_dask(X):
+        if distribute_local and not is_dask(X):
             X = spread(X, DEVICE_BYTES if to_device else HOST_BYTES)
         if is_dask(X):
             rows = dask_blocks(X, y, sample_weight, more, dtype=dtype)
@@ -67,7 +67,7 @@ def row_blocks(
         more = dict(zip(more, values[2:], strict=True))
     if to_device:
         check_dense(X)
-        cuts = _device_cuts(X) if cuts is None else cuts
+        cuts = _block_sizes_for_device(X) if cuts is None else cuts
     parts, lengths, n_features, kind = local_blocks(
         X, y, sample_weight, more, dtype=dtype, cuts=cuts
     )
@@ -78,7 +78,7 @@ def row_blocks(
             number=i,
             start=int(starts[i]),
             more=others or None,
-            to_device=to_device and not is_foreign(part[0]),
+            to_device=to_device and not is_not_numpy(part[0]),
         )
         for i, (part, others) in enumerate(parts)
     )
@@ -88,11 +88,11 @@ def row_blocks(
     return RowBlocks(blocks, tuple(lengths), n_features, kind, n_bytes=n_bytes)
 
 
-def _device_cuts(X: Any) -> list[int] | None:
+def _block_sizes_for_device(X: Any) -> list[int] | None:
     """Return how to cut rows that a device is to work on but cannot hold; None where it can."""
     n_rows = n_rows_of(X)
-    n_bytes, room = n_rows * _linalg.row_bytes(X), device_room()
-    if is_foreign(X) or 2 * n_bytes <= room:
+    n_bytes, room = n_rows * _linalg.row_bytes(X), device_memory_available()
+    if is_not_numpy(X) or 2 * n_bytes <= room:
         return None
     n_blocks = min(n_rows, -(-n_bytes // max(1, min(DEVICE_BYTES, room // DEVICE_SHARE))))
     return np.diff(np.linspace(0, n_rows, n_blocks + 1).astype(int)).tolist()

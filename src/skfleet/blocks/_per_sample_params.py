@@ -12,16 +12,16 @@ from skfleet._linalg import row_bytes
 from skfleet._validation import check_weight_type
 from skfleet._warnings import warn
 from skfleet.blocks._containers import as_sized, n_rows_of
-from skfleet.blocks._outputs import Output, is_lazy, known_n_rows, map_rows
+from skfleet.blocks._outputs import OutputSpec, is_lazy, map_rows, n_rows_if_known
 
-__all__ = ["check_per_row", "constant_per_row", "split_per_row", "warn_of_trip"]
+__all__ = ["check_per_row", "constant_per_row", "split_per_sample", "warn_of_trip"]
 
 
 # Modules between a pipeline and the step that it calls; blocks of rows come by other ways.
 _STRAIGHT = ("skfleet.estimators", "skfleet._delegation", "sklearn", "contextlib")
 
 
-def split_per_row(params: dict[str, Any], X: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def split_per_sample(params: dict[str, Any], X: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """Split metadata into what has a value for each row of X, and all other."""
     per_row = {name: value for name, value in params.items() if _is_per_row(name, value, X)}
     return per_row, {name: value for name, value in params.items() if name not in per_row}
@@ -34,7 +34,7 @@ def _is_per_row(name: str, value: Any, X: Any) -> bool:
     sized = hasattr(value, "__len__") or bool(getattr(value, "shape", ()))
     if not sized or isinstance(value, str | bytes | dict):
         return False
-    n_rows = known_n_rows(X)
+    n_rows = n_rows_if_known(X)
     if n_rows is None:
         raise ValueError(
             f"{name} must be a Dask collection for rows of unknown number. Got "
@@ -105,7 +105,7 @@ def _pipeline_has_lazy_rows() -> bool:
 
 def constant_per_row(value: float, X: Any) -> Any:
     """Return a value for each row of X, in the container X came in."""
-    return map_rows(_repeat, value, X, Output(np.dtype(np.float64)), raw=True, name="constant")
+    return map_rows(_repeat, value, X, OutputSpec(np.dtype(np.float64)), raw=True, name="constant")
 
 
 def _repeat(value: float, rows: Any) -> np.ndarray:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from skfleet._array import FLOAT64, astype, device, like, namespace
+from skfleet._array import FLOAT64, asarray_like, astype, device, namespace
 
 # Multipliers of the two products of a round, and what is added to the keys after each.
 MULTIPLIERS = (0xD2E7470EE14C6C93, 0xCA5A826395121157)
@@ -14,7 +14,7 @@ STEPS = (0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B)
 ROUNDS = 10
 
 
-def uniforms_beside(X: Any, seed: int, start: int, n_rows: int) -> Any:
+def philox_uniform_like(X: Any, seed: int, start: int, n_rows: int) -> Any:
     """Return what ``Generator(Philox(key=seed))`` draws from number `start` on, where X is.
 
     That is Philox4x64-10 (Salmon et al., 2011, Parallel random numbers: as easy as 1, 2, 3):
@@ -23,7 +23,7 @@ def uniforms_beside(X: Any, seed: int, start: int, n_rows: int) -> Any:
     xp = namespace(X)
 
     def word(number: int) -> Any:
-        return like(np.uint64(number % 2**64), X)
+        return asarray_like(np.uint64(number % 2**64), X)
 
     def product(multiplier: int, x: Any) -> tuple[Any, Any]:
         """Return the upper and the lower half of a product of 128 bits."""

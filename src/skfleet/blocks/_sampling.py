@@ -7,29 +7,29 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from skfleet._array import is_foreign, like, namespace, to_host
+from skfleet._array import asarray_like, is_not_numpy, namespace, to_host
 from skfleet._linalg import is_sparse, vstack
 from skfleet.blocks._block import Block
 from skfleet.blocks._containers import stack_rows, take_rows
-from skfleet.blocks._philox import uniforms_beside
+from skfleet.blocks._philox import philox_uniform_like
 
 
-def row_uniforms(seed: int, start: int, n_rows: int, X: Any = None) -> Any:
+def row_uniform(seed: int, start: int, n_rows: int, X: Any = None) -> Any:
     """Return a uniform draw from [0, 1) for each of the rows start, start + 1, ...
 
     The draw of a row depends on the seed and its global number alone. Philox is a counter-based
     generator (Salmon et al., 2011): it can be set to any row at once, and gives four draws a count.
     Draws are on the host, or where X is.
     """
-    if is_foreign(X):
-        return uniforms_beside(X, seed, start, n_rows)
+    if is_not_numpy(X):
+        return philox_uniform_like(X, seed, start, n_rows)
     bits = np.random.Philox(key=seed)
     bits.advance(start // 4)
     skip = start % 4
     return np.random.Generator(bits).random(skip + n_rows)[skip:]
 
 
-class DrawnRows(NamedTuple):
+class SampledRows(NamedTuple):
     """Rows with the keys they were drawn by, in ascending order of (key, global number)."""
 
     keys: np.ndarray
@@ -37,37 +37,37 @@ class DrawnRows(NamedTuple):
     rows: Any
 
 
-def smallest(keys: Any, start: int, X: Any, n: int) -> DrawnRows:
+def k_smallest(keys: Any, start: int, X: Any, n: int) -> SampledRows:
     """Return the n rows of a block with the smallest finite keys; only they leave a device."""
-    if is_foreign(keys):
+    if is_not_numpy(keys):
         xp = namespace(keys)
         keys = xp.where(xp.isfinite(keys), keys, xp.full_like(keys, xp.inf))
         order = xp.argsort(keys, stable=True)[: min(n, keys.shape[0])]
         chosen, keys = to_host(order), to_host(xp.take(keys, order))
         chosen, keys = chosen[np.isfinite(keys)], keys[np.isfinite(keys)]
-        return DrawnRows(keys, start + chosen, take(X, chosen))
+        return SampledRows(keys, start + chosen, take(X, chosen))
     finite = np.flatnonzero(np.isfinite(keys))
     if len(finite) > n:
         finite = finite[keys[finite] <= np.partition(keys[finite], n - 1)[n - 1]]
     chosen = finite[np.lexsort((finite, keys[finite]))][:n]
-    return DrawnRows(keys[chosen], start + chosen, take(X, chosen))
+    return SampledRows(keys[chosen], start + chosen, take(X, chosen))
 
 
-def merge_smallest(a: DrawnRows, b: DrawnRows, n: int) -> DrawnRows:
+def combine_k_smallest(a: SampledRows, b: SampledRows, n: int) -> SampledRows:
     """Return the n rows with the smallest keys of two draws."""
     keys, numbers = np.concatenate([a.keys, b.keys]), np.concatenate([a.numbers, b.numbers])
     order = np.lexsort((numbers, keys))[:n]
-    return DrawnRows(keys[order], numbers[order], vstack([a.rows, b.rows])[order])
+    return SampledRows(keys[order], numbers[order], vstack([a.rows, b.rows])[order])
 
 
 def take(X: Any, chosen: np.ndarray | Sequence[int]) -> Any:
     """Return chosen rows on the host, sparse rows as sparse ones."""
     if is_sparse(X) or isinstance(X, np.ndarray):
         return X[chosen]
-    return to_host(namespace(X).take(X, like(np.asarray(chosen), X), axis=0))
+    return to_host(namespace(X).take(X, asarray_like(np.asarray(chosen), X), axis=0))
 
 
-def mix_rows(blocks: Sequence[Block], seed: int) -> Block:
+def shuffle_rows(blocks: Sequence[Block], seed: int) -> Block:
     """Return the rows of several blocks as one block, in an order that the seed draws."""
     filled = [block for block in blocks if block.n_rows] or list(blocks[:1])
     order = np.random.default_rng(seed).permutation(sum(block.n_rows for block in filled))
@@ -81,7 +81,7 @@ def mix_rows(blocks: Sequence[Block], seed: int) -> Block:
     return Block(X, y, sample_weight, filled[0].number, more=more)
 
 
-def join_rows(blocks: Sequence[Block]) -> Block:
+def concat_rows(blocks: Sequence[Block]) -> Block:
     """Return the rows of several blocks as one block."""
     filled = [block for block in blocks if block.n_rows] or list(blocks[:1])
     X, y, sample_weight = (
@@ -108,7 +108,7 @@ def _in_order(parts: Sequence[Any], order: np.ndarray) -> Any:
     return ordered
 
 
-def choose_rows(block: Block, chosen: np.ndarray) -> Block:
+def take_block_rows(block: Block, chosen: np.ndarray) -> Block:
     """Return the rows of a block that a mask, or their places in it, choose."""
     where = np.flatnonzero(chosen) if chosen.dtype == bool else chosen
     return block._replace(

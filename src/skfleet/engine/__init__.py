@@ -8,23 +8,41 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from skfleet._array import device_library, is_foreign
+from skfleet._array import device_library, is_not_numpy
 from skfleet._config import config_context, get_config
 from skfleet.blocks import Block, RowBlocks, set_scheduler
-from skfleet.engine._answers import answer_rows, lend
-from skfleet.engine._counters import Counts, counting, log_pass, uncounted
-from skfleet.engine._fold import Lesson, fold
-from skfleet.engine._gpu._device_cache import DeviceCopies
-from skfleet.engine._gpu._estimator_device import Placements, leave_device, placement
-from skfleet.engine._gpu._remote import call_there, fit_both_there, fit_there, rows_stay, run_there
+from skfleet.engine._answers import cached_scatter, call_method
+from skfleet.engine._counters import Counts, counting, counting_disabled, log_pass
+from skfleet.engine._fold import TrainingBatch, fold
+from skfleet.engine._gpu._device_cache import DeviceArrayCache
+from skfleet.engine._gpu._estimator_device import CandidateDevices, attributes_to_host, device_of
+from skfleet.engine._gpu._remote import (
+    call_method_on_gpu_worker,
+    fit_cuml_on_gpu_worker,
+    fit_on_gpu_worker,
+    rows_cached_on_workers,
+    run_on_gpu_worker,
+)
 from skfleet.engine._holdout import Holdout, draw_holdout
 from skfleet.engine._local import LocalEngine
-from skfleet.engine._protocol import Call, Ended, Engine, Task, Watch, bytes_of
-from skfleet.engine._reduce import Reduction, add, identity, map_reduce, with_starts
-from skfleet.engine._resources import ANYWHERE, Placement, check_device, placement_for
-from skfleet.engine._task_context import opened
-from skfleet.engine._threadpools import library_threads
-from skfleet.engine._travel import check_travels
+from skfleet.engine._protocol import (
+    Call,
+    CompletionQueue,
+    Engine,
+    Task,
+    TaskResult,
+    estimate_nbytes,
+)
+from skfleet.engine._reduce import Reduction, add, identity, map_reduce, with_row_offsets
+from skfleet.engine._resources import (
+    ANY_WORKER,
+    ResourceRequest,
+    check_device,
+    resources_for_device,
+)
+from skfleet.engine._task_context import open_scattered
+from skfleet.engine._threadpools import limit_threadpools
+from skfleet.engine._travel import check_picklable
 
 
 def engine_for(rows: RowBlocks, estimator: Any = None) -> Engine:
@@ -44,7 +62,7 @@ def engine_for(rows: RowBlocks, estimator: Any = None) -> Engine:
                 "X must lie on the host with device='cpu'. Got a Dask collection on a GPU instead. "
                 "Leave device at 'auto', or bring it home with X.map_blocks(cupy.asnumpy)."
             )
-        on_gpu = estimator is not None and placement(estimator) == "cuda"
+        on_gpu = estimator is not None and device_of(estimator) == "cuda"
         return fleet_engine(client, on_gpu=on_gpu, follows_gpu=rows.on_device)
     if wanted == "dask":
         raise RuntimeError(
@@ -54,10 +72,10 @@ def engine_for(rows: RowBlocks, estimator: Any = None) -> Engine:
     return _here(rows, device)
 
 
-def check_fits_home(rows: RowBlocks, estimator: str) -> None:
+def check_fits_in_memory(rows: RowBlocks, estimator: str) -> None:
     """Raise unless this process and every worker can hold rows, and copies of their parts."""
     engine = engine_for(rows)
-    n_bytes, room = bytes_of(engine, rows), engine.room
+    n_bytes, room = estimate_nbytes(engine, rows), engine.memory_limit
     if 2 * n_bytes > room:
         raise ValueError(
             f"X must fit into each worker twice, whole and cut in two, to fit {estimator}. Got "
@@ -77,7 +95,7 @@ def fleet_engine(client: Any, *, on_gpu: bool = False, follows_gpu: bool = False
     engine, device = DaskEngine(client), get_config().device
     if on_gpu or (follows_gpu and any(offer.get("GPU") for offer in engine.offers.values())):
         device = "cuda"
-    engine.placement = placement_for(device, engine.offers)
+    engine.resources = resources_for_device(device, engine.offers)
     return engine
 
 
@@ -88,29 +106,33 @@ def gpu_engine() -> Engine | None:
     """
     if get_config().engine != "auto" or "distributed" not in sys.modules:
         return None
-    from skfleet.engine._dask._client import current_client, this_worker, workers_of
+    from skfleet.engine._dask._client import (
+        current_client,
+        current_worker_address,
+        scheduler_workers,
+    )
 
     has_device = device_library() is not None
     # to ask for the client inside a task is to open one
-    client = None if has_device and this_worker() else current_client(is_required=False)
+    client = None if has_device and current_worker_address() else current_client(is_required=False)
     if client is None:
         return None
     if has_device and not any(
-        w.get("resources", {}).get("GPU") for w in workers_of(client).values()
+        w.get("resources", {}).get("GPU") for w in scheduler_workers(client).values()
     ):
         return None
     return fleet_engine(client)
 
 
 @contextmanager
-def where_it_learns(rows: RowBlocks, estimator: Any) -> Iterator[tuple[Engine, RowBlocks]]:
+def training_engine(rows: RowBlocks, estimator: Any) -> Iterator[tuple[Engine, RowBlocks]]:
     """Give the engine on which an estimator learns rows block by block, and the rows there.
 
     Rows of this process go to workers with a GPU, where there are any, for what computes on one.
     """
     engine = None
-    on_host = not rows.on_dask and not any(is_foreign(block.X) for block in rows.blocks)
-    if on_host and placement(estimator) == "cuda":
+    on_host = not rows.on_dask and not any(is_not_numpy(block.X) for block in rows.blocks)
+    if on_host and device_of(estimator) == "cuda":
         with config_context(device="cuda"):
             engine = gpu_engine()
     if engine is None:
@@ -118,7 +140,7 @@ def where_it_learns(rows: RowBlocks, estimator: Any) -> Iterator[tuple[Engine, R
         return
     kept: list[Any] = []
     try:
-        kept.extend(engine.keep(block) for block in rows.blocks)
+        kept.extend(engine.scatter(block) for block in rows.blocks)
         blocks = (
             Block(one, number=block.number, start=block.start)
             for one, block in zip(kept, rows.blocks, strict=True)
@@ -126,28 +148,28 @@ def where_it_learns(rows: RowBlocks, estimator: Any) -> Iterator[tuple[Engine, R
         yield engine, replace(rows, blocks=tuple(blocks))
     finally:
         for one in kept:
-            engine.drop(one)
+            engine.release(one)
 
 
 @contextmanager
-def device_copies(engine: Engine, estimator: Any) -> Iterator[Any]:
+def device_cache(engine: Engine, estimator: Any) -> Iterator[Any]:
     """Give what keeps copies of blocks on devices inside a ``with``, to be an argument of tasks.
 
     None where an estimator does not compute there, or where this process leaves that to workers.
     """
-    if placement(estimator) != "cuda" or (engine.is_here and _leaves_rows()):
+    if device_of(estimator) != "cuda" or (engine.is_here and _delegates_to_gpu_worker()):
         yield None
         return
-    copies = DeviceCopies()
-    shared = engine.share(copies)
+    copies = DeviceArrayCache()
+    shared = engine.scatter_small(copies)
     try:
         yield shared
     finally:
-        engine.drop(shared)
+        engine.release(shared)
         copies.end()
 
 
-def _leaves_rows() -> bool:
+def _delegates_to_gpu_worker() -> bool:
     """Tell whether rows on this process's host go to a worker's GPU, if to any."""
     with config_context(device="cuda"):
         return device_library() is None or gpu_engine() is not None
@@ -167,53 +189,53 @@ set_scheduler(_scheduler_for_values)
 
 def _here(rows: RowBlocks, device: str) -> Engine:
     """Return the engine of this process, unless rows here are to be worked on elsewhere."""
-    if not all(is_foreign(block.X) for block in rows.blocks):
+    if not all(is_not_numpy(block.X) for block in rows.blocks):
         here = {"CPU": 1.0} if device_library() is None else {"CPU": 1.0, "GPU": 1.0}
-        placement_for(device, {"this process": here})
+        resources_for_device(device, {"this process": here})
     return LocalEngine()
 
 
 __all__ = [
-    "ANYWHERE",
+    "ANY_WORKER",
     "Call",
+    "CandidateDevices",
+    "CompletionQueue",
     "Counts",
-    "Ended",
     "Engine",
     "Holdout",
-    "Lesson",
     "LocalEngine",
-    "Placement",
-    "Placements",
     "Reduction",
+    "ResourceRequest",
     "Task",
-    "Watch",
+    "TaskResult",
+    "TrainingBatch",
     "add",
-    "answer_rows",
-    "bytes_of",
-    "call_there",
+    "attributes_to_host",
+    "cached_scatter",
+    "call_method",
+    "call_method_on_gpu_worker",
     "check_device",
-    "check_fits_home",
-    "check_travels",
+    "check_fits_in_memory",
+    "check_picklable",
     "counting",
-    "device_copies",
+    "counting_disabled",
+    "device_cache",
+    "device_of",
     "draw_holdout",
     "engine_for",
-    "fit_both_there",
-    "fit_there",
+    "estimate_nbytes",
+    "fit_cuml_on_gpu_worker",
+    "fit_on_gpu_worker",
     "fleet_engine",
     "fold",
     "gpu_engine",
     "identity",
-    "leave_device",
-    "lend",
-    "library_threads",
+    "limit_threadpools",
     "log_pass",
     "map_reduce",
-    "opened",
-    "placement",
-    "rows_stay",
-    "run_there",
-    "uncounted",
-    "where_it_learns",
-    "with_starts",
+    "open_scattered",
+    "rows_cached_on_workers",
+    "run_on_gpu_worker",
+    "training_engine",
+    "with_row_offsets",
 ]

@@ -6,22 +6,22 @@ import sys
 from functools import partial
 from typing import Any
 
-from skfleet._array import is_foreign, to_host
+from skfleet._array import is_not_numpy, to_host
 from skfleet._validation import warn_of_names, without_name_warnings
 from skfleet.blocks import (
-    Output,
+    OutputSpec,
     check_rows,
     class_names,
     first_rows,
     is_lazy,
     map_rows,
 )
-from skfleet.engine._gpu._cuml_model import answer_here, for_any_worker
+from skfleet.engine._gpu._cuml_model import as_portable, call_response_method
 
-__all__ = ["answer_rows", "lend"]
+__all__ = ["cached_scatter", "call_method"]
 
 
-def lend(owner: Any, value: Any, *, name: str = "lend") -> Any:
+def cached_scatter(owner: Any, value: Any, *, name: str = "lend") -> Any:
     """Return what stands for a value in the tasks of a lazy answer.
 
     Without a cluster, and for small values, that is the value. A large one is sent to the cluster
@@ -30,12 +30,12 @@ def lend(owner: Any, value: Any, *, name: str = "lend") -> Any:
     """
     if "distributed" not in sys.modules:
         return value
-    from skfleet.engine._lend import lend_on_cluster
+    from skfleet.engine._lend import scatter_cached
 
-    return lend_on_cluster(owner, value, name)
+    return scatter_cached(owner, value, name)
 
 
-def answer_rows(
+def call_method(
     owner: Any,
     model: Any,
     method: str,
@@ -57,10 +57,10 @@ def answer_rows(
     if method != "inverse_transform":  # takes other columns
         warn_of_names(model, X)
     call = partial(_call, method=method, params=params)
-    there = for_any_worker(model if in_tasks is None else in_tasks)
+    there = as_portable(model if in_tasks is None else in_tasks)
     output = _describe(partial(call, there), model, method, X, meta)
     name = f"{method}-{type(model).__name__}"
-    shared = lend(owner, there, name=f"model-of-{type(model).__name__}")
+    shared = cached_scatter(owner, there, name=f"model-of-{type(model).__name__}")
     answer = map_rows(call, shared, X, output, raw=True, name=name)
     return tuple(answer) if isinstance(output, tuple) else answer
 
@@ -85,14 +85,14 @@ def _describe(call: Any, model: Any, method: str, X: Any, meta: Any) -> Any:
     # A list is an answer per output where these have classes, and else an answer per row.
     if isinstance(meta, tuple) or (isinstance(meta, list) and isinstance(names, list)):
         several = names if isinstance(names, list) else [None] * len(meta)
-        return type(meta)(map(Output.of, meta, several))
-    return Output.of(meta, None if isinstance(names, list) else names)
+        return type(meta)(map(OutputSpec.of, meta, several))
+    return OutputSpec.of(meta, None if isinstance(names, list) else names)
 
 
 def _call(model: Any, rows: Any, *, method: str, params: dict[str, Any]) -> Any:
     """Run a method of the model on a run of rows."""
     with without_name_warnings():
-        return answer_here(model, method, rows, params)
+        return call_response_method(model, method, rows, params)
 
 
 def _lacks_columns(X: Any, model: Any) -> bool:
@@ -115,7 +115,7 @@ def _names_of_columns(model: Any, method: str, X: Any) -> Any:
             return None
         if isinstance(classes, list):
             return [class_names(each, X) for each in classes]
-        return class_names(to_host(classes) if is_foreign(classes) else classes, X)
+        return class_names(to_host(classes) if is_not_numpy(classes) else classes, X)
     try:
         if method == "transform":
             return model.get_feature_names_out()

@@ -57,7 +57,7 @@ def counting() -> Iterator[Counts]:
 
 
 @contextmanager
-def uncounted() -> Iterator[None]:
+def counting_disabled() -> Iterator[None]:
     """Leave out what runs inside a ``with`` block: work on a sample is no pass over the rows."""
     token = _open.set(())
     try:
@@ -66,7 +66,7 @@ def uncounted() -> Iterator[None]:
         _open.reset(token)
 
 
-def count(*, passes: int = 0, tasks: int = 0, loads: int = 0, cache_reads: int = 0) -> None:
+def add_counts(*, passes: int = 0, tasks: int = 0, loads: int = 0, cache_reads: int = 0) -> None:
     """Add to every count that is open."""
     for counts in _open.get():
         counts.passes += passes
@@ -77,5 +77,5 @@ def count(*, passes: int = 0, tasks: int = 0, loads: int = 0, cache_reads: int =
 
 def log_pass(name: str, n_blocks: int, n_tasks: int) -> None:
     """Count one pass and say so in the log."""
-    count(passes=1)
+    add_counts(passes=1)
     logger.debug("pass %s: %d blocks in %d tasks", name, n_blocks, n_tasks)

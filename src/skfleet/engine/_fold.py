@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from skfleet._validation import check_block
-from skfleet.blocks import Block, Loadable, RowBlocks, as_numbers, mix_rows, open_block
-from skfleet.engine._counters import count, log_pass
+from skfleet.blocks import Block, LazyBlock, RowBlocks, as_numeric, open_block, shuffle_rows
+from skfleet.engine._counters import add_counts, log_pass
 from skfleet.engine._disk_cache import reads_of
-from skfleet.engine._prefetch import ahead
+from skfleet.engine._prefetch import prefetch
 from skfleet.engine._protocol import Engine, Task
 from skfleet.engine._reduce import Reduction
-from skfleet.engine._resources import ANYWHERE, Placement
+from skfleet.engine._resources import ANY_WORKER, ResourceRequest
 
 # How many tasks are asked for, and their blocks loaded, ahead of the one that is running.
 AHEAD = 2
@@ -25,12 +25,12 @@ AHEAD = 2
 TASK_SECONDS = 0.5
 MOST_A_TASK = 8
 # How many lessons are learned between two states that the driver keeps: what a lost worker costs.
-FEWEST, MOST = 8, 64
+MIN_CHECKPOINT_INTERVAL, MOST = 8, 64
 # The driver keeps states at least so many seconds apart, within the bounds above.
 SECONDS = 2.0
 
 
-class Lesson(NamedTuple):
+class TrainingBatch(NamedTuple):
     """What is learned at once: a block, or the rows of several, mixed by a seed."""
 
     handles: Sequence[Block]
@@ -54,14 +54,14 @@ class Lessons(NamedTuple):
                 block = self.prepare(block)
             try:
                 if block.n_rows:
-                    block = as_numbers(block, self.dtype)
+                    block = as_numeric(block, self.dtype)
                     if self.check and self.dtype is not None:
                         check_block(block)
             except Exception as error:
                 error.add_note(f"While learning from block {block.number}.")
                 raise
             blocks.append(block)
-        return blocks[0] if seed is None else mix_rows(blocks, seed)
+        return blocks[0] if seed is None else shuffle_rows(blocks, seed)
 
     def learn(self, state: Any, lesson: Any, seed: int | None, *args: Any) -> Any:
         """Learn a lesson, opened or not; one without rows teaches nothing."""
@@ -89,10 +89,10 @@ def fold(
     state: Any,
     rows: RowBlocks,
     *args: Any,
-    lessons: Sequence[Lesson] | None = None,
+    lessons: Sequence[TrainingBatch] | None = None,
     prepare: Callable[[Block], Block] | None = None,
     keep: Callable[[Any, int], None] | None = None,
-    placement: Placement = ANYWHERE,
+    resources: ResourceRequest = ANY_WORKER,
 ) -> Any:
     """Learn lesson after lesson: state = step(state, block, *args).
 
@@ -102,7 +102,7 @@ def fold(
     that was opened. `keep(state, n)` is told of states after n lessons: every few lessons, at the
     end, and before a failure is raised.
     """
-    lessons = [Lesson([handle]) for handle in rows.blocks] if lessons is None else lessons
+    lessons = [TrainingBatch([handle]) for handle in rows.blocks] if lessons is None else lessons
     how = Lessons(step, rows.dtype, not rows.checked, prepare)
     name = Reduction(step).name
     keep = keep or (lambda state, n: None)
@@ -110,27 +110,29 @@ def fold(
         return state
     if engine.is_here:
         return _fold_here(how, state, lessons, args, name, keep)
-    with engine.hold_sources([block for lesson in lessons for block in lesson.handles]) as blocks:
+    with engine.persist_sources(
+        [block for lesson in lessons for block in lesson.handles]
+    ) as blocks:
         block = iter(blocks)
         lessons = [
             lesson._replace(handles=[next(block) for _ in lesson.handles]) for lesson in lessons
         ]
-        return _Distant(engine, how, lessons, args, name, placement).run(state, keep)
+        return _DistributedFold(engine, how, lessons, args, name, resources).run(state, keep)
 
 
 def _fold_here(
     how: Lessons,
     state: Any,
-    lessons: Sequence[Lesson],
+    lessons: Sequence[TrainingBatch],
     args: tuple[Any, ...],
     name: str,
     keep: Callable[[Any, int], None],
 ) -> Any:
     """Learn in this process, a thread loading the next lesson."""
     for lesson in lessons:
-        count(**reads_of(lesson))
+        add_counts(**reads_of(lesson))
     # Closed, so that after a failure no more is loaded.
-    with closing(ahead([partial(how.open, *lesson) for lesson in lessons])) as blocks:
+    with closing(prefetch([partial(how.open, *lesson) for lesson in lessons])) as blocks:
         for n_learned, block in enumerate(blocks, start=1):
             state = how.learn(state, block, None, *args)
             keep(state, n_learned)
@@ -138,20 +140,20 @@ def _fold_here(
     return state
 
 
-class _Distant:
+class _DistributedFold:
     """Lessons on a cluster: the model goes to where each is, a few tasks ahead of the worker."""
 
     def __init__(
         self,
         engine: Engine,
         how: Lessons,
-        lessons: Sequence[Lesson],
+        lessons: Sequence[TrainingBatch],
         args: tuple[Any, ...],
         name: str,
-        placement: Placement,
+        resources: ResourceRequest,
     ) -> None:
         self.engine, self.how, self.lessons = engine, how, lessons
-        self.args, self.name, self.placement = args, name, placement
+        self.args, self.name, self.resources = args, name, resources
         self.loads: dict[int, Any] = {}
         self.loads_nothing = all(not _has_to_load(lesson) for lesson in lessons)
         # A lesson that is mixed is as large as many blocks.
@@ -160,7 +162,7 @@ class _Distant:
 
     def run(self, state: Any, keep: Callable[[Any, int], None]) -> Any:
         """Learn everything; the driver holds a state every few lessons, from which to go on."""
-        done, size, together = 0, FEWEST, 1
+        done, size, together = 0, MIN_CHECKPOINT_INTERVAL, 1
         while done < len(self.lessons):
             began = time.monotonic()
             stop = min(done + size, len(self.lessons))
@@ -235,7 +237,7 @@ class _Distant:
             return
         self.n_tasks += 1
         self.loads[i] = self.engine.submit(
-            self.how.open, list(handles), seed, name="load-block", placement=self.placement
+            self.how.open, list(handles), seed, name="load-block", resources=self.resources
         )
 
     def _learn(self, state: Any, run: range) -> Task:
@@ -251,14 +253,14 @@ class _Distant:
             *self.args,
             name=self.name,
             priority=1,
-            placement=self.placement,
+            resources=self.resources,
         )
 
 
-def _has_to_load(lesson: Lesson) -> bool:
+def _has_to_load(lesson: TrainingBatch) -> bool:
     """Say whether a lesson is made in a task of its own: loaded, or mixed."""
     return lesson.seed is not None or any(
         handle.to_device
-        or (isinstance(handle.X, Loadable) and not getattr(handle.X, "is_resident", False))
+        or (isinstance(handle.X, LazyBlock) and not getattr(handle.X, "is_resident", False))
         for handle in lesson.handles
     )

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from skfleet._array import to_host
-from skfleet.blocks import Block, RowBlocks, row_blocks, row_uniforms
+from skfleet.blocks import Block, RowBlocks, row_blocks, row_uniform
 from skfleet.engine._local import LocalEngine
 from skfleet.engine._protocol import Engine
-from skfleet.engine._reduce import Reduction, map_reduce, with_starts
+from skfleet.engine._reduce import Reduction, map_reduce, with_row_offsets
 
 __all__ = ["Holdout", "draw_holdout"]
 
@@ -37,7 +37,7 @@ class Holdout:
     def mask(self, block: Block) -> np.ndarray:
         """Say which rows of a block are held out."""
         assert block.start is not None
-        draws = row_uniforms(self.seed, block.start, block.n_rows)
+        draws = row_uniform(self.seed, block.start, block.n_rows)
         if self.labels is None:
             return draws <= self.thresholds[0]
         codes = np.searchsorted(self.labels, _labels(block))
@@ -86,7 +86,7 @@ def _draws_by_label(engine: Engine, rows: RowBlocks, seed: int, labels: Any) -> 
             return {}
         rows = row_blocks(labels, labels, dtype=None)
         engine = engine if rows.on_dask else LocalEngine()
-        rows = with_starts(engine, rows)
+        rows = with_row_offsets(engine, rows)
     return map_reduce(engine, Reduction(_draws, _merge_draws), rows, seed)
 
 
@@ -98,7 +98,7 @@ def _labels(block: Block) -> np.ndarray:
 def _draws(block: Block, seed: int) -> dict[Any, tuple[int, np.ndarray]]:
     """Return how many rows have each label, and the least of their draws in order."""
     assert block.start is not None
-    draws = row_uniforms(seed, block.start, block.n_rows)
+    draws = row_uniform(seed, block.start, block.n_rows)
     labels = _labels(block)
     if len(labels) != block.n_rows:  # several outputs
         return {}
@@ -146,6 +146,6 @@ def _threshold_of_all(seed: int, n_rows: int, n_held: int) -> float:
         return n_held / n_rows
     least = np.empty(0)
     for start in range(0, n_rows, CHUNK):
-        draws = row_uniforms(seed, start, min(CHUNK, n_rows - start))
+        draws = row_uniform(seed, start, min(CHUNK, n_rows - start))
         least = np.sort(np.concatenate([least, draws]))[:n_held]
     return _threshold(n_held, n_rows, least)

@@ -11,10 +11,10 @@ from typing import Any
 import joblib
 import psutil
 
-from skfleet._array import device_library, device_room, is_host
+from skfleet._array import device_library, device_memory_available, is_host
 from skfleet._config import get_config
-from skfleet.blocks import Block, Loadable, Notes, RowBlocks, open_block
-from skfleet.engine._counters import count
+from skfleet.blocks import Block, BlockCache, LazyBlock, RowBlocks, open_block
+from skfleet.engine._counters import add_counts
 from skfleet.engine._disk_cache import (
     DiskSpace,
     disk_limit,
@@ -24,22 +24,22 @@ from skfleet.engine._disk_cache import (
     reads_of,
     try_disk,
 )
-from skfleet.engine._protocol import Call, Ended, Probe, Task
+from skfleet.engine._protocol import Call, Probe, Task, TaskResult
 from skfleet.engine._reduce import reduce_group
-from skfleet.engine._resources import ANYWHERE, Placement, check_satisfiable
+from skfleet.engine._resources import ANY_WORKER, ResourceRequest, check_satisfiable
 
 
 class _Over:
     """Tasks that have all ended, because calls run at once."""
 
     def __init__(self) -> None:
-        self._ended: list[Ended] = []
+        self._ended: list[TaskResult] = []
 
-    def add(self, task: Task, tells: Callable[[Any], Any] | None = None) -> None:
+    def add(self, task: Task, summarize: Callable[[Any], Any] | None = None) -> None:
         """Take note of a task, and of its value or what its call tells of it."""
-        self._ended.append(Ended(task, task if tells is None else tells(task)))
+        self._ended.append(TaskResult(task, task if summarize is None else summarize(task)))
 
-    def next(self, timeout: float | None = None) -> list[Ended]:
+    def next(self, timeout: float | None = None) -> list[TaskResult]:
         """Give the tasks that were added since the last time."""
         ended, self._ended = self._ended, []
         return ended
@@ -54,14 +54,14 @@ class LocalEngine:
     def __init__(self, n_threads: int | None = None) -> None:
         self.n_slots = n_threads or joblib.cpu_count()
 
-    def ask_all(self, func: Callable[..., Any], *args: Any) -> list[Any]:
+    def run_on_all(self, func: Callable[..., Any], *args: Any) -> list[Any]:
         """Run func(*args) here, and return the answer."""
         return [func(*args)]
 
-    def check(self, placement: Placement) -> None:
+    def check(self, resources: ResourceRequest) -> None:
         """Raise unless a task with this placement can run in this process."""
         offer = {"CPU": float(self.n_slots), "GPU": float(device_library() is not None)}
-        check_satisfiable(placement, {"this process": offer})
+        check_satisfiable(resources, {"this process": offer})
 
     def submit(
         self,
@@ -70,16 +70,16 @@ class LocalEngine:
         *args: Any,
         name: str = "",
         priority: int = 0,
-        placement: Placement = ANYWHERE,
+        resources: ResourceRequest = ANY_WORKER,
     ) -> Task:
         """Run func(*args) now; what it returns is the task."""
-        count(tasks=1, **reads_of(args))
+        add_counts(tasks=1, **reads_of(args))
         if isinstance(func, partial) and func.func is reduce_group:
             func = partial(func, n_threads=self.n_slots)
         return func(*args)
 
     def submit_all(
-        self, calls: Sequence[Call], *, priority: int = 0, placement: Placement = ANYWHERE
+        self, calls: Sequence[Call], *, priority: int = 0, resources: ResourceRequest = ANY_WORKER
     ) -> list[Task]:
         """Run several calls, one after the other."""
         results: dict[int, Any] = {}
@@ -96,10 +96,10 @@ class LocalEngine:
         items: Iterable[Any],
         *args: Any,
         name: str = "",
-        placement: Placement = ANYWHERE,
+        resources: ResourceRequest = ANY_WORKER,
     ) -> list[Task]:
         """Run func(item, *args) for every item."""
-        return [self.submit(func, item, *args, name=name, placement=placement) for item in items]
+        return [self.submit(func, item, *args, name=name, resources=resources) for item in items]
 
     def gather(self, tasks: Sequence[Task]) -> list[Any]:
         """Return the results."""
@@ -109,7 +109,7 @@ class LocalEngine:
         """Yield the tasks, which have all ended."""
         yield from tasks
 
-    def watch(self) -> _Over:
+    def completion_queue(self) -> _Over:
         """Return something to wait with for tasks, which have all ended."""
         return _Over()
 
@@ -120,46 +120,48 @@ class LocalEngine:
     def cancel(self, tasks: Sequence[Task]) -> None:
         """Give up what has not ended: nothing, here."""
 
-    def together(self, blocks: Sequence[Block]) -> list[list[Block]]:
+    def group_by_worker(self, blocks: Sequence[Block]) -> list[list[Block]]:
         """Return one group: all blocks are in this process."""
         return [list(blocks)]
 
-    def share(self, value: Any) -> Any:
+    def scatter_small(self, value: Any) -> Any:
         """Return the value: there is nowhere to send it."""
         return value
 
-    def keep(self, value: Any) -> Any:
+    def scatter(self, value: Any) -> Any:
         """Keep a value for tasks: it is here."""
         return value
 
-    def mend(self, kept: Any) -> None:
+    def rescatter(self, kept: Any) -> None:
         """Send a kept value again: it cannot be lost."""
 
-    def drop(self, held: Any) -> None:
+    def release(self, held: Any) -> None:
         """Let go of a kept value or a task: they go with those who refer to them."""
 
-    def slots_for(self, placement: Placement) -> int:
+    def count_slots(self, resources: ResourceRequest) -> int:
         """How many tasks with a placement run at once: calls run at once, one by one."""
         return 1
 
     @property
-    def room(self) -> int:
+    def memory_limit(self) -> int:
         """Bytes that this process may hold."""
         return int(psutil.virtual_memory().available)
 
     @contextmanager
-    def hold(self, rows: RowBlocks) -> Iterator[RowBlocks]:
+    def persist(self, rows: RowBlocks) -> Iterator[RowBlocks]:
         """Load the blocks that are not in memory, where wanted and if they fit into half of it.
 
         Those that do not fit are written to the disk, where that is wanted and pays.
         """
         wanted = get_config().keep_blocks
-        lazy, probe = self.streams(rows), Probe(self, rows)
+        lazy, probe = self.is_out_of_core(rows), Probe(self, rows)
         if lazy and wanted == "auto":
             goes_up = any(block.to_device for block in rows.blocks)
-            wanted = 2 * probe.n_bytes <= (device_room() if goes_up else self.room)
+            wanted = 2 * probe.n_bytes <= (
+                device_memory_available() if goes_up else self.memory_limit
+            )
         if lazy and wanted:
-            count(**reads_of(rows.blocks))
+            add_counts(**reads_of(rows.blocks))
             rows = replace(rows, blocks=tuple(open_block(block) for block in rows.blocks))
         elif lazy and self._may_cache(rows):
             with self._on_disk(probe) as rows:
@@ -168,7 +170,7 @@ class LocalEngine:
         yield rows
 
     @contextmanager
-    def hold_sources(self, blocks: Sequence[Block]) -> Iterator[list[Block]]:
+    def persist_sources(self, blocks: Sequence[Block]) -> Iterator[list[Block]]:
         """Keep what several blocks are made of: it stays here once it was made."""
         yield list(blocks)
 
@@ -191,34 +193,34 @@ class LocalEngine:
                 if not pays(probe.seconds_per_byte, [disk]):
                     yield rows
                     return
-            count(loads=sum(map(_can_cache, rows.blocks)))
+            add_counts(loads=sum(map(_can_cache, rows.blocks)))
             blocks = tuple(
                 _written(block, rows.dtype, space, limit) if _can_cache(block) else block
                 for block in rows.blocks
             )
             yield replace(rows, blocks=blocks)
 
-    def with_notes(self, rows: RowBlocks) -> RowBlocks:
+    def with_block_cache(self, rows: RowBlocks) -> RowBlocks:
         """Return the same rows with room for notes beside every block that is in memory."""
         blocks = (
-            block if isinstance(block.X, Loadable) else block._replace(notes=Notes())
+            block if isinstance(block.X, LazyBlock) else block._replace(notes=BlockCache())
             for block in rows.blocks
         )
         return replace(rows, blocks=tuple(blocks))
 
-    def streams(self, rows: RowBlocks) -> bool:
+    def is_out_of_core(self, rows: RowBlocks) -> bool:
         """Say whether a pass loads any blocks."""
         return any(map(_is_lazy, rows.blocks))
 
 
 def _is_lazy(block: Block) -> bool:
     """Say whether a block is not yet where it is wanted."""
-    return block.to_device or isinstance(block.X, Loadable)
+    return block.to_device or isinstance(block.X, LazyBlock)
 
 
 def _can_cache(block: Block) -> bool:
     """Say whether a block is loaded, and not from the disk cache."""
-    return isinstance(block.X, Loadable) and not is_cached(block)
+    return isinstance(block.X, LazyBlock) and not is_cached(block)
 
 
 def _written(block: Block, dtype: Any, space: DiskSpace, limit: float) -> Block:

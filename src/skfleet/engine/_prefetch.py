@@ -6,14 +6,14 @@ from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from skfleet._array import SideStream
+from skfleet._array import CopyStream
 
-__all__ = ["ahead"]
+__all__ = ["prefetch"]
 
 T = TypeVar("T")
 
 
-def ahead(calls: Sequence[Callable[[], T]]) -> Generator[T]:
+def prefetch(calls: Sequence[Callable[[], T]]) -> Generator[T]:
     """Yield what calls return, each called in a thread while what came before is worked on.
 
     On a GPU, copies to it run beside the kernels of whoever iterates.
@@ -21,7 +21,7 @@ def ahead(calls: Sequence[Callable[[], T]]) -> Generator[T]:
     if len(calls) < 2:
         yield from (call() for call in calls)
         return
-    side = SideStream()
+    side = CopyStream()
     with ThreadPoolExecutor(1, thread_name_prefix="load-block") as pool:
         coming = pool.submit(side.run, side.mark(), calls[0])
         for i in range(len(calls)):

@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from skfleet.blocks import Block, RowBlocks, block_bytes, open_block, probes
-from skfleet.engine._resources import ANYWHERE, Placement
+from skfleet.blocks import Block, RowBlocks, block_bytes, open_block, sample_blocks
+from skfleet.engine._resources import ANY_WORKER, ResourceRequest
 
 # What stands for a call that was submitted: a future on a cluster, a finished call in this process.
 Task: TypeAlias = Any
@@ -18,33 +18,33 @@ Task: TypeAlias = Any
 class Call(NamedTuple):
     """A call that is to be submitted with others; its arguments may be some of these.
 
-    Where only a part of its value is to come home, `tells` gives that part.
+    Where only a part of its value is to come home, `summarize` gives that part.
     """
 
     func: Callable[..., Any]
     args: tuple[Any, ...]
     name: str = ""
-    tells: Callable[[Any], Any] | None = None
+    summarize: Callable[[Any], Any] | None = None
 
 
-class Ended(NamedTuple):
+class TaskResult(NamedTuple):
     """What became of a task: its value, or why there is none."""
 
     task: Task
     value: Any = None
     error: BaseException | None = None
     was_lost: bool = False  # with what it needed, and not by its own fault
-    was_deadly: bool = False  # its workers died while they ran it
+    killed_workers: bool = False  # its workers died while they ran it
 
 
-class Watch(Protocol):
+class CompletionQueue(Protocol):
     """Tasks under way, whose values come home one by one."""
 
-    def add(self, task: Task, tells: Callable[[Any], Any] | None = None) -> None:
+    def add(self, task: Task, summarize: Callable[[Any], Any] | None = None) -> None:
         """Wait for one more task, for its value or for what its call tells of it."""
         ...
 
-    def next(self, timeout: float | None = None) -> list[Ended]:
+    def next(self, timeout: float | None = None) -> list[TaskResult]:
         """Wait until some tasks have ended, or for so many seconds; give those that have."""
         ...
 
@@ -61,19 +61,19 @@ class Engine(Protocol):
         ...
 
     @property
-    def room(self) -> int:
+    def memory_limit(self) -> int:
         """Bytes that this process, and any worker, may hold."""
         ...
 
-    def slots_for(self, placement: Placement) -> int:
+    def count_slots(self, resources: ResourceRequest) -> int:
         """How many tasks with a placement run at once."""
         ...
 
-    def ask_all(self, func: Callable[..., Any], *args: Any) -> list[Any]:
+    def run_on_all(self, func: Callable[..., Any], *args: Any) -> list[Any]:
         """Run func(*args) once wherever tasks may run, and return the answers."""
         ...
 
-    def check(self, placement: Placement) -> None:
+    def check(self, resources: ResourceRequest) -> None:
         """Raise unless a task with this placement can run."""
         ...
 
@@ -84,13 +84,13 @@ class Engine(Protocol):
         *args: Any,
         name: str = "",
         priority: int = 0,
-        placement: Placement = ANYWHERE,
+        resources: ResourceRequest = ANY_WORKER,
     ) -> Task:
         """Start func(*args); arguments may be tasks, and blocks of any kind the engine made."""
         ...
 
     def submit_all(
-        self, calls: Sequence[Call], *, priority: int = 0, placement: Placement = ANYWHERE
+        self, calls: Sequence[Call], *, priority: int = 0, resources: ResourceRequest = ANY_WORKER
     ) -> list[Task]:
         """Start several calls, in one message; those that others take come before these."""
         ...
@@ -101,7 +101,7 @@ class Engine(Protocol):
         items: Iterable[Any],
         *args: Any,
         name: str = "",
-        placement: Placement = ANYWHERE,
+        resources: ResourceRequest = ANY_WORKER,
     ) -> list[Task]:
         """Start func(item, *args) for every item."""
         ...
@@ -114,7 +114,7 @@ class Engine(Protocol):
         """Yield the tasks as they end."""
         ...
 
-    def watch(self) -> Watch:
+    def completion_queue(self) -> CompletionQueue:
         """Return something to wait with for tasks that are still being submitted."""
         ...
 
@@ -126,45 +126,45 @@ class Engine(Protocol):
         """Give up what has not ended."""
         ...
 
-    def together(self, blocks: Sequence[Block]) -> list[list[Block]]:
+    def group_by_worker(self, blocks: Sequence[Block]) -> list[list[Block]]:
         """Group blocks by who holds them: each group is one task of a pass."""
         ...
 
-    def share(self, value: Any) -> Any:
+    def scatter_small(self, value: Any) -> Any:
         """Make a value available to many tasks at the price of one transfer per worker."""
         ...
 
-    def keep(self, value: Any) -> Any:
-        """Make a large value available to tasks, which open it with `opened`.
+    def scatter(self, value: Any) -> Any:
+        """Make a large value available to tasks, which open it with `open_scattered`.
 
         What is returned stands for it among arguments, and in blocks; it is sent with the first.
         """
         ...
 
-    def mend(self, kept: Any) -> None:
+    def rescatter(self, kept: Any) -> None:
         """Send a kept value again if it was lost with the workers that held it."""
         ...
 
-    def drop(self, held: Any) -> None:
+    def release(self, held: Any) -> None:
         """Let go of a kept value or a task, whoever may still refer to it."""
         ...
 
-    def hold(self, rows: RowBlocks) -> AbstractContextManager[RowBlocks]:
+    def persist(self, rows: RowBlocks) -> AbstractContextManager[RowBlocks]:
         """Keep blocks in the workers' memory inside a ``with``, where that is wanted and fits."""
         ...
 
-    def hold_sources(self, blocks: Sequence[Block]) -> AbstractContextManager[list[Block]]:
+    def persist_sources(self, blocks: Sequence[Block]) -> AbstractContextManager[list[Block]]:
         """Keep what several blocks are made of in the workers' memory inside a ``with``.
 
         For blocks that are submitted one after the other: each would make it again.
         """
         ...
 
-    def with_notes(self, rows: RowBlocks) -> RowBlocks:
+    def with_block_cache(self, rows: RowBlocks) -> RowBlocks:
         """Return the same rows with room for notes beside every block that is in memory."""
         ...
 
-    def streams(self, rows: RowBlocks) -> bool:
+    def is_out_of_core(self, rows: RowBlocks) -> bool:
         """Say whether a pass loads any blocks, rather than find all of them in memory."""
         ...
 
@@ -179,7 +179,9 @@ class Probe:
     def _blocks(self) -> list[tuple[int, float]]:
         """The bytes and seconds of some blocks."""
         engine = self.engine
-        return engine.gather(engine.map(_time_block, probes(self.rows), name="measure-block"))
+        return engine.gather(
+            engine.map(_time_block, sample_blocks(self.rows), name="measure-block")
+        )
 
     @property
     def n_bytes(self) -> int:
@@ -202,6 +204,6 @@ def _time_block(handle: Block) -> tuple[int, float]:
     return block_bytes(block), seconds
 
 
-def bytes_of(engine: Engine, rows: RowBlocks) -> int:
+def estimate_nbytes(engine: Engine, rows: RowBlocks) -> int:
     """Return how large rows are in memory: measured on a few blocks where nothing else tells."""
     return Probe(engine, rows).n_bytes

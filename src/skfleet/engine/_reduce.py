@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from skfleet._array import all_to_host, is_host
+from skfleet._array import is_host, tree_to_host
 from skfleet._config import get_config
 from skfleet._validation import check_block
-from skfleet.blocks import Block, RowBlocks, as_numbers, open_block, pieces
+from skfleet.blocks import Block, RowBlocks, as_numeric, open_block, row_slices
 from skfleet.engine._counters import log_pass
-from skfleet.engine._prefetch import ahead
+from skfleet.engine._prefetch import prefetch
 from skfleet.engine._protocol import Engine, Task
-from skfleet.engine._resources import ANYWHERE, Placement
-from skfleet.engine._threadpools import library_threads
+from skfleet.engine._resources import ANY_WORKER, ResourceRequest
+from skfleet.engine._threadpools import limit_threadpools
 
 # How many partial results one task of the combining tree merges.
 FAN_IN = 8
@@ -72,7 +72,7 @@ def map_reduce(
     reduction: Reduction,
     rows: RowBlocks,
     *args: Any,
-    placement: Placement = ANYWHERE,
+    resources: ResourceRequest = ANY_WORKER,
 ) -> Any:
     """Make one pass over the rows and return the reduction's result.
 
@@ -80,16 +80,16 @@ def map_reduce(
     are a task each. Partial results are merged in a tree. A lost worker's share is computed again.
     """
     blocks = rows.blocks
-    groups = [[b] for b in blocks] if get_config().deterministic else engine.together(blocks)
+    groups = [[b] for b in blocks] if get_config().deterministic else engine.group_by_worker(blocks)
     tasks = engine.map(
         partial(reduce_group, reduction, rows.dtype, not rows.checked),
         groups,
         *args,
         name=reduction.name,
-        placement=placement,
+        resources=resources,
     )
     log_pass(reduction.name, len(blocks), len(tasks))
-    partials = engine.gather(_tree(engine, reduction, tasks, placement))
+    partials = engine.gather(_tree(engine, reduction, tasks, resources))
     result = _combine_all(reduction.combine, partials)
     if result is None:
         raise ValueError("X must have at least one row. Got none instead.")
@@ -97,7 +97,7 @@ def map_reduce(
 
 
 def _tree(
-    engine: Engine, reduction: Reduction, tasks: list[Task], placement: Placement
+    engine: Engine, reduction: Reduction, tasks: list[Task], resources: ResourceRequest
 ) -> list[Task]:
     """Merge partial results a few at a time, ahead of other work, so that they never pile up.
 
@@ -112,7 +112,7 @@ def _tree(
                 tasks[low : low + FAN_IN],
                 name=f"{reduction.name}-combine",
                 priority=10,
-                placement=placement,
+                resources=resources,
             )
             for low in range(0, len(tasks), FAN_IN)
         ]
@@ -142,12 +142,12 @@ def reduce_group(
         return _combine_all(reduction.combine, map(reduce_piece, share))
 
     def reduce_share(share: Sequence[Block]) -> Any:
-        with library_threads(1):  # OpenMP's limit is each thread's own
+        with limit_threadpools(1):  # OpenMP's limit is each thread's own
             return reduce_pieces(share)
 
     def reduce_piece(piece: Block) -> Any:
         try:
-            block = as_numbers(piece, dtype)
+            block = as_numeric(piece, dtype)
             if check:
                 check_block(block)
             return reduction.per_block(block, *args)
@@ -157,16 +157,16 @@ def reduce_group(
 
     goes_up = any(handle.to_device for handle in handles)
     calls = [partial(open_block, handle) for handle in handles]
-    blocks = ahead(calls) if goes_up else (call() for call in calls)
-    cut = chain.from_iterable(pieces(block, dtype) for block in blocks)
+    blocks = prefetch(calls) if goes_up else (call() for call in calls)
+    cut = chain.from_iterable(row_slices(block, dtype) for block in blocks)
     if n_threads == 1 or goes_up or not all(is_host(handle.X) for handle in handles):
-        return all_to_host(reduce_pieces(cut))
+        return tree_to_host(reduce_pieces(cut))
     results: list[Any] = []
-    with library_threads(1), ThreadPoolExecutor(n_threads) as pool:
+    with limit_threadpools(1), ThreadPoolExecutor(n_threads) as pool:
         for window in _windows(cut, WINDOW * n_threads):
             cuts = np.linspace(0, len(window), n_threads + 1).astype(int)
             results.extend(pool.map(reduce_share, [window[a:b] for a, b in pairwise(cuts)]))
-    return all_to_host(_combine_all(reduction.combine, results))
+    return tree_to_host(_combine_all(reduction.combine, results))
 
 
 def _windows(cut: Iterable[Block], most: int) -> Iterator[list[Block]]:
@@ -176,7 +176,7 @@ def _windows(cut: Iterable[Block], most: int) -> Iterator[list[Block]]:
         yield window
 
 
-def with_starts(engine: Engine, rows: RowBlocks) -> RowBlocks:
+def with_row_offsets(engine: Engine, rows: RowBlocks) -> RowBlocks:
     """Return the same rows with known lengths, so that every block knows its first row's number."""
     if rows.lengths is not None:
         return rows

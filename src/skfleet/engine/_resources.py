@@ -8,20 +8,20 @@ from dataclasses import dataclass
 from skfleet.exceptions import PlacementError
 
 __all__ = [
-    "ANYWHERE",
-    "Placement",
-    "Workers",
+    "ANY_WORKER",
+    "ResourceRequest",
+    "WorkerResources",
     "check_device",
     "check_satisfiable",
-    "placement_for",
+    "resources_for_device",
 ]
 
 # The address of each worker, with the resources that it offers: {"tcp://...": {"GPU": 1.0}}.
-Workers = Mapping[str, Mapping[str, float]]
+WorkerResources = Mapping[str, Mapping[str, float]]
 
 
 @dataclass(frozen=True)
-class Placement:
+class ResourceRequest:
     """A request for resources, which a worker must offer to be given a task.
 
     Parameters
@@ -33,7 +33,7 @@ class Placement:
     resources: tuple[tuple[str, float], ...] = ()
 
     @classmethod
-    def of(cls, resources: Mapping[str, float] | None) -> Placement:
+    def of(cls, resources: Mapping[str, float] | None) -> ResourceRequest:
         """Make a placement from a mapping of names to amounts, or from None."""
         return cls(tuple(sorted((name, float(n)) for name, n in (resources or {}).items())))
 
@@ -45,10 +45,10 @@ class Placement:
         return _describe(self.as_dict()) or "anywhere"
 
 
-ANYWHERE = Placement()
+ANY_WORKER = ResourceRequest()
 
 
-def placement_for(device: str, workers: Workers) -> Placement:
+def resources_for_device(device: str, workers: WorkerResources) -> ResourceRequest:
     """Choose the placement of a task that is to run on a device.
 
     Parameters
@@ -71,17 +71,17 @@ def placement_for(device: str, workers: Workers) -> Placement:
     """
     check_device(device)
     if device == "auto":
-        return ANYWHERE
+        return ANY_WORKER
     if device == "cuda":
-        placement = Placement((("GPU", 1.0),))
+        resources = ResourceRequest((("GPU", 1.0),))
     else:
         # Resources cannot say "not on a GPU": once any worker is labelled, only a label will do.
         labelled = any(offer.get("CPU") or offer.get("GPU") for offer in workers.values())
         if not labelled:
-            return ANYWHERE
-        placement = Placement((("CPU", 1.0),))
-    check_satisfiable(placement, workers)
-    return placement
+            return ANY_WORKER
+        resources = ResourceRequest((("CPU", 1.0),))
+    check_satisfiable(resources, workers)
+    return resources
 
 
 def check_device(device: object) -> None:
@@ -93,7 +93,7 @@ def check_device(device: object) -> None:
         )
 
 
-def check_satisfiable(placement: Placement, workers: Workers) -> None:
+def check_satisfiable(resources: ResourceRequest, workers: WorkerResources) -> None:
     """Raise unless one worker alone offers everything that a placement asks for.
 
     A scheduler keeps a task that no worker can satisfy, and waits for ever.
@@ -110,7 +110,7 @@ def check_satisfiable(placement: Placement, workers: Workers) -> None:
     PlacementError
         When no worker offers it, or no worker is there at all.
     """
-    asked = placement.as_dict()
+    asked = resources.as_dict()
     if not asked:
         return
     for offer in workers.values():
@@ -119,7 +119,7 @@ def check_satisfiable(placement: Placement, workers: Workers) -> None:
     offers = sorted({_describe(offer) or "no resources" for offer in workers.values()})
     label = ", ".join(f'"{name}": {amount:g}' for name, amount in asked.items())
     raise PlacementError(
-        f"placement must be offered by at least one worker. Got {placement} instead, while the "
+        f"placement must be offered by at least one worker. Got {resources} instead, while the "
         f"{len(workers)} worker(s) offer {' or '.join(offers) or 'nothing'}. Label workers with "
         f'Fleet(resources=[{{"CPU": 1}}, {{{label}}}]) or dask worker --resources '
         f'"{_describe(asked).replace(", ", " ")}".'

@@ -6,10 +6,10 @@ import sys
 from typing import Any
 
 
-def opened(value: Any) -> Any:
+def open_scattered(value: Any) -> Any:
     """Open what an engine keeps for tasks, inside one of them."""
     if "distributed" not in sys.modules:
         return value
-    from skfleet.engine._dask._scatter import opened
+    from skfleet.engine._dask._scatter import open_scattered
 
-    return opened(value)
+    return open_scattered(value)

@@ -13,7 +13,7 @@ from threadpoolctl import ThreadpoolController
 
 from skfleet._sklearn_private import count_cores
 
-__all__ = ["CORES_VARIABLE", "library_threads"]
+__all__ = ["CORES_VARIABLE", "limit_threadpools"]
 
 # What joblib.cpu_count obeys, and with it the libraries that ask joblib: LightGBM, for one.
 CORES_VARIABLE = "LOKY_MAX_CPU_COUNT"
@@ -39,7 +39,7 @@ def _controllers() -> tuple[ThreadpoolController, ThreadpoolController]:
     return known[1], known[2]
 
 
-def _take_control(blas: ThreadpoolController) -> None:
+def _reset_owner(blas: ThreadpoolController) -> None:
     """Let this thread set the limits of an OpenBLAS that another one has set before.
 
     threadpoolctl (3.8) heeds one thread at a time and ignores the others; here a lock sees to it
@@ -68,7 +68,7 @@ def _numba_threads(n_threads: int) -> Iterator[None]:
 
 
 @contextmanager
-def library_threads(n_threads: int) -> Iterator[None]:
+def limit_threadpools(n_threads: int) -> Iterator[None]:
     """Limit the libraries' threads until the last of overlapping users is done.
 
     The limit of a BLAS, and the cores that joblib counts, belong to the process, so tasks in
@@ -80,7 +80,7 @@ def library_threads(n_threads: int) -> Iterator[None]:
     blas, openmp = _controllers()
     with _lock:
         if _depth == 0:
-            _take_control(blas)
+            _reset_owner(blas)
             _limiter = blas.limit(limits=n_threads)
             _limiter.__enter__()
             count_cores()  # scikit-learn remembers what it is told first
@@ -94,7 +94,7 @@ def library_threads(n_threads: int) -> Iterator[None]:
         with _lock:
             _depth -= 1
             if _depth == 0:
-                _take_control(blas)
+                _reset_owner(blas)
                 _limiter.__exit__(None, None, None)
                 _limiter = None
                 if _cores_before is None:

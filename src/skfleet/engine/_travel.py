@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-__all__ = ["check_travels"]
+__all__ = ["check_picklable"]
 
 
-def check_travels(model: Any) -> None:
+def check_picklable(model: Any) -> None:
     """Raise, in a task, unless a model that has learned can be sent to other processes.
 
     Dask (2026.8.0) asks for what cannot be sent again and again, for ever. Workers that are threads
@@ -16,14 +16,14 @@ def check_travels(model: Any) -> None:
     """
     if "distributed" not in sys.modules:
         return
-    from skfleet.engine._dask._client import this_worker
-    from skfleet.engine._dask._serialize import Parcel
+    from skfleet.engine._dask._client import current_worker_address
+    from skfleet.engine._dask._serialize import Pickled
 
-    address = this_worker()
+    address = current_worker_address()
     if not address or address.startswith("inproc://"):
         return
     try:
-        Parcel.pack(model)
+        Pickled.dumps(model)
     except Exception as error:
         raise TypeError(
             "a model that has learned must be one that pickle takes, to go from worker to worker. "

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skfleet._array import beside, is_foreign
+from skfleet._array import is_not_numpy, to_device_of
 from skfleet._doc_link import DocumentationLink
 from skfleet._validation import (
     check_block,
@@ -24,17 +24,17 @@ from skfleet._validation import (
 )
 from skfleet.blocks import (
     Block,
-    Output,
+    OutputSpec,
     RowBlocks,
     check_rows,
     constant_per_row,
     is_lazy,
     map_rows,
+    meta_of,
     row_blocks,
-    stand_in,
     warn_of_trip,
 )
-from skfleet.engine import lend
+from skfleet.engine import cached_scatter
 
 # scikit-learn's word for "this method takes no target", which is not the same as None.
 _NO_TARGET = "no_validation"
@@ -84,7 +84,7 @@ class FleetEstimator(DocumentationLink, BaseEstimator):
         check_rows(X=X, y=y, sample_weight=sample_weight)
         numeric = check.get("y_numeric", False)
         if is_lazy(X):
-            self._check_width(stand_in(X), y, reset=reset)
+            self._check_width(meta_of(X), y, reset=reset)
             check_target_shape(y, several=check.get("multi_output", False))
             check_target_type(y, numeric=numeric)
             if isinstance(sample_weight, Real):
@@ -100,19 +100,19 @@ class FleetEstimator(DocumentationLink, BaseEstimator):
         warn_of_trip(X, y, sample_weight)
         y = checked_y
         sample_weight = check_sample_weight(sample_weight, X.shape[0])
-        return row_blocks(X, beside(y, X), beside(sample_weight, X))
+        return row_blocks(X, to_device_of(y, X), to_device_of(sample_weight, X))
 
     def _answer(
-        self, func: Callable[[Any, Any], Any], X: Any, output: Output, *, model: Any = None
+        self, func: Callable[[Any, Any], Any], X: Any, output: OutputSpec, *, model: Any = None
     ):
         """Return func(model, rows) for all rows of X, in the container X came in."""
         check_is_fitted(self)
         check_rows(X=X)
         model = self if model is None else model
         if is_lazy(X):
-            self._check_width(stand_in(X), reset=False)
+            self._check_width(meta_of(X), reset=False)
             name = f"{func.__name__.strip('_')}-{type(self).__name__}"
-            model = lend(self, model, name=f"model-of-{type(self).__name__}")
+            model = cached_scatter(self, model, name=f"model-of-{type(self).__name__}")
             return map_rows(func, model, X, output, check=check_block, name=name)
         X, _ = self._checked(X, reset=False)
         warn_of_trip(X)
@@ -127,7 +127,7 @@ class FleetEstimator(DocumentationLink, BaseEstimator):
         self, X: Any, y: Any = _NO_TARGET, *, reset: bool, **check: Any
     ) -> tuple[Any, Any]:
         """Check rows in this process as scikit-learn does."""
-        if is_foreign(X):
+        if is_not_numpy(X):
             self._check_width(np.empty((0, *X.shape[1:])), y, reset=reset)
             check_block(Block(X))
             return X, None if y is _NO_TARGET else y

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from skfleet._array import FLOAT64, astype, beside, dtype_of, is_foreign, namespace, to_host
+from skfleet._array import FLOAT64, astype, dtype_of, is_not_numpy, namespace, to_device_of, to_host
 from skfleet._linalg import column_sums, is_sparse, tdot, vstack
 from skfleet._validation import unique_labels
-from skfleet.blocks import Block, row_uniforms, take
+from skfleet.blocks import Block, row_uniform, take
 from skfleet.glm._normal_equations import targets_of, weights_of
 
 
@@ -33,7 +33,7 @@ def moments(block: Block) -> Moments:
     if is_sparse(X):
         squares = column_sums(X.multiply(X).tocsr()) - n_rows * mean**2
         return Moments(n_rows, mean, np.maximum(squares, 0.0))
-    if not is_foreign(X) and X.dtype == np.float64:
+    if not is_not_numpy(X) and X.dtype == np.float64:
         about_zero = column_sums(X * X)
         squares = about_zero - n_rows * mean**2
         if (about_zero <= MUCH_LARGER * squares).all():
@@ -68,8 +68,8 @@ def label_counts(block: Block, with_x: bool = False) -> LabelCounts:
     """Count the labels of a block, and sum its rows by label if asked to."""
     X, weight = block.X, weights_of(block)
     labels, codes = coded(block.y)
-    codes, few = beside(codes, X), len(labels) <= FEW_LABELS
-    if few and is_foreign(codes):
+    codes, few = to_device_of(codes, X), len(labels) <= FEW_LABELS
+    if few and is_not_numpy(codes):
         found = zip(*(_count(X, codes == k, weight) for k in range(len(labels))), strict=True)
         n_rows, counted, x = (to_host(namespace(X).stack(part)) for part in found)
         return LabelCounts(labels, n_rows, counted, x if with_x else None)
@@ -84,7 +84,7 @@ def label_counts(block: Block, with_x: bool = False) -> LabelCounts:
 
 def coded(y: Any) -> tuple[np.ndarray, Any]:
     """Return the labels in y in order, on the host, and each row's place among them, where y is."""
-    if not is_foreign(y):
+    if not is_not_numpy(y):
         return unique_labels(y, return_inverse=True)
     found = namespace(y).unique_inverse(y)
     return to_host(found.values), found.inverse_indices
@@ -151,7 +151,7 @@ class Sample(NamedTuple):
 def sample(block: Block, share: float, seed: int = 0) -> Sample:
     """Draw a share of a block's rows, the same ones for every cut of the rows."""
     start = block.start or 0
-    drawn = np.flatnonzero(row_uniforms(seed, start, block.n_rows) < share)
+    drawn = np.flatnonzero(row_uniform(seed, start, block.n_rows) < share)
     y, weight = (
         None if values is None else take(values, drawn) for values in (block.y, block.sample_weight)
     )
@@ -168,7 +168,7 @@ def join_samples(drawn: list[Sample]) -> Sample:
     return Sample(0, vstack([part.X for part in parts]), y, weight)
 
 
-class Survey(NamedTuple):
+class DataSummary(NamedTuple):
     """What a first pass finds out of columns and targets, and (maybe) rows that it draws."""
 
     columns: Moments
@@ -176,7 +176,7 @@ class Survey(NamedTuple):
     drawn: list[Sample]
 
 
-def survey(block: Block, share: float, check: Any) -> Survey:
+def summarize(block: Block, share: float, check: Any) -> DataSummary:
     """Survey a block of rows, and draw a share of them.
 
     `check` may refuse targets; None stands for labels, which anything may be.
@@ -184,13 +184,13 @@ def survey(block: Block, share: float, check: Any) -> Survey:
     with_x = block.X.shape[1] <= FEW_COLUMNS
     drawn = [sample(block, share)] if share else []
     if check is None:
-        return Survey(moments(block), label_counts(block, with_x), drawn)
+        return DataSummary(moments(block), label_counts(block, with_x), drawn)
     check(block.y)
-    return Survey(moments(block), target_sums(block, with_x), drawn)
+    return DataSummary(moments(block), target_sums(block, with_x), drawn)
 
 
-def merge_surveys(a: Survey, b: Survey) -> Survey:
+def combine_summaries(a: DataSummary, b: DataSummary) -> DataSummary:
     """Merge what is known of two blocks."""
     labels = isinstance(a.targets, LabelCounts)
     merged = (merge_label_counts if labels else merge_target_sums)(a.targets, b.targets)
-    return Survey(merge_moments(a.columns, b.columns), merged, a.drawn + b.drawn)
+    return DataSummary(merge_moments(a.columns, b.columns), merged, a.drawn + b.drawn)

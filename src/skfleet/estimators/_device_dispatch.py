@@ -7,24 +7,24 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any, cast
 
-from skfleet._array import device_library, is_foreign, off_device
+from skfleet._array import device_library, is_not_numpy, to_host_if_array
 from skfleet._config import config_context, get_config
 from skfleet._typing import Function
 from skfleet._validation import check_common_parameters
 from skfleet.blocks import is_lazy
 from skfleet.engine import (
+    attributes_to_host,
+    call_method_on_gpu_worker,
     check_device,
-    fit_both_there,
+    device_of,
+    fit_cuml_on_gpu_worker,
     gpu_engine,
-    leave_device,
-    placement,
-    run_there,
 )
 
-__all__ = ["fit_placed", "placed"]
+__all__ = ["fit_on_device", "run_on_device"]
 
 
-def placed(method: Function) -> Function:
+def run_on_device(method: Function) -> Function:
     """Make a method that is given rows compute on the device that the estimator asks for.
 
     "cuda" brings Dask collections to GPU workers block by block. Rows of this process go as a whole
@@ -38,14 +38,14 @@ def placed(method: Function) -> Function:
         check_common_parameters(self)
         device = get_config().device if self.device == "auto" else self.device
         with config_context(device=device), unchanged_on_failure(self):
-            if device != "cuda" or is_lazy(X) or is_foreign(X):
+            if device != "cuda" or is_lazy(X) or is_not_numpy(X):
                 return method(self, X, *args, **kwargs)
             engine = gpu_engine()
             if engine is not None:
-                return run_there(engine, method.__name__, self, X, args, kwargs)
+                return call_method_on_gpu_worker(engine, method.__name__, self, X, args, kwargs)
             answer = method(self, X, *args, **kwargs)
-            leave_device(self)
-            return off_device(answer)
+            attributes_to_host(self)
+            return to_host_if_array(answer)
 
     return cast(Function, on_device)
 
@@ -62,16 +62,16 @@ def unchanged_on_failure(estimator: Any) -> Iterator[None]:
         raise
 
 
-def fit_placed(estimator: Any, X: Any, y: Any, params: Mapping[str, Any]) -> tuple[Any, Any]:
+def fit_on_device(estimator: Any, X: Any, y: Any, params: Mapping[str, Any]) -> tuple[Any, Any]:
     """Fit an estimator of another library on rows of this process, here or on a GPU worker.
 
     It goes to a worker when it computes on a GPU and this process has none. Return what is fitted,
     such that it can be used here, and what answers in place of it in tasks, if anything.
     """
     engine = None
-    if placement(estimator) == "cuda" and not is_foreign(X) and device_library() is None:
+    if device_of(estimator) == "cuda" and not is_not_numpy(X) and device_library() is None:
         with config_context(device="cuda"):
             engine = gpu_engine()
     if engine is None:
         return estimator.fit(X, y, **params), None
-    return fit_both_there(engine, estimator, X, (y,), params)
+    return fit_cuml_on_gpu_worker(engine, estimator, X, (y,), params)

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from skfleet.blocks import Block, RowBlocks, choose_rows, open_block
+from skfleet.blocks import Block, RowBlocks, open_block, take_block_rows
 from skfleet.engine import Engine, Holdout, Reduction, map_reduce
 from skfleet.metrics._reductions import host_values
-from skfleet.metrics._scorers import AnswerScorer
+from skfleet.metrics._scorers import ResponseScorer
 
 
 def training_rows(block: Block, holdout: Holdout) -> Block:
     """Return the rows of a block to learn from."""
-    return choose_rows(block, ~holdout.mask(block))
+    return take_block_rows(block, ~holdout.mask(block))
 
 
 def validation_rows(engine: Engine, rows: RowBlocks, holdout: Holdout) -> RowBlocks:
@@ -29,17 +29,17 @@ def validation_rows(engine: Engine, rows: RowBlocks, holdout: Holdout) -> RowBlo
 def _set_aside(holdout: Holdout, handle: Block) -> Block:
     """Return the validation rows of a block."""
     block = open_block(handle)
-    return choose_rows(block, holdout.mask(block)) if block.n_rows else block
+    return take_block_rows(block, holdout.mask(block)) if block.n_rows else block
 
 
-def validation_score(engine: Engine, rows: RowBlocks, model: Any, scorer: AnswerScorer) -> float:
+def validation_score(engine: Engine, rows: RowBlocks, model: Any, scorer: ResponseScorer) -> float:
     """Score a model on the validation rows: their answers come home, the rows do not."""
     ask = Reduction(partial(_ask, scorer), _join)
     y, answer, weight = map_reduce(engine, ask, rows, model)
     return scorer.score(model, y, answer, weight)
 
 
-def _ask(scorer: AnswerScorer, block: Block, model: Any) -> tuple[Any, ...]:
+def _ask(scorer: ResponseScorer, block: Block, model: Any) -> tuple[Any, ...]:
     """Return true values, answers and weights of a block's rows."""
     answer = scorer.ask(model, block.X)
     return _host(block.y), answer, _host(block.sample_weight)

@@ -21,16 +21,16 @@ from distributed.deploy import Cluster
 from skfleet._worker_plugins import log_failures, stop_log_failures
 from skfleet.engine._dask._client import (
     address_of,
+    check_synchronous,
     check_workers,
     current_client,
     has_dashboard,
     n_workers_planned,
-    offer_client,
-    refuse_asynchronous,
-    workers_of,
+    register_client,
+    scheduler_workers,
 )
 from skfleet.exceptions import FleetError
-from skfleet.fleet._local_cluster import DASHBOARD, KeepsGpus, start_local_cluster
+from skfleet.fleet._local_cluster import DASHBOARD, CpuOnlyAdaptive, start_local_cluster
 
 __all__ = ["Fleet", "default_client"]
 
@@ -106,7 +106,7 @@ class Fleet:
 
     Raises
     ------
-    MissingGuardError
+    MissingMainGuardError
         When a script starts worker processes outside ``if __name__ == "__main__":``.
     FleetError
         When no scheduler answers at `address`.
@@ -176,7 +176,7 @@ class Fleet:
         self._is_ours = address is None
         if address is None:
             if timeout is not None:
-                raise _contradiction("timeout", timeout, "without an address")
+                raise _conflicting_parameter("timeout", timeout, "without an address")
             self._cluster = start_local_cluster(
                 n_workers=n_workers,
                 threads_per_worker=threads_per_worker,
@@ -213,7 +213,7 @@ class Fleet:
             }
             for name, (value, default) in only_local.items():
                 if value != default:
-                    raise _contradiction(name, value, "with an address")
+                    raise _conflicting_parameter(name, value, "with an address")
             self.client = _connect(address, security, timeout)
             self._cluster = address if isinstance(address, Cluster) else None
 
@@ -246,18 +246,18 @@ class Fleet:
                 f"n must be a positive whole number of workers. Got {n!r} instead. "
                 "Close the fleet to be rid of all workers."
             )
-        cluster = self._scalable("scale")
+        cluster = self._scalable_cluster("scale")
         self._stop_adapting()
         cluster.scale(n)
         if not self._is_ours:
             return
-        cluster.sync(_settled, cluster)
+        cluster.sync(_wait_until_settled, cluster)
         # Adaptive scaling that was under way when it was stopped may have had the last word.
         deadline = time.monotonic() + _PATIENCE
         while len(self.client.nthreads()) != n and time.monotonic() < deadline:
             time.sleep(0.05)
             cluster.scale(n)
-            cluster.sync(_settled, cluster)
+            cluster.sync(_wait_until_settled, cluster)
 
     def adapt(self, *, minimum: int = 1, maximum: int | None = None) -> None:
         """Let the number of workers follow the work, from now on until `scale` is called.
@@ -275,7 +275,7 @@ class Fleet:
         FleetError
             When the fleet joined a scheduler by its address.
         """
-        cluster = self._scalable("adapt")
+        cluster = self._scalable_cluster("adapt")
         if maximum is None:
             maximum = max(CPU_COUNT, minimum)
         if not 0 <= minimum <= maximum or maximum < 1:
@@ -283,7 +283,7 @@ class Fleet:
                 f"minimum must be between 0 and maximum={maximum}. Got {minimum} instead. "
                 "Give both to Fleet.adapt, with maximum at least 1."
             )
-        kind = {"Adaptive": KeepsGpus} if self._is_ours else {}
+        kind = {"Adaptive": CpuOnlyAdaptive} if self._is_ours else {}
         self._adaptive = cluster.adapt(minimum=minimum, maximum=maximum, **kind)
 
     def close(self) -> None:
@@ -327,7 +327,9 @@ class Fleet:
         threads = self.client.nthreads()
         summary: dict[str, Any] = {} if self._is_ours else {"address": self._address()}
         summary |= {"n_workers": len(threads)}
-        offers = [worker.get("resources") or {} for worker in workers_of(self.client).values()]
+        offers = [
+            worker.get("resources") or {} for worker in scheduler_workers(self.client).values()
+        ]
         if n_gpus := sum(offer.get("GPU", 0) > 0 for offer in offers):
             summary["gpu_workers"] = n_gpus
         summary["threads"] = sum(threads.values())
@@ -348,7 +350,7 @@ class Fleet:
             self._adaptive.stop()
             self._adaptive = None
 
-    def _scalable(self, method: str) -> Cluster:
+    def _scalable_cluster(self, method: str) -> Cluster:
         """Give the cluster that can be scaled, or say why there is none."""
         if self._cluster is None:
             raise FleetError(
@@ -369,7 +371,7 @@ def _connect(
 ) -> Client:
     """Open a client on a running scheduler, whose workers are checked."""
     if isinstance(security, bool):
-        raise _contradiction("security", security, "with an address")
+        raise _conflicting_parameter("security", security, "with an address")
     if not isinstance(address, (str, Cluster)):
         raise TypeError(
             "address must be a scheduler's address or a Dask cluster object. "
@@ -384,9 +386,9 @@ def _connect(
     # A client that fails in its constructor stays the default one, so the first is none: it only
     # finds out whether all is well.
     with Client(address, set_as_default=False, **options) as trial:
-        refuse_asynchronous(trial)
+        check_synchronous(trial)
         check_workers(trial)
-        if not workers_of(trial):
+        if not scheduler_workers(trial):
             n = n_workers_planned(trial)
             print(
                 f"scikit-fleet: {f'none of {n} workers' if n else 'no worker'} is up yet at "
@@ -419,7 +421,7 @@ def _check_address(address: str, security: Security | None, timeout: float | str
         ) from error
 
 
-def _contradiction(name: str, value: object, situation: str) -> ValueError:
+def _conflicting_parameter(name: str, value: object, situation: str) -> ValueError:
     """Make the error for a parameter that means nothing beside the others."""
     return ValueError(
         f"{name} must not be given {situation}. Got {value!r} instead. "
@@ -427,7 +429,7 @@ def _contradiction(name: str, value: object, situation: str) -> ValueError:
     )
 
 
-async def _settled(cluster: Cluster) -> None:
+async def _wait_until_settled(cluster: Cluster) -> None:
     """Wait until the workers of a local cluster are those that were asked for."""
     await cluster
 
@@ -468,7 +470,7 @@ def _start_embedded() -> Client:
     """Start one worker on the threads of this process, and a client that is not the default."""
     cluster = start_local_cluster(n_workers=1, processes=False, dashboard_address=None)
     client = Client(cluster, set_as_default=False)
-    offer_client(client)
+    register_client(client)
     log_failures(client)
     print(
         f"scikit-fleet: no client is open, so {CPU_COUNT} threads of this process are used. "

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
-from skfleet._array import ROOM_VARIABLE
+from skfleet._array import DEVICE_MEMORY_VARIABLE
 from skfleet.exceptions import PlacementError
 
-__all__ = ["HIDDEN", "FoundGpus", "chosen_gpus", "find_gpus", "gpu_worker"]
+__all__ = ["NO_GPU_ENV", "GpuDiscovery", "find_gpus", "gpu_worker", "select_gpus"]
 
 # What a process must find in its environment to see no GPU.
-HIDDEN = {"CUDA_VISIBLE_DEVICES": ""}
+NO_GPU_ENV = {"CUDA_VISIBLE_DEVICES": ""}
 
 # What a worker on a GPU needs, by the names of modules and of packages.
 _NEEDED = {"cupy": "CuPy", "dask_cuda": "dask-cuda"}
@@ -26,7 +26,7 @@ _PATIENCE = 120.0
 _TRIAL = "import cupy; cupy.zeros(1).get()"
 
 
-class FoundGpus(NamedTuple):
+class GpuDiscovery(NamedTuple):
     """GPUs that workers can use, as ``CUDA_VISIBLE_DEVICES`` names them, or why there are none.
 
     `is_surprising` tells that something on this machine points to a GPU.
@@ -37,7 +37,7 @@ class FoundGpus(NamedTuple):
     is_surprising: bool = False
 
 
-def find_gpus() -> FoundGpus:
+def find_gpus() -> GpuDiscovery:
     """Look for GPUs with NVML, which leaves them untouched, and whether CuPy can use them.
 
     CuPy is tried in another process: a process that has seen a GPU cannot be forked any more.
@@ -45,18 +45,18 @@ def find_gpus() -> FoundGpus:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     named = None if visible is None else [name.strip() for name in visible.split(",")]
     if named is not None and named[0] in ("", "-1"):
-        return FoundGpus((), f"CUDA_VISIBLE_DEVICES={visible} hides them")
+        return GpuDiscovery((), f"CUDA_VISIBLE_DEVICES={visible} hides them")
     missing = [package for module, package in _NEEDED.items() if find_spec(module) is None]
     n_gpus, problem = _ask_driver()
     if not n_gpus:
-        return FoundGpus((), problem, is_surprising="CuPy" not in missing)
+        return GpuDiscovery((), problem, is_surprising="CuPy" not in missing)
     if missing:
         problem = f"{' and '.join(missing)} cannot be imported; {_INSTALL}"
     else:
         problem = _try_cupy()
     if problem:
-        return FoundGpus((), f"the driver has {n_gpus}, but {problem}", is_surprising=True)
-    return FoundGpus(tuple(named or map(str, range(n_gpus))))
+        return GpuDiscovery((), f"the driver has {n_gpus}, but {problem}", is_surprising=True)
+    return GpuDiscovery(tuple(named or map(str, range(n_gpus))))
 
 
 def _ask_driver() -> tuple[int, str]:
@@ -91,7 +91,7 @@ def _try_cupy() -> str:
     return f"CuPy cannot use them ({told})"
 
 
-def chosen_gpus(gpus: int | str | Sequence[int | str]) -> tuple[str, ...]:
+def select_gpus(gpus: int | str | Sequence[int | str]) -> tuple[str, ...]:
     """Return the GPUs that a fleet is to have: "auto" takes all, and says why where it has none.
 
     Raises
@@ -170,7 +170,7 @@ def gpu_worker(
     held = data(index)
     limit = held[1]["device_memory_limit"] if type(held) is tuple else None
     if limit and device_memory_limit != "default":
-        env[ROOM_VARIABLE] = str(limit)
+        env[DEVICE_MEMORY_VARIABLE] = str(limit)
     return {
         "env": env,
         "nthreads": 1,

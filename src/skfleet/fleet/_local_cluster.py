@@ -36,10 +36,10 @@ from skfleet._warnings import warn
 from skfleet._worker_plugins import FailureReporter, OwnProcess
 from skfleet.engine._dask._wait import MEMORY_TOPIC
 from skfleet.engine._threadpools import CORES_VARIABLE
-from skfleet.exceptions import FleetError, MissingGuardError
-from skfleet.fleet._gpu_workers import HIDDEN, chosen_gpus, gpu_worker
+from skfleet.exceptions import FleetError, MissingMainGuardError
+from skfleet.fleet._gpu_workers import NO_GPU_ENV, gpu_worker, select_gpus
 
-__all__ = ["DASHBOARD", "KeepsGpus", "start_local_cluster"]
+__all__ = ["DASHBOARD", "CpuOnlyAdaptive", "start_local_cluster"]
 
 # Where a dashboard listens that nobody asked for; it is absent without Bokeh.
 DASHBOARD = "127.0.0.1:0"
@@ -75,7 +75,7 @@ _SPAWN_POLL = 0.002
 _MARK_VARIABLE = "SKFLEET_MISSING_GUARD_MARK"
 
 
-class KeepsGpus(Adaptive):
+class CpuOnlyAdaptive(Adaptive):
     """Adaptive scaling that keeps workers on GPUs, which it could not start again."""
 
     async def workers_to_close(self, target: int) -> list[str]:
@@ -172,7 +172,7 @@ def start_local_cluster(
 ) -> _LocalCluster:
     """Start a scheduler and workers on the loopback interface; see `Fleet` for the parameters."""
     if processes:
-        _refuse_children()
+        _check_can_spawn()
         _refuse_unreadable_script()
     elif env:
         raise ValueError(
@@ -209,7 +209,7 @@ def start_local_cluster(
         "resources": dict(resources) if isinstance(resources, Mapping) else {"CPU": threads},
         "silence_logs": logging.WARN,
     }
-    hidden = HIDDEN if processes and (devices or (gpus == 0 and resources is None)) else {}
+    hidden = NO_GPU_ENV if processes and (devices or (gpus == 0 and resources is None)) else {}
     if processes:
         worker["env"] = _environment(threads, {**hidden, **(env or {})})
         worker["plugins"] = (FailureReporter(), OwnProcess())
@@ -220,7 +220,7 @@ def start_local_cluster(
             options["plugins"] = (FailureReporter(),)  # of which each worker here has its own
         return {"cls": _FleetNanny if processes else Worker, "options": {**worker, **options}}
 
-    with _guard_watched(processes) as mark:
+    with _report_missing_main_guard(processes) as mark:
         first = {"env": {**worker["env"], **mark}} if processes else {}
         labels = [worker["resources"]] * n_workers if each is None else map(dict, each)
         workers: dict[Any, Any] = {}
@@ -276,7 +276,7 @@ def _devices(
             f"cpus must be a whole number of CPU workers. Got {cpus!r} instead. "
             "Leave it out to fill the cores."
         )
-    devices = chosen_gpus(gpus)
+    devices = select_gpus(gpus)
     if cpus == 0 and not devices:
         raise ValueError(
             "cpus must be at least 1 in a fleet without a GPU. Got 0 instead. Leave it out to fill "
@@ -412,7 +412,7 @@ def _refuse_unreadable_script() -> None:
         )
 
 
-def _refuse_children() -> None:
+def _check_can_spawn() -> None:
     """Raise in a process that cannot, or must not, start worker processes."""
     process = multiprocessing.current_process()
     # The attribute by which multiprocessing itself knows a child that still imports the script.
@@ -431,7 +431,7 @@ def _refuse_children() -> None:
 
 
 @contextmanager
-def _guard_watched(processes: bool) -> Iterator[dict[str, str]]:
+def _report_missing_main_guard(processes: bool) -> Iterator[dict[str, str]]:
     """Turn the failure of workers that met an unguarded script into one line that says so."""
     if not processes:
         yield {}
@@ -446,10 +446,10 @@ def _guard_watched(processes: bool) -> Iterator[dict[str, str]]:
             raise
 
 
-def _missing_guard() -> MissingGuardError:
+def _missing_guard() -> MissingMainGuardError:
     """Make the error for a script without its guard."""
     script = getattr(sys.modules.get("__main__"), "__file__", None) or "the script"
-    return MissingGuardError(
+    return MissingMainGuardError(
         'Fleet() must be called under `if __name__ == "__main__":` in a script. Got a call that '
         f"runs when {script} is imported instead, and every worker process imports it. Put the "
         "script's work under that line."

@@ -14,8 +14,8 @@ from skfleet._array import to_host
 from skfleet._linalg import dot
 from skfleet._validation import check_total_weight
 from skfleet.blocks import Block, Folds, RowBlocks, is_lazy, make_folds
-from skfleet.engine import Reduction, engine_for, map_reduce, with_starts
-from skfleet.glm._normal_equations import Products, merge_products, products
+from skfleet.engine import Reduction, engine_for, map_reduce, with_row_offsets
+from skfleet.glm._normal_equations import CrossProducts, combine_products, products
 
 
 class SplitProducts(NamedTuple):
@@ -24,8 +24,8 @@ class SplitProducts(NamedTuple):
     With the rows, each block's first one numbered, and how they are cut, for passes that follow.
     """
 
-    total: Products
-    splits: list[tuple[Products, Products]]
+    total: CrossProducts
+    splits: list[tuple[CrossProducts, CrossProducts]]
     rows: RowBlocks
     folds: Folds
 
@@ -47,8 +47,8 @@ def split_products(
     engine = engine_for(rows)
     # what a device of this process holds it may keep for the passes that follow
     several = rows.lengths is None or not rows.on_dask
-    with engine.hold(rows) if several else nullcontext(rows) as rows:
-        rows = with_starts(engine, rows)
+    with engine.persist(rows) if several else nullcontext(rows) as rows:
+        rows = with_row_offsets(engine, rows)
         assert rows.n_rows is not None
         seen = (None, None) if is_lazy(X) else (X, y)
         folds = make_folds(check_cv(cv), rows.n_rows, *seen, **params)
@@ -68,7 +68,7 @@ def split_products(
     return SplitProducts(total, splits, rows, folds)
 
 
-def products_by_part(block: Block, folds: Folds) -> dict[int, Products]:
+def products_by_part(block: Block, folds: Folds) -> dict[int, CrossProducts]:
     """Return the products of a block's rows by part."""
     return {part: products(rows) for part, rows in folds.cut(block)}
 
@@ -112,13 +112,15 @@ def merge_residuals(a: Residuals, b: Residuals) -> Residuals:
     return Residuals(a.total + b.total, np.maximum(a.largest, b.largest))
 
 
-def merge_by_part(a: dict[int, Products], b: dict[int, Products]) -> dict[int, Products]:
+def merge_by_part(
+    a: dict[int, CrossProducts], b: dict[int, CrossProducts]
+) -> dict[int, CrossProducts]:
     """Merge the products of two blocks, part by part."""
     both = a.keys() & b.keys()
-    return a | b | {part: merge_products(a[part], b[part]) for part in both}
+    return a | b | {part: combine_products(a[part], b[part]) for part in both}
 
 
-def _merged(sums: Iterable[Products]) -> Any:
+def _merged(sums: Iterable[CrossProducts]) -> Any:
     """Merge any number of sums, None where there are none."""
     sums = list(sums)
-    return reduce(merge_products, sums) if sums else None
+    return reduce(combine_products, sums) if sums else None

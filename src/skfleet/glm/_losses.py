@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from skfleet._array import like, namespace
+from skfleet._array import asarray_like, namespace
 
 # Means below, of counts that are all 0 say, have a logarithm that is far enough out to start from.
 RAREST = 1e-8
@@ -117,7 +117,7 @@ class Multinomial(_AnyTarget):
         largest = xp.max(eta, axis=1)
         powers = xp.exp(eta - largest[:, None])
         total = xp.sum(powers, axis=1)
-        classes = like(np.arange(self.n_outputs, dtype=np.float64), eta)
+        classes = asarray_like(np.arange(self.n_outputs, dtype=np.float64), eta)
         truth = xp.astype(y[:, None] == classes, eta.dtype)
         mean = powers / total[:, None]
         value = largest + xp.log(total) - xp.sum(eta * truth, axis=1)

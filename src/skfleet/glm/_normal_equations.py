@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from skfleet._array import FLOAT64, astype, beside, dtype_of, is_foreign, namespace
-from skfleet._linalg import column_sums, fused_products, gram, is_sparse, is_sparse_kind, tdot
+from skfleet._array import FLOAT64, astype, dtype_of, is_not_numpy, namespace, to_device_of
+from skfleet._linalg import column_sums, gram, is_sparse, is_sparse_kind, tdot, weighted_gram
 from skfleet._validation import check_total_weight
 from skfleet.blocks import Block, RowBlocks
 from skfleet.engine import Reduction, engine_for, map_reduce
@@ -18,12 +18,12 @@ from skfleet.glm._coordinate_descent import Quadratic
 MOST_COLUMNS, MOST_SPARSE_COLUMNS = 20_000, 5_000
 
 
-def most_columns(X: Any) -> int:
+def max_gram_columns(X: Any) -> int:
     """Return for how many columns there may be products of all with all."""
     return MOST_SPARSE_COLUMNS if is_sparse_kind(X) else MOST_COLUMNS
 
 
-class Products(NamedTuple):
+class CrossProducts(NamedTuple):
     """Weighted sums of products of rows and targets about their means."""
 
     weight: Any
@@ -33,7 +33,7 @@ class Products(NamedTuple):
     xy: np.ndarray
     yy: np.ndarray  # one number a target
 
-    def about_zero(self) -> Products:
+    def about_zero(self) -> CrossProducts:
         """Return the sums of products about zero, for a model without an intercept."""
         return self._replace(
             x_mean=np.zeros_like(self.x_mean),
@@ -43,7 +43,7 @@ class Products(NamedTuple):
             yy=self.yy + self.weight * self.y_mean**2,
         )
 
-    def of_targets(self, chosen: list[int]) -> Products:
+    def of_targets(self, chosen: list[int]) -> CrossProducts:
         """Return the sums of some of the targets."""
         return self._replace(y_mean=self.y_mean[chosen], xy=self.xy[:, chosen], yy=self.yy[chosen])
 
@@ -52,7 +52,7 @@ class Products(NamedTuple):
         weight, xy, yy = self.weight, self.xy[:, target], self.yy[target]
         return Quadratic(self.gram / weight, xy / weight, yy / weight)
 
-    def squared_errors(self, coef: np.ndarray, fitted: Products) -> np.ndarray:
+    def squared_errors(self, coef: np.ndarray, fitted: CrossProducts) -> np.ndarray:
         """Return the average squared error of each target, for coefficients by target.
 
         They were fitted to other rows, and lead through the means of those.
@@ -64,7 +64,7 @@ class Products(NamedTuple):
         return off**2 + np.maximum(about, 0.0) / self.weight
 
 
-def score_of_errors(scoring: str, squared: Any, absolute: Any, variance: Any) -> np.ndarray:
+def score_from_errors(scoring: str, squared: Any, absolute: Any, variance: Any) -> np.ndarray:
     """Return scores from mean squared and absolute errors and the variance of the targets."""
     if scoring == "neg_mean_squared_error":
         return -squared
@@ -77,25 +77,25 @@ def score_of_errors(scoring: str, squared: Any, absolute: Any, variance: Any) ->
     return np.where(variance > 0, 1 - unexplained, np.where(squared == 0, 1.0, 0.0))
 
 
-def products(block: Block) -> Products:
+def products(block: Block) -> CrossProducts:
     """Return a block's sums of products about its own means."""
-    return products_with(block, targets_of(block), weights_of(block))
+    return block_cross_products_with(block, targets_of(block), weights_of(block))
 
 
 def targets_of(block: Block) -> Any:
     """Return the targets of a block, of shape (n_rows, n_targets), where its rows are."""
     y = np.empty((block.n_rows, 0)) if block.y is None else block.y
-    y = astype(beside(y, block.X), FLOAT64)
+    y = astype(to_device_of(y, block.X), FLOAT64)
     return y if len(y.shape) == 2 else y[:, None]
 
 
 def weights_of(block: Block) -> Any:
     """Return the weights of a block's rows, where these are."""
     weight = block.sample_weight
-    return None if weight is None else astype(beside(weight, block.X), FLOAT64)
+    return None if weight is None else astype(to_device_of(weight, block.X), FLOAT64)
 
 
-def products_with(block: Block, y: Any, w: Any) -> Products:
+def block_cross_products_with(block: Block, y: Any, w: Any) -> CrossProducts:
     """Return sums of products of a block's rows and targets of shape (n_rows, n_targets)."""
     X, xp, dtype = block.X, namespace(y), dtype_of(block.X)
     weight = float(block.n_rows) if w is None else xp.sum(w)
@@ -109,28 +109,28 @@ def products_with(block: Block, y: Any, w: Any) -> Products:
         product = gram(X, w) - weight * np.outer(x_mean, x_mean)
         # Weighted deviations of y add up to nothing, so X need not be about its mean.
         xy = np.asarray(tdot(X, wy.astype(dtype)))
-        return Products(weight, x_mean, y_mean, product, xy, yy)
+        return CrossProducts(weight, x_mean, y_mean, product, xy, yy)
     root = None if w is None else xp.sqrt(w)
     y = astype(y if root is None else y * root[:, None], dtype)
     root = None if root is None else astype(root, dtype)
-    return Products(weight, x_mean, y_mean, *fused_products(X, x_mean, root, y), yy)
+    return CrossProducts(weight, x_mean, y_mean, *weighted_gram(X, x_mean, root, y), yy)
 
 
 def _or_one(weight: Any) -> Any:
     """Return a total weight to divide by: of rows without any, sums are 0 anyway."""
-    if not is_foreign(weight):
+    if not is_not_numpy(weight):
         return weight or 1.0
     xp = namespace(weight)
     return xp.where(weight == 0, xp.ones_like(weight), weight)
 
 
-def merge_products(a: Products, b: Products) -> Products:
+def combine_products(a: CrossProducts, b: CrossProducts) -> CrossProducts:
     """Merge the sums of two blocks (Chan, Golub and LeVeque, 1983)."""
     weight = a.weight + b.weight
     share = b.weight / _or_one(weight)
     dx, dy = b.x_mean - a.x_mean, b.y_mean - a.y_mean
     factor = a.weight * share
-    return Products(
+    return CrossProducts(
         weight,
         a.x_mean + share * dx,
         a.y_mean + share * dy,
@@ -140,8 +140,8 @@ def merge_products(a: Products, b: Products) -> Products:
     )
 
 
-def sum_products(rows: RowBlocks) -> Products:
+def compute_cross_products(rows: RowBlocks) -> CrossProducts:
     """Return the sums of products of all rows, from one pass."""
-    sums = map_reduce(engine_for(rows), Reduction(products, merge_products), rows)
+    sums = map_reduce(engine_for(rows), Reduction(products, combine_products), rows)
     check_total_weight(sums.weight)
     return sums

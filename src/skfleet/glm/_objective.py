@@ -7,8 +7,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from skfleet._array import FLOAT64, astype, beside, dtype_of, is_foreign, like, namespace
-from skfleet._linalg import fused_products, gram, is_sparse, take_columns, tdot
+from skfleet._array import (
+    FLOAT64,
+    asarray_like,
+    astype,
+    dtype_of,
+    is_not_numpy,
+    namespace,
+    to_device_of,
+)
+from skfleet._linalg import gram, is_sparse, take_columns, tdot, weighted_gram
 from skfleet.blocks import Block, RowBlocks, row_blocks
 from skfleet.engine import Engine, LocalEngine, Reduction, map_reduce
 from skfleet.glm._losses import Loss
@@ -177,7 +185,7 @@ class Objective:
         classes = self._labels.classes
         if classes is None:
             return len(y)
-        return int(np.bincount(codes_of(y, classes), minlength=len(classes)).min())
+        return int(np.bincount(encode_labels(y, classes), minlength=len(classes)).min())
 
     def on_sample(self, X: Any, y: Any, sample_weight: Any) -> Objective:
         """Return the same objective for a few rows in this process."""
@@ -208,11 +216,11 @@ def glm_hessian(block: Block, *how: Any) -> Sums:
 
 def _sums(block: Block, terms: Terms, loss: Loss, labels: Labels, *, with_curves: bool) -> Sums:
     """Sum up the losses of a block and their derivatives in one traversal."""
-    X = block.X if terms.about is None else block.X - like(terms.about, block.X)
-    eta = X @ like(np.ascontiguousarray(terms.slopes.T), X)
+    X = block.X if terms.about is None else block.X - asarray_like(terms.about, block.X)
+    eta = X @ asarray_like(np.ascontiguousarray(terms.slopes.T), X)
     xp = namespace(eta)
     if terms.constant.any():
-        eta = eta + like(terms.constant, eta)
+        eta = eta + asarray_like(terms.constant, eta)
     y, weight = targets(block, labels, eta)
     value, slope, mean = loss.evaluate(y, eta)
     if weight is not None:
@@ -242,18 +250,18 @@ def _curves(X: Any, curve: Any, *, positive: bool) -> Curves:
         product, sums = gram(X, curve), astype(tdot(X, curve), FLOAT64)
     else:
         root = xp.sqrt(curve)
-        product, cross = fused_products(X, None, root, root[:, None])
+        product, cross = weighted_gram(X, None, root, root[:, None])
         sums = cross[:, 0]
     return Curves(product, sums, xp.sum(curve, dtype=xp.float64))
 
 
-def codes_of(y: Any, classes: np.ndarray) -> Any:
+def encode_labels(y: Any, classes: np.ndarray) -> Any:
     """Return the place of each label among the classes, where the labels are."""
-    if is_foreign(y):
+    if is_not_numpy(y):
         xp = namespace(y)
         if xp.isdtype(y.dtype, "bool"):
             y = xp.astype(y, xp.int8)
-        return xp.searchsorted(like(classes, y, dtype=y.dtype), y)
+        return xp.searchsorted(asarray_like(classes, y, dtype=y.dtype), y)
     if y.dtype.kind in "biuf" and len(classes) <= 8:  # several times faster than a search
         codes = np.zeros(len(y), dtype=np.intp)
         for label in classes[1:]:
@@ -268,7 +276,7 @@ def _encoded(rows: RowBlocks, labels: Labels) -> tuple[RowBlocks, Labels]:
     if rows.on_dask or classes is None or dtype is None:
         return rows, labels
     blocks = (
-        block._replace(y=astype(beside(codes_of(block.y, classes), block.X), dtype))
+        block._replace(y=astype(to_device_of(encode_labels(block.y, classes), block.X), dtype))
         for block in rows.blocks
     )
     return replace(rows, blocks=tuple(blocks)), replace(labels, classes=None)
@@ -279,10 +287,10 @@ def targets(block: Block, labels: Labels, eta: Any) -> tuple[Any, Any]:
     xp, dtype = namespace(eta), dtype_of(eta)
     y, weight = block.y, block.sample_weight
     if labels.classes is not None:
-        y = codes_of(y, labels.classes)
-    y = beside(y, eta)
-    weight = None if weight is None else astype(beside(weight, eta), dtype)
+        y = encode_labels(y, labels.classes)
+    y = to_device_of(y, eta)
+    weight = None if weight is None else astype(to_device_of(weight, eta), dtype)
     if labels.class_weight is not None:
-        each = xp.take(like(labels.class_weight, eta), astype(y, np.dtype(np.int64)))
+        each = xp.take(asarray_like(labels.class_weight, eta), astype(y, np.dtype(np.int64)))
         weight = each if weight is None else weight * each
     return astype(y, dtype), weight

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from skfleet._array import (
+    asarray_like,
     astype,
-    beside,
     dtype_of,
     is_floating,
-    is_foreign,
-    like,
+    is_not_numpy,
     namespace,
+    to_device_of,
     to_host,
 )
 from skfleet._linalg import has_values, is_sparse, row_norms, rows_between, tdot
@@ -122,7 +122,7 @@ def descend(
         learner = _Learner(weights, X, targets, how, size)
         y, weight = _beside(targets.values, X), targets.sample_weight
         weight = None if weight is None else _beside(weight, X)
-        places = None if order is None else like(order, X)
+        places = None if order is None else asarray_like(order, X)
         if places is not None:
             xp = namespace(y)
             y = xp.take(y, places, axis=0)
@@ -131,7 +131,7 @@ def descend(
             here = slice(low, min(low + size, n_rows))
             if places is None:
                 rows = rows_between(X, low, here.stop)
-            elif is_foreign(X):
+            elif is_not_numpy(X):
                 rows = namespace(X).take(X, places[here], axis=0)
             else:
                 rows = X[places[here]]
@@ -142,7 +142,7 @@ def descend(
 
 def _beside(values: Any, X: Any) -> Any:
     """Bring values to where the rows are, numbers in the precision of the rows."""
-    values = beside(values, X)
+    values = to_device_of(values, X)
     return astype(values, dtype_of(X)) if is_floating(values) else values
 
 
@@ -159,15 +159,17 @@ class _Learner:
         xp = namespace(X)
         self.xp, self.double, self.dtype, self.how = xp, xp.float64, dtype_of(X), how
         self.coef, self.intercept, self.mean_coef, self.mean_intercept, self.paid = (
-            None if v is None else like(v, X, dtype=xp.float64) for v in weights[:5]
+            None if v is None else asarray_like(v, X, dtype=xp.float64) for v in weights[:5]
         )
         zero = np.zeros(len(weights.intercept))
-        self.value = like(weights.value + zero, X, dtype=xp.float64)
-        self.penalty = like(weights.penalty + zero, X, dtype=xp.float64)
+        self.value = asarray_like(weights.value + zero, X, dtype=xp.float64)
+        self.penalty = asarray_like(weights.penalty + zero, X, dtype=xp.float64)
         self.t = weights.t
-        self.positive = None if targets.positive is None else like(targets.positive, X)
+        self.positive = None if targets.positive is None else asarray_like(targets.positive, X)
         sides = targets.side_weights
-        self.sides = None if sides is None else (like(sides[0], X), like(sides[1], X))
+        self.sides = (
+            None if sides is None else (asarray_like(sides[0], X), asarray_like(sides[1], X))
+        )
         self.intercept_share = SPARSE_INTERCEPT_SHARE if is_sparse(X) else 1.0
 
         n_rows = X.shape[0]
@@ -183,9 +185,9 @@ class _Learner:
         later[:, :-1] = np.cumprod(keep[:, :0:-1], axis=1)[:, ::-1]
         steps = later if how.is_passive_aggressive else eta * later
         owed = weights.owed + zero + np.cumsum(how.l1 * eta.sum(axis=1), axis=0)
-        self.steps = like(steps.reshape(-1, len(rate))[:n_rows], X)
-        self.keep = like(keep.prod(axis=1)[:, :, None], X, dtype=xp.float64)
-        self.owed = like(owed[:, :, None], X, dtype=xp.float64)
+        self.steps = asarray_like(steps.reshape(-1, len(rate))[:n_rows], X)
+        self.keep = asarray_like(keep.prod(axis=1)[:, :, None], X, dtype=xp.float64)
+        self.owed = asarray_like(owed[:, :, None], X, dtype=xp.float64)
         self.owed_at_last = owed[-1]
 
     def learn(self, step: int, here: slice, rows: Any, y: Any, weight: Any) -> None:

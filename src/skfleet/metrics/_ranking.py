@@ -121,7 +121,7 @@ def _groups(engine: Engine, rows: RowBlocks) -> list[list[Block]]:
     """Group blocks by who holds them, about as many as one task sorts."""
     n_blocks = len(rows.blocks)
     n = 1 if rows.n_rows is None else max(1, BUCKET_ROWS * n_blocks // max(rows.n_rows, 1))
-    groups = engine.together(rows.blocks)
+    groups = engine.group_by_worker(rows.blocks)
     return [group[i : i + n] for group in groups for i in range(0, len(group), n)]
 
 

@@ -28,7 +28,7 @@ from skfleet.blocks import (
     as_sized,
     fetch,
     is_lazy,
-    known_n_rows,
+    n_rows_if_known,
     row_blocks,
 )
 from skfleet.engine import Reduction, add, engine_for, identity, map_reduce
@@ -81,9 +81,9 @@ def check_pair(
 
 def check_lengths(y_true: Any, y_pred: Any, sample_weight: Any) -> None:
     """Raise if values are known to be not as many as true ones."""
-    n_rows = known_n_rows(y_true)
+    n_rows = n_rows_if_known(y_true)
     for name, values in (("y_pred", y_pred), ("sample_weight", sample_weight)):
-        n_values = n_rows if values is None else known_n_rows(values)
+        n_values = n_rows if values is None else n_rows_if_known(values)
         if n_rows is not None and n_values is not None and n_values != n_rows:
             raise ValueError(
                 f"{name} must have as many rows as y_true. Got {n_values} instead of {n_rows}."
@@ -202,7 +202,7 @@ def _merge_labels(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return unique_labels(np.concatenate([a, b]))
 
 
-def told_labels(model: Any, y: Any, classes: Any = None) -> dict[str, Any]:
+def classes_for_partial_fit(model: Any, y: Any, classes: Any = None) -> dict[str, Any]:
     """Return what ``partial_fit`` is told of the labels: all of them, where it wants to know.
 
     They are the `classes` given, also as a Dask collection or a Future, or looked up in y unless

@@ -111,7 +111,7 @@ class Scorer:
 
 
 @dataclass(frozen=True)
-class AnswerScorer:
+class ResponseScorer:
     """Scores answers that were brought home: what to ask an estimator, and what to make of it."""
 
     name: str
@@ -139,7 +139,7 @@ class AnswerScorer:
         return float(meaning.sign * getattr(metrics, meaning.metric)(y, answer, **options))
 
 
-def answer_scorer(estimator: Any, scoring: Any) -> AnswerScorer:
+def response_scorer(estimator: Any, scoring: Any) -> ResponseScorer:
     """Return what scores answers of an estimator by one named metric, or by its kind's own."""
     scorer = check_scoring(estimator, scoring)
     if not isinstance(scorer, Scorer) or not scorer.single:
@@ -147,7 +147,7 @@ def answer_scorer(estimator: Any, scoring: Any) -> AnswerScorer:
             "scoring must be the name of one metric to stop early by. "
             f"Got {scoring!r} instead. See skfleet.metrics.get_scorer_names()."
         )
-    return AnswerScorer(next(iter(scorer.names.values())))
+    return ResponseScorer(next(iter(scorer.names.values())))
 
 
 def check_scorer(scoring: Any) -> None:
@@ -313,7 +313,7 @@ def _score_answer(
             sums[key] = STATISTICS[meaning.metric](options, weighted, classes)
     found: dict[str, float] = {}
     # sums take one pass, which can do without
-    with engine_for(rows).hold(rows) if sorts else nullcontext(rows) as held:
+    with engine_for(rows).persist(rows) if sorts else nullcontext(rows) as held:
         if sums:
             values = measure_rows(list(sums.values()), held, swapped)
             found |= dict(zip(sums, values, strict=True))

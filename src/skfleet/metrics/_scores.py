@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from sklearn import get_config, metrics
 
-from skfleet._array import is_foreign, to_host
+from skfleet._array import is_not_numpy, to_host
 from skfleet.blocks import check_rows, is_lazy
 from skfleet.metrics import _ranking
 from skfleet.metrics._contingency import pairs_statistic
@@ -119,7 +119,7 @@ def _public(name: str, what: str, words: tuple[str, str, str], passes: str) -> A
         if not any(map(is_lazy, (y_true, y_pred, weight))):
             if not get_config()["array_api_dispatch"]:
                 for key in (true, predicted, "sample_weight"):
-                    if is_foreign(bound.arguments.get(key)):
+                    if is_not_numpy(bound.arguments.get(key)):
                         bound.arguments[key] = to_host(bound.arguments[key])
             return reference(*bound.args, **bound.kwargs)
         options = {

@@ -38,13 +38,15 @@ from skfleet.model_selection._shared_fits import (  # noqa: F401
     _ridge,
     _trees,
 )
-from skfleet.model_selection._shared_fits._registry import Family, FamilyUse, register_family
+from skfleet.model_selection._shared_fits._registry import (
+    SharedFit,
+    SharedFitUse,
+    register_shared_fit,
+)
 
 __all__ = [
     "ASHASearchCV",
     "CandidateSource",
-    "Family",
-    "FamilyUse",
     "FitTime",
     "GridSearchCV",
     "HalvingGridSearchCV",
@@ -53,11 +55,13 @@ __all__ = [
     "IncrementalSearchCV",
     "InverseDecaySearchCV",
     "RandomizedSearchCV",
+    "SharedFit",
+    "SharedFitUse",
     "SuccessiveHalvingSearchCV",
     "cross_val_predict",
     "cross_val_score",
     "cross_validate",
     "learning_curve",
-    "register_family",
+    "register_shared_fit",
     "validation_curve",
 ]

@@ -16,7 +16,7 @@ import numpy as np
 
 from skfleet.model_selection._tokenize import content_key, unfitted
 
-__all__ = ["Records", "checkpoint_line"]
+__all__ = ["Checkpoint", "checkpoint_line"]
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ _CANDIDATES = frozenset(
 )
 
 
-class Records:
+class Checkpoint:
     """The finished fits of a search, in a directory.
 
     ``search.json`` says of which search they are. Beside it are files of lines, each with the

@@ -19,32 +19,32 @@ from skfleet._captured_output import warned_once
 from skfleet._config import config_context
 from skfleet._doc_link import DocumentationLink
 from skfleet._typing import Rows, Values
-from skfleet._validation import check_real
+from skfleet._validation import check_in_interval
 from skfleet._warnings import warn
 from skfleet.blocks import (
     as_sized,
     check_rows,
+    compute_chunk_sizes,
     compute_together,
-    counted_rows,
     is_lazy,
+    meta_of,
     row_blocks,
-    stand_in,
 )
 from skfleet.engine import (
-    Placements,
-    check_fits_home,
-    fit_there,
+    CandidateDevices,
+    check_fits_in_memory,
+    device_of,
+    fit_on_gpu_worker,
     fleet_engine,
-    placement,
-    rows_stay,
+    rows_cached_on_workers,
 )
 from skfleet.metrics._scorers import check_scorer
-from skfleet.model_selection._checkpoint import Records
+from skfleet.model_selection._checkpoint import Checkpoint
 from skfleet.model_selection._dispatch._context import SearchRun, current_run, is_running
 from skfleet.model_selection._evaluations import Evaluation, set_results
 from skfleet.model_selection._plot import plot_search
 
-__all__ = ["FitsOnFleet"]
+__all__ = ["FleetSearchMixin"]
 
 
 # Parameters of searches on which no result of a fit depends.
@@ -53,7 +53,7 @@ _CHANGES_NO_FIT = frozenset(
 )
 
 
-class FitsOnFleet(DocumentationLink):
+class FleetSearchMixin(DocumentationLink):
     """What a search of scikit-learn's needs to run on a fleet; everything else it keeps."""
 
     scoring: Any
@@ -92,7 +92,7 @@ class FitsOnFleet(DocumentationLink):
                 "where scores within the tolerance of a solver will do."
             )
         if self.time_budget is not None:
-            check_real("time_budget", self.time_budget, 0, open="l")
+            check_in_interval("time_budget", self.time_budget, 0, open="l")
         self._check_rows(X, y)
         check_scorer(self.scoring)
         with _on_fleet():
@@ -110,7 +110,7 @@ class FitsOnFleet(DocumentationLink):
                 verbose=self.verbose,
             )
             try:
-                with warned_once(), run(), rows_stay(X, run.copies):
+                with warned_once(), run(), rows_cached_on_workers(X, run.copies):
                     super().fit(X, y, **params)  # type: ignore[misc]
             except KeyboardInterrupt:
                 if set_results(self, run.evaluations):
@@ -130,7 +130,7 @@ class FitsOnFleet(DocumentationLink):
         """Raise for what cannot be rows and targets, before any work."""
         check_rows(X=X, y=y)
         if is_lazy(X) and hasattr(X, "columns"):  # splits of it go without the names
-            validate_data(BaseEstimator(), stand_in(X), skip_check_array=True)
+            validate_data(BaseEstimator(), meta_of(X), skip_check_array=True)
         for name, values in {"X": X, "y": y}.items():
             if not is_lazy(values) and (values is not None or name == "X"):
                 as_sized(name, values)
@@ -165,7 +165,7 @@ class FitsOnFleet(DocumentationLink):
 
     def _set_uses(self, run: SearchRun) -> None:
         """Set what the fits had in common, and where they were made."""
-        self.families_ = run.sharing.uses()
+        self.shared_fits_ = run.sharing.uses()
         self.timeline_ = tuple(run.timeline)
         self.n_checkpoint_fits_ = run.n_checkpoint_fits
 
@@ -206,20 +206,20 @@ class FitsOnFleet(DocumentationLink):
                 'instead. Use parallel_config("skfleet").'
             )
         if is_lazy(X) and not stay:
-            check_fits_home(row_blocks(X, dtype=None), type(estimator).__name__)
+            check_fits_in_memory(row_blocks(X, dtype=None), type(estimator).__name__)
         if not stay:
             X, y, *values = compute_together(X, y, *params.values())
             return X, y, dict(zip(params, values, strict=True))
         per_row = {"X": X, "y": y, **params}
         lazy = [name for name, value in per_row.items() if is_lazy(value)]
-        per_row |= zip(lazy, counted_rows(*(per_row[name] for name in lazy)), strict=True)
+        per_row |= zip(lazy, compute_chunk_sizes(*(per_row[name] for name in lazy)), strict=True)
         seen = [name for name in ("y", "groups") if name in lazy]
         if "y" in seen and not is_classifier(estimator):
             seen.remove("y")
         per_row |= zip(seen, compute_together(*(per_row[name] for name in seen)), strict=True)
         return per_row.pop("X"), per_row.pop("y"), per_row
 
-    def _records(self, rows: dict[str, Any]) -> Records | None:
+    def _records(self, rows: dict[str, Any]) -> Checkpoint | None:
         """Find the records of this search, or raise."""
         wanted = [name for name in ("checkpoint", "time_budget") if getattr(self, name) is not None]
         if not wanted:
@@ -237,7 +237,7 @@ class FitsOnFleet(DocumentationLink):
         search["share_fits"] = "approximate" if _is_approximate(self.share_fits) else True
         if not hasattr(own.get("cv"), "__getitem__") and hasattr(own.get("cv"), "__next__"):
             del search["cv"]  # to look at a generator is to use it up
-        return Records(self.checkpoint, {**search, **rows})
+        return Checkpoint(self.checkpoint, {**search, **rows})
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute; of the best estimator, see to it that it is fitted where it can be.
@@ -246,7 +246,7 @@ class FitsOnFleet(DocumentationLink):
         """
         if name == "best_estimator_" and is_running() and self._backend() is not None:
             ours = type(value).__module__.startswith("skfleet.")
-            if not ours and placement(value) == "cuda":
+            if not ours and device_of(value) == "cuda":
                 vars(value)["fit"] = partial(self._refit, value)
         super().__setattr__(name, value)
 
@@ -265,7 +265,7 @@ class FitsOnFleet(DocumentationLink):
             return estimator.fit(X, *args, **params)
         with joblib.parallel_config() as config, config_context(device="cuda"):
             engine = fleet_engine(config["backend"].client)
-        fitted = fit_there(engine, estimator, X, args, params)
+        fitted = fit_on_gpu_worker(engine, estimator, X, args, params)
         super().__setattr__("best_estimator_", fitted)
         return fitted
 
@@ -278,7 +278,7 @@ class FitsOnFleet(DocumentationLink):
         def evaluate(
             candidate_params: Any, cv: Any = None, more_results: Any = None, **kwargs: Any
         ) -> dict[str, Any]:
-            candidates, placements = list(candidate_params), Placements(estimator)
+            candidates, placements = list(candidate_params), CandidateDevices(estimator)
             if any(placements.of(candidate) == "cuda" for candidate in candidates):
                 backend = self._backend()
                 if backend is not None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
-from skfleet.model_selection._dispatch._scheduler import Bundle, Plan, PlannedFit
+from skfleet.model_selection._dispatch._scheduler import FitBatch, FitScheduler, PlannedFit
 
-__all__ = ["Plans"]
+__all__ = ["DeviceSchedulers"]
 
 AnyFit = TypeVar("AnyFit", bound=PlannedFit)
 
 
-class Plans:
+class DeviceSchedulers:
     """The plans of a call, made when a fit of their kind first comes.
 
     Parameters
@@ -21,14 +21,14 @@ class Plans:
         Makes the plan for workers of a kind.
     """
 
-    def __init__(self, make: Callable[[str], Plan]) -> None:
+    def __init__(self, make: Callable[[str], FitScheduler]) -> None:
         self._make = make
-        self._plans: dict[str, Plan] = {}
+        self._plans: dict[str, FitScheduler] = {}
 
-    def __iter__(self) -> Iterator[tuple[str, Plan]]:
+    def __iter__(self) -> Iterator[tuple[str, FitScheduler]]:
         return iter(list(self._plans.items()))
 
-    def of(self, fit: PlannedFit) -> Plan:
+    def of(self, fit: PlannedFit) -> FitScheduler:
         """Give the plan that a fit belongs to."""
         if fit.device not in self._plans:
             self._plans[fit.device] = self._make(fit.device)
@@ -43,7 +43,7 @@ class Plans:
         """Forget what is waiting, and give it back."""
         return [fit for plan in self._plans.values() for fit in plan.drop_all()]
 
-    def take(self) -> Bundle | None:
+    def take(self) -> FitBatch | None:
         """Give what to send next, of any kind, or None."""
         for plan in self._plans.values():
             bundle = plan.take()
@@ -51,11 +51,11 @@ class Plans:
                 return bundle
         return None
 
-    def come_back(self, bundle: Bundle, seconds: Sequence[float]) -> None:
+    def come_back(self, bundle: FitBatch, seconds: Sequence[float]) -> None:
         """Take note that a bundle has ended, and of the seconds of the fits that were made."""
         self.of(bundle.fits[0]).come_back(seconds)
 
-    def reclaim(self, bundle: Bundle) -> None:
+    def reclaim(self, bundle: FitBatch) -> None:
         """Share out the fits of a slow bundle among slots that have nothing else to do."""
         self.of(bundle.fits[0]).reclaim(bundle)
 

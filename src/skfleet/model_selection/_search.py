@@ -10,12 +10,12 @@ import numpy as np
 from sklearn import model_selection
 
 from skfleet._typing import Estimator, RandomState, Scoring, Splitter
-from skfleet.model_selection._fleet_search import FitsOnFleet
+from skfleet.model_selection._fleet_search import FleetSearchMixin
 
 __all__ = ["GridSearchCV", "RandomizedSearchCV"]
 
 
-class GridSearchCV(FitsOnFleet, model_selection.GridSearchCV):
+class GridSearchCV(FleetSearchMixin, model_selection.GridSearchCV):
     r"""Exhaustive search over a grid of parameters, with its fits on a fleet.
 
     This is :class:`sklearn.model_selection.GridSearchCV`: it chooses the candidate
@@ -87,7 +87,7 @@ class GridSearchCV(FitsOnFleet, model_selection.GridSearchCV):
         Number of columns. Only with ``refit``.
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Names of the columns, where X has names that are strings.
-    families_ : tuple of FamilyUse
+    families_ : tuple of SharedFitUse
         What was had from fits that contain others: for each family the estimator, the parameters,
         the number of fits and of those that were saved, or why it was not used. Empty with
         ``n_jobs=1``.
@@ -134,8 +134,8 @@ class GridSearchCV(FitsOnFleet, model_selection.GridSearchCV):
     fitted by itself. Logistic regression over ``C`` ends elsewhere within its ``tol`` when it
     begins elsewhere, and another candidate may come out best: it is shared with
     ``share_fits="approximate"`` only. In ``mean_fit_time`` the one fit counts in equal parts. The
-    families are those of :class:`Family`; ``families_`` tells what was used, and what was not and
-    why.
+    kinds of fits are those of :class:`SharedFit`; ``shared_fits_`` tells what was used, and what
+    was not and why.
 
     Examples
     --------
@@ -184,7 +184,7 @@ class GridSearchCV(FitsOnFleet, model_selection.GridSearchCV):
         self.time_budget = time_budget
 
 
-class RandomizedSearchCV(FitsOnFleet, model_selection.RandomizedSearchCV):
+class RandomizedSearchCV(FleetSearchMixin, model_selection.RandomizedSearchCV):
     r"""Search over candidates drawn at random, with its fits on a fleet.
 
     This is :class:`sklearn.model_selection.RandomizedSearchCV`: of ``n_iter`` candidates
@@ -260,7 +260,7 @@ class RandomizedSearchCV(FitsOnFleet, model_selection.RandomizedSearchCV):
         Number of columns. Only with ``refit``.
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Names of the columns, where X has names that are strings.
-    families_ : tuple of FamilyUse
+    families_ : tuple of SharedFitUse
         What was had from fits that contain others: for each family the estimator, the parameters,
         the number of fits and of those that were saved, or why it was not used. Empty with
         ``n_jobs=1``.

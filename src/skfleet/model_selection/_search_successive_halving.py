@@ -11,12 +11,12 @@ from sklearn import model_selection
 from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 
 from skfleet._typing import Estimator, RandomState, Scoring, Splitter
-from skfleet.model_selection._fleet_search import FitsOnFleet
+from skfleet.model_selection._fleet_search import FleetSearchMixin
 
 __all__ = ["HalvingGridSearchCV", "HalvingRandomSearchCV"]
 
 
-class HalvingGridSearchCV(FitsOnFleet, model_selection.HalvingGridSearchCV):
+class HalvingGridSearchCV(FleetSearchMixin, model_selection.HalvingGridSearchCV):
     r"""Search over a grid by successive halving, with its fits on a fleet.
 
     This is :class:`sklearn.model_selection.HalvingGridSearchCV`: all candidates are fitted with few
@@ -106,7 +106,7 @@ class HalvingGridSearchCV(FitsOnFleet, model_selection.HalvingGridSearchCV):
         Number of columns. Only with ``refit``.
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Names of the columns, where X has names that are strings.
-    families_ : tuple of FamilyUse
+    families_ : tuple of SharedFitUse
         What was had from fits that contain others: for each family the estimator, the parameters,
         the number of fits and of those that were saved, or why it was not used. Empty with
         ``n_jobs=1``.
@@ -188,7 +188,7 @@ class HalvingGridSearchCV(FitsOnFleet, model_selection.HalvingGridSearchCV):
         self.checkpoint = checkpoint
 
 
-class HalvingRandomSearchCV(FitsOnFleet, model_selection.HalvingRandomSearchCV):
+class HalvingRandomSearchCV(FleetSearchMixin, model_selection.HalvingRandomSearchCV):
     r"""Search over candidates drawn at random, by successive halving, with its fits on a fleet.
 
     This is :class:`sklearn.model_selection.HalvingRandomSearchCV`: candidates drawn from the given
@@ -281,7 +281,7 @@ class HalvingRandomSearchCV(FitsOnFleet, model_selection.HalvingRandomSearchCV):
         Number of columns. Only with ``refit``.
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Names of the columns, where X has names that are strings.
-    families_ : tuple of FamilyUse
+    families_ : tuple of SharedFitUse
         What was had from fits that contain others: for each family the estimator, the parameters,
         the number of fits and of those that were saved, or why it was not used. Empty with
         ``n_jobs=1``.

@@ -25,7 +25,7 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 
 from skfleet._sklearn_private import estimator_state
-from skfleet.blocks import content_of
+from skfleet.blocks import normalize_token
 
 __all__ = ["content_key", "unfitted"]
 
@@ -128,7 +128,7 @@ class _Contents:
             return self._code_parts(obj)
         if kind is ModuleType:
             return "module", obj.__name__.encode()
-        if (content := content_of(obj)) is not None:
+        if (content := normalize_token(obj)) is not None:
             return self._node(*content)
         if hasattr(obj, "get_params"):
             return self._node("estimator", kind, estimator_state(obj))
@@ -169,7 +169,7 @@ class _Contents:
         A global may be anything, as a client or a lock, that has nothing to do with scores.
         """
         is_code = isinstance(value, (FunctionType, BuiltinFunctionType, MethodType, type))
-        is_data = isinstance(value, _DATA) or content_of(value) is not None
+        is_data = isinstance(value, _DATA) or normalize_token(value) is not None
         try:
             return self.digest(value if is_code or is_data else type(value))
         except TypeError:

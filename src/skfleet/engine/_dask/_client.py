@@ -21,23 +21,23 @@ from skfleet.exceptions import FleetError, FleetVersionError, NoWorkersError
 
 __all__ = [
     "address_of",
+    "all_workers_on_this_host",
     "check_running",
+    "check_synchronous",
     "check_workers",
     "current_client",
     "has_dashboard",
-    "has_one_machine",
     "is_cancelled",
     "n_workers_planned",
-    "offer_client",
-    "refuse_asynchronous",
+    "register_client",
     "scheduler_for_values",
-    "slot_released",
+    "scheduler_workers",
+    "seceded",
     "wait_for_workers",
-    "workers_of",
 ]
 
 # Clients of this process that are nobody's default, but that tasks on their workers may use.
-_offered: WeakSet[Client] = WeakSet()
+_registered: WeakSet[Client] = WeakSet()
 
 # Addresses of the workers of each client whose versions have been found right.
 _checked: WeakKeyDictionary[Client, frozenset[str]] = WeakKeyDictionary()
@@ -78,16 +78,16 @@ def current_client(*, is_required: bool = True) -> Client | None:
     Notes
     -----
     A task that waits for other tasks holds one of the slots that they need: wait under
-    :func:`slot_released`.
+    :func:`seceded`.
     """
     worker = _worker()
     if worker is not None:
-        client: Client = _offered_for(worker.scheduler.address) or get_client()
-        refuse_asynchronous(client)
+        client: Client = _client_for_scheduler(worker.scheduler.address) or get_client()
+        check_synchronous(client)
         return client
     for client in _default_clients():
         if client.status not in ("closing", "closed"):
-            refuse_asynchronous(client)
+            check_synchronous(client)
         if is_required and _may_come_back(client):
             check_running(client)
         if client.status == "running":
@@ -180,14 +180,14 @@ def wait_for_workers(
     NoWorkersError
         When none has come in time.
     """
-    workers = workers_of(client)
+    workers = scheduler_workers(client)
     if workers:
         return workers
     timeout = get_config().wait_for_workers_timeout if timeout is None else timeout
     # An adaptive cluster starts a worker only where there is a task.
     probe = client.submit(_probe, pure=False)
     try:
-        with slot_released():
+        with seceded():
             probe.result(timeout=max(timeout, 1e-3))
     except (TimeoutError, CancelledError) as error:
         n_planned = n_workers_planned(client)
@@ -199,7 +199,7 @@ def wait_for_workers(
         ) from error
     finally:
         probe.release()
-    return workers_of(client)
+    return scheduler_workers(client)
 
 
 def _probe() -> None:
@@ -242,7 +242,7 @@ def scheduler_for_values() -> Any:
     return "threads" if next(_default_clients(), None) is not None else None
 
 
-def refuse_asynchronous(client: Client) -> None:
+def check_synchronous(client: Client) -> None:
     """Raise TypeError for a client whose calls would return awaitables instead of answers."""
     if client.asynchronous:
         raise TypeError(
@@ -251,19 +251,19 @@ def refuse_asynchronous(client: Client) -> None:
         )
 
 
-def offer_client(client: Client) -> None:
+def register_client(client: Client) -> None:
     """Let tasks on this client's workers find it, without making it anybody's default.
 
     distributed would open another client for them, and make that one the default of the process.
     """
-    _offered.add(client)
+    _registered.add(client)
 
 
 @contextmanager
-def slot_released() -> Iterator[None]:
+def seceded() -> Iterator[None]:
     """Give the slot of the running task back to its worker while the task waits for others.
 
-    Outside a task, and inside another ``slot_released``, this does nothing.
+    Outside a task, and inside another ``seceded``, this does nothing.
     """
     if _worker() is None or getattr(_waiting, "inside", False):
         yield
@@ -286,19 +286,19 @@ def is_cancelled() -> bool:
     return task is None or task.state == "cancelled"
 
 
-def this_worker() -> str:
+def current_worker_address() -> str:
     """Give the address of the worker that runs the task; nothing outside one."""
     worker = _worker()
     return "" if worker is None else str(worker.address)
 
 
-def resources_here() -> dict[str, float]:
+def worker_resources() -> dict[str, float]:
     """Give what the worker that runs the task offers; nothing outside one."""
     worker = _worker()
     return {} if worker is None else dict(worker.state.total_resources)
 
 
-def workers_of(client: Client) -> dict[str, dict[str, Any]]:
+def scheduler_workers(client: Client) -> dict[str, dict[str, Any]]:
     """Ask the scheduler which workers there are now, and what it knows of them.
 
     ``Client.scheduler_info`` gives what was heard last, which now and then is the answer to the
@@ -363,7 +363,7 @@ def check_workers(client: Client, present: Iterable[str] | None = None) -> None:
     _checked[client] = known
 
 
-def has_one_machine(client: Client) -> bool:
+def all_workers_on_this_host(client: Client) -> bool:
     """Tell whether all workers are, and will be, processes of this machine and user.
 
     Of workers that came after :func:`check_workers` this knows only that no other machine can reach
@@ -430,9 +430,9 @@ def _worker() -> Any:
         return None
 
 
-def _offered_for(address: str) -> Client | None:
+def _client_for_scheduler(address: str) -> Client | None:
     """Find the offered client of a scheduler, if this process has one."""
-    for client in list(_offered):
+    for client in list(_registered):
         if address_of(client) == address:
             return client
     return None

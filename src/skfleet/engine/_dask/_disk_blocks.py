@@ -27,7 +27,7 @@ from distributed.utils import sync
 
 from skfleet._array import is_host
 from skfleet._config import get_config
-from skfleet.blocks import Block, BlockFile, Loadable, Notes, open_block
+from skfleet.blocks import Block, BlockCache, BlockFile, LazyBlock, open_block
 from skfleet.engine._disk_cache import (
     DiskSpace,
     DiskSpeed,
@@ -202,7 +202,7 @@ def try_worker(limit: float, n_bytes: int) -> DiskSpeed:
 def caches(engine: Engine, probe: Probe, shares_work: bool) -> bool:
     """Decide whether to write rows to the workers' disks: what was asked for, or what pays."""
     wanted, limit, rows = get_config().disk_cache, disk_limit(), probe.rows
-    if rows.on_device or not limit or not all(isinstance(b.X, Loadable) for b in rows.blocks):
+    if rows.on_device or not limit or not all(isinstance(b.X, LazyBlock) for b in rows.blocks):
         return False
     if wanted != "auto" or get_config().keep_blocks != "auto":
         return wanted != "auto"  # rows that are not to be kept might well fit
@@ -219,7 +219,7 @@ def held_block(block: Block, task: Future, in_memory: bool) -> Block:
     One that found no room there is loaded as before. Of a result the scheduler tells the type.
     """
     if in_memory:
-        return block._replace(X=task, notes=Notes(), to_device=False)
+        return block._replace(X=task, notes=BlockCache(), to_device=False)
     if task.type is StoredBlock:
         return block._replace(X=CachedBlock(task))
     task.release()

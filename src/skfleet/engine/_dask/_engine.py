@@ -21,46 +21,46 @@ from distributed import Client, Future, get_worker
 from distributed.system import MEMORY_LIMIT
 
 from skfleet._config import get_config
-from skfleet.blocks import Block, Loadable, Notes, RowBlocks, open_block
-from skfleet.engine._counters import count
-from skfleet.engine._dask._client import check_workers, slot_released, wait_for_workers, workers_of
+from skfleet.blocks import Block, BlockCache, LazyBlock, RowBlocks, open_block
+from skfleet.engine._counters import add_counts
+from skfleet.engine._dask._client import check_workers, scheduler_workers, seceded, wait_for_workers
 from skfleet.engine._dask._disk_blocks import caches, held_block, split_mapped, store_block
 from skfleet.engine._dask._graph import (
-    OwnTask,
+    UniqueTask,
     as_delayed,
-    as_node,
+    func_with_summary,
+    iter_pending,
     needs_graph,
-    told_func,
-    unsent,
+    to_graph_node,
     with_sources,
 )
-from skfleet.engine._dask._scatter import Share
-from skfleet.engine._dask._serialize import Parcel
-from skfleet.engine._dask._task_events import DaskWatch
+from skfleet.engine._dask._scatter import ScatteredObject
+from skfleet.engine._dask._serialize import Pickled
+from skfleet.engine._dask._task_events import DaskCompletionQueue
 from skfleet.engine._dask._wait import completed, gather
 from skfleet.engine._disk_cache import disk_limit, is_cached, reads_of
 from skfleet.engine._protocol import Call, Probe, Task
 from skfleet.engine._reduce import identity, reduce_group
-from skfleet.engine._resources import ANYWHERE, Placement, check_satisfiable
-from skfleet.engine._threadpools import library_threads
+from skfleet.engine._resources import ANY_WORKER, ResourceRequest, check_satisfiable
+from skfleet.engine._threadpools import limit_threadpools
 
 # For so many seconds workers are taken for what they were.
 MOMENT = 0.3
 # Arguments larger than this cross to a worker once, not with every task.
-SHARED_BYTES = 2**16
+SCATTER_THRESHOLD = 2**16
 
 
 class DaskEngine:
-    """A Dask cluster, through a client; `placement` says where tasks run that ask for nothing."""
+    """A Dask cluster, through a client; `resources` says where tasks run that ask for nothing."""
 
     is_here = False
 
-    def __init__(self, client: Client, placement: Placement = ANYWHERE) -> None:
+    def __init__(self, client: Client, resources: ResourceRequest = ANY_WORKER) -> None:
         self.client = client
-        self.placement = placement
+        self.resources = resources
         self._seen: tuple[float, dict[str, Any]] = (-math.inf, {})
         self._begin = time.time()
-        self._offered = {ANYWHERE}  # placements that some worker has offered
+        self._registered = {ANY_WORKER}  # placements that some worker has offered
         self._seen = time.monotonic(), wait_for_workers(client)
         check_workers(client, self._workers())
 
@@ -68,7 +68,7 @@ class DaskEngine:
         """Return what the scheduler knows of its workers, or knew a moment ago."""
         now = time.monotonic()
         if now - self._seen[0] > MOMENT:
-            self._seen = now, workers_of(self.client)
+            self._seen = now, scheduler_workers(self.client)
         return self._seen[1]
 
     @property
@@ -76,7 +76,7 @@ class DaskEngine:
         """How many tasks run at once."""
         return max(1, sum(self.client.nthreads().values()))
 
-    def ask_all(self, func: Callable[..., Any], *args: Any) -> list[Any]:
+    def run_on_all(self, func: Callable[..., Any], *args: Any) -> list[Any]:
         """Run func(*args) on every worker, and return the answers."""
         return list(self.client.run(func, *args).values())
 
@@ -85,14 +85,14 @@ class DaskEngine:
         """The resources that each worker offers; none of an unlabelled one."""
         return {a: dict(w.get("resources") or {}) for a, w in self._workers().items()}
 
-    def check(self, placement: Placement) -> None:
+    def check(self, resources: ResourceRequest) -> None:
         """Raise unless a worker offers what a task with this placement asks for, or has offered it.
 
         One that died is started again, and its tasks wait for it.
         """
-        if placement not in self._offered:
-            check_satisfiable(placement, self.offers)
-            self._offered.add(placement)
+        if resources not in self._registered:
+            check_satisfiable(resources, self.offers)
+            self._registered.add(resources)
 
     def submit(
         self,
@@ -101,25 +101,25 @@ class DaskEngine:
         *args: Any,
         name: str = "",
         priority: int = 0,
-        placement: Placement = ANYWHERE,
+        resources: ResourceRequest = ANY_WORKER,
     ) -> Task:
         """Start func(*args); futures among or inside the arguments arrive as their values."""
-        settings = self._settings(placement, priority)
-        count(tasks=1, **reads_of(args))
+        settings = self._settings(resources, priority)
+        add_counts(tasks=1, **reads_of(args))
         args = _sent(args)
         key = _key(name)
-        call = _limited(func, placement)
+        call = _limit_threads(func, resources)
         if needs_graph(args):
             source, args = with_sources(args)
-            count(tasks=source)
+            add_counts(tasks=source)
             task = dask.delayed(call, pure=False)(*args, dask_key_name=key)
-            with _quiet():
+            with _no_large_graph_warning():
                 return self.client.compute(task, optimize_graph=False, **settings)
-        with _quiet():
+        with _no_large_graph_warning():
             return self.client.submit(call, *args, key=key, pure=False, **settings)
 
     def submit_all(
-        self, calls: Sequence[Call], *, priority: int = 0, placement: Placement = ANYWHERE
+        self, calls: Sequence[Call], *, priority: int = 0, resources: ResourceRequest = ANY_WORKER
     ) -> list[Task]:
         """Start several calls, in one message.
 
@@ -130,27 +130,31 @@ class DaskEngine:
             for call in calls:
                 args = (tasks[id(a)] if isinstance(a, Call) else a for a in call.args)
                 tasks[id(call)] = self.submit(
-                    told_func(call), *args, name=call.name, priority=priority, placement=placement
+                    func_with_summary(call),
+                    *args,
+                    name=call.name,
+                    priority=priority,
+                    resources=resources,
                 )
             return [tasks[id(call)] for call in calls]
-        kept = {id(share): share for call in calls for share in unsent(call.args)}
+        kept = {id(share): share for call in calls for share in iter_pending(call.args)}
         holds = {key: share.as_call() for key, share in kept.items()}
         keys = {id(call): _key(call.name) for call in [*holds.values(), *calls]}
         keys |= {key: keys[id(call)] for key, call in holds.items()}
-        count(tasks=len(holds) + len(calls))
+        add_counts(tasks=len(holds) + len(calls))
         for call in calls:
-            count(**reads_of(call.args))
+            add_counts(**reads_of(call.args))
         graph = {
-            keys[id(call)]: OwnTask(
+            keys[id(call)]: UniqueTask(
                 keys[id(call)],
-                _limited(told_func(call), placement),
-                *(as_node(arg, keys) for arg in call.args),
+                _limit_threads(func_with_summary(call), resources),
+                *(to_graph_node(arg, keys) for arg in call.args),
             )
             for call in [*holds.values(), *calls]
         }
-        with _quiet():
+        with _no_large_graph_warning():
             found: list[Task] = self.client.get(
-                graph, list(graph), sync=False, **self._settings(placement, priority)
+                graph, list(graph), sync=False, **self._settings(resources, priority)
             )
         for share, task in zip(kept.values(), found, strict=False):
             share.future = task
@@ -162,29 +166,33 @@ class DaskEngine:
         items: Iterable[Any],
         *args: Any,
         name: str = "",
-        placement: Placement = ANYWHERE,
+        resources: ResourceRequest = ANY_WORKER,
     ) -> list[Task]:
         """Start func(item, *args) for every item, in one message where the items share a source."""
         each = list(items)
         if len(each) > 1:
-            args = tuple(self.share(arg) if sizeof(arg) > SHARED_BYTES else arg for arg in args)
+            args = tuple(
+                self.scatter_small(arg) if sizeof(arg) > SCATTER_THRESHOLD else arg for arg in args
+            )
         if not needs_graph(each):
             return [
-                self.submit(_threaded(func, item), item, *args, name=name, placement=placement)
+                self.submit(
+                    _use_all_worker_threads(func, item), item, *args, name=name, resources=resources
+                )
                 for item in each
             ]
         source, each = with_sources(each)
-        count(tasks=source + len(each), **reads_of(each))
+        add_counts(tasks=source + len(each), **reads_of(each))
         args = tuple(as_delayed(arg) if isinstance(arg, Future) else arg for arg in args)
         call = dask.delayed(partial(_on_worker, func), pure=False)
         tasks = [call(item, *args, dask_key_name=_key(name)) for item in each]
-        with _quiet():
-            return self.client.compute(tasks, optimize_graph=False, **self._settings(placement, 0))
+        with _no_large_graph_warning():
+            return self.client.compute(tasks, optimize_graph=False, **self._settings(resources, 0))
 
     def gather(self, tasks: Sequence[Task]) -> list[Any]:
         """Return the results in order; after a failure the other tasks are given up."""
         try:
-            with slot_released():
+            with seceded():
                 return gather(self.client, tasks, self._has_workers, since=self._begin)
         except BaseException:
             self.cancel(tasks)
@@ -192,17 +200,17 @@ class DaskEngine:
 
     def as_completed(self, tasks: Sequence[Task]) -> Iterator[Task]:
         """Yield the tasks as they end."""
-        with slot_released():
+        with seceded():
             yield from completed(self.client, tasks, self._has_workers)
 
-    def watch(self) -> DaskWatch:
+    def completion_queue(self) -> DaskCompletionQueue:
         """Return something to wait with for tasks that are still being submitted."""
-        return DaskWatch(self.client)
+        return DaskCompletionQueue(self.client)
 
     def _has_workers(self, workers: dict[str, Any]) -> bool:
         """Say whether any of these workers may run what is placed as most tasks are."""
-        asked = self.placement.as_dict()
-        return any(_offers(worker, asked) for worker in workers.values())
+        asked = self.resources.as_dict()
+        return any(_has_resources(worker, asked) for worker in workers.values())
 
     def has_failed(self, task: Task) -> bool:
         """Say whether a task that has ended raised."""
@@ -212,38 +220,38 @@ class DaskEngine:
         """Give up what has not ended."""
         self.client.cancel(list(tasks), force=True)
 
-    def share(self, value: Any) -> Task:
+    def scatter_small(self, value: Any) -> Task:
         """Send a value to the cluster once; workers pass it on among themselves.
 
         It is the result of a task, so that it is made again if its only holder dies.
         """
         return self.submit(identity, value, name="share")
 
-    def keep(self, value: Any) -> Share:
+    def scatter(self, value: Any) -> ScatteredObject:
         """Send a large value once: to the worker that asks first, who passes it on."""
-        parcel, room = Parcel.pack(value), self.room
+        parcel, room = Pickled.dumps(value), self.memory_limit
         if parcel.nbytes > room:
             raise ValueError(
                 "Rows that a worker is to have as a whole must fit into its memory. Got "
                 f"{parcel.nbytes / 1e6:.0f} MB for {room / 1e6:.0f} MB instead. Let workers read "
                 "them: make X a Dask array or DataFrame of files."
             )
-        return Share(self.client, parcel, is_kept=True, placement=self.placement)
+        return ScatteredObject(self.client, parcel, is_kept=True, resources=self.resources)
 
-    def mend(self, kept: Share) -> None:
+    def rescatter(self, kept: ScatteredObject) -> None:
         """Send a kept value again if it was lost with the workers that held it."""
-        kept.mend()
+        kept.rescatter()
 
-    def drop(self, held: Share | Future) -> None:
+    def release(self, held: ScatteredObject | Future) -> None:
         """Let go of a kept value or a task, though the frames of an error still refer to it."""
-        if isinstance(held, Share):
-            held.drop()
+        if isinstance(held, ScatteredObject):
+            held.release()
         else:
             held.release()
 
-    def slots_for(self, placement: Placement) -> int:
+    def count_slots(self, resources: ResourceRequest) -> int:
         """How many tasks with a placement run at once."""
-        asked = (self.placement if placement == ANYWHERE else placement).as_dict()
+        asked = (self.resources if resources == ANY_WORKER else resources).as_dict()
         total = 0
         for worker in self._workers().values():
             offer = worker.get("resources") or {}
@@ -251,7 +259,7 @@ class DaskEngine:
             total += min([worker["nthreads"], *shares])
         return total
 
-    def together(self, blocks: Sequence[Block]) -> list[list[Block]]:
+    def group_by_worker(self, blocks: Sequence[Block]) -> list[list[Block]]:
         """Group blocks by the worker that has most of each; those that none has stay alone.
 
         Blocks in memory are one group; those on the disk one for each thread, which maps one at a
@@ -285,7 +293,7 @@ class DaskEngine:
         return parts + alone
 
     @contextmanager
-    def hold(self, rows: RowBlocks) -> Iterator[RowBlocks]:
+    def persist(self, rows: RowBlocks) -> Iterator[RowBlocks]:
         """Load the blocks into the workers' memory, where that is wanted and they fit.
 
         Those that do not fit are written to the workers' disks, where that is wanted and pays.
@@ -316,15 +324,15 @@ class DaskEngine:
                 task.release()
 
     @contextmanager
-    def hold_sources(self, blocks: Sequence[Block]) -> Iterator[list[Block]]:
+    def persist_sources(self, blocks: Sequence[Block]) -> Iterator[list[Block]]:
         """Keep what several blocks are made of (a shuffle, say) in the workers' memory."""
         sources = {id(b.X.source): b.X.source for b in blocks if getattr(b.X, "shared", ())}
         futures: dict[Any, Future] = {}
         for source in sources.values():
-            count(tasks=len(source.graph))
+            add_counts(tasks=len(source.graph))
             graph = HighLevelGraph.from_collections("shared", source.graph, dependencies=())
             values = [Delayed(key, graph, layer="shared") for key in source.outputs]
-            with _quiet():
+            with _no_large_graph_warning():
                 held = self.client.compute(values, optimize_graph=False)
             futures |= dict(zip(source.outputs, held, strict=True))
         try:
@@ -336,21 +344,21 @@ class DaskEngine:
             for future in futures.values():
                 future.release()
 
-    def with_notes(self, rows: RowBlocks) -> RowBlocks:
+    def with_block_cache(self, rows: RowBlocks) -> RowBlocks:
         """Return the same rows with room for notes beside every block that is in memory.
 
         Notes come with a block that was loaded. Other blocks get theirs from a task of which they
         are an argument, so that they are where the block is, and go when the last handle does.
         """
         bare = [block for block in rows.blocks if _is_resident(block) and block.notes is None]
-        notes = self.map(_new_notes, [_futures_of(block) for block in bare], name="notes")
+        notes = self.map(_new_block_cache, [_futures_of(block) for block in bare], name="notes")
         beside = dict(zip((block.number for block in bare), notes, strict=True))
         blocks = (
             block._replace(notes=beside.get(block.number, block.notes)) for block in rows.blocks
         )
         return replace(rows, blocks=tuple(blocks))
 
-    def streams(self, rows: RowBlocks) -> bool:
+    def is_out_of_core(self, rows: RowBlocks) -> bool:
         """Say whether a pass loads any blocks."""
         return not all(map(_is_resident, rows.blocks))
 
@@ -364,9 +372,9 @@ class DaskEngine:
     def _free_bytes(self) -> float:
         """Return what the workers may still hold before they begin to spill, with room to work."""
         free = 0.0
-        asked = self.placement.as_dict()
-        for worker in workers_of(self.client).values():
-            if not _offers(worker, asked):
+        asked = self.resources.as_dict()
+        for worker in scheduler_workers(self.client).values():
+            if not _has_resources(worker, asked):
                 continue
             limit, used = worker["memory_limit"] or MEMORY_LIMIT, worker["metrics"].get("memory", 0)
             if "GPU" in asked and worker.get("gpu"):  # where NVML tells
@@ -376,29 +384,29 @@ class DaskEngine:
         return free
 
     @property
-    def room(self) -> int:
+    def memory_limit(self) -> int:
         """Bytes that every worker that tasks are for, and this process, may hold."""
-        asked = self.placement.as_dict()
+        asked = self.resources.as_dict()
         limits = [
             worker["memory_limit"] or MEMORY_LIMIT
             for worker in self._workers().values()
-            if _offers(worker, asked)
+            if _has_resources(worker, asked)
         ]
         return int(min([*limits, psutil.virtual_memory().available]))
 
-    def _settings(self, placement: Placement, priority: int) -> dict[str, Any]:
+    def _settings(self, resources: ResourceRequest, priority: int) -> dict[str, Any]:
         """Return what the scheduler is told of a task, having checked that a worker can run it."""
-        if placement == ANYWHERE:
-            placement = self.placement
-        elif placement != self.placement:
-            self.check(placement)
+        if resources == ANY_WORKER:
+            resources = self.resources
+        elif resources != self.resources:
+            self.check(resources)
         settings: dict[str, Any] = {"priority": priority}
-        if placement != ANYWHERE:
-            settings["resources"] = placement.as_dict()
+        if resources != ANY_WORKER:
+            settings["resources"] = resources.as_dict()
         return settings
 
 
-def _offers(worker: dict[str, Any], asked: dict[str, float]) -> bool:
+def _has_resources(worker: dict[str, Any], asked: dict[str, float]) -> bool:
     """Say whether a worker offers all that is asked for."""
     offer = worker.get("resources") or {}
     return all(offer.get(name, 0) >= amount for name, amount in asked.items())
@@ -410,13 +418,13 @@ def _key(name: str) -> str:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _no_large_graph_warning() -> Iterator[None]:
     """Send large values without Dask's warning about it: here that is what was meant."""
     with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"}):
         yield
 
 
-def _threaded(func: Callable[..., Any], group: Any) -> Callable[..., Any]:
+def _use_all_worker_threads(func: Callable[..., Any], group: Any) -> Callable[..., Any]:
     """Let the task that reduces a worker's own blocks use all of that worker's threads."""
     if isinstance(func, partial) and func.func is reduce_group and all(map(_is_resident, group)):
         return partial(_with_worker_threads, func)
@@ -430,41 +438,43 @@ def _with_worker_threads(func: Callable[..., Any], *args: Any) -> Any:
 
 def _on_worker(func: Callable[..., Any], *args: Any) -> Any:
     """Run a task with one library thread: the worker's threads are there for its tasks."""
-    with library_threads(1):
+    with limit_threadpools(1):
         return func(*args)
 
 
 def _sent(value: Any) -> Any:
     """Return arguments with futures for what is kept."""
-    if isinstance(value, Share):
+    if isinstance(value, ScatteredObject):
         return value.task
-    if isinstance(value, Block) and isinstance(value.X, Share):
+    if isinstance(value, Block) and isinstance(value.X, ScatteredObject):
         return value._replace(X=value.X.task)
     if type(value) in (list, tuple):
         return type(value)(map(_sent, value))
     return value
 
 
-def _limited(func: Callable[..., Any], placement: Placement) -> Callable[..., Any]:
+def _limit_threads(func: Callable[..., Any], resources: ResourceRequest) -> Callable[..., Any]:
     """Limit the library threads of a task: who asks for several CPUs wants to use them."""
-    n_threads = int(placement.as_dict().get("CPU", 1))
-    return partial(_on_worker, func) if n_threads <= 1 else partial(_on_many, n_threads, func)
+    n_threads = int(resources.as_dict().get("CPU", 1))
+    return (
+        partial(_on_worker, func) if n_threads <= 1 else partial(_run_with_threads, n_threads, func)
+    )
 
 
-def _on_many(n_threads: int, func: Callable[..., Any], *args: Any) -> Any:
+def _run_with_threads(n_threads: int, func: Callable[..., Any], *args: Any) -> Any:
     """Run a task that asked for several CPUs with as many library threads."""
-    with library_threads(n_threads):
+    with limit_threadpools(n_threads):
         return func(*args)
 
 
 def _load(handle: Block) -> Block:
     """Bring a block into the memory of the worker that runs this, with room for notes."""
-    return open_block(handle)._replace(notes=Notes())
+    return open_block(handle)._replace(notes=BlockCache())
 
 
-def _new_notes(parts: Sequence[Any]) -> Notes:
+def _new_block_cache(parts: Sequence[Any]) -> BlockCache:
     """Make room for notes where the parts of a block are."""
-    return Notes()
+    return BlockCache()
 
 
 def _is_resident(block: Block) -> bool:
@@ -481,7 +491,7 @@ def _is_placed(block: Block) -> bool:
 
 def _is_kept(block: Block) -> bool:
     """Say whether there is nothing to bring into some worker's memory, or to its disk."""
-    return _is_placed(block) or not (block.to_device or isinstance(block.X, Loadable))
+    return _is_placed(block) or not (block.to_device or isinstance(block.X, LazyBlock))
 
 
 def _futures_of(block: Block) -> list[Future]:

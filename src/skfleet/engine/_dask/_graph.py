@@ -12,22 +12,22 @@ from dask.task_spec import List, Task, TaskRef
 from distributed import Future
 
 from skfleet.blocks import Block
-from skfleet.engine._dask._scatter import Share
-from skfleet.engine._dask._task_events import telling
+from skfleet.engine._dask._scatter import ScatteredObject
+from skfleet.engine._dask._task_events import run_and_publish
 from skfleet.engine._protocol import Call
 
 __all__ = [
-    "OwnTask",
+    "UniqueTask",
     "as_delayed",
-    "as_node",
+    "func_with_summary",
+    "iter_pending",
     "needs_graph",
-    "told_func",
-    "unsent",
+    "to_graph_node",
     "with_sources",
 ]
 
 
-class OwnTask(Task):
+class UniqueTask(Task):
     """A task whose key no other task has: Dask need not tell it from others by its content."""
 
     __slots__ = ()
@@ -36,18 +36,18 @@ class OwnTask(Task):
         return self.key
 
 
-def as_node(value: Any, keys: dict[int, str]) -> Any:
+def to_graph_node(value: Any, keys: dict[int, str]) -> Any:
     """Return what stands in a graph for an argument: calls by their keys, and futures by theirs."""
     if id(value) in keys:
         return TaskRef(keys[id(value)])
-    if isinstance(value, Share):
+    if isinstance(value, ScatteredObject):
         return TaskRef(value.task.key)
     if isinstance(value, Future):
         return TaskRef(value.key)
     if not isinstance(value, list | tuple | dict):
         return value
     inside = value.values() if isinstance(value, dict) else value
-    nodes = [as_node(part, keys) for part in inside]
+    nodes = [to_graph_node(part, keys) for part in inside]
     if all(node is part for node, part in zip(nodes, inside, strict=True)):
         return value
     if isinstance(value, dict):
@@ -71,18 +71,20 @@ def _as_dict(names: list[Any], *values: Any) -> dict[Any, Any]:
     return dict(zip(names, values, strict=True))
 
 
-def told_func(call: Call) -> Callable[..., Any]:
+def func_with_summary(call: Call) -> Callable[..., Any]:
     """Return the function of a call, with what sends home what it tells."""
-    return call.func if call.tells is None else partial(telling, call.func, call.tells)
+    return (
+        call.func if call.summarize is None else partial(run_and_publish, call.func, call.summarize)
+    )
 
 
-def unsent(value: Any) -> Iterator[Share]:
+def iter_pending(value: Any) -> Iterator[ScatteredObject]:
     """Give what is kept among arguments, and not on its way yet."""
-    if isinstance(value, Share) and not value.is_sent:
+    if isinstance(value, ScatteredObject) and not value.is_submitted:
         yield value
     elif isinstance(value, list | tuple):
         for part in value:
-            yield from unsent(part)
+            yield from iter_pending(part)
 
 
 def needs_graph(value: Any) -> bool:

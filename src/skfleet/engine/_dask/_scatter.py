@@ -9,42 +9,44 @@ from weakref import WeakKeyDictionary
 
 from distributed import Client, Future
 
-from skfleet.engine._dask._client import has_one_machine, workers_of
-from skfleet.engine._dask._serialize import READ_ONLY_FROM, Parcel
-from skfleet.engine._dask._shared_memory import MappedParcel
+from skfleet.engine._dask._client import all_workers_on_this_host, scheduler_workers
+from skfleet.engine._dask._serialize import MMAP_THRESHOLD, Pickled
+from skfleet.engine._dask._shared_memory import SharedMemoryPickled
 from skfleet.engine._protocol import Call
-from skfleet.engine._resources import ANYWHERE, Placement
+from skfleet.engine._resources import ANY_WORKER, ResourceRequest
 from skfleet.exceptions import FleetError
 
-__all__ = ["Share", "opened"]
+__all__ = ["ScatteredObject", "open_scattered"]
 
 # A function of this size and more is scattered instead of being sent as a task.
 _LARGEST_TASK = 9_000_000
 
 # What tasks of this process have opened, as long as they have the parcel.
-_opened: WeakKeyDictionary[Parcel, Any] = WeakKeyDictionary()
+_opened: WeakKeyDictionary[Pickled, Any] = WeakKeyDictionary()
 
 
-class Share:
+class ScatteredObject:
     """An object on the fleet, sent once for all who hold equal content."""
 
     def __init__(
         self,
         client: Client,
-        parcel: Parcel,
+        parcel: Pickled,
         *,
         broadcast: bool = False,
         is_function: bool = False,
         is_kept: bool = False,
-        placement: Placement = ANYWHERE,
+        resources: ResourceRequest = ANY_WORKER,
     ) -> None:
         self._client = client
-        self._resources = placement.as_dict()  # of the workers that are to have it
+        self._resources = resources.as_dict()  # of the workers that are to have it
         self._broadcast = broadcast
         # Kept: other processes of this machine read its memory.
         self._mapped = (
-            MappedParcel.of(parcel)
-            if parcel.nbytes >= READ_ONLY_FROM and not is_function and has_one_machine(client)
+            SharedMemoryPickled.create(parcel)
+            if parcel.nbytes >= MMAP_THRESHOLD
+            and not is_function
+            and all_workers_on_this_host(client)
             else None
         )
         # The scheduler keeps a task, and has it made again when its worker dies; with larger ones
@@ -58,7 +60,7 @@ class Share:
             self.future = self._send(self._mapped or parcel)
 
     @property
-    def is_sent(self) -> bool:
+    def is_submitted(self) -> bool:
         """Whether it is on its way: what is kept and small goes with the first that needs it."""
         return hasattr(self, "future")
 
@@ -66,7 +68,7 @@ class Share:
         """Return the call that keeps it on a worker."""
         return Call(_hold, (self._kept,), "hold")
 
-    def _send(self, parcel: Parcel) -> Future:
+    def _send(self, parcel: Pickled) -> Future:
         """Scatter under a new key: under an old one it dies with what was just released.
 
         The scheduler hands the data to workers, and fails if one of them dies meanwhile.
@@ -74,7 +76,7 @@ class Share:
         near = {"resources": self._resources} if self._resources else {}
         if self._as_task:
             return self._client.submit(_hold, parcel, key=f"hold-{uuid4().hex}", **near)
-        workers = self._who_may() if self._resources else None
+        workers = self._eligible_workers() if self._resources else None
         waits = iter((0.2, 0.5, 1.0, 2.0, 4.0))
         while True:
             try:
@@ -92,9 +94,9 @@ class Share:
                     raise
                 time.sleep(wait)
 
-    def _who_may(self) -> list[str] | None:
+    def _eligible_workers(self) -> list[str] | None:
         """Return the workers that may run what needs it; None, for any, where there are none."""
-        offers = {a: w.get("resources") or {} for a, w in workers_of(self._client).items()}
+        offers = {a: w.get("resources") or {} for a, w in scheduler_workers(self._client).items()}
         return [
             address
             for address, offer in offers.items()
@@ -104,18 +106,18 @@ class Share:
     @property
     def task(self) -> Future:
         """What stands for the object in the arguments of a task."""
-        if not self.is_sent and self._kept is not None:
+        if not self.is_submitted and self._kept is not None:
             self.future = self._send(self._kept)
         return self.future
 
-    def mend(self) -> None:
+    def rescatter(self) -> None:
         """Send what was lost again, where it is still here."""
-        if self._kept is not None and self.is_sent and self.is_lost():
+        if self._kept is not None and self.is_submitted and self.is_lost():
             self.future = self._send(self._kept)
 
-    def drop(self) -> None:
+    def release(self) -> None:
         """Let go of it, here and on the fleet."""
-        if self.is_sent:
+        if self.is_submitted:
             self.future.release()
         self._mapped = self._kept = None
 
@@ -127,21 +129,21 @@ class Share:
             return True
         return not any(self._client.who_has([self.future]).values())
 
-    def send_again(self, obj: Any) -> None:
+    def resend(self, obj: Any) -> None:
         """Replace data that died with their worker."""
-        self.future = self._send(self._mapped or Parcel.pack(obj))
+        self.future = self._send(self._mapped or Pickled.dumps(obj))
 
 
-def _hold(parcel: Parcel) -> Parcel:
+def _hold(parcel: Pickled) -> Pickled:
     """Keep a parcel on a worker."""
     return parcel
 
 
-def opened(value: Any) -> Any:
+def open_scattered(value: Any) -> Any:
     """Open a parcel for reading, once for all tasks of a process; anything else as it is."""
-    if not isinstance(value, Parcel):
+    if not isinstance(value, Pickled):
         return value
     found = _opened.get(value)
     if found is None:
-        found = _opened[value] = value.open(view=True)
+        found = _opened[value] = value.loads(view=True)
     return found

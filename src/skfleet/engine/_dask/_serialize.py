@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 import cloudpickle
 from distributed.protocol import dask_deserialize, dask_serialize
 
-from skfleet.engine._gpu._device_cache import DeviceCopies
+from skfleet.engine._gpu._device_cache import DeviceArrayCache
 
 # Up to this size everyone gets a copy of his own of what is shared; from here on all read the same
 # memory, as in joblib's own process backends.
-READ_ONLY_FROM = 1_000_000
+MMAP_THRESHOLD = 1_000_000
 
 
-class Parcel:
+class Pickled:
     """An object pickled once, its large buffers apart, to be opened any number of times.
 
     Opening gives new objects each time, so calls that share a parcel cannot change one another's
@@ -32,7 +32,7 @@ class Parcel:
         self.buffers = buffers
 
     @classmethod
-    def pack(cls, obj: Any, *, reduce: Callable[[Any], Any] | None = None) -> Parcel:
+    def dumps(cls, obj: Any, *, reduce: Callable[[Any], Any] | None = None) -> Pickled:
         """Pickle an object, by value where pickle alone cannot (lambdas, ``__main__``).
 
         ``reduce`` may say, as `pickle.Pickler.reducer_override`, how something in it travels.
@@ -49,7 +49,7 @@ class Parcel:
             buffers.clear()
         return cls(_dumps(cloudpickle.Pickler, obj, buffers, reduce), buffers)
 
-    def open(self, *, view: bool = False, own: bool = False) -> Any:
+    def loads(self, *, view: bool = False, own: bool = False) -> Any:
         """Rebuild the object: on copies of the buffers, on read-only views, or on the buffers.
 
         ``own`` is for a parcel that nobody else opens: only a buffer that is read-only is copied.
@@ -60,12 +60,12 @@ class Parcel:
         kept = [part if own and not part.readonly else bytearray(part) for part in flat]
         return pickle.loads(self.header, buffers=kept)
 
-    def on_host(self) -> Any:
+    def loads_shared(self) -> Any:
         """Open it for one of several who do: where it is large, all read the same memory."""
-        return self.open(view=self.nbytes >= READ_ONLY_FROM)
+        return self.loads(view=self.nbytes >= MMAP_THRESHOLD)
 
     # in the place of a block that is not in memory yet
-    load = on_host
+    load = loads_shared
 
     def digest(self) -> bytes:
         """Hash the content: equal digests, equal objects."""
@@ -89,7 +89,7 @@ class Parcel:
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         # What arrived as a memoryview cannot be pickled as it is.
         kind: Any = pickle.PickleBuffer if protocol >= 5 else bytes
-        return Parcel, (bytes(self.header), [kind(part) for part in self._flat()])
+        return Pickled, (bytes(self.header), [kind(part) for part in self._flat()])
 
 
 def _dumps(
@@ -115,29 +115,29 @@ def _dumps(
         return file.getvalue()
 
 
-class Held(NamedTuple):
+class DeviceCachedArray(NamedTuple):
     """What a parcel holds, to be had in the memory of the host or on this process's device."""
 
-    parcel: Parcel
-    copies: DeviceCopies
+    parcel: Pickled
+    copies: DeviceArrayCache
     key: int  # of the parcel among the copies
 
     def on_host(self) -> Any:
         """Open it, large arrays read-only."""
-        return self.parcel.on_host()
+        return self.parcel.loads_shared()
 
     def on_device(self) -> Any:
         """Give the array in it on the device; on the host where it has no place there."""
         return self.copies.give(self.key, self.on_host())
 
 
-@dask_serialize.register(Parcel)
-def _serialize(parcel: Parcel) -> tuple[dict, list]:
+@dask_serialize.register(Pickled)
+def _serialize(parcel: Pickled) -> tuple[dict, list]:
     """Give Dask the bytes as they are: through its scheduler it pickles without buffers apart."""
     return {}, [parcel.header, *parcel._flat()]
 
 
-@dask_deserialize.register(Parcel)
-def _deserialize(header: dict, frames: list) -> Parcel:
+@dask_deserialize.register(Pickled)
+def _deserialize(header: dict, frames: list) -> Pickled:
     """Take a parcel from the wire."""
-    return Parcel(frames[0], frames[1:])
+    return Pickled(frames[0], frames[1:])

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 from distributed.protocol import dask_deserialize, dask_serialize
 
-from skfleet.engine._dask._serialize import Parcel
+from skfleet.engine._dask._serialize import Pickled
 
-__all__ = ["MappedParcel", "machine"]
+__all__ = ["SharedMemoryPickled", "machine"]
 
 _ALIGNMENT = 64
 
@@ -39,7 +39,7 @@ class _Place(NamedTuple):
     sizes: tuple[int, ...]
 
 
-class MappedParcel(Parcel):
+class SharedMemoryPickled(Pickled):
     """A parcel whose buffers lie in memory that other processes of this machine map.
 
     What travels is where they lie. The memory is there as long as this object, or any process that
@@ -53,7 +53,7 @@ class MappedParcel(Parcel):
         self._place = place
 
     @classmethod
-    def of(cls, parcel: Parcel) -> MappedParcel:
+    def create(cls, parcel: Pickled) -> SharedMemoryPickled:
         """Copy a parcel to such memory."""
         parts = parcel._flat()
         sizes = tuple(part.nbytes for part in parts)
@@ -73,7 +73,7 @@ class MappedParcel(Parcel):
         return mapped
 
     @classmethod
-    def at(cls, header: bytes, place: _Place) -> MappedParcel:
+    def attach(cls, header: bytes, place: _Place) -> SharedMemoryPickled:
         """Map the memory of another process, or of this one."""
         buffers: Any
         try:
@@ -86,14 +86,14 @@ class MappedParcel(Parcel):
             finally:
                 os.close(descriptor)
         except OSError as error:
-            buffers = _Absent(place.pid, error)
+            buffers = _UnmappedBuffers(place.pid, error)
         return cls(header, place, buffers)
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        return MappedParcel.at, (bytes(self.header), self._place)
+        return SharedMemoryPickled.attach, (bytes(self.header), self._place)
 
 
-class _Absent:
+class _UnmappedBuffers:
     """Stands for buffers that could not be mapped: whoever wants them is told so."""
 
     def __init__(self, pid: int, error: OSError) -> None:
@@ -122,14 +122,16 @@ def _map(descriptor: int, sizes: tuple[int, ...]) -> list[memoryview]:
     return [view[start : start + size] for start, size in zip(_starts(sizes), sizes, strict=True)]
 
 
-@dask_serialize.register(MappedParcel)
-def _serialize(parcel: MappedParcel) -> tuple[dict, list]:
+@dask_serialize.register(SharedMemoryPickled)
+def _serialize(parcel: SharedMemoryPickled) -> tuple[dict, list]:
     """Give Dask the place instead of the bytes."""
     return {"place": tuple(parcel._place)}, [parcel.header]
 
 
-@dask_deserialize.register(MappedParcel)
-def _deserialize(header: dict, frames: list) -> MappedParcel:
+@dask_deserialize.register(SharedMemoryPickled)
+def _deserialize(header: dict, frames: list) -> SharedMemoryPickled:
     """Take a place from the wire, and map what lies there."""
     pid, descriptor, identity, sizes = header["place"]
-    return MappedParcel.at(frames[0], _Place(pid, descriptor, tuple(identity), tuple(sizes)))
+    return SharedMemoryPickled.attach(
+        frames[0], _Place(pid, descriptor, tuple(identity), tuple(sizes))
+    )

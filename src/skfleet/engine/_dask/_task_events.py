@@ -18,21 +18,21 @@ from weakref import WeakKeyDictionary
 
 from distributed import Client, Future, KilledWorker, get_worker
 
-from skfleet.engine._dask._client import has_one_machine, slot_released
+from skfleet.engine._dask._client import all_workers_on_this_host, seceded
 from skfleet.engine._dask._wait import death_error
-from skfleet.engine._protocol import Ended
+from skfleet.engine._protocol import TaskResult
 
-__all__ = ["DaskWatch", "telling"]
+__all__ = ["DaskCompletionQueue", "run_and_publish"]
 
 # The topic of the events; the scheduler forgets old ones by itself.
 _TOPIC = "skfleet-told"
 # How many events are kept for which nobody has asked yet.
 _MOST_EVENTS = 10_000
 
-_told: WeakKeyDictionary[Client, _Told] = WeakKeyDictionary()
+_told: WeakKeyDictionary[Client, _SummaryEvents] = WeakKeyDictionary()
 
 
-class _Told:
+class _SummaryEvents:
     """What tasks have told a client, by their keys."""
 
     def __init__(self, client: Client) -> None:
@@ -51,15 +51,15 @@ class _Told:
         return self._values.pop(key, None)
 
 
-def telling(func: Callable[..., Any], tells: Callable[[Any], Any], *args: Any) -> Any:
+def run_and_publish(func: Callable[..., Any], summarize: Callable[[Any], Any], *args: Any) -> Any:
     """Run a task, and send home what it has to tell of its value."""
     value = func(*args)
     worker = get_worker()
-    worker.log_event(_TOPIC, [worker.get_current_task(), pickle.dumps(tells(value))])
+    worker.log_event(_TOPIC, [worker.get_current_task(), pickle.dumps(summarize(value))])
     return value
 
 
-class DaskWatch:
+class DaskCompletionQueue:
     """Futures under way, and what they have to tell as they arrive."""
 
     def __init__(self, client: Client) -> None:
@@ -68,17 +68,17 @@ class DaskWatch:
         self._arrivals: queue.SimpleQueue[Future] = queue.SimpleQueue()
         self._tells: dict[Future, Callable[[Any], Any]] = {}
         if client not in _told:
-            _told[client] = _Told(client)
+            _told[client] = _SummaryEvents(client)
 
-    def add(self, task: Future, tells: Callable[[Any], Any] | None = None) -> None:
+    def add(self, task: Future, summarize: Callable[[Any], Any] | None = None) -> None:
         """Wait for one more future, for its value or for what it has to tell of it."""
-        if tells is not None:
-            self._tells[task] = tells
+        if summarize is not None:
+            self._tells[task] = summarize
         task.add_done_callback(self._arrivals.put)
 
-    def next(self, timeout: float | None = None) -> list[Ended]:
+    def next(self, timeout: float | None = None) -> list[TaskResult]:
         """Wait until some futures are done, or for so many seconds; give those that are."""
-        with slot_released():
+        with seceded():
             try:
                 arrived = [self._arrivals.get(timeout=timeout)]
             except queue.Empty:
@@ -88,38 +88,38 @@ class DaskWatch:
                     arrived.append(self._arrivals.get_nowait())
             return self._fetch(arrived)
 
-    def _fetch(self, arrived: Sequence[Future]) -> list[Ended]:
+    def _fetch(self, arrived: Sequence[Future]) -> list[TaskResult]:
         """Give what was told, and fetch the rest: together, and one by one where that fails."""
         found: dict[Future, Any] = {}
         missing: dict[Future, Future] = {}
         for future in arrived:
-            tells = self._tells.pop(future, None)
+            summarize = self._tells.pop(future, None)
             if future.status != "finished":
                 continue
-            told = None if tells is None else _told[self._client].pop(str(future.key))
+            told = None if summarize is None else _told[self._client].pop(str(future.key))
             if told is not None:
                 found[future] = pickle.loads(told)
-            elif tells is None:
+            elif summarize is None:
                 missing[future] = future
             else:  # the event was lost with a scheduler's memory, or never sent
-                missing[future] = self._client.submit(tells, future, pure=False)
+                missing[future] = self._client.submit(summarize, future, pure=False)
         if missing:
-            direct = has_one_machine(self._client) or None
+            direct = all_workers_on_this_host(self._client) or None
             with contextlib.suppress(Exception, CancelledError):
                 values = self._client.gather(list(missing.values()), direct=direct)
                 found |= dict(zip(missing, values, strict=True))
         return [
-            Ended(future, found[future]) if future in found else self._ended(future)
+            TaskResult(future, found[future]) if future in found else self._ended(future)
             for future in arrived
         ]
 
-    def _ended(self, future: Future) -> Ended:
+    def _ended(self, future: Future) -> TaskResult:
         """Tell what became of one future."""
         try:
-            return Ended(future, future.result())
+            return TaskResult(future, future.result())
         except (CancelledError, KilledWorker) as error:
             deadly = isinstance(error, KilledWorker)
             explained = death_error(self._client, error, since=self._begin) or error
-            return Ended(future, error=explained, was_lost=not deadly, was_deadly=deadly)
+            return TaskResult(future, error=explained, was_lost=not deadly, killed_workers=deadly)
         except Exception as error:
-            return Ended(future, error=error)
+            return TaskResult(future, error=error)

@@ -13,7 +13,7 @@ from dask.utils import format_bytes, key_split
 from distributed import Client, Future, KilledWorker
 
 from skfleet._config import get_config
-from skfleet.engine._dask._client import address_of, check_running, workers_of
+from skfleet.engine._dask._client import address_of, check_running, scheduler_workers
 from skfleet.exceptions import FleetError, NoWorkersError
 
 __all__ = ["completed", "death_error", "gather"]
@@ -42,7 +42,7 @@ class _Lookout:
         if self._client.status != "running":
             return
         now = time.monotonic()
-        if self._has_workers(workers_of(self._client)):
+        if self._has_workers(scheduler_workers(self._client)):
             self._alone_since = None
         elif self._alone_since is None:
             self._alone_since = now
@@ -156,7 +156,9 @@ def death_error(
         own = [event for _, event in events if event["worker"] == error.last_worker.address]
         kills = own and (kills or own)  # the scheduler's clock may be another one
     if kills:
-        limits = {w["memory_limit"] for w in workers_of(client).values() if w["memory_limit"]}
+        limits = {
+            w["memory_limit"] for w in scheduler_workers(client).values() if w["memory_limit"]
+        }
         room = f" of the {format_bytes(min(limits))} that a worker may have" if limits else ""
         most = max(kill["rss"] for kill in kills)
         return FleetError(

@@ -10,16 +10,16 @@ from itertools import count
 from typing import Any
 from uuid import uuid4
 
-from skfleet._array import device_room, goes_up, to_device
+from skfleet._array import device_memory_available, is_uploadable, to_device
 
-__all__ = ["DeviceCopies", "budget", "held_bytes"]
+__all__ = ["DeviceArrayCache", "budget", "cached_bytes"]
 
 # The share of what a device has free that copies may take: fits need the rest to work in.
 SHARE = 0.5
 
 # One array at a time goes up, and each once.
 _lock = threading.Lock()
-_known: weakref.WeakValueDictionary[str, DeviceCopies] = weakref.WeakValueDictionary()
+_known: weakref.WeakValueDictionary[str, DeviceArrayCache] = weakref.WeakValueDictionary()
 _clock = count()
 
 
@@ -32,7 +32,7 @@ class _Copy:
     wanted: int = 0
 
 
-class DeviceCopies:
+class DeviceArrayCache:
     """Copies of arrays, on the device of whichever process has this.
 
     What travels is a name: all in a process that have the same name have the same copies, and these
@@ -51,21 +51,21 @@ class DeviceCopies:
 
     def give(self, key: Hashable, X: Any) -> Any:
         """Give the copy of X, made once for the key; X itself where it has no place."""
-        if not goes_up(X):
+        if not is_uploadable(X):
             return X
         with _lock:
             most = budget()
-            while held_bytes() > most:
-                _drop_oldest()
+            while cached_bytes() > most:
+                _evict_lru()
             copy = self._copies.get(key)
             if copy is None:
-                if self._is_over or held_bytes() + X.nbytes > most:
+                if self._is_over or cached_bytes() + X.nbytes > most:
                     return X
                 copy = self._copies[key] = _Copy(to_device(X), X.nbytes)
             copy.wanted = next(_clock)
             return copy.array
 
-    def stay_with(self, other: Any) -> None:
+    def tie_to(self, other: Any) -> None:
         """Keep the copies in this process as long as some object is here."""
         weakref.finalize(other, _nothing, self).atexit = False
 
@@ -79,27 +79,27 @@ class DeviceCopies:
         return _named, (self._name,)
 
 
-def _named(name: str) -> DeviceCopies:
+def _named(name: str) -> DeviceArrayCache:
     """Find the copies of a name in this process, or begin them."""
     with _lock:
-        return _known.get(name) or DeviceCopies(name)
+        return _known.get(name) or DeviceArrayCache(name)
 
 
-def _nothing(copies: DeviceCopies) -> None:
+def _nothing(copies: DeviceArrayCache) -> None:
     """Do nothing: who is to call this one day holds the copies until then."""
 
 
 def budget() -> int:
     """Return how many bytes all copies of this process may take."""
-    return int(SHARE * device_room(held_bytes()))
+    return int(SHARE * device_memory_available(cached_bytes()))
 
 
-def held_bytes() -> int:
+def cached_bytes() -> int:
     """Return how many bytes the copies of this process take."""
     return sum(copy.n_bytes for _, _, copy in _held())
 
 
-def _held() -> list[tuple[DeviceCopies, Hashable, _Copy]]:
+def _held() -> list[tuple[DeviceArrayCache, Hashable, _Copy]]:
     """List the copies of this process."""
     return [
         (copies, key, copy)
@@ -108,7 +108,7 @@ def _held() -> list[tuple[DeviceCopies, Hashable, _Copy]]:
     ]
 
 
-def _drop_oldest() -> None:
+def _evict_lru() -> None:
     """Let go of the copy that was not wanted for longest."""
     copies, key, _ = min(_held(), key=lambda held: held[2].wanted)
     del copies._copies[key]

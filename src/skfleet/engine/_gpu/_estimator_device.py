@@ -14,34 +14,41 @@ from sklearn import get_config as sklearn_config
 from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 
-from skfleet._array import beside, device_library, is_foreign, namespace, off_device, to_host
+from skfleet._array import (
+    device_library,
+    is_not_numpy,
+    namespace,
+    to_device_of,
+    to_host,
+    to_host_if_array,
+)
 from skfleet._config import get_config
 
 __all__ = [
-    "Placements",
-    "answers_at_home",
-    "as_host_model",
+    "CandidateDevices",
+    "accepts_device_arrays",
     "at_home",
-    "beside_rows",
-    "check_comes_home",
+    "attributes_to_host",
+    "check_has_cpu_equivalent",
+    "device_of",
     "has_cuml",
-    "is_dispatched",
-    "leave_device",
-    "placement",
-    "takes_device_rows",
+    "move_targets_to_device",
+    "numpy_responses",
+    "to_cpu_estimator",
+    "uses_array_api",
 ]
 
 # Libraries whose estimators take arrays on a GPU as they are.
-_TAKE_ARRAYS = {"cuml", "skfleet", "xgboost"}
+_ACCEPT_ARRAYS = {"cuml", "skfleet", "xgboost"}
 
 # The parameters that say where an estimator computes.
-_TELLING = {"device", "device_type", "tree_method"}
+_DEVICE_PARAMETERS = {"device", "device_type", "tree_method"}
 
 # What needs no second look.
-_PLAIN = {bool, bytes, float, int, np.ndarray, str, type(None)}
+_ATOMIC_TYPES = {bool, bytes, float, int, np.ndarray, str, type(None)}
 
 # The methods by which a score hears of a model.
-_ANSWERS = (
+_RESPONSE_METHODS = (
     "predict",
     "predict_proba",
     "predict_log_proba",
@@ -50,10 +57,10 @@ _ANSWERS = (
 )
 
 # Those that are given targets.
-_TAUGHT = ("fit", "score")
+_SUPERVISED_METHODS = ("fit", "score")
 
 
-def placement(estimator: Any, parameters: Mapping[str, Any] | None = None) -> str:
+def device_of(estimator: Any, parameters: Mapping[str, Any] | None = None) -> str:
     """Tell on which kind of worker an estimator is to be fitted.
 
     Parameters
@@ -85,15 +92,17 @@ def placement(estimator: Any, parameters: Mapping[str, Any] | None = None) -> st
     >>> placement(LogisticRegression(device="cuda"), {"device": "cpu"})
     'cpu'
     """
-    return Placements(estimator).of(parameters or {})
+    return CandidateDevices(estimator).of(parameters or {})
 
 
-class Placements:
+class CandidateDevices:
     """Where the candidates of a search are to be fitted, which differ in few parameters."""
 
     def __init__(self, estimator: Any) -> None:
         self._estimator = estimator
-        self._dispatches = _dispatches()  # later candidates may be asked about in another thread
+        self._dispatches = (
+            _array_api_enabled()
+        )  # later candidates may be asked about in another thread
         self._values = _values(estimator, {})
         self._usual = self._placed(self._values)
 
@@ -106,7 +115,7 @@ class Placements:
     def _may_matter(self, name: str, value: Any) -> bool:
         """Tell whether a parameter may make a difference."""
         is_estimator = _is_estimator(value) or _is_estimator(self._values.get(name))
-        return is_estimator or self._dispatches or name.rpartition("__")[2] in _TELLING
+        return is_estimator or self._dispatches or name.rpartition("__")[2] in _DEVICE_PARAMETERS
 
     def _placed(self, values: Mapping[str, Any]) -> str:
         """Tell it of an estimator whose parameters, and those of all in it, are given."""
@@ -117,42 +126,42 @@ class Placements:
         return "cuda" if dispatches else "cpu"
 
 
-def takes_device_rows(estimator: Any, parameters: Mapping[str, Any] | None = None) -> bool:
+def accepts_device_arrays(estimator: Any, parameters: Mapping[str, Any] | None = None) -> bool:
     """Tell whether an estimator, and all in it, may be given rows on the GPU of this process.
 
     Labels and targets stay on the host: cuML, XGBoost and ours bring numbers there themselves.
     """
-    values, dispatches = _values(estimator, parameters or {}), _dispatches()
+    values, dispatches = _values(estimator, parameters or {}), _array_api_enabled()
     take_them = all(
         type(one) is Pipeline
-        or (_libraries(one) & _TAKE_ARRAYS and _wants_gpu(one, prefix, values))
+        or (_libraries(one) & _ACCEPT_ARRAYS and _wants_gpu(one, prefix, values))
         or (dispatches and _supports(prefix, one, values))
         for prefix, one in _estimators(estimator, values)
     )
     return take_them and device_library() is not None  # last: it may have to import CuPy
 
 
-def beside_rows(
+def move_targets_to_device(
     estimator: Any, X: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[list[Any], dict[str, Any]]:
     """Bring targets and weights to where rows are, if the estimator wants them there.
 
     scikit-learn's estimators do, of which some take nothing else.
     """
-    if not is_dispatched(estimator):
+    if not uses_array_api(estimator):
         return list(args), dict(kwargs)
-    named = {name: beside(value, X) for name, value in kwargs.items()}
-    return [beside(value, X) for value in args], named
+    named = {name: to_device_of(value, X) for name, value in kwargs.items()}
+    return [to_device_of(value, X) for value in args], named
 
 
-def is_dispatched(estimator: Any) -> bool:
+def uses_array_api(estimator: Any) -> bool:
     """Tell whether an estimator is to compute on a GPU by scikit-learn's dispatch alone."""
     every = _estimators(estimator, _values(estimator, {}))
-    return _dispatches() and not any(_libraries(one) & _TAKE_ARRAYS for _, one in every)
+    return _array_api_enabled() and not any(_libraries(one) & _ACCEPT_ARRAYS for _, one in every)
 
 
 @contextmanager
-def answers_at_home(estimator: Any) -> Iterator[None]:
+def numpy_responses(estimator: Any) -> Iterator[None]:
     """Make the answers of an estimator arrays of the host inside a ``with``.
 
     cuML's are what its own setting says, which holds for one thread; the methods of others are
@@ -162,28 +171,30 @@ def answers_at_home(estimator: Any) -> Iterator[None]:
     with ExitStack() as stack:
         if "cuml" in sys.modules:
             stack.enter_context(sys.modules["cuml"].using_output_type("numpy"))
-        for name in (*_ANSWERS, *_TAUGHT):
+        for name in (*_RESPONSE_METHODS, *_SUPERVISED_METHODS):
             # not by hasattr alone: some have a method only once they are fitted
             if getattr(type(estimator), name, None) is not None:
-                vars(estimator)[name] = _bringing_home(estimator, name)
+                vars(estimator)[name] = _numpy_response(estimator, name)
                 stack.callback(vars(estimator).pop, name, None)
         yield
 
 
-def _bringing_home(estimator: Any, name: str) -> Callable[..., Any]:
+def _numpy_response(estimator: Any, name: str) -> Callable[..., Any]:
     """Make a method that answers as an estimator's does, on the host."""
 
     @wraps(getattr(type(estimator), name))
     def answer(*args: Any, **kwargs: Any) -> Any:
         own, aside = vars(estimator), [name]
-        if name in _ANSWERS or is_dispatched(estimator):
-            aside = [one for one in (*_ANSWERS, *_TAUGHT) if one in own]  # what it calls itself
+        if name in _RESPONSE_METHODS or uses_array_api(estimator):
+            aside = [
+                one for one in (*_RESPONSE_METHODS, *_SUPERVISED_METHODS) if one in own
+            ]  # what it calls itself
         before = {one: own.pop(one) for one in aside}
         try:
-            if name in _TAUGHT and args:
-                more, kwargs = beside_rows(estimator, args[0], args[1:], kwargs)
+            if name in _SUPERVISED_METHODS and args:
+                more, kwargs = move_targets_to_device(estimator, args[0], args[1:], kwargs)
                 args = (args[0], *more)
-            return off_device(getattr(estimator, name)(*args, **kwargs))
+            return to_host_if_array(getattr(estimator, name)(*args, **kwargs))
         finally:
             own.update(before)
 
@@ -192,34 +203,34 @@ def _bringing_home(estimator: Any, name: str) -> Callable[..., Any]:
 
 def at_home(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return values by name, arrays among them on the host."""
-    return {name: off_device(value) for name, value in values.items()}
+    return {name: to_host_if_array(value) for name, value in values.items()}
 
 
-def leave_device(model: Any) -> None:
+def attributes_to_host(model: Any) -> None:
     """Bring what a model of ours holds on the device to the host, from where it may go anywhere."""
     if "skfleet" in _libraries(model):
         vars(model).update(at_home(vars(model)))
 
 
-def as_host_model(model: Any) -> Any:
+def to_cpu_estimator(model: Any) -> Any:
     """Return a fitted model that can be used without a GPU: scikit-learn's for one of cuML's.
 
     It is the model itself where nothing in it needs a GPU, and never a model that was changed.
     """
-    if type(model) in _PLAIN:
+    if type(model) in _ATOMIC_TYPES:
         return model
     if "cuml" in _libraries(model):
-        check_comes_home(model)
+        check_has_cpu_equivalent(model)
         try:
             return model.as_sklearn()
         except (ImportError, ValueError) as error:  # cuML's own is a ValueError
-            raise _no_equivalent(model, str(error)) from error
+            raise _no_cpu_equivalent(model, str(error)) from error
     if type(model) in (list, tuple):
-        found = type(model)(map(as_host_model, model))
+        found = type(model)(map(to_cpu_estimator, model))
         return model if all(a is b for a, b in zip(model, found, strict=True)) else found
     if type(model) is dict or (_is_estimator(model) and "skorch" not in _libraries(model)):
         before = model if type(model) is dict else vars(model)
-        after = {name: as_host_model(value) for name, value in before.items()}
+        after = {name: to_cpu_estimator(value) for name, value in before.items()}
         if all(value is before[name] for name, value in after.items()):
             return model
         if type(model) is dict:
@@ -227,17 +238,17 @@ def as_host_model(model: Any) -> Any:
         model = copy.copy(model)
         vars(model).update(after)
         return model
-    if not is_foreign(model):
+    if not is_not_numpy(model):
         return model
     library = device_library()  # not an array of torch's, say, which its owner wants as it is
     return to_host(model) if library is not None and namespace(model) is library.xp else model
 
 
-def check_comes_home(estimator: Any) -> None:
+def check_has_cpu_equivalent(estimator: Any) -> None:
     """Raise unless what is in an estimator can be used without a GPU once it is fitted."""
     for _, one in _estimators(estimator, _values(estimator, {})):
         if "cuml" in _libraries(one) and not hasattr(one, "as_sklearn"):
-            raise _no_equivalent(one, "a model of cuML without as_sklearn()")
+            raise _no_cpu_equivalent(one, "a model of cuML without as_sklearn()")
 
 
 def has_cuml(estimator: Any) -> bool:
@@ -248,7 +259,7 @@ def has_cuml(estimator: Any) -> bool:
     return any("cuml" in _libraries(one) for _, one in every)
 
 
-def _no_equivalent(model: Any, why: str) -> TypeError:
+def _no_cpu_equivalent(model: Any, why: str) -> TypeError:
     """Make the error for a model of cuML that is wanted where there may be no GPU."""
     return TypeError(
         f"{type(model).__name__} must have an equivalent in scikit-learn to be used without a GPU. "
@@ -286,7 +297,7 @@ def _libraries(estimator: Any) -> set[str]:
     return {cls.__module__.partition(".")[0] for cls in type(estimator).__mro__}
 
 
-def _dispatches() -> bool:
+def _array_api_enabled() -> bool:
     """Tell whether scikit-learn's own estimators are asked to compute on a GPU."""
     return get_config().device == "cuda" and bool(sklearn_config()["array_api_dispatch"])
 

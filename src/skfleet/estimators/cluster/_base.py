@@ -10,12 +10,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from skfleet._array import namespace
 from skfleet._typing import Answer, Rows, Values, Weights
-from skfleet._validation import check_count
-from skfleet.blocks import Output, RowBlocks, is_lazy
+from skfleet._validation import check_positive_int
+from skfleet.blocks import OutputSpec, RowBlocks, is_lazy
 from skfleet.engine import engine_for, map_reduce
 from skfleet.estimators._base import FleetEstimator
 from skfleet.estimators._column_statistics import Moments
-from skfleet.estimators._device_dispatch import placed
+from skfleet.estimators._device_dispatch import run_on_device
 from skfleet.estimators._set_output import lazy_output
 from skfleet.estimators.cluster._distances import Centers, as_dense, distances, labels_of
 from skfleet.estimators.cluster._reductions import LLOYD, Step
@@ -41,7 +41,7 @@ class CenterModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
         labels : array of shape (n_samples,)
             int32, in the container X came in.
         """
-        return self._answer(labels_of, X, Output(np.dtype(np.int32)), model=self._model)
+        return self._answer(labels_of, X, OutputSpec(np.dtype(np.int32)), model=self._model)
 
     def transform(self, X: Rows) -> Answer:
         """Return the distances of every row to all centres.
@@ -58,10 +58,10 @@ class CenterModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
         """
         columns = self.get_feature_names_out() if hasattr(self, "cluster_centers_") else None
         dtype = getattr(getattr(self, "cluster_centers_", None), "dtype", np.dtype(np.float64))
-        output = Output(dtype, self.n_clusters, columns)
+        output = OutputSpec(dtype, self.n_clusters, columns)
         return self._answer(distances, X, output, model=self._model)
 
-    @placed
+    @run_on_device
     def score(
         self, X: Rows, y: Values | None = None, sample_weight: Weights | None = None
     ) -> float:
@@ -112,9 +112,9 @@ class CenterModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
 
     def _check_start(self, names: tuple[str, ...]) -> None:
         """Raise for an init, or a number of starts, that cannot be."""
-        check_count("n_clusters", self.n_clusters)
+        check_positive_int("n_clusters", self.n_clusters)
         if self.n_init != "auto":
-            check_count("n_init", self.n_init)
+            check_positive_int("n_init", self.n_init)
         if isinstance(self.init, str) and self.init not in names:
             known = ", ".join(map(repr, names))
             raise ValueError(

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import array_api_compat
 import numpy as np
 
-from skfleet._array import device, dtype_of, like, namespace, to_host
+from skfleet._array import asarray_like, device, dtype_of, namespace, to_host
 from skfleet._warnings import warn
 
 # Whether rows on a CUDA device get the kernel; benchmarks compare it with what others get.
@@ -290,8 +290,10 @@ def trial(like_rows: Any, k: int) -> str:
     rng, dtype, d = np.random.default_rng(0), dtype_of(like_rows), int(like_rows.shape[1])
     rows, centers = rng.normal(size=(300, d)).astype(dtype), rng.normal(size=(k, d)).astype(dtype)
     weight, mean = rng.random(300), rng.normal(size=d).astype(dtype)
-    there = [like(values, like_rows) for values in (rows, centers, (centers**2).sum(1), mean)]
-    w = like(weight, like_rows, dtype=namespace(like_rows).float64)
+    there = [
+        asarray_like(values, like_rows) for values in (rows, centers, (centers**2).sum(1), mean)
+    ]
+    w = asarray_like(weight, like_rows, dtype=namespace(like_rows).float64)
     found = assign(*there, w, 0.0, squared=True, inertia=True, sums=True)
     labels, squared, inertia, sums = map(to_host, found)
     rows, centers = (rows - mean).astype(np.float64), centers.astype(np.float64)

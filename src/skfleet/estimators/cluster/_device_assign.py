@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from skfleet._array import FLOAT64, astype, beside, device, dtype_of, like, namespace
+from skfleet._array import FLOAT64, asarray_like, astype, device, dtype_of, namespace, to_device_of
 from skfleet._linalg import rows_between, tdot
 from skfleet.estimators.cluster import _cuda_kernel
 from skfleet.estimators.cluster._cuda_kernel import Found
@@ -32,8 +32,8 @@ def assign(
     wanted = {"squared": squared, "inertia": inertia, "sums": sums}
     # Rows are subtracted from their centres; what is no more than rounding counts as no distance.
     rounding = 3 * (8 * float(np.finfo(centers.dtype).eps)) ** 2
-    near, norms = like(centers.values, X), like(centers.norms, X)
-    mean = None if centers.mean is None else like(centers.mean, X)
+    near, norms = asarray_like(centers.values, X), asarray_like(centers.norms, X)
+    mean = None if centers.mean is None else asarray_like(centers.mean, X)
     if _cuda_kernel.takes(X, len(centers)):
         return _cuda_kernel.assign(X, near, norms, mean, weight, rounding, **wanted)
     return _by_tiles(X, near, norms, mean, weight, rounding, **wanted)
@@ -107,4 +107,4 @@ def _by_tiles(
 
 def weight_beside(weight: Any, X: Any) -> Any:
     """Return the weights of rows, if there are any, in float64 where the rows are."""
-    return None if weight is None else astype(beside(weight, X), FLOAT64)
+    return None if weight is None else astype(to_device_of(weight, X), FLOAT64)

@@ -10,17 +10,17 @@ import numpy as np
 import sklearn
 from sklearn.cluster import KMeans as SklearnKMeans
 
-from skfleet._array import dtype_of, is_foreign, like, namespace
+from skfleet._array import asarray_like, dtype_of, is_not_numpy, namespace
 from skfleet._linalg import (
     dense_rows,
     dot,
     is_sparse,
     row_norms,
     squared_distances_to,
-    with_small_indices,
+    with_int32_indices,
 )
 from skfleet._typing import Rows
-from skfleet.engine import library_threads
+from skfleet.engine import limit_threadpools
 from skfleet.estimators.cluster._device_assign import assign
 
 # Rows whose distances to all centres are held at once: they should stay in the processor's cache.
@@ -51,7 +51,7 @@ class Centers:
 
     def about_mean(self, X: Rows) -> Any:
         """Return rows about the mean; sparse rows stay as they are."""
-        return X if self.mean is None or is_sparse(X) else X - like(self.mean, X)
+        return X if self.mean is None or is_sparse(X) else X - asarray_like(self.mean, X)
 
     @cached_property
     def norms(self) -> np.ndarray:
@@ -75,7 +75,7 @@ class Centers:
         It is fitted to one row, which settles how many threads it will take, and then given the
         centres, by the public attribute.
         """
-        with library_threads(1) if self.one_thread else nullcontext():
+        with limit_threadpools(1) if self.one_thread else nullcontext():
             model = SklearnKMeans(1, n_init=1, max_iter=1)
             model.fit(np.zeros((1, self.values.shape[1]), dtype=self.dtype))
         model.cluster_centers_ = np.ascontiguousarray(self.values, dtype=self.dtype)
@@ -86,7 +86,7 @@ class Centers:
         if rows.shape[0] <= ROWS_AT_ONCE and not is_sparse(rows):
             return self.scores(rows).argmin(axis=1).astype(np.int32)
         with sklearn.config_context(assume_finite=True):
-            return self._assigner.predict(with_small_indices(rows))
+            return self._assigner.predict(with_int32_indices(rows))
 
     def scores(self, rows: Any) -> Any:
         """Return squared distances of host rows to all centres, less the rows' squared norms."""
@@ -184,14 +184,14 @@ def distances(model: tuple[np.ndarray, np.ndarray | None], X: Any) -> Any:
     rows = centers.about_mean(X)
     xp = namespace(rows)
     squared = dot(rows, -2 * centers.values.T)
-    squared += like(centers.norms, squared) + row_norms(rows)[:, None]
+    squared += asarray_like(centers.norms, squared) + row_norms(rows)[:, None]
     return xp.sqrt(xp.where(squared > 0, squared, xp.zeros_like(squared)))
 
 
 def labels_of(model: tuple[np.ndarray, np.ndarray | None], X: Any) -> Any:
     """Return the numbers of the nearest centres, where X is."""
     centers = Centers(*model, dtype_of(X), one_thread=False)
-    if is_foreign(X):
+    if is_not_numpy(X):
         return assign(centers, X).labels
     if centers.mean is None:
         return centers.labels(X).astype(np.int32, copy=False)

@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import pairwise_distances_argmin
 
 from skfleet._linalg import is_sparse
-from skfleet.blocks import RowBlocks, merge_smallest
+from skfleet.blocks import RowBlocks, combine_k_smallest
 from skfleet.engine import Engine, Reduction, map_reduce
 from skfleet.estimators._column_statistics import Moments
 from skfleet.estimators.cluster._distances import Centers, as_dense
@@ -79,7 +79,7 @@ class Starts:
         """Return the centres about the mean of the start with the given number."""
         if self.kind == "random":
             if number:
-                reduction = Reduction(drawn_by_weight, partial(merge_smallest, n=self.k))
+                reduction = Reduction(drawn_by_weight, partial(combine_k_smallest, n=self.k))
                 self._drawn = map_reduce(engine, reduction, rows, self.k, draw_seed(self.rng))
             return self._filled(self._about(self._drawn.rows))
         if self._is_small(rows):
@@ -99,7 +99,7 @@ class Starts:
         n, n_known = OVERSAMPLING * self.k, 0
         for _ in range(ROUNDS):
             candidates = self._candidates(found, n_known, number, rows.dtype)
-            reduction = Reduction(drawn_by_distance, partial(merge_smallest, n=n))
+            reduction = Reduction(drawn_by_distance, partial(combine_k_smallest, n=n))
             drawn = map_reduce(engine, reduction, rows, n, draw_seed(self.rng), candidates)
             n_known = len(found)
             if len(drawn.keys) == 0:

@@ -12,10 +12,10 @@ from sklearn.utils import check_random_state
 
 from skfleet._linalg import is_sparse_kind
 from skfleet._typing import RandomState, Rows, Values, Weights
-from skfleet._validation import check_choice, check_count, check_real, check_verbose
+from skfleet._validation import check_in_interval, check_option, check_positive_int, check_verbose
 from skfleet._warnings import warn
-from skfleet.engine import engine_for, with_starts
-from skfleet.estimators._device_dispatch import placed
+from skfleet.engine import engine_for, with_row_offsets
+from skfleet.estimators._device_dispatch import run_on_device
 from skfleet.estimators.cluster._base import CenterModel, labels_in, mean_to_take_off
 from skfleet.estimators.cluster._init import Starts
 from skfleet.estimators.cluster._lloyd import Iterations
@@ -134,7 +134,7 @@ class KMeans(CenterModel):
         self.algorithm = algorithm
         self.device = device
 
-    @placed
+    @run_on_device
     def fit(self, X: Rows, y: Values | None = None, sample_weight: Weights | None = None) -> KMeans:
         """Find the centres.
 
@@ -164,12 +164,12 @@ class KMeans(CenterModel):
             is_sparse_kind(X),
         )
         engine = engine_for(rows)
-        with engine.hold(rows) as held:
-            rows = with_starts(engine, held)
+        with engine.persist(rows) as held:
+            rows = with_row_offsets(engine, held)
             self._check_n_rows(rows.n_rows)
             with_bounds = self.algorithm != "lloyd"
             if with_bounds or not rows.on_dask:  # or labels, for rows in this process
-                rows = engine.with_notes(rows)
+                rows = engine.with_block_cache(rows)
             columns = starts.look(engine, rows)
             rows = replace(rows, checked=True)
             starts.mean = mean = None if starts.is_sparse else mean_to_take_off(columns, rows.dtype)
@@ -210,7 +210,7 @@ class KMeans(CenterModel):
     def _check_parameters(self) -> None:
         """Raise for parameters that cannot be, before any work."""
         self._check_start(("k-means++", "k-means||", "random"))
-        check_count("max_iter", self.max_iter)
-        check_real("tol", self.tol, 0)
-        check_choice("algorithm", self.algorithm, ("auto", "lloyd", "elkan"))
+        check_positive_int("max_iter", self.max_iter)
+        check_in_interval("tol", self.tol, 0)
+        check_option("algorithm", self.algorithm, ("auto", "lloyd", "elkan"))
         check_verbose("verbose", self.verbose)

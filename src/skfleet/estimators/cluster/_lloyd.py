@@ -44,7 +44,7 @@ class Iterations:
     def run(self, centers: np.ndarray, number: int = 0) -> Found:
         """Move centres until they stay."""
         used = np.zeros(len(centers)) if self.with_bounds and len(centers) > 1 else None
-        streams = self.engine.streams(self.rows)  # one more pass would load all rows again
+        streams = self.engine.is_out_of_core(self.rows)  # one more pass would load all rows again
         for n_iter in range(1, self.max_iter + 1):
             step = self._step(centers, number, used)._replace(final=self.verbose or streams)
             found = map_reduce(self.engine, LLOYD, self.rows, step)

@@ -11,18 +11,18 @@ import numpy as np
 from sklearn.cluster import kmeans_plusplus
 from sklearn.utils import check_random_state
 
-from skfleet._array import all_to_host, dtype_of
+from skfleet._array import dtype_of, tree_to_host
 from skfleet._linalg import (
     dense_rows,
     is_sparse,
     is_sparse_kind,
-    with_small_indices,
+    with_int32_indices,
 )
 from skfleet._typing import RandomState, Rows, Values, Weights
 from skfleet._validation import (
-    check_count,
-    check_flag,
-    check_real,
+    check_bool,
+    check_in_interval,
+    check_positive_int,
     check_total_weight,
     check_verbose,
 )
@@ -31,12 +31,12 @@ from skfleet.engine import (
     Engine,
     engine_for,
     fold,
-    library_threads,
+    limit_threadpools,
     map_reduce,
-    with_starts,
+    with_row_offsets,
 )
 from skfleet.estimators._column_statistics import moments
-from skfleet.estimators._device_dispatch import placed
+from skfleet.estimators._device_dispatch import run_on_device
 from skfleet.estimators.cluster._base import CenterModel, labels_in, mean_to_take_off
 from skfleet.estimators.cluster._distances import Centers
 from skfleet.estimators.cluster._mini_batch_step import Learned, Progress, learn_batch
@@ -163,7 +163,7 @@ class MiniBatchKMeans(CenterModel):
         self.reassignment_ratio = reassignment_ratio
         self.device = device
 
-    @placed
+    @run_on_device
     def fit(
         self, X: Rows, y: Values | None = None, sample_weight: Weights | None = None
     ) -> MiniBatchKMeans:
@@ -188,10 +188,10 @@ class MiniBatchKMeans(CenterModel):
         given = self._given_centers(rows)
         rng = check_random_state(self.random_state)
         engine = engine_for(rows)
-        with engine.hold(rows) as held:
-            rows = with_starts(engine, held)
+        with engine.persist(rows) as held:
+            rows = with_row_offsets(engine, held)
             self._check_n_rows(rows.n_rows)
-            rows = rows if rows.on_dask else engine.with_notes(rows)
+            rows = rows if rows.on_dask else engine.with_block_cache(rows)
             size, sparse = min(self.batch_size, rows.n_rows), is_sparse_kind(X)
             n_bytes = estimated_bytes(rows, sparse)
             of_bytes = np.clip(n_bytes * SHARE, FEWEST_BYTES, MOST_BYTES) / n_bytes
@@ -221,7 +221,7 @@ class MiniBatchKMeans(CenterModel):
     def _steps(self, learned: Learned, samples: Samples, size: int, progress: Progress) -> Learned:
         """Make one step after the other, until they help no more."""
         n_steps = max(self.max_iter * progress.n_rows // size, 1)
-        with library_threads(1):  # the products of a batch are small
+        with limit_threadpools(1):  # the products of a batch are small
             for batch in samples.batches(size):
                 before = learned
                 learned = learn_batch(
@@ -236,7 +236,7 @@ class MiniBatchKMeans(CenterModel):
                     break
         return learned
 
-    @placed
+    @run_on_device
     def partial_fit(
         self, X: Rows, y: Values | None = None, sample_weight: Weights | None = None
     ) -> MiniBatchKMeans:
@@ -273,7 +273,7 @@ class MiniBatchKMeans(CenterModel):
             raise ValueError("X must have at least one row. Got none instead.")
         self._take(learned, rows.dtype)
         if self.compute_labels:
-            rows = rows if rows.on_dask else engine.with_notes(rows)
+            rows = rows if rows.on_dask else engine.with_block_cache(rows)
             self._label(X, engine, rows)
         return self
 
@@ -283,7 +283,7 @@ class MiniBatchKMeans(CenterModel):
         self._check_n_rows(block.n_rows)
         mean = None
         if not is_sparse(block.X):
-            mean = mean_to_take_off(all_to_host(moments(block)), dtype_of(block.X))
+            mean = mean_to_take_off(tree_to_host(moments(block)), dtype_of(block.X))
         chosen = rng.permutation(block.n_rows)[: self._init_rows(block.n_rows)]
         weight = weights_of(block)[chosen]
         check_total_weight(float(weight.sum()))
@@ -302,7 +302,7 @@ class MiniBatchKMeans(CenterModel):
         if given is not None:
             return given if mean is None else given - mean
         best, least = None, np.inf
-        X = with_small_indices(X) if mean is None else X - mean.astype(X.dtype)
+        X = with_int32_indices(X) if mean is None else X - mean.astype(X.dtype)
         share = None if weight is None else weight / weight.sum()
         several = X.shape[0] if weight is None else np.count_nonzero(weight)
         for _ in range(self._n_starts(3)):
@@ -342,14 +342,16 @@ class MiniBatchKMeans(CenterModel):
         """Raise for parameters that cannot be, before any work."""
         self._check_start(("k-means++", "random"))
         for name in ("max_iter", "batch_size"):
-            check_count(name, getattr(self, name))
+            check_positive_int(name, getattr(self, name))
         for name in ("max_no_improvement", "init_size"):
             if getattr(self, name) is not None:
-                check_count(name, getattr(self, name), 0 if name == "max_no_improvement" else 1)
-        check_flag("compute_labels", self.compute_labels)
+                check_positive_int(
+                    name, getattr(self, name), 0 if name == "max_no_improvement" else 1
+                )
+        check_bool("compute_labels", self.compute_labels)
         check_verbose("verbose", self.verbose)
-        check_real("tol", self.tol, 0)
-        check_real("reassignment_ratio", self.reassignment_ratio, 0)
+        check_in_interval("tol", self.tol, 0)
+        check_in_interval("reassignment_ratio", self.reassignment_ratio, 0)
 
 
 def learn_block(learned: Learned | None, block: Block, start: Any, ratio: float) -> Learned:

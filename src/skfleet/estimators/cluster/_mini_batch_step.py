@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from skfleet._array import all_to_host, dtype_of, is_foreign, to_host
+from skfleet._array import dtype_of, is_not_numpy, to_host, tree_to_host
 from skfleet._linalg import dense_rows
 from skfleet.blocks import take
 from skfleet.estimators.cluster._device_assign import assign, weight_beside
@@ -60,10 +60,10 @@ def learn_batch(
 
 def _sums(near: Centers, X: Any, weight: Any) -> dict[str, Any]:
     """Return inertia, sums of rows and weights by their nearest centre, on the host."""
-    if is_foreign(X):
+    if is_not_numpy(X):
         there = assign(near, X, weight_beside(weight, X), inertia=True, sums=True)
         parts = {"sums": there.sums[:, :-1], "weights": there.sums[:, -1]}
-        return all_to_host(parts | {"inertia": there.inertia})
+        return tree_to_host(parts | {"inertia": there.inertia})
     weight = None if weight is None else to_host(weight).astype(np.float64, copy=False)
     rows = near.about_mean(X)
     labels = near.labels(rows)

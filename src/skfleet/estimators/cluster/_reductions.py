@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from skfleet._array import is_foreign, namespace, to_host
-from skfleet._linalg import sums_by_label
-from skfleet.blocks import Block, DrawnRows, merge_smallest, row_uniforms, smallest, take
+from skfleet._array import is_not_numpy, namespace, to_host
+from skfleet._linalg import group_sums
+from skfleet.blocks import Block, SampledRows, combine_k_smallest, k_smallest, row_uniform, take
 from skfleet.engine import Reduction
 from skfleet.estimators.cluster._device_assign import assign, count, weight_beside
 from skfleet.estimators.cluster._distances import Bounds, Centers
@@ -40,7 +40,7 @@ class Lloyd(NamedTuple):
 
 def lloyd(block: Block, step: Step) -> Lloyd:
     """Assign the rows of a block to their nearest centres and sum them up."""
-    if is_foreign(block.X):
+    if is_not_numpy(block.X):
         return _lloyd_there(block, step)
     rows, k = step.centers.about_mean(block.X), len(step.centers)
     labels = labels_by_bounds(block, rows, step)
@@ -97,7 +97,7 @@ LLOYD = Reduction(lloyd, finalize=_complete)
 def sums_of(rows: Any, labels: Any, weight: np.ndarray | None, k: int) -> dict[str, np.ndarray]:
     """Return the sums of host rows that share a label, and their weights."""
     return {
-        "sums": sums_by_label(rows, labels, weight, k),
+        "sums": group_sums(rows, labels, weight, k),
         "weights": np.bincount(labels, weight, k).astype(np.float64, copy=False),
     }
 
@@ -122,28 +122,28 @@ def weights_of(block: Block) -> np.ndarray:
 class Far(NamedTuple):
     """Rows farthest from their centres, with these and the rows' weights, farthest first."""
 
-    drawn: DrawnRows
+    drawn: SampledRows
     labels: np.ndarray
     weights: np.ndarray
 
 
 def farthest(block: Block, step: Step, n: int) -> Far:
     """Return the n rows of a block farthest from their centres."""
-    if is_foreign(block.X):
+    if is_not_numpy(block.X):
         found = assign(step.centers, block.X, squared=True)
         labels, squared = found.labels, found.squared
     else:
         rows = step.centers.about_mean(block.X)
         labels = labels_by_bounds(block, rows, step)
         squared = step.centers.squared(rows, labels)
-    drawn = smallest(-squared, block.start, block.X, n)
+    drawn = k_smallest(-squared, block.start, block.X, n)
     here = drawn.numbers - block.start
     return Far(drawn, take(labels, here), weights_of(block)[here])
 
 
 def merge_farthest(a: Far, b: Far, n: int) -> Far:
     """Return the n rows farthest from their centres of two blocks."""
-    drawn = merge_smallest(a.drawn, b.drawn, n)
+    drawn = combine_k_smallest(a.drawn, b.drawn, n)
     numbers = np.concatenate([a.drawn.numbers, b.drawn.numbers])
     order = np.argsort(numbers)
     order = order[np.searchsorted(numbers, drawn.numbers, sorter=order)]
@@ -187,7 +187,7 @@ def nearest_candidate(block: Block, candidates: Candidates) -> NearestCandidate:
 
 def _nearest(block: Block, centers: Centers) -> tuple[Any, Any]:
     """Return labels and squared distances of rows, where they are."""
-    if is_foreign(block.X):
+    if is_not_numpy(block.X):
         found = assign(centers, block.X, squared=True)
         return found.labels, found.squared
     rows = centers.about_mean(block.X)
@@ -205,12 +205,12 @@ def _note(block: Block, nearest: NearestCandidate) -> NearestCandidate:
 def candidate_weights(block: Block, candidates: Candidates) -> np.ndarray:
     """Return the weight of the rows of a block that are nearest to each candidate."""
     labels, k = nearest_candidate(block, candidates).labels, len(candidates.all)
-    if is_foreign(block.X):
+    if is_not_numpy(block.X):
         return count(labels, weight_beside(block.sample_weight, block.X), k, block.X)
     return np.bincount(labels, weights_of(block), k)
 
 
-def drawn_by_weight(block: Block, n: int, seed: int) -> DrawnRows:
+def drawn_by_weight(block: Block, n: int, seed: int) -> SampledRows:
     """Draw n rows of a block, without replacement, with probabilities in proportion to weight.
 
     These are the rows with the smallest exponential variates (Efraimidis and Spirakis, 2006),
@@ -219,17 +219,17 @@ def drawn_by_weight(block: Block, n: int, seed: int) -> DrawnRows:
     return _drawn(block, n, seed, 1.0)
 
 
-def drawn_by_distance(block: Block, n: int, seed: int, candidates: Candidates) -> DrawnRows:
+def drawn_by_distance(block: Block, n: int, seed: int, candidates: Candidates) -> SampledRows:
     """Draw n rows by weight times squared distance to the nearest candidate."""
     return _drawn(block, n, seed, nearest_candidate(block, candidates).squared)
 
 
-def _drawn(block: Block, n: int, seed: int, rate: Any) -> DrawnRows:
+def _drawn(block: Block, n: int, seed: int, rate: Any) -> SampledRows:
     """Draw the rows of which an exponential variate of weight times a rate is smallest."""
-    draws = row_uniforms(seed, block.start, block.n_rows, block.X)
+    draws = row_uniform(seed, block.start, block.n_rows, block.X)
     xp = namespace(draws)
     weight = weight_beside(block.sample_weight, block.X)
     rate = xp.ones_like(draws) * rate if weight is None else weight * rate
     with np.errstate(divide="ignore", invalid="ignore"):
         keys = -xp.log1p(-draws) / rate
-    return smallest(xp.where(rate > 0, keys, xp.full_like(keys, xp.inf)), block.start, block.X, n)
+    return k_smallest(xp.where(rate > 0, keys, xp.full_like(keys, xp.inf)), block.start, block.X, n)

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from skfleet._linalg import with_small_indices
+from skfleet._linalg import with_int32_indices
 from skfleet._validation import check_total_weight
-from skfleet.blocks import Block, DrawnRows, RowBlocks, merge_smallest
+from skfleet.blocks import Block, RowBlocks, SampledRows, combine_k_smallest
 from skfleet.engine import Engine, Reduction, map_reduce
 from skfleet.estimators._column_statistics import (
     Moments,
@@ -32,7 +32,7 @@ class Look(NamedTuple):
     """What a first pass finds out: moments of the columns, rows by weight, a share of all rows."""
 
     columns: Moments
-    drawn: DrawnRows | None
+    drawn: SampledRows | None
     sampled: list[Sample]
 
 
@@ -45,7 +45,7 @@ def look(block: Block, n: int, seed: int, share: float) -> Look:
 
 def merge_looks(a: Look, b: Look, n: int) -> Look:
     """Merge what is known of two blocks."""
-    drawn = merge_smallest(a.drawn, b.drawn, n) if n else None
+    drawn = combine_k_smallest(a.drawn, b.drawn, n) if n else None
     return Look(merge_moments(a.columns, b.columns), drawn, a.sampled + b.sampled)
 
 
@@ -101,7 +101,7 @@ class Samples:
     def _take(self, sampled: list[Sample]) -> None:
         """Take over what a pass has sampled."""
         drawn = join_samples(sampled)
-        self.current = drawn._replace(X=with_small_indices(drawn.X))
+        self.current = drawn._replace(X=with_int32_indices(drawn.X))
         weight = drawn.sample_weight
         self.weight = float(self.rows.n_rows if weight is None else weight.sum() / self.share)
 

@@ -9,11 +9,11 @@ from scipy import linalg
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from skfleet._array import is_array, like
+from skfleet._array import asarray_like, is_array
 from skfleet._linalg import dot
 from skfleet._typing import Answer, Rows
 from skfleet._validation import check_block
-from skfleet.blocks import Output, as_sized, check_rows, is_lazy, map_rows, stand_in
+from skfleet.blocks import OutputSpec, as_sized, check_rows, is_lazy, map_rows, meta_of
 from skfleet.estimators._base import FleetEstimator, check_lazy_rows
 from skfleet.estimators._set_output import lazy_output
 
@@ -48,7 +48,9 @@ class Projector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, FleetEstimato
             In the container X came in.
         """
         check_is_fitted(self)
-        output = Output(self.components_.dtype, self._n_features_out, self.get_feature_names_out())
+        output = OutputSpec(
+            self.components_.dtype, self._n_features_out, self.get_feature_names_out()
+        )
         return self._answer(project, X, output, model=self._projection())
 
     def inverse_transform(self, X: Rows) -> Answer:
@@ -66,7 +68,7 @@ class Projector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, FleetEstimato
         """
         check_is_fitted(self)
         check_rows(X=X)
-        rows = stand_in(X) if is_lazy(X) else as_sized("X", X)
+        rows = meta_of(X) if is_lazy(X) else as_sized("X", X)
         if is_lazy(X):
             check_lazy_rows(rows)
         shape = rows.shape if hasattr(rows, "shape") else np.shape(rows)
@@ -77,7 +79,7 @@ class Projector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, FleetEstimato
                 f"{width} instead."
             )
         names = getattr(self, "feature_names_in_", None)
-        output = Output(self.components_.dtype, self.components_.shape[1], names)
+        output = OutputSpec(self.components_.dtype, self.components_.shape[1], names)
         X = X if hasattr(X, "shape") or is_array(X) else np.asarray(X)
         name = f"restore-{type(self).__name__}"
         return map_rows(restore, self._projection(), X, output, check=check_block, name=name)
@@ -135,12 +137,12 @@ def project(model: Any, X: Any) -> Any:
     components, mean, scale = model
     along = dot(X, components.T)
     if mean is not None:
-        along = along - like(mean @ components.T, along)
-    return along if scale is None else along / like(scale, along)
+        along = along - asarray_like(mean @ components.T, along)
+    return along if scale is None else along / asarray_like(scale, along)
 
 
 def restore(model: Any, X: Any) -> Any:
     """Return the rows that have places along components, where X is."""
     components, mean, scale = model
     rows = dot(X, components if scale is None else components * scale[:, None])
-    return rows if mean is None else rows + like(mean, rows)
+    return rows if mean is None else rows + asarray_like(mean, rows)

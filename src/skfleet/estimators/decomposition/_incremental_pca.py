@@ -6,14 +6,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from skfleet._array import all_to_host, like
-from skfleet._linalg import as_dense_there, dense_rows, is_sparse_kind, singular_rows, vstack
+from skfleet._array import asarray_like, tree_to_host
+from skfleet._linalg import dense_rows, is_sparse_kind, svd_right, to_dense, vstack
 from skfleet._typing import Rows, Values
-from skfleet._validation import check_count, check_flag
+from skfleet._validation import check_bool, check_positive_int
 from skfleet.blocks import Block, RowBlocks
 from skfleet.engine import engine_for, fold
 from skfleet.estimators._column_statistics import Moments, merge_moments, moments
-from skfleet.estimators._device_dispatch import placed
+from skfleet.estimators._device_dispatch import run_on_device
 from skfleet.estimators.decomposition._base import PrincipalComponents, with_signs
 
 # Rows in a batch of blocks, at least: a decomposition of few rows costs more than they are worth.
@@ -132,7 +132,7 @@ class IncrementalPCA(PrincipalComponents):
         self.batch_size = batch_size
         self.device = device
 
-    @placed
+    @run_on_device
     def fit(self, X: Rows, y: Values | None = None) -> IncrementalPCA:
         """Learn rows batch after batch, from nothing.
 
@@ -156,7 +156,7 @@ class IncrementalPCA(PrincipalComponents):
         self.batch_size_ = n_batch
         return self
 
-    @placed
+    @run_on_device
     def partial_fit(self, X: Rows, y: Values | None = None) -> IncrementalPCA:
         """Learn some more rows.
 
@@ -190,9 +190,9 @@ class IncrementalPCA(PrincipalComponents):
         """Raise for parameters that cannot be, before any work."""
         for name in ("n_components", "batch_size"):
             if getattr(self, name) is not None:
-                check_count(name, getattr(self, name))
-        check_flag("whiten", self.whiten)
-        check_flag("copy", self.copy)
+                check_positive_int(name, getattr(self, name))
+        check_bool("whiten", self.whiten)
+        check_bool("copy", self.copy)
 
     def _check_width_of(self, rows: RowBlocks) -> None:
         """Raise where there are fewer columns than components."""
@@ -237,9 +237,9 @@ class IncrementalPCA(PrincipalComponents):
 
 def learn(seen: Seen, block: Block, batches: Batches) -> Seen:
     """Learn a block: as one batch, or in batches that go on from block to block."""
-    X = as_dense_there(block.X)
+    X = to_dense(block.X)
     if seen.waiting is not None:
-        X = vstack([like(seen.waiting, X), X])
+        X = vstack([asarray_like(seen.waiting, X), X])
     if not batches.n_rows:
         if seen.vectors is None and X.shape[0] < batches.least:
             return seen._replace(waiting=dense_rows(X))
@@ -254,7 +254,7 @@ def learn(seen: Seen, block: Block, batches: Batches) -> Seen:
 def learn_batch(seen: Seen, X: Any, n_components: int | None) -> Seen:
     """Learn one batch."""
     n_rows, n_columns = X.shape
-    columns = all_to_host(moments(Block(X)))
+    columns = tree_to_host(moments(Block(X)))
     if n_components is None:
         n = min(n_rows, n_columns) if seen.vectors is None else len(seen.vectors)
     elif seen.vectors is None and n_components > n_rows:
@@ -264,7 +264,7 @@ def learn_batch(seen: Seen, X: Any, n_components: int | None) -> Seen:
         )
     else:
         n = n_components
-    rows = X - like(columns.mean, X)
+    rows = X - asarray_like(columns.mean, X)
     total = columns
     if seen.columns is not None:
         total = merge_moments(seen.columns, columns)
@@ -272,8 +272,8 @@ def learn_batch(seen: Seen, X: Any, n_components: int | None) -> Seen:
         known = np.vstack(
             [seen.values[:, None] * seen.vectors, between * (seen.columns.mean - columns.mean)]
         )
-        rows = vstack([like(known, rows), rows])
-    values, vectors = singular_rows(rows)
+        rows = vstack([asarray_like(known, rows), rows])
+    values, vectors = svd_right(rows)
     noise = 0.0
     if n not in (n_rows, n_columns):
         noise = float(np.mean(values[n:].astype(np.float64) ** 2)) / max(total.n_rows - 1, 1)

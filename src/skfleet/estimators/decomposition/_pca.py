@@ -9,13 +9,13 @@ import numpy as np
 from scipy.special import gammaln
 from sklearn.utils.validation import check_is_fitted
 
-from skfleet._array import like, namespace
+from skfleet._array import asarray_like, namespace
 from skfleet._linalg import is_sparse_kind, row_norms
 from skfleet._typing import Answer, RandomState, Rows, Values
-from skfleet._validation import check_choice, check_count, check_flag
-from skfleet.blocks import Block, Output, RowBlocks
-from skfleet.engine import Reduction, engine_for, map_reduce, with_starts
-from skfleet.estimators._device_dispatch import placed
+from skfleet._validation import check_bool, check_option, check_positive_int
+from skfleet.blocks import Block, OutputSpec, RowBlocks
+from skfleet.engine import Reduction, engine_for, map_reduce, with_row_offsets
+from skfleet.estimators._device_dispatch import run_on_device
 from skfleet.estimators.decomposition._base import PrincipalComponents, project, with_signs
 from skfleet.estimators.decomposition._svd_solvers import (
     Spectrum,
@@ -26,7 +26,7 @@ from skfleet.estimators.decomposition._svd_solvers import (
     from_products,
     from_triangle,
 )
-from skfleet.glm._normal_equations import most_columns
+from skfleet.glm._normal_equations import max_gram_columns
 
 SOLVERS = ("auto", "full", "tsqr", "covariance_eigh", "arpack", "randomized")
 
@@ -165,7 +165,7 @@ class PCA(PrincipalComponents):
         self.random_state = random_state
         self.device = device
 
-    @placed
+    @run_on_device
     def fit(self, X: Rows, y: Values | None = None) -> PCA:
         """Find the components.
 
@@ -192,8 +192,8 @@ class PCA(PrincipalComponents):
             n = self.n_components if self._is_count() else None
             found = from_products(engine, rows, n, centred=True)
         else:
-            with engine.hold(rows) as held:
-                held = with_starts(engine, held)
+            with engine.persist(rows) as held:
+                held = with_row_offsets(engine, held)
                 self._check_n_components(held.n_rows, held.n_features, solver)
                 least = min(held.n_rows, held.n_features)
                 n = self.n_components if self._is_count() else least
@@ -211,12 +211,12 @@ class PCA(PrincipalComponents):
 
     def _check_parameters(self) -> None:
         """Raise for parameters that cannot be, before any work."""
-        check_choice("svd_solver", self.svd_solver, SOLVERS)
-        check_flag("copy", self.copy)
-        check_flag("whiten", self.whiten)
+        check_option("svd_solver", self.svd_solver, SOLVERS)
+        check_bool("copy", self.copy)
+        check_bool("whiten", self.whiten)
         check_passes(self)
         if self.iterated_power != "auto":
-            check_count("iterated_power", self.iterated_power, 0)
+            check_positive_int("iterated_power", self.iterated_power, 0)
         n = self.n_components
         if n is None or n == "mle" or (isinstance(n, Real) and 0 < n < 1):
             return
@@ -249,7 +249,7 @@ class PCA(PrincipalComponents):
         n_columns = rows.n_features
         few = few_columns(X)
         if not self._is_count() or self.n_components > n_columns / 10:
-            few = most_columns(X)
+            few = max_gram_columns(X)
         if n_columns <= few or not self._is_count():
             return "covariance_eigh"
         return "arpack" if is_sparse_kind(X) else "randomized"
@@ -316,9 +316,11 @@ class PCA(PrincipalComponents):
             container X came in.
         """
         check_is_fitted(self)
-        return self._answer(log_density, X, Output(self.components_.dtype), model=self._density())
+        return self._answer(
+            log_density, X, OutputSpec(self.components_.dtype), model=self._density()
+        )
 
-    @placed
+    @run_on_device
     def score(self, X: Rows, y: Values | None = None) -> float:
         """Return the average log-likelihood of rows, in one pass.
 
@@ -371,7 +373,7 @@ def log_density(model: Density, X: Any) -> Any:
     along = project((model.components, model.mean, None), X)
     xp = namespace(along)
     weights = 1 / model.variance - (0.0 if model.rest is None else 1 / model.rest)
-    distance = xp.sum(along * along * like(weights, along), axis=1)
+    distance = xp.sum(along * along * asarray_like(weights, along), axis=1)
     if model.rest is not None:
         distance = distance + row_norms(X, about=model.mean) / model.rest
     return -0.5 * (distance + model.constant)

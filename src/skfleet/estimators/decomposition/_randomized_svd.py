@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import linalg
 
-from skfleet._array import FLOAT64, astype, beside, dtype_of, namespace
+from skfleet._array import FLOAT64, astype, dtype_of, namespace, to_device_of
 from skfleet._linalg import dot, tdot
 from skfleet.blocks import Block, RowBlocks
 from skfleet.engine import Engine, Reduction, map_reduce
@@ -49,7 +49,7 @@ def merge_first_sketches(a: FirstSketch, b: FirstSketch) -> FirstSketch:
 
 def sketch(block: Block, basis: np.ndarray, mean: Any) -> Any:
     """Return Z.T @ Z @ basis for the rows Z of a block about a mean, which are never made."""
-    along, mean = dot(block.X, basis), beside(mean, block.X)
+    along, mean = dot(block.X, basis), to_device_of(mean, block.X)
     xp = namespace(along)
     along -= astype(dot(mean, basis), dtype_of(along))
     product = astype(tdot(block.X, along), FLOAT64)

@@ -10,13 +10,13 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from skfleet._linalg import is_sparse_kind
-from skfleet._validation import check_choice, check_count, check_real
+from skfleet._validation import check_in_interval, check_option, check_positive_int
 from skfleet._warnings import warn
 from skfleet.blocks import RowBlocks
-from skfleet.engine import Engine, Reduction, library_threads, map_reduce
+from skfleet.engine import Engine, Reduction, limit_threadpools, map_reduce
 from skfleet.estimators.decomposition._randomized_svd import find_leading
 from skfleet.estimators.decomposition._tsqr import find_triangle
-from skfleet.glm._normal_equations import merge_products, most_columns, products
+from skfleet.glm._normal_equations import combine_products, max_gram_columns, products
 
 NORMALIZERS = ("auto", "QR", "LU", "none")
 # Where there is a choice, products of all columns with all are taken for up to so many of them.
@@ -38,10 +38,10 @@ class Spectrum(NamedTuple):
 
 def check_passes(estimator: Any) -> None:
     """Raise for parameters of passes that cannot be."""
-    check_count("n_oversamples", estimator.n_oversamples)
-    check_real("tol", estimator.tol, 0)
+    check_positive_int("n_oversamples", estimator.n_oversamples)
+    check_in_interval("tol", estimator.tol, 0)
     normalizer = estimator.power_iteration_normalizer
-    check_choice("power_iteration_normalizer", normalizer, NORMALIZERS)
+    check_option("power_iteration_normalizer", normalizer, NORMALIZERS)
 
 
 def few_columns(X: Any) -> int:
@@ -55,9 +55,9 @@ def check_all_columns(rows: RowBlocks, X: Any, name: str, value: str, *, dense: 
         raise TypeError(
             f"{name} must be another than {value!r} for sparse rows. Take 'arpack' or 'randomized'."
         )
-    if rows.n_features > most_columns(X):
+    if rows.n_features > max_gram_columns(X):
         raise ValueError(
-            f"X must have at most {most_columns(X)} columns for {name}={value!r}, and for all "
+            f"X must have at most {max_gram_columns(X)} columns for {name}={value!r}, and for all "
             f"components. Got {rows.n_features} instead. Give n_components a number, and take "
             f"{name}='randomized'."
         )
@@ -65,7 +65,7 @@ def check_all_columns(rows: RowBlocks, X: Any, name: str, value: str, *, dense: 
 
 def from_products(engine: Engine, rows: RowBlocks, n: int | None, *, centred: bool) -> Spectrum:
     """Return eigenvectors of the products of all columns with all, n of them or all."""
-    sums = map_reduce(engine, Reduction(products, merge_products), rows)
+    sums = map_reduce(engine, Reduction(products, combine_products), rows)
     n_rows, n_columns = int(sums.weight), rows.n_features
     squares = float(np.trace(sums.gram))
     gram = sums.gram if centred else sums.about_zero().gram
@@ -97,7 +97,7 @@ def from_passes(
     Without a number of power iterations there are as many as it takes.
     """
     tol = estimator.tol or EXACT
-    with library_threads(1):  # those of a small product would go on to wait for another one
+    with limit_threadpools(1):  # those of a small product would go on to wait for another one
         found = find_leading(
             engine,
             rows,

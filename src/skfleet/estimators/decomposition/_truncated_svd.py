@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from skfleet._typing import RandomState, Rows, Values
-from skfleet._validation import check_choice, check_count
+from skfleet._validation import check_option, check_positive_int
 from skfleet.blocks import RowBlocks
 from skfleet.engine import engine_for
-from skfleet.estimators._device_dispatch import placed
+from skfleet.estimators._device_dispatch import run_on_device
 from skfleet.estimators.decomposition._base import Projector, with_signs
 from skfleet.estimators.decomposition._svd_solvers import (
     Spectrum,
@@ -124,7 +124,7 @@ class TruncatedSVD(Projector):
         self.tol = tol
         self.device = device
 
-    @placed
+    @run_on_device
     def fit(self, X: Rows, y: Values | None = None) -> TruncatedSVD:
         """Find singular values and vectors.
 
@@ -166,9 +166,9 @@ class TruncatedSVD(Projector):
 
     def _check_parameters(self) -> None:
         """Raise for parameters that cannot be, before any work."""
-        check_count("n_components", self.n_components)
-        check_choice("algorithm", self.algorithm, ALGORITHMS)
-        check_count("n_iter", self.n_iter, 0)
+        check_positive_int("n_components", self.n_components)
+        check_option("algorithm", self.algorithm, ALGORITHMS)
+        check_positive_int("n_iter", self.n_iter, 0)
         check_passes(self)
 
     def _decompose(self, rows: RowBlocks, X: Any) -> Spectrum:
@@ -180,5 +180,5 @@ class TruncatedSVD(Projector):
         if self.algorithm == "auto" and rows.n_features <= few_columns(X):
             return from_products(engine, rows, n, centred=False)
         n_iter = None if self.algorithm == "arpack" else self.n_iter
-        with engine.hold(rows) as held:
+        with engine.persist(rows) as held:
             return from_passes(engine, held, n, self, centred=False, n_iter=n_iter)

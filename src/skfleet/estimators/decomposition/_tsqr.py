@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from skfleet._array import FLOAT64, astype, dtype_of
-from skfleet._linalg import column_sums, triangular_factor, vstack
+from skfleet._linalg import column_sums, qr_r, vstack
 from skfleet.blocks import Block, RowBlocks
 from skfleet.engine import Engine, Reduction, map_reduce
 
@@ -41,7 +41,7 @@ def _reduced(rows: Any) -> Any:
     """Return the triangular factor of rows, or, while they are few, the rows."""
     if rows.shape[0] <= 2 * rows.shape[1]:
         return rows
-    return triangular_factor(rows)
+    return qr_r(rows)
 
 
 def find_triangle(engine: Engine, rows: RowBlocks) -> Triangle:

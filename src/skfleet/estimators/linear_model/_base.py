@@ -10,17 +10,17 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import check_is_fitted
 
-from skfleet._array import beside, is_foreign, like, namespace, to_host
+from skfleet._array import asarray_like, is_not_numpy, namespace, to_device_of, to_host
 from skfleet._linalg import dense_rows, dot, is_sparse
 from skfleet._typing import Answer, Rows, Values, Weights
-from skfleet.blocks import Output, RowBlocks, check_rows, class_names
+from skfleet.blocks import OutputSpec, RowBlocks, check_rows, class_names
 from skfleet.estimators._base import FleetEstimator
 from skfleet.metrics import accuracy_score, r2_score
 
 
 def linear_predictor(model: tuple[Any, ...], X: Any) -> Any:
     """Return X @ coef.T + intercept, where X is."""
-    return dot(X, model[0].T) + like(np.asarray(model[1]), X)
+    return dot(X, model[0].T) + asarray_like(np.asarray(model[1]), X)
 
 
 def n_dims_of(y: Any) -> int:
@@ -47,7 +47,7 @@ class LinearRegressor(RegressorMixin, FleetEstimator):
         """
         coef = getattr(self, "coef_", np.empty(0))
         coef = dense_rows(coef).ravel() if is_sparse(coef) else coef  # of one target
-        output = Output(coef.dtype, None if coef.ndim == 1 else len(coef))
+        output = OutputSpec(coef.dtype, None if coef.ndim == 1 else len(coef))
         model = (coef, getattr(self, "intercept_", 0.0))
         return self._answer(linear_predictor, X, output, model=model)
 
@@ -104,7 +104,7 @@ class LinearClassifier(ClassifierMixin, FleetEstimator):
             came in; lazy for Dask collections.
         """
         n_outputs = getattr(self, "coef_", np.empty((1, 0))).shape[0]
-        output = Output(self._dtype, None if n_outputs == 1 else n_outputs)
+        output = OutputSpec(self._dtype, None if n_outputs == 1 else n_outputs)
         return self._linear(_scores, X, output)
 
     def predict(self, X: Rows) -> Answer:
@@ -121,7 +121,7 @@ class LinearClassifier(ClassifierMixin, FleetEstimator):
             In the container X came in; lazy for Dask collections.
         """
         check_is_fitted(self)
-        output = Output(self.classes_.dtype, is_label=True)
+        output = OutputSpec(self.classes_.dtype, is_label=True)
         return self._linear(predicted_labels, X, output)
 
     def score(self, X: Rows, y: Values, sample_weight: Weights | None = None) -> float:
@@ -146,10 +146,10 @@ class LinearClassifier(ClassifierMixin, FleetEstimator):
     def _of_classes(self, func: Any, X: Any) -> Any:
         """Answer with a function that gives a value per class."""
         check_is_fitted(self)
-        output = Output(self._dtype, len(self.classes_), class_names(self.classes_, X))
+        output = OutputSpec(self._dtype, len(self.classes_), class_names(self.classes_, X))
         return self._linear(func, X, output)
 
-    def _linear(self, func: Any, X: Any, output: Output) -> Any:
+    def _linear(self, func: Any, X: Any, output: OutputSpec) -> Any:
         """Answer with a function of the linear predictor."""
         check_is_fitted(self)
         model = (self.coef_, self.intercept_, self.classes_)
@@ -222,5 +222,5 @@ def predicted_labels(model: Any, X: Any) -> Any:
     eta = linear_predictor(model, X)
     xp = namespace(eta)
     codes = xp.astype(eta[:, 0] > 0, xp.int64) if eta.shape[1] == 1 else xp.argmax(eta, axis=1)
-    labels = beside(model[2], codes)
-    return xp.take(labels, codes) if is_foreign(labels) else labels[to_host(codes)]
+    labels = to_device_of(model[2], codes)
+    return xp.take(labels, codes) if is_not_numpy(labels) else labels[to_host(codes)]

@@ -11,30 +11,30 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from skfleet._typing import RandomState, Rows, Values, Weights
-from skfleet._validation import check_choice, check_count, check_flag, check_real
+from skfleet._validation import check_bool, check_in_interval, check_option, check_positive_int
 from skfleet._warnings import warn
 from skfleet.blocks import RowBlocks
-from skfleet.estimators._device_dispatch import placed
+from skfleet.estimators._device_dispatch import run_on_device
 from skfleet.estimators.linear_model._base import LinearRegressor, n_dims_of
 from skfleet.estimators.linear_model._iterative_least_squares import fit_wide, is_wide
 from skfleet.glm import PathPoint, elastic_net_path
-from skfleet.glm._normal_equations import Products, sum_products
+from skfleet.glm._normal_equations import CrossProducts, compute_cross_products
 
 
 def check_coordinate_descent(model: Any) -> None:
     """Raise for parameters of coordinate descent that cannot be."""
-    check_real("tol", model.tol, 0)
-    check_count("max_iter", model.max_iter)
-    check_flag("fit_intercept", model.fit_intercept)
-    check_flag("positive", model.positive)
-    check_choice("selection", model.selection, ("cyclic", "random"))
+    check_in_interval("tol", model.tol, 0)
+    check_positive_int("max_iter", model.max_iter)
+    check_bool("fit_intercept", model.fit_intercept)
+    check_bool("positive", model.positive)
+    check_option("selection", model.selection, ("cyclic", "random"))
     if np.ndim(model.precompute) != 0:
         raise ValueError(
             "precompute must be True, False or 'auto'. Got an array instead. Leave it out: the "
             "products of the rows are made in the one pass of a fit."
         )
     if not isinstance(model.precompute, str) or model.precompute != "auto":
-        check_flag("precompute", model.precompute)
+        check_bool("precompute", model.precompute)
 
 
 def warn_unless_converged(points: list[PathPoint], model: Any) -> None:
@@ -166,7 +166,7 @@ class ElasticNet(MultiOutputMixin, LinearRegressor):
         self.selection = selection
         self.device = device
 
-    @placed
+    @run_on_device
     def fit(self, X: Rows, y: Values, sample_weight: Weights | None = None) -> ElasticNet:
         """Fit the model in one pass.
 
@@ -184,14 +184,14 @@ class ElasticNet(MultiOutputMixin, LinearRegressor):
         self : estimator
             Fitted.
         """
-        check_real("alpha", self.alpha, 0, open="r")
-        check_real("l1_ratio", self.l1_ratio, 0, 1)
+        check_in_interval("alpha", self.alpha, 0, open="r")
+        check_in_interval("l1_ratio", self.l1_ratio, 0, 1)
         check_coordinate_descent(self)
         rows = self._fit_rows(X, y, sample_weight, y_numeric=True, multi_output=True)
         if is_wide(rows, X):
             self._iterate(rows, X, column=n_dims_of(y) == 1)
             return self
-        sums = sum_products(rows)
+        sums = compute_cross_products(rows)
         sums = sums if self.fit_intercept else sums.about_zero()
         points = self._solve(sums, rows, column=n_dims_of(y) == 1)
         warn_unless_converged(points, self)
@@ -213,7 +213,7 @@ class ElasticNet(MultiOutputMixin, LinearRegressor):
         self._keep(found.coef, found.intercept, rows, one_target=True, column=column)
         self.n_iter_, self.dual_gap_ = found.n_iter, np.nan
 
-    def _solve(self, sums: Products, rows: Any, *, column: bool) -> list[PathPoint]:
+    def _solve(self, sums: CrossProducts, rows: Any, *, column: bool) -> list[PathPoint]:
         """Fit to the sums of products (about zero for no intercept) of every target."""
         n_targets = sums.xy.shape[1]
         last = np.atleast_2d(getattr(self, "coef_", np.empty((0, 0))))

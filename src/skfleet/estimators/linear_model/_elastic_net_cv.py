@@ -10,8 +10,8 @@ from sklearn.model_selection import check_cv
 from sklearn.utils.metadata_routing import MetadataRouter
 
 from skfleet._typing import RandomState, Rows, Splitter, Values, Weights
-from skfleet._validation import check_count, check_real, check_verbose
-from skfleet.estimators._device_dispatch import placed
+from skfleet._validation import check_in_interval, check_positive_int, check_verbose
+from skfleet.estimators._device_dispatch import run_on_device
 from skfleet.estimators._metadata_routing import routed_to_splitter, splitter_router
 from skfleet.estimators.linear_model._base import LinearRegressor
 from skfleet.estimators.linear_model._elastic_net import (
@@ -22,7 +22,7 @@ from skfleet.estimators.linear_model._elastic_net import (
 from skfleet.estimators.linear_model._iterative_least_squares import check_width
 from skfleet.glm import elastic_net_path
 from skfleet.glm._cv_normal_equations import split_products
-from skfleet.glm._normal_equations import Products
+from skfleet.glm._normal_equations import CrossProducts
 
 
 class ElasticNetCV(LinearRegressor):
@@ -156,7 +156,7 @@ class ElasticNetCV(LinearRegressor):
         self.selection = selection
         self.device = device
 
-    @placed
+    @run_on_device
     def fit(
         self, X: Rows, y: Values, sample_weight: Weights | None = None, **params: Any
     ) -> ElasticNetCV:
@@ -214,9 +214,9 @@ class ElasticNetCV(LinearRegressor):
         """Return the shares to try, or raise."""
         check_coordinate_descent(self)
         check_verbose("verbose", self.verbose)
-        check_real("eps", self.eps, 0, open="l")
+        check_in_interval("eps", self.eps, 0, open="l")
         if self._counts:
-            check_count("alphas", self.alphas)
+            check_positive_int("alphas", self.alphas)
         else:
             if np.ndim(self.alphas) > 1:
                 raise ValueError(
@@ -224,10 +224,10 @@ class ElasticNetCV(LinearRegressor):
                     f"Got {np.ndim(self.alphas)} instead. Give them in a list."
                 )
             for alpha in np.asarray(self.alphas, dtype=object).ravel():
-                check_real("alphas", alpha, 0, open="r")
+                check_in_interval("alphas", alpha, 0, open="r")
         ratios = [float(ratio) for ratio in np.atleast_1d(self.l1_ratio)]
         for ratio in ratios:
-            check_real("l1_ratio", ratio, 0, 1)
+            check_in_interval("l1_ratio", ratio, 0, 1)
         if self._counts and 0.0 in ratios:
             raise ValueError(
                 "l1_ratio must be above 0 for a path of alphas. Got 0 instead. Give the alphas."
@@ -245,7 +245,7 @@ class ElasticNetCV(LinearRegressor):
         """What coordinate descent is told."""
         return {"tol": self.tol, "max_iter": self.max_iter, "positive": self.positive}
 
-    def _alphas(self, sums: Products, ratio: float) -> np.ndarray:
+    def _alphas(self, sums: CrossProducts, ratio: float) -> np.ndarray:
         """Return the alphas to try, from the smallest one that leaves no column."""
         if not self._counts:
             return np.sort(np.asarray(self.alphas, dtype=np.float64))[::-1]
@@ -389,7 +389,7 @@ class LassoCV(ElasticNetCV):
             device=device,
         )
 
-    @placed
+    @run_on_device
     def fit(
         self, X: Rows, y: Values, sample_weight: Weights | None = None, **params: Any
     ) -> LassoCV:

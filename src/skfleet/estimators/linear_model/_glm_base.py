@@ -14,16 +14,16 @@ from sklearn.utils.validation import check_is_fitted
 from skfleet._array import FLOAT64, astype, namespace, to_host
 from skfleet._typing import Answer, Rows, Values, Weights
 from skfleet._validation import (
-    check_choice,
-    check_count,
-    check_flag,
-    check_real,
+    check_bool,
+    check_in_interval,
+    check_option,
+    check_positive_int,
     check_total_weight,
     check_verbose,
 )
-from skfleet.blocks import Output
+from skfleet.blocks import OutputSpec
 from skfleet.estimators._base import FleetEstimator
-from skfleet.estimators._device_dispatch import placed
+from skfleet.estimators._device_dispatch import run_on_device
 from skfleet.estimators.linear_model._base import linear_predictor
 from skfleet.estimators.linear_model._glm_fit import (
     SOLVERS,
@@ -52,7 +52,7 @@ def check_targets(y: Any, loss: Tweedie, name: str) -> None:
 class GlmRegressor(RegressorMixin, FleetEstimator, ABC):
     """A regressor with a loss, a link and an L2 penalty."""
 
-    @placed
+    @run_on_device
     def fit(self, X: Rows, y: Values, sample_weight: Weights | None = None) -> Self:
         """Fit the model.
 
@@ -103,11 +103,11 @@ class GlmRegressor(RegressorMixin, FleetEstimator, ABC):
 
     def _check_parameters(self) -> None:
         """Raise for parameters that cannot be, before any work."""
-        check_real("alpha", self.alpha, 0, open="r")
-        check_real("tol", self.tol, 0, open="l")
-        check_count("max_iter", self.max_iter)
-        check_flag("fit_intercept", self.fit_intercept)
-        check_choice("solver", self.solver, SOLVERS)
+        check_in_interval("alpha", self.alpha, 0, open="r")
+        check_in_interval("tol", self.tol, 0, open="l")
+        check_positive_int("max_iter", self.max_iter)
+        check_bool("fit_intercept", self.fit_intercept)
+        check_option("solver", self.solver, SOLVERS)
         check_verbose("verbose", self.verbose)
 
     def predict(self, X: Rows) -> Answer:
@@ -125,9 +125,9 @@ class GlmRegressor(RegressorMixin, FleetEstimator, ABC):
         """
         check_is_fitted(self)
         model = (self.coef_[None, :], np.array([self.intercept_]), self._loss())
-        return self._answer(expected, X, Output(self.coef_.dtype), model=model)
+        return self._answer(expected, X, OutputSpec(self.coef_.dtype), model=model)
 
-    @placed
+    @run_on_device
     def score(self, X: Rows, y: Values, sample_weight: Weights | None = None) -> float:
         """Return the share of the deviance that is explained, D squared, in one pass.
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from skfleet._validation import (
-    check_choice,
-    check_real,
+    check_in_interval,
+    check_option,
 )
 from skfleet.estimators.linear_model._glm_base import GlmRegressor
 from skfleet.glm import Tweedie
@@ -353,10 +353,10 @@ class TweedieRegressor(GlmRegressor):
     def _check_parameters(self) -> None:
         """Raise for parameters that cannot be, before any work."""
         super()._check_parameters()
-        check_real("power", self.power, -np.inf)
+        check_in_interval("power", self.power, -np.inf)
         if 0 < self.power < 1:
             raise ValueError(
                 f"power must not be between 0 and 1. Got {self.power!r} instead. No distribution "
                 "has it; take 0 or 1."
             )
-        check_choice("link", self.link, ("auto", "identity", "log"))
+        check_option("link", self.link, ("auto", "identity", "log"))

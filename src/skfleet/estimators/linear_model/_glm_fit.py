@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from skfleet._array import is_foreign
+from skfleet._array import is_not_numpy
 from skfleet._config import get_config
 from skfleet._linalg import is_sparse_kind
 from skfleet._warnings import warn
@@ -18,19 +18,19 @@ from skfleet.blocks import RowBlocks
 from skfleet.engine import (
     Engine,
     Reduction,
+    counting_disabled,
     engine_for,
-    library_threads,
+    limit_threadpools,
     map_reduce,
-    uncounted,
-    with_starts,
+    with_row_offsets,
 )
 from skfleet.estimators._column_statistics import (
+    DataSummary,
     LabelCounts,
-    Survey,
     TargetSums,
+    combine_summaries,
     join_samples,
-    merge_surveys,
-    survey,
+    summarize,
 )
 from skfleet.glm import (
     Labels,
@@ -75,7 +75,7 @@ class Surveyed(NamedTuple):
 
     engine: Engine
     rows: RowBlocks
-    found: Survey
+    found: DataSummary
     scaling: Scaling
     narrow: int  # up to so many coefficients, Hessians are worth it
 
@@ -90,21 +90,21 @@ def surveyed(
     along where there are many.
     """
     engine = engine_for(rows)
-    with engine.hold(rows) as rows:
-        rows = with_starts(engine, rows)
-        draw = draw and (engine.streams(rows) or not _on_device(rows))
+    with engine.persist(rows) as rows:
+        rows = with_row_offsets(engine, rows)
+        draw = draw and (engine.is_out_of_core(rows) or not _on_device(rows))
         share = _sample_size(rows) / max(rows.n_rows or 0, 1) if draw else 0.0
-        found = map_reduce(engine, Reduction(survey, merge_surveys), rows, share, check)
+        found = map_reduce(engine, Reduction(summarize, combine_summaries), rows, share, check)
         rows = replace(rows, checked=True)
         scaling = _scaling(found, rows.dtype, centred=fit_intercept and not is_sparse_kind(X))
         narrow = NARROW_IF_SPARSE if is_sparse_kind(X) else NARROW
-        narrow = NARROW_IF_STREAMED if engine.streams(rows) else narrow
+        narrow = NARROW_IF_STREAMED if engine.is_out_of_core(rows) else narrow
         yield Surveyed(engine, rows, found, scaling, narrow)
 
 
 def _on_device(rows: RowBlocks) -> bool:
     """Say whether rows are on a GPU, where a few passes take less than a start from a sample."""
-    here = all(is_foreign(block.X) for block in rows.blocks)
+    here = all(is_not_numpy(block.X) for block in rows.blocks)
     return here or rows.on_device or get_config().device == "cuda"
 
 
@@ -116,7 +116,7 @@ def _sample_size(rows: RowBlocks) -> int:
     return int(min(wanted, most)) if most >= fewest else 0
 
 
-def _scaling(found: Survey, dtype: Any, *, centred: bool) -> Scaling:
+def _scaling(found: DataSummary, dtype: Any, *, centred: bool) -> Scaling:
     """Return what brings columns to unit deviation, and about their means if they may be moved."""
     columns = found.columns
     deviation = np.sqrt(columns.squares / columns.n_rows)
@@ -185,11 +185,11 @@ def fit_glm(
         start = _scaled(*model.start, scaling, fit_intercept=model.fit_intercept)
     # Of several threads, BLAS leaves some spinning for a while after a small system is solved: just
     # when the next pass needs the cores.
-    with library_threads(1):
+    with limit_threadpools(1):
         if found.drawn and model.start is None:
             start = _start_on(found.drawn, objective, penalty, null, solver)
             if solver is newton:
-                how["thrifty"] = start is not null.coef and not engine.streams(rows)
+                how["thrifty"] = start is not null.coef and not engine.is_out_of_core(rows)
         if start is not null.coef and null.gradient is None:
             null = replace(null, gradient=objective.evaluate(null.coef).gradient)
         solved: Solution = solver(objective, penalty, start, null, **how)
@@ -242,7 +242,7 @@ def _start_on(
     drawn: Any, objective: Objective, penalty: Penalty, null: Null, solver: Any
 ) -> np.ndarray:
     """Solve on a sample, here, to save passes over all rows."""
-    with uncounted():
+    with counting_disabled():
         rows = join_samples(drawn)
         if objective.rarest(rows.y) < FEWEST_OF_A_CLASS:
             return null.coef

@@ -15,19 +15,19 @@ from skfleet.estimators.linear_model._glm_fit import (
     surveyed,
 )
 from skfleet.glm import Labels, SquaredError
-from skfleet.glm._normal_equations import most_columns
+from skfleet.glm._normal_equations import max_gram_columns
 
 
 def is_wide(rows: RowBlocks, X: Any) -> bool:
     """Say whether rows have too many columns for the products of all with all."""
-    return rows.n_features > most_columns(X)
+    return rows.n_features > max_gram_columns(X)
 
 
 def check_width(rows: RowBlocks, X: Any, name: str) -> None:
     """Raise if rows are too wide for an estimator that knows no other way."""
     if is_wide(rows, X):
         raise ValueError(
-            f"X must have at most {most_columns(X)} columns for {name}. Got {rows.n_features} "
+            f"X must have at most {max_gram_columns(X)} columns for {name}. Got {rows.n_features} "
             "instead. Use Ridge or ElasticNet in GridSearchCV, or SGDRegressor in Incremental."
         )
 

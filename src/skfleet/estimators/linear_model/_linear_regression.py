@@ -10,13 +10,13 @@ from sklearn.base import MultiOutputMixin
 
 from skfleet._linalg import is_sparse_kind
 from skfleet._typing import Rows, Values, Weights
-from skfleet._validation import check_flag, check_real
+from skfleet._validation import check_bool, check_in_interval
 from skfleet.blocks import RowBlocks
-from skfleet.estimators._device_dispatch import placed
+from skfleet.estimators._device_dispatch import run_on_device
 from skfleet.estimators.linear_model._base import LinearRegressor, n_dims_of
 from skfleet.estimators.linear_model._iterative_least_squares import fit_wide, is_wide
 from skfleet.glm import solve_positive, solve_ridge
-from skfleet.glm._normal_equations import sum_products
+from skfleet.glm._normal_equations import compute_cross_products
 
 
 class LinearRegression(MultiOutputMixin, LinearRegressor):
@@ -109,7 +109,7 @@ class LinearRegression(MultiOutputMixin, LinearRegressor):
         self.positive = positive
         self.device = device
 
-    @placed
+    @run_on_device
     def fit(self, X: Rows, y: Values, sample_weight: Weights | None = None) -> LinearRegression:
         """Fit the model in one pass.
 
@@ -127,16 +127,16 @@ class LinearRegression(MultiOutputMixin, LinearRegressor):
         self : LinearRegression
             Fitted.
         """
-        check_real("tol", self.tol, 0)
-        check_flag("fit_intercept", self.fit_intercept)
-        check_flag("positive", self.positive)
+        check_in_interval("tol", self.tol, 0)
+        check_bool("fit_intercept", self.fit_intercept)
+        check_bool("positive", self.positive)
         rows = self._fit_rows(X, y, sample_weight, y_numeric=True, multi_output=True)
         column = n_dims_of(y) == 1
         if is_wide(rows, X):
             coef, intercept = self._iterate(rows, X)
             self._keep(coef, intercept, rows, one_target=column, column=column)
             return self
-        sums = sum_products(rows)
+        sums = compute_cross_products(rows)
         sums = sums if self.fit_intercept else sums.about_zero()
         if self.positive:
             coef = solve_positive(sums.gram, sums.xy, 0.0)

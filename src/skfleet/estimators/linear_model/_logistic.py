@@ -12,17 +12,17 @@ from skfleet._array import namespace
 from skfleet._linalg import dense_rows
 from skfleet._typing import Answer, RandomState, Rows, Values, Weights
 from skfleet._validation import (
-    check_choice,
-    check_count,
-    check_flag,
-    check_real,
+    check_bool,
+    check_in_interval,
+    check_option,
+    check_positive_int,
     check_several_classes,
     check_total_weight,
-    check_unused,
+    check_unsupported,
     check_verbose,
 )
 from skfleet._warnings import warn
-from skfleet.estimators._device_dispatch import placed
+from skfleet.estimators._device_dispatch import run_on_device
 from skfleet.estimators.linear_model._base import (
     LinearClassifier,
     SparseCoefficients,
@@ -196,7 +196,7 @@ class LogisticRegression(SparseCoefficients, LinearClassifier):
         self.n_jobs = n_jobs
         self.device = device
 
-    @placed
+    @run_on_device
     def fit(self, X: Rows, y: Values, sample_weight: Weights | None = None) -> LogisticRegression:
         """Fit the model.
 
@@ -227,21 +227,21 @@ class LogisticRegression(SparseCoefficients, LinearClassifier):
 
     def _check_parameters(self) -> None:
         """Raise for parameters that cannot be, before any work."""
-        check_real("C", self.C, 0, open="l")
+        check_in_interval("C", self.C, 0, open="l")
         if self.l1_ratio is not None:
-            check_real("l1_ratio", self.l1_ratio, 0, 1)
+            check_in_interval("l1_ratio", self.l1_ratio, 0, 1)
         if self.penalty is not None:
-            check_choice("penalty", self.penalty, ("l1", "l2", "elasticnet", "deprecated"))
+            check_option("penalty", self.penalty, ("l1", "l2", "elasticnet", "deprecated"))
         if self.penalty == "elasticnet" and self.l1_ratio is None:
             raise ValueError("l1_ratio must be specified when penalty is elasticnet. Got None.")
-        check_real("tol", self.tol, 0)
-        check_count("max_iter", self.max_iter)
-        check_flag("fit_intercept", self.fit_intercept)
-        check_choice("solver", self.solver, SOLVERS)
+        check_in_interval("tol", self.tol, 0)
+        check_positive_int("max_iter", self.max_iter)
+        check_bool("fit_intercept", self.fit_intercept)
+        check_option("solver", self.solver, SOLVERS)
         check_verbose("verbose", self.verbose)
         use = "Use sklearn.linear_model.LogisticRegression for that."
-        check_unused("dual", self.dual, False, use)
-        check_unused("intercept_scaling", self.intercept_scaling, 1, use)
+        check_unsupported("dual", self.dual, False, use)
+        check_unsupported("intercept_scaling", self.intercept_scaling, 1, use)
         check_class_weight(self.class_weight)
 
     def _penalty(self) -> tuple[float, float]:

@@ -12,22 +12,22 @@ from sklearn.base import MultiOutputMixin
 from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.multiclass import check_classification_targets
 
-from skfleet._array import FLOAT64, all_to_host, astype, beside, namespace
+from skfleet._array import FLOAT64, astype, namespace, to_device_of, tree_to_host
 from skfleet._typing import Answer, RandomState, Rows, Values, Weights
 from skfleet._validation import (
-    check_choice,
-    check_count,
-    check_flag,
-    check_real,
+    check_bool,
+    check_in_interval,
+    check_option,
+    check_positive_int,
     check_several_classes,
     check_total_weight,
     unique_labels,
 )
 from skfleet._warnings import warn
-from skfleet.blocks import Block, Output, RowBlocks
+from skfleet.blocks import Block, OutputSpec, RowBlocks
 from skfleet.engine import Reduction, engine_for, map_reduce
 from skfleet.estimators._column_statistics import coded, label_counts, merge_label_counts
-from skfleet.estimators._device_dispatch import placed
+from skfleet.estimators._device_dispatch import run_on_device
 from skfleet.estimators.linear_model._base import (
     LinearClassifier,
     LinearRegressor,
@@ -39,10 +39,10 @@ from skfleet.estimators.linear_model._base import (
 from skfleet.estimators.linear_model._iterative_least_squares import check_width, fit_wide, is_wide
 from skfleet.glm import solve_positive, solve_ridge
 from skfleet.glm._normal_equations import (
-    Products,
-    merge_products,
-    products_with,
-    sum_products,
+    CrossProducts,
+    block_cross_products_with,
+    combine_products,
+    compute_cross_products,
     targets_of,
     weights_of,
 )
@@ -58,11 +58,11 @@ class _Ridge:
 
         `n_targets` is None where only a pass can tell.
         """
-        check_choice("solver", self.solver, _SOLVERS)
-        check_flag("positive", self.positive)
-        check_real("tol", self.tol, 0)
+        check_option("solver", self.solver, _SOLVERS)
+        check_bool("positive", self.positive)
+        check_in_interval("tol", self.tol, 0)
         if self.max_iter is not None:
-            check_count("max_iter", self.max_iter)
+            check_positive_int("max_iter", self.max_iter)
         alpha = self.alpha
         if not isinstance(alpha, Real) or isinstance(alpha, bool):
             alpha = np.asarray(alpha, dtype=object)
@@ -103,7 +103,7 @@ class _Ridge:
         self.solver_, self.n_iter_ = found.solver, np.full(len(found.coef), found.n_iter)
         return found.coef, found.intercept
 
-    def _solve(self, sums: Products, alpha: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _solve(self, sums: CrossProducts, alpha: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return coefficients and intercepts by target."""
         sums = sums if self.fit_intercept else sums.about_zero()
         if self.positive:
@@ -208,7 +208,7 @@ class Ridge(_Ridge, MultiOutputMixin, LinearRegressor):
         self.random_state = random_state
         self.device = device
 
-    @placed
+    @run_on_device
     def fit(self, X: Rows, y: Values, sample_weight: Weights | None = None) -> Ridge:
         """Fit the model in one pass.
 
@@ -232,7 +232,7 @@ class Ridge(_Ridge, MultiOutputMixin, LinearRegressor):
         if is_wide(rows, X):
             coef, intercept = self._iterate(rows, X, alpha)
         else:
-            coef, intercept = self._solve(sum_products(rows), alpha)
+            coef, intercept = self._solve(compute_cross_products(rows), alpha)
         self._keep(coef, intercept, rows, one_target=len(coef) == 1, column=column)
         return self
 
@@ -335,7 +335,7 @@ class RidgeClassifier(_Ridge, LinearClassifier):
         self.random_state = random_state
         self.device = device
 
-    @placed
+    @run_on_device
     def fit(self, X: Rows, y: Values, sample_weight: Weights | None = None) -> RidgeClassifier:
         """Fit the model in one pass.
 
@@ -370,7 +370,7 @@ class RidgeClassifier(_Ridge, LinearClassifier):
                 f"{self.class_weight!r} instead."
             )
         engine = engine_for(rows)
-        with engine.hold(rows) if self.class_weight == "balanced" else nullcontext(rows) as rows:
+        with engine.persist(rows) if self.class_weight == "balanced" else nullcontext(rows) as rows:
             weights = self.class_weight
             if weights == "balanced":
                 counts = map_reduce(engine, Reduction(label_counts, merge_label_counts), rows)
@@ -410,7 +410,7 @@ class RidgeClassifier(_Ridge, LinearClassifier):
         """
         if not getattr(self, "_several", False):
             return super().predict(X)
-        return self._linear(_which_labels, X, Output(np.dtype(np.int64), len(self.coef_)))
+        return self._linear(_which_labels, X, OutputSpec(np.dtype(np.int64), len(self.coef_)))
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -422,7 +422,7 @@ class _ClassProducts(NamedTuple):
     """Products of rows with an indicator for each label."""
 
     labels: np.ndarray
-    sums: Products
+    sums: CrossProducts
 
 
 def class_products(block: Block, class_weight: dict | None, several: bool) -> _ClassProducts:
@@ -433,24 +433,26 @@ def class_products(block: Block, class_weight: dict | None, several: bool) -> _C
     else:
         y = block.y if len(block.y.shape) == 1 else block.y[:, 0]
         labels, codes = coded(y)
-        codes = beside(codes, X)
+        codes = to_device_of(codes, X)
         xp = namespace(codes)
-        indicators = astype(codes[:, None] == beside(np.arange(len(labels)), codes), FLOAT64)
+        indicators = astype(codes[:, None] == to_device_of(np.arange(len(labels)), codes), FLOAT64)
         if class_weight is not None:
             each = np.array([float(class_weight.get(label, 1.0)) for label in labels.tolist()])
-            each = xp.take(beside(each, codes), codes)
+            each = xp.take(to_device_of(each, codes), codes)
             weight = each if weight is None else weight * each
-    return _ClassProducts(labels, all_to_host(products_with(block, indicators, weight)))
+    return _ClassProducts(
+        labels, tree_to_host(block_cross_products_with(block, indicators, weight))
+    )
 
 
 def merge_class_products(a: _ClassProducts, b: _ClassProducts) -> _ClassProducts:
     """Merge two; rows without a label have nothing to add to its products."""
     labels = unique_labels(np.concatenate([a.labels, b.labels]))
     spread = (_spread_over(part, labels) for part in (a, b))
-    return _ClassProducts(labels, merge_products(*spread))
+    return _ClassProducts(labels, combine_products(*spread))
 
 
-def _spread_over(part: _ClassProducts, labels: np.ndarray) -> Products:
+def _spread_over(part: _ClassProducts, labels: np.ndarray) -> CrossProducts:
     """Return products with indicators of more labels."""
     if len(part.labels) == len(labels):
         return part.sums

@@ -10,22 +10,22 @@ from sklearn.base import MultiOutputMixin
 from sklearn.model_selection import check_cv
 from sklearn.utils.metadata_routing import MetadataRouter
 
-from skfleet._array import like, to_host
+from skfleet._array import asarray_like, to_host
 from skfleet._linalg import dot, is_sparse
 from skfleet._typing import Rows, Scoring, Splitter, Values, Weights
-from skfleet._validation import check_choice, check_flag, check_real
+from skfleet._validation import check_bool, check_in_interval, check_option
 from skfleet.blocks import Block, RowBlocks
-from skfleet.engine import Reduction, engine_for, map_reduce, with_starts
-from skfleet.estimators._device_dispatch import placed
+from skfleet.engine import Reduction, engine_for, map_reduce, with_row_offsets
+from skfleet.estimators._device_dispatch import run_on_device
 from skfleet.estimators._metadata_routing import routed_to_splitter, splitter_router
 from skfleet.estimators.linear_model._base import LinearRegressor, n_dims_of
 from skfleet.estimators.linear_model._iterative_least_squares import check_width
 from skfleet.glm import solve_ridge
 from skfleet.glm._cv_normal_equations import split_products
 from skfleet.glm._normal_equations import (
-    Products,
-    score_of_errors,
-    sum_products,
+    CrossProducts,
+    compute_cross_products,
+    score_from_errors,
     weights_of,
 )
 
@@ -131,7 +131,7 @@ class RidgeCV(MultiOutputMixin, LinearRegressor):
         self.alpha_per_target = alpha_per_target
         self.device = device
 
-    @placed
+    @run_on_device
     def fit(
         self, X: Rows, y: Values, sample_weight: Weights | None = None, **params: Any
     ) -> RidgeCV:
@@ -178,10 +178,10 @@ class RidgeCV(MultiOutputMixin, LinearRegressor):
         """Return the penalties to try, or raise."""
         alphas = np.atleast_1d(np.asarray(self.alphas, dtype=object))
         for alpha in alphas.ravel():
-            check_real("alphas", alpha, 0, open="lr" if self.cv is None else "r")
-        check_choice("gcv_mode", self.gcv_mode or "auto", ("auto", "svd", "eigen"))
+            check_in_interval("alphas", alpha, 0, open="lr" if self.cv is None else "r")
+        check_option("gcv_mode", self.gcv_mode or "auto", ("auto", "svd", "eigen"))
         for name in ("fit_intercept", "store_cv_results", "alpha_per_target"):
-            check_flag(name, getattr(self, name))
+            check_bool(name, getattr(self, name))
         if self.scoring is not None:
             known = _SCORINGS if self.cv is None else _SCORINGS[:-1]
             if self.scoring not in known:
@@ -202,7 +202,7 @@ class RidgeCV(MultiOutputMixin, LinearRegressor):
 
     def _by_fold(
         self, rows: RowBlocks, X: Any, y: Any, params: dict[str, Any], alphas: np.ndarray
-    ) -> tuple[Products, np.ndarray]:
+    ) -> tuple[CrossProducts, np.ndarray]:
         """Return the sums of all rows, and the scores of the alphas on average over the splits."""
         found = split_products(rows, X, y, self.cv, params)
         scores = np.empty((len(alphas), len(found.splits)))
@@ -211,19 +211,21 @@ class RidgeCV(MultiOutputMixin, LinearRegressor):
             for i, alpha in enumerate(alphas):
                 coef, _, _ = solve_ridge(train.gram, train.xy, alpha)
                 errors = test.squared_errors(coef, train)
-                each = score_of_errors(self.scoring or "r2", errors, errors, test.yy / test.weight)
+                each = score_from_errors(
+                    self.scoring or "r2", errors, errors, test.yy / test.weight
+                )
                 scores[i, j] = each.mean()
         total = found.total if self.fit_intercept else found.total.about_zero()
         return total, scores.mean(axis=1)
 
     def _leaving_one_out(
         self, rows: RowBlocks, alphas: np.ndarray, column: bool
-    ) -> tuple[Products, np.ndarray]:
+    ) -> tuple[CrossProducts, np.ndarray]:
         """Return the sums of all rows, and the scores of the alphas over all rows left out."""
         engine = engine_for(rows)
-        with engine.hold(rows) as rows:
-            rows = with_starts(engine, rows) if self.store_cv_results else rows
-            centred = sum_products(rows)
+        with engine.persist(rows) as rows:
+            rows = with_row_offsets(engine, rows) if self.store_cv_results else rows
+            centred = compute_cross_products(rows)
             sums = centred if self.fit_intercept else centred.about_zero()
             values, vectors = linalg.eigh(sums.gram)
             inverse = 1 / (np.maximum(values, 0.0)[:, None] + alphas)
@@ -241,7 +243,7 @@ class RidgeCV(MultiOutputMixin, LinearRegressor):
         else:
             variance = (centred.yy / sums.weight)[:, None]
             means = squared / sums.weight, absolute / sums.weight
-            scores = score_of_errors(self.scoring, *means, variance)
+            scores = score_from_errors(self.scoring, *means, variance)
         per_target = self.alpha_per_target and len(scores) > 1
         return sums, scores.T if per_target else scores.mean(axis=0)
 
@@ -269,7 +271,7 @@ def leave_out(block: Block, known: tuple[Any, ...], keep: Any) -> LeftOut:
     """Return the errors of a block's rows for models that were fitted without the row."""
     x_mean, y_mean, vectors, inverse, along, spare = known
     X = block.X
-    turned = dot(X if is_sparse(X) else X - like(x_mean, X), vectors)
+    turned = dot(X if is_sparse(X) else X - asarray_like(x_mean, X), vectors)
     turned = to_host(turned).astype(np.float64, copy=False)
     if is_sparse(X):
         turned = turned - x_mean @ vectors

@@ -13,13 +13,13 @@ from sklearn.base import is_classifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from skfleet._array import FLOAT64, astype, is_foreign, like, namespace, to_host
+from skfleet._array import FLOAT64, asarray_like, astype, is_not_numpy, namespace, to_host
 from skfleet._linalg import dense_rows
 from skfleet._validation import (
-    check_choice,
-    check_count,
-    check_flag,
-    check_real,
+    check_bool,
+    check_in_interval,
+    check_option,
+    check_positive_int,
     check_total_weight,
     check_verbose,
 )
@@ -27,20 +27,20 @@ from skfleet._warnings import warn
 from skfleet.blocks import Block, RowBlocks
 from skfleet.engine import (
     Engine,
-    Lesson,
     Reduction,
+    TrainingBatch,
     draw_holdout,
     fold,
-    library_threads,
+    limit_threadpools,
     map_reduce,
-    with_starts,
+    with_row_offsets,
 )
 from skfleet.estimators._column_statistics import Moments, merge_moments
 from skfleet.estimators._early_stopping import training_rows, validation_rows
 from skfleet.estimators.linear_model._base import SparseCoefficients, linear_predictor
 from skfleet.estimators.meta._epochs import history_of
 from skfleet.glm import Descent, Targets, Weights, descend
-from skfleet.glm._objective import codes_of
+from skfleet.glm._objective import encode_labels
 
 PENALTIES = ("l2", "l1", "elasticnet", None)
 LEARNING_RATES = ("constant", "optimal", "invscaling", "adaptive", "pa1", "pa2")
@@ -76,8 +76,8 @@ class Outputs:
 def known_codes(y: Any, classes: np.ndarray) -> Any:
     """Return the place of each label among the classes, where the labels are, or raise."""
     xp = namespace(y)
-    codes = xp.clip(codes_of(y, classes), 0, len(classes) - 1)
-    there = like(classes, y, dtype=y.dtype) if is_foreign(y) else classes
+    codes = xp.clip(encode_labels(y, classes), 0, len(classes) - 1)
+    there = asarray_like(classes, y, dtype=y.dtype) if is_not_numpy(y) else classes
     unknown = xp.take(there, codes) != y
     if bool(xp.any(unknown)):
         raise ValueError(
@@ -107,7 +107,7 @@ def learn_block(
     order = None
     if seed is not None:
         order = np.random.default_rng([seed, block.number]).permutation(block.n_rows)
-    with library_threads(1):  # the products of a batch are small
+    with limit_threadpools(1):  # the products of a batch are small
         return descend(weights, block.X, targets, how, order)
 
 
@@ -141,34 +141,34 @@ class SGDModel(SparseCoefficients):
     def _check_parameters(self, *, partly: bool = False) -> None:
         """Raise for parameters that cannot be, before any work."""
         check_random_state(self.random_state)
-        check_choice("loss", self.loss, self._losses)
+        check_option("loss", self.loss, self._losses)
         check_verbose("verbose", self.verbose)
         if self.penalty is not None:
-            check_choice("penalty", self.penalty, PENALTIES)
-        check_choice("learning_rate", self.learning_rate, LEARNING_RATES)
-        check_real("alpha", self.alpha, 0, open="r")
+            check_option("penalty", self.penalty, PENALTIES)
+        check_option("learning_rate", self.learning_rate, LEARNING_RATES)
+        check_in_interval("alpha", self.alpha, 0, open="r")
         if self.l1_ratio is not None or self.penalty == "elasticnet":
-            check_real("l1_ratio", self.l1_ratio, 0, 1)
+            check_in_interval("l1_ratio", self.l1_ratio, 0, 1)
         for name in ("fit_intercept", "shuffle", "early_stopping", "warm_start"):
-            check_flag(name, getattr(self, name))
+            check_bool(name, getattr(self, name))
         for name in ("max_iter", "n_iter_no_change"):
-            check_count(name, getattr(self, name))
+            check_positive_int(name, getattr(self, name))
         if self.tol is not None:
-            check_real("tol", self.tol, 0)
-        check_real("epsilon", self.epsilon, 0)
-        check_real("eta0", self.eta0, 0, open="lr")
-        check_real("power_t", self.power_t, -np.inf, open="lr")
+            check_in_interval("tol", self.tol, 0)
+        check_in_interval("epsilon", self.epsilon, 0)
+        check_in_interval("eta0", self.eta0, 0, open="lr")
+        check_in_interval("power_t", self.power_t, -np.inf, open="lr")
         if self.power_t < 0:
             warn(
                 "Negative values for `power_t` are deprecated in version 1.8 and will raise an "
                 "error in 1.10. Use values in the range [0.0, inf) instead.",
                 FutureWarning,
             )
-        check_real("validation_fraction", self.validation_fraction, 0, 1, open="lr")
+        check_in_interval("validation_fraction", self.validation_fraction, 0, 1, open="lr")
         if not isinstance(self.average, bool | np.bool_):
-            check_count("average", self.average)
+            check_positive_int("average", self.average)
         if not isinstance(self.batch_size, str) or self.batch_size != "auto":
-            check_count("batch_size", self.batch_size)
+            check_positive_int("batch_size", self.batch_size)
         if self.learning_rate == "optimal" and self.alpha == 0:
             raise ValueError(
                 "alpha must be above 0 where learning_rate is 'optimal', which it makes. Got 0 "
@@ -243,7 +243,7 @@ class SGDModel(SparseCoefficients):
         rng, prepare, validation = check_random_state(self.random_state), None, None
         how = self._descent(adds_up=True)
         if self.early_stopping:
-            rows = with_starts(engine, rows)
+            rows = with_row_offsets(engine, rows)
             prepare, validation = self._set_aside(engine, rows, rng)
         patience = _Patience(len(weights.intercept), self)
         began, seen, epochs = time.monotonic(), weights.t, []
@@ -318,7 +318,7 @@ class SGDModel(SparseCoefficients):
         prepare: Any = None,
     ) -> Weights:
         """Let the outputs that are active learn all rows."""
-        lessons, seed = [Lesson([block]) for block in rows.blocks], None
+        lessons, seed = [TrainingBatch([block]) for block in rows.blocks], None
         if self.shuffle:
             seed = int(rng.randint(2**31 - 1))
             lessons = [lessons[i] for i in rng.permutation(len(lessons))]

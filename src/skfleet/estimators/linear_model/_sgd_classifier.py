@@ -15,7 +15,7 @@ from skfleet._typing import Answer, RandomState, Rows, Values, Weights
 from skfleet._validation import check_several_classes, check_total_weight, unique_labels
 from skfleet.engine import Reduction, engine_for, map_reduce
 from skfleet.estimators._column_statistics import LabelCounts, label_counts, merge_label_counts
-from skfleet.estimators._device_dispatch import placed
+from skfleet.estimators._device_dispatch import run_on_device
 from skfleet.estimators.linear_model._base import (
     LinearClassifier,
     check_class_weight,
@@ -240,7 +240,7 @@ class SGDClassifier(SGDModel, LinearClassifier):
         self.batch_size = batch_size
         self.device = device
 
-    @placed
+    @run_on_device
     def fit(
         self,
         X: Rows,
@@ -273,7 +273,7 @@ class SGDClassifier(SGDModel, LinearClassifier):
         check_class_weight(self.class_weight)
         rows = self._fit_rows(X, y, sample_weight)
         engine = engine_for(rows)
-        with engine.hold(rows) as rows:
+        with engine.persist(rows) as rows:
             counts = map_reduce(engine, Reduction(label_counts, merge_label_counts), rows)
             check_classification_targets(counts.labels)
             check_several_classes(counts.labels)
@@ -292,7 +292,7 @@ class SGDClassifier(SGDModel, LinearClassifier):
         self.classes_ = counts.labels
         return self
 
-    @placed
+    @run_on_device
     def partial_fit(
         self,
         X: Rows,

@@ -6,7 +6,7 @@ from typing import Any
 
 from skfleet._typing import RandomState, Rows, Values, Weights
 from skfleet.engine import engine_for
-from skfleet.estimators._device_dispatch import placed
+from skfleet.estimators._device_dispatch import run_on_device
 from skfleet.estimators.linear_model._base import LinearRegressor
 from skfleet.estimators.linear_model._sgd_base import Outputs, SGDModel
 from skfleet.glm import REGRESSION_LOSSES
@@ -195,7 +195,7 @@ class SGDRegressor(SGDModel, LinearRegressor):
         self.batch_size = batch_size
         self.device = device
 
-    @placed
+    @run_on_device
     def fit(
         self,
         X: Rows,
@@ -228,11 +228,11 @@ class SGDRegressor(SGDModel, LinearRegressor):
         rows = self._fit_rows(X, y, sample_weight, y_numeric=True)
         engine = engine_for(rows)
         weights = self._start((1, rows.n_features), coef_init, intercept_init)
-        with engine.hold(rows) as rows:
+        with engine.persist(rows) as rows:
             self._train(engine, rows, weights, Outputs())
         return self
 
-    @placed
+    @run_on_device
     def partial_fit(self, X: Rows, y: Values, sample_weight: Weights | None = None) -> SGDRegressor:
         """Go on learning, with one epoch of more rows.
 

@@ -19,13 +19,13 @@ from skfleet._doc_link import DocumentationLink
 from skfleet._linalg import is_sparse
 from skfleet._typing import Answer, Estimator, Rows, Values, Weights
 from skfleet._validation import (
-    check_choice,
+    check_option,
     check_target_shape,
     check_target_type,
     warn_of_names,
 )
 from skfleet.blocks import (
-    Output,
+    OutputSpec,
     RowBlocks,
     as_sized,
     check_rows,
@@ -33,13 +33,13 @@ from skfleet.blocks import (
     fetch,
     is_lazy,
     map_rows,
+    meta_of,
     n_rows_of,
     row_blocks,
-    split_per_row,
-    stand_in,
+    split_per_sample,
     warn_of_trip,
 )
-from skfleet.engine import lend, log_pass, where_it_learns
+from skfleet.engine import cached_scatter, log_pass, training_engine
 from skfleet.estimators._base import check_columns, check_two_dims
 from skfleet.estimators._metadata_routing import given, routed, router
 from skfleet.estimators.meta._voting_member import (
@@ -66,7 +66,7 @@ class _BlockwiseVoting(DocumentationLink, BaseEstimator):
         train = partial(fit_member, home(), self.estimator, told, get_config().device, classes)
         with (
             replayed(lambda: len(rows.blocks)) as replay,
-            where_it_learns(rows, self.estimator) as (engine, there),
+            training_engine(rows, self.estimator) as (engine, there),
         ):
             tasks = engine.map(train, there.blocks, name="fit-block")
             log_pass("fit-block", len(rows.blocks), len(tasks))
@@ -105,7 +105,7 @@ class _BlockwiseVoting(DocumentationLink, BaseEstimator):
         X, y = _as_rows("X", X), _as_rows("y", y)
         weight = _as_rows("sample_weight", params.pop("sample_weight", None))
         warn_of_trip(X, y, weight)
-        per_row, told = split_per_row(params, X)
+        per_row, told = split_per_sample(params, X)
         if is_lazy(X):
             return row_blocks(X, y, weight, more=per_row, dtype=None), told
         X = X.tocsr() if is_sparse(X) else X
@@ -114,7 +114,7 @@ class _BlockwiseVoting(DocumentationLink, BaseEstimator):
         cuts = np.diff(np.linspace(0, n_rows, n_blocks + 1).astype(int)).tolist()
         return row_blocks(X, y, weight, more=per_row, dtype=None, cuts=cuts), told
 
-    def _vote(self, func: Any, X: Any, output: Output, *args: Any) -> Any:
+    def _vote(self, func: Any, X: Any, output: OutputSpec, *args: Any) -> Any:
         """Answer with what the members make of the rows, in the container X came in."""
         check_is_fitted(self)
         check_rows(X=X)
@@ -125,9 +125,9 @@ class _BlockwiseVoting(DocumentationLink, BaseEstimator):
             warn_of_names(self, X)
         else:
             if hasattr(self.estimators_[0], "n_features_in_"):
-                check_two_dims(stand_in(X))
-                check_columns(self, stand_in(X))
-            committee = lend(self, committee, name=f"model-of-{type(self).__name__}")
+                check_two_dims(meta_of(X))
+                check_columns(self, meta_of(X))
+            committee = cached_scatter(self, committee, name=f"model-of-{type(self).__name__}")
         return map_rows(func, committee, _as_rows("X", X), output, raw=True, name=name)
 
     def get_metadata_routing(self) -> MetadataRouter:
@@ -294,7 +294,7 @@ class BlockwiseVotingClassifier(_ScoredAnywhere, ClassifierMixin, _BlockwiseVoti
         self : BlockwiseVotingClassifier
             Fitted.
         """
-        check_choice("voting", self.voting, ("hard", "soft"))
+        check_option("voting", self.voting, ("hard", "soft"))
         if self.voting == "soft" and not hasattr(self.estimator, "predict_proba"):
             raise TypeError(
                 f"estimator must have predict_proba for voting='soft'. "
@@ -330,7 +330,7 @@ class BlockwiseVotingClassifier(_ScoredAnywhere, ClassifierMixin, _BlockwiseVoti
         """
         check_is_fitted(self)
         soft = self.voting == "soft"
-        return self._vote(predict_label, X, Output(self.classes_.dtype), self.classes_, soft)
+        return self._vote(predict_label, X, OutputSpec(self.classes_.dtype), self.classes_, soft)
 
     @available_where(_check_soft)
     def predict_proba(self, X: Rows) -> Answer:
@@ -348,7 +348,7 @@ class BlockwiseVotingClassifier(_ScoredAnywhere, ClassifierMixin, _BlockwiseVoti
         """
         check_is_fitted(self)
         names = class_names(self.classes_, X)
-        output = Output(np.dtype(np.float64), len(self.classes_), names)
+        output = OutputSpec(np.dtype(np.float64), len(self.classes_), names)
         return self._vote(predict_proba, X, output, self.classes_, True)
 
 
@@ -440,4 +440,4 @@ class BlockwiseVotingRegressor(_ScoredAnywhere, RegressorMixin, _BlockwiseVoting
             In the container X came in; lazy for Dask collections.
         """
         check_is_fitted(self)
-        return self._vote(predict_mean, X, Output(np.dtype(np.float64), self._n_outputs))
+        return self._vote(predict_mean, X, OutputSpec(np.dtype(np.float64), self._n_outputs))

@@ -13,8 +13,8 @@ from skfleet._captured_output import Note, noted
 from skfleet._config import config_context
 from skfleet._partial_fit import copy_learner, learner_of, partial_fit
 from skfleet.blocks import Block, RowBlocks, slice_rows
-from skfleet.engine import Lesson, check_travels, leave_device
-from skfleet.engine._gpu._estimator_device import takes_device_rows
+from skfleet.engine import TrainingBatch, attributes_to_host, check_picklable
+from skfleet.engine._gpu._estimator_device import accepts_device_arrays
 
 
 def history_of(epochs: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
@@ -23,21 +23,21 @@ def history_of(epochs: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame([*epochs], columns=columns)
 
 
-def lessons_of(rows: RowBlocks, shuffle: Any, buffer_blocks: int, seed: int) -> list[Lesson]:
+def lessons_of(rows: RowBlocks, shuffle: Any, buffer_blocks: int, seed: int) -> list[TrainingBatch]:
     """Return what is learned at once, in the order of an epoch."""
     if not shuffle:
-        return [Lesson([block]) for block in rows.blocks]
+        return [TrainingBatch([block]) for block in rows.blocks]
     rng = np.random.default_rng(seed)
     n_blocks = len(rows.blocks)
     if shuffle == "blocks":
-        return [Lesson([rows.blocks[i]]) for i in rng.permutation(n_blocks)]
+        return [TrainingBatch([rows.blocks[i]]) for i in rng.permutation(n_blocks)]
     # One block from each stretch of the rows: of rows that are sorted, every buffer has all.
     groups: list[list[Block]] = [[] for _ in range(-(-n_blocks // buffer_blocks))]
     for low in range(0, n_blocks, len(groups)):
         stretch = rows.blocks[low : low + len(groups)]
         for block, k in zip(stretch, rng.permutation(len(groups)), strict=False):
             groups[k].append(block)
-    return [Lesson(group, int(rng.integers(2**31))) for group in groups]
+    return [TrainingBatch(group, int(rng.integers(2**31))) for group in groups]
 
 
 class Learned(NamedTuple):
@@ -61,14 +61,14 @@ def learn_block(
     model, seen, earlier = state
     model = copy_learner(model)
     with config_context(device=device), noted(origin) as notes:
-        goes_up = copies is not None and takes_device_rows(model)
+        goes_up = copies is not None and accepts_device_arrays(model)
         if goes_up:
             block = block._replace(X=copies.give(block.number, block.X))
         _learn(model, block, told, batch_size or block.n_rows)
     if goes_up:
-        leave_device(model)
+        attributes_to_host(model)
     if not seen:
-        check_travels(model)
+        check_picklable(model)
     return Learned(model, seen + block.n_rows, (*earlier, *notes))
 
 

@@ -20,8 +20,8 @@ from skfleet._linalg import as_csr, is_sparse
 from skfleet._partial_fit import check_steps, clone_learner, learner_of
 from skfleet._typing import Estimator, RandomState, Rows, Table, Values, Weights
 from skfleet._validation import (
-    check_flag,
-    check_learns_in_parts,
+    check_bool,
+    check_has_partial_fit,
     check_seed,
     check_target_type,
     check_verbose,
@@ -33,10 +33,17 @@ from skfleet.blocks import (
     is_lazy,
     n_rows_of,
     row_blocks,
-    split_per_row,
+    split_per_sample,
     warn_of_trip,
 )
-from skfleet.engine import Engine, device_copies, draw_holdout, fold, where_it_learns, with_starts
+from skfleet.engine import (
+    Engine,
+    device_cache,
+    draw_holdout,
+    fold,
+    training_engine,
+    with_row_offsets,
+)
 from skfleet.estimators._early_stopping import (
     Patience,
     training_rows,
@@ -54,8 +61,8 @@ from skfleet.estimators.meta._epochs import (
 )
 from skfleet.estimators.meta._parallel_post_fit import ROUTED, ParallelPostFit
 from skfleet.metrics import check_scoring
-from skfleet.metrics._reductions import told_labels
-from skfleet.metrics._scorers import answer_scorer
+from skfleet.metrics._reductions import classes_for_partial_fit
+from skfleet.metrics._scorers import response_scorer
 
 
 @dataclass
@@ -264,7 +271,7 @@ class Incremental(ParallelPostFit):
             return self._learn(self.estimator_, rows, y, progress)
         model = clone_learner(self.estimator)
         rows, told = self._cut("fit", X, y, given(params, sample_weight=sample_weight))
-        told |= told_labels(learner_of(model), y, classes)
+        told |= classes_for_partial_fit(learner_of(model), y, classes)
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=self.epochs + 1)
         patience = Patience(self.n_iter_no_change, self.tol) if self.early_stopping else None
         return self._learn(model, rows, y, Progress(seeds, told, patience=patience))
@@ -304,10 +311,10 @@ class Incremental(ParallelPostFit):
         if model is None:
             model = clone_learner(self.estimator)
         rows, told = self._cut("partial_fit", X, y, given(params, sample_weight=sample_weight))
-        told |= told_labels(learner_of(model), y, classes)
+        told |= classes_for_partial_fit(learner_of(model), y, classes)
         seed = check_random_state(self.random_state).randint(2**31 - 1)
         progress = Progress(np.array([seed]), told)
-        with where_it_learns(rows, model) as (engine, there), replayed() as replay:
+        with training_engine(rows, model) as (engine, there), replayed() as replay:
             self._one_epoch(engine, there, Learned(model, seen), progress, replay)
         return self
 
@@ -325,7 +332,7 @@ class Incremental(ParallelPostFit):
 
     def _check_parameters(self) -> None:
         """Raise for parameters that cannot be, before any work."""
-        check_learns_in_parts(
+        check_has_partial_fit(
             "estimator", learner_of(self.estimator), "train it with ParallelPostFit on a sample"
         )
         check_steps(self.estimator)
@@ -345,20 +352,20 @@ class Incremental(ParallelPostFit):
                 f"validation_fraction must be between 0 and 1. Got {fraction!r} instead."
             )
         check_verbose("verbose", self.verbose)
-        check_flag("early_stopping", self.early_stopping)
+        check_bool("early_stopping", self.early_stopping)
         check_seed("random_state", self.random_state)
         if not isinstance(self.tol, Real):
             raise ValueError(f"tol must be a number. Got {self.tol!r} instead.")
         if self.early_stopping:
-            answer_scorer(self.estimator, self.scoring)
+            response_scorer(self.estimator, self.scoring)
         elif self.scoring is not None:
             check_scoring(self, self.scoring)
 
     def _learn(self, model: Any, rows: RowBlocks, y: Any, progress: Progress) -> Incremental:
         """Train a model for what is left of its epochs."""
         with (
-            where_it_learns(rows, model) as (engine, there),
-            device_copies(engine, model) as copies,
+            training_engine(rows, model) as (engine, there),
+            device_cache(engine, model) as copies,
             replayed() as replay,
         ):
             return self._learn_epochs(engine, model, there, y, progress, copies, replay)
@@ -378,8 +385,8 @@ class Incremental(ParallelPostFit):
         scorer = validation = prepare = None
         began = time.monotonic() - progress.seconds
         if progress.patience is not None:
-            rows = with_starts(engine, rows)
-            scorer = answer_scorer(self.estimator, self.scoring)
+            rows = with_row_offsets(engine, rows)
+            scorer = response_scorer(self.estimator, self.scoring)
             labels = y if is_classifier(model) else None
             holdout = draw_holdout(engine, rows, self.validation_fraction, seed, labels)
             validation = validation_rows(engine, rows, holdout)
@@ -485,7 +492,7 @@ class Incremental(ParallelPostFit):
         params = routed(self, method, "partial_fit", params)
         weight = params.pop("sample_weight", None)
         if is_lazy(X):
-            per_row, told = split_per_row(params, X)
+            per_row, told = split_per_sample(params, X)
             return row_blocks(X, y, weight, more=per_row, dtype=None), told
         X = as_csr(X) if is_sparse(X) else as_sized("X", X)
         warn_of_trip(X, y, weight)
@@ -496,5 +503,5 @@ class Incremental(ParallelPostFit):
             )
         size = self.batch_size or 10_000
         cuts = [min(size, n_rows - low) for low in range(0, n_rows, size)]
-        per_row, told = split_per_row(params, X)
+        per_row, told = split_per_sample(params, X)
         return row_blocks(X, y, weight, more=per_row, dtype=None, cuts=cuts), told

@@ -16,9 +16,9 @@ from skfleet._delegation import LearnedAttributes, available_where, require_meth
 from skfleet._doc_link import DocumentationLink
 from skfleet._typing import Answer, Estimator, Function, Rows, Scoring, Table, Values, Weights
 from skfleet.blocks import check_rows, is_lazy, warn_of_trip
-from skfleet.engine import answer_rows
+from skfleet.engine import call_method
 from skfleet.estimators._base import FleetEstimator
-from skfleet.estimators._device_dispatch import fit_placed
+from skfleet.estimators._device_dispatch import fit_on_device
 from skfleet.estimators._metadata_routing import given, routed, router
 from skfleet.metrics import check_scoring
 
@@ -167,7 +167,7 @@ class ParallelPostFit(DocumentationLink, LearnedAttributes, BaseEstimator):
         if is_ours:  # it finds its place by itself
             self.estimator_, self._in_tasks = model.fit(X, y, **params), None
         else:
-            self.estimator_, self._in_tasks = fit_placed(model, X, y, params)
+            self.estimator_, self._in_tasks = fit_on_device(model, X, y, params)
         return self
 
     @property
@@ -206,7 +206,7 @@ class ParallelPostFit(DocumentationLink, LearnedAttributes, BaseEstimator):
         if method in ROUTED:
             params = routed(self, method, method, params)
         in_tasks = getattr(self, "_in_tasks", None)
-        return answer_rows(self, self._wrapped, method, X, meta, in_tasks, **params)
+        return call_method(self, self._wrapped, method, X, meta, in_tasks, **params)
 
     @_has("predict")
     def predict(self, X: Rows, **params: Any) -> Answer:

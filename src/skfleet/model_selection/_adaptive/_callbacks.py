@@ -15,7 +15,7 @@ from skfleet.model_selection._adaptive._results import History
 from skfleet.model_selection._adaptive._schedules import Train
 from skfleet.model_selection._adaptive._trial import Candidate, Listener, Score
 from skfleet.model_selection._adaptive._worker import Record
-from skfleet.model_selection._checkpoint import Records, checkpoint_line
+from skfleet.model_selection._checkpoint import Checkpoint, checkpoint_line
 from skfleet.model_selection._tokenize import content_key, unfitted
 
 __all__ = ["Report"]
@@ -36,7 +36,7 @@ class Report(Listener):
         n_planned: int,
         seconds_of: Callable[[float, int], float],
         bar: ProgressBar | None,
-        records: Records | None,
+        records: Checkpoint | None,
         models: Models | None,
         verbose: int = 0,
     ) -> None:

@@ -16,11 +16,11 @@ from skfleet.blocks import (
     Block,
     RowBlocks,
     block_bytes,
-    choose_rows,
-    join_rows,
+    concat_rows,
     open_block,
+    take_block_rows,
 )
-from skfleet.engine import Engine, Holdout, draw_holdout, opened, with_starts
+from skfleet.engine import Engine, Holdout, draw_holdout, open_scattered, with_row_offsets
 
 __all__ = ["Batch", "Lessons", "Rows", "hold_rows", "learn_from", "opened_rows"]
 
@@ -114,10 +114,10 @@ def hold_rows(
 ) -> Rows:
     """Set rows for scores aside, and hold both parts on the engine."""
     if rows.on_dask:
-        rows = with_starts(engine, rows)
+        rows = with_row_offsets(engine, rows)
         size = 0.15 if test_size is None else test_size
         # labels alone where the rows would be loaded for it
-        labels = (y if engine.streams(rows) else "rows") if stratify else None
+        labels = (y if engine.is_out_of_core(rows) else "rows") if stratify else None
         aside = draw_holdout(engine, rows, size, seed, labels)
         return _hold_blocks(engine, rows, aside, batch_size, seed)
     return _hold_ours(engine, rows.blocks[0], test_size, stratify, batch_size, seed)
@@ -134,22 +134,22 @@ def _hold_ours(
     """Send rows of this process to the engine, in an order that mixes all of them."""
     train, test = _split(block, 0.15 if test_size is None else test_size, stratify, seed)
     n_bytes = block_bytes(block)
-    everywhere = engine.is_here or n_bytes <= ROOM * engine.room
+    everywhere = engine.is_here or n_bytes <= ROOM * engine.memory_limit
     most = BLOCK_ROWS
     if not everywhere:
-        most = max(1, int(BLOCK_ROOM * engine.room * block.n_rows / n_bytes))
+        most = max(1, int(BLOCK_ROOM * engine.memory_limit * block.n_rows / n_bytes))
     n_blocks = -(-len(train) // most)
     size = batch_size or BATCH_ROWS
     kept, n_batches = [], []
     for part in np.array_split(train, n_blocks):
-        kept.append(engine.keep(choose_rows(block, part)))
+        kept.append(engine.scatter(take_block_rows(block, part)))
         n_batches.append(-(-len(part) // size))
     n_parts = 1
     if not engine.is_here:
         test_bytes = n_bytes * len(test) / block.n_rows
-        n_parts = min(len(test), math.ceil(test_bytes / (TEST_ROOM * engine.room)))
+        n_parts = min(len(test), math.ceil(test_bytes / (TEST_ROOM * engine.memory_limit)))
     parts = np.array_split(test, max(1, n_parts))
-    kept += [engine.keep(choose_rows(block, part)) for part in parts]
+    kept += [engine.scatter(take_block_rows(block, part)) for part in parts]
     handles = tuple(Block(one, number=i) for i, one in enumerate(kept))
     return Rows(
         handles[:n_blocks],
@@ -189,7 +189,7 @@ def _hold_blocks(
     test_bytes = sum(n for _, _, n in told)
     if n_bytes is None:
         n_bytes = int(test_bytes * (sum(lengths) + n_test) / max(1, n_test))
-    if test_bytes <= TEST_ROOM * engine.room:
+    if test_bytes <= TEST_ROOM * engine.memory_limit:
         joined = engine.submit(_join, parts, name="join-test-rows")
         test: tuple[Block, ...] = (Block(joined),)
     else:
@@ -211,7 +211,7 @@ def _hold_blocks(
         sum(lengths),
         n_test,
         aside,
-        are_everywhere=n_bytes <= ROOM * engine.room and not engine.streams(rows),
+        are_everywhere=n_bytes <= ROOM * engine.memory_limit and not engine.is_out_of_core(rows),
     )
 
 
@@ -219,7 +219,7 @@ def _set_aside(handle: Block, aside: Holdout) -> tuple[int, Block, int]:
     """Return the number of rows to learn, the rows to score on and their size in bytes."""
     block = open_block(handle)
     chosen = aside.mask(block)
-    test = choose_rows(block, chosen)
+    test = take_block_rows(block, chosen)
     return int((~chosen).sum()), test, block_bytes(test)
 
 
@@ -233,12 +233,12 @@ def _second(part: tuple[int, Block, int]) -> Block:
 
 def _join(parts: Sequence[tuple[int, Block, int]]) -> Block:
     """Put the rows to score on of all blocks together."""
-    return join_rows([part[1] for part in parts])
+    return concat_rows([part[1] for part in parts])
 
 
 def opened_rows(handle: Block) -> Block:
     """Open a block of rows in a task."""
-    kept = opened(handle.X)
+    kept = open_scattered(handle.X)
     if not isinstance(kept, Block):
         return open_block(handle)
     # of held rows of unknown lengths only the handle knows where they begin
@@ -251,7 +251,7 @@ def learn_from(block: Block, batch: Batch, seed: int, aside: Holdout | None) -> 
     n_rows = block.n_rows if places is None else len(places)
     order = _row_order(seed, batch.epoch, batch.block, n_rows)
     order = order[round(batch.low * n_rows) : round(batch.high * n_rows)]
-    return choose_rows(block, order if places is None else places[order])
+    return take_block_rows(block, order if places is None else places[order])
 
 
 @lru_cache(maxsize=8)

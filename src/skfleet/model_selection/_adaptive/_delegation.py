@@ -13,10 +13,10 @@ from skfleet._delegation import available_where, require_method
 from skfleet._doc_link import DocumentationLink
 from skfleet._typing import Answer, Rows, Values
 from skfleet.blocks import check_rows, is_lazy
-from skfleet.engine import answer_rows
+from skfleet.engine import call_method
 from skfleet.metrics import check_scoring
 
-__all__ = ["AnswersOfBest"]
+__all__ = ["DelegatesToBestEstimator"]
 
 
 def _has(method: str) -> Any:
@@ -26,7 +26,7 @@ def _has(method: str) -> Any:
     )
 
 
-class AnswersOfBest(DocumentationLink, MetaEstimatorMixin, BaseEstimator):
+class DelegatesToBestEstimator(DocumentationLink, MetaEstimatorMixin, BaseEstimator):
     """The methods of a search that its best model answers, lazily for Dask collections."""
 
     estimator: Any
@@ -41,7 +41,7 @@ class AnswersOfBest(DocumentationLink, MetaEstimatorMixin, BaseEstimator):
                 f"refit must be true to use {method}. Got refit={self.refit!r} instead: no model "
                 "was kept. Train one with best_params_."
             )
-        return answer_rows(self, self.best_estimator_, method, X)
+        return call_method(self, self.best_estimator_, method, X)
 
     @_has("predict")
     def predict(self, X: Rows) -> Answer:

@@ -38,7 +38,7 @@ scoring : str, callable, list, tuple or dict, default=None
         Whether the best model is kept. Of several metrics, the name of the one that decides who
         goes on and who is best. A callable gets `cv_results_` and returns the place of the best;
         then the best model of every candidate stays on the workers until the end.
-    learn_test_rows : bool, default=False
+    refit_on_test : bool, default=False
         Whether the best model goes on to learn the rows it was scored on, as often as the others.
     error_score : 'raise' or numeric, default=np.nan
         What a candidate that fails has as its score in `cv_results_`. It is out of the race in any
@@ -48,7 +48,7 @@ scoring : str, callable, list, tuple or dict, default=None
     resources : dict or callable, default=None
         What a worker must offer to train a candidate, as ``{{"GPU": 1}}``, or a callable that gives
         it for the parameters of a candidate. With ``{{"CPU": n}}`` the libraries use n threads. By
-        default a candidate that computes on a GPU (:func:`skfleet.engine.placement`) asks for one.
+        default a candidate that computes on a GPU (:func:`skfleet.engine.resources`) asks for one.
     time_budget : float, default=None
         Seconds after which the search ends with what it has.
     checkpoint : str or path-like, default=None

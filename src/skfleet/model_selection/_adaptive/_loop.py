@@ -13,7 +13,7 @@ from itertools import groupby
 from typing import Any
 
 from skfleet._captured_output import replayed
-from skfleet.engine import ANYWHERE, Call, Ended, Engine, Placement, Task
+from skfleet.engine import ANY_WORKER, Call, Engine, ResourceRequest, Task, TaskResult
 from skfleet.exceptions import FleetError
 from skfleet.model_selection._adaptive._data import Rows
 from skfleet.model_selection._adaptive._replay import Replay
@@ -65,7 +65,7 @@ class Run:
     rows: Rows
     decide: Callable[[Mapping[str, float]], float]
     name: str
-    placement_of: Callable[[Mapping[str, Any]], Placement]
+    placement_of: Callable[[Mapping[str, Any]], ResourceRequest]
     head_of: Callable[[Mapping[str, Any]], Any] | None = None
     keep_all: bool = False
     n_jobs: int | None = None
@@ -79,14 +79,14 @@ class Run:
         self._begin = time.monotonic()
         self.n_orders = 0
         self._replay = Replay(self.listener.course())
-        self._shared = self.engine.keep(self.setting)
+        self._shared = self.engine.scatter(self.setting)
         self._heads: dict[Any, Task] = {}
         self._running: dict[int, Candidate] = {}  # by the identity of the last task
         self._chains: dict[int, list[Task]] = {}
-        self._waiting: dict[Placement, deque[Candidate]] = {}
+        self._waiting: dict[ResourceRequest, deque[Candidate]] = {}
         self._outlived: list[Task] = []  # tasks that nobody needs any more
         self._suspects: deque[Candidate] = deque()
-        self._slots: dict[Placement, int] = {}
+        self._slots: dict[ResourceRequest, int] = {}
         self._looked = -math.inf
         self._alone_since: float | None = None
         self.best: Candidate | None = None
@@ -101,12 +101,12 @@ class Run:
     @property
     def n_slots(self) -> int:
         """How many candidates are trained at once."""
-        slots = self._slots.get(ANYWHERE, 1)
+        slots = self._slots.get(ANY_WORKER, 1)
         return slots if self.n_jobs is None else min(slots, self.n_jobs)
 
     def __call__(self) -> None:
         """Carry out what the schedule orders until it orders no more, or time is up."""
-        self._watch = self.engine.watch()
+        self._watch = self.engine.completion_queue()
         with replayed() as self._replay_output:
             try:
                 self._loop()
@@ -143,16 +143,16 @@ class Run:
         if now - self._looked < LOOK_EVERY:
             return
         self._looked = now
-        placements = {ANYWHERE, *(c.placement for c in self.candidates.values())}
-        self._slots = {placement: self.engine.slots_for(placement) for placement in placements}
-        wanted = {one.placement for one in self._running.values()} or {ANYWHERE}
-        missing = [placement for placement in wanted if not self._slots[placement]]
+        placements = {ANY_WORKER, *(c.resources for c in self.candidates.values())}
+        self._slots = {resources: self.engine.count_slots(resources) for resources in placements}
+        wanted = {one.resources for one in self._running.values()} or {ANY_WORKER}
+        missing = [resources for resources in wanted if not self._slots[resources]]
         if not missing:
             self._alone_since = None
         elif self._alone_since is None:
             self._alone_since = now
         elif now - self._alone_since > PATIENCE:
-            asked = " or ".join(sorted(str(one) for one in missing if one != ANYWHERE))
+            asked = " or ".join(sorted(str(one) for one in missing if one != ANY_WORKER))
             offering = f" that offer {asked}" if asked else ""
             raise FleetError(
                 f"a search must have workers. Got none{offering} for {PATIENCE:.0f} s. Start "
@@ -160,21 +160,21 @@ class Run:
                 "goes on where it stood."
             )
 
-    def _room(self, placement: Placement) -> int:
+    def _room(self, resources: ResourceRequest) -> int:
         """Return how many more orders may be under way with a placement.
 
         Where orders are carried out in less time than it takes to send the next one, several wait
         at each slot; and so do those to begin with, of which nobody knows.
         """
-        if placement not in self._slots:
-            self._slots[placement] = self.engine.slots_for(placement)
-        n_under_way = sum(c.placement == placement for c in self._running.values())
+        if resources not in self._slots:
+            self._slots[resources] = self.engine.count_slots(resources)
+        n_under_way = sum(c.resources == resources for c in self._running.values())
         if self.n_jobs is not None:
             return self.n_jobs - len(self._running)
         mean = sum(self._lasted) / len(self._lasted) if self._lasted else 0.0
         ahead = 0 if mean > AHEAD_BELOW else min(MOST_AHEAD, 1 + math.ceil(TRIP / max(mean, 1e-3)))
         # Without a worker an order waits for one, and the look at the fleet sees to the end of it.
-        return max(1, self._slots[placement]) * (1 + ahead) - n_under_way
+        return max(1, self._slots[resources]) * (1 + ahead) - n_under_way
 
     def _give_orders(self) -> None:
         """Submit what there is room for. Orders that must wait for a slot of theirs wait."""
@@ -201,14 +201,14 @@ class Run:
             if known is not None:
                 self._replay.add(candidate, known)
                 continue
-            self._waiting.setdefault(candidate.placement, deque()).append(candidate)
+            self._waiting.setdefault(candidate.resources, deque()).append(candidate)
         self._send_waiting()
 
     def _send_waiting(self) -> None:
         """Submit the orders that were waiting for a slot, all in one go."""
-        for placement, waiting in self._waiting.items():
+        for resources, waiting in self._waiting.items():
             together: list[Candidate] = []
-            while waiting and self._room(placement) > len(together):
+            while waiting and self._room(resources) > len(together):
                 together.append(waiting.popleft())
             for _, alike in groupby(together, key=_priority):
                 self._submit(list(alike))
@@ -221,7 +221,7 @@ class Run:
         excess = sum(max(0, len(waiting) - self._room(p)) for p, waiting in self._waiting.items())
         if excess > sum(self._slots.values()):
             return False
-        placements = {c.placement for c in self.candidates.values()} or {ANYWHERE}
+        placements = {c.resources for c in self.candidates.values()} or {ANY_WORKER}
         return any(self._room(p) > len(self._waiting.get(p, ())) for p in placements)
 
     def _candidate(self, order: Train) -> Candidate:
@@ -230,9 +230,9 @@ class Run:
         if number not in self.candidates:
             pending = {c.number: c.params for c in self._running.values()}
             params = dict(self.source.ask(order, pending))
-            placement = self.placement_of(params)
-            self.engine.check(placement)
-            self.candidates[number] = Candidate(number, params, placement)
+            resources = self.placement_of(params)
+            self.engine.check(resources)
+            self.candidates[number] = Candidate(number, params, resources)
         return self.candidates[number]
 
     def _submit(self, candidates: Sequence[Candidate]) -> None:
@@ -240,10 +240,10 @@ class Run:
         chains = []
         for candidate in candidates:
             chain = self._train_until(candidate, candidate.order.n_calls, is_scored=True)
-            chains.append([*chain[:-1], chain[-1]._replace(tells=news_of)])
+            chains.append([*chain[:-1], chain[-1]._replace(summarize=news_of)])
         calls = list(chain_of.from_iterable(chains))
-        priority, placement = _priority(candidates[0]), candidates[0].placement
-        tasks = iter(self.engine.submit_all(calls, priority=priority, placement=placement))
+        priority, resources = _priority(candidates[0]), candidates[0].resources
+        tasks = iter(self.engine.submit_all(calls, priority=priority, resources=resources))
         for candidate, chain in zip(candidates, chains, strict=True):
             submitted = [next(tasks) for _ in chain]
             self._chains[candidate.number] = submitted
@@ -302,20 +302,20 @@ class Run:
                 blocks,
                 name=f"fit-steps-of-{self.name}",
                 priority=1,
-                placement=candidate.placement,
+                resources=candidate.resources,
             )
         return self._heads[key]
 
     # -- what comes of them ---------------------------------------------------------------------
 
-    def _take_all(self, arrived: Sequence[Ended]) -> None:
+    def _take_all(self, arrived: Sequence[TaskResult]) -> None:
         """Take what has ended, and let go of the tasks before when there is time for it."""
         for ended in arrived:
             self._take(ended)
         if not arrived or len(self._outlived) > MOST_OUTLIVED:
             self._outlived.clear()
 
-    def _take(self, ended: Ended) -> None:
+    def _take(self, ended: TaskResult) -> None:
         """Take what has ended: a record, or the news that there will be none."""
         self._alone_since = None
         candidate = self._running.pop(id(ended.task), None)
@@ -327,7 +327,7 @@ class Run:
             candidate.n_lost += 1
             self._begin_anew(candidate)
             self._submit([candidate])
-        elif ended.was_deadly and not candidate.is_suspect:
+        elif ended.killed_workers and not candidate.is_suspect:
             # Perhaps another one beside it killed their worker.
             candidate.is_suspect = True
             self._begin_anew(candidate)
@@ -353,14 +353,14 @@ class Run:
     def _begin_anew(self, candidate: Candidate) -> None:
         """Let a candidate be trained from its beginning, with what may have died made again."""
         for kept in (*self.rows.kept, self._shared):
-            self.engine.mend(kept)
+            self.engine.rescatter(kept)
         self._heads.clear()
         candidate.model, candidate.n_calls = None, 0
 
-    def _failure(self, candidate: Candidate, ended: Ended) -> Failure:
+    def _failure(self, candidate: Candidate, ended: TaskResult) -> Failure:
         """Say what an error outside of the training is about."""
         assert ended.error is not None
-        if ended.was_deadly:
+        if ended.killed_workers:
             told = (
                 f"candidate {candidate.number} must leave its worker alive. Its workers died again "
                 f"and again while they trained it alone, with {dict(candidate.params)!r}. "
@@ -438,7 +438,7 @@ class Run:
 
     # -- the end --------------------------------------------------------------------------------
 
-    def model_of(self, candidate: Candidate, *, learn_test_rows: bool = False) -> Any:
+    def model_of(self, candidate: Candidate, *, refit_on_test: bool = False) -> Any:
         """Fetch the model of a candidate as it was when its score was best."""
         assert candidate.best is not None
         n_calls = candidate.best[1].n_calls
@@ -452,7 +452,7 @@ class Run:
             trained = self._fetch(self.engine.submit_all(chain)[-1])
         if trained.record.failure is not None:
             raise trained.record.failure.error
-        if not learn_test_rows:
+        if not refit_on_test:
             return trained.model
         epochs = max(1, round(n_calls / len(self.rows.lessons)))
         state = self.engine.submit(
@@ -462,7 +462,7 @@ class Run:
             list(self.rows.test),
             epochs,
             name=f"train-{self.name}",
-            placement=candidate.placement,
+            resources=candidate.resources,
         )
         return self._fetch(state).model
 
@@ -473,16 +473,16 @@ class Run:
         self._heads.clear()
         self._outlived.clear()
         for held in {id(one): one for one in (self._shared, *self.rows.held)}.values():
-            self.engine.drop(held)
+            self.engine.release(held)
         self.setting.copies.end()
 
     def _fetch(self, task: Task, *, is_last_try: bool = True) -> Any:
         """Bring a value home; None, or an error, where it died with its workers."""
-        watch = self.engine.watch()
+        watch = self.engine.completion_queue()
         watch.add(task)
         while True:
             for ended in watch.next(LOOK_EVERY):
-                died = ended.was_lost or ended.was_deadly
+                died = ended.was_lost or ended.killed_workers
                 if ended.error is not None and (is_last_try or not died):
                     raise ended.error
                 return ended.value

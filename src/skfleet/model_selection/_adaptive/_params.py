@@ -12,11 +12,11 @@ from sklearn.pipeline import Pipeline
 
 from skfleet._partial_fit import learner_of
 from skfleet._validation import (
-    check_choice,
-    check_count,
-    check_flag,
-    check_learns_in_parts,
-    check_real,
+    check_bool,
+    check_has_partial_fit,
+    check_in_interval,
+    check_option,
+    check_positive_int,
     check_verbose,
 )
 from skfleet.metrics._scorers import check_scorer
@@ -73,13 +73,13 @@ def check_candidate(estimator: Any, params: Mapping[str, Any]) -> None:
     """Raise unless the estimator can be set to these parameters, and learns incrementally."""
     own = {name: clone(value, safe=False) for name, value in params.items()}
     learner = learner_of(clone(estimator).set_params(**own))
-    check_learns_in_parts(f"the candidate {params!r}", learner, _INSTEAD)
+    check_has_partial_fit(f"the candidate {params!r}", learner, _INSTEAD)
 
 
 def check_parameters(search: Any) -> None:
     """Raise for parameters that cannot be, before any work."""
     learner = learner_of(search.estimator)
-    check_learns_in_parts("estimator", learner, _INSTEAD)
+    check_has_partial_fit("estimator", learner, _INSTEAD)
     search._check_schedule()
     _check_refit(search)
     _check_rows(search)
@@ -112,14 +112,14 @@ def _check_refit(search: Any) -> None:
 def _check_rows(search: Any) -> None:
     """Check what is learned and what is scored on."""
     if _is_whole(search.test_size):
-        check_count("test_size", search.test_size)
+        check_positive_int("test_size", search.test_size)
     elif search.test_size is not None:
-        check_real("test_size", search.test_size, 0, 1, open="lr")
+        check_in_interval("test_size", search.test_size, 0, 1, open="lr")
     if search.batch_size is not None:
-        check_count("batch_size", search.batch_size)
-    check_flag("learn_test_rows", search.learn_test_rows)
+        check_positive_int("batch_size", search.batch_size)
+    check_bool("refit_on_test", search.refit_on_test)
     if not all(hasattr(search.sampler, name) for name in ("ask", "tell")):
-        check_choice("sampler", search.sampler, SAMPLERS)
+        check_option("sampler", search.sampler, SAMPLERS)
     elif search._n_wanted() == "grid":
         raise ValueError(
             "n_initial_parameters must be a number with a sampler of your own. Got 'grid' instead."
@@ -134,21 +134,21 @@ def _check_rows(search: Any) -> None:
 def _check_work(search: Any) -> None:
     """Check how the work is done."""
     if search.n_jobs is not None and search.n_jobs != -1:
-        check_count("n_jobs", search.n_jobs)
-    check_count("retries", search.retries, 0)
+        check_positive_int("n_jobs", search.n_jobs)
+    check_positive_int("retries", search.retries, 0)
     if search.time_budget is not None:
-        check_real("time_budget", search.time_budget, 0, open="l")
+        check_in_interval("time_budget", search.time_budget, 0, open="l")
     check_verbose("verbose", search.verbose)
 
 
 def check_number(n: Any) -> None:
     """Raise unless this says how many candidates to begin with."""
     if n != "grid":
-        check_count("n_initial_parameters", n)
+        check_positive_int("n_initial_parameters", n)
 
 
 def check_patience(patience: Any, tol: Any) -> None:
     """Raise unless these say when nothing is to be gained any more."""
     if not isinstance(patience, bool | np.bool_):
-        check_count("patience", patience)
-    check_real("tol", tol, 0, open="r")
+        check_positive_int("patience", patience)
+    check_in_interval("tol", tol, 0, open="r")

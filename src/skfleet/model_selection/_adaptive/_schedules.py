@@ -10,12 +10,12 @@ from typing import NamedTuple, Protocol
 
 __all__ = [
     "AsynchronousHalving",
-    "Halving",
     "Hyperband",
-    "Patient",
-    "Plateau",
+    "RoundRobin",
     "Rung",
     "Schedule",
+    "StopOnPlateau",
+    "SuccessiveHalving",
     "Train",
     "asynchronous_levels",
     "calls_of",
@@ -137,7 +137,7 @@ def calls_of(rungs: Sequence[Rung]) -> int:
     return total
 
 
-class Halving:
+class SuccessiveHalving:
     """Rungs of candidates, the best of each of which go on.
 
     Who is sure to be among the best of his rung, whatever the others will score, goes on before
@@ -195,12 +195,12 @@ class Hyperband:
     """Several brackets of successive halving at once."""
 
     def __init__(self, brackets: Sequence[Sequence[Rung]]) -> None:
-        self.brackets: list[Halving] = []
+        self.brackets: list[SuccessiveHalving] = []
         for number, rungs in enumerate(brackets):
             first = sum(bracket.n_candidates for bracket in self.brackets)
             # Brackets are called s in the paper: how often their candidates are divided.
             name = len(brackets) - 1 - number
-            self.brackets.append(Halving(rungs, first=first, bracket=name))
+            self.brackets.append(SuccessiveHalving(rungs, first=first, bracket=name))
         self.n_candidates = sum(bracket.n_candidates for bracket in self.brackets)
         self._of = {
             candidate: bracket
@@ -273,7 +273,7 @@ class AsynchronousHalving:
         return [candidate] if rung == len(self._levels) - 1 else []
 
 
-class Plateau:
+class RoundRobin:
     """All candidates are trained to the end, a few calls at a time and in turns."""
 
     def __init__(self, n: int, max_calls: int, step: int = 1) -> None:
@@ -298,7 +298,7 @@ class Plateau:
         return []
 
 
-class Patient:
+class StopOnPlateau:
     """Another schedule whose candidates stop where they gain nothing any more.
 
     A candidate whose score has not risen by more than `tol` for `patience` calls keeps the score

@@ -20,13 +20,13 @@ from skfleet import _typing
 from skfleet._linalg import as_csr, is_sparse
 from skfleet._partial_fit import learner_of
 from skfleet._progress_bar import ProgressHint, open_bar
-from skfleet.blocks import check_rows, fetch, is_lazy, row_blocks, split_per_row
-from skfleet.engine import ANYWHERE, Engine, LocalEngine, Placement, fleet_engine, placement
-from skfleet.metrics._reductions import told_labels
-from skfleet.metrics._scorers import answer_scorer
+from skfleet.blocks import check_rows, fetch, is_lazy, row_blocks, split_per_sample
+from skfleet.engine import ANY_WORKER, Engine, LocalEngine, ResourceRequest, device_of, fleet_engine
+from skfleet.metrics._reductions import classes_for_partial_fit
+from skfleet.metrics._scorers import response_scorer
 from skfleet.model_selection._adaptive._callbacks import Report
 from skfleet.model_selection._adaptive._data import Rows, hold_rows
-from skfleet.model_selection._adaptive._delegation import AnswersOfBest
+from skfleet.model_selection._adaptive._delegation import DelegatesToBestEstimator
 from skfleet.model_selection._adaptive._loop import Run
 from skfleet.model_selection._adaptive._model_store import Models
 from skfleet.model_selection._adaptive._params import (
@@ -46,10 +46,10 @@ from skfleet.model_selection._adaptive._results import (
     warn_of_failures,
 )
 from skfleet.model_selection._adaptive._samplers import CandidateSource, candidates_of
-from skfleet.model_selection._adaptive._schedules import Patient, Rung, Schedule, calls_of
+from skfleet.model_selection._adaptive._schedules import Rung, Schedule, StopOnPlateau, calls_of
 from skfleet.model_selection._adaptive._simulation import simulate
 from skfleet.model_selection._adaptive._worker import Setting
-from skfleet.model_selection._checkpoint import Records
+from skfleet.model_selection._checkpoint import Checkpoint
 
 __all__ = ["AdaptiveSearch"]
 
@@ -60,7 +60,7 @@ _CHANGES_NO_RECORD = frozenset(
     [
         "checkpoint",
         "error_score",
-        "learn_test_rows",
+        "refit_on_test",
         "n_jobs",
         "refit",
         "resources",
@@ -71,7 +71,7 @@ _CHANGES_NO_RECORD = frozenset(
 )
 
 
-class AdaptiveSearch(AnswersOfBest):
+class AdaptiveSearch(DelegatesToBestEstimator):
     """What adaptive searches have in common; each has a schedule of its own."""
 
     def __init__(
@@ -86,7 +86,7 @@ class AdaptiveSearch(AnswersOfBest):
         points_to_evaluate: Any,
         n_jobs: int | None,
         refit: Any,
-        learn_test_rows: bool,
+        refit_on_test: bool,
         error_score: Any,
         retries: int,
         resources: Any,
@@ -104,7 +104,7 @@ class AdaptiveSearch(AnswersOfBest):
         self.points_to_evaluate = points_to_evaluate
         self.n_jobs = n_jobs
         self.refit = refit
-        self.learn_test_rows = learn_test_rows
+        self.refit_on_test = refit_on_test
         self.error_score = error_score
         self.retries = retries
         self.resources = resources
@@ -171,12 +171,12 @@ class AdaptiveSearch(AnswersOfBest):
         """Return what scores a model, by one metric or by several at once."""
         return scorer_for(self.estimator, self.scoring)
 
-    def _placement(self, params: Mapping[str, Any]) -> Placement:
+    def _placement(self, params: Mapping[str, Any]) -> ResourceRequest:
         """Return which workers may train a candidate."""
         wanted = self.resources(params) if callable(self.resources) else self.resources
-        if wanted is None and placement(self.estimator, params) == "cuda":
+        if wanted is None and device_of(self.estimator, params) == "cuda":
             wanted = {"GPU": 1}
-        return Placement.of(wanted) if wanted else ANYWHERE
+        return ResourceRequest.of(wanted) if wanted else ANY_WORKER
 
     # -- the fit --------------------------------------------------------------------------------
 
@@ -215,16 +215,16 @@ class AdaptiveSearch(AnswersOfBest):
         source, schedule = self._candidates(engine, int(seeds[1]))
         learn_params, score_params = self._routed(params)
         classes = learn_params.pop("classes", None)
-        per_row, told = split_per_row({**learn_params, **score_params}, X)
+        per_row, told = split_per_sample({**learn_params, **score_params}, X)
         weight = per_row.pop("sample_weight", None)
         named = ["sample_weight"] * (weight is not None) + list(per_row)
         rows_of = as_csr(X) if is_sparse(X) else X  # rows can be taken of that
         blocks = row_blocks(rows_of, y, weight, more=per_row, dtype=None)
         told = {name: value for name, value in told.items() if name in learn_params}
-        told |= told_labels(self._learner(), y, classes)
+        told |= classes_for_partial_fit(self._learner(), y, classes)
         records, models = self._records(engine, X, y, params)
         stratify = is_classifier(self.estimator) and y is not None
-        with engine.hold(blocks) as held:
+        with engine.persist(blocks) as held:
             rows = hold_rows(
                 engine,
                 held,
@@ -276,7 +276,7 @@ class AdaptiveSearch(AnswersOfBest):
         schedule = self._schedule(int(n))
         patience = self._patience()
         if patience is not None:
-            schedule = Patient(schedule, *patience)
+            schedule = StopOnPlateau(schedule, *patience)
         return source, schedule
 
     def _patience(self) -> tuple[int, float, int] | None:
@@ -311,20 +311,20 @@ class AdaptiveSearch(AnswersOfBest):
         names = (
             names or {name: name for name in metric_names(self.scoring)} or {"score": self.scoring}
         )
-        return {key: answer_scorer(self.estimator, name) for key, name in names.items()}
+        return {key: response_scorer(self.estimator, name) for key, name in names.items()}
 
     def _records(
         self, engine: Engine, X: Any, y: Any, params: dict[str, Any]
-    ) -> tuple[Records | None, Models | None]:
+    ) -> tuple[Checkpoint | None, Models | None]:
         """Find what an earlier search recorded, or raise if it was another one."""
         if self.checkpoint is None:
             return None, None
         own = self.get_params(deep=False)
         search = {name: value for name, value in own.items() if name not in _CHANGES_NO_RECORD}
         search |= {"search": type(self).__name__, "X": X, "y": y, **params}
-        records = Records(self.checkpoint, search)
+        records = Checkpoint(self.checkpoint, search)
         models = Models(self.checkpoint, records.name)
-        if not all(engine.ask_all(models.is_seen)):
+        if not all(engine.run_on_all(models.is_seen)):
             raise ValueError(
                 "checkpoint must be a place that all workers see, to record models there. Got "
                 f"{models.location!r} instead. Take a shared folder, or s3://... and the like."
@@ -338,7 +338,7 @@ class AdaptiveSearch(AnswersOfBest):
         source: CandidateSource,
         setting: Setting,
         rows: Rows,
-        records: Records | None,
+        records: Checkpoint | None,
     ) -> None:
         """Run the search and set what it has found, also when it is interrupted."""
         planned = self._rungs(schedule.n_candidates)
@@ -437,7 +437,7 @@ class AdaptiveSearch(AnswersOfBest):
         best = best_place(self.refit, results, run)
         candidate = run.candidates[int(results["candidate"][best])]
         if self.refit:
-            self.best_estimator_ = run.model_of(candidate, learn_test_rows=self.learn_test_rows)
+            self.best_estimator_ = run.model_of(candidate, refit_on_test=self.refit_on_test)
         self.multimetric_, self.scorer_, self.n_splits_ = is_multimetric, scorer, 1
         self.cv_results_, self.history_ = results, history.table(names)
         self.metadata_, self.search_time_ = executed(run, history), run.seconds

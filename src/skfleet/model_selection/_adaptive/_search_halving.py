@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 
 from skfleet._typing import Estimator, RandomState, Scoring
-from skfleet._validation import check_count, check_real
+from skfleet._validation import check_in_interval, check_positive_int
 from skfleet.model_selection._adaptive._docstrings import documented
 from skfleet.model_selection._adaptive._params import check_number, check_patience
 from skfleet.model_selection._adaptive._schedules import (
     AsynchronousHalving,
-    Halving,
     Hyperband,
     Rung,
     Schedule,
+    SuccessiveHalving,
     asynchronous_levels,
     halving_rungs,
     hyperband_rungs,
@@ -114,7 +114,7 @@ class SuccessiveHalvingSearchCV(AdaptiveSearch):
         points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
         n_jobs: int | None = None,
         refit: bool | str | Callable[..., Any] = True,
-        learn_test_rows: bool = False,
+        refit_on_test: bool = False,
         error_score: float | str = np.nan,
         retries: int = 0,
         resources: Mapping[str, float] | None = None,
@@ -133,7 +133,7 @@ class SuccessiveHalvingSearchCV(AdaptiveSearch):
             points_to_evaluate=points_to_evaluate,
             n_jobs=n_jobs,
             refit=refit,
-            learn_test_rows=learn_test_rows,
+            refit_on_test=refit_on_test,
             error_score=error_score,
             retries=retries,
             resources=resources,
@@ -151,10 +151,10 @@ class SuccessiveHalvingSearchCV(AdaptiveSearch):
 
     def _check_schedule(self) -> None:
         check_number(self.n_initial_parameters)
-        check_count("n_initial_iter", self.n_initial_iter)
+        check_positive_int("n_initial_iter", self.n_initial_iter)
         if self.max_iter is not None:
-            check_count("max_iter", self.max_iter, self.n_initial_iter)
-        check_real("aggressiveness", self.aggressiveness, 1, open="lr")
+            check_positive_int("max_iter", self.max_iter, self.n_initial_iter)
+        check_in_interval("aggressiveness", self.aggressiveness, 1, open="lr")
         check_patience(self.patience, self.tol)
 
     def _n_wanted(self) -> int | str:
@@ -164,7 +164,7 @@ class SuccessiveHalvingSearchCV(AdaptiveSearch):
         return [halving_rungs(n, self.n_initial_iter, self.max_iter, self.aggressiveness)]
 
     def _schedule(self, n: int) -> Schedule:
-        return Halving(self._rungs(n)[0])
+        return SuccessiveHalving(self._rungs(n)[0])
 
 
 @documented
@@ -251,7 +251,7 @@ class HyperbandSearchCV(AdaptiveSearch):
         points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
         n_jobs: int | None = None,
         refit: bool | str | Callable[..., Any] = True,
-        learn_test_rows: bool = False,
+        refit_on_test: bool = False,
         error_score: float | str = np.nan,
         retries: int = 0,
         resources: Mapping[str, float] | None = None,
@@ -270,7 +270,7 @@ class HyperbandSearchCV(AdaptiveSearch):
             points_to_evaluate=points_to_evaluate,
             n_jobs=n_jobs,
             refit=refit,
-            learn_test_rows=learn_test_rows,
+            refit_on_test=refit_on_test,
             error_score=error_score,
             retries=retries,
             resources=resources,
@@ -287,8 +287,8 @@ class HyperbandSearchCV(AdaptiveSearch):
     _has_fixed_number = True
 
     def _check_schedule(self) -> None:
-        check_count("max_iter", self.max_iter)
-        check_real("aggressiveness", self.aggressiveness, 1, open="lr")
+        check_positive_int("max_iter", self.max_iter)
+        check_in_interval("aggressiveness", self.aggressiveness, 1, open="lr")
         check_patience(self.patience, self.tol)
 
     def _n_wanted(self) -> int | str:
@@ -386,7 +386,7 @@ class ASHASearchCV(AdaptiveSearch):
         points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
         n_jobs: int | None = None,
         refit: bool | str | Callable[..., Any] = True,
-        learn_test_rows: bool = False,
+        refit_on_test: bool = False,
         error_score: float | str = np.nan,
         retries: int = 0,
         resources: Mapping[str, float] | None = None,
@@ -405,7 +405,7 @@ class ASHASearchCV(AdaptiveSearch):
             points_to_evaluate=points_to_evaluate,
             n_jobs=n_jobs,
             refit=refit,
-            learn_test_rows=learn_test_rows,
+            refit_on_test=refit_on_test,
             error_score=error_score,
             retries=retries,
             resources=resources,
@@ -423,9 +423,9 @@ class ASHASearchCV(AdaptiveSearch):
 
     def _check_schedule(self) -> None:
         check_number(self.n_initial_parameters)
-        check_count("n_initial_iter", self.n_initial_iter)
-        check_count("max_iter", self.max_iter, self.n_initial_iter)
-        check_real("aggressiveness", self.aggressiveness, 1, open="lr")
+        check_positive_int("n_initial_iter", self.n_initial_iter)
+        check_positive_int("max_iter", self.max_iter, self.n_initial_iter)
+        check_in_interval("aggressiveness", self.aggressiveness, 1, open="lr")
         check_patience(self.patience, self.tol)
 
     def _n_wanted(self) -> int | str:

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from skfleet._typing import Estimator, RandomState, Scoring
-from skfleet._validation import check_count, check_real
+from skfleet._validation import check_in_interval, check_positive_int
 from skfleet.model_selection._adaptive._docstrings import documented
 from skfleet.model_selection._adaptive._params import check_number, check_patience
 from skfleet.model_selection._adaptive._schedules import (
-    Halving,
-    Plateau,
+    RoundRobin,
     Rung,
     Schedule,
+    SuccessiveHalving,
     inverse_decay_rungs,
 )
 from skfleet.model_selection._adaptive._search import AdaptiveSearch
@@ -100,7 +100,7 @@ class IncrementalSearchCV(AdaptiveSearch):
         points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
         n_jobs: int | None = None,
         refit: bool | str | Callable[..., Any] = True,
-        learn_test_rows: bool = False,
+        refit_on_test: bool = False,
         error_score: float | str = np.nan,
         retries: int = 0,
         resources: Mapping[str, float] | None = None,
@@ -119,7 +119,7 @@ class IncrementalSearchCV(AdaptiveSearch):
             points_to_evaluate=points_to_evaluate,
             n_jobs=n_jobs,
             refit=refit,
-            learn_test_rows=learn_test_rows,
+            refit_on_test=refit_on_test,
             error_score=error_score,
             retries=retries,
             resources=resources,
@@ -136,8 +136,8 @@ class IncrementalSearchCV(AdaptiveSearch):
 
     def _check_schedule(self) -> None:
         check_number(self.n_initial_parameters)
-        check_count("max_iter", self.max_iter)
-        check_count("fits_per_score", self.fits_per_score)
+        check_positive_int("max_iter", self.max_iter)
+        check_positive_int("fits_per_score", self.fits_per_score)
         check_patience(self.patience, self.tol)
 
     def _n_wanted(self) -> int | str:
@@ -147,7 +147,7 @@ class IncrementalSearchCV(AdaptiveSearch):
         return [[Rung(n, self.max_iter)]]
 
     def _schedule(self, n: int) -> Schedule:
-        return Plateau(n, self.max_iter, self.fits_per_score)
+        return RoundRobin(n, self.max_iter, self.fits_per_score)
 
     def _score_every(self, patience: int) -> int:
         return self.fits_per_score
@@ -235,7 +235,7 @@ class InverseDecaySearchCV(AdaptiveSearch):
         points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
         n_jobs: int | None = None,
         refit: bool | str | Callable[..., Any] = True,
-        learn_test_rows: bool = False,
+        refit_on_test: bool = False,
         error_score: float | str = np.nan,
         retries: int = 0,
         resources: Mapping[str, float] | None = None,
@@ -254,7 +254,7 @@ class InverseDecaySearchCV(AdaptiveSearch):
             points_to_evaluate=points_to_evaluate,
             n_jobs=n_jobs,
             refit=refit,
-            learn_test_rows=learn_test_rows,
+            refit_on_test=refit_on_test,
             error_score=error_score,
             retries=retries,
             resources=resources,
@@ -271,8 +271,8 @@ class InverseDecaySearchCV(AdaptiveSearch):
 
     def _check_schedule(self) -> None:
         check_number(self.n_initial_parameters)
-        check_count("max_iter", self.max_iter)
-        check_real("decay_rate", self.decay_rate, 0, open="r")
+        check_positive_int("max_iter", self.max_iter)
+        check_in_interval("decay_rate", self.decay_rate, 0, open="r")
         check_patience(self.patience, self.tol)
 
     def _n_wanted(self) -> int | str:
@@ -282,4 +282,4 @@ class InverseDecaySearchCV(AdaptiveSearch):
         return [inverse_decay_rungs(n, self.max_iter, self.decay_rate)]
 
     def _schedule(self, n: int) -> Schedule:
-        return Halving(self._rungs(n)[0])
+        return SuccessiveHalving(self._rungs(n)[0])

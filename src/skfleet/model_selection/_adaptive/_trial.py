@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from skfleet.engine import ANYWHERE, Placement, Task
+from skfleet.engine import ANY_WORKER, ResourceRequest, Task
 from skfleet.model_selection._adaptive._schedules import Train
 from skfleet.model_selection._adaptive._worker import Failure, Record
 
@@ -22,7 +22,7 @@ class Candidate:
 
     number: int
     params: Mapping[str, Any]
-    placement: Placement = ANYWHERE
+    resources: ResourceRequest = ANY_WORKER
     model: Task | None = None  # as it was after the last order that was carried out
     n_calls: int = 0
     order: Train = _NO_ORDER  # the last one

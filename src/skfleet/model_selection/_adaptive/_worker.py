@@ -16,16 +16,16 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
-from skfleet._array import is_foreign, off_device
+from skfleet._array import is_not_numpy, to_host_if_array
 from skfleet._captured_output import Note, home, noted
 from skfleet._config import config_context, get_config
 from skfleet._partial_fit import copy_learner, learner_of, partial_fit
-from skfleet.blocks import Block, join_rows
-from skfleet.engine import Holdout, check_travels, leave_device, opened
-from skfleet.engine._gpu._device_cache import DeviceCopies
-from skfleet.engine._gpu._estimator_device import answers_at_home, at_home, takes_device_rows
+from skfleet.blocks import Block, concat_rows
+from skfleet.engine import Holdout, attributes_to_host, check_picklable, open_scattered
+from skfleet.engine._gpu._device_cache import DeviceArrayCache
+from skfleet.engine._gpu._estimator_device import accepts_device_arrays, at_home, numpy_responses
 from skfleet.metrics._reductions import host_values
-from skfleet.metrics._scorers import AnswerScorer
+from skfleet.metrics._scorers import ResponseScorer
 from skfleet.model_selection._adaptive._data import Batch, Lessons, learn_from, opened_rows
 
 __all__ = [
@@ -73,11 +73,11 @@ class Setting:
     score_told: Sequence[str]  # which values per row the scorer is told
     seed: int
     aside: Holdout | None
-    answered: Mapping[str, AnswerScorer]  # the metrics, where answers are scored and not models
+    answered: Mapping[str, ResponseScorer]  # the metrics, where answers are scored and not models
     models: Any = None  # where models are recorded
     home: str = field(default_factory=home)  # the process of the search
     # of the rows, where candidates are trained on a GPU
-    copies: DeviceCopies = field(default_factory=DeviceCopies)
+    copies: DeviceArrayCache = field(default_factory=DeviceArrayCache)
     device: str = field(default_factory=lambda: get_config().device)  # for those that leave it open
 
 
@@ -105,7 +105,7 @@ def _as_asked(task: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(task)
     def asked(setting: Any, *args: Any) -> Any:
-        setting = opened(setting)
+        setting = open_scattered(setting)
         with config_context(device=setting.device):
             return task(setting, *args)
 
@@ -118,7 +118,7 @@ def fit_head(setting: Setting, params: Mapping[str, Any], handles: Sequence[Bloc
     model = make(setting, params, None)
     blocks = [opened_rows(handle) for handle in handles]
     whole = Batch(0, 0, 0.0, 1.0)
-    rows = join_rows(
+    rows = concat_rows(
         [
             learn_from(b, whole._replace(block=i), setting.seed, setting.aside)
             for i, b in enumerate(blocks)
@@ -164,7 +164,7 @@ def train(
         setting.models.put(candidate, trained)
     earlier = before.notes if isinstance(before, Trained) and not before.record.scores else ()
     trained = replace(trained, notes=(*earlier, *notes))
-    setting.copies.stay_with(trained)  # Dask may send for the setting again
+    setting.copies.tie_to(trained)  # Dask may send for the setting again
     return trained
 
 
@@ -185,7 +185,7 @@ def _learn(
         return before
     blocks = {n: opened_rows(handle) for n, handle in zip(numbers, handles, strict=True)}
     model, n_samples = copy_learner(before.model), before.n_samples
-    goes_up = takes_device_rows(model)
+    goes_up = accepts_device_arrays(model)
     began = time.perf_counter()
     for call in calls:
         batch = lessons[call]
@@ -195,9 +195,9 @@ def _learn(
         rows = learn_from(block, batch, setting.seed, setting.aside)
         learn(model, rows, setting)
         n_samples += rows.n_rows
-    leave_device(learner_of(model))
+    attributes_to_host(learner_of(model))
     if not before.n_calls:
-        check_travels(model)
+        check_picklable(model)
     seconds = before.fit_time + time.perf_counter() - began
     return Trained(model, calls.stop, n_samples, seconds)
 
@@ -205,7 +205,7 @@ def _learn(
 def _test_rows(setting: Setting, model: Any, handle: Block) -> Block:
     """Open rows to score on, X on the device where the model takes it there."""
     rows = opened_rows(handle)
-    if not takes_device_rows(model):
+    if not accepts_device_arrays(model):
         return rows
     return rows._replace(X=setting.copies.give(("scored", handle.number), rows.X))
 
@@ -230,18 +230,18 @@ def _score(setting: Setting, trained: Trained, test: Block) -> Trained:
     rows = _test_rows(setting, trained.model, test)
     told = at_home(_per_row(rows, setting.score_told))
     with _answering(trained.model, rows) as model:
-        scores = named(setting.scorer(model, rows.X, off_device(rows.y), **told))
+        scores = named(setting.scorer(model, rows.X, to_host_if_array(rows.y), **told))
     return _scored(trained, scores, time.perf_counter() - began)
 
 
 @contextmanager
 def _answering(model: Any, rows: Block) -> Iterator[Any]:
     """Give a model whose answers for rows on a device come home."""
-    if not is_foreign(rows.X):
+    if not is_not_numpy(rows.X):
         yield model
         return
     model = copy.copy(model)  # others may ask the model itself meanwhile
-    with answers_at_home(model):
+    with numpy_responses(model):
         yield model
 
 
@@ -321,7 +321,7 @@ def learn_more(
     for _ in range(epochs):
         for handle in handles:
             learn(model, _test_rows(setting, model, handle), setting)
-    leave_device(learner_of(model))
+    attributes_to_host(learner_of(model))
     return replace(trained, model=model)
 
 

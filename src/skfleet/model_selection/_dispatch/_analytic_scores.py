@@ -17,13 +17,13 @@ from sklearn.pipeline import Pipeline
 from skfleet._config import config_context
 from skfleet._sklearn_private import fit_result, scorers_of
 from skfleet.blocks import is_lazy
-from skfleet.engine import call_there, fleet_engine
-from skfleet.engine._dask._serialize import Parcel
+from skfleet.engine import fleet_engine, run_on_gpu_worker
+from skfleet.engine._dask._serialize import Pickled
 from skfleet.model_selection._dispatch._context import SearchRun
-from skfleet.model_selection._dispatch._requests import Fit, JobInputs
-from skfleet.model_selection._shared_fits._registry import Family
+from skfleet.model_selection._dispatch._requests import FitRequest, JobInputs
+from skfleet.model_selection._shared_fits._registry import SharedFit
 
-__all__ = ["ScoredFits"]
+__all__ = ["AnalyticScores"]
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 _TALKS = 2
 
 
-class ScoredFits:
+class AnalyticScores:
     """The fits of a call that a family may score without a model."""
 
     def __init__(self, client: Any) -> None:
@@ -41,7 +41,7 @@ class ScoredFits:
     def __bool__(self) -> bool:
         return bool(self._alike)
 
-    def add(self, fit: Fit, job: JobInputs, n_slots: int) -> bool:
+    def add(self, fit: FitRequest, job: JobInputs, n_slots: int) -> bool:
         """Take a fit on; False if it must be made."""
         if fit.call.member is None or not fit.call.member.family.scorings:
             return False
@@ -52,11 +52,11 @@ class ScoredFits:
             self._alike[key] = _Alike(job, fit.call.estimator, family, n_slots, client)
         return self._alike[key].add(fit)
 
-    def results(self, run: SearchRun) -> tuple[dict[Fit, dict[str, Any]], list[Fit]]:
+    def results(self, run: SearchRun) -> tuple[dict[FitRequest, dict[str, Any]], list[FitRequest]]:
         """Give the results of the fits taken on so far, and those that must be made after all."""
         alike, self._alike = self._alike, {}
-        results: dict[Fit, dict[str, Any]] = {}
-        others: list[Fit] = []
+        results: dict[FitRequest, dict[str, Any]] = {}
+        others: list[FitRequest] = []
         for some in alike.values():
             found = None
             try:
@@ -83,9 +83,9 @@ class _Alike:
     """
 
     def __init__(
-        self, job: JobInputs, estimator: int, family: Family, n_slots: int, gpu_client: Any
+        self, job: JobInputs, estimator: int, family: SharedFit, n_slots: int, gpu_client: Any
     ) -> None:
-        self.fits: list[Fit] = []
+        self.fits: list[FitRequest] = []
         self._job = job
         self._family = family
         self._n_slots = n_slots
@@ -96,7 +96,7 @@ class _Alike:
         self._prepared: Future[Any] | None = None
         self._n_prepared = 0
 
-    def add(self, fit: Fit) -> bool:
+    def add(self, fit: FitRequest) -> bool:
         """Take a fit on; False where the search asks for more than scores."""
         if not self._scorings or type(self._estimator) is Pipeline:
             return False
@@ -130,12 +130,12 @@ class _Alike:
             if is_lazy(self._job.X):
                 return _prepare_and_score(self._family, *self._rows(), *asked)
             engine = fleet_engine(self._gpu_client)
-        found = call_there(engine, scores_from_sums, self._family, *self._rows(), *asked)
+        found = run_on_gpu_worker(engine, scores_from_sums, self._family, *self._rows(), *asked)
         if isinstance(found, Exception):
             raise found
         return found
 
-    def results(self) -> dict[Fit, dict[str, Any]]:
+    def results(self) -> dict[FitRequest, dict[str, Any]]:
         """Give the results of all fits."""
         start = time.perf_counter()
         own = self._estimator.get_params(deep=False)
@@ -158,7 +158,7 @@ class _Alike:
 
 
 def _prepare_and_score(
-    family: Family, X: Any, y: Any, splits: Sequence[Any], n_slots: int, *asked: Any
+    family: SharedFit, X: Any, y: Any, splits: Sequence[Any], n_slots: int, *asked: Any
 ) -> np.ndarray:
     """Score all candidates of a family, where the rows are or may be brought to."""
     return _score(family, family.prepare(X, y, splits, n_slots), *asked)
@@ -173,7 +173,7 @@ def scores_from_sums(*args: Any) -> np.ndarray | Exception:
 
 
 def _score(
-    family: Family, prepared: Any, params: Sequence[Any], scorings: Sequence[str], both: bool
+    family: SharedFit, prepared: Any, params: Sequence[Any], scorings: Sequence[str], both: bool
 ) -> np.ndarray:
     """Score all candidates of a family, also on the rows to train on if both are wanted."""
     return family.score(prepared, params, scorings, train_scores=both)
@@ -209,4 +209,4 @@ def _names(known: frozenset[str]) -> dict[bytes, str]:
 
 def _content(scorer: Any) -> bytes:
     """Give what scorers that do the same have in common."""
-    return Parcel.pack(scorer).digest()
+    return Pickled.dumps(scorer).digest()

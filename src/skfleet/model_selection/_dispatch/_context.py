@@ -13,11 +13,11 @@ from types import FrameType
 from weakref import WeakSet
 
 from skfleet._progress_bar import ProgressHint, show_progress
-from skfleet.engine._gpu._device_cache import DeviceCopies
-from skfleet.model_selection._checkpoint import Records, checkpoint_line
+from skfleet.engine._gpu._device_cache import DeviceArrayCache
+from skfleet.model_selection._checkpoint import Checkpoint, checkpoint_line
 from skfleet.model_selection._evaluations import Evaluation
 from skfleet.model_selection._plot import FitTime
-from skfleet.model_selection._shared_fits._registry import Sharing
+from skfleet.model_selection._shared_fits._registry import SharedFitLog
 
 __all__ = ["SearchRun", "current_run", "is_running"]
 
@@ -47,13 +47,13 @@ class SearchRun:
         self,
         *,
         share_fits: bool | str = False,
-        records: Records | None = None,
+        records: Checkpoint | None = None,
         time_budget: float | None = None,
         fits_here: bool = False,
         verbose: int = 0,
     ) -> None:
         is_approximate = share_fits == "approximate"
-        self.sharing = Sharing(is_wanted=bool(share_fits), is_approximate=is_approximate)
+        self.sharing = SharedFitLog(is_wanted=bool(share_fits), is_approximate=is_approximate)
         self.records = records
         self.fits_here = fits_here
         self.n_checkpoint_fits = 0
@@ -66,7 +66,7 @@ class SearchRun:
         self.calls: WeakSet = WeakSet()  # those that can be given up
         self.evaluations: list[Evaluation] = []  # one after the other
         self._is_begun = True  # whether the last of them has its calls
-        self.copies = DeviceCopies()  # of the rows, on the GPUs of workers
+        self.copies = DeviceArrayCache()  # of the rows, on the GPUs of workers
 
     @property
     def seconds_left(self) -> float | None:
@@ -134,7 +134,7 @@ class SearchRun:
             restore()
             _run.reset(token)
             self.copies.end()
-            self.copies = DeviceCopies()  # the loop's callbacks hold the run, and it held these
+            self.copies = DeviceArrayCache()  # the loop's callbacks hold the run, and it held these
 
     def _listen(self) -> Callable[[], None]:
         """Take Ctrl-C for the end of the call under way, once; give what undoes that."""

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
-from skfleet._array import is_foreign
-from skfleet.engine._dask._serialize import READ_ONLY_FROM, Parcel
-from skfleet.model_selection._shared_fits._execution import ALONE, Came, Contained
+from skfleet._array import is_not_numpy
+from skfleet.engine._dask._serialize import MMAP_THRESHOLD, Pickled
+from skfleet.model_selection._shared_fits._execution import ALONE, FitOrigin, SharedFitRun
 
-__all__ = ["Kept", "SharedSteps"]
+__all__ = ["Kept", "PipelineCache"]
 
 
 class Kept:
@@ -25,10 +25,10 @@ class Kept:
         # the items of a list may be shared, as in any list that is cut from another
         self._list = rows if type(rows) is list else None
         # what is on a device stays there, for all to read
-        self._there = rows if is_foreign(rows) else None
+        self._there = rows if is_not_numpy(rows) else None
         is_packed = self._list is None and self._there is None
-        self._parcel = Parcel.pack(rows if is_packed else None)
-        self.is_read_only = self._parcel.nbytes >= READ_ONLY_FROM
+        self._parcel = Pickled.dumps(rows if is_packed else None)
+        self.is_read_only = self._parcel.nbytes >= MMAP_THRESHOLD
 
     def give(self) -> Any:
         """Give an object with these rows."""
@@ -36,7 +36,7 @@ class Kept:
             return list(self._list)
         if self._there is not None:
             return self._there
-        return self._parcel.open(view=self.is_read_only)
+        return self._parcel.loads(view=self.is_read_only)
 
 
 def _keep(rows: Any) -> Kept | None:
@@ -66,7 +66,7 @@ class _Known(NamedTuple):
     depth: int
 
 
-class SharedSteps:
+class PipelineCache:
     """The first steps of pipelines that are fitted on the same rows, each fitted once.
 
     This is what scikit-learn takes for the `memory` of a pipeline. It remembers the steps of the
@@ -83,11 +83,11 @@ class SharedSteps:
         self.end()
         self.is_open = is_open
         self._depth = 0
-        self._expected: tuple[int, Contained, Mapping[str, Any]] | None = None
+        self._expected: tuple[int, SharedFitRun, Mapping[str, Any]] | None = None
         self.came = ALONE
         self.saved_in_fit = self.saved_in_score = self.spent = 0.0
 
-    def expect(self, depth: int, contained: Contained, values: Mapping[str, Any]) -> None:
+    def expect(self, depth: int, contained: SharedFitRun, values: Mapping[str, Any]) -> None:
         """Take a step from a family, with the values of this fit."""
         self._expected = depth, contained, values
 
@@ -136,12 +136,12 @@ class SharedSteps:
             return func(transformer, X, *args, **kwargs)
         self._depth += 1
         relevant = {name: value for name, value in kwargs.items() if name not in ignore}
-        key = Parcel.pack((transformer, relevant)).digest()
+        key = Pickled.dumps((transformer, relevant)).digest()
         expected = self._expected if self._expected and self._expected[0] == depth else None
         if depth < len(self._steps) and self._steps[depth].key == key:
             if expected is not None:
                 refused = expected[1].refused
-                self.came = Came(refused is None, refused)
+                self.came = FitOrigin(refused is None, refused)
             step = self._steps[depth]
             self.saved_in_fit += step.seconds
             rows = step.output.give()
@@ -201,7 +201,7 @@ class SharedSteps:
 class _Transform:
     """The ``transform`` of a fitted step that is shared."""
 
-    def __init__(self, steps: SharedSteps, depth: int, plain: Callable[..., Any]) -> None:
+    def __init__(self, steps: PipelineCache, depth: int, plain: Callable[..., Any]) -> None:
         self._steps = steps
         self._depth = depth
         self._plain = plain

@@ -9,16 +9,16 @@ from typing import Any, NamedTuple
 from sklearn.base import BaseEstimator
 
 from skfleet._sklearn_private import has_callbacks, has_callbacks_set
-from skfleet.engine import Placements
-from skfleet.engine._dask._serialize import Parcel
+from skfleet.engine import CandidateDevices
+from skfleet.engine._dask._serialize import Pickled
 from skfleet.model_selection._dispatch._context import current_run
 from skfleet.model_selection._dispatch._scheduler import PlannedFit
 from skfleet.model_selection._dispatch._worker import FirstStep, FitCall, Job, has_first_steps
-from skfleet.model_selection._shared_fits._execution import ALONE, Came
-from skfleet.model_selection._shared_fits._registry import Member, member_of
+from skfleet.model_selection._shared_fits._execution import ALONE, FitOrigin
+from skfleet.model_selection._shared_fits._registry import SharedFitMember, member_of
 from skfleet.model_selection._tokenize import content_key, unfitted
 
-__all__ = ["Fit", "FitList", "JobInputs"]
+__all__ = ["FitList", "FitRequest", "JobInputs"]
 
 # What differs between the fits of a search.
 _OF_ONE_FIT = (
@@ -31,7 +31,7 @@ _OF_ONE_FIT = (
 
 
 @dataclass(eq=False)
-class Fit(PlannedFit):
+class FitRequest(PlannedFit):
     """A fit, what it is called with, and all who wait for its result."""
 
     call: FitCall = field(kw_only=True)
@@ -49,17 +49,17 @@ class JobInputs:
     y: Any
     function: Any
     options: dict[str, Any]
-    pack: Callable[[Any], Parcel]
+    pack: Callable[[Any], Pickled]
     estimators: list[Any] = field(default_factory=list)
     estimator_keys: dict[int, str] = field(default_factory=dict)
-    placements: list[Placements] = field(default_factory=list)
-    packed: list[Parcel] = field(default_factory=list)
+    placements: list[CandidateDevices] = field(default_factory=list)
+    packed: list[Pickled] = field(default_factory=list)
     folds: list[tuple[Any, Any]] = field(default_factory=list)
     fold_numbers: dict[tuple[int, int], int] = field(default_factory=dict)
     fold_keys: dict[int, str] = field(default_factory=dict)
     _numbers: dict[bytes, int] = field(default_factory=dict)
     _latest: tuple[Any, int] | None = None
-    _job: tuple[int, Parcel] | None = None
+    _job: tuple[int, Pickled] | None = None
 
     @property
     def shares_results(self) -> bool:
@@ -71,7 +71,7 @@ class JobInputs:
         """Tell whether splits may be cut once: not where rows may be on a device."""
         return not getattr(self.function, "config", {}).get("array_api_dispatch", False)
 
-    def job(self) -> Parcel:
+    def job(self) -> Pickled:
         """Give what travels with every bundle."""
         if self._job is None or self._job[0] < len(self.packed):
             job = Job(
@@ -93,7 +93,7 @@ class JobInputs:
         if number == len(self.packed):
             self.packed.append(packed)
             self.estimators.append(estimator)
-            self.placements.append(Placements(estimator))
+            self.placements.append(CandidateDevices(estimator))
         self._latest = estimator, number
         return number
 
@@ -112,7 +112,7 @@ class _Tried(NamedTuple):
     candidate: Hashable
     has_callbacks: bool
     block: tuple[Hashable, ...]
-    member: Member | None
+    member: SharedFitMember | None
     first: FirstStep | None
     record: str | None
     device: str
@@ -127,13 +127,13 @@ class FitList:
         Makes a parcel of an estimator or of parameters.
     """
 
-    def __init__(self, pack: Callable[[Any], Parcel]) -> None:
+    def __init__(self, pack: Callable[[Any], Pickled]) -> None:
         self._pack = pack
         self.run = current_run()
         self._sharing = self.run.sharing
         self.jobs: list[JobInputs] = []
         self._job_numbers: dict[tuple[Any, ...], int] = {}
-        self._pending: dict[tuple[Any, ...], Fit] = {}
+        self._pending: dict[tuple[Any, ...], FitRequest] = {}
         self._latest: tuple[Any, Any, _Tried] | None = None
         self._orders: dict[bytes, int] = {}
 
@@ -143,7 +143,7 @@ class FitList:
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
         waiting: Any,
-    ) -> Fit | None:
+    ) -> FitRequest | None:
         """Give the fit that a call asks for; None where an equal one is on its way already."""
         estimator, X, y = args
         own = {name: kwargs[name] for name in _OF_ONE_FIT if name in kwargs}
@@ -173,7 +173,7 @@ class FitList:
         if first is not None:
             self._sharing.add(first.member, (number, fold, tried.block[: first.depth + 1]))
             first = None if first.member.refused else first
-        fit = Fit(
+        fit = FitRequest(
             number,
             fold,
             tried.candidate,
@@ -223,7 +223,7 @@ class FitList:
                 first = _first_member(estimator, parameters, **how)
             path = first_steps(estimator, parameters, first)
             if member is not None and not member.refused:
-                path = *path, Parcel.pack(member.common).digest()
+                path = *path, Pickled.dumps(member.common).digest()
         block = tuple((estimator_number, step) for step in path)
         record = None
         if self.run.records is not None and job.shares_results:
@@ -240,10 +240,12 @@ class FitList:
         """Give the number of a step of a family, in the order in which they were first read."""
         if first is None:
             return 0
-        name = Parcel.pack(first.member.values).digest()
+        name = Pickled.dumps(first.member.values).digest()
         return self._orders.setdefault(name, len(self._orders))
 
-    def forget(self, fit: Fit, came: Came = ALONE, first_came: Came = ALONE) -> None:
+    def forget(
+        self, fit: FitRequest, came: FitOrigin = ALONE, first_came: FitOrigin = ALONE
+    ) -> None:
         """Let go of a fit that is done, and count what came out of another, or could not."""
         self._pending.pop((fit.fold, fit.candidate), None)
         if fit.is_done:
@@ -301,7 +303,7 @@ def first_steps(
     if any(name.partition("__")[0] not in names for name in parameters):
         return ()
     return tuple(
-        Parcel.pack(
+        Pickled.dumps(
             {
                 key: value
                 for key, value in parameters.items()

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["SLOW", "Bundle", "Plan", "PlannedFit", "is_over"]
+__all__ = ["SLOW", "FitBatch", "FitScheduler", "PlannedFit", "is_over"]
 
 # A bundle that is cut to measure takes two thirds of a slot's share of what is left, but no less
 # than this many seconds, because a task costs some milliseconds, and no more, because nobody hears
@@ -77,7 +77,7 @@ class PlannedFit:
 
 
 @dataclass(eq=False)
-class Bundle:
+class FitBatch:
     """Fits of one job that go together, and the seconds after which no other is begun."""
 
     fits: list[PlannedFit]
@@ -105,7 +105,7 @@ class _Group:
     n_timed: int = -1
 
 
-class Plan:
+class FitScheduler:
     """What is left to fit, and what to send next.
 
     Fits are bundled by split and first steps. As long as nothing is known of their durations every
@@ -191,7 +191,7 @@ class Plan:
         self._latest = sum(seconds)
         self._is_whole = self.has_paths or len(seconds) < 2
 
-    def reclaim(self, bundle: Bundle) -> None:
+    def reclaim(self, bundle: FitBatch) -> None:
         """Share out the fits of a slow bundle among slots that have nothing else to do.
 
         All but the first, which it is at. It may have begun another one: that is made twice then.
@@ -232,7 +232,7 @@ class Plan:
         wanted = self.n_slots * (1 + (follows and self._queues))
         return wanted if self.limit is None else min(wanted, self.limit)
 
-    def take(self) -> Bundle | None:
+    def take(self) -> FitBatch | None:
         """Give what to send next, or None when there is nothing left or enough on its way."""
         if not self.n_waiting or self.n_sent >= self.n_wanted:
             return None
@@ -259,7 +259,7 @@ class Plan:
         fits.sort(key=lambda fit: fit.fold)  # the rows of one split are held at a time
         self.n_waiting -= len(fits)
         self.n_sent += 1
-        return Bundle(fits, within)
+        return FitBatch(fits, within)
 
     def _divide(self) -> None:
         """Divide blocks, where there are fewer than slots.

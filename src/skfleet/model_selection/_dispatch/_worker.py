@@ -13,15 +13,19 @@ from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 
-from skfleet._array import is_foreign
+from skfleet._array import is_not_numpy
 from skfleet._config import config_context
 from skfleet._sklearn_private import take_rows
 from skfleet.blocks import take_rows as take_there
-from skfleet.engine._dask._serialize import Held, Parcel
-from skfleet.engine._gpu._estimator_device import answers_at_home, as_host_model, takes_device_rows
-from skfleet.model_selection._dispatch._pipeline_cache import Kept, SharedSteps
-from skfleet.model_selection._shared_fits._execution import ALONE, Came, Contained
-from skfleet.model_selection._shared_fits._registry import Member, last_step
+from skfleet.engine._dask._serialize import DeviceCachedArray, Pickled
+from skfleet.engine._gpu._estimator_device import (
+    accepts_device_arrays,
+    numpy_responses,
+    to_cpu_estimator,
+)
+from skfleet.model_selection._dispatch._pipeline_cache import Kept, PipelineCache
+from skfleet.model_selection._shared_fits._execution import ALONE, FitOrigin, SharedFitRun
+from skfleet.model_selection._shared_fits._registry import SharedFitMember, last_step
 
 __all__ = ["Evaluated", "FirstStep", "FitCall", "Job", "evaluate", "has_first_steps"]
 
@@ -34,7 +38,7 @@ class FirstStep(NamedTuple):
     """A step before the last, by its place, that belongs to a family."""
 
     depth: int
-    member: Member
+    member: SharedFitMember
 
 
 class FitCall(NamedTuple):
@@ -48,7 +52,7 @@ class FitCall(NamedTuple):
     fold: int
     options: Mapping[str, Any]
     block: Hashable = None
-    member: Member | None = None
+    member: SharedFitMember | None = None
     first: FirstStep | None = None
 
     def goes_with(self, other: FitCall) -> bool:
@@ -65,7 +69,7 @@ class Job(NamedTuple):
     """
 
     function: Callable[..., dict[str, Any]]
-    estimators: Sequence[Parcel]
+    estimators: Sequence[Pickled]
     options: Mapping[str, Any]
     shares_rows: bool
     shares_steps: bool
@@ -81,8 +85,8 @@ class Evaluated(NamedTuple):
     result: dict[str, Any]
     seconds: float
     shared_seconds: float
-    came: Came = ALONE
-    first_came: Came = ALONE
+    came: FitOrigin = ALONE
+    first_came: FitOrigin = ALONE
 
 
 def evaluate(
@@ -101,27 +105,27 @@ def evaluate(
     Large rows that fits share are read-only. A fit that fails on them is made again on rows of its
     own, after a call of ``discard``; if that helps, so are those that follow.
 
-    Rows that are `Held` are wanted on a GPU: estimators that take them get them there, where they
-    stay, and their answers come back to the host before they are scored.
+    Rows that are `DeviceCachedArray` are wanted on a GPU: estimators that take them get them
+    there, where they stay, and their answers come back to the host before they are scored.
     """
     made = _maker(job.estimators)
     fold: _Fold | None = None
     held, goes_up_now = X, False
-    contained: Contained | None = None
+    contained: SharedFitRun | None = None
     reason: str | None = None
     first: _First | None = None
     for place, fit in enumerate(fits):
         with _asked(job, held):
-            goes_up = isinstance(held, Held) and takes_device_rows(
+            goes_up = isinstance(held, DeviceCachedArray) and accepts_device_arrays(
                 made(fit.estimator), fit.options.get("parameters")
             )
         if fold is None or (fit.fold, goes_up) != (fold.number, goes_up_now):
             fold = first = None  # its rows go before others come
             goes_up_now = goes_up
-            if isinstance(held, Held):
+            if isinstance(held, DeviceCachedArray):
                 X = held.on_device() if goes_up else held.on_host()
             uses = sum(other.fold == fit.fold for other in fits[place:])
-            shared = job.shares_rows and (uses > 1 or is_foreign(X))
+            shared = job.shares_rows and (uses > 1 or is_not_numpy(X))
             fold = _Fold(fit.fold, X, *folds[fit.fold], is_shared=shared)
         if place == 0 or not fit.goes_with(fits[place - 1]):
             is_shared = job.shares_steps and not fold.is_on_device
@@ -146,15 +150,15 @@ def evaluate(
                 result = _fit_and_score(job, fit, y, alone, made)
             if error is not None or not _has_failed(result, job.options["error_score"]):
                 fold = alone
-        if isinstance(held, Held) and "estimator" in result:
-            result["estimator"] = as_host_model(result["estimator"])
+        if isinstance(held, DeviceCachedArray) and "estimator" in result:
+            result["estimator"] = to_cpu_estimator(result["estimator"])
         evaluated = Evaluated(result, time.perf_counter() - start, fold.steps.spent)
         if contained is not None and not failed:
             if contained.spent:  # what others are spared may be in the score too
                 evaluated = evaluated._replace(shared_seconds=evaluated.seconds)
             evaluated = evaluated._replace(came=contained.came)
         elif reason is not None:
-            evaluated = evaluated._replace(came=Came(refused=reason))
+            evaluated = evaluated._replace(came=FitOrigin(refused=reason))
         if not failed:
             evaluated = evaluated._replace(first_came=fold.steps.came)
         yield evaluated
@@ -163,7 +167,7 @@ def evaluate(
 @contextmanager
 def _asked(job: Job, rows: Any) -> Iterator[None]:
     """Make what was asked in the driver of fits on a GPU hold for them here."""
-    if not isinstance(rows, Held):
+    if not isinstance(rows, DeviceCachedArray):
         yield
         return
     settings = getattr(job.function, "config", {})
@@ -171,12 +175,12 @@ def _asked(job: Job, rows: Any) -> Iterator[None]:
         yield
 
 
-def _contained(fit: FitCall, following: Sequence[FitCall]) -> Contained | None:
+def _contained(fit: FitCall, following: Sequence[FitCall]) -> SharedFitRun | None:
     """Give what makes all fits of a family by one, if there are several to come."""
     if fit.member is None:
         return None
     members = [other.member.values for other in following if other.member and other.goes_with(fit)]
-    return Contained(fit.member.family, members) if len(members) > 1 else None
+    return SharedFitRun(fit.member.family, members) if len(members) > 1 else None
 
 
 class _First(NamedTuple):
@@ -184,7 +188,7 @@ class _First(NamedTuple):
 
     block: Sequence[Hashable]
     depth: int
-    contained: Contained
+    contained: SharedFitRun
 
     def goes_with(self, fit: FitCall) -> bool:
         """Tell whether the step of a fit is one of them, on the same split."""
@@ -204,7 +208,7 @@ def _first(fit: FitCall, following: Sequence[FitCall]) -> _First | None:
         for other in following
         if other.first and other.fold == fit.fold and _begins_as(other, block)
     ]
-    return _First(block, depth, Contained(member.family, values))
+    return _First(block, depth, SharedFitRun(member.family, values))
 
 
 def _begins_as(fit: FitCall, block: Sequence[Hashable]) -> bool:
@@ -213,16 +217,16 @@ def _begins_as(fit: FitCall, block: Sequence[Hashable]) -> bool:
     return own[: len(block)] == block
 
 
-def _maker(estimators: Sequence[Parcel]) -> Callable[[int], Any]:
+def _maker(estimators: Sequence[Pickled]) -> Callable[[int], Any]:
     """Make a function that gives unfitted estimators by number, each time another object."""
     opened: dict[int, Any] = {}
 
     def made(number: int) -> Any:
         if b"cloudpickle" not in estimators[number].header:
-            return estimators[number].open()
+            return estimators[number].loads()
         # To open it is to make its class anew, which was pickled by value.
         if number not in opened:
-            opened[number] = estimators[number].open()
+            opened[number] = estimators[number].loads()
         return clone(opened[number])
 
     return made
@@ -234,7 +238,7 @@ def _fit_and_score(
     y: Any,
     fold: _Fold,
     made: Callable[[int], Any],
-    contained: Contained | None = None,
+    contained: SharedFitRun | None = None,
     first: _First | None = None,
 ) -> dict[str, Any]:
     """Fit and score once, on the rows of a split."""
@@ -248,7 +252,7 @@ def _fit_and_score(
     if fold.steps.is_open and has_first_steps(estimator):
         estimator.memory = fold.steps
     try:
-        with answers_at_home(estimator) if fold.is_on_device else nullcontext():
+        with numpy_responses(estimator) if fold.is_on_device else nullcontext():
             result = job.function(
                 estimator,
                 fold.rows_for(estimator),
@@ -290,10 +294,10 @@ class _Fold:
     def __init__(self, number: int, X: Any, train: Any, test: Any, *, is_shared: bool) -> None:
         self.number = number
         self._X = X
-        self.is_on_device = is_foreign(X)
+        self.is_on_device = is_not_numpy(X)
         self.train, self.test = train, test
         self.is_shared = is_shared
-        self.steps = SharedSteps()
+        self.steps = PipelineCache()
         if is_shared:
             self.train, self.test = np.asarray(train), np.asarray(test)
             self._rows = _Rows(X, {"train": self.train, "test": self.test}, self.steps)
@@ -320,7 +324,7 @@ class _Rows:
     and no ``iloc``, whatever it stands for.
     """
 
-    def __init__(self, X: Any, parts: Mapping[str, Any], steps: SharedSteps) -> None:
+    def __init__(self, X: Any, parts: Mapping[str, Any], steps: PipelineCache) -> None:
         self._X = X
         self._parts = parts
         self._steps = steps
@@ -344,7 +348,7 @@ class _Rows:
         for name, part in self._parts.items():
             if rows is part:
                 if name not in self._cut:
-                    cut = take_there if is_foreign(self._X) else take_rows
+                    cut = take_there if is_not_numpy(self._X) else take_rows
                     self._cut[name] = Kept(cut(self._X, part))
                 given = self._cut[name].give()
                 self._steps.recognise(given, name, 0)

@@ -9,7 +9,7 @@ from typing import Any
 from sklearn.base import clone
 
 from skfleet.model_selection._shared_fits._ensembles import Growing
-from skfleet.model_selection._shared_fits._registry import register_family
+from skfleet.model_selection._shared_fits._registry import register_shared_fit
 
 __all__ = ["LightGBMRounds", "XGBoostRounds"]
 
@@ -75,5 +75,5 @@ _LIGHTGBM = LightGBMRounds(
 )
 
 for _kind in ("Classifier", "Regressor"):
-    register_family(f"xgboost.XGB{_kind}", _XGBOOST)
-    register_family(f"lightgbm.LGBM{_kind}", _LIGHTGBM)
+    register_shared_fit(f"xgboost.XGB{_kind}", _XGBOOST)
+    register_shared_fit(f"lightgbm.LGBM{_kind}", _LIGHTGBM)

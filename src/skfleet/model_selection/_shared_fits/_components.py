@@ -13,7 +13,7 @@ from sklearn.feature_selection import chi2, f_classif, f_regression, r_regressio
 
 from skfleet._sklearn_private import take_columns
 from skfleet.model_selection._shared_fits._checks import refuse_more, size_problem
-from skfleet.model_selection._shared_fits._registry import Family, register_family
+from skfleet.model_selection._shared_fits._registry import SharedFit, register_shared_fit
 
 __all__ = ["PrincipalComponents", "SingularVectors", "Univariate"]
 
@@ -25,7 +25,7 @@ _APART = 1e-6
 _SCORE_FUNCS = (chi2, f_classif, f_regression, r_regression)
 
 
-class _Components(Family):
+class _Components(SharedFit):
     """A decomposition of which the first components are kept."""
 
     parameters = ("n_components",)
@@ -193,7 +193,7 @@ class SingularVectors(_Components):
         return largest
 
 
-class Univariate(Family):
+class Univariate(SharedFit):
     """Columns by their rank: the scores of all are the same, however many are kept."""
 
     def __init__(self, size: str, most: float) -> None:
@@ -229,7 +229,7 @@ class Univariate(Family):
         return [copy.copy(scored).set_params(**one) for one in candidates]
 
 
-register_family("sklearn.decomposition.PCA", PrincipalComponents())
-register_family("sklearn.decomposition.TruncatedSVD", SingularVectors())
-register_family("sklearn.feature_selection.SelectKBest", Univariate("k", np.inf))
-register_family("sklearn.feature_selection.SelectPercentile", Univariate("percentile", 100))
+register_shared_fit("sklearn.decomposition.PCA", PrincipalComponents())
+register_shared_fit("sklearn.decomposition.TruncatedSVD", SingularVectors())
+register_shared_fit("sklearn.feature_selection.SelectKBest", Univariate("k", np.inf))
+register_shared_fit("sklearn.feature_selection.SelectPercentile", Univariate("percentile", 100))

@@ -12,7 +12,7 @@ from sklearn.linear_model import enet_path
 from sklearn.utils.validation import validate_data
 
 from skfleet.glm import PathPoint, coordinate_descent, elastic_net_path
-from skfleet.glm._normal_equations import Products
+from skfleet.glm._normal_equations import CrossProducts
 from skfleet.model_selection._shared_fits._checks import (
     check_end,
     check_finite,
@@ -22,16 +22,16 @@ from skfleet.model_selection._shared_fits._checks import (
 )
 from skfleet.model_selection._shared_fits._from_gram import (
     SCORINGS,
-    FromSums,
-    OnlyScored,
+    ScoredFromGram,
+    ScoreOnly,
     check_condition,
 )
-from skfleet.model_selection._shared_fits._registry import register_family
+from skfleet.model_selection._shared_fits._registry import register_shared_fit
 
 __all__ = ["ElasticNetPenalties"]
 
 
-class ElasticNetPenalties(FromSums):
+class ElasticNetPenalties(ScoredFromGram):
     """Lasso and elastic net: products of columns are made once, for every penalty and split.
 
     On products coordinate descent takes the very steps that it takes on rows, and stops after as
@@ -112,7 +112,9 @@ class ElasticNetPenalties(FromSums):
             fitted.append(one)
         return fitted
 
-    def coefficients(self, fitted: Products, params: Sequence[Mapping[str, Any]]) -> np.ndarray:
+    def coefficients(
+        self, fitted: CrossProducts, params: Sequence[Mapping[str, Any]]
+    ) -> np.ndarray:
         """Descend for each candidate, on a few rows that have the same products."""
         if fitted.xy.shape[1] != 1:
             raise NotImplementedError("y must have one column")
@@ -124,7 +126,9 @@ class ElasticNetPenalties(FromSums):
             raise NotImplementedError("coordinate descent must converge")
         return np.array([[point.coef for point in points]])
 
-    def _points(self, fitted: Products, params: Sequence[Mapping[str, Any]]) -> list[PathPoint]:
+    def _points(
+        self, fitted: CrossProducts, params: Sequence[Mapping[str, Any]]
+    ) -> list[PathPoint]:
         """Give where each candidate ends."""
         return coordinate_descent(fitted.quadratic(), [_limits(one) for one in params])
 
@@ -135,13 +139,15 @@ def _limits(params: Mapping[str, Any]) -> dict[str, Any]:
     return {name: params[name] for name in names} | {"l1_ratio": params.get("l1_ratio", 1.0)}
 
 
-class OurElasticNet(OnlyScored, ElasticNetPenalties):
+class OurElasticNet(ScoreOnly, ElasticNetPenalties):
     """Lasso and elastic net of this library, which go on from there to the optimum."""
 
     is_ours = True
     known = ElasticNetPenalties.known | {"device"}
 
-    def _points(self, fitted: Products, params: Sequence[Mapping[str, Any]]) -> list[PathPoint]:
+    def _points(
+        self, fitted: CrossProducts, params: Sequence[Mapping[str, Any]]
+    ) -> list[PathPoint]:
         points: list[PathPoint] = []
         for one in params:
             limits = _limits(one)
@@ -150,7 +156,7 @@ class OurElasticNet(OnlyScored, ElasticNetPenalties):
         return points
 
 
-register_family("sklearn.linear_model.Lasso", ElasticNetPenalties("alpha"))
-register_family("sklearn.linear_model.ElasticNet", ElasticNetPenalties("alpha", "l1_ratio"))
-register_family("skfleet.estimators.Lasso", OurElasticNet("alpha"))
-register_family("skfleet.estimators.ElasticNet", OurElasticNet("alpha", "l1_ratio"))
+register_shared_fit("sklearn.linear_model.Lasso", ElasticNetPenalties("alpha"))
+register_shared_fit("sklearn.linear_model.ElasticNet", ElasticNetPenalties("alpha", "l1_ratio"))
+register_shared_fit("skfleet.estimators.Lasso", OurElasticNet("alpha"))
+register_shared_fit("skfleet.estimators.ElasticNet", OurElasticNet("alpha", "l1_ratio"))

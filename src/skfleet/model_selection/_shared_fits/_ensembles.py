@@ -6,14 +6,14 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from skfleet._sklearn_private import cut_boosting
+from skfleet._sklearn_private import truncate_hist_boosting
 from skfleet.model_selection._shared_fits._checks import seed_problem, size_problem
-from skfleet.model_selection._shared_fits._registry import Family, register_family
+from skfleet.model_selection._shared_fits._registry import SharedFit, register_shared_fit
 
 __all__ = ["Growing"]
 
 
-class Growing(Family):
+class Growing(SharedFit):
     """Ensembles whose first n members are the ensemble of n: the largest is fitted, and cut.
 
     Parameters
@@ -83,7 +83,7 @@ class HistGradientBoosting(Growing):
     """Gradient boosting on histograms, whose members are not public."""
 
     def _cut(self, largest: Any, size: int) -> Any:
-        return cut_boosting(super()._cut(largest, size), size)
+        return truncate_hist_boosting(super()._cut(largest, size), size)
 
 
 _TREE = (
@@ -136,4 +136,4 @@ for _name, _family in {
     "RandomForest": _FOREST,
 }.items():
     for _kind in ("Classifier", "Regressor"):
-        register_family(f"sklearn.ensemble.{_name}{_kind}", _family)
+        register_shared_fit(f"sklearn.ensemble.{_name}{_kind}", _family)

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 from sklearn.base import clone
 
-from skfleet.engine._dask._serialize import Parcel
-from skfleet.model_selection._shared_fits._registry import Family
+from skfleet.engine._dask._serialize import Pickled
+from skfleet.model_selection._shared_fits._registry import SharedFit
 
-__all__ = ["ALONE", "Came", "Contained"]
+__all__ = ["ALONE", "FitOrigin", "SharedFitRun"]
 
 
-class Came(NamedTuple):
+class FitOrigin(NamedTuple):
     """How a member of a family was fitted: by another's fit, or why it could not be."""
 
     was_saved: bool = False
@@ -22,10 +22,10 @@ class Came(NamedTuple):
 
 
 # By a fit of its own.
-ALONE = Came()
+ALONE = FitOrigin()
 
 
-class Contained:
+class SharedFitRun:
     """The fits of a family on the same rows: all made when the first of them is asked for.
 
     scikit-learn calls ``fit`` of each candidate as it is used to, and finds it fitted after. So
@@ -38,7 +38,7 @@ class Contained:
         The values of each candidate; those that are equal count once.
     """
 
-    def __init__(self, family: Family, candidates: Sequence[Mapping[str, Any]]) -> None:
+    def __init__(self, family: SharedFit, candidates: Sequence[Mapping[str, Any]]) -> None:
         self._family = family
         self._candidates = {_name(values): values for values in candidates}
         self._fitted: dict[bytes, tuple[Any, Any]] | None = None
@@ -57,9 +57,9 @@ class Contained:
         self.was_saved = False
 
     @property
-    def came(self) -> Came:
+    def came(self) -> FitOrigin:
         """How the latest candidate was fitted."""
-        return Came(self.was_saved, self.refused)
+        return FitOrigin(self.was_saved, self.refused)
 
     @property
     def correction(self) -> float:
@@ -119,7 +119,7 @@ class _Taking:
     """Stands in for the ``fit`` of an estimator, or the ``fit_transform``, once."""
 
     def __init__(
-        self, shared: Contained, estimator: Any, values: Mapping[str, Any], method: str
+        self, shared: SharedFitRun, estimator: Any, values: Mapping[str, Any], method: str
     ) -> None:
         self._shared = shared
         self._estimator = estimator
@@ -143,4 +143,4 @@ class _Taking:
 
 def _name(values: Mapping[str, Any]) -> bytes:
     """Name values, so that equal ones of the same types have the same name."""
-    return Parcel.pack(dict(values)).digest()
+    return Pickled.dumps(dict(values)).digest()

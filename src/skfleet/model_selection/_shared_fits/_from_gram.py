@@ -15,10 +15,10 @@ from skfleet._linalg import is_sparse_kind
 from skfleet.blocks import is_lazy, row_blocks
 from skfleet.glm._cv_normal_equations import SplitProducts, split_products, split_residuals
 from skfleet.glm._dense_solvers import to_unit
-from skfleet.glm._normal_equations import Products, score_of_errors
-from skfleet.model_selection._shared_fits._registry import Family
+from skfleet.glm._normal_equations import CrossProducts, score_from_errors
+from skfleet.model_selection._shared_fits._registry import SharedFit
 
-__all__ = ["SCORINGS", "WORST_OF_SUMS", "FromSums", "OnlyScored", "check_condition"]
+__all__ = ["SCORINGS", "WORST_OF_SUMS", "ScoreOnly", "ScoredFromGram", "check_condition"]
 
 # What can be scored from sums over rows, and from their errors in a second pass.
 _FROM_SUMS = ("score", "r2", "neg_mean_squared_error", "neg_root_mean_squared_error")
@@ -40,7 +40,7 @@ _COLUMNS_PER_SENT = 400
 _MOST_UNKNOWNS = 2000
 
 
-class FromSums(Family):
+class ScoredFromGram(SharedFit):
     """Least squares whose scores follow from sums of products, made in one pass for all splits.
 
     The sums are of doubles. Scores of fits in single precision would be others, if only by their
@@ -50,7 +50,9 @@ class FromSums(Family):
     is_ours = False
 
     @abstractmethod
-    def coefficients(self, fitted: Products, params: Sequence[Mapping[str, Any]]) -> np.ndarray:
+    def coefficients(
+        self, fitted: CrossProducts, params: Sequence[Mapping[str, Any]]
+    ) -> np.ndarray:
         """Give coefficients by target and candidate, of shape (n_targets, n_candidates, p)."""
 
     def prepare(
@@ -117,7 +119,7 @@ class FromSums(Family):
         return scores
 
 
-class OnlyScored(Family):
+class ScoreOnly(SharedFit):
     """A family whose fits have nothing in common but the pass that scores them."""
 
     def fit(
@@ -141,7 +143,7 @@ def _numbers(y: Any) -> Any:
 
 
 def _scores(
-    tested: Products, fitted: Products, coefs: np.ndarray, scorings: Sequence[str]
+    tested: CrossProducts, fitted: CrossProducts, coefs: np.ndarray, scorings: Sequence[str]
 ) -> np.ndarray:
     """Give the scores on some rows, of shape (n_scorings, n_alphas), averaged over targets."""
     scores = np.zeros((len(scorings), coefs.shape[1]))
@@ -157,7 +159,7 @@ def _scores(
             if not (np.finfo(float).eps * terms < _MOST_ROUNDING * scale).all():
                 raise NotImplementedError("errors must not be lost in rounding")
             name = "r2" if is_share else scoring
-            scores[n] += score_of_errors(name, errors, errors, variance) / len(coefs)
+            scores[n] += score_from_errors(name, errors, errors, variance) / len(coefs)
     return scores
 
 

@@ -14,9 +14,9 @@ from sklearn.base import clone, is_classifier
 from sklearn.metrics.pairwise import pairwise_kernels
 from sklearn.utils import gen_batches
 
-from skfleet._sklearn_private import on_rows, take_rows
+from skfleet._sklearn_private import svm_from_kernel_fit, take_rows
 from skfleet.model_selection._shared_fits._checks import dense_rows, penalty_problem
-from skfleet.model_selection._shared_fits._registry import Family, register_family
+from skfleet.model_selection._shared_fits._registry import SharedFit, register_shared_fit
 
 __all__ = ["KernelPenalties", "MachinePenalties"]
 
@@ -34,7 +34,7 @@ _ELEMENTS = 2**20
 _NOTHING, _MOST_IN_DOUBT = 1e-9, 20
 
 
-class _OnKernel(Family):
+class _OnKernel(SharedFit):
     """Fits that differ in what is done with the same kernel."""
 
     is_divisible = True
@@ -175,7 +175,7 @@ class MachinePenalties(_OnKernel):
         return kernel
 
     def _model(self, template: Any, fitted: Any, rows: np.ndarray) -> Any:
-        return on_rows(template, fitted, rows)
+        return svm_from_kernel_fit(template, fitted, rows)
 
 
 class _PairProduct:
@@ -220,6 +220,6 @@ class _PairProduct:
         return self._degree * (largest ** max(self._degree - 1, 0) * of_base + of_function)
 
 
-register_family("sklearn.kernel_ridge.KernelRidge", KernelPenalties())
-register_family("sklearn.svm.SVC", MachinePenalties("C"))
-register_family("sklearn.svm.SVR", MachinePenalties("C", "epsilon"))
+register_shared_fit("sklearn.kernel_ridge.KernelRidge", KernelPenalties())
+register_shared_fit("sklearn.svm.SVC", MachinePenalties("C"))
+register_shared_fit("sklearn.svm.SVR", MachinePenalties("C", "epsilon"))

@@ -15,7 +15,7 @@ from skfleet.blocks import row_blocks
 from skfleet.engine import LocalEngine
 from skfleet.glm import BinaryLogistic, Labels, Multinomial, Objective, Scaling, WarmNewton
 from skfleet.model_selection._shared_fits._checks import check_end, penalty_problem
-from skfleet.model_selection._shared_fits._registry import Family, register_family
+from skfleet.model_selection._shared_fits._registry import SharedFit, register_shared_fit
 
 __all__ = ["WarmPath"]
 
@@ -25,7 +25,7 @@ __all__ = ["WarmPath"]
 _FEWEST_STEPS, _PER_HESSIAN, _MOST_UNKNOWNS, _MOST_STEPS = 3, 70, 1000, 20
 
 
-class WarmPath(Family):
+class WarmPath(SharedFit):
     """Logistic regression: each penalty begins with the coefficients for a stronger one.
 
     Scores agree within the ``tol`` of the estimator. Where scikit-learn's solver leaves off depends
@@ -171,4 +171,4 @@ def _pays(n_iter: int, n_unknowns: int, X: Any) -> bool:
     return n_iter > _FEWEST_STEPS + n_unknowns / _PER_HESSIAN
 
 
-register_family("sklearn.linear_model.LogisticRegression", WarmPath())
+register_shared_fit("sklearn.linear_model.LogisticRegression", WarmPath())

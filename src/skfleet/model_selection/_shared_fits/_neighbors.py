@@ -14,7 +14,7 @@ from sklearn.utils import gen_batches
 
 from skfleet._sklearn_private import uses_tree
 from skfleet.model_selection._shared_fits._checks import size_problem
-from skfleet.model_selection._shared_fits._registry import Family, register_family
+from skfleet.model_selection._shared_fits._registry import SharedFit, register_shared_fit
 
 __all__ = ["Neighbors"]
 
@@ -28,7 +28,7 @@ _MOST_APART = 0.9
 _ELEMENTS = 2**20
 
 
-class Neighbors(Family):
+class Neighbors(SharedFit):
     """Estimators that ask the k nearest rows: the most that a candidate asks for are found once.
 
     Where the k-th and the next row are equally far, which of them is among the nearest depends on
@@ -211,4 +211,4 @@ def _alike(distances: np.ndarray) -> np.ndarray:
 
 
 for _name in ("KNeighborsClassifier", "KNeighborsRegressor"):
-    register_family(f"sklearn.neighbors.{_name}", Neighbors())
+    register_shared_fit(f"sklearn.neighbors.{_name}", Neighbors())

@@ -11,17 +11,17 @@ import numpy as np
 from sklearn.pipeline import Pipeline
 
 __all__ = [
-    "Family",
-    "FamilyUse",
-    "Member",
-    "Sharing",
+    "SharedFit",
+    "SharedFitLog",
+    "SharedFitMember",
+    "SharedFitUse",
     "last_step",
     "member_of",
-    "register_family",
+    "register_shared_fit",
 ]
 
 
-class Family(ABC):
+class SharedFit(ABC):
     """What is common to estimators whose fits contain others.
 
     A family stands for fits on the same rows with the same parameters, but for a few: those that
@@ -46,7 +46,7 @@ class Family(ABC):
 
     See Also
     --------
-    register_family : Makes searches use a family.
+    register_shared_fit : Makes searches use a family.
 
     Examples
     --------
@@ -208,7 +208,7 @@ class Family(ABC):
         raise NotImplementedError("fits must be made to be scored")
 
 
-class Member(NamedTuple):
+class SharedFitMember(NamedTuple):
     """A candidate's place in a family, or why it has none.
 
     ``values`` tell it from the other members; ``common`` are the parameters, among those that are
@@ -216,13 +216,13 @@ class Member(NamedTuple):
     """
 
     kind: str
-    family: Family
+    family: SharedFit
     values: dict[str, Any]
     common: dict[str, Any]
     refused: str | None
 
 
-class FamilyUse(NamedTuple):
+class SharedFitUse(NamedTuple):
     """What a search had from a family of fits.
 
     Parameters
@@ -258,7 +258,7 @@ class FamilyUse(NamedTuple):
     refused: str | None
 
 
-class Sharing:
+class SharedFitLog:
     """Whether a search may share fits, and what came of it.
 
     Parameters
@@ -276,7 +276,7 @@ class Sharing:
         self._groups: set[int] = set()
         self._shared: set[tuple[str, tuple[str, ...]]] = set()
 
-    def add(self, member: Member, group: Hashable) -> None:
+    def add(self, member: SharedFitMember, group: Hashable) -> None:
         """Count a fit of a family, which may be had from others of the same group."""
         self.count(member, fits=1)
         group = hash((member.kind, member.family.parameters, group))
@@ -284,31 +284,31 @@ class Sharing:
             self._shared.add((member.kind, member.family.parameters))
         self._groups.add(group)
 
-    def count(self, member: Member, *, fits: int = 0, saved: int = 0) -> None:
+    def count(self, member: SharedFitMember, *, fits: int = 0, saved: int = 0) -> None:
         """Count fits of a family, and those that were had from others."""
         key = member.kind, member.family.parameters, member.refused
         counts = self._counts.setdefault(key, [0, 0])
         counts[0] += fits
         counts[1] += saved
 
-    def uses(self) -> tuple[FamilyUse, ...]:
+    def uses(self) -> tuple[SharedFitUse, ...]:
         """Tell what came of it."""
         uses = []
         for (kind, parameters, refused), (n_fits, n_saved) in self._counts.items():
             if refused is None and (kind, parameters) not in self._shared:
                 refused = f"other candidates must differ in {' or '.join(parameters)} alone"
             if n_fits:
-                uses.append(FamilyUse(kind, parameters, n_fits, n_saved, refused))
+                uses.append(SharedFitUse(kind, parameters, n_fits, n_saved, refused))
         return tuple(uses)
 
 
 # Families of estimators, by type; and by name and public module for those that may not be imported
 # yet.
-_by_type: dict[type, Family] = {}
-_by_name: dict[str, dict[str, Family]] = {}
+_by_type: dict[type, SharedFit] = {}
+_by_name: dict[str, dict[str, SharedFit]] = {}
 
 
-def register_family(estimator: type | str, family: Family) -> None:
+def register_shared_fit(estimator: type | str, family: SharedFit) -> None:
     """Let searches have fits of an estimator from one.
 
     Parameters
@@ -322,11 +322,11 @@ def register_family(estimator: type | str, family: Family) -> None:
     Raises
     ------
     TypeError
-        When ``family`` is not a `Family`.
+        When ``family`` is not a `SharedFit`.
 
     Examples
     --------
-    >>> from skfleet.model_selection import Family, register_family
+    >>> from skfleet.model_selection import Family, register_shared_fit
     >>> class Stages(Family):
     ...     parameters = ("n_stages",)
     ...     known = frozenset({"n_stages", "random_state"})
@@ -335,12 +335,12 @@ def register_family(estimator: type | str, family: Family) -> None:
     ...         most = max(values["n_stages"] for values in candidates)
     ...         model = estimator.set_params(n_stages=most).fit(X, y, **fit_params)
     ...         return [model.first_stages(values["n_stages"]) for values in candidates]
-    >>> register_family("my_package.StagedRegressor", Stages())
+    >>> register_shared_fit("my_package.StagedRegressor", Stages())
     """
-    if not isinstance(family, Family):
+    if not isinstance(family, SharedFit):
         raise TypeError(
             f"family must be a Family. Got {type(family).__name__} instead. Subclass "
-            "skfleet.model_selection.Family, and pass an instance."
+            "skfleet.model_selection.SharedFit, and pass an instance."
         )
     if isinstance(estimator, str):
         module, _, name = estimator.rpartition(".")
@@ -349,7 +349,7 @@ def register_family(estimator: type | str, family: Family) -> None:
         _by_type[estimator] = family
 
 
-def _family_of(kind: type) -> Family | None:
+def _family_of(kind: type) -> SharedFit | None:
     """Give the family of exactly this class."""
     if kind in _by_type:
         return _by_type[kind]
@@ -372,7 +372,7 @@ def member_of(
     step: int = -1,
     has_callbacks: bool = False,
     is_approximate: bool = False,
-) -> Member | None:
+) -> SharedFitMember | None:
     """Tell which family a candidate, or an earlier step of it, belongs to.
 
     None where there is no family for it, and where none of the parameters that one fit contains is
@@ -405,7 +405,7 @@ def member_of(
         refused = f"it must be a {kind.__name__} itself. Got a subclass instead"
     else:
         refused = _reason_against(family, params, has_callbacks, is_approximate)
-    return Member(
+    return SharedFitMember(
         type(last).__name__,
         family,
         {name: params[name] for name in family.parameters if name in params},
@@ -415,7 +415,7 @@ def member_of(
 
 
 def _reason_against(
-    family: Family, params: Mapping[str, Any], has_callbacks: bool, is_approximate: bool
+    family: SharedFit, params: Mapping[str, Any], has_callbacks: bool, is_approximate: bool
 ) -> str | None:
     """Tell why a fit must be made by itself."""
     if has_callbacks:

@@ -13,7 +13,7 @@ from sklearn.preprocessing import LabelBinarizer
 from sklearn.utils import compute_sample_weight
 
 from skfleet._sklearn_private import take_rows
-from skfleet.glm._normal_equations import Products
+from skfleet.glm._normal_equations import CrossProducts
 from skfleet.model_selection._shared_fits._checks import (
     check_finite,
     dense_rows,
@@ -23,11 +23,11 @@ from skfleet.model_selection._shared_fits._checks import (
 from skfleet.model_selection._shared_fits._from_gram import (
     SCORINGS,
     WORST_OF_SUMS,
-    FromSums,
-    OnlyScored,
+    ScoredFromGram,
+    ScoreOnly,
     check_condition,
 )
-from skfleet.model_selection._shared_fits._registry import register_family
+from skfleet.model_selection._shared_fits._registry import register_shared_fit
 
 __all__ = ["LeastSquares", "RidgePenalties"]
 
@@ -35,10 +35,12 @@ __all__ = ["LeastSquares", "RidgePenalties"]
 _WORST_CONDITION = 1e12
 
 
-class _Penalised(FromSums):
+class _Penalised(ScoredFromGram):
     """Least squares with a penalty, which may be none, on the sum of squares."""
 
-    def coefficients(self, fitted: Products, params: Sequence[Mapping[str, Any]]) -> np.ndarray:
+    def coefficients(
+        self, fitted: CrossProducts, params: Sequence[Mapping[str, Any]]
+    ) -> np.ndarray:
         """Solve for each penalty."""
         alphas = [one.get("alpha", 0.0) for one in params]
         system = _System(fitted.gram, fitted.xy)
@@ -122,7 +124,7 @@ class RidgePenalties(_Penalised):
 
 
 class _Products:
-    """Products of centred rows and targets, from which coefficients follow for any penalty."""
+    """CrossProducts of centred rows and targets, from which coefficients follow for any penalty."""
 
     def __init__(self, X: np.ndarray, Y: np.ndarray, weights: Any, *, centre: bool) -> None:
         self._x_mean, self._y_mean = np.zeros(X.shape[1]), np.zeros(Y.shape[1])
@@ -174,7 +176,7 @@ class _System:
         return linalg.lapack.dposv(self._shifted(alpha), self._right)[1]
 
 
-class LeastSquares(OnlyScored, _Penalised):
+class LeastSquares(ScoreOnly, _Penalised):
     """Linear regression with and without an intercept, scored from sums."""
 
     parameters = ("fit_intercept",)
@@ -192,7 +194,7 @@ class OurLeastSquares(LeastSquares):
     is_ours = True
 
 
-class OurRidge(OnlyScored, RidgePenalties):
+class OurRidge(ScoreOnly, RidgePenalties):
     """Ridge of this library, which solves from sums of products itself, whatever its solver."""
 
     is_ours = True
@@ -206,8 +208,8 @@ class OurRidge(OnlyScored, RidgePenalties):
         return super().refuses({**params, "solver": "auto"})
 
 
-register_family("sklearn.linear_model.LinearRegression", LeastSquares())
-register_family("sklearn.linear_model.Ridge", RidgePenalties(*SCORINGS))
-register_family("sklearn.linear_model.RidgeClassifier", RidgePenalties())
-register_family("skfleet.estimators.LinearRegression", OurLeastSquares())
-register_family("skfleet.estimators.Ridge", OurRidge())
+register_shared_fit("sklearn.linear_model.LinearRegression", LeastSquares())
+register_shared_fit("sklearn.linear_model.Ridge", RidgePenalties(*SCORINGS))
+register_shared_fit("sklearn.linear_model.RidgeClassifier", RidgePenalties())
+register_shared_fit("skfleet.estimators.LinearRegression", OurLeastSquares())
+register_shared_fit("skfleet.estimators.Ridge", OurRidge())

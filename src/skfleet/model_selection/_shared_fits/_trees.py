@@ -6,14 +6,14 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from skfleet._sklearn_private import pruned
+from skfleet._sklearn_private import prune_tree
 from skfleet.model_selection._shared_fits._checks import penalty_problem, seed_problem
-from skfleet.model_selection._shared_fits._registry import Family, register_family
+from skfleet.model_selection._shared_fits._registry import SharedFit, register_shared_fit
 
 __all__ = ["Prunings"]
 
 
-class Prunings(Family):
+class Prunings(SharedFit):
     """Trees pruned by minimal cost-complexity (Breiman et al., 1984, chapter 3).
 
     A tree is grown without a look at ``ccp_alpha``, and pruned after.
@@ -55,9 +55,9 @@ class Prunings(Family):
     ) -> list[Any]:
         """Grow the tree, and prune it for each candidate."""
         whole = estimator.set_params(ccp_alpha=0.0).fit(X, y, **fit_params)
-        return [pruned(copy.copy(whole).set_params(**one)) for one in candidates]
+        return [prune_tree(copy.copy(whole).set_params(**one)) for one in candidates]
 
 
 for _name in ("DecisionTree", "ExtraTree"):
     for _kind in ("Classifier", "Regressor"):
-        register_family(f"sklearn.tree.{_name}{_kind}", Prunings())
+        register_shared_fit(f"sklearn.tree.{_name}{_kind}", Prunings())
