@@ -134,6 +134,12 @@ def test_tests_stay_short():
     assert sorted(path for path, n in lengths.items() if n > 500) == EXCEPTIONS["tests"]["long"]
 
 
+def test_answers_of_the_questions_exist():
+    questions = tomllib.loads((Path(__file__).parent / "questions.toml").read_text())
+    assert len(questions) == 20
+    assert set(questions.values()) <= set(SOURCES)
+
+
 def test_rules_catch_what_they_are_for():
     tree = ast.parse(
         '"""What a module is."""\n'
