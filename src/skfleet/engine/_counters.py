@@ -1,4 +1,4 @@
-"""The cost of what ran: passes over the data and tasks submitted, counted and readable."""
+"""Counters of passes over the data, tasks submitted, and blocks loaded (`counting`)."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def counting() -> Iterator[Counts]:
 
 @contextmanager
 def counting_disabled() -> Iterator[None]:
-    """Leave out what runs inside a ``with`` block: work on a sample is no pass over the rows."""
+    """Count nothing inside a ``with`` block: work on a sample is no pass over the rows."""
     token = _open.set(())
     try:
         yield
@@ -67,7 +67,7 @@ def counting_disabled() -> Iterator[None]:
 
 
 def add_counts(*, passes: int = 0, tasks: int = 0, loads: int = 0, cache_reads: int = 0) -> None:
-    """Add to every count that is open."""
+    """Add to the counts of every `counting` block that is open."""
     for counts in _open.get():
         counts.passes += passes
         counts.tasks += tasks
@@ -76,6 +76,6 @@ def add_counts(*, passes: int = 0, tasks: int = 0, loads: int = 0, cache_reads: 
 
 
 def log_pass(name: str, n_blocks: int, n_tasks: int) -> None:
-    """Count one pass and say so in the log."""
+    """Count one pass and write it to the log."""
     add_counts(passes=1)
     logger.debug("pass %s: %d blocks in %d tasks", name, n_blocks, n_tasks)
