@@ -143,36 +143,16 @@ __all__ = [
     "with_row_offsets",
 ]
 
-# Names whose modules import Dask's cluster: they are imported when first asked for.
-_DASK_MODULES = {
-    "_client": (
-        "address_of",
-        "all_workers_on_this_host",
-        "check_running",
-        "check_synchronous",
-        "check_workers",
-        "current_client",
-        "current_worker_address",
-        "has_dashboard",
-        "is_cancelled",
-        "n_workers_planned",
-        "register_client",
-        "scheduler_workers",
-        "seceded",
-        "wait_for_workers",
-    ),
-    "_scatter": ("ScatteredObject",),
-    "_serialize": ("MMAP_THRESHOLD", "Pickled"),
-    "_wait": ("MEMORY_TOPIC", "death_error"),
-}
-_MODULE_OF = {name: module for module, names in _DASK_MODULES.items() for name in names}
+# These import Dask's cluster, so their names above are imported when first asked for.
+_DASK_MODULES = ("_client", "_scatter", "_serialize", "_wait")
 
 
 if not TYPE_CHECKING:  # to whom every name would be one of the package
 
     def __getattr__(name: str) -> Any:
         """Import a name of the Dask implementation."""
-        if name not in _MODULE_OF:
-            raise AttributeError(f"module 'skfleet.engine' has no attribute {name!r}")
-        module = importlib.import_module(f"skfleet.engine._dask.{_MODULE_OF[name]}")
-        return getattr(module, name)
+        for module in _DASK_MODULES if name in __all__ else ():
+            namespace = vars(importlib.import_module(f"skfleet.engine._dask.{module}"))
+            if name in namespace:
+                return namespace[name]
+        raise AttributeError(f"module 'skfleet.engine' has no attribute {name!r}")

@@ -21,7 +21,7 @@ class Counts:
     cache_reads: int = 0
 
 
-_open: ContextVar[tuple[Counts, ...]] = ContextVar("skfleet_counts", default=())
+_open_counts: ContextVar[tuple[Counts, ...]] = ContextVar("skfleet_counts", default=())
 
 
 @contextmanager
@@ -49,26 +49,26 @@ def counting() -> Iterator[Counts]:
     1
     """
     counts = Counts()
-    token = _open.set((*_open.get(), counts))
+    token = _open_counts.set((*_open_counts.get(), counts))
     try:
         yield counts
     finally:
-        _open.reset(token)
+        _open_counts.reset(token)
 
 
 @contextmanager
 def counting_disabled() -> Iterator[None]:
     """Count nothing inside a ``with`` block: work on a sample is no pass over the rows."""
-    token = _open.set(())
+    token = _open_counts.set(())
     try:
         yield
     finally:
-        _open.reset(token)
+        _open_counts.reset(token)
 
 
 def add_counts(*, passes: int = 0, tasks: int = 0, loads: int = 0, cache_reads: int = 0) -> None:
     """Add to the counts of every `counting` block that is open."""
-    for counts in _open.get():
+    for counts in _open_counts.get():
         counts.passes += passes
         counts.tasks += tasks
         counts.loads += loads

@@ -123,6 +123,7 @@ def training_engine(rows: RowBlocks, estimator: Any) -> Iterator[tuple[Engine, R
     where there are any.
     """
     engine = None
+    # Dask collections stay where they are: `engine_for` places the tasks.
     on_host = not rows.on_dask and not any(is_not_numpy(block.X) for block in rows.blocks)
     if on_host and device_of(estimator) == "cuda":
         with config_context(device="cuda"):

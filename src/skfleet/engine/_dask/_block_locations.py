@@ -64,6 +64,7 @@ def group_by_worker(client: Client, blocks: Sequence[Block]) -> list[list[Block]
         if not any(n_parts.values()):
             lost.append(block)
             continue
+        # Of workers with as many parts, the one with the fewest blocks.
         address = max(n_parts, key=lambda a: (n_parts[a], -len(groups[a])))
         groups[address].append(block)
     for block in lost:  # Dask computes it again somewhere after a worker's death

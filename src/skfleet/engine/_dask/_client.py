@@ -47,7 +47,7 @@ _checked: WeakKeyDictionary[Client, frozenset[str]] = WeakKeyDictionary()
 # Those of them that are processes of this machine and user.
 _local_workers: WeakKeyDictionary[Client, frozenset[str]] = WeakKeyDictionary()
 
-# Whether a task of this thread has seceded.
+# Per thread: `is_active` while its task has seceded.
 _secession = threading.local()
 
 # Default clients that do not run, and for which that was printed.
@@ -180,7 +180,7 @@ def wait_for_workers(
     Returns
     -------
     dict of str to dict
-        What the scheduler knows of them, by address.
+        The scheduler's description of each, by address.
 
     Raises
     ------

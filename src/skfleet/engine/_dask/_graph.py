@@ -49,7 +49,7 @@ def to_graph_node(value: Any, keys: dict[int, str]) -> Any:
     items = value.values() if isinstance(value, dict) else value
     nodes = [to_graph_node(item, keys) for item in items]
     if all(node is item for node, item in zip(nodes, items, strict=True)):
-        return value
+        return value  # nothing in it is a reference: no task is needed to build it
     if isinstance(value, dict):
         return Task(None, _as_dict, list(value), *nodes)
     if isinstance(value, list):

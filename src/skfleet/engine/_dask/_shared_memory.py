@@ -69,6 +69,7 @@ class SharedMemoryPickled(Pickled):
         except BaseException:
             os.close(descriptor)
             raise
+        # Others open the file through this process's descriptor, so it stays open as long as this.
         weakref.finalize(mapped, os.close, descriptor)
         return mapped
 
@@ -80,6 +81,7 @@ class SharedMemoryPickled(Pickled):
             descriptor = os.open(f"/proc/{handle.pid}/fd/{handle.descriptor}", os.O_RDONLY)
             try:
                 status = os.fstat(descriptor)
+                # The process may have closed it, and reused the descriptor for another file.
                 if (status.st_dev, status.st_ino) != handle.identity:
                     raise OSError("its memory is gone")
                 buffers = _map(descriptor, handle.sizes)

@@ -94,6 +94,7 @@ def call_method_on_gpu_worker(
     )
     if attributes is None:
         return response
+    # The worker's parameters are copies: an estimator in them keeps its identity here.
     params = estimator.get_params(deep=False)
     for deleted in set(vars(estimator)) - set(attributes):
         delattr(estimator, deleted)

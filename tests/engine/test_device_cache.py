@@ -1,4 +1,4 @@
-"""Copies of arrays on the device: how long they stay, and how many."""
+"""The LRU cache of arrays on the device: its lifetime and its limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parcels in memory that the processes of a machine share."""
+"""Pickled objects in memory that the processes of a machine share."""
 
 import contextlib
 import gc
