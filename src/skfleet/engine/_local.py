@@ -192,9 +192,8 @@ class LocalEngine:
                 if not is_disk_faster(probe.seconds_per_byte, [disk]):
                     yield rows
                     return
-            # One block at a time: together they do not fit into memory.
             add_counts(loads=sum(map(_is_storable, rows.blocks)))
-            blocks = tuple(
+            blocks = tuple(  # loaded one at a time: together they do not fit into memory
                 _store_block(block, rows.dtype, space, limit) if _is_storable(block) else block
                 for block in rows.blocks
             )

@@ -259,7 +259,7 @@ def check_synchronous(client: Client) -> None:
 
 
 def register_client(client: Client) -> None:
-    """Make `current_client` return this client in tasks on its workers, as threads of this process.
+    """Make `current_client` return this client in tasks that its workers run in this process.
 
     distributed would open another client for them, and make that one the default of the process.
     """
