@@ -32,7 +32,7 @@ A = np.arange(12.0).reshape(3, 4)
     ],
 )
 @pytest.mark.parametrize("protocol", ["dask", 4, 5])
-@pytest.mark.parametrize("how", [{}, {"own": True}, {"view": True}])
+@pytest.mark.parametrize("how", [{}, {"steal": True}, {"readonly": True}])
 def test_parcel_keeps_its_content(obj, protocol, how):
     parcel = Pickled.dumps(obj)
     digest, nbytes = parcel.digest(), parcel.nbytes
@@ -64,7 +64,7 @@ def test_content_decides_the_digest():
 
 def test_opened_arrays_are_copies_or_read_only_views():
     parcel = Pickled.dumps(A)
-    copy, view = parcel.loads(), parcel.loads(view=True)
+    copy, view = parcel.loads(), parcel.loads(readonly=True)
     assert not np.shares_memory(copy, A)
     assert copy.flags.writeable
     assert np.shares_memory(view, A)

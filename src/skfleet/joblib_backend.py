@@ -21,7 +21,8 @@ from skfleet._joblib._shared_arguments import SharedArguments
 from skfleet._joblib._worker import Outcome
 from skfleet._progress_bar import ProgressBar, shows_progress
 from skfleet._sklearn_private import is_fit
-from skfleet.engine._dask._client import (
+from skfleet.engine import (
+    check_device,
     check_running,
     check_synchronous,
     check_workers,
@@ -30,7 +31,6 @@ from skfleet.engine._dask._client import (
     seceded,
     wait_for_workers,
 )
-from skfleet.engine._resources import check_device
 from skfleet.exceptions import NoWorkersError
 from skfleet.fleet import default_client
 

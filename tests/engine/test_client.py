@@ -17,7 +17,7 @@ from skfleet.engine._dask._client import (
     scheduler_workers,
     seceded,
 )
-from skfleet.engine._dask._shared_memory import machine
+from skfleet.engine._dask._shared_memory import host_identity
 from skfleet.exceptions import FleetVersionError
 
 
@@ -81,7 +81,7 @@ def test_task_finds_an_offered_client_that_is_not_the_default(cluster):
 
 def test_slot_released_outside_a_task_does_nothing():
     with seceded():
-        assert not getattr(_client._waiting, "inside", False)
+        assert not getattr(_client._secession, "is_active", False)
 
 
 def test_slot_is_taken_back_after_an_error(cluster):
@@ -200,14 +200,14 @@ def test_worker_with_other_versions_is_refused_every_time(name, found, said):
         assert "(1 of 2 workers differ)" in str(error.value)
 
 
-@pytest.mark.skipif(machine() is None, reason="no memory can be shared here")
+@pytest.mark.skipif(host_identity() is None, reason="no memory can be shared here")
 @pytest.mark.parametrize(
     ("address", "there", "expected"),
     [
-        ("tcp://127.0.0.1:8786", machine(), True),
+        ("tcp://127.0.0.1:8786", host_identity(), True),
         ("tcp://127.0.0.1:8786", "another namespace", False),
         ("tcp://127.0.0.1:8786", None, False),
-        ("tcp://10.0.0.1:8786", machine(), False),
+        ("tcp://10.0.0.1:8786", host_identity(), False),
     ],
 )
 def test_one_machine_is_what_all_workers_share_and_no_other_reaches(address, there, expected):
@@ -223,7 +223,7 @@ def test_versions_are_those_of_this_process():
     import skfleet
 
     assert ours() == {
-        "machine": machine(),
+        "machine": host_identity(),
         "Python": f"{sys.version_info[0]}.{sys.version_info[1]}",
         "scikit-learn": sklearn.__version__,
         "scikit-fleet": skfleet.__version__,

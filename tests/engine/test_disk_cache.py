@@ -380,8 +380,8 @@ def test_by_default_the_disk_is_for_rows_too_large_where_it_pays(
         assert in_page_cache == (where == "cluster"), "that memory holds a few rows is seen"
         return DiskSpeed(disk, disk)
 
-    monkeypatch.setattr(dask_cache, "try_disk", tried)
-    monkeypatch.setattr(local, "try_disk", tried)
+    monkeypatch.setattr(dask_cache, "measure_disk", tried)
+    monkeypatch.setattr(local, "measure_disk", tried)
     monkeypatch.setattr(disk_cache, "is_in_memory", lambda directory: False)
     if not fits:
         monkeypatch.setattr(DaskEngine, "_free_bytes", lambda self: 100.0)

@@ -18,7 +18,7 @@ from skfleet import config_context
 from skfleet.blocks import Block, open_block
 from skfleet.engine import _disk_cache as disk_cache
 from skfleet.engine._dask._disk_blocks import CachedBlock, StoredBlock
-from skfleet.engine._disk_cache import DiskSpace, DiskSpeed, pays, try_disk
+from skfleet.engine._disk_cache import DiskSpace, DiskSpeed, is_disk_faster, measure_disk
 
 ROOM = 1e9
 X = np.random.default_rng(0).normal(size=(600, 5))
@@ -42,7 +42,7 @@ def test_free_space_is_respected(tmp_path, monkeypatch):
     assert space.write(block, ROOM) is not None, "of a large disk, a tenth is too much"
     free(10**9)
     assert space.write(block, 3 * size - 1) is None
-    space.drop(file)
+    space.remove(file)
     assert space.write(block, 3 * size) is not None, "what was removed leaves room"
     space.clear()
     assert not os.path.exists(space.directory)
@@ -73,12 +73,12 @@ def test_a_mount_in_memory_is_known(monkeypatch):
 def test_a_trial_measures_the_disk_and_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(disk_cache, "TRIAL_BYTES", 10**4)
     space = DiskSpace(str(tmp_path))
-    speed = try_disk(space, ROOM)
+    speed = measure_disk(space, ROOM)
     assert 0 < speed.write < math.inf
     assert 0 < speed.read < math.inf
     assert space.n_bytes == 0
     assert not list(tmp_path.glob("**/*.joblib"))
-    assert try_disk(space, 100) == DiskSpeed(math.inf, math.inf)
+    assert measure_disk(space, 100) == DiskSpeed(math.inf, math.inf)
 
 
 def test_a_trial_in_the_page_cache_does_not_wait_for_the_disk(tmp_path, monkeypatch):
@@ -88,16 +88,16 @@ def test_a_trial_in_the_page_cache_does_not_wait_for_the_disk(tmp_path, monkeypa
     for name in ("fsync", "posix_fadvise"):
         monkeypatch.setattr(os, name, wait_for_ever, raising=False)
     with pytest.raises(AssertionError):
-        try_disk(DiskSpace(str(tmp_path)), ROOM)
-    assert try_disk(DiskSpace(str(tmp_path)), ROOM, in_page_cache=True).write < math.inf
+        measure_disk(DiskSpace(str(tmp_path)), ROOM)
+    assert measure_disk(DiskSpace(str(tmp_path)), ROOM, in_page_cache=True).write < math.inf
 
 
 def test_what_pays():
     disk = DiskSpeed(write=4.0, read=1.0)
-    assert pays(4.0, [disk])
-    assert not pays(3.0, [disk])
-    assert pays(4.0, [DiskSpeed(), disk]), "the better of the trials counts"
-    assert not pays(1e9, [DiskSpeed()])
+    assert is_disk_faster(4.0, [disk])
+    assert not is_disk_faster(3.0, [disk])
+    assert is_disk_faster(4.0, [DiskSpeed(), disk]), "the better of the trials counts"
+    assert not is_disk_faster(1e9, [DiskSpeed()])
 
 
 @pytest.mark.parametrize("value", ["10 GB", -1, None, np.nan])

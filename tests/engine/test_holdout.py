@@ -56,8 +56,8 @@ def test_the_shares_of_labels_are_kept_however_the_rows_are_cut(labels, size, se
 
 @pytest.mark.parametrize("labels", [None, "rows"])
 def test_of_many_rows_about_the_share(labels, monkeypatch):
-    monkeypatch.setattr(holdouts, "EXACT", 20)
-    monkeypatch.setattr(holdouts, "CHUNK", 1000)
+    monkeypatch.setattr(holdouts, "MAX_EXACT_ROWS", 20)
+    monkeypatch.setattr(holdouts, "CHUNK_ROWS", 1000)
     y = np.repeat(["many", "some", "few"], [9000, 990, 10])
     held = held_out(y, 0.2, 0, labels=labels)
     assert abs(held.sum() - 2000) < 200
@@ -68,7 +68,7 @@ def test_of_many_rows_about_the_share(labels, monkeypatch):
 
 
 def test_labels_without_number_are_drawn_without_regard_to_them(monkeypatch):
-    monkeypatch.setattr(holdouts, "MOST_CLASSES", 3)
+    monkeypatch.setattr(holdouts, "MAX_CLASSES", 3)
     y = np.arange(40)
     for cuts in ([40], [2, 2, 36]):
         assert held_out(y, 0.25, 1, cuts).sum() == 10

@@ -125,7 +125,7 @@ def test_nobody_is_waited_for_too_long(engine):
 
 def test_slots_and_placements(cluster_client):
     engine = fleet_engine(cluster_client)
-    assert engine.count_slots(ResourceRequest()) == engine.n_slots
+    assert engine.count_slots(ResourceRequest()) == sum(engine.client.nthreads().values())
     assert engine.count_slots(ResourceRequest.of({"TPU": 1})) == 0
     for one in (engine, LocalEngine()):
         one.check(ResourceRequest())

@@ -33,8 +33,8 @@ def client():
 
 @pytest.fixture
 def impatience(monkeypatch):
-    monkeypatch.setattr(_wait, "CHECK_EVERY", 0.02)
-    monkeypatch.setattr(_wait, "PATIENCE", 0.1)
+    monkeypatch.setattr(_wait, "CHECK_SECONDS", 0.02)
+    monkeypatch.setattr(_wait, "NO_WORKERS_SECONDS", 0.1)
     with config_context(wait_for_workers_timeout=0.1):
         yield
 

@@ -22,7 +22,7 @@ from sklearn.tree import DecisionTreeRegressor
 from skfleet import Fleet, _array, config_context
 from skfleet._array import is_not_numpy, uploads
 from skfleet.engine import device_of
-from skfleet.engine._gpu._estimator_device import to_cpu_estimator
+from skfleet.engine._gpu._cpu_models import to_cpu_estimator
 from skfleet.estimators import ParallelPostFit
 from skfleet.estimators import Ridge as FleetRidge
 from skfleet.exceptions import PlacementError

@@ -155,15 +155,15 @@ def test_pipelines_learn_on_the_device(fleet):
 )
 def test_rows_that_do_not_fit_are_learned_from_the_host(fleet, monkeypatch, share):
     most, held = int(share * X.nbytes), []
-    monkeypatch.setattr(_device_cache, "budget", lambda: most)
-    give = _device_cache.DeviceArrayCache.give
+    monkeypatch.setattr(_device_cache, "byte_limit", lambda: most)
+    get = _device_cache.DeviceArrayCache.get
 
     def watching(self, key, X):
-        given = give(self, key, X)
+        given = get(self, key, X)
         held.append(cached_bytes())
         return given
 
-    monkeypatch.setattr(_device_cache.DeviceArrayCache, "give", watching)
+    monkeypatch.setattr(_device_cache.DeviceArrayCache, "get", watching)
     found, n_uploads, n_bytes = {}, {}, {}
     for device in ("cpu", "cuda"):
         before = uploads.n_arrays, uploads.n_bytes
@@ -266,7 +266,7 @@ def test_rows_of_splits_that_are_made_here_do_not_stay(fleet):
 
 
 def test_rows_of_a_grid_search_that_do_not_fit_stay_on_the_host(fleet, monkeypatch):
-    monkeypatch.setattr(_device_cache, "budget", lambda: X.nbytes - 1)
+    monkeypatch.setattr(_device_cache, "byte_limit", lambda: X.nbytes - 1)
     grid, before = {"alpha": [0.1, 1.0, 10.0]}, uploads.n_arrays
     with parallel_config("skfleet", client=fleet):
         search = GridSearchCV(Ridge(device="cuda"), grid, refit=False, share_fits=False)

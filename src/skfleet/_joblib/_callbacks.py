@@ -25,7 +25,7 @@ from skfleet._sklearn_private import (
     remove_consumer,
     search_state,
 )
-from skfleet.engine._dask._serialize import Pickled
+from skfleet.engine import Pickled
 
 __all__ = ["at_home", "has_callbacks_in", "pack"]
 

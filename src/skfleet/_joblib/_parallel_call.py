@@ -23,10 +23,7 @@ from skfleet._captured_output import home
 from skfleet._joblib._callbacks import has_callbacks_in, pack
 from skfleet._joblib._shared_arguments import SharedArguments
 from skfleet._joblib._worker import Call, Outcome, RetriableError, run_batch, task_name
-from skfleet.engine._dask._client import all_workers_on_this_host
-from skfleet.engine._dask._scatter import ScatteredObject
-from skfleet.engine._dask._serialize import Pickled
-from skfleet.engine._dask._wait import death_error
+from skfleet.engine import Pickled, ScatteredObject, all_workers_on_this_host, death_error
 from skfleet.exceptions import FleetError
 
 __all__ = ["Batch", "ParallelCall", "explain_unpicklable"]
@@ -332,7 +329,7 @@ class ParallelCall:
                     parcel = future.result()  # raises
                 except RetriableError as error:
                     parcel = error.parcel
-            return parcel.loads(own=True)
+            return parcel.loads(steal=True)
         except CancelledError as error:
             if self._closed or self._send_again(batch, error):
                 _forget_frames(error)

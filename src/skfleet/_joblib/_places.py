@@ -5,12 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from skfleet.engine._resources import (
-    ResourceRequest,
-    WorkerResources,
-    check_satisfiable,
-    resources_for_device,
-)
+from skfleet.engine import ResourceRequest, WorkerResources, check_satisfiable, resources_for_device
 
 __all__ = ["resources_for", "slots_of"]
 

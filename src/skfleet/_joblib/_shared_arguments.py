@@ -12,8 +12,7 @@ from dask.sizeof import sizeof
 from distributed import Client
 
 from skfleet._joblib._worker import Call, ForDevice, HeldSlot, Slot
-from skfleet.engine._dask._scatter import ScatteredObject
-from skfleet.engine._dask._serialize import Pickled
+from skfleet.engine import Pickled, ScatteredObject
 
 __all__ = ["SharedArguments"]
 

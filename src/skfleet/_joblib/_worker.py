@@ -12,10 +12,13 @@ from dask.utils import funcname
 from joblib import parallel_config
 
 from skfleet._captured_output import Note, noted
-from skfleet.engine._dask._scatter import open_scattered
-from skfleet.engine._dask._serialize import DeviceCachedArray, Pickled
-from skfleet.engine._gpu._device_cache import DeviceArrayCache
-from skfleet.engine._threadpools import limit_threadpools
+from skfleet.engine import (
+    DeviceArrayCache,
+    DeviceCachedArray,
+    Pickled,
+    limit_threadpools,
+    open_scattered,
+)
 
 __all__ = [
     "ForDevice",

@@ -1,4 +1,4 @@
-"""The cost of what ran: passes over the data and tasks submitted, counted and readable."""
+"""Counters of passes over the data, tasks submitted, and blocks loaded (`counting`)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Counts:
     cache_reads: int = 0
 
 
-_open: ContextVar[tuple[Counts, ...]] = ContextVar("skfleet_counts", default=())
+_open_counts: ContextVar[tuple[Counts, ...]] = ContextVar("skfleet_counts", default=())
 
 
 @contextmanager
@@ -49,26 +49,26 @@ def counting() -> Iterator[Counts]:
     1
     """
     counts = Counts()
-    token = _open.set((*_open.get(), counts))
+    token = _open_counts.set((*_open_counts.get(), counts))
     try:
         yield counts
     finally:
-        _open.reset(token)
+        _open_counts.reset(token)
 
 
 @contextmanager
 def counting_disabled() -> Iterator[None]:
-    """Leave out what runs inside a ``with`` block: work on a sample is no pass over the rows."""
-    token = _open.set(())
+    """Count nothing inside a ``with`` block: work on a sample is no pass over the rows."""
+    token = _open_counts.set(())
     try:
         yield
     finally:
-        _open.reset(token)
+        _open_counts.reset(token)
 
 
 def add_counts(*, passes: int = 0, tasks: int = 0, loads: int = 0, cache_reads: int = 0) -> None:
-    """Add to every count that is open."""
-    for counts in _open.get():
+    """Add to the counts of every `counting` block that is open."""
+    for counts in _open_counts.get():
         counts.passes += passes
         counts.tasks += tasks
         counts.loads += loads
@@ -76,6 +76,6 @@ def add_counts(*, passes: int = 0, tasks: int = 0, loads: int = 0, cache_reads: 
 
 
 def log_pass(name: str, n_blocks: int, n_tasks: int) -> None:
-    """Count one pass and say so in the log."""
+    """Count one pass and write it to the log."""
     add_counts(passes=1)
     logger.debug("pass %s: %d blocks in %d tasks", name, n_blocks, n_tasks)

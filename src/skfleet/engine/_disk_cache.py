@@ -1,4 +1,4 @@
-"""Rows too large for memory, on the disk: how much of it may be taken, and where that pays."""
+"""Files of blocks that do not fit into memory: disk space, disk speed, and when they save time."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ import psutil
 from skfleet._config import get_config
 from skfleet.blocks import Block, BlockFile, compact, open_block, size_of, write_block
 
-# So much of a disk stays free, for others and for what Dask spills: a share of it, up to a limit.
-RESERVED_SHARE, RESERVED_BYTES = 0.1, 10 * 2**30
-# How much a trial of the disk writes and reads.
+# Of a disk, to be left free for other programs and for what Dask spills: the smaller of the two.
+RESERVED_FRACTION, RESERVED_BYTES = 0.1, 10 * 2**30
+# Written and read to measure the disk.
 TRIAL_BYTES = 16 * 2**20
-# Where files lie in memory, writing them frees none.
+# Files on these take memory, so that writing a block frees none.
 _MEMORY_FILESYSTEMS = {"tmpfs", "ramfs"}
 
 
 class DiskSpace:
     """A directory for blocks, and the files in it.
 
-    Nothing here raises because of the disk: a block that finds no room is not written.
+    A full or broken disk raises no error: the block is not written.
     """
 
     def __init__(self, directory: str) -> None:
@@ -41,10 +41,10 @@ class DiskSpace:
         self._lock = threading.Lock()
 
     def write(self, block: Block, limit: float) -> BlockFile | None:
-        """Write a block; None where it finds no room under the limit, or cannot be written."""
+        """Write a block; None where the limit leaves no space, or it cannot be written."""
         size = size_of(block)
         with self._lock:
-            if size > self._room(limit):
+            if size > self._free_bytes(limit):
                 return None
             self.n_bytes += size
         path = os.path.join(self.directory, f"{uuid4().hex}.joblib")
@@ -58,8 +58,8 @@ class DiskSpace:
             self.n_bytes += file.n_bytes - size
         return file
 
-    def drop(self, file: BlockFile) -> None:
-        """Remove a file; who has mapped it keeps what it holds."""
+    def remove(self, file: BlockFile) -> None:
+        """Remove a file; mappings of it stay readable."""
         self._remove(file.path, file.n_bytes)
 
     def clear(self) -> None:
@@ -73,8 +73,8 @@ class DiskSpace:
         with contextlib.suppress(OSError):  # it was never made, or went with the directory
             os.unlink(path)
 
-    def _room(self, limit: float) -> float:
-        """Return how many bytes may be written yet: a limit is for all that is here at a time."""
+    def _free_bytes(self, limit: float) -> float:
+        """Return how many bytes may still be written under a limit on all files together."""
         try:
             os.makedirs(self.directory, exist_ok=True)
             disk = shutil.disk_usage(self.directory)
@@ -82,23 +82,23 @@ class DiskSpace:
             return 0.0
         if math.isinf(limit) and is_in_memory(self.directory):
             return 0.0
-        free = disk.free - min(RESERVED_SHARE * disk.total, RESERVED_BYTES)
+        free = disk.free - min(RESERVED_FRACTION * disk.total, RESERVED_BYTES)
         return min(limit - self.n_bytes, free)
 
 
 @lru_cache(maxsize=64)
 def is_in_memory(directory: str) -> bool:
-    """Say whether files in a directory take memory, as in a tmpfs."""
-    place = Path(directory).resolve()
+    """Return whether files in a directory take memory, as in a tmpfs."""
+    path = Path(directory).resolve()
     mounts = {part.mountpoint: part.fstype for part in psutil.disk_partitions(all=True)}
-    for folder in (place, *place.parents):
-        if str(folder) in mounts:
-            return mounts[str(folder)] in _MEMORY_FILESYSTEMS
+    for parent in (path, *path.parents):
+        if str(parent) in mounts:
+            return mounts[str(parent)] in _MEMORY_FILESYSTEMS
     return False
 
 
 def disk_limit() -> float:
-    """Return how many bytes each worker may write: as many as there is room for, by default."""
+    """Return how many bytes each worker may write; infinity where only the disk limits it."""
     limit = get_config().disk_cache
     if isinstance(limit, bool) or limit == "auto":
         return math.inf if limit else 0.0
@@ -106,17 +106,17 @@ def disk_limit() -> float:
 
 
 class DiskSpeed(NamedTuple):
-    """Seconds that it takes to bring a byte to the disk, and to read it back from there."""
+    """Seconds to write a byte to the disk, and to read it back."""
 
     write: float = math.inf
     read: float = math.inf
 
 
-def try_disk(space: DiskSpace, limit: float, in_page_cache: bool = False) -> DiskSpeed:
-    """Write a file as large as a small block, and read it; what has no room takes for ever.
+def measure_disk(space: DiskSpace, limit: float, in_page_cache: bool = False) -> DiskSpeed:
+    """Time writing and reading a file of a small block's size; infinite without space for it.
 
-    Unless the machine has memory enough to hold what will be written in its page cache, the file
-    is brought to the disk itself, and read from there.
+    With `in_page_cache`, the machine has memory enough to hold all files in its page cache.
+    Otherwise the file is flushed to the disk, and read from there.
     """
     noise = np.random.default_rng(0).integers(256, size=TRIAL_BYTES, dtype=np.uint8)
     speeds = [_write_and_read(Block(noise), space, limit, in_page_cache) for _ in range(3)]
@@ -124,8 +124,8 @@ def try_disk(space: DiskSpace, limit: float, in_page_cache: bool = False) -> Dis
 
 
 def _write_and_read(block: Block, space: DiskSpace, limit: float, in_page_cache: bool) -> DiskSpeed:
-    """Write a block to a new file, and read that; what has no room takes for ever."""
-    began = time.perf_counter()
+    """Time writing a block to a new file, and reading that."""
+    start = time.perf_counter()
     file = space.write(block, limit)
     if file is None:
         return DiskSpeed()
@@ -133,30 +133,30 @@ def _write_and_read(block: Block, space: DiskSpace, limit: float, in_page_cache:
         with open(file.path, "rb", buffering=0) as stream:
             if not in_page_cache:
                 os.fsync(stream)
-            write = time.perf_counter() - began
+            write = time.perf_counter() - start
             if not in_page_cache and hasattr(os, "posix_fadvise"):
                 os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-            began = time.perf_counter()
+            start = time.perf_counter()
             stream.readall()
-            read = time.perf_counter() - began
+            read = time.perf_counter() - start
         return DiskSpeed(write / file.n_bytes, read / file.n_bytes)
     except OSError:
         return DiskSpeed()
     finally:
-        space.drop(file)
+        space.remove(file)
 
 
-def pays(load: float, disks: Sequence[DiskSpeed]) -> bool:
-    """Say whether disks save time in three passes, at so many seconds to load a byte.
+def is_disk_faster(load: float, disks: Sequence[DiskSpeed]) -> bool:
+    """Return whether disks save time over three passes, at `load` seconds to load a byte.
 
-    The best of several trials counts, as it does for loading: others work on the machine, too.
+    The best of several trials counts, as it does for loading: other programs use the machine too.
     """
     write, read = (min(seconds) for seconds in zip(*disks, strict=True))
     return bool(2 * load > write + 3 * read)
 
 
 def load_compact(handle: Block, dtype: np.dtype | None) -> Block:
-    """Load a block on the host, as it is to be written."""
+    """Load a block on the host, in the compact form in which it is written."""
     block = open_block(handle._replace(to_device=False))
     try:
         return compact(block, dtype)
@@ -166,19 +166,19 @@ def load_compact(handle: Block, dtype: np.dtype | None) -> Block:
 
 
 def is_cached(block: Block) -> bool:
-    """Say whether a block comes from the disk."""
+    """Return whether a block is in a file of this cache."""
     return bool(getattr(block.X, "is_cached", False))
 
 
 def reads_of(args: Sequence[Any]) -> dict[str, int]:
-    """Count the blocks among a task's arguments, alone or in lists, that it loads or maps."""
+    """Count the blocks that a task loads or maps: those among its arguments, or in lists there."""
     loads = cache_reads = 0
     for arg in args:
-        for part in arg if type(arg) in (list, tuple) else (arg,):
-            if not isinstance(part, Block) or not hasattr(part.X, "load"):
+        for value in arg if type(arg) in (list, tuple) else (arg,):
+            if not isinstance(value, Block) or not hasattr(value.X, "load"):
                 continue
-            if is_cached(part):
+            if is_cached(value):
                 cache_reads += 1
-            elif not getattr(part.X, "is_resident", False):
+            elif not getattr(value.X, "is_resident", False):
                 loads += 1
     return {"loads": loads, "cache_reads": cache_reads}

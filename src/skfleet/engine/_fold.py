@@ -1,4 +1,4 @@
-"""Learning in sequence: one state goes from lesson to lesson, the next ones loaded meanwhile."""
+"""Sequential training (`fold`): a state updated batch after batch, the next ones prefetched."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ from skfleet.engine._protocol import Engine, Task
 from skfleet.engine._reduce import Reduction
 from skfleet.engine._resources import ANY_WORKER, ResourceRequest
 
-# How many tasks are asked for, and their blocks loaded, ahead of the one that is running.
-AHEAD = 2
-# Lessons that are learned in less time than this share a task, up to so many.
+# Tasks submitted, and their blocks loaded, ahead of the running one.
+PREFETCH_TASKS = 2
+# Batches that take less time than this together share a task, up to the maximum.
 TASK_SECONDS = 0.5
-MOST_A_TASK = 8
-# How many lessons are learned between two states that the driver keeps: what a lost worker costs.
-MIN_CHECKPOINT_INTERVAL, MOST = 8, 64
-# The driver keeps states at least so many seconds apart, within the bounds above.
-SECONDS = 2.0
+MAX_BATCHES_PER_TASK = 8
+# Batches between two states that the driver keeps: after a worker's death, these are trained again.
+MIN_CHECKPOINT_INTERVAL, MAX_CHECKPOINT_INTERVAL = 8, 64
+# Within these bounds, the least time between two such states.
+CHECKPOINT_SECONDS = 2.0
 
 
 class TrainingBatch(NamedTuple):
-    """What is learned at once: a block, or the rows of several, mixed by a seed."""
+    """The rows of one update: a block, or several blocks shuffled together with a seed."""
 
     handles: Sequence[Block]
     seed: int | None = None
 
 
-class Lessons(NamedTuple):
-    """How lessons are opened and learned: the part of a fold that is the same for all of them."""
+class FoldSpec(NamedTuple):
+    """The functions and checks of a fold, the same for all its batches; sent to workers."""
 
-    step: Callable[..., Any]
+    update: Callable[..., Any]
     dtype: np.dtype | None
     check: bool
     prepare: Callable[[Block], Block] | None
 
-    def open(self, handles: Sequence[Block], seed: int | None) -> Block:
-        """Load a lesson: checked, prepared and mixed."""
+    def load(self, handles: Sequence[Block], seed: int | None) -> Block:
+        """Load, check, prepare and shuffle a batch."""
         blocks = []
         for handle in handles:
             block = open_block(handle)
@@ -63,193 +63,201 @@ class Lessons(NamedTuple):
             blocks.append(block)
         return blocks[0] if seed is None else shuffle_rows(blocks, seed)
 
-    def learn(self, state: Any, lesson: Any, seed: int | None, *args: Any) -> Any:
-        """Learn a lesson, opened or not; one without rows teaches nothing."""
-        block = lesson if isinstance(lesson, Block) else self.open(lesson, seed)
+    def train(self, state: Any, batch: Any, seed: int | None, *args: Any) -> Any:
+        """Return the state updated with a batch, loaded or not; the same state without rows."""
+        block = batch if isinstance(batch, Block) else self.load(batch, seed)
         if block.n_rows == 0:
             return state
         try:
-            return self.step(state, block, *args)
+            return self.update(state, block, *args)
         except Exception as error:
             error.add_note(f"While learning from block {block.number}.")
             raise
 
-    def learn_run(
-        self, state: Any, lessons: Sequence[Any], seeds: Sequence[int | None], *args: Any
+    def train_batches(
+        self, state: Any, batches: Sequence[Any], seeds: Sequence[int | None], *args: Any
     ) -> Any:
-        """Learn one lesson after the other."""
-        for lesson, seed in zip(lessons, seeds, strict=True):
-            state = self.learn(state, lesson, seed, *args)
+        """Return the state updated with one batch after the other."""
+        for batch, seed in zip(batches, seeds, strict=True):
+            state = self.train(state, batch, seed, *args)
         return state
 
 
 def fold(
     engine: Engine,
-    step: Callable[..., Any],
+    update: Callable[..., Any],
     state: Any,
     rows: RowBlocks,
     *args: Any,
-    lessons: Sequence[TrainingBatch] | None = None,
+    batches: Sequence[TrainingBatch] | None = None,
     prepare: Callable[[Block], Block] | None = None,
-    keep: Callable[[Any, int], None] | None = None,
+    on_checkpoint: Callable[[Any, int], None] | None = None,
     resources: ResourceRequest = ANY_WORKER,
 ) -> Any:
-    """Learn lesson after lesson: state = step(state, block, *args).
+    """Update a state batch after batch: state = update(state, block, *args).
 
-    `step` returns the new state and leaves the old one as it was, so that a lesson learned on a
-    worker that died can be learned again from the state before it, and exactly once. By default
-    each block of the rows is a lesson, in their order. `prepare` may take rows out of a block
-    that was opened. `keep(state, n)` is told of states after n lessons: every few lessons, at the
-    end, and before a failure is raised.
+    `update` returns a new state and leaves the old one unchanged, so that a batch that was lost
+    with a worker is repeated from the state before it, and counts once. By default each block of
+    the rows is a batch, in their order. `prepare` may drop rows of a loaded block.
+    `on_checkpoint(state, n)` is called with states after n batches: every few batches, at the end,
+    and before an error is raised.
     """
-    lessons = [TrainingBatch([handle]) for handle in rows.blocks] if lessons is None else lessons
-    how = Lessons(step, rows.dtype, not rows.checked, prepare)
-    name = Reduction(step).name
-    keep = keep or (lambda state, n: None)
-    if not lessons:
+    batches = [TrainingBatch([handle]) for handle in rows.blocks] if batches is None else batches
+    spec = FoldSpec(update, rows.dtype, not rows.checked, prepare)
+    name = Reduction(update).name
+    on_checkpoint = on_checkpoint or (lambda state, n: None)
+    if not batches:
         return state
-    if engine.is_here:
-        return _fold_here(how, state, lessons, args, name, keep)
-    with engine.persist_sources(
-        [block for lesson in lessons for block in lesson.handles]
-    ) as blocks:
+    if engine.is_local:
+        return _fold_locally(spec, state, batches, args, name, on_checkpoint)
+    with engine.persist_sources([block for batch in batches for block in batch.handles]) as blocks:
         block = iter(blocks)
-        lessons = [
-            lesson._replace(handles=[next(block) for _ in lesson.handles]) for lesson in lessons
+        batches = [
+            batch._replace(handles=[next(block) for _ in batch.handles]) for batch in batches
         ]
-        return _DistributedFold(engine, how, lessons, args, name, resources).run(state, keep)
+        distributed = _DistributedFold(engine, spec, batches, args, name, resources)
+        return distributed.run(state, on_checkpoint)
 
 
-def _fold_here(
-    how: Lessons,
+def _fold_locally(
+    spec: FoldSpec,
     state: Any,
-    lessons: Sequence[TrainingBatch],
+    batches: Sequence[TrainingBatch],
     args: tuple[Any, ...],
     name: str,
-    keep: Callable[[Any, int], None],
+    on_checkpoint: Callable[[Any, int], None],
 ) -> Any:
-    """Learn in this process, a thread loading the next lesson."""
-    for lesson in lessons:
-        add_counts(**reads_of(lesson))
-    # Closed, so that after a failure no more is loaded.
-    with closing(prefetch([partial(how.open, *lesson) for lesson in lessons])) as blocks:
-        for n_learned, block in enumerate(blocks, start=1):
-            state = how.learn(state, block, None, *args)
-            keep(state, n_learned)
-    log_pass(name, len(lessons), len(lessons))
+    """Fold in this process, with a thread that loads the next batch."""
+    for batch in batches:
+        add_counts(**reads_of(batch))
+    # Closed, so that after an error no further batch is loaded.
+    with closing(prefetch([partial(spec.load, *batch) for batch in batches])) as blocks:
+        for n_trained, block in enumerate(blocks, start=1):
+            state = spec.train(state, block, None, *args)
+            on_checkpoint(state, n_trained)
+    log_pass(name, len(batches), len(batches))
     return state
 
 
 class _DistributedFold:
-    """Lessons on a cluster: the model goes to where each is, a few tasks ahead of the worker."""
+    """A fold on a cluster: states are futures, and tasks are submitted ahead of the running one."""
 
     def __init__(
         self,
         engine: Engine,
-        how: Lessons,
-        lessons: Sequence[TrainingBatch],
+        spec: FoldSpec,
+        batches: Sequence[TrainingBatch],
         args: tuple[Any, ...],
         name: str,
         resources: ResourceRequest,
     ) -> None:
-        self.engine, self.how, self.lessons = engine, how, lessons
+        self.engine, self.spec, self.batches = engine, spec, batches
         self.args, self.name, self.resources = args, name, resources
-        self.loads: dict[int, Any] = {}
-        self.loads_nothing = all(not _has_to_load(lesson) for lesson in lessons)
-        # A lesson that is mixed is as large as many blocks.
-        self.ahead = AHEAD if all(lesson.seed is None for lesson in lessons) else 1
+        self.loads: dict[int, Any] = {}  # by a batch's number: its future, or resident blocks
+        self.is_resident = not any(_needs_load(batch) for batch in batches)
+        # A shuffled batch is as large as many blocks.
+        self.n_prefetch = PREFETCH_TASKS if all(batch.seed is None for batch in batches) else 1
         self.n_tasks = 0
 
-    def run(self, state: Any, keep: Callable[[Any, int], None]) -> Any:
-        """Learn everything; the driver holds a state every few lessons, from which to go on."""
-        done, size, together = 0, MIN_CHECKPOINT_INTERVAL, 1
-        while done < len(self.lessons):
-            began = time.monotonic()
-            stop = min(done + size, len(self.lessons))
-            told = keep if together == 1 else None
-            state, learned = self._window(state, done, stop, together, told)
-            if learned:
-                keep(state, done + learned)
-            if done + learned < stop:  # a task failed: find the lesson that did
-                state, _ = self._window(state, done + learned, stop, 1, keep)
-                keep(state, stop)
-            seconds = time.monotonic() - began
-            # A task waits for all that it needs: fewer lessons, where these have to be loaded.
-            longest = TASK_SECONDS if self.loads_nothing else TASK_SECONDS / 10
-            together = int(np.clip(longest * (stop - done) / seconds, 1, MOST_A_TASK))
-            if seconds < SECONDS:
-                size = min(2 * size, MOST)
-            done = stop
-        log_pass(self.name, len(self.lessons), self.n_tasks)
+    # 1. Train a window of batches, several in a task, and fetch the state after the last.
+    # 2. If a task failed, repeat its batches one in a task, to name the batch and keep the state
+    #    before it; that raises, unless the failure was not the batches' own.
+    # 3. From the time taken, choose the batches per task and the next window's length.
+    def run(self, state: Any, on_checkpoint: Callable[[Any, int], None]) -> Any:
+        """Train all batches; the driver fetches a state after every window, to go on from."""
+        n_trained, interval, batches_per_task = 0, MIN_CHECKPOINT_INTERVAL, 1
+        while n_trained < len(self.batches):
+            start_time = time.monotonic()
+            stop = min(n_trained + interval, len(self.batches))
+            on_failure = on_checkpoint if batches_per_task == 1 else None
+            state, n_new = self._run_window(state, n_trained, stop, batches_per_task, on_failure)
+            if n_new:
+                on_checkpoint(state, n_trained + n_new)
+            if n_trained + n_new < stop:
+                state, _ = self._run_window(state, n_trained + n_new, stop, 1, on_checkpoint)
+                on_checkpoint(state, stop)
+            seconds = time.monotonic() - start_time
+            # A task starts when all its batches are loaded: fewer batches, where they have to be.
+            max_seconds = TASK_SECONDS if self.is_resident else TASK_SECONDS / 10
+            batches_per_task = int(
+                np.clip(max_seconds * (stop - n_trained) / seconds, 1, MAX_BATCHES_PER_TASK)
+            )
+            if seconds < CHECKPOINT_SECONDS:
+                interval = min(2 * interval, MAX_CHECKPOINT_INTERVAL)
+            n_trained = stop
+        log_pass(self.name, len(self.batches), self.n_tasks)
         return state
 
-    def _window(
+    def _run_window(
         self,
         state: Any,
         start: int,
         stop: int,
-        together: int,
-        keep: Callable[[Any, int], None] | None = None,
+        batches_per_task: int,
+        on_failure: Callable[[Any, int], None] | None = None,
     ) -> tuple[Any, int]:
-        """Learn the lessons from start to stop, beginning with a state that the driver holds.
+        """Train the batches from start to stop, from a state in the driver.
 
-        Returns the state and how many lessons it has learned. Where one fails: all before its
-        task, or, if `keep` is given to be told of the state before it, the error is raised.
+        Return (state, number of batches trained). If a task fails, that is the state before it; or,
+        with `on_failure`, this is called with that state, and the task's error is raised.
         """
-        runs = [range(low, min(low + together, stop)) for low in range(start, stop, together)]
+        runs = [
+            range(low, min(low + batches_per_task, stop))
+            for low in range(start, stop, batches_per_task)
+        ]
         tasks: list[Task] = []
-        previous = state
+        last_state = state
         try:
             for i, run in enumerate(runs):
-                while len(tasks) < min(i + self.ahead + 1, len(runs)):
-                    previous = self._learn(previous, runs[len(tasks)])
-                    tasks.append(previous)
-                next_ones = range(run.stop, run.stop + self.ahead * together)
-                for j in next_ones[: len(self.lessons) - run.stop]:
-                    self._load(j)
+                while len(tasks) < min(i + self.n_prefetch + 1, len(runs)):
+                    last_state = self._submit_train(last_state, runs[len(tasks)])
+                    tasks.append(last_state)
+                upcoming = range(run.stop, run.stop + self.n_prefetch * batches_per_task)
+                for j in upcoming[: len(self.batches) - run.stop]:
+                    self._submit_load(j)
                 for _ in self.engine.as_completed([tasks[i]]):
                     pass
                 if self.engine.has_failed(tasks[i]):
                     before = self.engine.gather([tasks[i - 1]])[0] if i else state
-                    if keep is None:
+                    if on_failure is None:
                         self.engine.cancel(tasks[i:])
                         return before, run.start - start
                     if i:
-                        keep(before, run.start)
+                        on_failure(before, run.start)
                     self.engine.gather([tasks[i]])  # raises
                 for j in run:
                     del self.loads[j]
                 if i:
-                    tasks[i - 1] = None  # the state before the next one is enough
+                    tasks[i - 1] = None  # released: only the latest state is needed
             return self.engine.gather([tasks[-1]])[0], stop - start
         except BaseException:
             loads = [load for load in self.loads.values() if not isinstance(load, list)]
             self.engine.cancel([task for task in [*tasks, *loads] if task is not None])
             raise
 
-    def _load(self, i: int) -> None:
-        """Ask for a lesson's rows, unless they are in the workers' memory."""
+    def _submit_load(self, i: int) -> None:
+        """Submit the load of a batch, unless it is submitted or in the workers' memory."""
         if i in self.loads:
             return
-        handles, seed = self.lessons[i]
-        if not _has_to_load(self.lessons[i]):
+        handles, seed = self.batches[i]
+        if not _needs_load(self.batches[i]):
             self.loads[i] = list(handles)
             return
         self.n_tasks += 1
         self.loads[i] = self.engine.submit(
-            self.how.open, list(handles), seed, name="load-block", resources=self.resources
+            self.spec.load, list(handles), seed, name="load-block", resources=self.resources
         )
 
-    def _learn(self, state: Any, run: range) -> Task:
-        """Ask for a run of lessons to be learned."""
+    def _submit_train(self, state: Any, run: range) -> Task:
+        """Submit the training of a run of batches, and return the future of the new state."""
         for i in run:
-            self._load(i)
+            self._submit_load(i)
         self.n_tasks += 1
         return self.engine.submit(
-            self.how.learn_run,
+            self.spec.train_batches,
             state,
             [self.loads[i] for i in run],
-            [self.lessons[i].seed for i in run],
+            [self.batches[i].seed for i in run],
             *self.args,
             name=self.name,
             priority=1,
@@ -257,10 +265,10 @@ class _DistributedFold:
         )
 
 
-def _has_to_load(lesson: TrainingBatch) -> bool:
-    """Say whether a lesson is made in a task of its own: loaded, or mixed."""
-    return lesson.seed is not None or any(
+def _needs_load(batch: TrainingBatch) -> bool:
+    """Return whether a batch takes a task to be loaded or shuffled."""
+    return batch.seed is not None or any(
         handle.to_device
         or (isinstance(handle.X, LazyBlock) and not getattr(handle.X, "is_resident", False))
-        for handle in lesson.handles
+        for handle in batch.handles
     )

@@ -42,7 +42,7 @@ def scatter_cached(owner: Any, value: Any, name: str) -> Any:
         held = _scattered_models.get(owner)
         if held is None or held[:2] != (client.id, digest) or held[2].status not in _USABLE:
             # The result of a task, so that it is made again if its only holder dies.
-            task = DaskEngine(client).submit(partial(Pickled.loads, own=True), parcel, name=name)
+            task = DaskEngine(client).submit(partial(Pickled.loads, steal=True), parcel, name=name)
             held = _scattered_models[owner] = client.id, digest, task
     future = held[2]
     return Delayed(future.key, {future.key: future})

@@ -19,48 +19,48 @@ from skfleet.engine._disk_cache import (
     DiskSpace,
     disk_limit,
     is_cached,
+    is_disk_faster,
     load_compact,
-    pays,
+    measure_disk,
     reads_of,
-    try_disk,
 )
 from skfleet.engine._protocol import Call, Probe, Task, TaskResult
 from skfleet.engine._reduce import reduce_group
 from skfleet.engine._resources import ANY_WORKER, ResourceRequest, check_satisfiable
 
 
-class _Over:
-    """Tasks that have all ended, because calls run at once."""
+class _LocalQueue:
+    """Tasks that are all done, because calls run at once."""
 
     def __init__(self) -> None:
-        self._ended: list[TaskResult] = []
+        self._done: list[TaskResult] = []
 
     def add(self, task: Task, summarize: Callable[[Any], Any] | None = None) -> None:
-        """Take note of a task, and of its value or what its call tells of it."""
-        self._ended.append(TaskResult(task, task if summarize is None else summarize(task)))
+        """Add a task with its value, or the summary of it."""
+        self._done.append(TaskResult(task, task if summarize is None else summarize(task)))
 
     def next(self, timeout: float | None = None) -> list[TaskResult]:
-        """Give the tasks that were added since the last time."""
-        ended, self._ended = self._ended, []
-        return ended
+        """Return the tasks that were added since the last call."""
+        done, self._done = self._done, []
+        return done
 
 
 class LocalEngine:
     """The engine of this process, with as many threads in a pass as it has cores."""
 
-    is_here = True
+    is_local = True
     client = None
 
     def __init__(self, n_threads: int | None = None) -> None:
-        self.n_slots = n_threads or joblib.cpu_count()
+        self.n_threads = n_threads or joblib.cpu_count()
 
     def run_on_all(self, func: Callable[..., Any], *args: Any) -> list[Any]:
-        """Run func(*args) here, and return the answer."""
+        """Return [func(*args)]: this process is the only worker."""
         return [func(*args)]
 
     def check(self, resources: ResourceRequest) -> None:
-        """Raise unless a task with this placement can run in this process."""
-        offer = {"CPU": float(self.n_slots), "GPU": float(device_library() is not None)}
+        """Raise unless a task with this request can run in this process."""
+        offer = {"CPU": float(self.n_threads), "GPU": float(device_library() is not None)}
         check_satisfiable(resources, {"this process": offer})
 
     def submit(
@@ -72,10 +72,10 @@ class LocalEngine:
         priority: int = 0,
         resources: ResourceRequest = ANY_WORKER,
     ) -> Task:
-        """Run func(*args) now; what it returns is the task."""
+        """Run func(*args) now; its result is the task."""
         add_counts(tasks=1, **reads_of(args))
         if isinstance(func, partial) and func.func is reduce_group:
-            func = partial(func, n_threads=self.n_slots)
+            func = partial(func, n_threads=self.n_threads)
         return func(*args)
 
     def submit_all(
@@ -106,40 +106,40 @@ class LocalEngine:
         return list(tasks)
 
     def as_completed(self, tasks: Sequence[Task]) -> Iterator[Task]:
-        """Yield the tasks, which have all ended."""
+        """Yield the tasks, which are all done."""
         yield from tasks
 
-    def completion_queue(self) -> _Over:
-        """Return something to wait with for tasks, which have all ended."""
-        return _Over()
+    def completion_queue(self) -> _LocalQueue:
+        """Return a queue of tasks, which are all done."""
+        return _LocalQueue()
 
     def has_failed(self, task: Task) -> bool:
-        """Say no: a call that raises raises at once, here."""
+        """Return False: a call that fails has already raised in `submit`."""
         return False
 
     def cancel(self, tasks: Sequence[Task]) -> None:
-        """Give up what has not ended: nothing, here."""
+        """Do nothing: all tasks are done."""
 
     def group_by_worker(self, blocks: Sequence[Block]) -> list[list[Block]]:
         """Return one group: all blocks are in this process."""
         return [list(blocks)]
 
     def scatter_small(self, value: Any) -> Any:
-        """Return the value: there is nowhere to send it."""
+        """Return the value: it need not be sent."""
         return value
 
     def scatter(self, value: Any) -> Any:
-        """Keep a value for tasks: it is here."""
+        """Return the value: it need not be sent."""
         return value
 
-    def rescatter(self, kept: Any) -> None:
-        """Send a kept value again: it cannot be lost."""
+    def rescatter(self, scattered: Any) -> None:
+        """Do nothing: the value cannot be lost."""
 
-    def release(self, held: Any) -> None:
-        """Let go of a kept value or a task: they go with those who refer to them."""
+    def release(self, handle: Any) -> None:
+        """Do nothing: Python frees the value with the last reference."""
 
     def count_slots(self, resources: ResourceRequest) -> int:
-        """How many tasks with a placement run at once: calls run at once, one by one."""
+        """Return 1: calls run one by one."""
         return 1
 
     @property
@@ -149,59 +149,58 @@ class LocalEngine:
 
     @contextmanager
     def persist(self, rows: RowBlocks) -> Iterator[RowBlocks]:
-        """Load the blocks that are not in memory, where wanted and if they fit into half of it.
+        """Load the blocks that are not in memory, if configured or they fit into half of it.
 
-        Those that do not fit are written to the disk, where that is wanted and pays.
+        Blocks that do not fit are written to the disk, where that is allowed and faster.
         """
-        wanted = get_config().keep_blocks
-        lazy, probe = self.is_out_of_core(rows), Probe(self, rows)
-        if lazy and wanted == "auto":
-            goes_up = any(block.to_device for block in rows.blocks)
-            wanted = 2 * probe.n_bytes <= (
-                device_memory_available() if goes_up else self.memory_limit
-            )
-        if lazy and wanted:
+        keep_blocks: Any = get_config().keep_blocks
+        is_lazy, probe = self.is_out_of_core(rows), Probe(self, rows)
+        if is_lazy and keep_blocks == "auto":
+            on_device = any(block.to_device for block in rows.blocks)
+            limit = device_memory_available() if on_device else self.memory_limit
+            keep_blocks = 2 * probe.n_bytes <= limit
+        if is_lazy and keep_blocks:
             add_counts(**reads_of(rows.blocks))
             rows = replace(rows, blocks=tuple(open_block(block) for block in rows.blocks))
-        elif lazy and self._may_cache(rows):
-            with self._on_disk(probe) as rows:
+        elif is_lazy and self._may_store(rows):
+            with self._stored(probe) as rows:
                 yield rows
             return
         yield rows
 
     @contextmanager
     def persist_sources(self, blocks: Sequence[Block]) -> Iterator[list[Block]]:
-        """Keep what several blocks are made of: it stays here once it was made."""
+        """Yield the blocks: their common source is computed once in this process."""
         yield list(blocks)
 
-    def _may_cache(self, rows: RowBlocks) -> bool:
-        """Say whether rows that are not kept in memory may go to the disk."""
-        wanted, keep = get_config().disk_cache, get_config().keep_blocks
-        if rows.on_device or not any(map(_can_cache, rows.blocks)):
+    def _may_store(self, rows: RowBlocks) -> bool:
+        """Return whether the config lets lazy blocks be written to the disk, and there are any."""
+        disk_cache, keep_blocks = get_config().disk_cache, get_config().keep_blocks
+        if rows.on_device or not any(map(_is_storable, rows.blocks)):
             return False
-        return keep == "auto" if wanted == "auto" else bool(wanted)
+        return keep_blocks == "auto" if disk_cache == "auto" else bool(disk_cache)
 
     @contextmanager
-    def _on_disk(self, probe: Probe) -> Iterator[RowBlocks]:
-        """Write blocks that would be loaded to the disk, as far as there is room and it pays."""
+    def _stored(self, probe: Probe) -> Iterator[RowBlocks]:
+        """Yield rows with their lazy blocks in files, where there is space and it is faster."""
         from skfleet.engine._dask._disk_blocks import scratch_space
 
         rows, limit = probe.rows, disk_limit()
         with scratch_space() as space:
             if get_config().disk_cache == "auto":
-                disk = try_disk(space, limit)
-                if not pays(probe.seconds_per_byte, [disk]):
+                disk = measure_disk(space, limit)
+                if not is_disk_faster(probe.seconds_per_byte, [disk]):
                     yield rows
                     return
-            add_counts(loads=sum(map(_can_cache, rows.blocks)))
-            blocks = tuple(
-                _written(block, rows.dtype, space, limit) if _can_cache(block) else block
+            add_counts(loads=sum(map(_is_storable, rows.blocks)))
+            blocks = tuple(  # loaded one at a time: together they do not fit into memory
+                _store_block(block, rows.dtype, space, limit) if _is_storable(block) else block
                 for block in rows.blocks
             )
             yield replace(rows, blocks=blocks)
 
     def with_block_cache(self, rows: RowBlocks) -> RowBlocks:
-        """Return the same rows with room for notes beside every block that is in memory."""
+        """Return the same rows with a cache for every block in memory."""
         blocks = (
             block if isinstance(block.X, LazyBlock) else block._replace(notes=BlockCache())
             for block in rows.blocks
@@ -209,22 +208,17 @@ class LocalEngine:
         return replace(rows, blocks=tuple(blocks))
 
     def is_out_of_core(self, rows: RowBlocks) -> bool:
-        """Say whether a pass loads any blocks."""
-        return any(map(_is_lazy, rows.blocks))
+        """Return whether a pass loads any blocks, or copies any to the device."""
+        return any(block.to_device or isinstance(block.X, LazyBlock) for block in rows.blocks)
 
 
-def _is_lazy(block: Block) -> bool:
-    """Say whether a block is not yet where it is wanted."""
-    return block.to_device or isinstance(block.X, LazyBlock)
-
-
-def _can_cache(block: Block) -> bool:
-    """Say whether a block is loaded, and not from the disk cache."""
+def _is_storable(block: Block) -> bool:
+    """Return whether a block is lazy, and not in a file already."""
     return isinstance(block.X, LazyBlock) and not is_cached(block)
 
 
-def _written(block: Block, dtype: Any, space: DiskSpace, limit: float) -> Block:
-    """Write a block to the disk; return the handle as it was where there is no room."""
-    found = load_compact(block, dtype)
-    file = space.write(found, limit) if is_host(found.X) else None
+def _store_block(block: Block, dtype: Any, space: DiskSpace, limit: float) -> Block:
+    """Write a block to the disk and return its handle; an unchanged one where there is no space."""
+    loaded = load_compact(block, dtype)
+    file = space.write(loaded, limit) if is_host(loaded.X) else None
     return block if file is None else block._replace(X=file)

@@ -1,4 +1,4 @@
-"""Blocks loaded ahead: while one is worked on, the next one comes."""
+"""Load the next block in a background thread while the current one is processed."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ T = TypeVar("T")
 
 
 def prefetch(calls: Sequence[Callable[[], T]]) -> Generator[T]:
-    """Yield what calls return, each called in a thread while what came before is worked on.
+    """Yield the results of calls, each run in a thread while the previous result is processed.
 
-    On a GPU, copies to it run beside the kernels of whoever iterates.
+    On a GPU, copies to it run on a stream of their own, concurrently with the consumer's kernels.
     """
     if len(calls) < 2:
         yield from (call() for call in calls)
         return
-    side = CopyStream()
+    stream = CopyStream()
     with ThreadPoolExecutor(1, thread_name_prefix="load-block") as pool:
-        coming = pool.submit(side.run, side.mark(), calls[0])
+        pending = pool.submit(stream.run, stream.mark(), calls[0])
         for i in range(len(calls)):
-            found = coming.result()
+            block = pending.result()
             if i + 1 < len(calls):
-                # all that reads the block before this one has been queued
-                coming = pool.submit(side.run, side.mark(), calls[i + 1])
-            yield found
+                # All kernels that read the previous block are queued before its memory is reused.
+                pending = pool.submit(stream.run, stream.mark(), calls[i + 1])
+            yield block

@@ -1,4 +1,4 @@
-"""What every engine can do: the protocol that passes over rows are written against."""
+"""The `Engine` protocol, against which passes over rows are written, and its records."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from skfleet.blocks import Block, RowBlocks, block_bytes, open_block, sample_blocks
 from skfleet.engine._resources import ANY_WORKER, ResourceRequest
 
-# What stands for a call that was submitted: a future on a cluster, a finished call in this process.
+# The handle of a submitted call: a future on a cluster, the result itself in this process.
 Task: TypeAlias = Any
 
 
 class Call(NamedTuple):
-    """A call that is to be submitted with others; its arguments may be some of these.
+    """A call to be submitted with others, which may be among its arguments.
 
-    Where only a part of its value is to come home, `summarize` gives that part.
+    With `summarize`, a completion queue fetches ``summarize(value)`` instead of the value.
     """
 
     func: Callable[..., Any]
@@ -28,37 +28,32 @@ class Call(NamedTuple):
 
 
 class TaskResult(NamedTuple):
-    """What became of a task: its value, or why there is none."""
+    """The value of a completed task, or its error."""
 
     task: Task
     value: Any = None
     error: BaseException | None = None
-    was_lost: bool = False  # with what it needed, and not by its own fault
+    was_lost: bool = False  # with its worker or its inputs; it may be submitted again
     killed_workers: bool = False  # its workers died while they ran it
 
 
 class CompletionQueue(Protocol):
-    """Tasks under way, whose values come home one by one."""
+    """Submitted tasks, to be fetched as they complete."""
 
     def add(self, task: Task, summarize: Callable[[Any], Any] | None = None) -> None:
-        """Wait for one more task, for its value or for what its call tells of it."""
+        """Add a task, whose value or summary is fetched once it is done."""
         ...
 
     def next(self, timeout: float | None = None) -> list[TaskResult]:
-        """Wait until some tasks have ended, or for so many seconds; give those that have."""
+        """Return the tasks that are done, after waiting for at least one, or for `timeout`."""
         ...
 
 
 class Engine(Protocol):
-    """Somewhere that tasks run."""
+    """A pool of workers, or this process, that runs tasks and holds blocks of rows."""
 
-    is_here: bool  # calls run at once, in this process
-    client: Any  # of the cluster, where that is where they run
-
-    @property
-    def n_slots(self) -> int:
-        """How many tasks run at once."""
-        ...
+    is_local: bool  # calls run at once, in this process
+    client: Any  # of the cluster; None in this process
 
     @property
     def memory_limit(self) -> int:
@@ -66,15 +61,15 @@ class Engine(Protocol):
         ...
 
     def count_slots(self, resources: ResourceRequest) -> int:
-        """How many tasks with a placement run at once."""
+        """Count the tasks with this request that can run at once."""
         ...
 
     def run_on_all(self, func: Callable[..., Any], *args: Any) -> list[Any]:
-        """Run func(*args) once wherever tasks may run, and return the answers."""
+        """Run func(*args) once in every process that runs tasks, and return the results."""
         ...
 
     def check(self, resources: ResourceRequest) -> None:
-        """Raise unless a task with this placement can run."""
+        """Raise unless a task with this request can run."""
         ...
 
     def submit(
@@ -86,13 +81,13 @@ class Engine(Protocol):
         priority: int = 0,
         resources: ResourceRequest = ANY_WORKER,
     ) -> Task:
-        """Start func(*args); arguments may be tasks, and blocks of any kind the engine made."""
+        """Submit func(*args); arguments may be tasks, scattered values, and blocks of these."""
         ...
 
     def submit_all(
         self, calls: Sequence[Call], *, priority: int = 0, resources: ResourceRequest = ANY_WORKER
     ) -> list[Task]:
-        """Start several calls, in one message; those that others take come before these."""
+        """Submit several calls, in one message; a call comes after those in its arguments."""
         ...
 
     def map(
@@ -103,7 +98,7 @@ class Engine(Protocol):
         name: str = "",
         resources: ResourceRequest = ANY_WORKER,
     ) -> list[Task]:
-        """Start func(item, *args) for every item."""
+        """Submit func(item, *args) for every item."""
         ...
 
     def gather(self, tasks: Sequence[Task]) -> list[Any]:
@@ -111,73 +106,73 @@ class Engine(Protocol):
         ...
 
     def as_completed(self, tasks: Sequence[Task]) -> Iterator[Task]:
-        """Yield the tasks as they end."""
+        """Yield the tasks as they complete."""
         ...
 
     def completion_queue(self) -> CompletionQueue:
-        """Return something to wait with for tasks that are still being submitted."""
+        """Return a queue of completed tasks, to which tasks can be added at any time."""
         ...
 
     def has_failed(self, task: Task) -> bool:
-        """Say whether a task that has ended raised."""
+        """Return whether a completed task raised."""
         ...
 
     def cancel(self, tasks: Sequence[Task]) -> None:
-        """Give up what has not ended."""
+        """Cancel tasks that have not completed."""
         ...
 
     def group_by_worker(self, blocks: Sequence[Block]) -> list[list[Block]]:
-        """Group blocks by who holds them: each group is one task of a pass."""
+        """Group blocks by worker: each group is one task of a pass."""
         ...
 
     def scatter_small(self, value: Any) -> Any:
-        """Make a value available to many tasks at the price of one transfer per worker."""
+        """Send a value to the workers once; the result is an argument of tasks."""
         ...
 
     def scatter(self, value: Any) -> Any:
-        """Make a large value available to tasks, which open it with `open_scattered`.
+        """Send a large value once, with the first task; tasks read it with `open_scattered`.
 
-        What is returned stands for it among arguments, and in blocks; it is sent with the first.
+        The result is an argument of tasks, or the values of a block.
         """
         ...
 
-    def rescatter(self, kept: Any) -> None:
-        """Send a kept value again if it was lost with the workers that held it."""
+    def rescatter(self, scattered: Any) -> None:
+        """Send a scattered value again if it was lost with its workers."""
         ...
 
-    def release(self, held: Any) -> None:
-        """Let go of a kept value or a task, whoever may still refer to it."""
+    def release(self, handle: Any) -> None:
+        """Release a scattered value or a task, though references to it remain."""
         ...
 
     def persist(self, rows: RowBlocks) -> AbstractContextManager[RowBlocks]:
-        """Keep blocks in the workers' memory inside a ``with``, where that is wanted and fits."""
+        """Load blocks into the workers' memory inside a ``with``, if configured or they fit."""
         ...
 
     def persist_sources(self, blocks: Sequence[Block]) -> AbstractContextManager[list[Block]]:
-        """Keep what several blocks are made of in the workers' memory inside a ``with``.
+        """Persist the subgraph that several blocks share inside a ``with``.
 
-        For blocks that are submitted one after the other: each would make it again.
+        Otherwise each of several tasks, submitted one after the other, would compute it again.
         """
         ...
 
     def with_block_cache(self, rows: RowBlocks) -> RowBlocks:
-        """Return the same rows with room for notes beside every block that is in memory."""
+        """Return the same rows with a cache for every block in memory."""
         ...
 
     def is_out_of_core(self, rows: RowBlocks) -> bool:
-        """Say whether a pass loads any blocks, rather than find all of them in memory."""
+        """Return whether a pass loads any blocks."""
         ...
 
 
 class Probe:
-    """Rows of which a few blocks are loaded, once, to tell their size and what loading costs."""
+    """A sample of a few blocks, loaded once, that estimates the rows' size and loading time."""
 
     def __init__(self, engine: Engine, rows: RowBlocks) -> None:
         self.engine, self.rows = engine, rows
 
     @cached_property
     def _blocks(self) -> list[tuple[int, float]]:
-        """The bytes and seconds of some blocks."""
+        """The bytes of each sampled block, and the seconds that it took to load."""
         engine = self.engine
         return engine.gather(
             engine.map(_time_block, sample_blocks(self.rows), name="measure-block")
@@ -185,25 +180,25 @@ class Probe:
 
     @property
     def n_bytes(self) -> int:
-        """How large all rows are in memory."""
+        """Size of all rows in memory."""
         if self.rows.n_bytes is not None:
             return self.rows.n_bytes
         return int(max(n_bytes for n_bytes, _ in self._blocks) * len(self.rows.blocks))
 
     @property
     def seconds_per_byte(self) -> float:
-        """How long loading takes; the fastest, as the first of a process may import modules."""
+        """Seconds to load a byte; the minimum, as a process's first load may import modules."""
         return min((seconds / n for n, seconds in self._blocks if n), default=0.0)
 
 
 def _time_block(handle: Block) -> tuple[int, float]:
-    """Return how large a block is, and how long it takes to load."""
-    began = time.perf_counter()
+    """Return a block's size in bytes, and the seconds that it takes to load."""
+    start = time.perf_counter()
     block = open_block(handle._replace(to_device=False))
-    seconds = time.perf_counter() - began
+    seconds = time.perf_counter() - start
     return block_bytes(block), seconds
 
 
 def estimate_nbytes(engine: Engine, rows: RowBlocks) -> int:
-    """Return how large rows are in memory: measured on a few blocks where nothing else tells."""
+    """Return the size of rows in memory, estimated from a few blocks where it is unknown."""
     return Probe(engine, rows).n_bytes

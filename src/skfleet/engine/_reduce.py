@@ -1,8 +1,8 @@
-"""Passes over rows: statistics that merge in any grouping."""
+"""Passes over rows: statistics of blocks, combined in a tree and finalized (`map_reduce`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, is_dataclass, replace
 from functools import partial
@@ -21,14 +21,14 @@ from skfleet.engine._protocol import Engine, Task
 from skfleet.engine._resources import ANY_WORKER, ResourceRequest
 from skfleet.engine._threadpools import limit_threadpools
 
-# How many partial results one task of the combining tree merges.
+# Partial results that one task of the tree combines.
 FAN_IN = 8
-# How many pieces a thread takes on before the group's threads meet.
-WINDOW = 64
+# Slices of blocks that a thread reduces before it waits for the others of its task.
+SLICES_PER_THREAD = 64
 
 
 def add(a: Any, b: Any) -> Any:
-    """Add two partial results: numbers, arrays, and tuples, lists, dicts or dataclasses of them."""
+    """Add two partial results: numbers, arrays, or tuples, lists, dicts and dataclasses of them."""
     if isinstance(a, tuple | list):
         merged = [add(x, y) for x, y in zip(a, b, strict=True)]
         return type(a)(*merged) if hasattr(a, "_fields") else type(a)(merged)
@@ -46,12 +46,12 @@ def identity(x: Any) -> Any:
 
 @dataclass(frozen=True)
 class Reduction:
-    """A statistic of rows that may be merged in any grouping.
+    """A statistic of rows whose partial results may be combined in any grouping.
 
-    `per_block(block, *args)` makes a partial result of a block (or a piece of one) of at least one
-    row, in float64, and where the block is: on a device nothing should wait for a result, and a
-    task brings home the one of all its blocks. `combine` merges two and must be associative;
-    `finalize` runs in the driver. The functions and the arguments travel to the workers.
+    `per_block(block, *args)` returns the partial result of a block (or a slice of one) of at least
+    one row, in float64 and on the block's device: nothing there should wait for a result, which a
+    task copies to the host once for all its blocks. `combine` merges two and must be associative.
+    `finalize` runs in the driver. The functions and the arguments are pickled for the workers.
     """
 
     per_block: Callable[..., Any]
@@ -60,7 +60,7 @@ class Reduction:
 
     @property
     def name(self) -> str:
-        """What runs, in a word: the name of its tasks on the dashboard."""
+        """The name of its tasks on the dashboard."""
         func = self.per_block
         while isinstance(func, partial):
             func = func.func
@@ -74,10 +74,10 @@ def map_reduce(
     *args: Any,
     resources: ResourceRequest = ANY_WORKER,
 ) -> Any:
-    """Make one pass over the rows and return the reduction's result.
+    """Run one pass over the rows and return the reduction's result.
 
-    One task per worker goes over the blocks that live there; blocks that are loaded for the pass
-    are a task each. Partial results are merged in a tree. A lost worker's share is computed again.
+    One task per worker reduces the blocks in its memory; blocks that are loaded for the pass are a
+    task each. Partial results are combined in a tree. Dask repeats the tasks of a lost worker.
     """
     blocks = rows.blocks
     groups = [[b] for b in blocks] if get_config().deterministic else engine.group_by_worker(blocks)
@@ -89,19 +89,19 @@ def map_reduce(
         resources=resources,
     )
     log_pass(reduction.name, len(blocks), len(tasks))
-    partials = engine.gather(_tree(engine, reduction, tasks, resources))
+    partials = engine.gather(_combine_in_tree(engine, reduction, tasks, resources))
     result = _combine_all(reduction.combine, partials)
     if result is None:
         raise ValueError("X must have at least one row. Got none instead.")
     return reduction.finalize(result)
 
 
-def _tree(
+def _combine_in_tree(
     engine: Engine, reduction: Reduction, tasks: list[Task], resources: ResourceRequest
 ) -> list[Task]:
-    """Merge partial results a few at a time, ahead of other work, so that they never pile up.
+    """Submit the combination of partial results, a few in a task, with priority over other tasks.
 
-    The last two are left: for the driver to merge them sends no more, and saves a round trip.
+    The last two are for the driver to combine, which saves a round trip and sends no more data.
     """
     while len(tasks) > 2:
         tasks = [
@@ -120,7 +120,7 @@ def _tree(
 
 
 def _combine_all(combine: Callable[[Any, Any], Any], partials: Iterable[Any]) -> Any:
-    """Merge partial results from left to right; None stands for no rows."""
+    """Combine partial results from left to right; None is that of no rows."""
     result = None
     for value in partials:
         if value is not None:
@@ -136,48 +136,42 @@ def reduce_group(
     *args: Any,
     n_threads: int = 1,
 ) -> Any:
-    """Reduce the blocks of one group, in threads where asked; None where there are no rows."""
+    """Reduce the blocks of one task, in several threads on the host; return None without rows."""
 
-    def reduce_pieces(share: Sequence[Block] | Iterator[Block]) -> Any:
-        return _combine_all(reduction.combine, map(reduce_piece, share))
+    def reduce_slices(slices: Iterable[Block]) -> Any:
+        return _combine_all(reduction.combine, map(reduce_slice, slices))
 
-    def reduce_share(share: Sequence[Block]) -> Any:
-        with limit_threadpools(1):  # OpenMP's limit is each thread's own
-            return reduce_pieces(share)
+    def reduce_chunk(slices: Sequence[Block]) -> Any:
+        with limit_threadpools(1):  # OpenMP's limit belongs to the thread
+            return reduce_slices(slices)
 
-    def reduce_piece(piece: Block) -> Any:
+    def reduce_slice(rows: Block) -> Any:
         try:
-            block = as_numeric(piece, dtype)
+            block = as_numeric(rows, dtype)
             if check:
                 check_block(block)
             return reduction.per_block(block, *args)
         except Exception as error:
-            error.add_note(f"While reducing block {piece.number} ({reduction.name}).")
+            error.add_note(f"While reducing block {rows.number} ({reduction.name}).")
             raise
 
-    goes_up = any(handle.to_device for handle in handles)
+    is_uploaded = any(handle.to_device for handle in handles)
     calls = [partial(open_block, handle) for handle in handles]
-    blocks = prefetch(calls) if goes_up else (call() for call in calls)
-    cut = chain.from_iterable(row_slices(block, dtype) for block in blocks)
-    if n_threads == 1 or goes_up or not all(is_host(handle.X) for handle in handles):
-        return tree_to_host(reduce_pieces(cut))
+    blocks = prefetch(calls) if is_uploaded else (call() for call in calls)
+    slices = chain.from_iterable(row_slices(block, dtype) for block in blocks)
+    if n_threads == 1 or is_uploaded or not all(is_host(handle.X) for handle in handles):
+        return tree_to_host(reduce_slices(slices))
     results: list[Any] = []
     with limit_threadpools(1), ThreadPoolExecutor(n_threads) as pool:
-        for window in _windows(cut, WINDOW * n_threads):
-            cuts = np.linspace(0, len(window), n_threads + 1).astype(int)
-            results.extend(pool.map(reduce_share, [window[a:b] for a, b in pairwise(cuts)]))
+        # In windows, so that few slices of lazy blocks are in memory at a time.
+        while window := list(islice(slices, SLICES_PER_THREAD * n_threads)):
+            bounds = np.linspace(0, len(window), n_threads + 1).astype(int)
+            results.extend(pool.map(reduce_chunk, [window[a:b] for a, b in pairwise(bounds)]))
     return tree_to_host(_combine_all(reduction.combine, results))
 
 
-def _windows(cut: Iterable[Block], most: int) -> Iterator[list[Block]]:
-    """Give pieces together, as many as there may be."""
-    cut = iter(cut)
-    while window := list(islice(cut, most)):
-        yield window
-
-
 def with_row_offsets(engine: Engine, rows: RowBlocks) -> RowBlocks:
-    """Return the same rows with known lengths, so that every block knows its first row's number."""
+    """Return the same rows with known lengths, and every block with its first row's number."""
     if rows.lengths is not None:
         return rows
     groups = [[block] for block in rows.blocks]
@@ -188,5 +182,4 @@ def with_row_offsets(engine: Engine, rows: RowBlocks) -> RowBlocks:
 
 
 def _count_rows(handles: Sequence[Block]) -> int:
-    """Count the rows of a group."""
     return sum(open_block(handle._replace(to_device=False)).n_rows for handle in handles)

@@ -1,4 +1,4 @@
-"""Which workers may run a task: what a device asks of them, and whether any of them offers it."""
+"""Worker resources that tasks request, for a device or by name, and whether workers offer them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ __all__ = [
     "check_device",
     "check_satisfiable",
     "resources_for_device",
+    "satisfies",
 ]
 
 # The address of each worker, with the resources that it offers: {"tcp://...": {"GPU": 1.0}}.
@@ -22,23 +23,23 @@ WorkerResources = Mapping[str, Mapping[str, float]]
 
 @dataclass(frozen=True)
 class ResourceRequest:
-    """A request for resources, which a worker must offer to be given a task.
+    """The resources that a worker must offer to be given a task.
 
     Parameters
     ----------
     resources : tuple of (str, float), default=()
-        Names and amounts. Nothing asked means that every worker will do.
+        Names and amounts. With none, any worker will do.
     """
 
     resources: tuple[tuple[str, float], ...] = ()
 
     @classmethod
     def of(cls, resources: Mapping[str, float] | None) -> ResourceRequest:
-        """Make a placement from a mapping of names to amounts, or from None."""
+        """Build a request from a mapping of names to amounts, or from None."""
         return cls(tuple(sorted((name, float(n)) for name, n in (resources or {}).items())))
 
     def as_dict(self) -> dict[str, float]:
-        """Give the resources as a new dict, the form in which a scheduler takes them."""
+        """Return the resources as a new dict, the form in which a scheduler takes them."""
         return dict(self.resources)
 
     def __str__(self) -> str:
@@ -48,40 +49,45 @@ class ResourceRequest:
 ANY_WORKER = ResourceRequest()
 
 
+def satisfies(offer: Mapping[str, float], request: ResourceRequest) -> bool:
+    """Return whether a worker's offer has every resource of a request."""
+    return all(offer.get(name, 0) >= amount for name, amount in request.resources)
+
+
 def resources_for_device(device: str, workers: WorkerResources) -> ResourceRequest:
-    """Choose the placement of a task that is to run on a device.
+    """Return the resources to request for a task on a device.
 
     Parameters
     ----------
     device : {"auto", "cpu", "cuda"}
-        "auto" follows the data and so asks for nothing. "cuda" asks for a worker labelled ``GPU``.
-        "cpu" asks for one labelled ``CPU``, or for nothing where no worker carries either label.
+        "auto" follows the data and so requests nothing. "cuda" requests a worker labelled ``GPU``.
+        "cpu" requests one labelled ``CPU``, or nothing where no worker has either label.
     workers : mapping of str to mapping
         The resources that each worker offers.
 
     Returns
     -------
-    Placement
-        A placement that at least one of the workers satisfies.
+    ResourceRequest
+        A request that at least one of the workers satisfies.
 
     Raises
     ------
     PlacementError
-        When no worker can be told to be one of that device.
+        When no worker is labelled with that device.
     """
     check_device(device)
     if device == "auto":
         return ANY_WORKER
     if device == "cuda":
-        resources = ResourceRequest((("GPU", 1.0),))
+        request = ResourceRequest((("GPU", 1.0),))
     else:
         # Resources cannot say "not on a GPU": once any worker is labelled, only a label will do.
-        labelled = any(offer.get("CPU") or offer.get("GPU") for offer in workers.values())
-        if not labelled:
+        is_labelled = any(offer.get("CPU") or offer.get("GPU") for offer in workers.values())
+        if not is_labelled:
             return ANY_WORKER
-        resources = ResourceRequest((("CPU", 1.0),))
-    check_satisfiable(resources, workers)
-    return resources
+        request = ResourceRequest((("CPU", 1.0),))
+    check_satisfiable(request, workers)
+    return request
 
 
 def check_device(device: object) -> None:
@@ -94,38 +100,34 @@ def check_device(device: object) -> None:
 
 
 def check_satisfiable(resources: ResourceRequest, workers: WorkerResources) -> None:
-    """Raise unless one worker alone offers everything that a placement asks for.
+    """Raise unless one worker alone offers all resources of a request.
 
     A scheduler keeps a task that no worker can satisfy, and waits for ever.
 
     Parameters
     ----------
-    placement : Placement
-        What is asked.
+    resources : ResourceRequest
+        Those of a task.
     workers : mapping of str to mapping
         The resources that each worker offers.
 
     Raises
     ------
     PlacementError
-        When no worker offers it, or no worker is there at all.
+        When no worker offers them, or there is no worker at all.
     """
-    asked = resources.as_dict()
-    if not asked:
+    if not resources.resources or any(satisfies(offer, resources) for offer in workers.values()):
         return
-    for offer in workers.values():
-        if all(offer.get(name, 0) >= amount for name, amount in asked.items()):
-            return
     offers = sorted({_describe(offer) or "no resources" for offer in workers.values()})
-    label = ", ".join(f'"{name}": {amount:g}' for name, amount in asked.items())
+    label = ", ".join(f'"{name}": {amount:g}' for name, amount in resources.resources)
+    options = _describe(resources.as_dict()).replace(", ", " ")
     raise PlacementError(
         f"placement must be offered by at least one worker. Got {resources} instead, while the "
         f"{len(workers)} worker(s) offer {' or '.join(offers) or 'nothing'}. Label workers with "
-        f'Fleet(resources=[{{"CPU": 1}}, {{{label}}}]) or dask worker --resources '
-        f'"{_describe(asked).replace(", ", " ")}".'
+        f'Fleet(resources=[{{"CPU": 1}}, {{{label}}}]) or dask worker --resources "{options}".'
     )
 
 
 def _describe(resources: Mapping[str, float]) -> str:
-    """Write resources as the command line of a worker takes them."""
+    """Format resources as the command line of a worker takes them."""
     return ", ".join(f"{name}={amount:g}" for name, amount in sorted(resources.items()))

@@ -1,4 +1,4 @@
-"""How many threads the libraries of this process may use while a task runs."""
+"""Limits on the threads of native libraries while a task runs (`limit_threadpools`)."""
 
 from __future__ import annotations
 
@@ -15,35 +15,36 @@ from skfleet._sklearn_private import count_cores
 
 __all__ = ["CORES_VARIABLE", "limit_threadpools"]
 
-# What joblib.cpu_count obeys, and with it the libraries that ask joblib: LightGBM, for one.
+# joblib.cpu_count obeys it, and with it the libraries that call that: LightGBM, for one.
 CORES_VARIABLE = "LOKY_MAX_CPU_COUNT"
 
 _lock = threading.Lock()
 _depth = 0
 _limiter: Any = None
 _cores_before: str | None = None
-_known: tuple[int, ThreadpoolController, ThreadpoolController] | None = None
+_cached_controllers: tuple[int, ThreadpoolController, ThreadpoolController] | None = None
 
 
 def _controllers() -> tuple[ThreadpoolController, ThreadpoolController]:
-    """Find the BLAS and the OpenMP libraries; again only where modules were imported since.
+    """Return controllers of the BLAS and the OpenMP libraries.
 
-    Looking for them costs more than setting them, but a task may import what brings another one.
+    They are looked up again only after an import, which may have loaded another library: a lookup
+    costs more than setting the limits.
     """
-    global _known
-    known, n_modules = _known, len(sys.modules)
-    if known is None or known[0] != n_modules:
-        found = ThreadpoolController()
-        known = n_modules, found.select(user_api="blas"), found.select(user_api="openmp")
-        _known = known
-    return known[1], known[2]
+    global _cached_controllers
+    cached, n_modules = _cached_controllers, len(sys.modules)
+    if cached is None or cached[0] != n_modules:
+        libraries = ThreadpoolController()
+        cached = n_modules, libraries.select(user_api="blas"), libraries.select(user_api="openmp")
+        _cached_controllers = cached
+    return cached[1], cached[2]
 
 
 def _reset_owner(blas: ThreadpoolController) -> None:
-    """Let this thread set the limits of an OpenBLAS that another one has set before.
+    """Let this thread set the limits of an OpenBLAS that another thread has set before.
 
-    threadpoolctl (3.8) heeds one thread at a time and ignores the others; here a lock sees to it
-    that they do not quarrel, and the last to leave need not be the first that came.
+    threadpoolctl (3.8) obeys the thread that set a limit first, and ignores others. Here a lock
+    orders them, and the thread that restores the limit need not be the one that set it.
     """
     for library in blas.lib_controllers:
         clear = getattr(library, "clear_controlling_thread", None)
@@ -69,12 +70,12 @@ def _numba_threads(n_threads: int) -> Iterator[None]:
 
 @contextmanager
 def limit_threadpools(n_threads: int) -> Iterator[None]:
-    """Limit the libraries' threads until the last of overlapping users is done.
+    """Limit the libraries' threads inside a ``with``; those of several threads may overlap.
 
-    The limit of a BLAS, and the cores that joblib counts, belong to the process, so tasks in
-    several threads share the first one's: were each to restore what it found, the last to leave
-    would restore another task's limit for good. That of OpenMP belongs to the calling thread, so
-    each task sets its own.
+    The limit of a BLAS, and the cores that joblib counts, belong to the process. So tasks in
+    several threads share the first one's, and the last to end restores the state before: were each
+    to restore the state at its start, another task's limit could stay for good. The limit of OpenMP
+    belongs to the calling thread, so each task sets its own.
     """
     global _depth, _limiter, _cores_before
     blas, openmp = _controllers()
@@ -83,7 +84,7 @@ def limit_threadpools(n_threads: int) -> Iterator[None]:
             _reset_owner(blas)
             _limiter = blas.limit(limits=n_threads)
             _limiter.__enter__()
-            count_cores()  # scikit-learn remembers what it is told first
+            count_cores()  # scikit-learn caches the first count: let it be that without a limit
             _cores_before = os.environ.get(CORES_VARIABLE)
             os.environ[CORES_VARIABLE] = str(n_threads)
         _depth += 1

@@ -19,7 +19,7 @@ from distributed.comm import connect
 from distributed.deploy import Cluster
 
 from skfleet._worker_plugins import log_failures, stop_log_failures
-from skfleet.engine._dask._client import (
+from skfleet.engine import (
     address_of,
     check_synchronous,
     check_workers,

@@ -34,8 +34,7 @@ from distributed.worker_memory import parse_memory_limit
 from skfleet._optional_dependencies import missing_extra
 from skfleet._warnings import warn
 from skfleet._worker_plugins import FailureReporter, OwnProcess
-from skfleet.engine._dask._wait import MEMORY_TOPIC
-from skfleet.engine._threadpools import CORES_VARIABLE
+from skfleet.engine import CORES_VARIABLE, MEMORY_TOPIC
 from skfleet.exceptions import FleetError, MissingMainGuardError
 from skfleet.fleet._gpu_workers import NO_GPU_ENV, gpu_worker, select_gpus
 

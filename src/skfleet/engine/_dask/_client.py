@@ -1,4 +1,4 @@
-"""How to find the distributed client that a call belongs to, and what its workers are."""
+"""The distributed client that a call belongs to, and its workers (`current_client`)."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ __all__ = [
     "check_synchronous",
     "check_workers",
     "current_client",
+    "current_worker_address",
     "has_dashboard",
     "is_cancelled",
     "n_workers_planned",
@@ -34,34 +35,36 @@ __all__ = [
     "scheduler_workers",
     "seceded",
     "wait_for_workers",
+    "worker_resources",
 ]
 
-# Clients of this process that are nobody's default, but that tasks on their workers may use.
+# Clients that tasks on their workers in this process use, though none is distributed's default.
 _registered: WeakSet[Client] = WeakSet()
 
-# Addresses of the workers of each client whose versions have been found right.
+# Addresses of the workers of each client whose versions are equal to the caller's.
 _checked: WeakKeyDictionary[Client, frozenset[str]] = WeakKeyDictionary()
 
 # Those of them that are processes of this machine and user.
-_here: WeakKeyDictionary[Client, frozenset[str]] = WeakKeyDictionary()
+_local_workers: WeakKeyDictionary[Client, frozenset[str]] = WeakKeyDictionary()
 
-_waiting = threading.local()
+# Per thread: `is_active` while its task has seceded.
+_secession = threading.local()
 
-# Default clients that do not run, of which that was said.
+# Default clients that do not run, and for which that was printed.
 _reported: WeakSet[Client] = WeakSet()
 
 
 def current_client(*, is_required: bool = True) -> Client | None:
-    """Find the client that work started here belongs to.
+    """Return the client that tasks of the calling code belong to.
 
     Inside a task it is the client of the worker that runs the task, so that nested work goes to
     the same scheduler. Elsewhere it is distributed's default client. One that never started, or is
-    closed, is passed over for the one before it, and a line on the standard error stream says so.
+    closed, is passed over for the one before it, with a line on the standard error stream.
 
     Parameters
     ----------
     is_required : bool, default=True
-        Without that, what does not run is passed over at once and without a word.
+        If False, a client that does not run is passed over at once, without a line.
 
     Returns
     -------
@@ -94,11 +97,15 @@ def current_client(*, is_required: bool = True) -> Client | None:
             return client
         if is_required and client not in _reported:
             _reported.add(client)
-            never = client.status in _BEFORE_START
+            never_started = client.status in _BEFORE_START
             print(
                 f"scikit-fleet: the default client {client.id} "
-                f"{'never started' if never else 'is closed'} and is passed over. "
-                + ("Close it with distributed.default_client().close()" if never else "Leave it")
+                f"{'never started' if never_started else 'is closed'} and is passed over. "
+                + (
+                    "Close it with distributed.default_client().close()"
+                    if never_started
+                    else "Leave it"
+                )
                 + ", or open another.",
                 file=sys.stderr,
             )
@@ -122,7 +129,7 @@ def _default_clients() -> Iterator[Client]:
 
 
 def _may_come_back(client: Client) -> bool:
-    """Tell whether a client has lost its scheduler and looks for it, or has not found it yet."""
+    """Return whether a client is connecting to its scheduler, for the first time or again."""
     return client.status == "connecting" and client.scheduler is not None
 
 
@@ -168,12 +175,12 @@ def wait_for_workers(
     timeout : float, optional
         Seconds to wait. By default what :func:`skfleet.config_context` says.
     setting : str, optional
-        The call by which to ask for more, up to that argument.
+        Start of the call, shown in the error, that sets a longer timeout.
 
     Returns
     -------
     dict of str to dict
-        What the scheduler knows of them, by address.
+        The scheduler's description of each, by address.
 
     Raises
     ------
@@ -203,21 +210,21 @@ def wait_for_workers(
 
 
 def _probe() -> None:
-    """Do nothing, on the first worker that comes."""
+    """Do nothing: the task is done once there is a worker."""
 
 
 def n_workers_planned(client: Client) -> int:
-    """Count the workers that a client's cluster was asked for; 0 where it cannot be known."""
+    """Return how many workers a client's cluster is to have; 0 if it is unknown."""
     cluster: Any = client.cluster
-    with suppress(Exception):  # clusters are written by many hands
+    with suppress(Exception):  # of clusters of any library
         return len(cluster.plan)
     return 0
 
 
 def has_dashboard(client: Client) -> bool:
-    """Ask the scheduler whether it shows a dashboard: without Bokeh its port answers nothing."""
+    """Return whether the scheduler serves a dashboard; without Bokeh its port serves nothing."""
 
-    # Made here to travel by value: a scheduler may lack scikit-fleet.
+    # A nested function is pickled by value: the scheduler may not have scikit-fleet.
     def is_shown(dask_scheduler: Any) -> bool:
         import sys
 
@@ -228,9 +235,9 @@ def has_dashboard(client: Client) -> bool:
 
 
 def scheduler_for_values() -> Any:
-    """Return what computes the values of collections here: a client, or a scheduler of Dask's.
+    """Return the scheduler for collections of this process: a client, or Dask's "threads".
 
-    None leaves the choice to Dask: where there is no client, or another scheduler was asked for.
+    None leaves the choice to Dask: without a client, or where the config names another scheduler.
     """
     if dask.config.get("scheduler", None) not in (None, "distributed", "dask.distributed"):
         return None
@@ -243,7 +250,7 @@ def scheduler_for_values() -> Any:
 
 
 def check_synchronous(client: Client) -> None:
-    """Raise TypeError for a client whose calls would return awaitables instead of answers."""
+    """Raise TypeError for an asynchronous client, whose calls return awaitables."""
     if client.asynchronous:
         raise TypeError(
             "client must be synchronous. Got an asynchronous distributed.Client instead. "
@@ -252,7 +259,7 @@ def check_synchronous(client: Client) -> None:
 
 
 def register_client(client: Client) -> None:
-    """Let tasks on this client's workers find it, without making it anybody's default.
+    """Make `current_client` return this client in tasks that its workers run in this process.
 
     distributed would open another client for them, and make that one the default of the process.
     """
@@ -261,24 +268,24 @@ def register_client(client: Client) -> None:
 
 @contextmanager
 def seceded() -> Iterator[None]:
-    """Give the slot of the running task back to its worker while the task waits for others.
+    """Secede from the worker's thread pool inside a ``with``, while a task waits for others.
 
     Outside a task, and inside another ``seceded``, this does nothing.
     """
-    if _worker() is None or getattr(_waiting, "inside", False):
+    if _worker() is None or getattr(_secession, "is_active", False):
         yield
         return
     secede()
-    _waiting.inside = True
+    _secession.is_active = True
     try:
         yield
     finally:
-        _waiting.inside = False
+        _secession.is_active = False
         rejoin()
 
 
 def is_cancelled() -> bool:
-    """Tell whether nobody waits for the running task any more; False outside a task."""
+    """Return whether the running task was cancelled; False outside a task."""
     worker = _worker()
     if worker is None:
         return False
@@ -287,22 +294,22 @@ def is_cancelled() -> bool:
 
 
 def current_worker_address() -> str:
-    """Give the address of the worker that runs the task; nothing outside one."""
+    """Return the address of the worker that runs the task; "" outside one."""
     worker = _worker()
     return "" if worker is None else str(worker.address)
 
 
 def worker_resources() -> dict[str, float]:
-    """Give what the worker that runs the task offers; nothing outside one."""
+    """Return the resources that the running task's worker offers; none outside a task."""
     worker = _worker()
     return {} if worker is None else dict(worker.state.total_resources)
 
 
 def scheduler_workers(client: Client) -> dict[str, dict[str, Any]]:
-    """Ask the scheduler which workers there are now, and what it knows of them.
+    """Return the workers from the scheduler, as it describes them at this moment.
 
-    ``Client.scheduler_info`` gives what was heard last, which now and then is the answer to the
-    client's own question of every other second, and that has no workers in it.
+    ``Client.scheduler_info`` returns the last message, which now and then is the reply to the
+    client's own poll of every other second, and that has no workers in it.
 
     Parameters
     ----------
@@ -317,23 +324,23 @@ def scheduler_workers(client: Client) -> dict[str, dict[str, Any]]:
     if client.scheduler is None:
         return {}
     try:
-        found = client.sync(client.scheduler.identity, n_workers=-1)
+        identity = client.sync(client.scheduler.identity, n_workers=-1)
     except OSError:
         return {}
-    return dict(found["workers"])
+    return dict(identity["workers"])
 
 
 def check_workers(client: Client, present: Iterable[str] | None = None) -> None:
-    """Raise unless every worker runs scikit-fleet, scikit-learn and Python as the caller does.
+    """Raise unless every worker has the caller's versions of scikit-fleet, scikit-learn and Python.
 
-    Each worker is asked once, when it is first seen. Workers in this very process are not asked.
+    Each worker is checked once. Workers in this process are not checked.
 
     Parameters
     ----------
     client : distributed.Client
         A synchronous client.
     present : iterable of str, optional
-        The addresses of its workers. By default the scheduler is asked for them.
+        The addresses of its workers. By default they come from the scheduler.
 
     Raises
     ------
@@ -344,57 +351,56 @@ def check_workers(client: Client, present: Iterable[str] | None = None) -> None:
     if address_of(client).startswith("inproc://"):
         return
     addresses = frozenset(client.nthreads() if present is None else present)
-    known = _checked.get(client, frozenset()) & addresses
-    unknown = addresses - known
-    if unknown:
+    checked = _checked.get(client, frozenset()) & addresses
+    unchecked = addresses - checked
+    if unchecked:
         versions = _versions_lookup()
-        # A worker may leave while it is asked; what takes its place is asked in its turn.
-        answers = client.run(versions, workers=sorted(unknown), on_error="return")
-        answers = {address: got for address, got in answers.items() if isinstance(got, dict)}
-        ours = versions()
-        here = ours.pop("machine")
-        _refuse_mismatch(ours, answers)
-        known |= frozenset(answers)
-        _here[client] = _here.get(client, frozenset()) | {
+        # A worker may leave meanwhile; its replacement has a new address, to be checked next time.
+        replies = client.run(versions, workers=sorted(unchecked), on_error="return")
+        replies = {address: reply for address, reply in replies.items() if isinstance(reply, dict)}
+        own = versions()
+        host = own.pop("machine")
+        _check_versions(own, replies)
+        checked |= frozenset(replies)
+        _local_workers[client] = _local_workers.get(client, frozenset()) | {
             address
-            for address, got in answers.items()
-            if here is not None and got.get("machine") == here
+            for address, reply in replies.items()
+            if host is not None and reply.get("machine") == host
         }
-    _checked[client] = known
+    _checked[client] = checked
 
 
 def all_workers_on_this_host(client: Client) -> bool:
-    """Tell whether all workers are, and will be, processes of this machine and user.
+    """Return whether all workers are, and will be, processes of this machine and user.
 
-    Of workers that came after :func:`check_workers` this knows only that no other machine can reach
-    the scheduler.
+    Of later workers it is known only that no other machine can reach the scheduler.
     """
     host = urlsplit(address_of(client)).hostname or ""
-    known = _here.get(client, frozenset())
-    return host == "127.0.0.1" and bool(known) and known >= _checked.get(client, frozenset())
+    local = _local_workers.get(client, frozenset())
+    return host == "127.0.0.1" and bool(local) and local >= _checked.get(client, frozenset())
 
 
-def _refuse_mismatch(
-    ours: dict[str, str | None], answers: dict[str, dict[str, str | None]]
-) -> None:
-    """Raise with the first worker that differs, and with the number of those like it."""
-    for name, wanted in ours.items():
-        wrong = {address: got[name] for address, got in answers.items() if got[name] != wanted}
+def _check_versions(own: dict[str, str | None], replies: dict[str, dict[str, str | None]]) -> None:
+    """Raise if any worker has another version, naming the first such worker and their number."""
+    for name, version in own.items():
+        wrong = {
+            address: reply[name] for address, reply in replies.items() if reply[name] != version
+        }
         if wrong:
-            address, found = min(wrong.items())
+            address, other = min(wrong.items())
             raise FleetVersionError(
-                f"{name} must be {wanted} on every worker, as it is here. "
-                f"Got {found or 'none'} on {address} ({len(wrong)} of {len(answers)} workers "
-                f"differ) instead. Install {name} {wanted} where the workers run, and start "
+                f"{name} must be {version} on every worker, as it is here. "
+                f"Got {other or 'none'} on {address} ({len(wrong)} of {len(replies)} workers "
+                f"differ) instead. Install {name} {version} where the workers run, and start "
                 "them again."
             )
 
 
 def _versions_lookup() -> Any:
-    """Make the function that reads versions, in a form that travels without scikit-fleet."""
+    """Return the function that reads versions, to be run where scikit-fleet may be missing."""
 
-    # A function at module level would be pickled as a reference to this module, which is just
-    # what a worker without scikit-fleet cannot import; one made here is pickled by value.
+    # A function at module level is pickled as a reference to this module, which a worker without
+    # scikit-fleet cannot import. A nested one is pickled by value.
     def versions() -> dict[str, str | None]:
         import importlib
         import importlib.metadata
@@ -409,9 +415,9 @@ def _versions_lookup() -> Any:
         except importlib.metadata.PackageNotFoundError:
             sklearn = None
         try:
-            machine = importlib.import_module("skfleet.engine._dask._shared_memory").machine()
+            machine = importlib.import_module("skfleet.engine._dask._shared_memory").host_identity()
         except (ImportError, AttributeError):
-            machine = None  # another version, which the rest of the answer tells
+            machine = None  # another version of scikit-fleet, which the check reports
         return {
             "machine": machine,
             "Python": "{}.{}".format(*sys.version_info[:2]),
@@ -423,7 +429,7 @@ def _versions_lookup() -> Any:
 
 
 def _worker() -> Any:
-    """Give the worker that runs the present task, or None outside a task."""
+    """Return the worker that runs the task, or None outside a task."""
     try:
         return get_worker()
     except ValueError:
@@ -431,7 +437,7 @@ def _worker() -> Any:
 
 
 def _client_for_scheduler(address: str) -> Client | None:
-    """Find the offered client of a scheduler, if this process has one."""
+    """Return the registered client of a scheduler, if this process has one."""
     for client in list(_registered):
         if address_of(client) == address:
             return client
@@ -439,5 +445,5 @@ def _client_for_scheduler(address: str) -> Client | None:
 
 
 def address_of(client: Client) -> str:
-    """Address of a client's scheduler; empty once the client is closed."""
+    """Return the address of a client's scheduler; "" once the client is closed."""
     return getattr(client.scheduler, "address", None) or ""

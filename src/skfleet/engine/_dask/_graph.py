@@ -1,4 +1,4 @@
-"""Calls that refer to one another, or to what blocks share, as one graph of tasks."""
+"""Dask graphs of calls that are arguments of one another, or whose blocks share a subgraph."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ __all__ = [
     "UniqueTask",
     "as_delayed",
     "func_with_summary",
+    "has_shared_subgraph",
     "iter_pending",
-    "needs_graph",
     "to_graph_node",
-    "with_sources",
+    "with_shared_subgraph",
 ]
 
 
 class UniqueTask(Task):
-    """A task whose key no other task has: Dask need not tell it from others by its content."""
+    """A task with a unique key, by which Dask identifies it without hashing its content."""
 
     __slots__ = ()
 
@@ -37,7 +37,7 @@ class UniqueTask(Task):
 
 
 def to_graph_node(value: Any, keys: dict[int, str]) -> Any:
-    """Return what stands in a graph for an argument: calls by their keys, and futures by theirs."""
+    """Return an argument as a node of a graph: calls and futures become references to keys."""
     if id(value) in keys:
         return TaskRef(keys[id(value)])
     if isinstance(value, ScatteredObject):
@@ -46,10 +46,10 @@ def to_graph_node(value: Any, keys: dict[int, str]) -> Any:
         return TaskRef(value.key)
     if not isinstance(value, list | tuple | dict):
         return value
-    inside = value.values() if isinstance(value, dict) else value
-    nodes = [to_graph_node(part, keys) for part in inside]
-    if all(node is part for node, part in zip(nodes, inside, strict=True)):
-        return value
+    items = value.values() if isinstance(value, dict) else value
+    nodes = [to_graph_node(item, keys) for item in items]
+    if all(node is item for node, item in zip(nodes, items, strict=True)):
+        return value  # nothing in it is a reference: no task is needed to build it
     if isinstance(value, dict):
         return Task(None, _as_dict, list(value), *nodes)
     if isinstance(value, list):
@@ -62,65 +62,63 @@ def to_graph_node(value: Any, keys: dict[int, str]) -> Any:
 
 
 def _as_tuple(*values: Any) -> tuple[Any, ...]:
-    """Put a tuple together in a task."""
     return values
 
 
 def _as_dict(names: list[Any], *values: Any) -> dict[Any, Any]:
-    """Put a dict together in a task."""
     return dict(zip(names, values, strict=True))
 
 
 def func_with_summary(call: Call) -> Callable[..., Any]:
-    """Return the function of a call, with what sends home what it tells."""
+    """Return the function of a call, which also publishes the summary if the call has one."""
     return (
         call.func if call.summarize is None else partial(run_and_publish, call.func, call.summarize)
     )
 
 
 def iter_pending(value: Any) -> Iterator[ScatteredObject]:
-    """Give what is kept among arguments, and not on its way yet."""
+    """Yield the scattered objects among arguments that are not submitted yet."""
     if isinstance(value, ScatteredObject) and not value.is_submitted:
         yield value
     elif isinstance(value, list | tuple):
-        for part in value:
-            yield from iter_pending(part)
+        for item in value:
+            yield from iter_pending(item)
 
 
-def needs_graph(value: Any) -> bool:
-    """Say whether arguments hold a block whose making is shared with others."""
+def has_shared_subgraph(value: Any) -> bool:
+    """Return whether arguments contain a block that shares part of its graph with others."""
     if isinstance(value, Block):
         return bool(getattr(value.X, "shared", ()))
-    return isinstance(value, list | tuple) and any(map(needs_graph, value))
+    return isinstance(value, list | tuple) and any(map(has_shared_subgraph, value))
 
 
 def as_delayed(future: Future) -> Delayed:
-    """Return what stands for a future in a graph."""
+    """Return a future as a Delayed object."""
     return Delayed(future.key, {future.key: future})
 
 
-def with_sources(values: Any) -> tuple[int, Any]:
-    """Turn what blocks share into parts of a graph; also return how many tasks make them."""
-    layers: dict[int, HighLevelGraph] = {}
+def with_shared_subgraph(values: Any) -> tuple[int, Any]:
+    """Return (number of tasks in shared subgraphs, arguments with Delayed objects for these)."""
+    graphs: dict[int, HighLevelGraph] = {}  # by the id of the source that blocks share
 
-    def turn(value: Any) -> Any:
-        if isinstance(value, Block) and needs_graph(value):
+    def convert(value: Any) -> Any:
+        if isinstance(value, Block) and has_shared_subgraph(value):
             lazy = value.X
-            graph = layers.setdefault(
+            graph = graphs.setdefault(
                 id(lazy.source),
                 HighLevelGraph({"shared": lazy.source.graph}, {"shared": set()}),
             )
             shared = {key: Delayed(key, graph, layer="shared") for key in lazy.shared}
-            return value._replace(X=lazy._replace(inputs=turn(lazy.inputs)).with_shared(shared))
+            return value._replace(X=lazy._replace(inputs=convert(lazy.inputs)).with_shared(shared))
         if isinstance(value, Future):
             return as_delayed(value)
         if isinstance(value, dict):
-            return {key: turn(part) for key, part in value.items()}
+            return {key: convert(item) for key, item in value.items()}
         if isinstance(value, list | tuple):
-            parts = map(turn, value)
-            return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+            items = map(convert, value)
+            return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
         return value
 
-    turned = turn(values)
-    n_tasks = sum(len(graph.layers["shared"]) for graph in layers.values())
-    return n_tasks, turned
+    converted = convert(values)
+    n_tasks = sum(len(graph.layers["shared"]) for graph in graphs.values())
+    return n_tasks, converted

@@ -1,4 +1,4 @@
-"""Objects that are sent to a cluster once, for many tasks, and sent again when they are lost."""
+"""Objects scattered once for many tasks (`ScatteredObject`), and sent again when they are lost."""
 
 from __future__ import annotations
 
@@ -9,24 +9,26 @@ from weakref import WeakKeyDictionary
 
 from distributed import Client, Future
 
+from skfleet.blocks import Block
 from skfleet.engine._dask._client import all_workers_on_this_host, scheduler_workers
 from skfleet.engine._dask._serialize import MMAP_THRESHOLD, Pickled
 from skfleet.engine._dask._shared_memory import SharedMemoryPickled
 from skfleet.engine._protocol import Call
-from skfleet.engine._resources import ANY_WORKER, ResourceRequest
+from skfleet.engine._reduce import identity
+from skfleet.engine._resources import ANY_WORKER, ResourceRequest, satisfies
 from skfleet.exceptions import FleetError
 
-__all__ = ["ScatteredObject", "open_scattered"]
+__all__ = ["ScatteredObject", "loads_cached", "substitute_futures"]
 
-# A function of this size and more is scattered instead of being sent as a task.
+# Bytes from which on an object is scattered: as a task's argument it would stay in the scheduler.
 _LARGEST_TASK = 9_000_000
 
-# What tasks of this process have opened, as long as they have the parcel.
-_opened: WeakKeyDictionary[Pickled, Any] = WeakKeyDictionary()
+# Objects that tasks of this process have loaded, as long as it has the pickled ones.
+_loaded: WeakKeyDictionary[Pickled, Any] = WeakKeyDictionary()
 
 
 class ScatteredObject:
-    """An object on the fleet, sent once for all who hold equal content."""
+    """An object on the cluster, sent once for all tasks that need equal content."""
 
     def __init__(
         self,
@@ -35,13 +37,13 @@ class ScatteredObject:
         *,
         broadcast: bool = False,
         is_function: bool = False,
-        is_kept: bool = False,
+        is_resendable: bool = False,
         resources: ResourceRequest = ANY_WORKER,
     ) -> None:
         self._client = client
-        self._resources = resources.as_dict()  # of the workers that are to have it
+        self._resources = resources  # of the workers that need the object
         self._broadcast = broadcast
-        # Kept: other processes of this machine read its memory.
+        # Other processes of this machine map its memory, so it must live as long as this object.
         self._mapped = (
             SharedMemoryPickled.create(parcel)
             if parcel.nbytes >= MMAP_THRESHOLD
@@ -49,39 +51,42 @@ class ScatteredObject:
             and all_workers_on_this_host(client)
             else None
         )
-        # The scheduler keeps a task, and has it made again when its worker dies; with larger ones
-        # it would be overloaded, and Dask warns. Of memory that is mapped only the place is sent.
-        small = parcel.nbytes < _LARGEST_TASK or self._mapped is not None
-        self._as_task = (is_function or is_kept) and small
-        # Who may have to mend it keeps what is to be sent: views of the object, no copies.
-        self._kept = (self._mapped or parcel) if is_kept else None
+        # As the result of a task, Dask recomputes it when its worker dies. Its argument stays in
+        # the scheduler's memory, too much of which overloads it, and Dask warns. Of mapped memory
+        # the argument is only the address.
+        is_small = parcel.nbytes < _LARGEST_TASK or self._mapped is not None
+        self._as_task = (is_function or is_resendable) and is_small
+        # To send it again takes the pickled object: views of the original, not a copy.
+        self._source = (self._mapped or parcel) if is_resendable else None
         self.future: Future
-        if not (is_kept and small):
+        if not (is_resendable and is_small):
             self.future = self._send(self._mapped or parcel)
 
     @property
     def is_submitted(self) -> bool:
-        """Whether it is on its way: what is kept and small goes with the first that needs it."""
+        """True once it is sent; a small resendable object is sent with the first task."""
         return hasattr(self, "future")
 
     def as_call(self) -> Call:
-        """Return the call that keeps it on a worker."""
-        return Call(_hold, (self._kept,), "hold")
+        """Return the call whose result is the pickled object on a worker."""
+        return Call(identity, (self._source,), "hold")
 
     def _send(self, parcel: Pickled) -> Future:
-        """Scatter under a new key: under an old one it dies with what was just released.
+        """Submit or scatter under a new key; an old one may still be on its way to be released.
 
-        The scheduler hands the data to workers, and fails if one of them dies meanwhile.
+        Scattering is retried: the scheduler passes data on to workers, and raises an OSError if one
+        of them dies meanwhile.
         """
-        near = {"resources": self._resources} if self._resources else {}
+        options = {"resources": self._resources.as_dict()} if self._resources.resources else {}
         if self._as_task:
-            return self._client.submit(_hold, parcel, key=f"hold-{uuid4().hex}", **near)
-        workers = self._eligible_workers() if self._resources else None
-        waits = iter((0.2, 0.5, 1.0, 2.0, 4.0))
+            return self._client.submit(identity, parcel, key=f"hold-{uuid4().hex}", **options)
+        workers = self._eligible_workers() if self._resources.resources else None
+        delays = iter((0.2, 0.5, 1.0, 2.0, 4.0))
         while True:
             try:
-                how: dict[str, Any] = {"broadcast": self._broadcast, "workers": workers}
-                return self._client.scatter(parcel, hash=False, **how)
+                return self._client.scatter(
+                    parcel, hash=False, broadcast=self._broadcast, workers=workers
+                )
             except TimeoutError as error:
                 raise FleetError(
                     f"arguments of {parcel.nbytes / 1e6:.0f} MB must be taken by a worker. No "
@@ -89,40 +94,39 @@ class ScatteredObject:
                     "at memory_limit, or make fewer copies of the data."
                 ) from error
             except OSError:
-                wait = next(waits, None)
-                if wait is None or self._client.status != "running":
+                delay = next(delays, None)
+                if delay is None or self._client.status != "running":
                     raise
-                time.sleep(wait)
+                time.sleep(delay)
 
     def _eligible_workers(self) -> list[str] | None:
-        """Return the workers that may run what needs it; None, for any, where there are none."""
-        offers = {a: w.get("resources") or {} for a, w in scheduler_workers(self._client).items()}
+        """Return the workers that satisfy the object's request; None, for any, if none does."""
         return [
             address
-            for address, offer in offers.items()
-            if all(offer.get(name, 0) >= n for name, n in self._resources.items())
+            for address, worker in scheduler_workers(self._client).items()
+            if satisfies(worker.get("resources") or {}, self._resources)
         ] or None
 
     @property
     def task(self) -> Future:
-        """What stands for the object in the arguments of a task."""
-        if not self.is_submitted and self._kept is not None:
-            self.future = self._send(self._kept)
+        """The future of the object, to be an argument of a task."""
+        if not self.is_submitted and self._source is not None:
+            self.future = self._send(self._source)
         return self.future
 
     def rescatter(self) -> None:
-        """Send what was lost again, where it is still here."""
-        if self._kept is not None and self.is_submitted and self.is_lost():
-            self.future = self._send(self._kept)
+        """Send a resendable object again if it was lost."""
+        if self._source is not None and self.is_submitted and self.is_lost():
+            self.future = self._send(self._source)
 
     def release(self) -> None:
-        """Let go of it, here and on the fleet."""
+        """Release it, in this process and on the cluster."""
         if self.is_submitted:
             self.future.release()
-        self._mapped = self._kept = None
+        self._mapped = self._source = None
 
     def is_lost(self) -> bool:
-        """Tell whether no worker holds the data any more."""
+        """Return whether no worker has the data any more."""
         if self.future.status == "pending":
             return False  # a task, to be run anew
         if self.future.status != "finished":
@@ -130,20 +134,26 @@ class ScatteredObject:
         return not any(self._client.who_has([self.future]).values())
 
     def resend(self, obj: Any) -> None:
-        """Replace data that died with their worker."""
+        """Send data that died with their worker, pickled anew unless they are mapped."""
         self.future = self._send(self._mapped or Pickled.dumps(obj))
 
 
-def _hold(parcel: Pickled) -> Pickled:
-    """Keep a parcel on a worker."""
-    return parcel
+def substitute_futures(value: Any) -> Any:
+    """Return arguments with futures in place of scattered objects."""
+    if isinstance(value, ScatteredObject):
+        return value.task
+    if isinstance(value, Block) and isinstance(value.X, ScatteredObject):
+        return value._replace(X=value.X.task)
+    if type(value) in (list, tuple):
+        return type(value)(map(substitute_futures, value))
+    return value
 
 
-def open_scattered(value: Any) -> Any:
-    """Open a parcel for reading, once for all tasks of a process; anything else as it is."""
+def loads_cached(value: Any) -> Any:
+    """Load a pickled object read-only, once for all tasks of a process; return others unchanged."""
     if not isinstance(value, Pickled):
         return value
-    found = _opened.get(value)
-    if found is None:
-        found = _opened[value] = value.loads(view=True)
-    return found
+    obj = _loaded.get(value)
+    if obj is None:
+        obj = _loaded[value] = value.loads(readonly=True)
+    return obj

@@ -1,4 +1,4 @@
-"""Parcels for processes of one machine: in memory that they all map, and not in a copy for each."""
+"""Pickled objects in shared memory (memfd), which all processes of one machine map."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from distributed.protocol import dask_deserialize, dask_serialize
 
 from skfleet.engine._dask._serialize import Pickled
 
-__all__ = ["SharedMemoryPickled", "machine"]
+__all__ = ["SharedMemoryPickled", "host_identity"]
 
 _ALIGNMENT = 64
 
 
-def machine() -> str | None:
-    """Name what processes must have in common to map each other's memory; None where they cannot.
+def host_identity() -> str | None:
+    """Return what processes that can map each other's memory have in common; None without it.
 
     That is the boot of the machine, the namespace of process numbers, and the user.
     """
@@ -30,8 +30,8 @@ def machine() -> str | None:
         return None
 
 
-class _Place(NamedTuple):
-    """Where buffers lie: a file without a name of some process, and their sizes in order."""
+class _MemfdHandle(NamedTuple):
+    """The unnamed file of a process in which buffers lie, and their sizes in order."""
 
     pid: int
     descriptor: int
@@ -40,61 +40,63 @@ class _Place(NamedTuple):
 
 
 class SharedMemoryPickled(Pickled):
-    """A parcel whose buffers lie in memory that other processes of this machine map.
+    """A pickled object with its buffers in memory that other processes of this machine map.
 
-    What travels is where they lie. The memory is there as long as this object, or any process that
-    has mapped it. There it can be read only.
+    It is pickled as the handle of that memory, which lives as long as this object or any mapping of
+    it. Mappings are read-only.
     """
 
-    __slots__ = ("_place",)
+    __slots__ = ("_handle",)
 
-    def __init__(self, header: bytes, place: _Place, buffers: Any) -> None:
+    def __init__(self, header: bytes, handle: _MemfdHandle, buffers: Any) -> None:
         super().__init__(header, buffers)
-        self._place = place
+        self._handle = handle
 
     @classmethod
     def create(cls, parcel: Pickled) -> SharedMemoryPickled:
-        """Copy a parcel to such memory."""
-        parts = parcel._flat()
+        """Copy a pickled object to shared memory."""
+        parts = parcel._views()
         sizes = tuple(part.nbytes for part in parts)
         descriptor = os.memfd_create("skfleet", os.MFD_CLOEXEC)
         try:
             os.ftruncate(descriptor, max(1, sum(map(_padded, sizes))))
             with mmap.mmap(descriptor, 0) as memory, memoryview(memory) as view:
-                for start, part in zip(_starts(sizes), parts, strict=True):
-                    view[start : start + part.nbytes] = part
+                for offset, part in zip(_offsets(sizes), parts, strict=True):
+                    view[offset : offset + part.nbytes] = part
             status = os.fstat(descriptor)
-            place = _Place(os.getpid(), descriptor, (status.st_dev, status.st_ino), sizes)
-            mapped = cls(parcel.header, place, _map(descriptor, sizes))
+            handle = _MemfdHandle(os.getpid(), descriptor, (status.st_dev, status.st_ino), sizes)
+            mapped = cls(parcel.header, handle, _map(descriptor, sizes))
         except BaseException:
             os.close(descriptor)
             raise
+        # Others open the file through this process's descriptor, so it stays open as long as this.
         weakref.finalize(mapped, os.close, descriptor)
         return mapped
 
     @classmethod
-    def attach(cls, header: bytes, place: _Place) -> SharedMemoryPickled:
+    def attach(cls, header: bytes, handle: _MemfdHandle) -> SharedMemoryPickled:
         """Map the memory of another process, or of this one."""
         buffers: Any
         try:
-            descriptor = os.open(f"/proc/{place.pid}/fd/{place.descriptor}", os.O_RDONLY)
+            descriptor = os.open(f"/proc/{handle.pid}/fd/{handle.descriptor}", os.O_RDONLY)
             try:
                 status = os.fstat(descriptor)
-                if (status.st_dev, status.st_ino) != place.identity:
+                # The process may have closed it, and reused the descriptor for another file.
+                if (status.st_dev, status.st_ino) != handle.identity:
                     raise OSError("its memory is gone")
-                buffers = _map(descriptor, place.sizes)
+                buffers = _map(descriptor, handle.sizes)
             finally:
                 os.close(descriptor)
         except OSError as error:
-            buffers = _UnmappedBuffers(place.pid, error)
-        return cls(header, place, buffers)
+            buffers = _UnmappedBuffers(handle.pid, error)
+        return cls(header, handle, buffers)
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        return SharedMemoryPickled.attach, (bytes(self.header), self._place)
+        return SharedMemoryPickled.attach, (bytes(self.header), self._handle)
 
 
 class _UnmappedBuffers:
-    """Stands for buffers that could not be mapped: whoever wants them is told so."""
+    """Buffers that could not be mapped: iterating over them raises the error."""
 
     def __init__(self, pid: int, error: OSError) -> None:
         self._problem = f"process {pid} must be one of this machine, to read its memory: {error}"
@@ -107,31 +109,32 @@ def _padded(size: int) -> int:
     return -(-size // _ALIGNMENT) * _ALIGNMENT
 
 
-def _starts(sizes: tuple[int, ...]) -> list[int]:
-    """Give the place of each buffer."""
-    starts, start = [], 0
+def _offsets(sizes: tuple[int, ...]) -> list[int]:
+    """Return the offset of each buffer."""
+    offsets, offset = [], 0
     for size in sizes:
-        starts.append(start)
-        start += _padded(size)
-    return starts
+        offsets.append(offset)
+        offset += _padded(size)
+    return offsets
 
 
 def _map(descriptor: int, sizes: tuple[int, ...]) -> list[memoryview]:
-    """Map buffers to be read."""
+    """Map buffers, read-only."""
     view = memoryview(mmap.mmap(descriptor, 0, prot=mmap.PROT_READ))
-    return [view[start : start + size] for start, size in zip(_starts(sizes), sizes, strict=True)]
+    return [
+        view[offset : offset + size] for offset, size in zip(_offsets(sizes), sizes, strict=True)
+    ]
 
 
 @dask_serialize.register(SharedMemoryPickled)
 def _serialize(parcel: SharedMemoryPickled) -> tuple[dict, list]:
-    """Give Dask the place instead of the bytes."""
-    return {"place": tuple(parcel._place)}, [parcel.header]
+    """Send the handle instead of the bytes."""
+    return {"handle": tuple(parcel._handle)}, [parcel.header]
 
 
 @dask_deserialize.register(SharedMemoryPickled)
 def _deserialize(header: dict, frames: list) -> SharedMemoryPickled:
-    """Take a place from the wire, and map what lies there."""
-    pid, descriptor, identity, sizes = header["place"]
+    pid, descriptor, identity, sizes = header["handle"]
     return SharedMemoryPickled.attach(
-        frames[0], _Place(pid, descriptor, tuple(identity), tuple(sizes))
+        frames[0], _MemfdHandle(pid, descriptor, tuple(identity), tuple(sizes))
     )

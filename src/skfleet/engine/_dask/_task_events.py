@@ -1,7 +1,7 @@
-"""Waiting for tasks of a cluster while others are still being submitted.
+"""Queue of completed tasks with their summaries, which workers publish as events.
 
-What a task has to tell besides its value comes home as an event, ahead of the news that it has
-ended: that is a third of the time that another task, which picks it out of the value, would take.
+A summary arrives as a worker event, ahead of the message that the task is done. That takes a third
+of the time of another task that picks it out of the value.
 """
 
 from __future__ import annotations
@@ -24,35 +24,35 @@ from skfleet.engine._protocol import TaskResult
 
 __all__ = ["DaskCompletionQueue", "run_and_publish"]
 
-# The topic of the events; the scheduler forgets old ones by itself.
-_TOPIC = "skfleet-told"
-# How many events are kept for which nobody has asked yet.
-_MOST_EVENTS = 10_000
+# The scheduler drops old events of a topic by itself.
+_TOPIC = "skfleet-summaries"
+# Events kept until they are fetched; the oldest are dropped first.
+_MAX_EVENTS = 10_000
 
-_told: WeakKeyDictionary[Client, _SummaryEvents] = WeakKeyDictionary()
+_events: WeakKeyDictionary[Client, _SummaryEvents] = WeakKeyDictionary()
 
 
 class _SummaryEvents:
-    """What tasks have told a client, by their keys."""
+    """The summaries that a client has received, by the keys of their tasks."""
 
     def __init__(self, client: Client) -> None:
         self._values: OrderedDict[str, bytes] = OrderedDict()
-        client.subscribe_topic(_TOPIC, self._take)
+        client.subscribe_topic(_TOPIC, self._store)
 
-    def _take(self, event: tuple[float, tuple[str, bytes]]) -> None:
-        """Take an event, in the thread of the client's loop."""
+    def _store(self, event: tuple[float, tuple[str, bytes]]) -> None:
+        """Store a summary, in the thread of the client's event loop."""
         key, value = event[1]
         self._values[key] = value
-        while len(self._values) > _MOST_EVENTS:
+        while len(self._values) > _MAX_EVENTS:
             self._values.popitem(last=False)
 
     def pop(self, key: str) -> bytes | None:
-        """Give what a task has told, once."""
+        """Remove and return the summary of a task."""
         return self._values.pop(key, None)
 
 
 def run_and_publish(func: Callable[..., Any], summarize: Callable[[Any], Any], *args: Any) -> Any:
-    """Run a task, and send home what it has to tell of its value."""
+    """Run a task and publish ``summarize(value)`` to the client as a worker event."""
     value = func(*args)
     worker = get_worker()
     worker.log_event(_TOPIC, [worker.get_current_task(), pickle.dumps(summarize(value))])
@@ -60,66 +60,66 @@ def run_and_publish(func: Callable[..., Any], summarize: Callable[[Any], Any], *
 
 
 class DaskCompletionQueue:
-    """Futures under way, and what they have to tell as they arrive."""
+    """Submitted futures, to be fetched with their values or summaries as they complete."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._begin = time.time()
-        self._arrivals: queue.SimpleQueue[Future] = queue.SimpleQueue()
-        self._tells: dict[Future, Callable[[Any], Any]] = {}
-        if client not in _told:
-            _told[client] = _SummaryEvents(client)
+        self._start_time = time.time()
+        self._done: queue.SimpleQueue[Future] = queue.SimpleQueue()
+        self._summarize: dict[Future, Callable[[Any], Any]] = {}
+        if client not in _events:
+            _events[client] = _SummaryEvents(client)
 
     def add(self, task: Future, summarize: Callable[[Any], Any] | None = None) -> None:
-        """Wait for one more future, for its value or for what it has to tell of it."""
+        """Add a future, whose value or summary is fetched once it is done."""
         if summarize is not None:
-            self._tells[task] = summarize
-        task.add_done_callback(self._arrivals.put)
+            self._summarize[task] = summarize
+        task.add_done_callback(self._done.put)
 
     def next(self, timeout: float | None = None) -> list[TaskResult]:
-        """Wait until some futures are done, or for so many seconds; give those that are."""
+        """Return the futures that are done, after waiting for at least one, or for `timeout`."""
         with seceded():
             try:
-                arrived = [self._arrivals.get(timeout=timeout)]
+                done = [self._done.get(timeout=timeout)]
             except queue.Empty:
                 return []
             with contextlib.suppress(queue.Empty):
                 while True:
-                    arrived.append(self._arrivals.get_nowait())
-            return self._fetch(arrived)
+                    done.append(self._done.get_nowait())
+            return self._fetch(done)
 
-    def _fetch(self, arrived: Sequence[Future]) -> list[TaskResult]:
-        """Give what was told, and fetch the rest: together, and one by one where that fails."""
-        found: dict[Future, Any] = {}
+    def _fetch(self, done: Sequence[Future]) -> list[TaskResult]:
+        """Return results: published ones, then all other values in one gather, or one by one."""
+        values: dict[Future, Any] = {}
         missing: dict[Future, Future] = {}
-        for future in arrived:
-            summarize = self._tells.pop(future, None)
+        for future in done:
+            summarize = self._summarize.pop(future, None)
             if future.status != "finished":
                 continue
-            told = None if summarize is None else _told[self._client].pop(str(future.key))
-            if told is not None:
-                found[future] = pickle.loads(told)
+            summary = None if summarize is None else _events[self._client].pop(str(future.key))
+            if summary is not None:
+                values[future] = pickle.loads(summary)
             elif summarize is None:
                 missing[future] = future
-            else:  # the event was lost with a scheduler's memory, or never sent
+            else:  # the event was dropped, or never published
                 missing[future] = self._client.submit(summarize, future, pure=False)
         if missing:
             direct = all_workers_on_this_host(self._client) or None
             with contextlib.suppress(Exception, CancelledError):
-                values = self._client.gather(list(missing.values()), direct=direct)
-                found |= dict(zip(missing, values, strict=True))
+                fetched = self._client.gather(list(missing.values()), direct=direct)
+                values |= dict(zip(missing, fetched, strict=True))
         return [
-            TaskResult(future, found[future]) if future in found else self._ended(future)
-            for future in arrived
+            TaskResult(future, values[future]) if future in values else self._result_of(future)
+            for future in done
         ]
 
-    def _ended(self, future: Future) -> TaskResult:
-        """Tell what became of one future."""
+    def _result_of(self, future: Future) -> TaskResult:
+        """Return the result of one future, or its error, explained where workers died."""
         try:
             return TaskResult(future, future.result())
         except (CancelledError, KilledWorker) as error:
-            deadly = isinstance(error, KilledWorker)
-            explained = death_error(self._client, error, since=self._begin) or error
-            return TaskResult(future, error=explained, was_lost=not deadly, killed_workers=deadly)
+            killed = isinstance(error, KilledWorker)
+            explained = death_error(self._client, error, since=self._start_time) or error
+            return TaskResult(future, error=explained, was_lost=not killed, killed_workers=killed)
         except Exception as error:
             return TaskResult(future, error=error)

@@ -1,4 +1,4 @@
-"""Answers of models that compute on a GPU, from workers of which some have none."""
+"""Predictions of models that compute on a GPU, on workers of which some have none."""
 
 from __future__ import annotations
 
@@ -8,12 +8,8 @@ from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 from skfleet._array import device_library, is_not_numpy, to_device, to_device_of, to_host
-from skfleet.engine._gpu._estimator_device import (
-    accepts_device_arrays,
-    has_cuml,
-    to_cpu_estimator,
-    uses_array_api,
-)
+from skfleet.engine._gpu._cpu_models import to_cpu_estimator
+from skfleet.engine._gpu._estimator_device import accepts_device_arrays, has_cuml, uses_array_api
 from skfleet.exceptions import PlacementError
 
 if TYPE_CHECKING:
@@ -23,70 +19,69 @@ __all__ = ["PortableModel", "as_portable", "call_response_method", "has_gpu"]
 
 
 class PortableModel:
-    """A fitted model with cuML's in it, and an equivalent for where there is no GPU.
+    """A fitted model with cuML's in it, and its equivalent for the CPU.
 
-    It travels as bytes of both. A process opens only what it can use: to unpickle a fitted model of
-    cuML takes a GPU.
+    It is sent as the pickled bytes of both. A process loads only the one that it can use:
+    unpickling a fitted model of cuML takes a GPU.
     """
 
-    def __init__(self, on_gpu: Any = None) -> None:
-        self._on_gpu = on_gpu
-        self._at_home: Any = None
-        self._packed: tuple[Pickled | None, Pickled | None] = (None, None)
-        self._problem = ""
+    def __init__(self, gpu_model: Any = None) -> None:
+        self._gpu_model = gpu_model
+        self._cpu_model: Any = None
+        self._pickled: tuple[Pickled | None, Pickled | None] = (None, None)  # for GPU, for CPU
+        self._problem = ""  # why there is none for the CPU
         self._lock = threading.Lock()
 
-    def here(self) -> Any:
-        """Give the model that answers in this process."""
+    def local(self) -> Any:
+        """Return the model for this process."""
         with self._lock:
             if not has_gpu():
-                return self._equivalent()
-            if self._on_gpu is None and self._packed[0] is not None:
-                self._on_gpu = self._packed[0].loads()
-            return self._on_gpu
+                return self._load_cpu_model()
+            if self._gpu_model is None and self._pickled[0] is not None:
+                self._gpu_model = self._pickled[0].loads()
+            return self._gpu_model
 
-    def equivalent(self) -> Any:
-        """Give the model that needs no GPU, or raise."""
+    def cpu_model(self) -> Any:
+        """Return the model that needs no GPU, or raise PlacementError."""
         with self._lock:
-            return self._equivalent()
+            return self._load_cpu_model()
 
-    def _equivalent(self) -> Any:
-        if self._at_home is None and self._packed[1] is not None:
-            self._at_home = self._packed[1].loads()
-        if self._at_home is None and self._on_gpu is not None and not self._problem:
+    def _load_cpu_model(self) -> Any:
+        if self._cpu_model is None and self._pickled[1] is not None:
+            self._cpu_model = self._pickled[1].loads()
+        if self._cpu_model is None and self._gpu_model is not None and not self._problem:
             try:
-                self._at_home = to_cpu_estimator(self._on_gpu)
+                self._cpu_model = to_cpu_estimator(self._gpu_model)
             except TypeError as error:
                 self._problem = str(error)
-        if self._at_home is None:
+        if self._cpu_model is None:
             raise PlacementError(self._problem)
-        return self._at_home
+        return self._cpu_model
 
-    def pack(self) -> PortableModel:
-        """Make the bytes that travel, where the model can be used."""
+    def serialize(self) -> PortableModel:
+        """Pickle both models, in a process with a GPU; return this object."""
         from skfleet.engine._dask._serialize import Pickled  # which imports Dask's cluster
 
         with self._lock:
-            on_gpu, at_home = self._packed
-            if on_gpu is None:
-                with suppress(PlacementError):  # raised where it is wanted
-                    at_home = Pickled.dumps(self._equivalent())
-                self._packed = Pickled.dumps(self._on_gpu), at_home
+            for_gpu, for_cpu = self._pickled
+            if for_gpu is None:
+                with suppress(PlacementError):  # raised by the process that needs it
+                    for_cpu = Pickled.dumps(self._load_cpu_model())
+                self._pickled = Pickled.dumps(self._gpu_model), for_cpu
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuilt, (*self.pack()._packed, self._problem)
+        return _rebuild, (*self.serialize()._pickled, self._problem)
 
 
-def _rebuilt(on_gpu: Pickled, at_home: Pickled | None, problem: str) -> PortableModel:
-    """Make a model of the bytes of both."""
+def _rebuild(for_gpu: Pickled, for_cpu: Pickled | None, problem: str) -> PortableModel:
     model = PortableModel()
-    model._packed, model._problem = (on_gpu, at_home), problem
+    model._pickled, model._problem = (for_gpu, for_cpu), problem
     return model
 
 
 def as_portable(model: Any) -> Any:
-    """Return what stands for a fitted model in tasks that any worker may be given.
+    """Return a fitted model in a form that tasks on any worker can use.
 
     Raises
     ------
@@ -98,51 +93,51 @@ def as_portable(model: Any) -> Any:
             return model
         model = PortableModel(model)
     if _cluster_has_no_gpu():
-        model.equivalent()
+        model.cpu_model()
     return model
 
 
 def call_response_method(model: Any, method: str, rows: Any, params: dict[str, Any]) -> Any:
-    """Answer with a method of a fitted model for some rows, in their kind.
+    """Return a fitted model's response for rows, in their container.
 
-    In a process with a GPU, rows of the host are brought up for models that compute there, and
-    their answers come back.
+    In a process with a GPU, rows of the host are copied to it for models that compute there, and
+    the response is copied back.
     """
-    model = model.here() if isinstance(model, PortableModel) else model
-    given, output = rows, nullcontext()
+    model = model.local() if isinstance(model, PortableModel) else model
+    X, output_type = rows, nullcontext()
     if not is_not_numpy(rows) and not hasattr(rows, "to_cupy"):
-        # not where scikit-learn dispatches: what that learned is at home
+        # With array API dispatch, the fitted attributes are already on the host.
         if accepts_device_arrays(model) and not uses_array_api(model) and has_gpu():
-            given = to_device(rows)
+            X = to_device(rows)
         elif has_cuml(model):
-            output = sys.modules["cuml"].using_output_type("numpy")
-    with output:
-        answer = getattr(model, method)(given, **params)
-    return _in_kind(answer, rows)
+            output_type = sys.modules["cuml"].using_output_type("numpy")
+    with output_type:
+        response = getattr(model, method)(X, **params)
+    return _match_container(response, rows)
 
 
-def _in_kind(answer: Any, rows: Any) -> Any:
-    """Bring an answer, or several, to where the rows are."""
-    if type(answer) in (list, tuple):
-        return type(answer)(_in_kind(one, rows) for one in answer)
+def _match_container(response: Any, rows: Any) -> Any:
+    """Move a response, or each of several, to the device of the rows."""
+    if type(response) in (list, tuple):
+        return type(response)(_match_container(output, rows) for output in response)
     if is_not_numpy(rows):
-        return to_device_of(answer, rows)
-    return to_host(answer) if is_not_numpy(answer) else answer
+        return to_device_of(response, rows)
+    return to_host(response) if is_not_numpy(response) else response
 
 
 def has_gpu() -> bool:
-    """Tell whether models may compute on a GPU in this process: not where its label says CPU."""
+    """Return whether this process may use a GPU, which a worker labelled as CPU may not."""
     if "distributed" in sys.modules:
         from skfleet.engine._dask._client import worker_resources
 
-        offered = worker_resources()
-        if offered.get("CPU") and not offered.get("GPU"):
+        resources = worker_resources()
+        if resources.get("CPU") and not resources.get("GPU"):
             return False
     return device_library() is not None
 
 
 def _cluster_has_no_gpu() -> bool:
-    """Tell whether every worker of the current client is labelled as one without a GPU."""
+    """Return whether every worker of the current client is labelled as one without a GPU."""
     if "distributed" not in sys.modules:
         return False
     from skfleet.engine._dask._client import current_client, scheduler_workers
@@ -151,7 +146,6 @@ def _cluster_has_no_gpu() -> bool:
         client = current_client(is_required=False)
     except TypeError:  # an asynchronous one
         return False
-    offers = (
-        [w.get("resources") or {} for w in scheduler_workers(client).values()] if client else []
-    )
-    return bool(offers) and all(one.get("CPU") and not one.get("GPU") for one in offers)
+    workers = scheduler_workers(client).values() if client else ()
+    offers = [worker.get("resources") or {} for worker in workers]
+    return bool(offers) and all(offer.get("CPU") and not offer.get("GPU") for offer in offers)

@@ -1,4 +1,4 @@
-"""Arrays of the host that stay on this process's device while they are wanted, and as they fit."""
+"""LRU cache of host arrays on this process's device (`DeviceArrayCache`)."""
 
 from __future__ import annotations
 
@@ -7,108 +7,126 @@ import weakref
 from collections.abc import Hashable
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
 from skfleet._array import device_memory_available, is_uploadable, to_device
 
-__all__ = ["DeviceArrayCache", "budget", "cached_bytes"]
+if TYPE_CHECKING:
+    from skfleet.engine._dask._serialize import Pickled
 
-# The share of what a device has free that copies may take: fits need the rest to work in.
-SHARE = 0.5
+__all__ = ["DeviceArrayCache", "DeviceCachedArray", "byte_limit", "cached_bytes"]
 
-# One array at a time goes up, and each once.
+# Of the device's free memory; fits need the remainder to work in.
+MAX_FRACTION = 0.5
+
+# One array at a time is copied to the device, and each once.
 _lock = threading.Lock()
-_known: weakref.WeakValueDictionary[str, DeviceArrayCache] = weakref.WeakValueDictionary()
-_clock = count()
+_caches: weakref.WeakValueDictionary[str, DeviceArrayCache] = weakref.WeakValueDictionary()
+_use_counter = count()
 
 
 @dataclass
-class _Copy:
-    """An array on the device, its size, and when it was last wanted."""
+class _Entry:
+    """An array on the device, its size, and the number of its last use."""
 
     array: Any
     n_bytes: int
-    wanted: int = 0
+    last_used: int = 0
 
 
 class DeviceArrayCache:
-    """Copies of arrays, on the device of whichever process has this.
+    """Copies of arrays on the device of any process that unpickles this object.
 
-    What travels is a name: all in a process that have the same name have the same copies, and these
-    go when the last of them does.
+    It is pickled as its name: all in one process with the same name share one set of copies, which
+    ends with the last of them.
 
-    What does not fit beside the others stays on the host. Passes want arrays in turn: of more than
-    fit, each that drove out another would be gone itself when it is wanted again. Where there comes
-    to be less room, the copies go that were not wanted for longest.
+    An array that does not fit stays on the host, and evicts nothing: passes read arrays in turn, so
+    that with LRU eviction each would be gone when it is read again. Only when less memory is free
+    than before are the least recently used copies evicted.
     """
 
     def __init__(self, name: str | None = None) -> None:
         self._name = name or uuid4().hex
-        self._copies: dict[Hashable, _Copy] = {}
-        self._is_over = False
-        _known[self._name] = self
+        self._entries: dict[Hashable, _Entry] = {}
+        self._is_closed = False
+        _caches[self._name] = self
 
-    def give(self, key: Hashable, X: Any) -> Any:
-        """Give the copy of X, made once for the key; X itself where it has no place."""
+    def get(self, key: Hashable, X: Any) -> Any:
+        """Return the copy of X, made once for the key; X itself where it does not fit."""
         if not is_uploadable(X):
             return X
         with _lock:
-            most = budget()
-            while cached_bytes() > most:
+            limit = byte_limit()
+            while cached_bytes() > limit:
                 _evict_lru()
-            copy = self._copies.get(key)
-            if copy is None:
-                if self._is_over or cached_bytes() + X.nbytes > most:
+            entry = self._entries.get(key)
+            if entry is None:
+                if self._is_closed or cached_bytes() + X.nbytes > limit:
                     return X
-                copy = self._copies[key] = _Copy(to_device(X), X.nbytes)
-            copy.wanted = next(_clock)
-            return copy.array
+                entry = self._entries[key] = _Entry(to_device(X), X.nbytes)
+            entry.last_used = next(_use_counter)
+            return entry.array
 
-    def tie_to(self, other: Any) -> None:
-        """Keep the copies in this process as long as some object is here."""
-        weakref.finalize(other, _nothing, self).atexit = False
+    def tie_to(self, owner: Any) -> None:
+        """Keep the copies in this process as long as an object lives."""
+        weakref.finalize(owner, _noop, self).atexit = False
 
-    def end(self) -> None:
-        """Let go of the copies in this process, and make no more, whoever still refers to this."""
+    def close(self) -> None:
+        """Free the copies in this process, and make no more, though references remain."""
         with _lock:
-            self._is_over = True
-            self._copies.clear()
+            self._is_closed = True
+            self._entries.clear()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _named, (self._name,)
+        return _lookup, (self._name,)
 
 
-def _named(name: str) -> DeviceArrayCache:
-    """Find the copies of a name in this process, or begin them."""
+class DeviceCachedArray(NamedTuple):
+    """A pickled array, to be read from host memory or through the device cache."""
+
+    parcel: Pickled
+    cache: DeviceArrayCache
+    key: int
+
+    def on_host(self) -> Any:
+        """Return the array; a large one read-only."""
+        return self.parcel.loads_shared()
+
+    def on_device(self) -> Any:
+        """Return the array on the device; on the host where it does not fit."""
+        return self.cache.get(self.key, self.on_host())
+
+
+def _lookup(name: str) -> DeviceArrayCache:
+    """Return this process's cache of a name, created on first use."""
     with _lock:
-        return _known.get(name) or DeviceArrayCache(name)
+        return _caches.get(name) or DeviceArrayCache(name)
 
 
-def _nothing(copies: DeviceArrayCache) -> None:
-    """Do nothing: who is to call this one day holds the copies until then."""
+def _noop(cache: DeviceArrayCache) -> None:
+    """Do nothing: registered as a finalizer, it keeps the cache alive as long as its owner."""
 
 
-def budget() -> int:
-    """Return how many bytes all copies of this process may take."""
-    return int(SHARE * device_memory_available(cached_bytes()))
+def byte_limit() -> int:
+    """Return how many bytes all caches of this process may take."""
+    return int(MAX_FRACTION * device_memory_available(cached_bytes()))
 
 
 def cached_bytes() -> int:
-    """Return how many bytes the copies of this process take."""
-    return sum(copy.n_bytes for _, _, copy in _held())
+    """Return how many bytes all caches of this process take."""
+    return sum(entry.n_bytes for _, _, entry in _all_entries())
 
 
-def _held() -> list[tuple[DeviceArrayCache, Hashable, _Copy]]:
-    """List the copies of this process."""
+def _all_entries() -> list[tuple[DeviceArrayCache, Hashable, _Entry]]:
+    # Copies of the dicts: other threads add to them.
     return [
-        (copies, key, copy)
-        for copies in list(_known.values())
-        for key, copy in list(copies._copies.items())
+        (cache, key, entry)
+        for cache in list(_caches.values())
+        for key, entry in list(cache._entries.items())
     ]
 
 
 def _evict_lru() -> None:
-    """Let go of the copy that was not wanted for longest."""
-    copies, key, _ = min(_held(), key=lambda held: held[2].wanted)
-    del copies._copies[key]
+    cache, key, _ = min(_all_entries(), key=lambda item: item[2].last_used)
+    del cache._entries[key]

@@ -1,4 +1,4 @@
-"""A method of an estimator, or a function, run from beginning to end on one GPU worker."""
+"""Methods of estimators, and functions of rows, run as one task on a GPU worker."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ import sklearn
 from skfleet._array import to_device, to_host_if_array
 from skfleet._config import config_context
 from skfleet._warnings import warn
+from skfleet.engine._gpu._cpu_models import (
+    arrays_to_host,
+    check_has_cpu_equivalent,
+    to_cpu_estimator,
+)
 from skfleet.engine._gpu._cuml_model import PortableModel
 from skfleet.engine._gpu._device_cache import DeviceArrayCache
 from skfleet.engine._gpu._estimator_device import (
     accepts_device_arrays,
-    at_home,
-    check_has_cpu_equivalent,
     has_cuml,
     move_targets_to_device,
-    to_cpu_estimator,
 )
 from skfleet.engine._protocol import Engine
 from skfleet.engine._task_context import open_scattered
@@ -37,95 +39,106 @@ __all__ = [
 
 
 class _RemoteRowsCache:
-    """Rows that stay on workers for several calls, and copies of them on the devices there."""
+    """Rows scattered once for several calls, and the cache of their copies on workers' devices."""
 
-    def __init__(self, X: Any, copies: DeviceArrayCache) -> None:
+    def __init__(self, X: Any, device_cache: DeviceArrayCache) -> None:
         self.X = X
-        self.copies = copies
-        self._kept: dict[Any, tuple[Engine, Any]] = {}
+        self.device_cache = device_cache
+        self._scattered: dict[Any, tuple[Engine, Any]] = {}
 
-    def kept(self, engine: Engine) -> Any:
-        """Give what stands for the rows in a task; they are sent the first time."""
-        if engine.client not in self._kept:
-            self._kept[engine.client] = engine, engine.scatter(self.X)
-        kept = self._kept[engine.client][1]
-        engine.rescatter(kept)
-        return kept
+    def scattered(self, engine: Engine) -> Any:
+        """Return the scattered rows of an engine's client; they are sent the first time."""
+        if engine.client not in self._scattered:
+            self._scattered[engine.client] = engine, engine.scatter(self.X)
+        scattered = self._scattered[engine.client][1]
+        engine.rescatter(scattered)
+        return scattered
 
-    def end(self) -> None:
-        """Let go of all, whoever still holds a context in which this was."""
-        for engine, kept in self._kept.values():
-            engine.release(kept)
-        self._kept.clear()
-        del self.X, self.copies
+    def close(self) -> None:
+        """Release everything, even if a copy of the context still refers to this object."""
+        for engine, scattered in self._scattered.values():
+            engine.release(scattered)
+        self._scattered.clear()
+        del self.X, self.device_cache
 
 
-_stay: ContextVar[_RemoteRowsCache | None] = ContextVar("skfleet_rows_that_stay", default=None)
+_current_cache: ContextVar[_RemoteRowsCache | None] = ContextVar(
+    "skfleet_rows_cached_on_workers", default=None
+)
 
 
 @contextmanager
-def rows_cached_on_workers(X: Any, copies: DeviceArrayCache) -> Iterator[None]:
-    """Keep rows, once a call inside a ``with`` sends them to GPU workers, there until it ends.
+def rows_cached_on_workers(X: Any, device_cache: DeviceArrayCache) -> Iterator[None]:
+    """Scatter rows once for all calls inside a ``with`` that send them to GPU workers.
 
-    On devices they stay among `copies`, by the id of the rows here.
+    Their copies on the devices are kept in `device_cache`, under the id of the rows here.
     """
-    stay = _RemoteRowsCache(X, copies)
-    token = _stay.set(stay)
+    cache = _RemoteRowsCache(X, device_cache)
+    token = _current_cache.set(cache)
     try:
         yield
     finally:
-        _stay.reset(token)
-        stay.end()
+        _current_cache.reset(token)
+        cache.close()
 
 
 def call_method_on_gpu_worker(
     engine: Engine, method: str, estimator: Any, X: Any, args: Sequence[Any], kwargs: Mapping
 ) -> Any:
-    """Run a method on a worker, with the rows on its GPU; take over what it left in the estimator.
+    """Call ``estimator.method(X)`` on a GPU worker and copy the resulting attributes back.
 
     Parameters stay the caller's own objects. A method that fails changes nothing.
     """
-    left, answer = _sent(engine, _run_here, method, estimator, X, args, kwargs)
-    if left is None:
-        return answer
-    own = estimator.get_params(deep=False)
-    for gone in set(vars(estimator)) - set(left):
-        delattr(estimator, gone)
-    vars(estimator).update({name: value for name, value in left.items() if name not in own})
+    attributes, response = _submit_and_wait(
+        engine, _method_task, method, estimator, X, args, kwargs
+    )
+    if attributes is None:
+        return response
+    # The worker's parameters are copies: an estimator in them keeps its identity here.
+    params = estimator.get_params(deep=False)
+    for deleted in set(vars(estimator)) - set(attributes):
+        delattr(estimator, deleted)
+    vars(estimator).update(
+        {name: value for name, value in attributes.items() if name not in params}
+    )
     return estimator
 
 
 def fit_on_gpu_worker(
     engine: Engine, estimator: Any, X: Any, args: Sequence[Any], kwargs: Mapping
 ) -> Any:
-    """Fit any estimator on a GPU worker, and return a fitted one that needs no GPU."""
-    dispatches = sklearn.get_config()["array_api_dispatch"]
-    return _sent(engine, _fit_here, "fit", estimator, X, args, kwargs, dispatches=dispatches)
+    """Fit an estimator of any library on a GPU worker; return a fitted one for the CPU."""
+    array_api = sklearn.get_config()["array_api_dispatch"]
+    return _submit_and_wait(
+        engine, _fit_task, "fit", estimator, X, args, kwargs, array_api=array_api
+    )
 
 
 def fit_cuml_on_gpu_worker(
     engine: Engine, estimator: Any, X: Any, args: Sequence[Any], kwargs: Mapping
 ) -> tuple[Any, Any]:
-    """Fit any estimator on a GPU worker; also return what answers in place of it in tasks, if any.
+    """Fit an estimator of any library on a GPU worker; return (one for the CPU, one for tasks).
 
-    That is cuML's model, for workers that have a GPU.
+    The second is cuML's model, for workers that have a GPU; None for other libraries.
     """
     if not has_cuml(estimator):
         return fit_on_gpu_worker(engine, estimator, X, args, kwargs), None
     check_has_cpu_equivalent(estimator)
-    # without dispatch, of which nobody knows where it answers
-    found = _sent(engine, _fit_cuml_here, "fit", estimator, X, args, kwargs)
-    return found.equivalent(), found
+    # Without array API dispatch: a model fitted with it responds only where its arrays are.
+    model = _submit_and_wait(engine, _fit_cuml_task, "fit", estimator, X, args, kwargs)
+    return model.cpu_model(), model
 
 
 def run_on_gpu_worker(
     engine: Engine, func: Callable[..., Any], subject: Any, X: Any, *args: Any
 ) -> Any:
-    """Call func(subject, X, *args) on a GPU worker, and return the answer."""
-    return _sent(engine, partial(_call_here, func), func.__name__, subject, X, args, {})
+    """Call ``func(subject, X, *args)`` on a GPU worker and return its result."""
+    return _submit_and_wait(
+        engine, partial(_function_task, func), func.__name__, subject, X, args, {}
+    )
 
 
-def _sent(
+def _submit_and_wait(
     engine: Engine,
     func: Any,
     method: str,
@@ -134,106 +147,118 @@ def _sent(
     args: Sequence[Any],
     kwargs: Mapping,
     *,
-    dispatches: bool = False,
+    array_api: bool = False,
 ) -> Any:
-    """Send rows and an estimator to a worker; give what the function made of them there."""
-    stay = _stay.get()
-    if stay is not None and stay.X is not X:
-        stay = None
-    kept = engine.scatter(X) if stay is None else stay.kept(engine)
-    rest = engine.scatter((args, kwargs))
+    """Scatter rows, run ``func(method, estimator, RemoteRows, args, kwargs)`` on a worker."""
+    cache = _current_cache.get()
+    if cache is not None and cache.X is not X:
+        cache = None
+    scattered_X = engine.scatter(X) if cache is None else cache.scattered(engine)
+    scattered_args = engine.scatter((args, kwargs))
     try:
-        rows = kept, stay and stay.copies, id(X)
-        name = f"{method}-{type(estimator).__name__}"
-        sent = func, method, estimator, *rows, rest, dispatches
-        ((found, told),) = engine.gather([engine.submit(_with_warnings, *sent, name=name)])
+        task = engine.submit(
+            _run_with_warnings,
+            func,
+            method,
+            estimator,
+            scattered_X,
+            cache and cache.device_cache,
+            id(X),
+            scattered_args,
+            array_api,
+            name=f"{method}-{type(estimator).__name__}",
+        )
+        ((result, messages),) = engine.gather([task])
     finally:
-        engine.release(rest)
-        if stay is None:
-            engine.release(kept)
-    for category, message in told:
+        engine.release(scattered_args)
+        if cache is None:
+            engine.release(scattered_X)
+    for category, message in messages:
         warn(message, category)
-    return found
+    return result
 
 
-def _with_warnings(
+def _run_with_warnings(
     func: Any,
     method: str,
     estimator: Any,
-    kept: Any,
-    copies: DeviceArrayCache | None,
+    scattered_X: Any,
+    device_cache: DeviceArrayCache | None,
     key: int,
-    rest: Any,
-    dispatches: bool,
+    scattered_args: Any,
+    array_api: bool,
 ) -> tuple[Any, list[Any]]:
-    """Call a function on a worker's GPU; also return the warnings, which nobody sees there."""
-    args, kwargs = open_scattered(rest)
-    if copies is not None:
-        copies.tie_to(kept)
+    """Call a function inside a task; also return its warnings, to be raised in the caller."""
+    args, kwargs = open_scattered(scattered_args)
+    if device_cache is not None:
+        # The copies live as long as the worker has the rows, and not only during this task.
+        device_cache.tie_to(scattered_X)
     with (
-        warnings.catch_warnings(record=True) as told,
+        warnings.catch_warnings(record=True) as records,
         config_context(device="cuda", engine="local"),
-        sklearn.config_context(array_api_dispatch=dispatches),
+        sklearn.config_context(array_api_dispatch=array_api),
     ):
         warnings.simplefilter("always")
-        found = func(method, estimator, _Rows(open_scattered(kept), copies, key), args, kwargs)
-    return found, [(warning.category, str(warning.message)) for warning in told]
+        rows = _RemoteRows(open_scattered(scattered_X), device_cache, key)
+        result = func(method, estimator, rows, args, kwargs)
+    return result, [(record.category, str(record.message)) for record in records]
 
 
-class _Rows(NamedTuple):
-    """Rows on a worker, and the copies on its device among which they have a place, if any."""
+class _RemoteRows(NamedTuple):
+    """Rows inside a task on a GPU worker, with the cache of their copies on its device."""
 
     X: Any
-    copies: DeviceArrayCache | None
+    device_cache: DeviceArrayCache | None
     key: int
 
-    def there(self) -> Any:
-        """Give the rows: those on the device if they stay there, else for others to bring up."""
-        return self.X if self.copies is None else self.copies.give(self.key, self.X)
+    def on_device(self) -> Any:
+        """Return the rows, on the device where they are cached there."""
+        return self.X if self.device_cache is None else self.device_cache.get(self.key, self.X)
 
 
-def _call_here(
+def _function_task(
     func: Callable[..., Any],
     method: str,
     subject: Any,
-    rows: _Rows,
+    rows: _RemoteRows,
     args: Sequence[Any],
     kwargs: Mapping,
 ) -> Any:
-    """Call a function of something and of rows, which it brings to the device itself."""
-    return func(subject, rows.there(), *args, **kwargs)
+    """Call a function of a subject and of rows, which it moves to the device itself."""
+    return func(subject, rows.on_device(), *args, **kwargs)
 
 
-def _run_here(
-    method: str, estimator: Any, rows: _Rows, args: Sequence[Any], kwargs: Mapping
+def _method_task(
+    method: str, estimator: Any, rows: _RemoteRows, args: Sequence[Any], kwargs: Mapping
 ) -> tuple[Any, Any]:
-    """Run a method of one of our estimators; return what it left behind, or its answer."""
-    answer = getattr(estimator, method)(rows.there(), *args, **kwargs)
-    return (
-        (at_home(vars(estimator)), None)
-        if answer is estimator
-        else (None, to_host_if_array(answer))
-    )
+    """Call a method of one of our estimators; return its attributes (of ``fit``), or the response.
+
+    The other of the two is None.
+    """
+    response = getattr(estimator, method)(rows.on_device(), *args, **kwargs)
+    if response is estimator:
+        return arrays_to_host(vars(estimator)), None
+    return None, to_host_if_array(response)
 
 
-def _fit_here(
-    method: str, estimator: Any, rows: _Rows, args: Sequence[Any], kwargs: Mapping
+def _fit_task(
+    method: str, estimator: Any, rows: _RemoteRows, args: Sequence[Any], kwargs: Mapping
 ) -> Any:
-    """Fit an estimator of any library, and return what can leave this worker."""
-    return to_cpu_estimator(_fitted(method, estimator, rows, args, kwargs))
+    return to_cpu_estimator(_fit(method, estimator, rows, args, kwargs))
 
 
-def _fit_cuml_here(
-    method: str, estimator: Any, rows: _Rows, args: Sequence[Any], kwargs: Mapping
+def _fit_cuml_task(
+    method: str, estimator: Any, rows: _RemoteRows, args: Sequence[Any], kwargs: Mapping
 ) -> PortableModel:
-    """Fit an estimator with cuML's in it, and return it such that any process can open it."""
-    return PortableModel(_fitted(method, estimator, rows, args, kwargs)).pack()
+    return PortableModel(_fit(method, estimator, rows, args, kwargs)).serialize()
 
 
-def _fitted(method: str, estimator: Any, rows: _Rows, args: Sequence[Any], kwargs: Mapping) -> Any:
-    """Fit an estimator with the rows on the GPU, where it takes them."""
+def _fit(
+    method: str, estimator: Any, rows: _RemoteRows, args: Sequence[Any], kwargs: Mapping
+) -> Any:
+    """Fit an estimator, with rows on the GPU where it accepts them there."""
     X = rows.X
     if accepts_device_arrays(estimator):
-        X = to_device(rows.there())
+        X = to_device(rows.on_device())
         args, kwargs = move_targets_to_device(estimator, X, args, kwargs)
     return getattr(estimator, method)(X, *args, **kwargs)

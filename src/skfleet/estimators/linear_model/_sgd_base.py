@@ -332,7 +332,7 @@ class SGDModel(SparseCoefficients):
             outputs,
             active,
             seed,
-            lessons=lessons,
+            batches=lessons,
             prepare=prepare,
         )
         if not part.n_rows:

@@ -13,8 +13,7 @@ from skfleet._captured_output import Note, noted
 from skfleet._config import config_context
 from skfleet._partial_fit import copy_learner, learner_of, partial_fit
 from skfleet.blocks import Block, RowBlocks, slice_rows
-from skfleet.engine import TrainingBatch, attributes_to_host, check_picklable
-from skfleet.engine._gpu._estimator_device import accepts_device_arrays
+from skfleet.engine import TrainingBatch, accepts_device_arrays, attributes_to_host, check_picklable
 
 
 def history_of(epochs: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
@@ -63,7 +62,7 @@ def learn_block(
     with config_context(device=device), noted(origin) as notes:
         goes_up = copies is not None and accepts_device_arrays(model)
         if goes_up:
-            block = block._replace(X=copies.give(block.number, block.X))
+            block = block._replace(X=copies.get(block.number, block.X))
         _learn(model, block, told, batch_size or block.n_rows)
     if goes_up:
         attributes_to_host(model)

@@ -460,9 +460,9 @@ class Incremental(ParallelPostFit):
             None if self.shuffle == "rows" else copies,
             get_config().device,
             home(),
-            lessons=lessons,
+            batches=lessons,
             prepare=prepare,
-            keep=keep,
+            on_checkpoint=keep,
         )
         return learned
 

@@ -134,7 +134,7 @@ def _hold_ours(
     """Send rows of this process to the engine, in an order that mixes all of them."""
     train, test = _split(block, 0.15 if test_size is None else test_size, stratify, seed)
     n_bytes = block_bytes(block)
-    everywhere = engine.is_here or n_bytes <= ROOM * engine.memory_limit
+    everywhere = engine.is_local or n_bytes <= ROOM * engine.memory_limit
     most = BLOCK_ROWS
     if not everywhere:
         most = max(1, int(BLOCK_ROOM * engine.memory_limit * block.n_rows / n_bytes))
@@ -145,7 +145,7 @@ def _hold_ours(
         kept.append(engine.scatter(take_block_rows(block, part)))
         n_batches.append(-(-len(part) // size))
     n_parts = 1
-    if not engine.is_here:
+    if not engine.is_local:
         test_bytes = n_bytes * len(test) / block.n_rows
         n_parts = min(len(test), math.ceil(test_bytes / (TEST_ROOM * engine.memory_limit)))
     parts = np.array_split(test, max(1, n_parts))

@@ -474,7 +474,7 @@ class Run:
         self._outlived.clear()
         for held in {id(one): one for one in (self._shared, *self.rows.held)}.values():
             self.engine.release(held)
-        self.setting.copies.end()
+        self.setting.copies.close()
 
     def _fetch(self, task: Task, *, is_last_try: bool = True) -> Any:
         """Bring a value home; None, or an error, where it died with its workers."""

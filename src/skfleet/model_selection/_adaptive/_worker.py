@@ -21,9 +21,16 @@ from skfleet._captured_output import Note, home, noted
 from skfleet._config import config_context, get_config
 from skfleet._partial_fit import copy_learner, learner_of, partial_fit
 from skfleet.blocks import Block, concat_rows
-from skfleet.engine import Holdout, attributes_to_host, check_picklable, open_scattered
-from skfleet.engine._gpu._device_cache import DeviceArrayCache
-from skfleet.engine._gpu._estimator_device import accepts_device_arrays, at_home, numpy_responses
+from skfleet.engine import (
+    DeviceArrayCache,
+    Holdout,
+    accepts_device_arrays,
+    arrays_to_host,
+    attributes_to_host,
+    check_picklable,
+    numpy_responses,
+    open_scattered,
+)
 from skfleet.metrics._reductions import host_values
 from skfleet.metrics._scorers import ResponseScorer
 from skfleet.model_selection._adaptive._data import Batch, Lessons, learn_from, opened_rows
@@ -191,7 +198,7 @@ def _learn(
         batch = lessons[call]
         block = blocks[batch.block]
         if goes_up:
-            block = block._replace(X=setting.copies.give(("learned", batch.block), block.X))
+            block = block._replace(X=setting.copies.get(("learned", batch.block), block.X))
         rows = learn_from(block, batch, setting.seed, setting.aside)
         learn(model, rows, setting)
         n_samples += rows.n_rows
@@ -207,7 +214,7 @@ def _test_rows(setting: Setting, model: Any, handle: Block) -> Block:
     rows = opened_rows(handle)
     if not accepts_device_arrays(model):
         return rows
-    return rows._replace(X=setting.copies.give(("scored", handle.number), rows.X))
+    return rows._replace(X=setting.copies.get(("scored", handle.number), rows.X))
 
 
 def learn(model: Any, rows: Block, setting: Setting) -> None:
@@ -228,7 +235,7 @@ def _score(setting: Setting, trained: Trained, test: Block) -> Trained:
     """Score a candidate on the rows for that, which are all in one place."""
     began = time.perf_counter()
     rows = _test_rows(setting, trained.model, test)
-    told = at_home(_per_row(rows, setting.score_told))
+    told = arrays_to_host(_per_row(rows, setting.score_told))
     with _answering(trained.model, rows) as model:
         scores = named(setting.scorer(model, rows.X, to_host_if_array(rows.y), **told))
     return _scored(trained, scores, time.perf_counter() - began)

@@ -17,8 +17,7 @@ from sklearn.pipeline import Pipeline
 from skfleet._config import config_context
 from skfleet._sklearn_private import fit_result, scorers_of
 from skfleet.blocks import is_lazy
-from skfleet.engine import fleet_engine, run_on_gpu_worker
-from skfleet.engine._dask._serialize import Pickled
+from skfleet.engine import Pickled, fleet_engine, run_on_gpu_worker
 from skfleet.model_selection._dispatch._context import SearchRun
 from skfleet.model_selection._dispatch._requests import FitRequest, JobInputs
 from skfleet.model_selection._shared_fits._registry import SharedFit

@@ -13,7 +13,7 @@ from types import FrameType
 from weakref import WeakSet
 
 from skfleet._progress_bar import ProgressHint, show_progress
-from skfleet.engine._gpu._device_cache import DeviceArrayCache
+from skfleet.engine import DeviceArrayCache
 from skfleet.model_selection._checkpoint import Checkpoint, checkpoint_line
 from skfleet.model_selection._evaluations import Evaluation
 from skfleet.model_selection._plot import FitTime
@@ -133,7 +133,7 @@ class SearchRun:
         finally:
             restore()
             _run.reset(token)
-            self.copies.end()
+            self.copies.close()
             self.copies = DeviceArrayCache()  # the loop's callbacks hold the run, and it held these
 
     def _listen(self) -> Callable[[], None]:

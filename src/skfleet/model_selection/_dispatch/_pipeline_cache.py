@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from skfleet._array import is_not_numpy
-from skfleet.engine._dask._serialize import MMAP_THRESHOLD, Pickled
+from skfleet.engine import MMAP_THRESHOLD, Pickled
 from skfleet.model_selection._shared_fits._execution import ALONE, FitOrigin, SharedFitRun
 
 __all__ = ["Kept", "PipelineCache"]
@@ -36,7 +36,7 @@ class Kept:
             return list(self._list)
         if self._there is not None:
             return self._there
-        return self._parcel.loads(view=self.is_read_only)
+        return self._parcel.loads(readonly=self.is_read_only)
 
 
 def _keep(rows: Any) -> Kept | None:

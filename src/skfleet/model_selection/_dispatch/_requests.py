@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 from sklearn.base import BaseEstimator
 
 from skfleet._sklearn_private import has_callbacks, has_callbacks_set
-from skfleet.engine import CandidateDevices
-from skfleet.engine._dask._serialize import Pickled
+from skfleet.engine import CandidateDevices, Pickled
 from skfleet.model_selection._dispatch._context import current_run
 from skfleet.model_selection._dispatch._scheduler import PlannedFit
 from skfleet.model_selection._dispatch._worker import FirstStep, FitCall, Job, has_first_steps

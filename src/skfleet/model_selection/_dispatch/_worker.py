@@ -17,8 +17,9 @@ from skfleet._array import is_not_numpy
 from skfleet._config import config_context
 from skfleet._sklearn_private import take_rows
 from skfleet.blocks import take_rows as take_there
-from skfleet.engine._dask._serialize import DeviceCachedArray, Pickled
-from skfleet.engine._gpu._estimator_device import (
+from skfleet.engine import (
+    DeviceCachedArray,
+    Pickled,
     accepts_device_arrays,
     numpy_responses,
     to_cpu_estimator,

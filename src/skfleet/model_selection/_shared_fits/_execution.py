@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from sklearn.base import clone
 
-from skfleet.engine._dask._serialize import Pickled
+from skfleet.engine import Pickled
 from skfleet.model_selection._shared_fits._registry import SharedFit
 
 __all__ = ["ALONE", "FitOrigin", "SharedFitRun"]

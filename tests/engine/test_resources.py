@@ -1,4 +1,4 @@
-"""Placements: what a device asks for, and the refusal of what nobody offers."""
+"""Worker resources: those that a device needs, and the error for an unsatisfiable request."""
 
 import pickle
 import subprocess
@@ -91,6 +91,17 @@ def test_placement_is_a_value():
 
 def test_placement_error_is_a_fleet_error():
     assert issubclass(PlacementError, FleetError)
+
+
+def test_names_of_dask_modules_are_imported_lazily():
+    code = (
+        "import sys, skfleet.engine as engine\n"
+        "assert not {'dask', 'distributed'} & set(sys.modules)\n"
+        "for name in engine.__all__:\n"
+        "    getattr(engine, name)\n"
+        "assert not hasattr(engine, 'Pickle') and not hasattr(engine, 'gather')\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
 def test_placement_does_not_load_dask():

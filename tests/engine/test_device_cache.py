@@ -1,4 +1,4 @@
-"""Copies of arrays on the device: how long they stay, and how many."""
+"""The LRU cache of arrays on the device: its lifetime and its limit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sklearn.linear_model import Ridge
 
 from skfleet._array import DEVICE_MEMORY_VARIABLE, is_not_numpy, to_host, uploads
 from skfleet.engine._gpu import _device_cache
-from skfleet.engine._gpu._device_cache import DeviceArrayCache, budget, cached_bytes
+from skfleet.engine._gpu._device_cache import DeviceArrayCache, byte_limit, cached_bytes
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -21,12 +21,12 @@ SIZE = ARRAYS[0].nbytes
 
 
 def room_for(monkeypatch, n):
-    monkeypatch.setattr(_device_cache, "budget", lambda: n * SIZE)
+    monkeypatch.setattr(_device_cache, "byte_limit", lambda: n * SIZE)
 
 
 def test_an_array_goes_up_once():
     copies, before = DeviceArrayCache(), uploads.n_arrays
-    one, again = copies.give("X", ARRAYS[3]), copies.give("X", ARRAYS[3])
+    one, again = copies.get("X", ARRAYS[3]), copies.get("X", ARRAYS[3])
     assert again is one
     assert is_not_numpy(one)
     np.testing.assert_array_equal(to_host(one), ARRAYS[3])
@@ -41,7 +41,7 @@ def test_an_array_goes_up_once():
 )
 def test_what_no_device_takes_stays(X):
     copies = DeviceArrayCache()
-    assert copies.give("X", X) is X
+    assert copies.get("X", X) is X
     assert cached_bytes() == 0
 
 
@@ -49,57 +49,57 @@ def test_what_does_not_fit_stays_on_the_host(monkeypatch):
     room_for(monkeypatch, 2.5)
     copies, before = DeviceArrayCache(), uploads.n_arrays
     for _ in range(3):
-        given = [copies.give(i, X) for i, X in enumerate(ARRAYS)]
+        given = [copies.get(i, X) for i, X in enumerate(ARRAYS)]
         assert [is_not_numpy(X) for X in given] == [True, True, False, False, False, False]
         assert given[2] is ARRAYS[2]
     assert uploads.n_arrays - before == 2
-    copies.end()
+    copies.close()
     assert cached_bytes() == 0
-    assert copies.give(5, ARRAYS[5]) is ARRAYS[5]
-    assert is_not_numpy(DeviceArrayCache().give(5, ARRAYS[5]))
+    assert copies.get(5, ARRAYS[5]) is ARRAYS[5]
+    assert is_not_numpy(DeviceArrayCache().get(5, ARRAYS[5]))
 
 
 def test_where_there_is_less_room_the_least_recently_used_go(monkeypatch):
     room_for(monkeypatch, 3)
     one, other = DeviceArrayCache(), DeviceArrayCache()
-    one.give("a", ARRAYS[0])
-    other.give("b", ARRAYS[1])
-    one.give("c", ARRAYS[2])
-    one.give("a", ARRAYS[0])
+    one.get("a", ARRAYS[0])
+    other.get("b", ARRAYS[1])
+    one.get("c", ARRAYS[2])
+    one.get("a", ARRAYS[0])
     room_for(monkeypatch, 2)
     before = uploads.n_arrays
-    one.give("c", ARRAYS[2])
+    one.get("c", ARRAYS[2])
     assert cached_bytes() == 2 * SIZE
-    assert is_not_numpy(one.give("a", ARRAYS[0]))
+    assert is_not_numpy(one.get("a", ARRAYS[0]))
     assert uploads.n_arrays == before
-    assert other.give("b", ARRAYS[1]) is ARRAYS[1]
+    assert other.get("b", ARRAYS[1]) is ARRAYS[1]
     room_for(monkeypatch, 0)
-    assert one.give("a", ARRAYS[0]) is ARRAYS[0]
+    assert one.get("a", ARRAYS[0]) is ARRAYS[0]
     assert cached_bytes() == 0
 
 
-def test_the_budget_is_a_share_of_what_is_free(monkeypatch):
+def test_the_byte_limit_is_a_share_of_what_is_free(monkeypatch):
     # what copies take is not free any more
     free = lambda held: held + (8 * SIZE - held)  # noqa: E731
     monkeypatch.setattr(_device_cache, "device_memory_available", free)
     copies = DeviceArrayCache()
-    given = [is_not_numpy(copies.give(i, ARRAYS[i])) for i in range(6)]
+    given = [is_not_numpy(copies.get(i, ARRAYS[i])) for i in range(6)]
     assert given == [True] * 4 + [False] * 2
     monkeypatch.undo()
     monkeypatch.setenv(DEVICE_MEMORY_VARIABLE, str(6 * SIZE))
-    assert budget() == 3 * SIZE
+    assert byte_limit() == 3 * SIZE
 
 
 def test_what_has_one_name_has_the_same_copies_until_the_last_goes():
     copies = DeviceArrayCache()
     name = pickle.dumps(copies)
     assert pickle.loads(name) is copies
-    copies.give("X", ARRAYS[0])
+    copies.get("X", ARRAYS[0])
     del copies
     gc.collect()
     assert cached_bytes() == 0
     copies = pickle.loads(name)
-    copies.give("X", ARRAYS[0])
+    copies.get("X", ARRAYS[0])
     model = Ridge()
     copies.tie_to(model)
     del copies

@@ -1,4 +1,4 @@
-"""Parcels in memory that the processes of a machine share."""
+"""Pickled objects in memory that the processes of a machine share."""
 
 import contextlib
 import gc
@@ -13,9 +13,9 @@ import scipy.sparse as sp
 from distributed.protocol import deserialize, serialize
 
 from skfleet.engine._dask._serialize import Pickled
-from skfleet.engine._dask._shared_memory import SharedMemoryPickled, machine
+from skfleet.engine._dask._shared_memory import SharedMemoryPickled, host_identity
 
-pytestmark = pytest.mark.skipif(machine() is None, reason="no memory can be shared here")
+pytestmark = pytest.mark.skipif(host_identity() is None, reason="no memory can be shared here")
 
 A = np.arange(12.0).reshape(3, 4)
 
@@ -46,8 +46,8 @@ def test_large_buffers_can_only_be_read():
     parcel = SharedMemoryPickled.create(Pickled.dumps(A))
     reader = pickle.loads(pickle.dumps(parcel))
     with pytest.raises(ValueError, match="read-only"):
-        reader.loads(view=True)[0] = 1
-    for own in (reader.loads(), reader.loads(own=True)):
+        reader.loads(readonly=True)[0] = 1
+    for own in (reader.loads(), reader.loads(steal=True)):
         own[0] = 1
     np.testing.assert_array_equal(parcel.loads(), A)
 
@@ -69,7 +69,7 @@ def test_memory_goes_with_the_last_who_reads_it():
     parcel = SharedMemoryPickled.create(Pickled.dumps(A))
     travelled = pickle.dumps(parcel)
     reader = pickle.loads(travelled)
-    descriptor, identity = parcel._place.descriptor, parcel._place.identity
+    descriptor, identity = parcel._handle.descriptor, parcel._handle.identity
     del parcel
     gc.collect()
     with contextlib.suppress(OSError):  # its number may be that of another file by now
@@ -82,6 +82,6 @@ def test_memory_goes_with_the_last_who_reads_it():
 def test_memory_of_something_else_is_not_taken_for_it():
     parcel = SharedMemoryPickled.create(Pickled.dumps(A))
     with open(os.devnull) as other:
-        place = parcel._place._replace(descriptor=other.fileno())
+        place = parcel._handle._replace(descriptor=other.fileno())
         with pytest.raises(OSError, match="its memory is gone"):
             SharedMemoryPickled.attach(parcel.header, place).loads()

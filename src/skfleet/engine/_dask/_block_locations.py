@@ -1,0 +1,76 @@
+"""Locations of blocks on a cluster: in which worker's memory, or on which worker's disk."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from distributed import Client, Future
+
+from skfleet.blocks import Block, LazyBlock
+from skfleet.engine._dask._disk_blocks import split_mapped
+from skfleet.engine._disk_cache import is_cached
+
+__all__ = ["futures_of", "group_by_worker", "is_persisted", "is_resident"]
+
+
+def is_resident(block: Block) -> bool:
+    """Return whether a block, or all its parts, are in workers' memory, and on their device."""
+    if block.to_device:
+        return False
+    return isinstance(block.X, Future) or getattr(block.X, "is_resident", False)
+
+
+def _is_on_worker(block: Block) -> bool:
+    """Return whether some worker has a block, in memory or on its disk."""
+    return is_resident(block) or is_cached(block)
+
+
+def is_persisted(block: Block) -> bool:
+    """Return whether loading a block would bring nothing to a worker's memory or disk."""
+    return _is_on_worker(block) or not (block.to_device or isinstance(block.X, LazyBlock))
+
+
+def futures_of(block: Block) -> list[Future]:
+    """Return the futures of a block's parts that some worker has."""
+    if is_cached(block):
+        return [block.X.stored]
+    if isinstance(block.X, Future):
+        parts = (*block[:3], *(block.more or {}).values())
+        return [part for part in parts if part is not None]
+    return list(block.X.inputs.values())
+
+
+def group_by_worker(client: Client, blocks: Sequence[Block]) -> list[list[Block]]:
+    """Group blocks by the worker that has most parts of each; any other block is a group.
+
+    Of one worker, blocks in memory are one group. Those on its disk are one for each thread, which
+    maps one at a time.
+    """
+    on_workers = [block for block in blocks if _is_on_worker(block)]
+    single = [[block] for block in blocks if not _is_on_worker(block)]
+    if not on_workers:
+        return single
+    futures = {f.key: f for block in on_workers for f in futures_of(block)}
+    holders = client.who_has(list(futures.values()))
+    n_threads = client.nthreads()
+    groups: dict[str, list[Block]] = {address: [] for address in n_threads}
+    lost = []
+    for block in on_workers:
+        n_parts: dict[str, int] = defaultdict(int)
+        for future in futures_of(block):
+            for address in holders.get(future.key, ()):
+                n_parts[address] += address in groups
+        if not any(n_parts.values()):
+            lost.append(block)
+            continue
+        # Of workers with as many parts, the one with the fewest blocks.
+        address = max(n_parts, key=lambda a: (n_parts[a], -len(groups[a])))
+        groups[address].append(block)
+    for block in lost:  # Dask computes it again somewhere after a worker's death
+        if groups:
+            min(groups.values(), key=len).append(block)
+        else:
+            single.append([block])
+    split = [part for a, group in groups.items() for part in split_mapped(group, n_threads[a])]
+    return split + single

@@ -1,0 +1,66 @@
+"""Functions that `DaskEngine` submits in place of a caller's, to limit threads and load blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from distributed import get_worker
+
+from skfleet.blocks import Block, BlockCache, open_block
+from skfleet.engine._dask._block_locations import is_resident
+from skfleet.engine._reduce import reduce_group
+from skfleet.engine._resources import ResourceRequest
+from skfleet.engine._threadpools import limit_threadpools
+
+__all__ = [
+    "limit_threads",
+    "load_block",
+    "new_block_cache",
+    "run_single_threaded",
+    "use_all_worker_threads",
+]
+
+
+def limit_threads(func: Callable[..., Any], resources: ResourceRequest) -> Callable[..., Any]:
+    """Return a task's function with as many library threads as the CPUs that it requests."""
+    n_threads = int(resources.as_dict().get("CPU", 1))
+    if n_threads <= 1:
+        return partial(run_single_threaded, func)
+    return partial(_run_with_threads, n_threads, func)
+
+
+def run_single_threaded(func: Callable[..., Any], *args: Any) -> Any:
+    """Run a task with one library thread: the worker's threads run other tasks."""
+    with limit_threadpools(1):
+        return func(*args)
+
+
+def _run_with_threads(n_threads: int, func: Callable[..., Any], *args: Any) -> Any:
+    with limit_threadpools(n_threads):
+        return func(*args)
+
+
+def use_all_worker_threads(func: Callable[..., Any], group: Any) -> Callable[..., Any]:
+    """Return a function that reduces a worker's resident blocks with all of its threads.
+
+    There is one such task for each worker. Any other function is returned unchanged.
+    """
+    if isinstance(func, partial) and func.func is reduce_group and all(map(is_resident, group)):
+        return partial(_run_with_worker_threads, func)
+    return func
+
+
+def _run_with_worker_threads(func: Callable[..., Any], *args: Any) -> Any:
+    return func(*args, n_threads=get_worker().state.nthreads)
+
+
+def load_block(handle: Block) -> Block:
+    """Load a block into the memory of the worker that runs this, with an empty cache."""
+    return open_block(handle)._replace(notes=BlockCache())
+
+
+def new_block_cache(parts: Sequence[Any]) -> BlockCache:
+    """Create a block's cache on the worker that has the parts of the block."""
+    return BlockCache()

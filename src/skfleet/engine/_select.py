@@ -1,0 +1,181 @@
+"""The choice of the engine for rows and an estimator (`engine_for`)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from skfleet._array import device_library, is_not_numpy
+from skfleet._config import config_context, get_config
+from skfleet.blocks import Block, RowBlocks, set_scheduler
+from skfleet.engine._gpu._device_cache import DeviceArrayCache
+from skfleet.engine._gpu._estimator_device import device_of
+from skfleet.engine._local import LocalEngine
+from skfleet.engine._protocol import Engine, estimate_nbytes
+from skfleet.engine._resources import resources_for_device
+
+__all__ = [
+    "check_fits_in_memory",
+    "device_cache",
+    "engine_for",
+    "fleet_engine",
+    "gpu_engine",
+    "training_engine",
+]
+
+
+def engine_for(rows: RowBlocks, estimator: Any = None) -> Engine:
+    """Return the engine for rows: the current client's for Dask collections, else this process's.
+
+    Tasks that train an estimator are placed on its device.
+    """
+    engine_name, device = get_config().engine, get_config().device
+    if engine_name == "local" or not rows.on_dask:
+        return _local_engine(rows, device)
+    from skfleet.engine._dask._client import current_client
+
+    client = current_client()
+    if client is not None:
+        if rows.on_device and device == "cpu":
+            raise ValueError(
+                "X must lie on the host with device='cpu'. Got a Dask collection on a GPU instead. "
+                "Leave device at 'auto', or bring it home with X.map_blocks(cupy.asnumpy)."
+            )
+        on_gpu = estimator is not None and device_of(estimator) == "cuda"
+        return fleet_engine(client, on_gpu=on_gpu, follows_gpu=rows.on_device)
+    if engine_name == "dask":
+        raise RuntimeError(
+            "engine='dask' must have a client to run on. Got none instead. Open a "
+            "distributed.Client or skfleet.Fleet() first."
+        )
+    return _local_engine(rows, device)
+
+
+def _local_engine(rows: RowBlocks, device: str) -> Engine:
+    """Return the engine of this process, or raise where the config asks for another device."""
+    if not all(is_not_numpy(block.X) for block in rows.blocks):
+        offer = {"CPU": 1.0} if device_library() is None else {"CPU": 1.0, "GPU": 1.0}
+        resources_for_device(device, {"this process": offer})
+    return LocalEngine()
+
+
+def check_fits_in_memory(rows: RowBlocks, estimator: str) -> None:
+    """Raise unless this process and every worker can hold rows, and copies of their parts."""
+    engine = engine_for(rows)
+    n_bytes, limit = estimate_nbytes(engine, rows), engine.memory_limit
+    if 2 * n_bytes > limit:
+        raise ValueError(
+            f"X must fit into each worker twice, whole and cut in two, to fit {estimator}. Got "
+            f"{n_bytes / 1e6:.0f} MB of rows for {limit / 1e6:.0f} MB of memory instead. Use an "
+            f"estimator of skfleet.estimators, or Incremental({estimator}(...)) where it learns in "
+            "parts; or search on some of the rows."
+        )
+
+
+def fleet_engine(client: Any, *, on_gpu: bool = False, follows_gpu: bool = False) -> Engine:
+    """Return the engine on a client's cluster, with tasks placed by the config.
+
+    They go to GPU workers where the model needs one (`on_gpu`), or where rows are on a GPU
+    (`follows_gpu`) and any worker has one.
+    """
+    from skfleet.engine._dask._engine import DaskEngine
+
+    engine, device = DaskEngine(client), get_config().device
+    if on_gpu or (follows_gpu and any(offer.get("GPU") for offer in engine.offers.values())):
+        device = "cuda"
+    engine.resources = resources_for_device(device, engine.offers)
+    return engine
+
+
+def gpu_engine() -> Engine | None:
+    """Return the engine whose GPU workers take rows of this process; None to compute here.
+
+    None inside a task on a GPU worker too: a task for that worker might wait for itself.
+    """
+    if get_config().engine != "auto" or "distributed" not in sys.modules:
+        return None
+    from skfleet.engine._dask._client import (
+        current_client,
+        current_worker_address,
+        scheduler_workers,
+    )
+
+    has_device = device_library() is not None
+    # Inside a task, current_client would open a client.
+    client = None if has_device and current_worker_address() else current_client(is_required=False)
+    if client is None:
+        return None
+    if has_device and not any(
+        worker.get("resources", {}).get("GPU") for worker in scheduler_workers(client).values()
+    ):
+        return None
+    return fleet_engine(client)
+
+
+@contextmanager
+def training_engine(rows: RowBlocks, estimator: Any) -> Iterator[tuple[Engine, RowBlocks]]:
+    """Yield the engine that trains an estimator block by block, and the rows on it.
+
+    For an estimator that computes on a GPU, rows of this process are scattered to GPU workers,
+    where there are any.
+    """
+    engine = None
+    # Dask collections stay where they are: `engine_for` places the tasks.
+    on_host = not rows.on_dask and not any(is_not_numpy(block.X) for block in rows.blocks)
+    if on_host and device_of(estimator) == "cuda":
+        with config_context(device="cuda"):
+            engine = gpu_engine()
+    if engine is None:
+        yield engine_for(rows, estimator), rows
+        return
+    scattered: list[Any] = []
+    try:
+        scattered.extend(engine.scatter(block) for block in rows.blocks)
+        blocks = (
+            Block(values, number=block.number, start=block.start)
+            for values, block in zip(scattered, rows.blocks, strict=True)
+        )
+        yield engine, replace(rows, blocks=tuple(blocks))
+    finally:
+        for values in scattered:
+            engine.release(values)
+
+
+@contextmanager
+def device_cache(engine: Engine, estimator: Any) -> Iterator[Any]:
+    """Yield the argument of tasks by which they cache blocks on their devices, inside a ``with``.
+
+    None for an estimator that computes on the host, and where workers' GPUs train it for this
+    process.
+    """
+    if device_of(estimator) != "cuda" or (engine.is_local and _delegates_to_gpu_worker()):
+        yield None
+        return
+    cache = DeviceArrayCache()
+    scattered = engine.scatter_small(cache)
+    try:
+        yield scattered
+    finally:
+        engine.release(scattered)
+        cache.close()
+
+
+def _delegates_to_gpu_worker() -> bool:
+    """Return whether fits on a GPU with rows of this process go to workers, if anywhere."""
+    with config_context(device="cuda"):
+        return device_library() is None or gpu_engine() is not None
+
+
+def _scheduler_for_values() -> Any:
+    """Return the scheduler for values that blocks need at once; None leaves the choice to Dask."""
+    if "distributed" not in sys.modules:
+        return None
+    from skfleet.engine._dask._client import scheduler_for_values
+
+    return scheduler_for_values()
+
+
+set_scheduler(_scheduler_for_values)  # blocks, a lower room, cannot import the client
