@@ -93,9 +93,9 @@ def test_models_of_ours_answer_anywhere(mixed_fleet, device, label):
 
 
 def test_large_models_are_lent_in_both_forms(mixed_fleet, cuml, trained, monkeypatch):
-    from skfleet.engine import _lend
+    from skfleet.inference import _model_cache
 
-    monkeypatch.setattr(_lend, "MIN_SCATTER_BYTES", 1)
+    monkeypatch.setattr(_model_cache, "MIN_SCATTER_BYTES", 1)
     expected = HostRidge().fit(X, y).predict(X)
     model = ParallelPostFit(trained)
     for label in ("CPU", "GPU"):

@@ -12,6 +12,7 @@ from typing import Any
 import dask
 import dask.array as da
 import numpy as np
+from dask.base import is_dask_collection
 from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import Task
 from dask.utils import get_default_shuffle_method
@@ -42,11 +43,6 @@ from skfleet.blocks._dask_graph import (
 from skfleet.blocks._dask_scheduler import scheduler
 
 
-def is_dask(x: Any) -> bool:
-    """Say whether x is a Dask collection."""
-    return dask.is_dask_collection(x)
-
-
 def compute_together(*values: Any) -> list[Any]:
     """Return the values of Dask collections, made of one graph; anything else as it is.
 
@@ -55,7 +51,9 @@ def compute_together(*values: Any) -> list[Any]:
     computed = list(values)
     for is_frames in (True, False):
         places = [
-            i for i, x in enumerate(values) if is_dask(x) and is_frame_collection(x) == is_frames
+            i
+            for i, x in enumerate(values)
+            if is_dask_collection(x) and is_frame_collection(x) == is_frames
         ]
         if not places:
             continue
@@ -136,8 +134,8 @@ def dask_blocks(
         X = _check_numeric(X)
     others = {"y": y, "sample_weight": sample_weight, **more}
     others = {name: values for name, values in others.items() if values is not None}
-    collections = {name: _column(name, v) for name, v in others.items() if is_dask(v)}
-    host = {name: np.asarray(v) for name, v in others.items() if not is_dask(v)}
+    collections = {name: _column(name, v) for name, v in others.items() if is_dask_collection(v)}
+    host = {name: np.asarray(v) for name, v in others.items() if not is_dask_collection(v)}
     graph, keys = _materialize([X, *collections.values()])
     lengths = _align(graph, keys, X, collections, host)
 
@@ -176,7 +174,7 @@ def dask_blocks(
     )
 
 
-def counted(*collections: Any) -> list[Any]:
+def compute_chunk_sizes(*collections: Any) -> list[Any]:
     """Return collections as arrays of known lengths, whose rows have one order in every pass."""
     numeric = [_as_values(x) for x in collections]
     known = [known_lengths(x) for x in numeric]
@@ -385,7 +383,7 @@ def _in_memory(
     return _block(names, *map(handle.future_of, parts))
 
 
-def spread(X: Any, n_bytes: int) -> Any:
+def from_local(X: Any, n_bytes: int) -> Any:
     """Return rows that are in this process as a Dask array of blocks of so many bytes at most."""
     rows = as_rows(X, float_dtype(X)) if hasattr(X, "iloc") or not hasattr(X, "shape") else X
     step = max(1, min(n_bytes // _linalg.row_bytes(rows), -(-rows.shape[0] // 8)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +12,7 @@ from skfleet._array import device_memory_available, is_not_numpy
 from skfleet._config import get_config
 from skfleet.blocks._block import Block, RowBlocks, check_dense
 from skfleet.blocks._containers import local_blocks, n_rows_of
+from skfleet.blocks._lazy import compute_together, is_lazy
 from skfleet.blocks._per_sample_params import check_per_row
 
 # How large the blocks are into which rows of this process are cut for a cluster: on a device, few
@@ -50,21 +50,19 @@ def row_blocks(
     X, y, sample_weight, more = check_per_row(X, y, sample_weight, more or {})
     distribute_local = get_config().engine == "dask" and dtype is not None
     to_device = get_config().device == "cuda" and dtype is not None
-    if distribute_local or "dask" in sys.modules:
-        from skfleet.blocks._dask_collections import compute_together, dask_blocks, is_dask, spread
+    if distribute_local or is_lazy(X):
+        from skfleet.blocks._dask_collections import dask_blocks, from_local
 
-        if distribute_local and not is_dask(X):
-            X = spread(X, DEVICE_BYTES if to_device else HOST_BYTES)
-        if is_dask(X):
-            rows = dask_blocks(X, y, sample_weight, more, dtype=dtype)
-            if to_device:
-                check_dense(getattr(X, "_meta", None))
-                blocks = tuple(block._replace(to_device=True) for block in rows.blocks)
-                rows = replace(rows, blocks=blocks)
-            return rows
-        values = compute_together(y, sample_weight, *more.values())
-        y, sample_weight = values[:2]
-        more = dict(zip(more, values[2:], strict=True))
+        if not is_lazy(X):
+            X = from_local(X, DEVICE_BYTES if to_device else HOST_BYTES)
+        rows = dask_blocks(X, y, sample_weight, more, dtype=dtype)
+        if to_device:
+            check_dense(getattr(X, "_meta", None))
+            blocks = tuple(block._replace(to_device=True) for block in rows.blocks)
+            rows = replace(rows, blocks=blocks)
+        return rows
+    y, sample_weight, *values = compute_together(y, sample_weight, *more.values())
+    more = dict(zip(more, values, strict=True))
     if to_device:
         check_dense(X)
         cuts = _block_sizes_for_device(X) if cuts is None else cuts

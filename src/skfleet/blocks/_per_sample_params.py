@@ -12,9 +12,9 @@ from skfleet._linalg import row_bytes
 from skfleet._validation import check_weight_type
 from skfleet._warnings import warn
 from skfleet.blocks._containers import as_sized, n_rows_of
-from skfleet.blocks._outputs import OutputSpec, is_lazy, map_rows, n_rows_if_known
+from skfleet.blocks._lazy import is_lazy, n_rows_if_known
 
-__all__ = ["check_per_row", "constant_per_row", "split_per_sample", "warn_of_trip"]
+__all__ = ["check_per_row", "split_per_sample", "warn_of_trip"]
 
 
 # Modules between a pipeline and the step that it calls; blocks of rows come by other ways.
@@ -101,13 +101,3 @@ def _pipeline_has_lazy_rows() -> bool:
             return False
         frame = frame.f_back
     return False
-
-
-def constant_per_row(value: float, X: Any) -> Any:
-    """Return a value for each row of X, in the container X came in."""
-    return map_rows(_repeat, value, X, OutputSpec(np.dtype(np.float64)), raw=True, name="constant")
-
-
-def _repeat(value: float, rows: Any) -> np.ndarray:
-    """Return a value for each of some rows."""
-    return np.full(n_rows_of(rows), value)

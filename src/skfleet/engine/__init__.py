@@ -11,9 +11,9 @@ from typing import Any
 from skfleet._array import device_library, is_not_numpy
 from skfleet._config import config_context, get_config
 from skfleet.blocks import Block, RowBlocks, set_scheduler
-from skfleet.engine._answers import cached_scatter, call_method
 from skfleet.engine._counters import Counts, counting, counting_disabled, log_pass
 from skfleet.engine._fold import TrainingBatch, fold
+from skfleet.engine._gpu._cuml_model import as_portable, call_response_method
 from skfleet.engine._gpu._device_cache import DeviceArrayCache
 from skfleet.engine._gpu._estimator_device import CandidateDevices, attributes_to_host, device_of
 from skfleet.engine._gpu._remote import (
@@ -210,10 +210,10 @@ __all__ = [
     "TaskResult",
     "TrainingBatch",
     "add",
+    "as_portable",
     "attributes_to_host",
-    "cached_scatter",
-    "call_method",
     "call_method_on_gpu_worker",
+    "call_response_method",
     "check_device",
     "check_fits_in_memory",
     "check_picklable",
