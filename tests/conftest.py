@@ -213,7 +213,7 @@ def world(request, monkeypatch):
 )
 def device(request, monkeypatch):
     """What ``device="cuda"`` computes with: a stand-in that refuses hidden copies, or CuPy."""
-    from skfleet._array import DEVICE_VARIABLE
+    from skfleet._device import DEVICE_VARIABLE
 
     monkeypatch.setenv(DEVICE_VARIABLE, request.param)
     return request.param

@@ -14,15 +14,8 @@ from sklearn.base import is_classifier, is_clusterer
 from sklearn.utils import check_random_state
 
 from skfleet import _linalg
-from skfleet._array import (
-    astype,
-    device_library,
-    dtype_of,
-    is_array,
-    is_floating,
-    is_not_numpy,
-    namespace,
-)
+from skfleet._array import astype, dtype_of, is_array, is_floating, is_not_numpy, namespace
+from skfleet._device import device_library
 from skfleet._warnings import warn
 
 

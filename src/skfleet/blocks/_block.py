@@ -10,7 +10,8 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from skfleet import _linalg
-from skfleet._array import is_host, to_device
+from skfleet._array import is_host
+from skfleet._device import to_device
 from skfleet.blocks._containers import (
     as_rows,
     as_vector,

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from skfleet import _linalg
-from skfleet._array import device_memory_available, is_not_numpy
+from skfleet._array import is_not_numpy
 from skfleet._config import get_config
+from skfleet._device import device_memory_available
 from skfleet.blocks._block import Block, RowBlocks, check_dense
 from skfleet.blocks._containers import local_blocks, n_rows_of
 from skfleet.blocks._lazy import compute_together, is_lazy

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from array_api_compat import device
 
-from skfleet._array import FLOAT64, asarray_like, astype, device, namespace
+from skfleet._array import FLOAT64, asarray_like, astype, namespace
 
 # Multipliers of the two products of a round, and what is added to the keys after each.
 MULTIPLIERS = (0xD2E7470EE14C6C93, 0xCA5A826395121157)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from skfleet._array import CopyStream
+from skfleet._device import CopyStream
 
 __all__ = ["prefetch"]
 
@@ -23,10 +23,10 @@ def prefetch(calls: Sequence[Callable[[], T]]) -> Generator[T]:
         return
     side = CopyStream()
     with ThreadPoolExecutor(1, thread_name_prefix="load-block") as pool:
-        coming = pool.submit(side.run, side.mark(), calls[0])
+        coming = pool.submit(side.run_after, side.record_event(), calls[0])
         for i in range(len(calls)):
             found = coming.result()
             if i + 1 < len(calls):
                 # all that reads the block before this one has been queued
-                coming = pool.submit(side.run, side.mark(), calls[i + 1])
+                coming = pool.submit(side.run_after, side.record_event(), calls[i + 1])
             yield found

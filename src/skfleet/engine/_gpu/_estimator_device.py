@@ -14,15 +14,9 @@ from sklearn import get_config as sklearn_config
 from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 
-from skfleet._array import (
-    device_library,
-    is_not_numpy,
-    namespace,
-    to_device_of,
-    to_host,
-    to_host_if_array,
-)
+from skfleet._array import is_not_numpy, namespace, to_device_of, to_host, to_host_if_array
 from skfleet._config import get_config
+from skfleet._device import device_library
 
 __all__ = [
     "CandidateDevices",

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from array_api_compat import device
 
-from skfleet._array import FLOAT64, asarray_like, astype, device, dtype_of, namespace, to_device_of
+from skfleet._array import FLOAT64, asarray_like, astype, dtype_of, namespace, to_device_of
 from skfleet._linalg import rows_between, tdot
 from skfleet.estimators.cluster import _cuda_kernel
 from skfleet.estimators.cluster._cuda_kernel import Found
