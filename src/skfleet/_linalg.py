@@ -35,11 +35,6 @@ def is_sparse_kind(X: Any) -> bool:
     return is_sparse(X) or is_sparse(getattr(X, "_meta", None))
 
 
-def as_csr(X: Any) -> Any:
-    """Return a SciPy sparse X in CSR form, matrix or array as it came."""
-    return X.tocsr()
-
-
 def rows_between(X: Any, low: int, high: int) -> Any:
     """Return rows of an array or a sparse matrix, in CSR form without a copy of their values."""
     if not is_sparse(X) or X.format != "csr":
@@ -57,11 +52,6 @@ def dot(X: Any, B: Any) -> Any:
     if is_sparse(B) and not is_not_numpy(X):
         return dense_rows(X @ B.astype(X.dtype))
     return X @ asarray_like(np.ascontiguousarray(dense_rows(B)), X)
-
-
-def tdot(X: Any, V: Any) -> Any:
-    """Return X.T @ V, dense, for a V that is already where X is."""
-    return X.T @ V
 
 
 def gram(X: Any, weights: Any = None) -> Any:

@@ -96,7 +96,7 @@ def as_rows(X: Any, dtype: np.dtype) -> Any:
     if is_frame(X):
         return X.to_numpy(dtype=dtype, na_value=np.nan) if _is_pandas(X) else X.to_cupy(dtype)
     if _linalg.is_sparse(X):
-        return _linalg.as_csr(X).astype(dtype, copy=False)
+        return X.tocsr().astype(dtype, copy=False)
     return astype(X if is_array(X) else np.asarray(X), dtype)
 
 

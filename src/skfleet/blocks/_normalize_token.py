@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from skfleet._array import is_not_numpy, to_host
-from skfleet._linalg import as_csr, is_sparse
+from skfleet._linalg import is_sparse
 from skfleet.blocks._containers import _is_pandas, is_frame
 
 __all__ = ["normalize_token"]
@@ -75,7 +75,7 @@ def _values(x: np.ndarray) -> tuple[Any, Any]:
 
 def _sparse_values(x: Any) -> tuple[Any, ...]:
     """Return the rows of a sparse matrix, each in the order of its columns."""
-    rows = as_csr(x)
+    rows = x.tocsr()
     rows = rows if rows.has_sorted_indices else rows.sorted_indices()
     # the type of indices says how they came about, and nothing of the matrix
     places = (part.astype(np.int64, copy=False) for part in (rows.indptr, rows.indices))
