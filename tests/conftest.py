@@ -201,7 +201,7 @@ def world(request, monkeypatch):
         if chosen.piece_bytes:
             monkeypatch.setattr(_block, "PIECE_BYTES", chosen.piece_bytes)
             monkeypatch.setattr(_block, "DEVICE_PIECE_BYTES", chosen.piece_bytes)
-            monkeypatch.setattr(_block, "FEWEST_ROWS", 1)
+            monkeypatch.setattr(_block, "MIN_PIECE_ROWS", 1)
         if chosen.on_cluster:
             client = request.getfixturevalue("cluster_client")
             stack.enter_context(client.as_current())

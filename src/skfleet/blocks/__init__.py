@@ -41,8 +41,8 @@ from skfleet.blocks._sampling import (
     k_smallest,
     row_uniform,
     shuffle_rows,
-    take,
     take_block_rows,
+    take_to_host,
 )
 
 __all__ = [
@@ -84,9 +84,9 @@ __all__ = [
     "size_of",
     "slice_rows",
     "split_per_sample",
-    "take",
     "take_block_rows",
     "take_rows",
+    "take_to_host",
     "warn_of_trip",
     "write_block",
 ]

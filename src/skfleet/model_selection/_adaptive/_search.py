@@ -375,7 +375,7 @@ class AdaptiveSearch(DelegatesToBestEstimator):
         report.run = run
         try:
             try:
-                with ProgressHint(is_wanted=not self.verbose):
+                with ProgressHint(is_enabled=not self.verbose):
                     run()
             finally:
                 if bar is not None:
