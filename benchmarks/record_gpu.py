@@ -25,7 +25,8 @@ PACKAGES = ["scikit-fleet", "scikit-learn", "numpy", "scipy", "dask", "distribut
 PACKAGES += ["array-api-compat", "cupy-cuda13x", "cupy-cuda12x", "cuml-cu13", "cuml-cu12"]
 PACKAGES += ["rmm-cu13", "dask-cuda", "xgboost", "xgboost-cu13"]
 # What kernels and placement are made of. Other sources count if they speak of a GPU at all.
-ROOMS = ["_array.py", "_linalg.py", "blocks", "engine", "glm", "metrics", "estimators"]
+ROOMS = ["_array.py", "_linalg.py", "blocks", "engine", "inference"]
+ROOMS += ["estimators", "glm", "metrics"]
 OF_A_GPU = re.compile(rb"cuda|gpu|cupy|cuml", re.IGNORECASE)
 # A run that is killed leaves what was written last.
 SECONDS_BETWEEN_WRITES = 2.0

@@ -201,7 +201,7 @@ def world(request, monkeypatch):
         if chosen.piece_bytes:
             monkeypatch.setattr(_block, "PIECE_BYTES", chosen.piece_bytes)
             monkeypatch.setattr(_block, "DEVICE_PIECE_BYTES", chosen.piece_bytes)
-            monkeypatch.setattr(_block, "FEWEST_ROWS", 1)
+            monkeypatch.setattr(_block, "MIN_PIECE_ROWS", 1)
         if chosen.on_cluster:
             client = request.getfixturevalue("cluster_client")
             stack.enter_context(client.as_current())
@@ -213,7 +213,7 @@ def world(request, monkeypatch):
 )
 def device(request, monkeypatch):
     """What ``device="cuda"`` computes with: a stand-in that refuses hidden copies, or CuPy."""
-    from skfleet._array import DEVICE_VARIABLE
+    from skfleet._device import DEVICE_VARIABLE
 
     monkeypatch.setenv(DEVICE_VARIABLE, request.param)
     return request.param

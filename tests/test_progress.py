@@ -19,7 +19,14 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 from skfleet import _progress_bar
-from skfleet._progress_bar import Lines, Notebook, ProgressBar, State, Terminal, progress_text
+from skfleet._progress_bar import (
+    Lines,
+    Notebook,
+    ProgressBar,
+    ProgressState,
+    Terminal,
+    progress_text,
+)
 from skfleet.model_selection import (
     ASHASearchCV,
     GridSearchCV,
@@ -51,8 +58,8 @@ class Screen(io.StringIO):
 
 
 def state(name="RandomForestClassifier", n_done=12, total=60, note="", left=None):
-    one = State(name, "fits", total)
-    one.n_done, one.note, one.left = n_done, note, left
+    one = ProgressState(name, "fits", total)
+    one.n_done, one.status, one.estimated_seconds_left = n_done, note, left
     one.begin -= 30.0
     return one
 
@@ -145,7 +152,7 @@ def test_notebook_gets_a_bar_without_rich(monkeypatch):
     monkeypatch.setitem(sys.modules, "IPython", ipython)
     monkeypatch.setitem(sys.modules, "IPython.display", ipython.display)
     monkeypatch.setitem(sys.modules, "rich", None)
-    monkeypatch.setattr(_progress_bar, "DRAW_EVERY", 0.0)
+    monkeypatch.setattr(_progress_bar, "REDRAW_SECONDS", 0.0)
     bar = ProgressBar("S<C", "fits", 4)
     assert isinstance(bar._display, Notebook)
     bar.advance(3)
@@ -305,8 +312,8 @@ def test_one_bar_at_a_time(capsys):
 
 @pytest.fixture
 def _soon(monkeypatch):
-    monkeypatch.setattr(_progress_bar, "HINT_AFTER", 0.0)
-    monkeypatch.setattr(_progress_bar.ProgressHint, "_is_said", False)
+    monkeypatch.setattr(_progress_bar, "HINT_DELAY_SECONDS", 0.0)
+    monkeypatch.setattr(_progress_bar.ProgressHint, "_is_printed", False)
 
 
 @pytest.mark.usefixtures("_soon")

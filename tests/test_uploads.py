@@ -8,8 +8,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from skfleet import _array
-from skfleet._array import DeviceLibrary, to_device, to_host, uploads
+from skfleet import _device
+from skfleet._array import to_host
+from skfleet._device import DeviceLibrary, host_to_device_transfers, to_device
 
 MATRIX = np.random.default_rng(0).normal(size=(1000, 7))
 LARGE = {
@@ -57,12 +58,12 @@ def test_large_arrays_go_up_in_parts(monkeypatch, x):
     )
     library = DeviceLibrary(SimpleNamespace(__name__="array_api_compat.cupy"), None)
     monkeypatch.setitem(sys.modules, "cupy", cupy)
-    monkeypatch.setattr(_array, "device_library", lambda: library)
-    monkeypatch.setattr(_array, "_MOST_PAGE_LOCKED", x.nbytes - 1)
-    monkeypatch.setattr(_array, "_PART_BYTES", 4000)
-    before = uploads.n_bytes
+    monkeypatch.setattr(_device, "device_library", lambda: library)
+    monkeypatch.setattr(_device, "_MAX_PINNED_BYTES", x.nbytes - 1)
+    monkeypatch.setattr(_device, "_PIECE_BYTES", 4000)
+    before = host_to_device_transfers.n_bytes
     np.testing.assert_array_equal(to_device(x).values, x)
-    assert uploads.n_bytes - before == x.nbytes
+    assert host_to_device_transfers.n_bytes - before == x.nbytes
     parts = log[::2]
     assert all(part.nbytes <= max(4000, x[0].nbytes) for part in parts)
     assert len(parts) > 1 or x.nbytes <= 4000
@@ -76,8 +77,8 @@ def test_large_arrays_go_up_in_parts(monkeypatch, x):
 @SIZES
 def test_large_arrays_take_no_page_locked_memory(monkeypatch, x):
     cupy = pytest.importorskip("cupy")
-    monkeypatch.setattr(_array, "_MOST_PAGE_LOCKED", 1000)
-    monkeypatch.setattr(_array, "_PART_BYTES", 4000)
+    monkeypatch.setattr(_device, "_MAX_PINNED_BYTES", 1000)
+    monkeypatch.setattr(_device, "_PIECE_BYTES", 4000)
     pool = cupy.get_default_pinned_memory_pool()
     before = pool.n_free_blocks()
     there = to_device(x)

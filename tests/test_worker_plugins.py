@@ -105,13 +105,13 @@ print(*sorted({name.split(".")[0] for name in set(sys.modules) - before}))
 
 def loaded():
     """Tell which of the modules that tasks need are there."""
-    return [name for name in _worker_plugins._MODULES if name in sys.modules]
+    return [name for name in _worker_plugins._PRELOADED_MODULES if name in sys.modules]
 
 
 def test_first_task_finds_its_modules_loaded():
     with Fleet(n_workers=1) as client:
-        time.sleep(3 * _worker_plugins._LOAD_AFTER)
-        assert client.submit(loaded).result() == list(_worker_plugins._MODULES)
+        time.sleep(3 * _worker_plugins._PRELOAD_DELAY_SECONDS)
+        assert client.submit(loaded).result() == list(_worker_plugins._PRELOADED_MODULES)
 
 
 def test_worker_that_is_closed_loads_no_more(monkeypatch):
@@ -139,7 +139,7 @@ def leave_holes(dask_worker):
 def test_a_worker_short_of_memory_hands_back_what_is_free():
     with Fleet(n_workers=1, memory_limit="700 MB", dashboard_address=None) as client:
         (before,) = client.run(leave_holes).values()
-        assert before > _worker_plugins.RELEASE_FROM * 700e6
+        assert before > _worker_plugins.RELEASE_FRACTION * 700e6
         deadline = time.monotonic() + 10
         after = before
         while after > before - 200e6 and time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""What a caller may set for a stretch of code: engine, device, kept and cached blocks, order."""
+"""Settings of the execution in a ``with`` block: engine, device, persisted and cached blocks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CHOICES: dict[str, tuple[object, ...]] = {
 
 @dataclass(frozen=True)
 class Config:
-    """The settings in force."""
+    """Current settings."""
 
     engine: str = "auto"
     device: str = "auto"
@@ -35,12 +35,12 @@ _current: ContextVar[Config] = ContextVar("skfleet_config", default=_DEFAULT)
 
 
 def get_config() -> Config:
-    """Return the settings in force in this thread of execution."""
+    """Return the settings of the current context."""
     return _current.get()
 
 
 def check_timeout(seconds: object) -> None:
-    """Raise unless this is a number of seconds for which workers can be waited for."""
+    """Raise unless this is a valid timeout in seconds."""
     if isinstance(seconds, bool) or not isinstance(seconds, Real) or not seconds >= 0:
         raise ValueError(
             "wait_for_workers_timeout must be a number of seconds from 0 on. "

@@ -1,4 +1,4 @@
-"""What an estimator around another one has of it: methods, learned attributes, and why not."""
+"""Methods and fitted attributes that a meta-estimator has if its inner estimator has them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["LearnedAttributes", "available_where", "require_method"]
 
 
 class AvailableMethod:
-    """A method that an object has where a check does not raise an AttributeError.
+    """A method that an object has if a check does not raise an AttributeError.
 
-    scikit-learn's ``available_if`` hides the reason behind the name of the method.
+    Unlike scikit-learn's ``available_if`` it shows the error of the check.
     """
 
     def __init__(self, method: Callable[..., Any], check: Callable[[Any], None]) -> None:
@@ -28,12 +28,12 @@ class AvailableMethod:
 
 
 def available_where(check: Callable[[Any], None]) -> Callable[[Callable[..., Any]], Any]:
-    """Return a decorator of methods that are there only where `check(self)` does not raise."""
+    """Return a decorator for methods that exist only if `check(self)` does not raise."""
     return lambda method: AvailableMethod(method, check)
 
 
 def require_method(estimator: Any, name: str) -> None:
-    """Raise an AttributeError that says which estimator lacks a method, and why if it says so."""
+    """Raise an AttributeError with the estimator that lacks a method, and its own error."""
     try:
         getattr(estimator, name)
     except AttributeError as error:
@@ -43,16 +43,16 @@ def require_method(estimator: Any, name: str) -> None:
 
 
 class LearnedAttributes:
-    """Learned attributes of an inner estimator, read as though they were this one's."""
+    """Mixin that reads fitted attributes from an inner estimator."""
 
     def _fitted_estimator(self) -> Any:
-        """Return the fitted estimator inside; an AttributeError where there is none."""
+        """Return the fitted inner estimator, or raise an AttributeError."""
         raise NotImplementedError
 
     def __getattr__(self, name: str) -> Any:
-        known = next((vars(cls)[name] for cls in type(self).__mro__ if name in vars(cls)), None)
-        if hasattr(known, "__get__"):
-            known.__get__(self, type(self))  # what is not available says so once more
+        member = next((vars(cls)[name] for cls in type(self).__mro__ if name in vars(cls)), None)
+        if hasattr(member, "__get__"):
+            member.__get__(self, type(self))  # raises again the error that led to this call
         if name.endswith("_") and not name.startswith("_") and name != "estimator_":
             return getattr(self._fitted_estimator(), name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")

@@ -1,10 +1,10 @@
-"""Where the documentation of an estimator is, for the link in its HTML representation."""
+"""Link to the documentation in the HTML representation of an estimator."""
 
 from __future__ import annotations
 
 DOCUMENTATION = "https://scikit-fleet.readthedocs.io/en/latest"
 
-# The page of what a module defines: the first that the module's name begins with.
+# Page by module prefix; the first match counts.
 _PAGES = {
     "skfleet.estimators.cluster": "clustering",
     "skfleet.estimators.decomposition": "decomposition",
@@ -16,15 +16,12 @@ _PAGES = {
 
 
 class DocumentationLink:
-    """Makes scikit-learn's representation link to the page on an estimator of this library.
-
-    scikit-learn has these names for other libraries to set.
-    """
+    """Mixin with the documentation link; scikit-learn defines the names for third parties."""
 
     _doc_link_module = "skfleet"
     _doc_link_template = DOCUMENTATION + "/{page}.html"
 
     def _doc_link_url_param_generator(self) -> dict[str, str]:
-        """Return what the template leaves open."""
+        """Return the fields of the template."""
         module = type(self).__module__
         return {"page": next(page for name, page in _PAGES.items() if module.startswith(name))}

@@ -1,4 +1,4 @@
-"""Libraries that only some of the package needs."""
+"""Checks for the libraries of extras."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ __all__ = ["check_extra", "missing_extra"]
 
 
 def missing_extra(subject: str, library: str, extra: str) -> str:
-    """Say in one sentence that a library is missing, and which extra installs it."""
+    """Return the message for a missing library, with the extra that installs it."""
     return f"{subject} needs {library}: pip install 'scikit-fleet[{extra}]'."
 
 
 def check_extra(subject: str, library: str, extra: str) -> None:
-    """Raise unless a library that an extra installs is there."""
+    """Raise an ImportError unless a library of an extra is installed."""
     if find_spec(library) is None:
         raise ImportError(missing_extra(subject, library, extra), name=library)

@@ -1,4 +1,4 @@
-"""What learns by ``partial_fit``: an estimator, or the last step of a pipeline that is prepared."""
+"""``partial_fit`` of an estimator, or of the last step of a pipeline with fitted transformers."""
 
 from __future__ import annotations
 
@@ -15,36 +15,33 @@ __all__ = ["check_steps", "clone_learner", "copy_learner", "learner_of", "partia
 
 
 def learner_of(estimator: Any) -> Any:
-    """Return what learns: the estimator, or the last step of a pipeline."""
+    """Return the estimator, or the last step of a pipeline."""
     return estimator.steps[-1][1] if isinstance(estimator, Pipeline) else estimator
 
 
 def copy_learner(model: Any) -> Any:
-    """Return a model with a copy of what learns; the other steps of a pipeline are shared."""
+    """Return a model with a copy of its learner; the other steps of a pipeline are shared."""
     return _with_last(model, copy.deepcopy(learner_of(model)))
 
 
 def clone_learner(estimator: Any) -> Any:
-    """Return an estimator that has learned nothing; the other steps of a pipeline are as they were.
-
-    Those are copies: what is done to them is not seen in the estimator.
-    """
+    """Return an estimator with an unfitted learner, and copies of the other steps of a pipeline."""
     if not isinstance(estimator, Pipeline):
         return clone(estimator)
     return _with_last(copy.deepcopy(estimator), clone(learner_of(estimator)))
 
 
 def partial_fit(model: Any, X: Any, y: Any, **params: Any) -> None:
-    """Let a model, or the last step of a pipeline, learn some rows."""
+    """Call ``partial_fit`` of the learner on rows that the other steps have transformed."""
     if isinstance(model, Pipeline) and len(model.steps) > 1:
         X = model[:-1].transform(X)
     learner_of(model).partial_fit(X, y, **params)
 
 
 def check_steps(estimator: Any) -> None:
-    """Raise unless the steps of a pipeline before the last are fitted, or have nothing to learn."""
+    """Raise unless the steps of a pipeline before the last are fitted or need no fit."""
     for name, step in estimator.steps[:-1] if isinstance(estimator, Pipeline) else ():
-        # None and "passthrough", and steps of libraries without tags, have none
+        # None, "passthrough" and steps without tags need no fit
         if not hasattr(step, "__sklearn_tags__") or not get_tags(step).requires_fit:
             continue
         try:
@@ -58,7 +55,7 @@ def check_steps(estimator: Any) -> None:
 
 
 def _with_last(model: Any, learner: Any) -> Any:
-    """Return a model with another learner: that itself, or a pipeline with it as its last step."""
+    """Return a learner, or a copy of the pipeline model with the learner as its last step."""
     if not isinstance(model, Pipeline):
         return learner
     pipeline = copy.copy(model)

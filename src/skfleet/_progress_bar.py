@@ -1,4 +1,4 @@
-"""What the screen shows of how far something is: a bar, or lines at intervals."""
+"""Progress of a computation on the screen: a bar in terminals and notebooks, or lines."""
 
 from __future__ import annotations
 
@@ -23,26 +23,24 @@ __all__ = [
     "shows_progress",
 ]
 
-# Seconds before the first line and between the first two; then twice as many each time.
-LINE_EVERY, LINE_EVERY_MOST = 5.0, 60.0
-# Seconds between two pictures of a bar in a notebook.
-DRAW_EVERY = 0.25
-# Seconds after which a search says that it could show more.
-HINT_AFTER = 5.0
-# Columns of the bar itself, and those that stay free for the ^C that a terminal writes there: a
-# line that it broke in two would not be drawn over.
-LEAST_BAR, MOST_BAR, FREE = 6, 40, 3
+# The interval between two lines doubles up to the maximum.
+MIN_LINE_SECONDS, MAX_LINE_SECONDS = 5.0, 60.0
+REDRAW_SECONDS = 0.25
+HINT_DELAY_SECONDS = 5.0
+# Widths in columns. A terminal writes ^C behind the bar; a line that it breaks in two would not be
+# overwritten.
+MIN_BAR_WIDTH, MAX_BAR_WIDTH, MARGIN = 6, 40, 3
 
 
-class State:
-    """How far something is."""
+class ProgressState:
+    """Counts, status and times of a computation."""
 
     def __init__(self, name: str, unit: str, total: int | None) -> None:
         self.name, self.unit, self.total = name, unit, total
         self.n_done = 0
-        self.note = ""
+        self.status = ""
         self.begin = time.monotonic()
-        self.left: float | None = None
+        self.estimated_seconds_left: float | None = None
         self.is_over = False
 
     @property
@@ -52,26 +50,26 @@ class State:
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds that it may still take: as told, or in proportion to what is done."""
+        """Seconds to the end: as estimated by the caller, or in proportion to what is done."""
         if self.is_over or not self.n_done or not self.total:
             return None
-        if self.left is not None:
-            return self.left
+        if self.estimated_seconds_left is not None:
+            return self.estimated_seconds_left
         return self.seconds * max(0, self.total - self.n_done) / self.n_done
 
 
-def progress_text(state: State, width: int | None = None) -> str:
-    """Write how far something is, in so many columns.
+def progress_text(state: ProgressState, width: int | None = None) -> str:
+    """Return the progress as text of at most `width` columns.
 
-    What does not fit goes in this order: the time it took, the time it takes, the note, the end of
-    the name. The counts stay.
+    What does not fit is dropped in this order: seconds passed, seconds left, status, and the end of
+    the name. The counts are always shown.
     """
     of = "" if state.total is None else f" of {state.total}"
     counts = f": {state.n_done}{of} {state.unit}"
-    left = state.seconds_left
+    seconds_left = state.seconds_left
     parts = [
-        state.note,
-        "" if left is None else f"about {format_duration(left)} to go",
+        state.status,
+        "" if seconds_left is None else f"about {format_duration(seconds_left)} to go",
         format_duration(state.seconds),
     ]
     while True:
@@ -84,33 +82,33 @@ def progress_text(state: State, width: int | None = None) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """Write seconds as people do."""
+    """Return seconds as text in seconds, minutes or hours."""
     if seconds < 90:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 class Display(Protocol):
-    """Shows a state, whenever it has changed and once when it is over."""
+    """Display of a state."""
 
     def show(self) -> None:
-        """Show the state as it is now."""
+        """Show the current state."""
 
     def close(self) -> None:
-        """Show it for the last time."""
+        """Show the final state."""
 
 
 class Lines:
-    """Lines at intervals, where nothing can be drawn over."""
+    """Lines at intervals, for output that cannot be overwritten."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: ProgressState) -> None:
         self._state = state
-        self._next, self._wait = LINE_EVERY, LINE_EVERY
+        self._next, self._wait = MIN_LINE_SECONDS, MIN_LINE_SECONDS
 
     def show(self) -> None:
         if self._state.seconds >= self._next:
             print(progress_text(self._state), flush=True)
-            self._wait = min(2 * self._wait, LINE_EVERY_MOST)
+            self._wait = min(2 * self._wait, MAX_LINE_SECONDS)
             self._next = self._state.seconds + self._wait
 
     def close(self) -> None:
@@ -118,9 +116,9 @@ class Lines:
 
 
 class Terminal:
-    """A bar that rich draws over the last line of a terminal."""
+    """A bar of rich in the last line of a terminal."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: ProgressState) -> None:
         from rich.live import Live
 
         self._state = state
@@ -133,18 +131,18 @@ class Terminal:
         from rich.text import Text
 
         state = self._state
-        width = options.max_width - FREE
+        width = options.max_width - MARGIN
         text = progress_text(state, width)
-        room = min(MOST_BAR, width - len(text) - 1)
-        if room < LEAST_BAR or not state.total:
+        bar_width = min(MAX_BAR_WIDTH, width - len(text) - 1)
+        if bar_width < MIN_BAR_WIDTH or not state.total:
             yield Text(text, no_wrap=True)
             return
         row = Table.grid(padding=(0, 1, 0, 0))
-        row.add_row(Text(text, no_wrap=True), Bar(state.total, state.n_done, width=room))
+        row.add_row(Text(text, no_wrap=True), Bar(state.total, state.n_done, width=bar_width))
         yield row
 
     def show(self) -> None:
-        """Leave it to rich, which draws the bar now and then."""
+        """Do nothing: rich redraws the bar in a thread."""
 
     def close(self) -> None:
         self._live.stop()
@@ -153,7 +151,7 @@ class Terminal:
 class Notebook:
     """A bar of HTML under a cell."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: ProgressState) -> None:
         from IPython.display import display
 
         self._state = state
@@ -169,7 +167,7 @@ class Notebook:
         return f'<progress value="{self._state.n_done}"{total}></progress> {text}'
 
     def show(self) -> None:
-        if time.monotonic() - self._drawn >= DRAW_EVERY:
+        if time.monotonic() - self._drawn >= REDRAW_SECONDS:
             self.close()
 
     def close(self) -> None:
@@ -179,18 +177,18 @@ class Notebook:
 
 
 def _has_notebook() -> bool:
-    """Tell whether this process runs the cells of a notebook."""
+    """Return whether this process is the kernel of a notebook."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return hasattr(shell, "kernel")
 
 
 def is_interactive() -> bool:
-    """Tell whether somebody looks on: in a terminal or a notebook."""
+    """Return whether the output is a terminal or a notebook."""
     return _has_notebook() or bool(getattr(sys.stdout, "isatty", lambda: False)())
 
 
-def _display(state: State) -> Display:
-    """Return what shows a state here."""
+def _display(state: ProgressState) -> Display:
+    """Return the display of a state for the kind of output."""
     if _has_notebook():
         return Notebook(state)
     if is_interactive() and find_spec("rich") is not None:
@@ -199,37 +197,37 @@ def _display(state: State) -> Display:
 
 
 class ProgressBar:
-    """How far something is, on the screen.
+    """Progress of a computation on the screen.
 
     Parameters
     ----------
     name : str
-        What runs, in the user's words.
+        Name of the computation, in the user's terms.
     unit : str
-        What is counted.
+        Plural of what is counted.
     total : int or None, default=None
-        How many there are, where that is known.
+        Number of steps, if known.
     """
 
     def __init__(self, name: str, unit: str, total: int | None = None) -> None:
-        self.state = State(name, unit, total)
+        self.state = ProgressState(name, unit, total)
         self._display = _display(self.state)
 
-    def note(self, note: str, seconds_left: float | None = None) -> None:
-        """Say how it is going, and how long it may take if that is known better than here."""
-        self.state.note, self.state.left = note, seconds_left
+    def set_status(self, status: str, seconds_left: float | None = None) -> None:
+        """Set the status text, and a better estimate of the seconds left than the default."""
+        self.state.status, self.state.estimated_seconds_left = status, seconds_left
 
-    def expect(self, total: int | None) -> None:
+    def set_total(self, total: int | None) -> None:
         """Set the number of steps, which may grow."""
         self.state.total = total
 
     def advance(self, n_steps: int) -> None:
-        """Count steps that are done."""
+        """Add to the number of steps done."""
         self.state.n_done += n_steps
         self._display.show()
 
     def close(self) -> None:
-        """Show for the last time how far it came."""
+        """Show the final state."""
         self.state.is_over = True
         self._display.close()
         _open.discard(self)
@@ -240,7 +238,7 @@ _shows: ContextVar[bool] = ContextVar("skfleet_shows_progress", default=False)
 
 @contextmanager
 def show_progress(is_shown: bool) -> Iterator[None]:
-    """Let calls of joblib in a ``with`` show how far they are, or not."""
+    """Switch the progress of joblib calls on or off inside a ``with``."""
     token = _shows.set(is_shown)
     try:
         yield
@@ -249,17 +247,17 @@ def show_progress(is_shown: bool) -> Iterator[None]:
 
 
 def shows_progress() -> bool:
-    """Tell whether a call in this context is to show how far it is."""
+    """Return whether a joblib call in this context is to show its progress."""
     return _shows.get()
 
 
-# At most one: what runs within something that has a bar is no news.
+# At most one, because a computation inside another one has no bar of its own.
 _open: set[ProgressBar] = set()
 _lock = threading.Lock()
 
 
 def open_bar(name: str, unit: str, total: int | None = None) -> ProgressBar | None:
-    """Return a bar, which must be closed; None where another one is shown."""
+    """Return a bar, which must be closed; None while another one is open."""
     with _lock:
         if _open:
             return None
@@ -269,22 +267,22 @@ def open_bar(name: str, unit: str, total: int | None = None) -> ProgressBar | No
 
 
 class ProgressHint:
-    """Says once, of a search of more than a few seconds, that it can show how far it is."""
+    """Hint at ``verbose=1``, printed once in a process, for a search that takes a few seconds."""
 
-    _is_said = False
+    _is_printed = False
 
-    def __init__(self, *, is_wanted: bool) -> None:
-        self._timer = threading.Timer(HINT_AFTER, self._say)
+    def __init__(self, *, is_enabled: bool) -> None:
+        self._timer = threading.Timer(HINT_DELAY_SECONDS, self._print)
         self._timer.daemon = True
-        self._is_wanted = is_wanted and not ProgressHint._is_said and is_interactive()
+        self._is_enabled = is_enabled and not ProgressHint._is_printed and is_interactive()
 
-    def _say(self) -> None:
-        if not ProgressHint._is_said:
-            ProgressHint._is_said = True
+    def _print(self) -> None:
+        if not ProgressHint._is_printed:
+            ProgressHint._is_printed = True
             print("verbose=1 shows how far a search is.", flush=True)
 
     def __enter__(self) -> None:
-        if self._is_wanted:
+        if self._is_enabled:
             self._timer.start()
 
     def __exit__(self, *_: object) -> None:

@@ -1,4 +1,4 @@
-"""Versions of all that work depends on, as text for a report of what went wrong."""
+"""Versions of Python, scikit-fleet and its dependencies, for bug reports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_info
 
 __all__ = ["show_versions"]
 
-_NEEDED = (
+_REQUIRED = (
     "scikit-fleet", "scikit-learn", "numpy", "scipy", "joblib", "dask", "distributed", "pandas",
     "pyarrow", "fsspec", "array-api-compat", "threadpoolctl", "psutil",
 )  # fmt: skip
@@ -23,9 +23,9 @@ _OPTIONAL = (
 
 
 def show_versions() -> None:
-    """Print versions of Python, of this library and of what it uses, and the machine's size.
+    """Print versions of Python, this library and its dependencies, and the size of the machine.
 
-    Nothing is imported for it but what is loaded already; workers of a fleet are not asked.
+    No dependency is imported for it, and workers of a fleet are not included.
 
     See Also
     --------
@@ -46,28 +46,28 @@ def show_versions() -> None:
         "cores": f"{len(_cores())} of {os.cpu_count()}",
         "memory": f"{psutil.virtual_memory().total / 2**30:.1f} GiB",
     }
-    needed = {name: _version_of(name) or "missing" for name in _NEEDED}
-    optional = {name: found for name in _OPTIONAL if (found := _version_of(name))}
+    required = {name: _version_of(name) or "missing" for name in _REQUIRED}
+    optional = {name: text for name in _OPTIONAL if (text := _version_of(name))}
     pools = {
         f"{pool['user_api']} ({pool['internal_api']})": f"{pool['num_threads']} threads, version "
         f"{pool['version']}"
         for pool in threadpool_info()
     }
     _print("System", system)
-    _print("Python dependencies", needed)
+    _print("Python dependencies", required)
     _print("Optional", optional)
     _print("Thread pools", pools)
 
 
 def _cores() -> set[int] | range:
-    """Return the cores that this process may use."""
+    """Return the cores available to this process."""
     if hasattr(os, "sched_getaffinity"):
         return os.sched_getaffinity(0)
     return range(os.cpu_count() or 1)
 
 
 def _version_of(name: str) -> str | None:
-    """Return the version of a distribution that is installed."""
+    """Return the version of a distribution, None if it is not installed."""
     try:
         return version(name)
     except PackageNotFoundError:

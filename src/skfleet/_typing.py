@@ -1,4 +1,4 @@
-"""Types of what callers hand over and get back, for signatures, completion and type checkers."""
+"""Type aliases of public parameters and results."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 
 class Table(Protocol):
-    """Rows that know their shape: an array or a frame of any library, lazy or not."""
+    """An array or a frame of any library, lazy or not."""
 
     @property
     def shape(self) -> Any:
@@ -18,7 +18,7 @@ class Table(Protocol):
 
 
 class Estimator(Protocol):
-    """What scikit-learn's ``clone`` can copy."""
+    """An object that scikit-learn's ``clone`` can copy."""
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters by name."""
@@ -35,7 +35,7 @@ Weights: TypeAlias = Table | Sequence[float] | float
 """A weight for each row, or one for all."""
 
 Answer: TypeAlias = Any
-"""A value, or several, for each row, in the container that the rows came in."""
+"""A value, or several, for each row, in the container of the rows."""
 
 RandomState: TypeAlias = int | np.random.RandomState | None
 Scoring: TypeAlias = str | Callable[..., Any] | Iterable[str] | Mapping[str, Any] | None

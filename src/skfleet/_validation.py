@@ -1,4 +1,4 @@
-"""What input must be: checks of parameters and rows, and the sentences that say what is wrong."""
+"""Checks of parameters and input, with errors that say what to do."""
 
 from __future__ import annotations
 
@@ -14,20 +14,13 @@ from sklearn.base import is_classifier, is_clusterer
 from sklearn.utils import check_random_state
 
 from skfleet import _linalg
-from skfleet._array import (
-    astype,
-    device_library,
-    dtype_of,
-    is_array,
-    is_floating,
-    is_not_numpy,
-    namespace,
-)
+from skfleet._array import astype, dtype_of, is_array, is_floating, is_not_numpy, namespace
+from skfleet._device import device_library
 from skfleet._warnings import warn
 
 
 def check_block(block: Any) -> None:
-    """Raise if rows that the driver has not seen hold NaN, infinity or bad weights."""
+    """Raise for a block of rows from workers with NaN, infinity or negative weights."""
     weight = block.sample_weight
     if weight is not None and not is_floating(weight):
         weight = weights_as_numbers(weight)
@@ -37,7 +30,7 @@ def check_block(block: Any) -> None:
 
 
 def check_finite(name: str, values: Any) -> None:
-    """Raise if values that the driver has not seen hold NaN or infinity."""
+    """Raise for values from workers with NaN or infinity."""
     if values is None or _linalg.all_finite(values):
         return
     values = values.data if _linalg.is_sparse(values) else values
@@ -60,10 +53,10 @@ def check_weight(sample_weight: Any) -> None:
 
 
 def check_numeric(rows: Any, *, on_dask: bool) -> None:
-    """Raise if types alone tell that rows cannot be numbers; `rows` is an array or a frame.
+    """Raise for an array or a frame with dtypes that are not numeric.
 
-    Of rows in this process scikit-learn converts what can be converted, text and objects too: only
-    dates and categories are refused before that.
+    For rows in this process scikit-learn converts text and objects if it can, so only dates and
+    categories are refused here.
     """
     for name, dtype in dtypes_of(rows):
         kind = getattr(dtype, "kind", "O")
@@ -73,13 +66,13 @@ def check_numeric(rows: Any, *, on_dask: bool) -> None:
                 f"{subject} must be real. Got {dtype} instead. Complex data not supported: take "
                 "the real and imaginary parts as columns of their own."
             )
-        is_other = on_dask or _is_date(dtype) or _categories_of(dtype) is not None
-        if is_other and not is_numeric(dtype):
+        is_refused = on_dask or _is_date(dtype) or _categories_of(dtype) is not None
+        if is_refused and not is_numeric(dtype):
             raise not_numeric(subject, dtype, on_dask=on_dask)
 
 
 def check_convertible(X: Any, error: ValueError) -> None:
-    """Raise, from the error that text gave rise to, if a part of rows in this process is none."""
+    """Raise, from a conversion error, for the first column of X that is not numeric."""
     is_named = hasattr(X, "columns")
     for name, values in X.items() if is_named else [(None, np.asarray(X))]:
         try:
@@ -90,7 +83,7 @@ def check_convertible(X: Any, error: ValueError) -> None:
 
 
 def not_numeric(subject: str, dtype: Any, *, on_dask: bool) -> ValueError:
-    """Return the error for what is no number, with what makes numbers of it where it is."""
+    """Return the error for a dtype that is not numeric, with advice how to encode it."""
     one_column = subject.startswith("Column")
     if _is_date(dtype):
         column = f"X[{subject.split(' of ')[0].removeprefix('Column ')}]" if one_column else "X"
@@ -108,39 +101,38 @@ def not_numeric(subject: str, dtype: Any, *, on_dask: bool) -> ValueError:
 
 
 def dtypes_of(rows: Any) -> list[tuple[Any, Any]]:
-    """Return name and type of each column of a frame, None and the type of an array."""
-    named = rows.dtypes if hasattr(type(rows), "dtypes") else None
-    if not hasattr(named, "items"):
+    """Return (name, dtype) of each column of a frame, (None, dtype) of an array."""
+    dtypes = rows.dtypes if hasattr(type(rows), "dtypes") else None
+    if not hasattr(dtypes, "items"):
         if is_not_numpy(rows):
             return [(None, dtype_of(rows))]
         return [(None, rows.dtype if hasattr(type(rows), "dtype") else None)]
-    return list(named.items())
+    return list(dtypes.items())
 
 
 def n_dims_of(values: Any) -> int:
-    """Return the number of dimensions that values say they have, 0 where they say nothing."""
+    """Return the number of dimensions of values; 0 for values without a shape."""
     # Of the type: a Delayed value claims to have every attribute.
     return len(values.shape) if hasattr(type(values), "shape") else 0
 
 
 def is_numeric(dtype: Any) -> bool:
-    """Say whether values of a type are real numbers, or categories that are."""
+    """Return whether a dtype has real numbers, or categories that are real numbers."""
     categories = _categories_of(dtype)
     return getattr(dtype if categories is None else categories.dtype, "kind", "O") in "biuf"
 
 
 def _categories_of(dtype: Any) -> Any:
-    """Return the categories of a type that has some, else None."""
     return getattr(dtype, "categories", None)
 
 
 def _is_date(dtype: Any) -> bool:
-    """Say whether values of a type are dates, times or spans of time."""
+    """Return whether a dtype has dates, times or durations."""
     return getattr(dtype, "kind", "O") in "mM" or str(dtype).startswith("period")
 
 
 def check_target_shape(y: Any, *, several: bool) -> None:
-    """Raise unless targets of any container have one dimension, or two where that is possible."""
+    """Raise unless targets of any container have one dimension, or two if `several` are allowed."""
     n_dims = n_dims_of(y)
     if n_dims > 2 or (n_dims == 2 and not several):
         column = "y.iloc[:, 0]" if hasattr(y, "iloc") else "y[:, 0]"
@@ -151,37 +143,37 @@ def check_target_shape(y: Any, *, several: bool) -> None:
 
 
 def check_target_type(y: Any, *, numeric: bool, name: str = "y") -> None:
-    """Raise if the type of targets of any container tells that they are complex, or no numbers."""
+    """Raise for targets of any container of complex dtype, or not numeric if required."""
     for column, dtype in dtypes_of(y):
         subject = name if column is None else f"Column {column!r} of {name}"
         if getattr(dtype, "kind", "O") == "c":
             raise ValueError(
                 f"{subject} must be real. Got {dtype} instead. Complex data not supported."
             )
-        if numeric and _is_known(dtype) and not is_numeric(dtype):
+        if numeric and _is_definite(dtype) and not is_numeric(dtype):
             raise ValueError(
                 f"{subject} must be numeric. Got dtype {dtype} instead. Take a classifier for "
                 "labels, or make numbers of them."
             )
 
 
-def _is_known(dtype: Any) -> bool:
-    """Say whether a type tells what the values are; objects may be anything."""
+def _is_definite(dtype: Any) -> bool:
+    """Return whether a dtype determines the type of its values; object does not."""
     return dtype is not None and str(dtype) != "object"
 
 
-def check_has_partial_fit(subject: str, learner: Any, otherwise: str) -> None:
-    """Raise unless an estimator has partial_fit, and what it learns can come to this process."""
+def check_has_partial_fit(subject: str, learner: Any, alternative: str) -> None:
+    """Raise unless an estimator has partial_fit, and its state can be loaded in this process."""
     name, library = type(learner).__name__, type(learner).__module__.partition(".")[0]
     incremental = "one that learns incrementally (SGDClassifier, MiniBatchKMeans, ...)"
     if library == "cuml":
-        ours = "SGDClassifier" if is_classifier(learner) else "SGDRegressor"
-        ours = "MiniBatchKMeans" if is_clusterer(learner) else ours
-        name, incremental = f"cuml.{name}", f"skfleet.estimators.{ours}(device='cuda')"
+        skfleet_name = "SGDClassifier" if is_classifier(learner) else "SGDRegressor"
+        skfleet_name = "MiniBatchKMeans" if is_clusterer(learner) else skfleet_name
+        name, incremental = f"cuml.{name}", f"skfleet.estimators.{skfleet_name}(device='cuda')"
     if not hasattr(learner, "partial_fit"):
         raise TypeError(
             f"{subject} must have partial_fit. Got {name} instead. Take {incremental}, or "
-            f"{otherwise}."
+            f"{alternative}."
         )
     if library == "cuml" and device_library() is None:
         raise TypeError(
@@ -191,7 +183,7 @@ def check_has_partial_fit(subject: str, learner: Any, otherwise: str) -> None:
 
 
 def unique_labels(y: np.ndarray, *, return_inverse: bool = False) -> Any:
-    """Return the labels in y in order, and each row's place among them if asked to, or raise."""
+    """Return the sorted labels in y, and optionally their codes per row, or raise."""
     try:
         return np.unique(y, return_inverse=return_inverse)
     except TypeError as error:
@@ -203,10 +195,7 @@ def unique_labels(y: np.ndarray, *, return_inverse: bool = False) -> Any:
 
 
 def check_weight_type(sample_weight: Any) -> None:
-    """Raise if shape and type tell that weights are not a number for each row.
-
-    Weights of any container; only what shape and type say is looked at.
-    """
+    """Raise for weights of any container with a shape or dtype other than a number per row."""
     n_dims = n_dims_of(sample_weight)
     if n_dims != 1:
         raise ValueError(
@@ -214,14 +203,14 @@ def check_weight_type(sample_weight: Any) -> None:
             f"Got {n_dims} dimensions instead. Give one weight per row."
         )
     ((_, dtype),) = dtypes_of(sample_weight)
-    if _is_known(dtype) and not is_numeric(dtype):
+    if _is_definite(dtype) and not is_numeric(dtype):
         raise ValueError(
             f"sample_weight must be numeric. Got dtype {dtype} instead. Give a number per row."
         )
 
 
 def check_sample_weight(sample_weight: Any, n_rows: int) -> Any:
-    """Return one weight per row of rows in this process, or raise."""
+    """Return weights for rows in this process as one finite number per row, or raise."""
     if sample_weight is None:
         return None
     if isinstance(sample_weight, Real):
@@ -248,7 +237,7 @@ def check_sample_weight(sample_weight: Any, n_rows: int) -> Any:
 
 
 def weights_as_numbers(sample_weight: Any) -> Any:
-    """Return weights in float64, or raise for objects that are no numbers."""
+    """Return weights in float64, or raise for objects that are not numbers."""
     try:
         return astype(sample_weight, np.dtype(np.float64))
     except (TypeError, ValueError) as error:
@@ -259,7 +248,7 @@ def weights_as_numbers(sample_weight: Any) -> Any:
 
 
 def check_several_classes(labels: np.ndarray) -> None:
-    """Raise if all rows are of one class."""
+    """Raise for labels of fewer than two classes."""
     if len(labels) < 2:
         raise ValueError(
             "y must hold at least two classes. Got only one class instead: "
@@ -268,7 +257,7 @@ def check_several_classes(labels: np.ndarray) -> None:
 
 
 def check_total_weight(total: float) -> None:
-    """Raise if no row has a weight."""
+    """Raise if all weights are zero."""
     if total == 0:
         raise ValueError(
             "sample_weight must hold a weight above 0. Got zero for every row instead."
@@ -279,13 +268,15 @@ def check_in_interval(
     name: str, value: Any, low: float, high: float = np.inf, *, open: str = ""
 ) -> None:
     """Raise unless a parameter is a number from low to high, without the ends in `open`."""
-    fits = isinstance(value, Real) and not isinstance(value, bool | np.bool_)
-    fits = fits and (value > low if "l" in open else value >= low)
-    if not (fits and (value < high if "r" in open else value <= high)):
-        least = f"above {low:g}" if "l" in open else f"at least {low:g}"
-        most = "" if high == np.inf else f" and {'below' if 'r' in open else 'at most'} {high:g}"
+    is_valid = isinstance(value, Real) and not isinstance(value, bool | np.bool_)
+    is_valid = is_valid and (value > low if "l" in open else value >= low)
+    if not (is_valid and (value < high if "r" in open else value <= high)):
+        minimum = f"above {low:g}" if "l" in open else f"at least {low:g}"
+        maximum = "" if high == np.inf else f" and {'below' if 'r' in open else 'at most'} {high:g}"
         finite = "finite and " if high == np.inf and "r" in open else ""
-        raise ValueError(f"{name} must be a number {finite}{least}{most}. Got {value!r} instead.")
+        raise ValueError(
+            f"{name} must be a number {finite}{minimum}{maximum}. Got {value!r} instead."
+        )
 
 
 def check_positive_int(name: str, value: Any, low: int = 1) -> None:
@@ -306,11 +297,11 @@ def check_verbose(name: str, value: Any) -> None:
         check_positive_int(name, value, 0)
 
 
-def check_option(name: str, value: Any, choices: Any) -> None:
-    """Raise unless a parameter is one of the choices."""
-    if not isinstance(value, str) or value not in choices:
-        known = ", ".join(map(repr, choices))
-        raise ValueError(f"{name} must be one of {known}. Got {value!r} instead.")
+def check_option(name: str, value: Any, options: Any) -> None:
+    """Raise unless a parameter is one of the options."""
+    if not isinstance(value, str) or value not in options:
+        names = ", ".join(map(repr, options))
+        raise ValueError(f"{name} must be one of {names}. Got {value!r} instead.")
 
 
 def check_n_jobs(name: str, value: Any) -> None:
@@ -320,7 +311,7 @@ def check_n_jobs(name: str, value: Any) -> None:
 
 
 def check_seed(name: str, value: Any) -> None:
-    """Raise unless random numbers can be drawn from a parameter."""
+    """Raise unless a parameter is a valid random_state."""
     try:
         check_random_state(value)
     except ValueError as error:
@@ -329,7 +320,7 @@ def check_seed(name: str, value: Any) -> None:
         ) from error
 
 
-# What parameters of these names must be, also in estimators that make no use of them.
+# Checks of parameters by name, also in estimators that ignore them.
 _COMMON: dict[str, Callable[[str, Any], None]] = {
     **dict.fromkeys(("copy", "copy_X", "copy_x", "fit_intercept", "warm_start"), check_bool),
     "n_jobs": check_n_jobs,
@@ -339,14 +330,14 @@ _COMMON: dict[str, Callable[[str, Any], None]] = {
 
 
 def check_common_parameters(estimator: Any) -> None:
-    """Raise for parameters that mean the same in every estimator and can have no such value."""
+    """Raise for invalid values of parameters with one meaning in all estimators."""
     for name, check in _COMMON.items():
         if hasattr(estimator, name):
             check(name, getattr(estimator, name))
 
 
 def check_unsupported(name: str, value: Any, only: Any, instead: str) -> None:
-    """Raise unless a parameter without meaning here has the one value that it may have."""
+    """Raise unless an unsupported parameter has its only allowed value."""
     if value is None or value != only:
         raise ValueError(f"{name} must be {only!r}. Got {value!r} instead. {instead}")
 
@@ -357,7 +348,7 @@ _n_suppressed = 0
 
 
 def warn_of_names(model: Any, X: Any) -> None:
-    """Warn, at the user's line, where only the rows or only the model know names of columns."""
+    """Warn at the user's line if either the rows or the model have feature names, but not both."""
     if not hasattr(model, "n_features_in_"):
         return
     name, rows_have = type(model).__name__, _has_names(X)
@@ -368,16 +359,17 @@ def warn_of_names(model: Any, X: Any) -> None:
 
 
 def _has_names(X: Any) -> bool:
-    """Say whether columns have names; numbers are none."""
+    """Return whether columns have names that are text."""
     columns = X.columns if n_dims_of(X) == 2 and hasattr(X, "columns") else ()
     return any(isinstance(column, str) for column in columns)
 
 
 @contextmanager
 def without_name_warnings() -> Iterator[None]:
-    """Silence what scikit-learn would say of names again, for every block.
+    """Suppress scikit-learn's warnings about feature names, which each block would repeat.
 
-    A filter is put in and taken out, and the others are left alone: many threads come here.
+    One filter is added for all threads and removed after the last one; ``catch_warnings`` is not
+    thread-safe, as it restores the whole list of filters.
     """
     global _n_suppressed
     with _suppressing:
@@ -390,6 +382,6 @@ def without_name_warnings() -> Iterator[None]:
         with _suppressing:
             _n_suppressed -= 1
             if not _n_suppressed:
-                ours = [f for f in warnings.filters if f[1] and f[1].pattern == _NAME_WARNINGS]
-                for entry in ours:
+                added = [f for f in warnings.filters if f[1] and f[1].pattern == _NAME_WARNINGS]
+                for entry in added:
                     warnings.filters.remove(entry)

@@ -1,4 +1,4 @@
-"""Warnings that point at the line of the user, whatever lies between it and what warns."""
+"""Warnings that point at the line of the user, with any number of library frames in between."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import FrameType
 
 __all__ = ["is_library_file", "warn"]
 
-# Nobody who reads a warning wrote the lines of these.
+# Frames of these packages are skipped.
 _LIBRARIES = (
     "asyncio",
     "concurrent",
@@ -26,7 +26,7 @@ _LIBRARIES = (
 
 
 def warn(message: str | Warning, category: type[Warning] = UserWarning) -> None:
-    """Warn as :func:`warnings.warn`, of the innermost line that is none of a library's."""
+    """Warn like :func:`warnings.warn`, at the innermost line that is not in a library."""
     frame = _user_frame()
     warnings.warn_explicit(
         message,
@@ -39,7 +39,7 @@ def warn(message: str | Warning, category: type[Warning] = UserWarning) -> None:
 
 
 def _user_frame() -> FrameType:
-    """Return the innermost frame of the user; the outermost one in a thread of a library's."""
+    """Return the innermost frame of the user; in a library's thread the outermost frame."""
     frame = sys._getframe(1)
     while _is_library(frame) and frame.f_back is not None:
         frame = frame.f_back
@@ -51,12 +51,12 @@ def _is_library(frame: FrameType) -> bool:
 
 
 def is_library_file(path: str) -> bool:
-    """Tell whether a line of a file would not be the user's."""
+    """Return whether a file belongs to one of the libraries."""
     return any(path.startswith(root) for root in _roots())
 
 
 def _roots() -> list[str]:
-    """Return the folders, and files, of the libraries that are loaded."""
+    """Return the folders, or single files, of the libraries that are imported."""
     roots = []
     for name in _LIBRARIES:
         file = getattr(sys.modules.get(name), "__file__", None) or ""

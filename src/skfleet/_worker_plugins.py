@@ -1,4 +1,4 @@
-"""What a fleet adds to its workers. They import this file before they are ready: it is light."""
+"""Worker plugins of a fleet. Workers import this module before they are ready, so it is light."""
 
 from __future__ import annotations
 
@@ -21,27 +21,25 @@ __all__ = ["FailureReporter", "OwnProcess", "log_failures", "stop_log_failures"]
 
 logger = logging.getLogger("skfleet")
 
-# The topic under which workers report what failed.
+# Worker events with failed tasks.
 TOPIC = "skfleet-failed"
-# The same error of the same kind of task is told again only after so many seconds.
-REPEAT_AFTER = 5.0
+# Interval after which the same error of the same kind of task is logged again.
+REPEAT_SECONDS = 5.0
 
-# Seconds after which a task must let its worker's other threads have the interpreter. With Python's
-# 5 ms, a worker that runs Python code takes as long to hear of its next task and to send a result.
-_SWITCH_INTERVAL = 0.001
+# With Python's default of 5 ms, a worker that runs Python code reacts to the scheduler that late.
+_SWITCH_INTERVAL_SECONDS = 0.001
 
-# Seconds to wait with loading: the other workers start meanwhile, and a fleet may end at once.
-_LOAD_AFTER = 0.3
+# The other workers start meanwhile, and a fleet may be closed at once.
+_PRELOAD_DELAY_SECONDS = 0.3
 
-# From this share of its memory limit on a worker hands back what its allocators hold for later: at
-# 0.8 distributed lets it take no more tasks, and it would wait for ever for the memory to be freed.
-RELEASE_FROM = 0.7
-# Seconds between two looks at the memory.
-_RELEASE_EVERY = 0.5
+# Fraction of its memory limit from which a worker returns unused memory of allocators to the
+# system: at 0.8 distributed pauses it, and it would wait for ever for the memory to be freed.
+RELEASE_FRACTION = 0.7
+_RELEASE_INTERVAL_SECONDS = 0.5
 
-# What nearly every task needs, in the order in which it is loaded: each a part of a second, so that
-# a fleet that is closed at once need not wait for more.
-_MODULES = (
+# Modules for nearly every task. Each takes a fraction of a second, after which a closing worker can
+# stop.
+_PRELOADED_MODULES = (
     "pandas",
     "scipy.sparse",
     "scipy.linalg",
@@ -60,23 +58,23 @@ _LOGGERS = ("distributed.worker", "distributed.worker.state_machine")
 
 
 class FailureReporter(WorkerPlugin):
-    """Sends the error of a task to the clients, in place of the page that a worker would log."""
+    """Plugin that sends errors of tasks to the clients, instead of logging them on the worker."""
 
     name = "skfleet-failure-reporter"
 
     def setup(self, worker: Worker) -> None:
-        """Look at what this worker logs from now on."""
+        """Add the filter to the loggers of the worker."""
         self._worker = worker
         for name in _LOGGERS:
             logging.getLogger(name).addFilter(self.filter)
 
     def teardown(self, worker: Worker) -> None:
-        """Leave the loggers to others."""
+        """Remove the filter from the loggers."""
         for name in _LOGGERS:
             logging.getLogger(name).removeFilter(self.filter)
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Tell whether a record is to be logged here."""
+        """Return whether a record is to be logged on the worker."""
         message, args = str(record.msg), record.args
         if message.startswith("Compute Failed") and isinstance(args, tuple):
             if args[0] not in self._worker.state.tasks:
@@ -91,34 +89,35 @@ class FailureReporter(WorkerPlugin):
 
 
 class OwnProcess(WorkerPlugin):
-    """Makes a process that has nothing else to do a good worker."""
+    """Plugin for worker processes that a fleet has started: signals, threads and preloading."""
 
     name = "skfleet-own-process"
 
     def setup(self, worker: Worker) -> None:
-        """Leave Ctrl-C, which a terminal sends to every process, to the owner of the fleet.
+        """Ignore SIGINT, switch threads faster, preload modules and release memory.
 
-        (Workers that lose him exit by themselves.) And switch threads soon, and load what the first
-        task is going to need as soon as the worker is ready.
+        A terminal sends Ctrl-C to every process; workers exit when they lose the fleet's owner.
         """
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        sys.setswitchinterval(_SWITCH_INTERVAL)
+        sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
         worker.loop.add_callback(_load_when_ready, worker)
-        self._release = PeriodicCallback(lambda: release_memory(worker), 1000 * _RELEASE_EVERY)
+        self._release = PeriodicCallback(
+            lambda: release_memory(worker), 1000 * _RELEASE_INTERVAL_SECONDS
+        )
         worker.loop.add_callback(self._release.start)
 
     def teardown(self, worker: Worker) -> None:
-        """End the looks at the memory."""
+        """Stop the periodic release of memory."""
         self._release.stop()
 
 
 def release_memory(worker: Worker) -> None:
-    """Hand memory that is free in this process back to the system, where the worker is short of it.
+    """Return unused memory of allocators to the system, if the worker is near its limit.
 
-    Arrow's allocator and glibc's keep much of what a task has used; distributed counts it as used.
+    The allocators of Arrow and glibc keep freed memory, which distributed counts as used.
     """
     limit = worker.memory_manager.memory_limit
-    if not limit or worker.monitor.get_process_memory() < RELEASE_FROM * limit:
+    if not limit or worker.monitor.get_process_memory() < RELEASE_FRACTION * limit:
         return
     if "pyarrow" in sys.modules:
         sys.modules["pyarrow"].default_memory_pool().release_unused()
@@ -127,27 +126,27 @@ def release_memory(worker: Worker) -> None:
 
 
 async def _load_when_ready(worker: Worker) -> None:
-    """Load modules in a thread for tasks, so that a first task waits and does not import as well.
+    """Import modules in the thread for tasks once the worker runs, so that a first task waits.
 
-    Two threads that import the same packages may each see the other's half.
+    Two threads that import the same packages may each see a partially initialized one.
     """
     while worker.status in (Status.init, Status.starting):
         await asyncio.sleep(0.01)
-    await asyncio.sleep(_LOAD_AFTER)
+    await asyncio.sleep(_PRELOAD_DELAY_SECONDS)
     if worker.status == Status.running:
         worker.executors["default"].submit(_load_modules, worker)
 
 
 def _load_modules(worker: Worker) -> None:
-    """Import the modules that tasks need, as long as the worker is there for tasks."""
-    for name in _MODULES:
+    """Import the modules for tasks, until the worker closes."""
+    for name in _PRELOADED_MODULES:
         if worker.status != Status.running:
             return
         importlib.import_module(name)
 
 
 def log_failures(client: Client) -> None:
-    """Log a line for each failure that the workers of a client report, for several equal ones one.
+    """Log a line for each failure that the workers of a client report; equal ones once.
 
     Parameters
     ----------
@@ -159,7 +158,7 @@ def log_failures(client: Client) -> None:
     def log(event: tuple[float, dict[str, Any]]) -> None:
         failed = event[1]["task"], event[1]["error"]
         now = time.monotonic()
-        if now - logged.get(failed, -REPEAT_AFTER) >= REPEAT_AFTER:
+        if now - logged.get(failed, -REPEAT_SECONDS) >= REPEAT_SECONDS:
             logger.error("task %s failed: %s", *failed)
         logged[failed] = now
 
@@ -167,9 +166,9 @@ def log_failures(client: Client) -> None:
 
 
 def stop_log_failures(client: Client) -> None:
-    """End what `log_failures` began, before a client closes.
+    """Unsubscribe from the reports, before a client closes.
 
-    The scheduler prints a page about a report that it cannot send, to a client that is just gone.
+    Otherwise the scheduler logs an error for a report to a client that has just closed.
     """
     if client.status == "running":
         with suppress(ValueError):  # there is no such subscription

@@ -1,4 +1,4 @@
-"""The errors of scikit-fleet that a caller may want to catch by name."""
+"""Exceptions of scikit-fleet."""
 
 __all__ = [
     "FleetError",
@@ -10,19 +10,19 @@ __all__ = [
 
 
 class FleetError(RuntimeError):
-    """Base of the errors that come from the fleet, not from the data or the model."""
+    """Base class of errors of the cluster, as opposed to errors of the data or the model."""
 
 
 class PlacementError(FleetError):
-    """No worker offers what a task asks for, so that it would wait for ever."""
+    """No worker has the resources that a task requests, so that it would wait for ever."""
 
 
 class NoWorkersError(FleetError, TimeoutError):
-    """No worker has come in the time that `wait_for_workers_timeout` says."""
+    """No worker has connected within `wait_for_workers_timeout`."""
 
 
 class FleetVersionError(FleetError):
-    """A worker lacks scikit-fleet, or runs other versions than the caller."""
+    """A worker lacks scikit-fleet, or has other versions than the caller."""
 
 
 class MissingMainGuardError(FleetError, SystemExit):
@@ -34,7 +34,7 @@ class MissingMainGuardError(FleetError, SystemExit):
     Parameters
     ----------
     message : str
-        What to say.
+        Text of the error.
     """
 
     def __init__(self, message: str) -> None:

@@ -419,7 +419,7 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
             # a plan never sends more than two for each slot, of which there may be more later
             limit=min((n for n in limits if n and n < 2 * n_slots), default=None),
             places_for=self._slots,
-            tell=None if self._bar is None else self._bar.note,
+            tell=None if self._bar is None else self._bar.set_status,
         )
         self._fits.add(call, callback)
         if self.parallel.pre_dispatch != "all":
@@ -450,7 +450,7 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
             self._n_known += 1
         if self._bar is not None and out.ok and out.is_made:
             if not self.parallel._iterating:  # only then joblib knows how many there are
-                self._bar.expect(self.parallel.n_dispatched_tasks - self._n_known)
+                self._bar.set_total(self.parallel.n_dispatched_tasks - self._n_known)
             self._bar.advance(0 if out.is_known else len(out.value))
         return out.result()
 

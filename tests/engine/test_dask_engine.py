@@ -12,7 +12,7 @@ import pytest
 from distributed import Client, LocalCluster, get_worker, wait
 
 from skfleet import Fleet, config_context
-from skfleet._array import DEVICE_VARIABLE
+from skfleet._device import DEVICE_VARIABLE
 from skfleet.blocks import row_blocks
 from skfleet.engine import (
     ANY_WORKER,

@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 from sklearn.linear_model import Ridge
 
-from skfleet._array import DEVICE_MEMORY_VARIABLE, is_not_numpy, to_host, uploads
+from skfleet._array import is_not_numpy, to_host
+from skfleet._device import DEVICE_MEMORY_VARIABLE, host_to_device_transfers
 from skfleet.engine._gpu import _device_cache
 from skfleet.engine._gpu._device_cache import DeviceArrayCache, byte_limit, cached_bytes
 
@@ -25,12 +26,12 @@ def room_for(monkeypatch, n):
 
 
 def test_an_array_goes_up_once():
-    copies, before = DeviceArrayCache(), uploads.n_arrays
+    copies, before = DeviceArrayCache(), host_to_device_transfers.n_arrays
     one, again = copies.get("X", ARRAYS[3]), copies.get("X", ARRAYS[3])
     assert again is one
     assert is_not_numpy(one)
     np.testing.assert_array_equal(to_host(one), ARRAYS[3])
-    assert uploads.n_arrays - before == 1
+    assert host_to_device_transfers.n_arrays - before == 1
     assert cached_bytes() == SIZE
 
 
@@ -47,12 +48,12 @@ def test_what_no_device_takes_stays(X):
 
 def test_what_does_not_fit_stays_on_the_host(monkeypatch):
     room_for(monkeypatch, 2.5)
-    copies, before = DeviceArrayCache(), uploads.n_arrays
+    copies, before = DeviceArrayCache(), host_to_device_transfers.n_arrays
     for _ in range(3):
         given = [copies.get(i, X) for i, X in enumerate(ARRAYS)]
         assert [is_not_numpy(X) for X in given] == [True, True, False, False, False, False]
         assert given[2] is ARRAYS[2]
-    assert uploads.n_arrays - before == 2
+    assert host_to_device_transfers.n_arrays - before == 2
     copies.close()
     assert cached_bytes() == 0
     assert copies.get(5, ARRAYS[5]) is ARRAYS[5]
@@ -67,11 +68,11 @@ def test_where_there_is_less_room_the_least_recently_used_go(monkeypatch):
     one.get("c", ARRAYS[2])
     one.get("a", ARRAYS[0])
     room_for(monkeypatch, 2)
-    before = uploads.n_arrays
+    before = host_to_device_transfers.n_arrays
     one.get("c", ARRAYS[2])
     assert cached_bytes() == 2 * SIZE
     assert is_not_numpy(one.get("a", ARRAYS[0]))
-    assert uploads.n_arrays == before
+    assert host_to_device_transfers.n_arrays == before
     assert other.get("b", ARRAYS[1]) is ARRAYS[1]
     room_for(monkeypatch, 0)
     assert one.get("a", ARRAYS[0]) is ARRAYS[0]

@@ -18,7 +18,7 @@ from sklearn.datasets import load_breast_cancer, load_diabetes
 from sklearn.linear_model import Ridge as SklearnRidge
 
 from skfleet import Fleet, config_context
-from skfleet._array import DEVICE_MEMORY_VARIABLE
+from skfleet._device import DEVICE_MEMORY_VARIABLE
 from skfleet.estimators import LogisticRegression, Ridge
 from skfleet.exceptions import PlacementError
 from skfleet.fleet import _gpu_workers

@@ -15,8 +15,9 @@ from sklearn.base import clone
 from sklearn.datasets import make_classification, make_regression
 from sklearn.exceptions import ConvergenceWarning
 
-from skfleet import _array, config_context
-from skfleet._array import is_not_numpy, uploads
+from skfleet import _device, config_context
+from skfleet._array import is_not_numpy
+from skfleet._device import host_to_device_transfers
 from skfleet.engine import counting
 from skfleet.estimators import BlockwiseVotingClassifier, Incremental
 from skfleet.estimators.cluster import KMeans, MiniBatchKMeans
@@ -92,14 +93,14 @@ def test_same_answer_and_each_array_goes_up_once(case, rows, where, request):
     given = X if rows == "numpy" else da.from_array(X, chunks=(150, 8))
     expected = type(estimator)(**estimator.get_params()).fit(given, y)
     on_device = type(estimator)(**estimator.get_params()).set_params(device="cuda")
-    before = uploads.n_arrays
+    before = host_to_device_transfers.n_arrays
     if where == "fleet":
         with request.getfixturevalue("mixed_fleet").as_current():
             on_device.fit(given, y)
     else:
         on_device.fit(given, y)
     assert_same(expected, on_device)
-    assert uploads.n_arrays - before == n_arrays * (1 if rows == "numpy" else 3)
+    assert host_to_device_transfers.n_arrays - before == n_arrays * (1 if rows == "numpy" else 3)
     assert not any(is_not_numpy(value) for value in vars(on_device).values())
 
 
@@ -135,12 +136,12 @@ def test_rows_of_this_process_cost_one_task(mixed_fleet):
 
 
 def test_config_is_for_estimators_that_leave_it_open(mixed_fleet):
-    before = uploads.n_arrays
+    before = host_to_device_transfers.n_arrays
     with mixed_fleet.as_current(), config_context(device="cuda"):
         Ridge(device="cpu").fit(X, target)
-        assert uploads.n_arrays == before
+        assert host_to_device_transfers.n_arrays == before
         Ridge().fit(X, target)
-    assert uploads.n_arrays == before + 2
+    assert host_to_device_transfers.n_arrays == before + 2
 
 
 @pytest.mark.parametrize(
@@ -156,12 +157,12 @@ def test_config_is_for_estimators_that_leave_it_open(mixed_fleet):
 )
 def test_config_reaches_those_that_train_others_elsewhere(mixed_fleet, learner):
     rows, y = da.from_array(X, chunks=(150, 8)), da.from_array((labels == "yes") + 0, chunks=150)
-    before = uploads.n_arrays
+    before = host_to_device_transfers.n_arrays
     with mixed_fleet.as_current(), parallel_config("skfleet", client=mixed_fleet):
         for device in ("cpu", "cuda"):
             with config_context(device=device):
                 clone(learner).fit(rows, y)
-            assert (uploads.n_arrays > before) == (device == "cuda")
+            assert (host_to_device_transfers.n_arrays > before) == (device == "cuda")
 
 
 def test_score_runs_there_too(mixed_fleet):
@@ -197,7 +198,7 @@ def test_wrappers_train_where_their_estimator_computes(mixed_fleet, how, on_dask
     if on_dask:
         rows, y = da.from_array(X, chunks=(100, 8)), da.from_array(labels, chunks=100)
     workers = mixed_fleet.scheduler_info(n_workers=-1)["workers"]
-    before = uploads.n_arrays
+    before = host_to_device_transfers.n_arrays
     if how == "voting":
         wrapper = partial(BlockwiseVotingClassifier, n_blocks=4)
     else:
@@ -209,7 +210,7 @@ def test_wrappers_train_where_their_estimator_computes(mixed_fleet, how, on_dask
     ran = {(task["key"].rpartition("-")[0], task["worker"]) for task in stream.data}
     elsewhere = {name for name, address in ran if "GPU" not in workers[address]["resources"]}
     assert elsewhere <= {"labels", "labels-combine"}  # they are looked up where the targets are
-    assert uploads.n_arrays - before == 4
+    assert host_to_device_transfers.n_arrays - before == 4
 
 
 def test_warnings_come_home(mixed_fleet):
@@ -243,7 +244,7 @@ def _csr(block):
 
 
 def test_refuses_where_nobody_has_a_gpu(monkeypatch, cluster_client):
-    monkeypatch.setattr(_array, "_device_library", lambda named: None)
+    monkeypatch.setattr(_device, "_device_library", lambda named: None)
     for rows in (X, da.from_array(X, chunks=(150, 8))):
         with pytest.raises(PlacementError):
             Ridge(device="cuda").fit(rows, target)
@@ -259,8 +260,8 @@ def test_refuses_where_nobody_has_a_gpu(monkeypatch, cluster_client):
 def test_rows_larger_than_the_workers_memory_are_streamed(mixed_fleet):
     rows = da.from_array(X, chunks=(100, 8))
     expected = LogisticRegression().fit(X, labels)
-    before = uploads.n_arrays
+    before = host_to_device_transfers.n_arrays
     with mixed_fleet.as_current(), config_context(keep_blocks=False), warnings.catch_warnings():
         model = LogisticRegression(device="cuda").fit(rows, labels)
     np.testing.assert_allclose(model.coef_, expected.coef_, rtol=1e-4, atol=1e-4)
-    assert uploads.n_arrays - before > 4
+    assert host_to_device_transfers.n_arrays - before > 4

@@ -14,8 +14,8 @@ import pytest
 from sklearn.base import clone
 from sklearn.datasets import make_classification, make_regression
 
-from skfleet import _array, config_context
-from skfleet._array import DEVICE_MEMORY_VARIABLE
+from skfleet import _device, config_context
+from skfleet._device import DEVICE_MEMORY_VARIABLE
 from skfleet._linalg import row_bytes
 from skfleet.blocks import _block, row_blocks
 from skfleet.engine import LocalEngine, Reduction, map_reduce
@@ -164,7 +164,7 @@ CASES = [
 @pytest.mark.usefixtures("device")
 def test_rows_that_the_device_does_not_hold_are_loaded_in_parts(case, where, request, monkeypatch):
     estimator, y = case
-    sizes, upload = [], _array.to_device
+    sizes, upload = [], _device.to_device
 
     def watched(x):
         if getattr(x, "ndim", 0) == 2:
@@ -233,9 +233,9 @@ def test_a_load_beside_kernels_waits_for_those_that_read_what_it_may_overwrite(m
             log.append("done")
 
     cupy = SimpleNamespace(cuda=SimpleNamespace(Stream=Stream, Event=Event))
-    library = _array.DeviceLibrary(SimpleNamespace(__name__="array_api_compat.cupy"), None)
+    library = _device.DeviceLibrary(SimpleNamespace(__name__="array_api_compat.cupy"), None)
     monkeypatch.setitem(sys.modules, "cupy", cupy)
-    monkeypatch.setattr(_array, "device_library", lambda: library)
+    monkeypatch.setattr(_device, "device_library", lambda: library)
     n = 5
     for i, _ in enumerate(prefetch([partial(log.append, ("load", i)) for i in range(n)])):
         log.append(("compute", i))

@@ -16,8 +16,9 @@ from sklearn.linear_model import Ridge as HostRidge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from skfleet import Fleet, _array
-from skfleet._array import is_not_numpy, to_device, to_host, uploads
+from skfleet import Fleet, _device
+from skfleet._array import is_not_numpy, to_host
+from skfleet._device import host_to_device_transfers, to_device
 from skfleet.engine import counting
 from skfleet.engine._gpu._cuml_model import call_response_method
 from skfleet.estimators import PCA, Incremental, ParallelPostFit
@@ -65,13 +66,13 @@ def test_each_kind_of_worker_answers_with_what_it_can_use(
 
 
 def test_rows_go_up_where_all_steps_take_them_and_answers_come_home(device, trained, cuml):
-    before = uploads.n_arrays
+    before = host_to_device_transfers.n_arrays
     found = call_response_method(trained, "predict", X, {})
-    assert uploads.n_arrays - before == 1
+    assert host_to_device_transfers.n_arrays - before == 1
     assert type(found) is np.ndarray
     pipe = make_pipeline(StandardScaler(), cuml.Ridge()).fit(X, y)
     found = call_response_method(pipe, "predict", X, {})
-    assert uploads.n_arrays - before == 1
+    assert host_to_device_transfers.n_arrays - before == 1
     assert type(found) is np.ndarray
     there = call_response_method(trained, "predict", to_device(X), {})
     assert is_not_numpy(there)
@@ -83,19 +84,21 @@ def test_models_of_ours_answer_anywhere(mixed_fleet, device, label):
     model = make_pipeline(PCA(3), FleetRidge())
     expected = model.fit(X, y).predict(X)
     model.set_params(pca__device="cuda", ridge__device="cuda")
-    before = uploads.n_arrays
+    before = host_to_device_transfers.n_arrays
     with mixed_fleet.as_current():
         answer = ParallelPostFit(model).predict(rows)
         found = mixed_fleet.compute(answer, workers=workers_with(label, mixed_fleet)).result()
-    assert uploads.n_arrays - before == (6 if label == "GPU" else 1)  # one to see what comes
+    assert host_to_device_transfers.n_arrays - before == (
+        6 if label == "GPU" else 1
+    )  # one to see what comes
     assert type(found) is np.ndarray
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 def test_large_models_are_lent_in_both_forms(mixed_fleet, cuml, trained, monkeypatch):
-    from skfleet.engine import _lend
+    from skfleet.inference import _model_cache
 
-    monkeypatch.setattr(_lend, "MIN_SCATTER_BYTES", 1)
+    monkeypatch.setattr(_model_cache, "MIN_SCATTER_BYTES", 1)
     expected = HostRidge().fit(X, y).predict(X)
     model = ParallelPostFit(trained)
     for label in ("CPU", "GPU"):
@@ -141,7 +144,7 @@ def test_models_of_other_libraries_are_fitted_on_a_gpu_worker(mixed_fleet, devic
     if not device:
         pytest.skip("this process has a GPU")
     seen = []
-    whole = _array.device_library()
+    whole = _device.device_library()
     monkeypatch.setattr("skfleet.estimators._device_dispatch.device_library", lambda: None)
     monkeypatch.setattr(
         xgboost.XGBRegressor, "fit", lambda self, X, y: seen.append(type(X)) or self, raising=True
@@ -153,7 +156,7 @@ def test_models_of_other_libraries_are_fitted_on_a_gpu_worker(mixed_fleet, devic
 
 
 def test_nobody_has_a_gpu_to_fit_on(cluster_client, cuml, monkeypatch):
-    monkeypatch.setattr(_array, "_device_library", lambda named: None)
+    monkeypatch.setattr(_device, "_device_library", lambda named: None)
     with (
         cluster_client.as_current(),
         counting() as counts,
@@ -170,9 +173,9 @@ def processes(cuml, device, monkeypatch):
         with Fleet(cpus=1, gpus=1, dashboard_address=None) as client:
             yield client
         return
-    monkeypatch.delenv(_array.DEVICE_VARIABLE)
+    monkeypatch.delenv(_device.DEVICE_VARIABLE)
     labels = [{"CPU": 1}, {"GPU": 1}]
-    env = {_array.DEVICE_VARIABLE: device}
+    env = {_device.DEVICE_VARIABLE: device}
     with Fleet(resources=labels, env=env, dashboard_address=None) as client:
         yield client
 
@@ -230,6 +233,6 @@ def test_what_cuml_cannot_learn_in_parts_is_refused_before_work(mixed_fleet, cum
     for message in tried(cuml.LogisticRegression()):
         assert "SGDClassifier(device='cuda')" in message
     monkeypatch.setattr(cuml.Ridge, "partial_fit", lambda self, X, y: self, raising=False)
-    monkeypatch.setattr(_array, "_device_library", lambda named: None)
+    monkeypatch.setattr(_device, "_device_library", lambda named: None)
     for message in tried(cuml.Ridge()):
         assert "Got cuml.Ridge and no GPU here" in message

@@ -14,7 +14,8 @@ import pytest
 from emulated_kernels import Kernels
 
 from skfleet import config_context
-from skfleet._array import device_library, is_not_numpy, to_device, to_host, tree_to_host
+from skfleet._array import is_not_numpy, to_host, tree_to_host
+from skfleet._device import device_library, to_device
 from skfleet.blocks import Block, BlockCache, row_blocks
 from skfleet.engine import LocalEngine, map_reduce
 from skfleet.estimators import Incremental

@@ -19,8 +19,9 @@ from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.tree import DecisionTreeRegressor
 
-from skfleet import Fleet, _array, config_context
-from skfleet._array import is_not_numpy, uploads
+from skfleet import Fleet, _device, config_context
+from skfleet._array import is_not_numpy
+from skfleet._device import host_to_device_transfers
 from skfleet.engine import device_of
 from skfleet.engine._gpu._cpu_models import to_cpu_estimator
 from skfleet.estimators import ParallelPostFit
@@ -114,12 +115,14 @@ def test_the_tag_says_where(estimator, parameters, expected):
 def test_scores_are_those_of_the_host(mixed_fleet, estimator, grid, rows, target, scoring):
     rows = rows + 0.0  # rows of their own, to be counted
     device, dispatch = asked()
-    before = uploads.n_arrays
+    before = host_to_device_transfers.n_arrays
     with device, dispatch, parallel_config("skfleet", client=mixed_fleet):
         search = GridSearchCV(
             estimator, grid, cv=3, scoring=scoring, share_fits=False, error_score="raise"
         ).fit(rows, target)
-    assert uploads.n_arrays - before <= 2  # the rows for all fits, and to fit the winner
+    assert (
+        host_to_device_transfers.n_arrays - before <= 2
+    )  # the rows for all fits, and to fit the winner
     assert kinds_of(search, mixed_fleet) == ["GPU"] * 6
     expected = Reference(estimator, grid, cv=3, scoring=scoring).fit(rows, target)
     np.testing.assert_allclose(
@@ -191,11 +194,11 @@ def test_nobody_has_a_gpu(cluster_client):
 def test_a_driver_without_a_gpu_fits_there_and_predicts_anywhere(mixed_fleet, monkeypatch):
     monkeypatch.setattr("skfleet.estimators._device_dispatch.device_library", lambda: None)
     device, dispatch = asked()
-    before = uploads.n_arrays
+    before = host_to_device_transfers.n_arrays
     with device, dispatch, mixed_fleet.as_current():
         model = ParallelPostFit(make_pipeline(StandardScaler(), SVD)).fit(X, y)
         answer = model.predict(da.from_array(X, chunks=(100, 10))).compute()
-    assert uploads.n_arrays - before == 1
+    assert host_to_device_transfers.n_arrays - before == 1
     assert not any(map(is_not_numpy, arrays_in(model.estimator_)))
     np.testing.assert_allclose(answer, make_pipeline(StandardScaler(), SVD).fit(X, y).predict(X))
 
@@ -203,7 +206,7 @@ def test_a_driver_without_a_gpu_fits_there_and_predicts_anywhere(mixed_fleet, mo
 def test_models_are_changed_only_where_something_lies_on_a_device():
     model = make_pipeline(StandardScaler(), LinearRegression()).fit(X, y)
     assert to_cpu_estimator(model) is model
-    library = _array.device_library()
+    library = _device.device_library()
     model[-1].coef_ = there = library.xp.asarray(model[-1].coef_, device=library.device)
     model[0].more_ = {"a": [there], "b": 1}
     home = to_cpu_estimator(model)
@@ -217,8 +220,8 @@ def test_models_are_changed_only_where_something_lies_on_a_device():
 def test_worker_processes_need_the_variable_of_scipy(device, monkeypatch, lets):
     if not device:
         pytest.skip("tried with a stand-in for the device")
-    monkeypatch.delenv(_array.DEVICE_VARIABLE)
-    env = {_array.DEVICE_VARIABLE: device, "SCIPY_ARRAY_API": lets}
+    monkeypatch.delenv(_device.DEVICE_VARIABLE)
+    env = {_device.DEVICE_VARIABLE: device, "SCIPY_ARRAY_API": lets}
     config, dispatch = asked()
     search = GridSearchCV(LogisticRegression(), {"C": [0.1, 1.0]}, cv=2, error_score="raise")
     search.set_params(share_fits=False)

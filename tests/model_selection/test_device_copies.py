@@ -16,7 +16,8 @@ from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 
 from skfleet import Fleet
-from skfleet._array import DEVICE_VARIABLE, is_not_numpy, uploads
+from skfleet._array import is_not_numpy
+from skfleet._device import DEVICE_VARIABLE, host_to_device_transfers
 from skfleet.engine._gpu import _device_cache
 from skfleet.engine._gpu._device_cache import cached_bytes
 from skfleet.estimators import Incremental
@@ -106,15 +107,15 @@ def test_rows_of_an_adaptive_search_go_up_once(fleet, name, rows):
         return values if is_kept else da.from_array(values, chunks=(240, *values.shape[1:]))
 
     found = {}
-    before = uploads.n_arrays
+    before = host_to_device_transfers.n_arrays
     for device in ("cpu", "cuda"):
-        assert uploads.n_arrays == before
+        assert host_to_device_transfers.n_arrays == before
         search = HyperbandSearchCV(on(device, model), space, scoring=scoring, **HYPERBAND)
         found[device] = search.fit(
             given(X), given(y), **{key: given(values) for key, values in per_row.items()}
         )
     # without a score on the rows for that, these stay where they are
-    assert uploads.n_arrays - before == N_BLOCKS + 1
+    assert host_to_device_transfers.n_arrays - before == N_BLOCKS + 1
     assert found["cuda"].metadata_["partial_fit_calls"] > 40
     assert len(found["cuda"].metadata_["brackets"]) > 1
     same(found["cpu"], found["cuda"])
@@ -126,12 +127,12 @@ def test_both_ways_to_score_and_what_is_learned_at_the_end(fleet, monkeypatch):
     monkeypatch.setattr(_data, "TEST_ROOM", 1e-12)  # the rows to score on are many parts
     how = {"refit_on_test": True, "scoring": "neg_log_loss", **HYPERBAND}
     found = {}
-    before = uploads.n_arrays
+    before = host_to_device_transfers.n_arrays
     few, few_labels = X[:90], labels[:90]
     for device in ("cpu", "cuda"):
         model = SGDClassifier(loss="log_loss", random_state=0, device=device)
         found[device] = HyperbandSearchCV(model, ALPHAS, **how).fit(few, few_labels)
-    assert uploads.n_arrays - before == 1 + 14
+    assert host_to_device_transfers.n_arrays - before == 1 + 14
     same(found["cpu"], found["cuda"])
 
 
@@ -139,11 +140,13 @@ def test_pipelines_learn_on_the_device(fleet):
     pipe = make_pipeline(IncrementalPCA(n_components=5), SGDClassifier(random_state=0))
     space = {"sgdclassifier__alpha": [1e-4, 1e-3, 1e-2]}
     found = {}
-    before = uploads.n_arrays
+    before = host_to_device_transfers.n_arrays
     for device in ("cpu", "cuda"):
         search = HyperbandSearchCV(on(device, pipe), space, **HYPERBAND)
         found[device] = search.fit(X, labels)
-    assert uploads.n_arrays - before == N_BLOCKS + 1 + 1  # and all at once, for the first step
+    assert (
+        host_to_device_transfers.n_arrays - before == N_BLOCKS + 1 + 1
+    )  # and all at once, for the first step
     np.testing.assert_allclose(
         found["cpu"].cv_results_["mean_test_score"], found["cuda"].cv_results_["mean_test_score"]
     )
@@ -166,12 +169,12 @@ def test_rows_that_do_not_fit_are_learned_from_the_host(fleet, monkeypatch, shar
     monkeypatch.setattr(_device_cache.DeviceArrayCache, "get", watching)
     found, n_uploads, n_bytes = {}, {}, {}
     for device in ("cpu", "cuda"):
-        before = uploads.n_arrays, uploads.n_bytes
+        before = host_to_device_transfers.n_arrays, host_to_device_transfers.n_bytes
         model = SGDClassifier(random_state=0, device=device)
         how = {**HYPERBAND, "max_iter": 27, "batch_size": 51}
         found[device] = HyperbandSearchCV(model, ALPHAS, **how).fit(X, labels)
-        n_uploads[device] = uploads.n_arrays - before[0]
-        n_bytes[device] = uploads.n_bytes - before[1]
+        n_uploads[device] = host_to_device_transfers.n_arrays - before[0]
+        n_bytes[device] = host_to_device_transfers.n_bytes - before[1]
     same(found["cpu"], found["cuda"])
     n_calls = found["cuda"].metadata_["partial_fit_calls"]
     n_fitting = int(most / X[:204].nbytes)
@@ -191,10 +194,10 @@ def test_nothing_is_held_after_a_search_that_failed(fleet):
     search = HyperbandSearchCV(
         SGDClassifier(device="cuda"), ALPHAS, scoring=broken, error_score="raise", **HYPERBAND
     )
-    before = uploads.n_arrays
+    before = host_to_device_transfers.n_arrays
     with pytest.raises(ZeroDivisionError) as error:
         search.fit(X, labels)
-    assert uploads.n_arrays > before
+    assert host_to_device_transfers.n_arrays > before
     assert_nothing_is_held()
     assert error.traceback  # whose frames still refer to the search
 
@@ -233,12 +236,12 @@ def n_tasks(dask_worker):
 
 
 def test_rows_of_a_grid_search_go_when_it_ends(fleet):
-    before = uploads.n_arrays
+    before = host_to_device_transfers.n_arrays
     grid = {"alpha": [0.1, 1.0, 10.0]}
     with parallel_config("skfleet", client=fleet):
         search = GridSearchCV(Ridge(device="cuda"), grid, refit=False, share_fits=False)
         search.fit(X, target)
-    assert uploads.n_arrays - before == 1
+    assert host_to_device_transfers.n_arrays - before == 1
     assert_nothing_is_held()
     with (
         parallel_config("skfleet", client=fleet),
@@ -257,21 +260,21 @@ def test_rows_of_splits_that_are_made_here_do_not_stay(fleet):
         return model.score(X, y)
 
     search = GridSearchCV(Ridge(device="cuda"), {"alpha": [0.1, 1.0]}, n_jobs=1, scoring=score)
-    before = uploads.n_arrays
+    before = host_to_device_transfers.n_arrays
     with fleet.as_current():
         search.fit(X, target)
-    assert uploads.n_arrays - before > 10
+    assert host_to_device_transfers.n_arrays - before > 10
     assert held == [0] * 10
     assert_nothing_is_held()
 
 
 def test_rows_of_a_grid_search_that_do_not_fit_stay_on_the_host(fleet, monkeypatch):
     monkeypatch.setattr(_device_cache, "byte_limit", lambda: X.nbytes - 1)
-    grid, before = {"alpha": [0.1, 1.0, 10.0]}, uploads.n_arrays
+    grid, before = {"alpha": [0.1, 1.0, 10.0]}, host_to_device_transfers.n_arrays
     with parallel_config("skfleet", client=fleet):
         search = GridSearchCV(Ridge(device="cuda"), grid, refit=False, share_fits=False)
         search.fit(X, target)
-    assert uploads.n_arrays - before > 15  # those of each fit
+    assert host_to_device_transfers.n_arrays - before > 15  # those of each fit
     expected = GridSearchCV(Ridge(), grid, refit=False, n_jobs=1).fit(X, target)
     np.testing.assert_allclose(
         search.cv_results_["mean_test_score"], expected.cv_results_["mean_test_score"], rtol=1e-6
@@ -291,12 +294,12 @@ def test_models_that_come_home_are_free_of_the_device(fleet):
 def test_incremental_brings_blocks_up_once_for_all_epochs(fleet, early_stopping):
     rows, y = da.from_array(X, chunks=(240, 10)), da.from_array(labels, chunks=240)
     found = {}
-    before = uploads.n_arrays
+    before = host_to_device_transfers.n_arrays
     for device in ("cpu", "cuda"):
         model = SGDClassifier(random_state=0, device=device)
         how = {"epochs": 4, "batch_size": 100, "early_stopping": early_stopping}
         found[device] = Incremental(model, random_state=0, **how).fit(rows, y)
-    assert uploads.n_arrays - before == 5
+    assert host_to_device_transfers.n_arrays - before == 5
     np.testing.assert_allclose(found["cpu"].estimator_.coef_, found["cuda"].estimator_.coef_)
     assert_nothing_is_held()
 
@@ -317,7 +320,7 @@ def _seen(dask_worker):
     return {
         "pid": os.getpid(),
         "is_gpu": "GPU" in dask_worker.state.total_resources,
-        "uploads": uploads.n_arrays,
+        "uploads": host_to_device_transfers.n_arrays,
         "held": cached_bytes(),
     }
 

@@ -18,8 +18,8 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
-from skfleet import _array, config_context
-from skfleet._array import uploads
+from skfleet import _device, config_context
+from skfleet._device import host_to_device_transfers
 from skfleet.engine import counting, device_of
 from skfleet.engine._gpu._device_cache import cached_bytes
 from skfleet.estimators.cluster import KMeans
@@ -106,10 +106,10 @@ def test_a_mixed_grid_keeps_workers_of_both_kinds_busy(mixed_fleet, cuml):
         {"m": [HostLogisticRegression()], "m__C": [0.5]},
     ]
     pipe = Pipeline([("m", GaussianNB())])
-    before = uploads.n_arrays
+    before = host_to_device_transfers.n_arrays
     with parallel_config("skfleet", client=mixed_fleet):
         search = GridSearchCV(pipe, grid, cv=4, refit=False).fit(X, names)
-    assert uploads.n_arrays - before == 1  # the rows, once for all fits and scores
+    assert host_to_device_transfers.n_arrays - before == 1  # the rows, once for all fits and scores
     assert kinds_of(search, mixed_fleet) == {"CPU": 12, "GPU": 12}
     expected = Reference(pipe, plain, cv=4, refit=False).fit(X, names)
     np.testing.assert_allclose(
@@ -121,12 +121,12 @@ def test_a_mixed_grid_keeps_workers_of_both_kinds_busy(mixed_fleet, cuml):
 def test_scores_are_those_of_the_host_and_the_winner_is_a_host_model(mixed_fleet, cuml, n_rows):
     rows, targets = X_reg[:n_rows], y_reg[:n_rows]
     grid = {"alpha": [0.01, 0.1, 1.0]}
-    before = uploads.n_arrays
+    before = host_to_device_transfers.n_arrays
     with parallel_config("skfleet", client=mixed_fleet):
         search = GridSearchCV(
             cuml.Ridge(), grid, cv=5, scoring=["r2", "neg_mean_absolute_error"], refit="r2"
         ).fit(rows, targets)
-    assert uploads.n_arrays - before == 1  # for the fits, and to fit the winner
+    assert host_to_device_transfers.n_arrays - before == 1  # for the fits, and to fit the winner
     expected = Reference(HostRidge(), grid, cv=5, scoring="r2").fit(rows, targets)
     np.testing.assert_allclose(
         search.cv_results_["mean_test_r2"], expected.cv_results_["mean_test_score"], rtol=1e-5
@@ -164,14 +164,14 @@ def test_pipelines_whose_first_steps_are_the_hosts(mixed_fleet):
 def test_rows_on_dask_are_scored_from_sums_made_on_the_device(mixed_fleet, estimator):
     rows = da.from_array(X_reg, chunks=(150, 10))
     grid = {"alpha": [0.01, 0.1, 1.0]}
-    before = uploads.n_arrays
+    before = host_to_device_transfers.n_arrays
     with (
         mixed_fleet.as_current(),
         parallel_config("skfleet", client=mixed_fleet),
         counting() as counts,
     ):
         search = GridSearchCV(estimator(device="cuda"), grid, cv=3, refit=False).fit(rows, y_reg)
-    assert uploads.n_arrays - before == 6  # X and y of three blocks
+    assert host_to_device_transfers.n_arrays - before == 6  # X and y of three blocks
     assert counts.passes == 1
     expected = GridSearchCV(estimator(), grid, cv=3, refit=False).fit(X_reg, y_reg)
     np.testing.assert_allclose(
@@ -193,10 +193,12 @@ def test_rows_of_this_process_are_scored_from_sums_on_one_worker(
     mixed_fleet, estimator, grid, scoring
 ):
     how = {"cv": 5, "scoring": scoring, "return_train_score": True}
-    before = uploads.n_arrays
+    before = host_to_device_transfers.n_arrays
     with mixed_fleet.as_current(), counting() as counts:
         search = GridSearchCV(estimator(device="cuda"), grid, **how).fit(X_reg, y_reg)
-    assert uploads.n_arrays - before == 1  # the rows, once for all scores and the last fit
+    assert (
+        host_to_device_transfers.n_arrays - before == 1
+    )  # the rows, once for all scores and the last fit
     assert counts.tasks == 2
     assert cached_bytes() == 0
     assert not search.timeline_  # no fit was made
@@ -216,10 +218,10 @@ def test_rows_of_this_process_are_scored_from_sums_on_one_worker(
 def test_sums_over_rows_in_single_precision_are_of_doubles(mixed_fleet, estimator):
     grid, rows = {"alpha": [0.01, 0.1, 1.0]}, (X_reg * 20).astype(np.float32)
     how = {"cv": 5, "refit": False, "scoring": ["r2", "neg_mean_absolute_error"]}
-    before = uploads.n_bytes
+    before = host_to_device_transfers.n_bytes
     with parallel_config("skfleet", client=mixed_fleet):
         search = GridSearchCV(estimator(device="cuda"), grid, **how).fit(rows, y_reg)
-    assert uploads.n_bytes - before == rows.nbytes
+    assert host_to_device_transfers.n_bytes - before == rows.nbytes
     assert not search.timeline_  # no fit was made
     doubles = rows.astype(float)
     expected = GridSearchCV(estimator(), grid, n_jobs=1, **how).fit(doubles, y_reg)
@@ -279,10 +281,10 @@ def test_a_search_in_one_process_asks_for_no_worker(cluster_client):
 
 def test_the_configuration_holds_in_the_fits(mixed_fleet):
     rows, grid = X_reg + 0.0, {"alpha": [0.1, 1.0]}
-    before = uploads.n_arrays
+    before = host_to_device_transfers.n_arrays
     with parallel_config("skfleet", client=mixed_fleet), config_context(device="cuda"):
         search = GridSearchCV(Ridge(), grid, cv=3, refit=False, share_fits=False).fit(rows, y_reg)
-    assert uploads.n_arrays - before == 1
+    assert host_to_device_transfers.n_arrays - before == 1
     assert kinds_of(search, mixed_fleet) == {"CPU": 0, "GPU": 6}
 
 
@@ -317,13 +319,13 @@ def test_the_winner_within_a_pipeline_is_a_host_model_too(mixed_fleet, cuml):
 
 def test_rows_stay_on_the_host_where_a_worker_has_no_array_library(mixed_fleet, cuml, monkeypatch):
     monkeypatch.setattr(
-        _array, "_device_library", lambda named: None
+        _device, "_device_library", lambda named: None
     )  # as where XGBoost is installed without CuPy
-    before = uploads.n_arrays
+    before = host_to_device_transfers.n_arrays
     with parallel_config("skfleet", client=mixed_fleet):
         search = GridSearchCV(cuml.Ridge(), {"alpha": [0.1, 1.0]}, cv=2, refit=False)
         search.fit(X_reg, y_reg)
-    assert uploads.n_arrays == before
+    assert host_to_device_transfers.n_arrays == before
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
     assert kinds_of(search, mixed_fleet) == {"CPU": 0, "GPU": 4}
 

@@ -14,7 +14,8 @@ from distributed import get_worker
 from sklearn import linear_model
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
-from skfleet._array import device_library, is_not_numpy, to_host
+from skfleet._array import is_not_numpy, to_host
+from skfleet._device import device_library
 
 gpu_outside = False
 _output = threading.local()

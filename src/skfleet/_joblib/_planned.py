@@ -21,11 +21,12 @@ from skfleet._joblib._parallel_call import Batch, ParallelCall, explain_unpickla
 from skfleet._joblib._progress import SearchProgress
 from skfleet._joblib._worker import Call, ForDevice, Outcome, task_name
 from skfleet._sklearn_private import fit_result, scorers_of
-from skfleet.blocks import LazySplitView, is_lazy
+from skfleet.blocks import is_lazy
 from skfleet.engine import DeviceArrayCache, Pickled, current_worker_address, is_cancelled
 from skfleet.model_selection._dispatch._analytic_scores import AnalyticScores
 from skfleet.model_selection._dispatch._requests import FitList, FitRequest, JobInputs
 from skfleet.model_selection._dispatch._scheduler import SLOW, FitBatch, FitScheduler, is_over
+from skfleet.model_selection._dispatch._split_views import LazySplitView
 from skfleet.model_selection._dispatch._worker import evaluate
 from skfleet.model_selection._plans import DeviceSchedulers
 from skfleet.model_selection._shared_fits._execution import FitOrigin

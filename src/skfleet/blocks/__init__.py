@@ -1,4 +1,4 @@
-"""What the rows are: containers of any kind, cut into blocks, and answers in kind."""
+"""Rows in containers of any library, partitioned into blocks."""
 
 from skfleet.blocks._block import (
     Block,
@@ -12,24 +12,28 @@ from skfleet.blocks._block import (
     sample_blocks,
 )
 from skfleet.blocks._block_file import BlockFile, compact, size_of, write_block
-from skfleet.blocks._containers import as_sized, n_rows_of, slice_rows, take_rows
+from skfleet.blocks._containers import (
+    as_sized,
+    float_dtype,
+    is_frame,
+    n_rows_of,
+    slice_rows,
+    take_rows,
+)
 from skfleet.blocks._dask_futures import check_rows, fetch
-from skfleet.blocks._dask_scheduler import set_scheduler
+from skfleet.blocks._dask_scheduler import scheduler, set_scheduler
 from skfleet.blocks._folds import Folds, make_folds
-from skfleet.blocks._lazy import LazySplitView, compute_chunk_sizes, compute_together
-from skfleet.blocks._normalize_token import normalize_token
-from skfleet.blocks._outputs import (
-    OutputSpec,
-    class_names,
-    first_rows,
+from skfleet.blocks._lazy import (
+    as_collection,
+    compute_chunk_sizes,
+    compute_together,
     is_lazy,
-    map_rows,
     meta_of,
     n_rows_if_known,
-    name_columns,
 )
+from skfleet.blocks._normalize_token import normalize_token
 from skfleet.blocks._partition import row_blocks
-from skfleet.blocks._per_sample_params import constant_per_row, split_per_sample, warn_of_trip
+from skfleet.blocks._per_sample_params import split_per_sample, warn_of_trip
 from skfleet.blocks._sampling import (
     SampledRows,
     combine_k_smallest,
@@ -37,8 +41,8 @@ from skfleet.blocks._sampling import (
     k_smallest,
     row_uniform,
     shuffle_rows,
-    take,
     take_block_rows,
+    take_to_host,
 )
 
 __all__ = [
@@ -47,45 +51,42 @@ __all__ = [
     "BlockFile",
     "Folds",
     "LazyBlock",
-    "LazySplitView",
-    "OutputSpec",
     "RowBlocks",
     "SampledRows",
+    "as_collection",
     "as_numeric",
     "as_sized",
     "block_bytes",
     "check_rows",
-    "class_names",
     "combine_k_smallest",
     "compact",
     "compute_chunk_sizes",
     "compute_together",
     "concat_rows",
-    "constant_per_row",
     "fetch",
-    "first_rows",
+    "float_dtype",
+    "is_frame",
     "is_lazy",
     "k_smallest",
     "make_folds",
-    "map_rows",
     "meta_of",
     "n_rows_if_known",
     "n_rows_of",
-    "name_columns",
     "normalize_token",
     "open_block",
     "row_blocks",
     "row_slices",
     "row_uniform",
     "sample_blocks",
+    "scheduler",
     "set_scheduler",
     "shuffle_rows",
     "size_of",
     "slice_rows",
     "split_per_sample",
-    "take",
     "take_block_rows",
     "take_rows",
+    "take_to_host",
     "warn_of_trip",
     "write_block",
 ]

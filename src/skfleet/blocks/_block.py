@@ -1,4 +1,4 @@
-"""What rows look like to the rest of the house: a Block, and RowBlocks made of many."""
+"""Aligned rows on one device (`Block`), and a data set partitioned into them (`RowBlocks`)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from skfleet import _linalg
-from skfleet._array import is_host, to_device
+from skfleet._array import is_host
+from skfleet._device import to_device
 from skfleet.blocks._containers import (
-    as_rows,
+    as_matrix,
     as_vector,
     float_dtype,
     is_frame,
@@ -20,18 +21,17 @@ from skfleet.blocks._containers import (
     slice_rows,
 )
 
-# A piece of a block that is worked on at once: its working copies stay this small.
-PIECE_BYTES = 4 * 2**20
-# On a device few large kernels win, but small next to its memory.
-DEVICE_PIECE_BYTES = 256 * 2**20
-# Pieces of fewer rows multiply badly; for the sake of as many a piece may be larger, up to a limit.
-FEWEST_ROWS, MOST_BYTES = 256, 12 * 2**20
+# Size of the working copies of one piece of a block: on the host one that caches hold; on a device,
+# where few large kernels are faster, one that is small next to its memory.
+PIECE_BYTES, DEVICE_PIECE_BYTES = 4 * 2**20, 256 * 2**20
+# Matrix products of fewer rows are slow, so wide rows have larger pieces, up to a limit.
+MIN_PIECE_ROWS, MAX_PIECE_BYTES = 256, 12 * 2**20
 
 
 class BlockCache(dict):
-    """What passes remember of a block, beside it in memory, by the number of a piece's first row.
+    """Results of a pass over a block for the next one, by the number of a piece's first row.
 
-    They may be lost at any time: whoever keeps notes must do without them. Copies are empty.
+    The cache is in memory beside the block, and may be lost at any time. Copies of it are empty.
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -41,18 +41,18 @@ class BlockCache(dict):
 class Block(NamedTuple):
     """Aligned rows, all on one device.
 
-    In a handle the fields may also be futures (of the parts), or X a future of, or a way to load,
-    the whole block: `open_block` makes a block of arrays of any of them, and brings it from the
-    host to the device of the process that opens it where `to_device` says so.
+    In a handle the fields may also be futures of the parts, or X a future of the whole block or a
+    `LazyBlock`. `open_block` returns a block of arrays for any of them, copied to the device of the
+    process that opens it where `to_device` is true.
     """
 
     X: Any
     y: Any = None
     sample_weight: Any = None
-    number: int = 0  # which block of the rows this is
-    start: int | None = None  # global number of its first row, where known
-    more: dict[str, Any] | None = None  # other values per row, by name
-    notes: BlockCache | None = None  # where passes may keep something until the next one
+    number: int = 0  # position of the block in the rows
+    start: int | None = None  # number of the first row in all rows, where known
+    more: dict[str, Any] | None = None  # other parameters per sample, by name
+    notes: BlockCache | None = None
     to_device: bool = False
 
     @property
@@ -66,7 +66,7 @@ class LazyBlock(Protocol):
     """A block that is not in memory yet."""
 
     def load(self) -> Block:
-        """Bring the block into this process's memory."""
+        """Return the block in the memory of this process."""
         ...
 
 
@@ -74,11 +74,10 @@ class LazyBlock(Protocol):
 class RowBlocks:
     """Rows cut into blocks that one worker can hold.
 
-    `lengths` are the blocks' numbers of rows, None where that is not known before a pass. `dtype`
-    is what kernels compute in: float32 for float32 rows, float64 for all others, and None for rows
-    that are handed on untouched. `checked` says that the driver has seen the values and found them
-    finite. `n_bytes` estimates the rows' size in memory. `on_device` says that chunks of Dask's are
-    made, or lie, on a device.
+    `lengths` are the numbers of rows of the blocks, None where they take a pass to count. Kernels
+    compute in `dtype`: float32 for float32 rows, float64 for all others, None for rows that are not
+    converted. `checked` is true if the driver has checked that the values are finite. `n_bytes`
+    estimates the size of the rows in memory. `on_device` is true for Dask chunks on a device.
     """
 
     blocks: tuple[Block, ...]
@@ -97,7 +96,7 @@ class RowBlocks:
 
 
 def open_block(handle: Block) -> Block:
-    """Make a block of a handle, loading it as needed."""
+    """Return the block of a handle, loaded if needed and aligned."""
     X, y, weight, more = handle.X, handle.y, handle.sample_weight, handle.more
     notes = handle.notes
     if isinstance(X, LazyBlock):
@@ -121,11 +120,11 @@ def open_block(handle: Block) -> Block:
 
 
 def block_to_device(block: Block) -> Block:
-    """Bring the numbers of a block to this process's device; labels stay where they are."""
+    """Return a block with its numbers on this process's device; labels remain on the host."""
     X = block.X
     check_dense(X)
     return block._replace(
-        X=to_device(as_rows(X, float_dtype(X)) if is_frame(X) else X),
+        X=to_device(as_matrix(X, float_dtype(X)) if is_frame(X) else X),
         y=to_device(as_vector(block.y)),
         sample_weight=to_device(as_vector(block.sample_weight)),
         more=block.more and {name: to_device(v) for name, v in block.more.items()},
@@ -133,7 +132,7 @@ def block_to_device(block: Block) -> Block:
 
 
 def check_dense(X: Any) -> None:
-    """Raise for rows that no device takes."""
+    """Raise for sparse rows, which have no kernels on a device."""
     if _linalg.is_sparse(X):
         raise ValueError(
             "X must be dense to be on a GPU. Got a sparse matrix instead. "
@@ -142,43 +141,43 @@ def check_dense(X: Any) -> None:
 
 
 def block_bytes(handle: Block) -> int:
-    """Load a block and measure its X."""
+    """Return the size of X of a block, which is loaded for it."""
     block = open_block(handle._replace(to_device=False))
-    if not hasattr(block.X, "shape"):  # a list: as large as the first of it say
+    if not hasattr(block.X, "shape"):  # a list: estimate from its first elements
         first = block.X[:100]
         return block.n_rows * sum(map(getsizeof, first)) // max(1, len(first))
     return block.n_rows * _linalg.row_bytes(block.X)
 
 
 def sample_blocks(rows: RowBlocks) -> list[Block]:
-    """Return the blocks from which to guess the size of all: the first, a middle, the last one."""
+    """Return the first, the middle and the last block, to estimate the size of all."""
     last = len(rows.blocks) - 1
     return [rows.blocks[i] for i in sorted({0, last // 2, last})]
 
 
 def row_slices(block: Block, dtype: np.dtype | None) -> Iterator[Block]:
-    """Cut a block into pieces whose working copies in dtype stay small; nothing is copied yet."""
+    """Yield views of consecutive rows of a block, whose copies in dtype fit into a cache."""
     n_rows = block.n_rows
     if dtype is None:
         if n_rows:
             yield block
         return
-    most = PIECE_BYTES if is_host(block.X) else DEVICE_PIECE_BYTES
+    n_bytes = PIECE_BYTES if is_host(block.X) else DEVICE_PIECE_BYTES
     if _linalg.is_sparse(block.X):
-        size = 2 * _linalg.row_bytes(block.X)
-        # A piece of many columns makes results of as many, or several times as many.
-        most = max(most, 32 * block.X.shape[1], min(1024 * block.X.shape[1], MOST_BYTES))
+        row_bytes, n_columns = 2 * _linalg.row_bytes(block.X), block.X.shape[1]
+        # Each piece has a dense result of one or several values a column, which must not dominate.
+        n_bytes = max(n_bytes, 32 * n_columns, min(1024 * n_columns, MAX_PIECE_BYTES))
     else:
-        size = dtype.itemsize * (block.X.shape[1] if len(block.X.shape) == 2 else 1)
-        most = max(most, min(FEWEST_ROWS * size, MOST_BYTES))
-    step = max(1, most // max(size, 1))
+        row_bytes = dtype.itemsize * (block.X.shape[1] if len(block.X.shape) == 2 else 1)
+        n_bytes = max(n_bytes, min(MIN_PIECE_ROWS * row_bytes, MAX_PIECE_BYTES))
+    step = max(1, n_bytes // max(row_bytes, 1))
     for low in range(0, n_rows, step):
         high = min(low + step, n_rows)
-        yield rows_between(block, low, high)
+        yield slice_block(block, low, high)
 
 
-def rows_between(block: Block, low: int, high: int) -> Block:
-    """Return a run of a block's rows, without a copy where the container can."""
+def slice_block(block: Block, low: int, high: int) -> Block:
+    """Return consecutive rows of a block, as views where the containers allow."""
     return Block(
         slice_rows(block.X, low, high),
         slice_rows(block.y, low, high),
@@ -190,11 +189,11 @@ def rows_between(block: Block, low: int, high: int) -> Block:
 
 
 def as_numeric(block: Block, dtype: np.dtype | None) -> Block:
-    """Convert a block (or a piece) to what kernels compute on: matrices of dtype."""
+    """Return a block, or a piece of one, as the arrays of dtype that kernels compute on."""
     if dtype is None:
         return block
     return block._replace(
-        X=as_rows(block.X, dtype),
+        X=as_matrix(block.X, dtype),
         y=as_vector(block.y),
         sample_weight=as_vector(block.sample_weight),
     )

@@ -1,4 +1,4 @@
-"""Blocks in files, from which they are mapped: what is written of a block, and joblib's format."""
+"""Blocks in memory-mapped files of joblib's format."""
 
 from __future__ import annotations
 
@@ -13,58 +13,57 @@ from skfleet.blocks._block import Block, as_numeric
 
 
 class BlockFile(NamedTuple):
-    """A block on the disk of this machine: loading it maps its arrays, to be read only."""
+    """A block in a local file, which is loaded as read-only memory-mapped arrays."""
 
     path: str
     n_bytes: int
 
     @property
     def is_cached(self) -> bool:
-        """Whether it comes from the disk, and not from where its rows do."""
+        """True for blocks of the disk cache; other lazy blocks load the original rows."""
         return True
 
     def load(self) -> Block:
-        """Map the block; what the arrays hold is read where it is used."""
+        """Return the block, whose arrays are read from the file on access."""
         return Block(*map(_plain, joblib.load(self.path, mmap_mode="r")))
 
 
 def write_block(block: Block, path: str) -> BlockFile:
-    """Write a block to a new file: through write(), so that a full disk raises an OSError."""
+    """Write a block to a new file; a full disk raises an OSError."""
     joblib.dump(tuple(block._replace(notes=None)), path)
     return BlockFile(path, os.path.getsize(path))
 
 
 def compact(block: Block, dtype: np.dtype | None) -> Block:
-    """Return what to write of a block: numbers of dtype, or their own type where that is smaller.
+    """Return a block to write: numbers in dtype, or X in its own dtype where that is smaller.
 
-    With those of their own a pass does what it does with a block that it has loaded.
+    A pass converts X again in the second case, as it does for a block from the original rows.
     """
     X = block.X
-    narrow = (
+    is_narrower = (
         dtype is not None
         and isinstance(X, np.ndarray)
         and X.dtype.kind in "biuf"
         and X.dtype.itemsize < dtype.itemsize
     )
     converted = as_numeric(block, dtype)
-    return converted._replace(X=X) if narrow else converted
+    return converted._replace(X=X) if is_narrower else converted
 
 
 def size_of(block: Block) -> int:
-    """Return about how many bytes the rows of a block, and their other values, take in a file."""
+    """Return an estimate of the size of a block's file, in bytes."""
     values = [block.X, block.y, block.sample_weight, *(block.more or {}).values()]
     return sum(_n_bytes(part) for part in values if part is not None)
 
 
 def _n_bytes(values: Any) -> int:
-    """Return about how large values are."""
     if not hasattr(values, "shape"):
         return 8 * len(values)
     return int(values.shape[0]) * _linalg.row_bytes(values)
 
 
 def _plain(value: Any) -> Any:
-    """Return a mapped array as one of NumPy's own class, which is what is made of it too."""
+    """Return memory-mapped arrays as plain ndarrays, so that results are plain too."""
     if isinstance(value, np.memmap):
         return np.asarray(value)
     if isinstance(value, dict):

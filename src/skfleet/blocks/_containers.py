@@ -1,4 +1,4 @@
-"""Rows that live in this process: NumPy, CuPy, SciPy sparse, pandas, cuDF."""
+"""Rows in this process: slices, stacks and conversions of NumPy, CuPy, SciPy, pandas, cuDF."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from skfleet._array import asarray_like, astype, is_array, is_floating, namespac
 
 
 class HStackedColumns:
-    """Dense columns in several parts, put together for the rows only that are asked for."""
+    """Dense columns in several parts, joined only for the rows that are indexed."""
 
     def __init__(self, parts: Sequence[np.ndarray]) -> None:
         self.parts = tuple(parts)
@@ -35,14 +35,14 @@ class HStackedColumns:
 
 
 def hstack_lazily(parts: Sequence[Any]) -> Any:
-    """Put columns together: sparse ones now, dense ones on the host a run of rows at a time."""
+    """Return columns side by side: sparse ones joined at once, dense host ones when indexed."""
     if all(isinstance(part, np.ndarray) for part in parts):
         return HStackedColumns(parts)
     return _linalg.hstack(parts)
 
 
 def is_frame(X: Any) -> bool:
-    """Say whether X has named columns and positions by ``iloc``, as pandas and cuDF frames have."""
+    """Return whether X is a frame or a series of pandas or cuDF: whether it has ``iloc``."""
     return hasattr(X, "iloc")
 
 
@@ -52,14 +52,14 @@ def n_rows_of(X: Any) -> int:
 
 
 def slice_rows(X: Any, low: int, high: int) -> Any:
-    """Return the rows low to high of X, without a copy where the container can."""
+    """Return the rows low to high of X, as a view where the container allows."""
     if X is None or (low == 0 and high == n_rows_of(X)):
         return X
     return X.iloc[low:high] if is_frame(X) else _linalg.rows_between(X, low, high)
 
 
 def stack_rows(parts: Sequence[Any]) -> Any:
-    """Put rows of one kind one below the other."""
+    """Return rows of one container one below the other."""
     first = parts[0]
     if first is None or len(parts) == 1:
         return first
@@ -68,21 +68,21 @@ def stack_rows(parts: Sequence[Any]) -> Any:
     return list(chain(*parts)) if isinstance(first, list) else _linalg.vstack(parts)
 
 
-def take_rows(X: Any, chosen: np.ndarray) -> Any:
-    """Return chosen rows of X, in the container and on the device of X."""
+def take_rows(X: Any, indices: np.ndarray) -> Any:
+    """Return the rows of X at given positions, in the container and on the device of X."""
     if X is None:
         return None
     if is_frame(X):
-        return X.iloc[chosen]
+        return X.iloc[indices]
     if isinstance(X, list):
-        return [X[i] for i in chosen]
+        return [X[i] for i in indices]
     if isinstance(X, np.ndarray) or not is_array(X):
-        return X[chosen]
-    return namespace(X).take(X, asarray_like(chosen, X), axis=0)
+        return X[indices]
+    return namespace(X).take(X, asarray_like(indices, X), axis=0)
 
 
 def float_dtype(X: Any) -> np.dtype:
-    """Return what to compute in: float32 for float32 rows, float64 for all others."""
+    """Return the dtype of computations: float32 for float32 rows, float64 for all others."""
     if is_frame(X):
         dtypes = set(X.dtypes) if X.ndim == 2 else {X.dtype}
         single = dtypes == {np.dtype(np.float32)}
@@ -91,22 +91,22 @@ def float_dtype(X: Any) -> np.dtype:
     return np.dtype(np.float32 if single else np.float64)
 
 
-def as_rows(X: Any, dtype: np.dtype) -> Any:
-    """Return X as a numeric matrix of dtype in the library it belongs to."""
+def as_matrix(X: Any, dtype: np.dtype) -> Any:
+    """Return X as a numeric matrix of dtype in its own library."""
     if is_frame(X):
         return X.to_numpy(dtype=dtype, na_value=np.nan) if _is_pandas(X) else X.to_cupy(dtype)
     if _linalg.is_sparse(X):
-        return _linalg.as_csr(X).astype(dtype, copy=False)
+        return X.tocsr().astype(dtype, copy=False)
     return astype(X if is_array(X) else np.asarray(X), dtype)
 
 
 def _is_pandas(X: Any) -> bool:
-    """Say whether a frame is pandas' own."""
+    """Return whether a frame is one of pandas."""
     return type(X).__module__.split(".")[0] == "pandas"
 
 
 def as_vector(v: Any) -> Any:
-    """Return per-row values without the container around them: frames and lists become arrays."""
+    """Return values per row as an array, of a frame or a list too."""
     if v is None or is_array(v):
         return v
     if is_frame(v):
@@ -115,7 +115,7 @@ def as_vector(v: Any) -> Any:
 
 
 def as_sized(name: str, values: Any) -> Any:
-    """Return values that have an element per row, as an array if they do not say how many."""
+    """Return values with an element per row, as an array if they have no length; else raise."""
     has_length = hasattr(values, "__len__") and not isinstance(values, str | bytes | dict | set)
     if not has_length and not hasattr(values, "shape") and hasattr(values, "__array__"):
         values = np.asarray(values)  # an array of a library that has no more in common
@@ -130,7 +130,7 @@ def as_sized(name: str, values: Any) -> Any:
 def local_blocks(
     X: Any, y: Any, sample_weight: Any, more: dict[str, Any], *, dtype: Any, cuts: Any
 ) -> tuple[list[tuple[tuple[Any, Any, Any], dict[str, Any]]], list[int], int, np.dtype | None]:
-    """Cut rows in this process at the given cuts, as views where the containers allow."""
+    """Return the parts of rows in this process by block, their lengths, width and dtype."""
     if dtype is not None:
         X = X if hasattr(X, "shape") else np.asarray(X)
         y, sample_weight = as_vector(y), as_vector(sample_weight)
@@ -148,8 +148,7 @@ def local_blocks(
     low = 0
     for length in lengths:
         high = low + length
-        part = (slice_rows(v, low, high) for v in (X, y, sample_weight))
-        others = {name: slice_rows(v, low, high) for name, v in more.items()}
-        parts.append((tuple(part), others))
+        part = tuple(slice_rows(v, low, high) for v in (X, y, sample_weight))
+        parts.append((part, {name: slice_rows(v, low, high) for name, v in more.items()}))
         low = high
     return parts, lengths, n_features, None if dtype is None else float_dtype(X)

@@ -1,8 +1,8 @@
-"""Dask's Categorize with several readers, which Dask itself (2026.8.0) gives the wrong columns.
+"""A Categorize expression for several readers; that of Dask (2026.8.0) has the wrong columns then.
 
 Where a categorized frame is read by two projections at once, Dask pushes their columns below, but
-leaves the categories of columns that are no longer there: a KeyError when the graph runs. This file
-goes when `dask.compute(frame[["a"]], frame["b"])` of such a frame works; a test tells.
+keeps the categories of columns that were dropped: a KeyError when the graph runs. This file can be
+removed when `dask.compute(frame[["a"]], frame["b"])` of such a frame works, which a test checks.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from dask.dataframe.dask_expr._expr import Blockwise
 
 
 class MultiReaderCategorize(Categorize):
-    """Categorize columns, of which several readers may take some each."""
+    """Categorize for several readers with different columns."""
 
     def _simplify_up(self, parent: Any, dependents: Any) -> Any:
-        """Push a projection below, and leave out the categories of the columns that go."""
+        """Push a projection below, and drop the categories of dropped columns."""
         result = Blockwise._simplify_up(self, parent, dependents)
         if result is None:
             return None
@@ -28,12 +28,12 @@ class MultiReaderCategorize(Categorize):
             for name, values in self.operand("categories").items()
             if name in pushed.frame.columns
         }
-        own = MultiReaderCategorize(pushed.frame, categories, self.operand("index"))
-        return own if result is pushed else result.substitute(pushed, own)
+        fixed = MultiReaderCategorize(pushed.frame, categories, self.operand("index"))
+        return fixed if result is pushed else result.substitute(pushed, fixed)
 
 
 def with_multi_reader_categorize(frame: Any) -> Any:
-    """Return the frame with Dask's Categorize replaced."""
+    """Return the frame with Categorize of Dask replaced."""
     expression = frame.expr
     for node in list(expression.find_operations(Categorize)):
         if type(node) is Categorize:

@@ -1,4 +1,4 @@
-"""Rows in Dask arrays, frames and bags: aligned, each block a small graph that one task runs."""
+"""Dask arrays, DataFrames and bags as aligned blocks, each a small graph that one task runs."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import dask
 import dask.array as da
 import numpy as np
+from dask.base import is_dask_collection
 from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import Task
 from dask.utils import get_default_shuffle_method
@@ -21,7 +22,7 @@ from skfleet._array import is_not_numpy
 from skfleet._config import get_config
 from skfleet.blocks._block import Block, RowBlocks
 from skfleet.blocks._containers import (
-    as_rows,
+    as_matrix,
     as_vector,
     float_dtype,
     hstack_lazily,
@@ -42,44 +43,40 @@ from skfleet.blocks._dask_graph import (
 from skfleet.blocks._dask_scheduler import scheduler
 
 
-def is_dask(x: Any) -> bool:
-    """Say whether x is a Dask collection."""
-    return dask.is_dask_collection(x)
-
-
 def compute_together(*values: Any) -> list[Any]:
-    """Return the values of Dask collections, made of one graph; anything else as it is.
+    """Return the values of Dask collections, computed in one graph; others are not changed.
 
-    Frames must have one index. Of frames and arrays together Dask makes no common graph.
+    Frames must have one index. Frames and arrays have a graph each, as Dask optimizes them.
     """
     computed = list(values)
     for is_frames in (True, False):
-        places = [
-            i for i, x in enumerate(values) if is_dask(x) and is_frame_collection(x) == is_frames
+        positions = [
+            i
+            for i, x in enumerate(values)
+            if is_dask_collection(x) and is_frame_collection(x) == is_frames
         ]
-        if not places:
+        if not positions:
             continue
-        group = [values[i] for i in places]
+        group = [values[i] for i in positions]
         if is_frames:
             from skfleet.blocks._dask_categorize import with_multi_reader_categorize
 
             group = [with_multi_reader_categorize(x) for x in group]
-        found = dask.compute(*group, scheduler=scheduler())
-        for i, x in zip(places, found, strict=True):
+        results = dask.compute(*group, scheduler=scheduler())
+        for i, x in zip(positions, results, strict=True):
             computed[i] = x
         if is_frames:
-            rest = [computed[i] for i in places[1:]]
-            _check_index(computed[places[0]], ["Every value per row"] * len(rest), rest)
+            _check_index(results[0], ["Every value per row"] * (len(results) - 1), results[1:])
     return computed
 
 
 def as_collection(X: Any) -> Any:
-    """Return rows on Dask as an array or a frame: a bag as a Series of its items.
+    """Return a Dask collection as an array or a frame: a bag as a Series of its items.
 
     Raises
     ------
     TypeError
-        For a Delayed value, or any other collection whose rows cannot be told.
+        For a Delayed value, or any other collection of unknown rows.
     """
     if isinstance(X, da.Array) or is_frame_collection(X):
         return X
@@ -93,7 +90,7 @@ def as_collection(X: Any) -> Any:
 
 
 def _series_of_items(bag: Any) -> Any:
-    """Return a bag as a Series of objects, one partition for each of its own."""
+    """Return a bag as a Series of objects with the partitions of the bag."""
     import dask.dataframe as dd
     import pandas as pd
 
@@ -105,12 +102,12 @@ def _series_of_items(bag: Any) -> Any:
 
 
 def _series(frames: Any, items: Any) -> Any:
-    """Return the items of a bag's partition, which may come one by one, as a Series."""
+    """Return the items of a bag's partition, which may be an iterator, as a Series."""
     return frames.Series(list(items), dtype=object)
 
 
 def meta_of(X: Any) -> Any:
-    """Return rows of the kind, width, names and types that X has, without any row."""
+    """Return no rows of the container, width, names and types of X."""
     X = as_collection(X)
     if is_frame_collection(X):
         return X._meta
@@ -123,29 +120,29 @@ def meta_of(X: Any) -> Any:
 def dask_blocks(
     X: Any, y: Any, sample_weight: Any, more: dict[str, Any], *, dtype: Any
 ) -> RowBlocks:
-    """Cut y, sample_weight and more as X is cut, and make a block of every run of rows.
+    """Return aligned blocks of X, y, sample_weight and more, in the partitions of X.
 
     1. Optimize all collections into one graph.
-    2. Cut what is cut otherwise than X as X is, counting rows only where lengths are needed.
-    3. Add a task per block that puts its parts together, checks their index, and takes the values
-       of frames.
-    4. Split the graph: each block gets what it alone needs.
+    2. Repartition like X the values that are partitioned otherwise; count rows only if needed.
+    3. Add a task per block that joins its parts, checks their index, and converts frames.
+    4. Split the graph: a block has the tasks that it alone needs, and shared tasks stay apart.
+    5. Replace blocks whose parts are in the workers' memory by the futures of the parts.
     """
     X = as_collection(X)
     if dtype is not None:
         X = _check_numeric(X)
-    others = {"y": y, "sample_weight": sample_weight, **more}
-    others = {name: values for name, values in others.items() if values is not None}
-    collections = {name: _column(name, v) for name, v in others.items() if is_dask(v)}
-    host = {name: np.asarray(v) for name, v in others.items() if not is_dask(v)}
+    columns = {"y": y, "sample_weight": sample_weight, **more}
+    columns = {name: values for name, values in columns.items() if values is not None}
+    collections = {name: _column(name, v) for name, v in columns.items() if is_dask_collection(v)}
+    host = {name: np.asarray(v) for name, v in columns.items() if not is_dask_collection(v)}
     graph, keys = _materialize([X, *collections.values()])
     lengths = _align(graph, keys, X, collections, host)
 
     starts = None if lengths is None else list(accumulate(lengths, initial=0))
     has_values = is_frame_collection(X) and dtype is not None
     takes_values = has_values or any(map(is_frame_collection, collections.values()))
-    put = _linalg.hstack if dtype is None else hstack_lazily
-    assemble = partial(_assemble, [*collections, *host], put, has_values)
+    hstack = _linalg.hstack if dtype is None else hstack_lazily
+    assemble = partial(_assemble, [*collections, *host], hstack, has_values)
     outputs = []
     for i, parts in enumerate(zip(*keys, strict=True)):
         key = (f"block-{id(graph):x}", i)
@@ -155,7 +152,7 @@ def dask_blocks(
     handles = split_graph(graph, outputs)
     names = list(collections)
     blocks = tuple(
-        _in_memory(handle, names, parts, takes_values or bool(host))._replace(
+        _resident_block(handle, names, parts, takes_values or bool(host))._replace(
             number=i, start=None if starts is None else starts[i]
         )
         for i, (handle, parts) in enumerate(zip(handles, zip(*keys, strict=True), strict=True))
@@ -176,25 +173,25 @@ def dask_blocks(
     )
 
 
-def counted(*collections: Any) -> list[Any]:
+def compute_chunk_sizes(*collections: Any) -> list[Any]:
     """Return collections as arrays of known lengths, whose rows have one order in every pass."""
-    numeric = [_as_values(x) for x in collections]
-    known = [known_lengths(x) for x in numeric]
-    if None not in known:
+    numeric = [_as_numeric(x) for x in collections]
+    all_lengths = [known_lengths(x) for x in numeric]
+    if None not in all_lengths:
         return numeric
     graph, keys = _materialize(numeric, is_repeated=True)
-    if any(unordered_shuffles(graph, runs) for runs in keys):
+    if any(unordered_shuffles(graph, partition_keys) for partition_keys in keys):
         raise ValueError(
             "X must keep the order of its rows from one pass to the next. Got rows of a shuffle on "
             "disk instead, which puts them in another order each time. Persist the frame first, or "
             "shuffle with shuffle_method='tasks'."
         )
-    unknown = [i for i, lengths in enumerate(known) if lengths is None]
+    unknown = [i for i, lengths in enumerate(all_lengths) if lengths is None]
     for i, lengths in zip(unknown, count_rows(graph, [keys[i] for i in unknown]), strict=True):
-        known[i] = lengths
+        all_lengths[i] = lengths
     return [
-        _as_array(graph, runs, x, lengths)
-        for runs, x, lengths in zip(keys, numeric, known, strict=True)
+        _as_array(graph, partition_keys, x, lengths)
+        for partition_keys, x, lengths in zip(keys, numeric, all_lengths, strict=True)
     ]
 
 
@@ -213,53 +210,53 @@ def _as_array(graph: Graph, keys: Sequence[Any], x: Any, lengths: Any) -> Any:
 
 
 def _as_one_array(part: Any) -> Any:
-    """Return a partition as one array: the values of a frame, the parts of columns together."""
+    """Return a partition as one array: the values of a frame, column chunks joined."""
     return _values(_linalg.hstack(part) if isinstance(part, list) else part)
 
 
 def _check_numeric(X: Any) -> Any:
-    """Return rows of numbers, or raise."""
+    """Return a matrix of numbers, or raise."""
     if X.ndim != 2:
-        how = "Take one with df[[name]]" if is_frame_collection(X) else "Use X.reshape(-1, 1)"
-        raise ValueError(f"X must have two dimensions. Got {X.ndim} instead. {how}.")
-    return _as_values(X)
+        advice = "Take one with df[[name]]" if is_frame_collection(X) else "Use X.reshape(-1, 1)"
+        raise ValueError(f"X must have two dimensions. Got {X.ndim} instead. {advice}.")
+    return _as_numeric(X)
 
 
 def _column(name: str, values: Any) -> Any:
-    """Return values per row on Dask, or raise for what has no rows."""
+    """Return a Dask column of values per row, or raise for a collection without rows."""
     if not (isinstance(values, da.Array) or is_frame_collection(values)):
         raise TypeError(
             f"{name} must be a Dask array or Series. Got {type(values).__name__} instead. Make one "
             "with dask.array.from_delayed, or compute it."
         )
-    return _as_values(values)
+    return _as_numeric(values)
 
 
-def _as_values(x: Any) -> Any:
-    """Return a frame with columns of NumPy's types, or an array in one part along its columns.
+def _as_numeric(x: Any) -> Any:
+    """Return a frame with columns of NumPy dtypes; an array is not changed.
 
-    pandas' own numbers become float64, and objects everything else.
+    Numbers of pandas' extension dtypes become float64, and all other extension dtypes object.
     """
     x = as_collection(x)
     if not is_frame_collection(x):
         return x
     dtypes = dict(x._meta.dtypes) if x.ndim == 2 else {None: x._meta.dtype}
-    own = {
+    extension_dtypes = {
         name: np.dtype(np.float64) if getattr(dtype, "kind", "O") in "biuf" else np.dtype(object)
         for name, dtype in dtypes.items()
         if not isinstance(dtype, np.dtype)
     }
-    if not own:
+    if not extension_dtypes:
         return x
-    return x.astype(own if x.ndim == 2 else own[None])
+    return x.astype(extension_dtypes if x.ndim == 2 else extension_dtypes[None])
 
 
 def _materialize(
     collections: Sequence[Any], *, is_repeated: bool = False
 ) -> tuple[Graph, list[list[Any]]]:
-    """Return one graph of collections, and the keys of their runs of rows.
+    """Return one graph of collections, and the keys of their partitions.
 
-    A graph that is to be run several times shuffles so that each run gives the same order.
+    A graph that runs in several passes has shuffles that give the same order in each of them.
     """
     method = get_default_shuffle_method()
     is_local = get_config().engine == "local" or not _has_client()
@@ -274,7 +271,7 @@ def _materialize(
 
 
 def _has_client() -> bool:
-    """Say whether collections are computed on a cluster."""
+    """Return whether collections are computed on a cluster."""
     distributed = sys.modules.get("distributed")
     if distributed is None:
         return False
@@ -285,7 +282,7 @@ def _has_client() -> bool:
 
 
 def known_lengths(x: Any) -> tuple[int, ...] | None:
-    """Return the numbers of rows of the chunks, None unless all are known."""
+    """Return the numbers of rows of the chunks, or None where one is unknown."""
     if not isinstance(x, da.Array) or any(math.isnan(n) for n in x.chunks[0]):
         return None
     return tuple(int(n) for n in x.chunks[0])
@@ -298,40 +295,41 @@ def _align(
     collections: dict[str, Any],
     host: dict[str, np.ndarray],
 ) -> tuple[int, ...] | None:
-    """Cut what comes with X as X is cut, in `keys`; return X's lengths where they are known.
+    """Repartition `keys` like X, in place; return the block lengths of X where they are known.
 
-    Lengths are counted only where nothing else helps: collections of unknown lengths and as many
-    partitions are taken to be cut alike, which opening a block checks.
+    Rows are counted only if there is no other way: collections of unknown lengths and as many
+    partitions are assumed to be aligned, which opening a block checks.
     """
     names = ["X", *collections]
-    known: list[Any] = [known_lengths(x) for x in (X, *collections.values())]
+    sizes: list[Any] = [known_lengths(x) for x in (X, *collections.values())]
     unlike = [
-        i for i in range(1, len(names)) if known[i] != known[0] or len(keys[i]) != len(keys[0])
+        i for i in range(1, len(names)) if sizes[i] != sizes[0] or len(keys[i]) != len(keys[0])
     ]
     if unlike or host:
-        unknown = [i for i in (0, *unlike) if known[i] is None]
+        unknown = [i for i in (0, *unlike) if sizes[i] is None]
         for i, lengths in zip(unknown, count_rows(graph, [keys[i] for i in unknown]), strict=True):
-            known[i] = lengths
-    lengths = known[0]
+            sizes[i] = lengths
+    lengths = sizes[0]
     if lengths is None:
         _check_shuffles(graph, keys, names)
         return None
-    sizes = {names[i]: sum(known[i]) for i in unlike}
-    for name, size in (sizes | {name: len(values) for name, values in host.items()}).items():
-        if size != sum(lengths):
+    n_rows_by_name = {names[i]: sum(sizes[i]) for i in unlike}
+    n_rows_by_name |= {name: len(values) for name, values in host.items()}
+    for name, n_rows in n_rows_by_name.items():
+        if n_rows != sum(lengths):
             raise ValueError(
-                f"{name} must have as many rows as X. Got {size} instead of {sum(lengths)}."
+                f"{name} must have as many rows as X. Got {n_rows} instead of {sum(lengths)}."
             )
     for i in unlike:
-        if known[i] != lengths:
-            keys[i] = recut(graph, keys[i], known[i], lengths)
+        if sizes[i] != lengths:
+            keys[i] = recut(graph, keys[i], sizes[i], lengths)
     _check_shuffles(graph, keys, names)
     return lengths
 
 
 def _check_shuffles(graph: Graph, keys: Sequence[Sequence[Any]], names: Sequence[str]) -> None:
-    """Raise where rows went through shuffles whose order is not the same for all that is paired."""
-    orders = [unordered_shuffles(graph, runs) for runs in keys]
+    """Raise for columns that come from another unordered shuffle than X."""
+    orders = [unordered_shuffles(graph, partition_keys) for partition_keys in keys]
     for name, order in zip(names, orders, strict=True):
         if order != orders[0] and order | orders[0]:
             raise ValueError(
@@ -341,16 +339,16 @@ def _check_shuffles(graph: Graph, keys: Sequence[Sequence[Any]], names: Sequence
             )
 
 
-def _assemble(names: Sequence[str], put: Any, takes_values: bool, X: Any, *values: Any) -> Block:
-    """Put the parts of a block together, those of X side by side; frames must have one index."""
+def _assemble(names: Sequence[str], hstack: Any, takes_values: bool, X: Any, *values: Any) -> Block:
+    """Return a block of its parts, with column chunks of X joined; frames must have one index."""
     _check_index(X, names, values)
-    X = put(X) if isinstance(X, list) else X
+    X = hstack(X) if isinstance(X, list) else X
     X = _values(X) if takes_values else X
     return _block(names, X, *map(_as_one_array, values))
 
 
 def _check_index(X: Any, names: Sequence[str], values: Sequence[Any]) -> None:
-    """Raise where frames of as many rows have another index than X."""
+    """Raise for frames of as many rows and another index than X."""
     for name, part in zip(names, values, strict=True):
         if not (is_frame(X) and is_frame(part) and len(part) == len(X)):
             continue
@@ -363,21 +361,21 @@ def _check_index(X: Any, names: Sequence[str], values: Sequence[Any]) -> None:
 
 
 def _values(part: Any) -> Any:
-    """Return the values of a frame without a copy where there need be none; else the same."""
+    """Return the values of a frame, as a view where possible; arrays are not changed."""
     return as_vector(part) if is_frame(part) else part
 
 
 def _block(names: Sequence[str], X: Any, *values: Any) -> Block:
-    """Return a block of rows and named values of theirs."""
+    """Return a block of rows and their parameters per sample, by name."""
     named = dict(zip(names, values, strict=True))
     y, sample_weight = named.pop("y", None), named.pop("sample_weight", None)
     return Block(X, y, sample_weight, more=named or None)
 
 
-def _in_memory(
+def _resident_block(
     handle: DaskBlock, names: Sequence[str], parts: Sequence[Any], has_work: bool
 ) -> Block:
-    """Return a block of futures of its parts where all are in the workers' memory already."""
+    """Return a block of the futures of its parts, if all are in the workers' memory already."""
     if has_work:
         handle = handle._replace(is_resident=False)
     if not handle.is_resident or any(isinstance(part, list) for part in parts):
@@ -385,8 +383,8 @@ def _in_memory(
     return _block(names, *map(handle.future_of, parts))
 
 
-def spread(X: Any, n_bytes: int) -> Any:
-    """Return rows that are in this process as a Dask array of blocks of so many bytes at most."""
-    rows = as_rows(X, float_dtype(X)) if hasattr(X, "iloc") or not hasattr(X, "shape") else X
+def from_local(X: Any, n_bytes: int) -> Any:
+    """Return rows in this process as a Dask array with chunks of at most n_bytes."""
+    rows = as_matrix(X, float_dtype(X)) if hasattr(X, "iloc") or not hasattr(X, "shape") else X
     step = max(1, min(n_bytes // _linalg.row_bytes(rows), -(-rows.shape[0] // 8)))
     return da.from_array(rows, chunks=(step, *rows.shape[1:]), asarray=False)

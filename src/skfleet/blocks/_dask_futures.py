@@ -1,4 +1,4 @@
-"""Single values that Dask promises: Delayed values and Futures, refused as rows and taken home."""
+"""Delayed values and Futures: refused as rows, fetched as values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["check_rows", "fetch"]
 
 
 def check_rows(**rows: Any) -> None:
-    """Raise for rows, or values per row, of which nothing is known before they are there.
+    """Raise for rows, or values per row, of unknown shape and type.
 
     Raises
     ------
@@ -19,26 +19,26 @@ def check_rows(**rows: Any) -> None:
         For a Delayed value or a Future, and for a bag other than of X, which may be text.
     """
     for name, values in rows.items():
-        wanted = "a Dask array or Series, or in this process"
+        expected = "a Dask array or Series, or in this process"
         if name == "X":
-            wanted = "a Dask array, a Dask DataFrame or a bag of text, or in this process"
+            expected = "a Dask array, a Dask DataFrame or a bag of text, or in this process"
         is_future = _is_future(values)
         if is_future or _is_a(values, "dask.delayed", "Delayed"):
-            kind, home = ("Future", "result") if is_future else ("Delayed", "compute")
+            kind, method = ("Future", "result") if is_future else ("Delayed", "compute")
             raise TypeError(
-                f"{name} must be {wanted}. Got {kind} instead, of which neither shape nor type "
-                f"is known. Bring it here with its {home}(), or make a collection of it with "
+                f"{name} must be {expected}. Got {kind} instead, of which neither shape nor type "
+                f"is known. Bring it here with its {method}(), or make a collection of it with "
                 "dask.array.from_delayed or dask.dataframe.from_delayed."
             )
         if name != "X" and _is_a(values, "dask.bag", "Bag"):
             raise TypeError(
-                f"{name} must be {wanted}. Got a bag instead. Make a column of it, with "
+                f"{name} must be {expected}. Got a bag instead. Make a column of it, with "
                 "bag.to_dataframe(columns=['value'])['value'] of text, or compute it."
             )
 
 
 def fetch(value: Any) -> Any:
-    """Return the value of a Dask collection, a Delayed value or a Future; others as they are."""
+    """Return the value of a Dask collection, a Delayed value or a Future; others unchanged."""
     if _is_future(value):
         return value.result()
     return compute_together(value)[0]
@@ -49,5 +49,5 @@ def _is_future(value: Any) -> bool:
 
 
 def _is_a(value: Any, module: str, kind: str) -> bool:
-    """Say whether a value is of a class of a module, which is not imported for it."""
+    """Return whether a value is of a class of a module, which is not imported for it."""
     return module in sys.modules and isinstance(value, getattr(sys.modules[module], kind))

@@ -1,4 +1,4 @@
-"""One graph for several Dask collections, and which part of it each block of rows needs."""
+"""One graph for several Dask collections, split into the tasks that each block needs."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from skfleet.blocks._dask_scheduler import scheduler
 
 Graph = dict[Any, Any]
 
-# Dask's names for two kinds of tasks (dask and distributed 2026.8.0). The scheduler must see the
-# barrier of a shuffle over the network, with what leads to it and what it leads to. A shuffle on
-# disk appends to one file per run of the graph, in the order in which its threads get there.
+# Key prefixes of two kinds of Dask tasks (dask and distributed 2026.8.0). The scheduler must see
+# the barrier of a P2P shuffle, with the tasks before and after it. A shuffle on disk appends to one
+# file per run of the graph, in the order in which threads reach it.
 P2P_BARRIER, DISK_SHUFFLE = "shuffle-barrier-", "zpartd-"
 
 
 def is_frame_collection(x: Any) -> bool:
-    """Say whether x is a Dask DataFrame, Series or Index."""
+    """Return whether x is a Dask DataFrame, Series or Index."""
     # Of the type: a Delayed value claims to have every attribute.
     return dask.is_dask_collection(x) and hasattr(type(x), "to_dask_array")
 
@@ -39,12 +39,12 @@ def is_frame_collection(x: Any) -> bool:
 def joint_graph(collections: Sequence[Any]) -> tuple[Graph, list[list[Any]]]:
     """Return one optimized graph of all collections, and the keys of each one's partitions.
 
-    Frames are optimized together, as `dask.compute` does, and so are arrays. What several of them
-    need is then made once. That is more than a saving: a shuffle that is made twice may give its
-    rows in two orders. Of frames and arrays together `dask.compute` (2026.8.0) makes no graph with
-    keys in the order of the collections.
+    Frames are optimized together, as in `dask.compute`, and so are arrays, so that shared tasks run
+    once. That is required, not only faster: a shuffle that runs twice may give two orders of rows.
+    For frames and arrays together `dask.compute` (2026.8.0) has no graph with keys in the order of
+    the collections.
 
-    The key of a partition is a list of keys where an array is cut along columns too.
+    The key of a partition is a list of keys where an array has several chunks along columns.
     """
     frames = [x for x in collections if is_frame_collection(x)]
     arrays = [x for x in collections if not is_frame_collection(x)]
@@ -64,23 +64,23 @@ def joint_graph(collections: Sequence[Any]) -> tuple[Graph, list[list[Any]]]:
         graph |= arrays[0].__dask_graph__()
     array_keys = (_partition_keys(x) for x in arrays)
     keys = [list(next(frame_keys if is_frame_collection(x) else array_keys)) for x in collections]
-    # An optimized graph refers to what is on a cluster by key alone: whoever wraps it loses it.
+    # An optimized graph refers to persisted results by key alone, which would not keep them alive.
     return graph | futures_of(collections), keys
 
 
 def _partition_keys(array: Any) -> list[Any]:
-    """Return the key of each run of rows of an array, or the keys of its columns' parts."""
-    runs = (list(flatten([run])) for run in array.__dask_keys__())
-    return [run[0] if len(run) == 1 else run for run in runs]
+    """Return the key of each row of chunks of an array, or a list of keys for several columns."""
+    chunk_rows = (list(flatten([keys])) for keys in array.__dask_keys__())
+    return [keys[0] if len(keys) == 1 else keys for keys in chunk_rows]
 
 
 def as_reference(key: Any) -> Any:
-    """Return what stands for a partition among the arguments of a task."""
+    """Return the argument of a task that refers to a partition."""
     return List(*map(TaskRef, key)) if isinstance(key, list) else TaskRef(key)
 
 
 def count_rows(graph: Graph, columns: Iterable[Sequence[Any]]) -> list[tuple[int, ...]]:
-    """Count the rows of the partitions of several collections in one computation."""
+    """Return the numbers of rows of the partitions of several collections, in one computation."""
     sizes = [len(keys) for keys in columns]
     name = f"count-rows-{uuid.uuid4().hex}"
     firsts = (key[0] if isinstance(key, list) else key for keys in columns for key in keys)
@@ -96,7 +96,7 @@ def count_rows(graph: Graph, columns: Iterable[Sequence[Any]]) -> list[tuple[int
 def recut(
     graph: Graph, keys: Sequence[Any], lengths: Sequence[int], new_lengths: Sequence[int]
 ) -> list[Any]:
-    """Add tasks that cut rows anew, and return the keys of the new runs."""
+    """Add tasks that repartition rows, and return the keys of the new partitions."""
     name = f"recut-{uuid.uuid4().hex}"
     starts = list(accumulate(lengths, initial=0))
     new_keys = []
@@ -114,14 +114,14 @@ def recut(
 
 
 def _stack_spans(spans: Sequence[tuple[int, int]], *parts: Any) -> Any:
-    """Put spans of rows of several parts one below the other."""
+    """Return spans of rows of several partitions, one below the other."""
     whole = (hstack(part) if isinstance(part, list) else part for part in parts)
     cut = (slice_rows(part, low, high) for part, (low, high) in zip(whole, spans, strict=True))
     return stack_rows(list(cut))
 
 
 def unordered_shuffles(graph: Graph, keys: Iterable[Any]) -> set[str]:
-    """Return the shuffles on disk that partitions come from: the order of their rows is chance."""
+    """Return the shuffles on disk before partitions, whose order of rows is not deterministic."""
     if not any(_key_name(key).startswith(DISK_SHUFFLE) for key in graph):
         return set()
     culled, _ = cull(graph, list(flatten(list(keys))))
@@ -129,12 +129,12 @@ def unordered_shuffles(graph: Graph, keys: Iterable[Any]) -> set[str]:
 
 
 def _key_name(key: Any) -> str:
-    """Return the name of a task's key."""
+    """Return the name part of a key."""
     return str(key[0] if isinstance(key, tuple) else key)
 
 
 class Subgraph:
-    """Tasks of a Dask graph that travel as one value: no scheduler looks inside."""
+    """Tasks of a Dask graph that are serialized as one value, opaque to schedulers."""
 
     __slots__ = ("tasks",)
 
@@ -145,8 +145,8 @@ class Subgraph:
         return Subgraph, (self.tasks,)
 
 
-class Source:
-    """What several blocks need (one file cut in two, say), made once where there is no cluster."""
+class SharedSubgraph:
+    """Tasks that several blocks need (one file in two blocks, say), run once without a cluster."""
 
     def __init__(self, graph: Graph, outputs: Iterable[Any]) -> None:
         self.graph = graph
@@ -155,7 +155,7 @@ class Source:
         self._lock = threading.Lock()
 
     def values(self, keys: Sequence[Any]) -> list[Any]:
-        """Return the values of the given keys, computing what blocks need on first use."""
+        """Return the values of keys; the first call computes those of all blocks."""
         with self._lock:
             if self._values is None:
                 values = dask.threaded.get(self.graph, self.outputs)
@@ -164,22 +164,22 @@ class Source:
 
 
 class DaskBlock(NamedTuple):
-    """A block that a graph of its own makes from inputs that others use too.
+    """A lazy block: its own tasks, and inputs that it shares with other blocks.
 
     `inputs` maps keys to futures (rows in the workers' memory) or, in a task, to their values.
-    `shared` lists keys that other blocks need as well; `source` can make them. `is_resident` says
-    that all that is left to do is to put parts in memory together.
+    `shared` lists keys that other blocks need too, and that `source` computes. `is_resident` is
+    true if only the parts in memory need to be joined.
     """
 
     graph: Subgraph
     key: Any
     inputs: Graph
     shared: tuple[Any, ...] = ()
-    source: Source | None = None
+    source: SharedSubgraph | None = None
     is_resident: bool = False
 
     def load(self) -> Block:
-        """Run the graph here."""
+        """Return the block, computed in this thread."""
         tasks = dict(self.graph.tasks)
         values = dict(self.inputs)
         if self.source is not None:
@@ -188,23 +188,28 @@ class DaskBlock(NamedTuple):
         return dask.get(tasks, self.key)
 
     def with_shared(self, values: Mapping[Any, Any]) -> DaskBlock:
-        """Return the block with values, or futures of them, for what other blocks need as well."""
+        """Return the block with the values, or futures, of the shared keys as inputs."""
         inputs = self.inputs | {key: values[key] for key in self.shared}
         return self._replace(inputs=inputs, shared=(), source=None)
 
     def future_of(self, key: Any) -> Any:
-        """Return the future behind a key of which nothing is left to do but to follow its names."""
+        """Return the future that a key is an alias of."""
         while key in self.graph.tasks:
             key = self.graph.tasks[key].target
         return self.inputs[key]
 
 
 def split_graph(graph: Graph, outputs: Sequence[Any]) -> list[DaskBlock]:
-    """Split a graph into what only one of its outputs needs and what several need.
+    """Return a lazy block for each output of a graph.
 
-    What only one block needs becomes that block's own graph: the block is loaded inside one task
-    and dropped there. What several need stays in the scheduler's sight, and so do shuffles over
-    the network, which the scheduler has a part in.
+    Tasks that only one block needs become the block's own graph: the block is loaded and dropped
+    inside one task. Shared tasks remain visible to the scheduler, and so do P2P shuffles, in which
+    the scheduler takes part.
+
+    1. Drop tasks that no output needs; set futures apart.
+    2. From the outputs backwards, record for each key the one output that needs it, or None.
+    3. Collect the tasks of each output, and the shared ones.
+    4. Build the blocks, with the futures and the shared keys that their tasks refer to.
     """
     culled, _ = cull(graph, list(outputs))
     futures = {key: node for key, node in culled.items() if is_future(node)}
@@ -218,20 +223,22 @@ def split_graph(graph: Graph, outputs: Sequence[Any]) -> list[DaskBlock]:
             owner[key] = None
         for need in needs[key]:
             owner[need] = owner[key] if owner.get(need, owner[key]) == owner[key] else None
-    own: list[Graph] = [{} for _ in outputs]
+    own_tasks: list[Graph] = [{} for _ in outputs]
     for key, i in owner.items():
         if i is not None and key in tasks:
-            own[i][key] = tasks[key]
-    common = {key: node for key, node in tasks.items() if owner[key] is None}
-    outside = [
+            own_tasks[i][key] = tasks[key]
+    shared_tasks = {key: node for key, node in tasks.items() if owner[key] is None}
+    external = [
         set().union(*(needs[key] for key in block_tasks)) - block_tasks.keys()
-        for block_tasks in own
+        for block_tasks in own_tasks
     ]
-    source = Source(common, set().union(*outside) & common.keys()) if common else None
+    source = None
+    if shared_tasks:
+        source = SharedSubgraph(shared_tasks, set().union(*external) & shared_tasks.keys())
     blocks = []
-    for key, block_tasks, needed in zip(outputs, own, outside, strict=True):
-        shared = tuple(k for k in needed if k in common)
-        inputs = {k: futures[k] for k in needed if k in futures}
+    for key, block_tasks, dependencies in zip(outputs, own_tasks, external, strict=True):
+        shared = tuple(k for k in dependencies if k in shared_tasks)
+        inputs = {k: futures[k] for k in dependencies if k in futures}
         n_steps = sum(not isinstance(task, Alias) for task in block_tasks.values())
         blocks.append(
             DaskBlock(
@@ -247,13 +254,13 @@ def split_graph(graph: Graph, outputs: Sequence[Any]) -> list[DaskBlock]:
 
 
 def is_future(value: Any) -> bool:
-    """Say whether a value is a future of distributed's, without importing it."""
+    """Return whether a value is a Future, without importing distributed."""
     distributed = sys.modules.get("distributed")
     return distributed is not None and isinstance(value, distributed.Future)
 
 
 def futures_of(collections: Sequence[Any]) -> dict[Any, Any]:
-    """Return what collections hold on a cluster already, by key."""
+    """Return the futures of persisted collections, by key."""
     if "distributed" not in sys.modules:
         return {}
     return {future.key: future for future in sys.modules["distributed"].futures_of(collections)}

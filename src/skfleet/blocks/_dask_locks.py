@@ -1,9 +1,9 @@
-"""Python 3.11's locks of cached properties, which hang Dask's expressions on a local cluster.
+"""Workaround for the locks of `cached_property` in Python 3.11, which can deadlock Dask.
 
 Up to Python 3.11 a `cached_property` is locked for all objects of its class while it is computed.
-Dask's expressions (2026.8.0) run tasks in some of theirs (the divisions of `set_index`), whose
-graph a local cluster makes in another thread of the same process, which waits for the same lock.
-Python 3.12 has no such lock. This file goes with support for Python 3.11.
+Dask expressions (2026.8.0) run tasks in some of theirs (the divisions of `set_index`); a local
+cluster builds the graph in another thread of the same process, which waits for the same lock.
+Python 3.12 has no such lock. This file can be removed with support for Python 3.11.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 
 def release_cached_properties() -> None:
-    """Let the properties of Dask's expressions be computed without a lock, as from 3.12 on."""
+    """Remove the locks from the properties of Dask expressions, as in Python 3.12."""
     if sys.version_info >= (3, 12):
         return
     from dask._expr import Expr
@@ -28,7 +28,7 @@ def release_cached_properties() -> None:
 
 
 def _with_subclasses(cls: type[Any]) -> Iterator[type[Any]]:
-    """Yield a class and all that are made of it."""
+    """Yield a class and all its subclasses."""
     yield cls
     for subclass in cls.__subclasses__():
         yield from _with_subclasses(subclass)

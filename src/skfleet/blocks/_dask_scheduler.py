@@ -1,25 +1,25 @@
-"""The scheduler of Dask's that computes what must be known before an engine is chosen."""
+"""The Dask scheduler for values that are needed before an engine is selected."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-_choose: Callable[[], Any] = lambda: None  # noqa: E731
+_get_scheduler: Callable[[], Any] = lambda: None  # noqa: E731
 
 
-def set_scheduler(choose: Callable[[], Any]) -> None:
-    """Let a function of the room above choose the scheduler: it alone knows clients.
+def set_scheduler(get_scheduler: Callable[[], Any]) -> None:
+    """Set the function that returns the scheduler; `engine`, which knows clients, has one.
 
     Parameters
     ----------
-    choose : callable
-        Returns what ``dask.compute`` takes as its ``scheduler``; None leaves the choice to Dask.
+    get_scheduler : callable
+        Returns the ``scheduler`` argument of ``dask.compute``; None leaves the choice to Dask.
     """
-    global _choose
-    _choose = choose
+    global _get_scheduler
+    _get_scheduler = get_scheduler
 
 
 def scheduler() -> Any:
-    """Return the scheduler for what is computed now."""
-    return _choose()
+    """Return the ``scheduler`` argument for ``dask.compute``."""
+    return _get_scheduler()

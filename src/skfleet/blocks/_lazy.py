@@ -1,49 +1,65 @@
-"""Rows of Dask collections as scikit-learn's searches need them: counted, and cut by split."""
+"""Dask collections of rows, handled without importing Dask for rows in this process."""
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
-import numpy as np
+from skfleet.blocks._containers import n_rows_of
 
-from skfleet.blocks._outputs import is_lazy
+__all__ = [
+    "as_collection",
+    "compute_chunk_sizes",
+    "compute_together",
+    "is_lazy",
+    "meta_of",
+    "n_rows_if_known",
+]
 
-__all__ = ["LazySplitView", "compute_chunk_sizes", "compute_together"]
+
+def is_lazy(X: Any) -> bool:
+    """Return whether X is a Dask collection, without importing Dask for it."""
+    return "dask" in sys.modules and sys.modules["dask"].is_dask_collection(X)
+
+
+def as_collection(X: Any) -> Any:
+    """Return a Dask collection as an array or a frame: a bag as a Series of its items."""
+    from skfleet.blocks._dask_collections import as_collection
+
+    return as_collection(X)
+
+
+def meta_of(X: Any) -> Any:
+    """Return no rows of the container, width, names and types of a Dask collection."""
+    from skfleet.blocks._dask_collections import meta_of
+
+    return meta_of(X)
+
+
+def n_rows_if_known(X: Any) -> int | None:
+    """Return the number of rows of any container; None for unknown chunk sizes."""
+    if not is_lazy(X):
+        return n_rows_of(X)
+    from skfleet.blocks._dask_collections import known_lengths
+
+    lengths = known_lengths(X)
+    return None if lengths is None else sum(lengths)
 
 
 def compute_chunk_sizes(*collections: Any) -> list[Any]:
-    """Return Dask collections as arrays of known lengths; it takes a pass where it must.
+    """Return Dask collections as arrays of known chunk sizes, which may take a pass over the rows.
 
-    They are made of one graph, so that their rows stay paired.
+    They are computed in one graph, so that their rows stay paired.
     """
-    from skfleet.blocks._dask_collections import counted
+    from skfleet.blocks._dask_collections import compute_chunk_sizes
 
-    return counted(*collections)
+    return compute_chunk_sizes(*collections)
 
 
 def compute_together(*values: Any) -> list[Any]:
-    """Return the values of Dask collections, made of one graph; anything else as it is."""
+    """Return the values of Dask collections, computed in one graph; others are not changed."""
     if not any(map(is_lazy, values)):
         return list(values)
     from skfleet.blocks._dask_collections import compute_together
 
     return compute_together(*values)
-
-
-class LazySplitView:
-    """Stands for rows on Dask of which scikit-learn is going to cut the two parts of a split.
-
-    It is taken for an array, and gives Dask arrays, cut where the blocks are.
-    """
-
-    def __init__(self, X: Any) -> None:
-        self._X = X
-        self.shape, self.ndim = X.shape, X.ndim
-
-    def __len__(self) -> int:
-        return int(self.shape[0])
-
-    def __getitem__(self, key: Any) -> Any:
-        rows = key[0] if isinstance(key, tuple) and len(key) == 2 and key[1] is ... else key
-        rows = np.asarray(rows)
-        return self._X[np.flatnonzero(rows) if rows.dtype == bool else rows]

@@ -1,4 +1,4 @@
-"""What tells the content of rows and arrays, whatever their layout in memory."""
+"""Tokens of the content of rows and arrays, independent of their layout in memory."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import Any
 import numpy as np
 
 from skfleet._array import is_not_numpy, to_host
-from skfleet._linalg import as_csr, is_sparse
+from skfleet._linalg import is_sparse
 from skfleet.blocks._containers import _is_pandas, is_frame
 
 __all__ = ["normalize_token"]
 
-# What is not in C order is copied into it in parts of so many bytes.
-_PART_BYTES = 2**24
-# Operands of Dask's expressions that are no part of what they are: what is cached of files, and the
-# partitions of what is persisted, which have keys.
+# Arrays that are not in C order are copied and hashed in pieces of this size.
+_PIECE_BYTES = 2**24
+# Operands of Dask expressions that do not define the value: caches of file metadata, and the graph
+# of persisted partitions, which have keys.
 _CACHES = frozenset(["_dataset_info_cache", "_pq_length_stats", "layer"])
 
 
 def normalize_token(x: Any) -> tuple[Any, ...] | None:
-    """Return plain values that equal containers have in common; None for what is no container.
+    """Return values that are equal for equal containers; None for other objects.
 
-    A Dask collection is known by its token, one that is an expression by what it is made of; it is
-    not computed. Of values that are objects come the objects.
+    A Dask collection is represented by its token, or by its expression, and not computed. Object
+    arrays are represented by their elements.
     """
     kind = type(x)
     if hasattr(kind, "__dask_tokenize__") and hasattr(kind, "expr"):
@@ -47,26 +47,26 @@ def normalize_token(x: Any) -> tuple[Any, ...] | None:
 
 
 def _operands(x: Any) -> tuple[Any, ...]:
-    """Return what an expression of Dask's is made of, and the state of the files that it reads.
+    """Return the operands of a Dask expression, and the checksum of the files that it reads.
 
-    The token of a reader of Parquet takes in what is cached of the files, which is another in every
-    process (dask 2026.8.0).
+    The token of a Parquet reader includes cached file metadata, which differs from process to
+    process (dask 2026.8.0), so it cannot be used.
     """
-    n_named = len(x._parameters)
-    named = dict(zip(x._parameters, x.operands, strict=False))
+    n_params = len(x._parameters)
+    params = dict(zip(x._parameters, x.operands, strict=False))
     files = x.checksum if hasattr(type(x), "checksum") else None
-    return files, {k: v for k, v in named.items() if k not in _CACHES}, x.operands[n_named:]
+    return files, {k: v for k, v in params.items() if k not in _CACHES}, x.operands[n_params:]
 
 
 def _values(x: np.ndarray) -> tuple[Any, Any]:
-    """Return the type of an array, and its values: a digest of their bytes in C order."""
+    """Return the dtype of an array, and a digest of its values in C order."""
     kind = str(x.dtype.descr) if x.dtype.names else x.dtype.str
-    if x.dtype.hasobject or x.dtype.kind == "T":  # bytes that are addresses
+    if x.dtype.hasobject or x.dtype.kind == "T":  # the bytes are addresses
         return kind, x.reshape(-1).tolist()
     digest = hashlib.blake2b(digest_size=16)
     if x.nbytes:
         x = x.reshape(1) if x.ndim == 0 else x
-        step = len(x) if x.flags.c_contiguous else max(1, _PART_BYTES * len(x) // x.nbytes)
+        step = len(x) if x.flags.c_contiguous else max(1, _PIECE_BYTES * len(x) // x.nbytes)
         for low in range(0, len(x), step):
             part = np.ascontiguousarray(x[low : low + step])
             digest.update(part.reshape(-1).view(np.uint8).data)
@@ -75,15 +75,15 @@ def _values(x: np.ndarray) -> tuple[Any, Any]:
 
 def _sparse_values(x: Any) -> tuple[Any, ...]:
     """Return the rows of a sparse matrix, each in the order of its columns."""
-    rows = as_csr(x)
+    rows = x.tocsr()
     rows = rows if rows.has_sorted_indices else rows.sorted_indices()
-    # the type of indices says how they came about, and nothing of the matrix
-    places = (part.astype(np.int64, copy=False) for part in (rows.indptr, rows.indices))
-    return *places, rows.data
+    # equal matrices may have indices of 32 or 64 bits
+    positions = (part.astype(np.int64, copy=False) for part in (rows.indptr, rows.indices))
+    return *positions, rows.data
 
 
 def _frame_content(x: Any) -> tuple[Any, ...]:
-    """Return what tells a frame, a series or an index: names, types, and values by column."""
+    """Return names, dtypes and values by column of a frame, a series or an index."""
     from pandas.util import hash_pandas_object
 
     def columns_of(frame: Any) -> list[Any]:

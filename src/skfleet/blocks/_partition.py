@@ -1,27 +1,26 @@
-"""How rows of any container become blocks: the way in."""
+"""Partition of X, y and sample_weight of any container into aligned blocks (`row_blocks`)."""
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from skfleet import _linalg
-from skfleet._array import device_memory_available, is_not_numpy
+from skfleet._array import is_not_numpy
 from skfleet._config import get_config
+from skfleet._device import device_memory_available
 from skfleet.blocks._block import Block, RowBlocks, check_dense
 from skfleet.blocks._containers import local_blocks, n_rows_of
+from skfleet.blocks._lazy import compute_together, is_lazy
 from skfleet.blocks._per_sample_params import check_per_row
 
-# How large the blocks are into which rows of this process are cut for a cluster: on a device, few
-# large kernels win.
-HOST_BYTES = 64 * 2**20
-DEVICE_BYTES = 2**30
-# Rows that a device does not hold are loaded in blocks of such a share of it: while one is worked
-# on, the next one is loaded, and the one before may not be gone.
-DEVICE_SHARE = 8
+# Sizes of blocks of rows that are distributed from this process, on workers' hosts and devices.
+HOST_BLOCK_BYTES, DEVICE_BLOCK_BYTES = 64 * 2**20, 2**30
+# Rows that do not fit a device are loaded in blocks of at most 1/8 of its free memory: while one is
+# processed the next one is loaded, and the one before may not be freed yet.
+MIN_BLOCKS_PER_DEVICE = 8
 
 
 def row_blocks(
@@ -33,38 +32,37 @@ def row_blocks(
     dtype: Any = "float",
     cuts: Any = None,
 ) -> RowBlocks:
-    """Cut X, and y, sample_weight and more along with it, into blocks.
+    """Partition X, and y, sample_weight and more in the same way, into blocks.
 
     Parameters
     ----------
-    X : array, sparse matrix, frame, Dask array or Dask DataFrame with n_samples rows
-    y, sample_weight : the same for one or more values a row, however they are cut themselves
+    X : {array-like, sparse matrix, dataframe, Dask array or Dask DataFrame} with n_samples rows
+    y, sample_weight : array-like, Dask array or Dask Series with n_samples rows, in any partition
     more : dict of str to the same, default=None
+        Other parameters per sample, by name.
     dtype : "float" or None, default="float"
-        "float" makes numeric matrices of frames and computes in X's own float type; None leaves
-        every row as it is.
+        "float" converts frames to numeric matrices and computes in the float type of X; None does
+        not convert the rows.
     cuts : sequence of int or None, default=None
-        Numbers of rows of the blocks, for rows in this process; by default one block, or, where the
-        device does not hold them all, as many as it takes.
+        Numbers of rows of the blocks, for rows in this process; by default one block, or as many as
+        needed where the device does not hold all rows.
     """
     X, y, sample_weight, more = check_per_row(X, y, sample_weight, more or {})
     distribute_local = get_config().engine == "dask" and dtype is not None
     to_device = get_config().device == "cuda" and dtype is not None
-    if distribute_local or "dask" in sys.modules:
-        from skfleet.blocks._dask_collections import compute_together, dask_blocks, is_dask, spread
+    if distribute_local or is_lazy(X):
+        from skfleet.blocks._dask_collections import dask_blocks, from_local
 
-        if distribute_local and not is_dask(X):
-            X = spread(X, DEVICE_BYTES if to_device else HOST_BYTES)
-        if is_dask(X):
-            rows = dask_blocks(X, y, sample_weight, more, dtype=dtype)
-            if to_device:
-                check_dense(getattr(X, "_meta", None))
-                blocks = tuple(block._replace(to_device=True) for block in rows.blocks)
-                rows = replace(rows, blocks=blocks)
-            return rows
-        values = compute_together(y, sample_weight, *more.values())
-        y, sample_weight = values[:2]
-        more = dict(zip(more, values[2:], strict=True))
+        if not is_lazy(X):
+            X = from_local(X, DEVICE_BLOCK_BYTES if to_device else HOST_BLOCK_BYTES)
+        rows = dask_blocks(X, y, sample_weight, more, dtype=dtype)
+        if to_device:
+            check_dense(getattr(X, "_meta", None))
+            blocks = tuple(block._replace(to_device=True) for block in rows.blocks)
+            rows = replace(rows, blocks=blocks)
+        return rows
+    y, sample_weight, *values = compute_together(y, sample_weight, *more.values())
+    more = dict(zip(more, values, strict=True))
     if to_device:
         check_dense(X)
         cuts = _block_sizes_for_device(X) if cuts is None else cuts
@@ -77,10 +75,10 @@ def row_blocks(
             *part,
             number=i,
             start=int(starts[i]),
-            more=others or None,
+            more=params or None,
             to_device=to_device and not is_not_numpy(part[0]),
         )
-        for i, (part, others) in enumerate(parts)
+        for i, (part, params) in enumerate(parts)
     )
     n_bytes = None
     if kind is not None:
@@ -89,10 +87,11 @@ def row_blocks(
 
 
 def _block_sizes_for_device(X: Any) -> list[int] | None:
-    """Return how to cut rows that a device is to work on but cannot hold; None where it can."""
+    """Return the sizes of blocks of rows that do not fit the device; None where they do."""
     n_rows = n_rows_of(X)
-    n_bytes, room = n_rows * _linalg.row_bytes(X), device_memory_available()
-    if is_not_numpy(X) or 2 * n_bytes <= room:
+    n_bytes, memory = n_rows * _linalg.row_bytes(X), device_memory_available()
+    if is_not_numpy(X) or 2 * n_bytes <= memory:
         return None
-    n_blocks = min(n_rows, -(-n_bytes // max(1, min(DEVICE_BYTES, room // DEVICE_SHARE))))
+    block_bytes = max(1, min(DEVICE_BLOCK_BYTES, memory // MIN_BLOCKS_PER_DEVICE))
+    n_blocks = min(n_rows, -(-n_bytes // block_bytes))
     return np.diff(np.linspace(0, n_rows, n_blocks + 1).astype(int)).tolist()

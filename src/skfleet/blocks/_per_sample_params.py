@@ -1,4 +1,4 @@
-"""Which of the values that come with rows are one per row, and what such values must be."""
+"""Fit parameters with a value per sample: detection and checks."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from skfleet._linalg import row_bytes
 from skfleet._validation import check_weight_type
 from skfleet._warnings import warn
 from skfleet.blocks._containers import as_sized, n_rows_of
-from skfleet.blocks._outputs import OutputSpec, is_lazy, map_rows, n_rows_if_known
+from skfleet.blocks._lazy import is_lazy, n_rows_if_known
 
-__all__ = ["check_per_row", "constant_per_row", "split_per_sample", "warn_of_trip"]
+__all__ = ["check_per_row", "split_per_sample", "warn_of_trip"]
 
 
-# Modules between a pipeline and the step that it calls; blocks of rows come by other ways.
-_STRAIGHT = ("skfleet.estimators", "skfleet._delegation", "sklearn", "contextlib")
+# Modules of the frames between a pipeline and the step that it calls directly.
+_CALLING_MODULES = ("skfleet.estimators", "skfleet._delegation", "sklearn", "contextlib")
 
 
 def split_per_sample(params: dict[str, Any], X: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split metadata into what has a value for each row of X, and all other."""
-    per_row = {name: value for name, value in params.items() if _is_per_row(name, value, X)}
-    return per_row, {name: value for name, value in params.items() if name not in per_row}
+    """Return the parameters with a value for each row of X, and all other parameters."""
+    per_sample = {name: value for name, value in params.items() if _is_per_sample(name, value, X)}
+    return per_sample, {name: value for name, value in params.items() if name not in per_sample}
 
 
-def _is_per_row(name: str, value: Any, X: Any) -> bool:
-    """Say whether a value is one per row: a Dask collection, or as long as the rows."""
+def _is_per_sample(name: str, value: Any, X: Any) -> bool:
+    """Return whether a parameter is a Dask collection or as long as the rows."""
     if is_lazy(value):
         return True
-    sized = hasattr(value, "__len__") or bool(getattr(value, "shape", ()))
-    if not sized or isinstance(value, str | bytes | dict):
+    has_length = hasattr(value, "__len__") or bool(getattr(value, "shape", ()))
+    if not has_length or isinstance(value, str | bytes | dict):
         return False
     n_rows = n_rows_if_known(X)
     if n_rows is None:
@@ -46,68 +46,59 @@ def _is_per_row(name: str, value: Any, X: Any) -> bool:
 def check_per_row(
     X: Any, y: Any, sample_weight: Any, more: dict[str, Any]
 ) -> tuple[Any, Any, Any, dict[str, Any]]:
-    """Return rows and what comes along, each with an element per row, or raise before any work.
+    """Return X, y, sample_weight and more, each with an element per row, or raise.
 
-    Of Dask collections only what is known without work is looked at.
+    Dask collections are checked by their metadata only; nothing is computed.
     """
-    every = {"X": X, "y": y, "sample_weight": sample_weight, **more}
-    for name, values in every.items():
+    columns = {"X": X, "y": y, "sample_weight": sample_weight, **more}
+    for name, values in columns.items():
         if not is_lazy(values) and (values is not None or name == "X"):
-            every[name] = as_sized(name, values)
-    X, y, sample_weight = (every.pop(name) for name in ("X", "y", "sample_weight"))
+            columns[name] = as_sized(name, values)
+    X, y, sample_weight = (columns.pop(name) for name in ("X", "y", "sample_weight"))
     if sample_weight is not None and not is_lazy(sample_weight):
         sample_weight = (
             sample_weight if hasattr(sample_weight, "shape") else np.asarray(sample_weight)
         )
     if hasattr(type(sample_weight), "shape"):
         check_weight_type(sample_weight)
-    return X, y, sample_weight, every
+    return X, y, sample_weight, columns
 
 
 def warn_of_trip(X: Any, y: Any = None, sample_weight: Any = None) -> None:
     """Warn of rows in this process that were a Dask collection.
 
-    A transformer that takes arrays alone has computed them, without a word: targets or weights that
-    are still a collection tell so, or what the pipeline around an estimator was given.
+    A transformer that supports arrays alone has computed them silently. That shows in targets or
+    weights that are still lazy, or in the X of the pipeline around the estimator.
     """
     if is_lazy(X):
         return
     if is_lazy(y) or is_lazy(sample_weight):
         name = "y" if is_lazy(y) else "sample_weight"
-        what = f"{name} is a Dask collection. If a step before has computed X here"
+        reason = f"{name} is a Dask collection. If a step before has computed X here"
     elif _pipeline_has_lazy_rows():
-        what = "its Pipeline was given a Dask collection. A step before has computed X here"
+        reason = "its Pipeline was given a Dask collection. A step before has computed X here"
     else:
         return
     size = n_rows_of(X) * row_bytes(X if hasattr(X, "shape") else np.asarray(X)) / 1e6
     warn(
-        f"X is in this process ({size:,.1f} MB), and {what}, a transformer of scikit-learn in a "
+        f"X is in this process ({size:,.1f} MB), and {reason}, a transformer of scikit-learn in a "
         "Pipeline say: wrap one that has partial_fit, as in Incremental(StandardScaler()), so that "
         "rows stay on the workers."
     )
 
 
 def _pipeline_has_lazy_rows() -> bool:
-    """Tell whether the pipeline that called an estimator was itself given a Dask collection.
+    """Return whether the calling pipeline, if any, was called with a Dask collection.
 
-    A step is not told; the frames of the call know. What Dask or joblib run is another call.
+    A step has no reference to its pipeline, so the frames of the call are searched, up to the first
+    one of Dask or joblib, which run other calls.
     """
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         module = str(frame.f_globals.get("__name__"))
         if module == "sklearn.pipeline" and is_lazy(frame.f_locals.get("X")):
             return True
-        if not module.startswith(_STRAIGHT):
+        if not module.startswith(_CALLING_MODULES):
             return False
         frame = frame.f_back
     return False
-
-
-def constant_per_row(value: float, X: Any) -> Any:
-    """Return a value for each row of X, in the container X came in."""
-    return map_rows(_repeat, value, X, OutputSpec(np.dtype(np.float64)), raw=True, name="constant")
-
-
-def _repeat(value: float, rows: Any) -> np.ndarray:
-    """Return a value for each of some rows."""
-    return np.full(n_rows_of(rows), value)

@@ -1,21 +1,22 @@
-"""NumPy's Philox generator in operations of arrays, for draws where rows are."""
+"""NumPy's Philox generator in array operations, for random draws on a device."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+from array_api_compat import device
 
-from skfleet._array import FLOAT64, asarray_like, astype, device, namespace
+from skfleet._array import FLOAT64, asarray_like, astype, namespace
 
-# Multipliers of the two products of a round, and what is added to the keys after each.
+# Multipliers of the two products of a round, and increments of the keys after each round.
 MULTIPLIERS = (0xD2E7470EE14C6C93, 0xCA5A826395121157)
 STEPS = (0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B)
 ROUNDS = 10
 
 
 def philox_uniform_like(X: Any, seed: int, start: int, n_rows: int) -> Any:
-    """Return what ``Generator(Philox(key=seed))`` draws from number `start` on, where X is.
+    """Return the draws of ``Generator(Philox(key=seed))`` from `start` on, on the device of X.
 
     That is Philox4x64-10 (Salmon et al., 2011, Parallel random numbers: as easy as 1, 2, 3):
     four draws for each count.
@@ -30,9 +31,10 @@ def philox_uniform_like(X: Any, seed: int, start: int, n_rows: int) -> Any:
         half, low_bits = word(32), word(2**32 - 1)
         m_high, m_low = word(multiplier >> 32), word(multiplier % 2**32)
         high, low = x >> half, x & low_bits
-        middle = (m_low * low >> half) + m_high * low
-        other = (middle & low_bits) + m_low * high
-        return m_high * high + (middle >> half) + (other >> half), word(multiplier) * x
+        # as in long multiplication by halves: two cross products, each with a carry
+        cross = (m_low * low >> half) + m_high * low
+        cross_low = (cross & low_bits) + m_low * high
+        return m_high * high + (cross >> half) + (cross_low >> half), word(multiplier) * x
 
     first, skip = divmod(start, 4)
     n_counts = -(-(skip + n_rows) // 4)
@@ -40,10 +42,9 @@ def philox_uniform_like(X: Any, seed: int, start: int, n_rows: int) -> Any:
     a = xp.arange(first + 1, first + 1 + n_counts, dtype=xp.uint64, device=device(X))
     b = c = d = xp.zeros_like(a)
     for _ in range(ROUNDS):
-        (high, low), (other_high, other_low) = (
-            product(multiplier, x) for multiplier, x in zip(MULTIPLIERS, (a, c), strict=True)
-        )
-        a, b, c, d = other_high ^ b ^ word(keys[0]), other_low, high ^ d ^ word(keys[1]), low
+        a_high, a_low = product(MULTIPLIERS[0], a)
+        c_high, c_low = product(MULTIPLIERS[1], c)
+        a, b, c, d = c_high ^ b ^ word(keys[0]), c_low, a_high ^ d ^ word(keys[1]), a_low
         keys = [key + step for key, step in zip(keys, STEPS, strict=True)]
     bits = xp.reshape(xp.stack([a, b, c, d], axis=1), (-1,))[skip : skip + n_rows]
     return astype(bits >> word(11), FLOAT64) * 2.0**-53

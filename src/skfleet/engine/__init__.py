@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from skfleet.engine._answers import cached_scatter, call_method
 from skfleet.engine._counters import Counts, counting, counting_disabled, log_pass
 from skfleet.engine._fold import TrainingBatch, fold
 from skfleet.engine._gpu._cpu_models import (
@@ -14,6 +13,7 @@ from skfleet.engine._gpu._cpu_models import (
     numpy_responses,
     to_cpu_estimator,
 )
+from skfleet.engine._gpu._cuml_model import as_portable, call_response_method
 from skfleet.engine._gpu._device_cache import DeviceArrayCache, DeviceCachedArray
 from skfleet.engine._gpu._estimator_device import (
     CandidateDevices,
@@ -97,10 +97,10 @@ __all__ = [
     "address_of",
     "all_workers_on_this_host",
     "arrays_to_host",
+    "as_portable",
     "attributes_to_host",
-    "cached_scatter",
-    "call_method",
     "call_method_on_gpu_worker",
+    "call_response_method",
     "check_device",
     "check_fits_in_memory",
     "check_picklable",

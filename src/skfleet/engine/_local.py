@@ -11,8 +11,9 @@ from typing import Any
 import joblib
 import psutil
 
-from skfleet._array import device_library, device_memory_available, is_host
+from skfleet._array import is_host
 from skfleet._config import get_config
+from skfleet._device import device_library, device_memory_available
 from skfleet.blocks import Block, BlockCache, LazyBlock, RowBlocks, open_block
 from skfleet.engine._counters import add_counts
 from skfleet.engine._disk_cache import (

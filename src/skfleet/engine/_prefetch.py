@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from skfleet._array import CopyStream
+from skfleet._device import CopyStream
 
 __all__ = ["prefetch"]
 
@@ -23,10 +23,10 @@ def prefetch(calls: Sequence[Callable[[], T]]) -> Generator[T]:
         return
     stream = CopyStream()
     with ThreadPoolExecutor(1, thread_name_prefix="load-block") as pool:
-        pending = pool.submit(stream.run, stream.mark(), calls[0])
+        pending = pool.submit(stream.run_after, stream.record_event(), calls[0])
         for i in range(len(calls)):
             block = pending.result()
             if i + 1 < len(calls):
                 # All kernels that read the previous block are queued before its memory is reused.
-                pending = pool.submit(stream.run, stream.mark(), calls[i + 1])
+                pending = pool.submit(stream.run_after, stream.record_event(), calls[i + 1])
             yield block

@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from skfleet._array import device_library, is_not_numpy
+from skfleet._array import is_not_numpy
 from skfleet._config import config_context, get_config
+from skfleet._device import device_library
 from skfleet.blocks import Block, RowBlocks, set_scheduler
 from skfleet.engine._gpu._device_cache import DeviceArrayCache
 from skfleet.engine._gpu._estimator_device import device_of

@@ -22,19 +22,8 @@ from skfleet._validation import (
     warn_of_names,
     without_name_warnings,
 )
-from skfleet.blocks import (
-    Block,
-    OutputSpec,
-    RowBlocks,
-    check_rows,
-    constant_per_row,
-    is_lazy,
-    map_rows,
-    meta_of,
-    row_blocks,
-    warn_of_trip,
-)
-from skfleet.engine import cached_scatter
+from skfleet.blocks import Block, RowBlocks, check_rows, is_lazy, meta_of, row_blocks, warn_of_trip
+from skfleet.inference import OutputSpec, cached_scatter, constant_per_row, map_rows
 
 # scikit-learn's word for "this method takes no target", which is not the same as None.
 _NO_TARGET = "no_validation"

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from skfleet._array import FLOAT64, astype, dtype_of, is_not_numpy, namespace, to_device_of, to_host
-from skfleet._linalg import column_sums, is_sparse, tdot, vstack
+from skfleet._linalg import column_sums, is_sparse, vstack
 from skfleet._validation import unique_labels
-from skfleet.blocks import Block, row_uniform, take
+from skfleet.blocks import Block, row_uniform, take_to_host
 from skfleet.glm._normal_equations import targets_of, weights_of
 
 
@@ -127,7 +127,7 @@ def target_sums(block: Block, with_x: bool = False) -> TargetSums:
     weight = float(block.n_rows) if w is None else xp.sum(w)
     if not with_x:
         return TargetSums(weight, xp.sum(wy, axis=0))
-    xy = astype(tdot(X, astype(wy, dtype)), FLOAT64)
+    xy = astype(X.T @ astype(wy, dtype), FLOAT64)
     x = column_sums(X, None if w is None else astype(w, dtype))
     return TargetSums(weight, xp.sum(wy, axis=0), x, xy)
 
@@ -153,9 +153,10 @@ def sample(block: Block, share: float, seed: int = 0) -> Sample:
     start = block.start or 0
     drawn = np.flatnonzero(row_uniform(seed, start, block.n_rows) < share)
     y, weight = (
-        None if values is None else take(values, drawn) for values in (block.y, block.sample_weight)
+        None if values is None else take_to_host(values, drawn)
+        for values in (block.y, block.sample_weight)
     )
-    return Sample(start, take(block.X, drawn), y, weight)
+    return Sample(start, take_to_host(block.X, drawn), y, weight)
 
 
 def join_samples(drawn: list[Sample]) -> Sample:

@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any, cast
 
-from skfleet._array import device_library, is_not_numpy, to_host_if_array
+from skfleet._array import is_not_numpy, to_host_if_array
 from skfleet._config import config_context, get_config
+from skfleet._device import device_library
 from skfleet._typing import Function
 from skfleet._validation import check_common_parameters
 from skfleet.blocks import is_lazy

@@ -8,7 +8,8 @@ from typing import Any
 
 from skfleet._sklearn_private import output_container
 from skfleet._typing import Class
-from skfleet.blocks import is_lazy, name_columns
+from skfleet.blocks import is_lazy
+from skfleet.inference import name_columns
 
 __all__ = ["lazy_output"]
 

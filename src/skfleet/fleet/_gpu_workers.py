@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
-from skfleet._array import DEVICE_MEMORY_VARIABLE
+from skfleet._device import DEVICE_MEMORY_VARIABLE
 from skfleet.exceptions import PlacementError
 
 __all__ = ["NO_GPU_ENV", "GpuDiscovery", "find_gpus", "gpu_worker", "select_gpus"]

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from skfleet._array import FLOAT64, astype, dtype_of, is_not_numpy, namespace, to_device_of
-from skfleet._linalg import column_sums, gram, is_sparse, is_sparse_kind, tdot, weighted_gram
+from skfleet._linalg import column_sums, gram, is_sparse, is_sparse_kind, weighted_gram
 from skfleet._validation import check_total_weight
 from skfleet.blocks import Block, RowBlocks
 from skfleet.engine import Reduction, engine_for, map_reduce
@@ -108,7 +108,7 @@ def block_cross_products_with(block: Block, y: Any, w: Any) -> CrossProducts:
     if is_sparse(X):
         product = gram(X, w) - weight * np.outer(x_mean, x_mean)
         # Weighted deviations of y add up to nothing, so X need not be about its mean.
-        xy = np.asarray(tdot(X, wy.astype(dtype)))
+        xy = np.asarray(X.T @ wy.astype(dtype))
         return CrossProducts(weight, x_mean, y_mean, product, xy, yy)
     root = None if w is None else xp.sqrt(w)
     y = astype(y if root is None else y * root[:, None], dtype)

@@ -16,7 +16,7 @@ from skfleet._array import (
     namespace,
     to_device_of,
 )
-from skfleet._linalg import gram, is_sparse, take_columns, tdot, weighted_gram
+from skfleet._linalg import gram, is_sparse, take_columns, weighted_gram
 from skfleet.blocks import Block, RowBlocks, row_blocks
 from skfleet.engine import Engine, LocalEngine, Reduction, map_reduce
 from skfleet.glm._losses import Loss
@@ -228,7 +228,7 @@ def _sums(block: Block, terms: Terms, loss: Loss, labels: Labels, *, with_curves
     sums = Sums(
         xp.sum(value, dtype=xp.float64),
         xp.sum(slope, axis=0, dtype=xp.float64),
-        astype(tdot(X, slope), FLOAT64).T,
+        astype(X.T @ slope, FLOAT64).T,
     )
     if not with_curves:
         return sums
@@ -247,7 +247,7 @@ def _curves(X: Any, curve: Any, *, positive: bool) -> Curves:
     """Return X.T @ diag(curve) @ X, X.T @ curve and the sum of curve."""
     xp = namespace(curve)
     if is_sparse(X) or not positive:
-        product, sums = gram(X, curve), astype(tdot(X, curve), FLOAT64)
+        product, sums = gram(X, curve), astype(X.T @ curve, FLOAT64)
     else:
         root = xp.sqrt(curve)
         product, cross = weighted_gram(X, None, root, root[:, None])

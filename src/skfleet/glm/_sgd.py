@@ -17,7 +17,7 @@ from skfleet._array import (
     to_device_of,
     to_host,
 )
-from skfleet._linalg import has_values, is_sparse, row_norms, rows_between, tdot
+from skfleet._linalg import has_values, is_sparse, row_norms, rows_between
 from skfleet.glm._sgd_losses import REGRESSION_LOSSES, SGD_LOSSES
 
 # scikit-learn's bound of a loss's derivative, and how much slower intercepts of sparse rows learn.
@@ -211,7 +211,7 @@ class _Learner:
             change = -xp.sign(slope) * length * self.steps[here, ...]
         else:
             change = -slope * self.steps[here, ...]
-        move = tdot(rows, change).T
+        move = (rows.T @ change).T
         shift = xp.sum(change, axis=0) * (self.intercept_share if how.fit_intercept else 0.0)
         if how.is_limited and n_rows > 1:
             ahead = rows @ move.T + shift

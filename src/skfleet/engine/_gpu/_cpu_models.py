@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from skfleet._array import device_library, is_not_numpy, namespace, to_host, to_host_if_array
+from skfleet._array import is_not_numpy, namespace, to_host, to_host_if_array
+from skfleet._device import device_library
 from skfleet.engine._gpu._estimator_device import (
     deep_params,
     is_estimator,

@@ -7,7 +7,8 @@ import threading
 from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
-from skfleet._array import device_library, is_not_numpy, to_device, to_device_of, to_host
+from skfleet._array import is_not_numpy, to_device_of, to_host
+from skfleet._device import device_library, to_device
 from skfleet.engine._gpu._cpu_models import to_cpu_estimator
 from skfleet.engine._gpu._estimator_device import accepts_device_arrays, has_cuml, uses_array_api
 from skfleet.exceptions import PlacementError

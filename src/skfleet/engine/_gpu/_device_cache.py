@@ -10,7 +10,8 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
-from skfleet._array import device_memory_available, is_uploadable, to_device
+from skfleet._array import is_uploadable
+from skfleet._device import device_memory_available, to_device
 
 if TYPE_CHECKING:
     from skfleet.engine._dask._serialize import Pickled

@@ -11,8 +11,9 @@ from sklearn import get_config as sklearn_config
 from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 
-from skfleet._array import device_library, to_device_of
+from skfleet._array import to_device_of
 from skfleet._config import get_config
+from skfleet._device import device_library
 
 __all__ = [
     "CandidateDevices",

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 import sklearn
 
-from skfleet._array import to_device, to_host_if_array
+from skfleet._array import to_host_if_array
 from skfleet._config import config_context
+from skfleet._device import to_device
 from skfleet._warnings import warn
 from skfleet.engine._gpu._cpu_models import (
     arrays_to_host,

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from skfleet._array import namespace
 from skfleet._typing import Answer, Rows, Values, Weights
 from skfleet._validation import check_positive_int
-from skfleet.blocks import OutputSpec, RowBlocks, is_lazy
+from skfleet.blocks import RowBlocks, is_lazy
 from skfleet.engine import engine_for, map_reduce
 from skfleet.estimators._base import FleetEstimator
 from skfleet.estimators._column_statistics import Moments
@@ -19,6 +19,7 @@ from skfleet.estimators._device_dispatch import run_on_device
 from skfleet.estimators._set_output import lazy_output
 from skfleet.estimators.cluster._distances import Centers, as_dense, distances, labels_of
 from skfleet.estimators.cluster._reductions import LLOYD, Step
+from skfleet.inference import OutputSpec
 
 # Up to so many times the variance, a mean costs no digits that matter.
 SMALL_MEAN = {"float64": 100.0, "float32": 1.0}

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 import array_api_compat
 import numpy as np
+from array_api_compat import device
 
-from skfleet._array import asarray_like, device, dtype_of, namespace, to_host
+from skfleet._array import asarray_like, dtype_of, namespace, to_host
 from skfleet._warnings import warn
 
 # Whether rows on a CUDA device get the kernel; benchmarks compare it with what others get.

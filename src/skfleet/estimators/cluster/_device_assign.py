@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from array_api_compat import device
 
-from skfleet._array import FLOAT64, asarray_like, astype, device, dtype_of, namespace, to_device_of
-from skfleet._linalg import rows_between, tdot
+from skfleet._array import FLOAT64, asarray_like, astype, dtype_of, namespace, to_device_of
+from skfleet._linalg import rows_between
 from skfleet.estimators.cluster import _cuda_kernel
 from skfleet.estimators.cluster._cuda_kernel import Found
 
@@ -95,7 +96,7 @@ def _by_tiles(
             if w is not None:
                 here = here * astype(w, dtype_of(X))[:, None]
             weights = xp.sum(here, axis=0, dtype=xp.float64)
-            added = astype(tdot(here, rows), double)
+            added = astype(here.T @ rows, double)
             total = total + xp.concat([added, weights[:, None]], axis=1)
     return Found(
         xp.concat(labels),

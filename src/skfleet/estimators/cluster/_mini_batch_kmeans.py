@@ -26,7 +26,7 @@ from skfleet._validation import (
     check_total_weight,
     check_verbose,
 )
-from skfleet.blocks import Block, RowBlocks, take
+from skfleet.blocks import Block, RowBlocks, take_to_host
 from skfleet.engine import (
     Engine,
     engine_for,
@@ -287,7 +287,7 @@ class MiniBatchKMeans(CenterModel):
         chosen = rng.permutation(block.n_rows)[: self._init_rows(block.n_rows)]
         weight = weights_of(block)[chosen]
         check_total_weight(float(weight.sum()))
-        centers = self._start(given, take(block.X, chosen), weight, mean, rng)
+        centers = self._start(given, take_to_host(block.X, chosen), weight, mean, rng)
         return Learned(centers, np.zeros(self.n_clusters), mean, rng)
 
     def _start(

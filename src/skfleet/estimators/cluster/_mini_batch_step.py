@@ -10,7 +10,7 @@ import numpy as np
 
 from skfleet._array import dtype_of, is_not_numpy, to_host, tree_to_host
 from skfleet._linalg import dense_rows
-from skfleet.blocks import take
+from skfleet.blocks import take_to_host
 from skfleet.estimators.cluster._device_assign import assign, weight_beside
 from skfleet.estimators.cluster._distances import Centers
 from skfleet.estimators.cluster._reductions import sums_of
@@ -53,7 +53,7 @@ def learn_batch(
             if verbose:
                 print(f"[MiniBatchKMeans] Reassigning {light.sum()} cluster centers.")
             chosen = rng.choice(n_rows, replace=False, size=light.sum())
-            moved[light] = dense_rows(near.about_mean(take(X, chosen))).astype(np.float64)
+            moved[light] = dense_rows(near.about_mean(take_to_host(X, chosen))).astype(np.float64)
             weights[light] = weights[~light].min()
     return Learned(moved, weights, learned.mean, rng, learned.n_steps + 1, n_since, inertia)
 

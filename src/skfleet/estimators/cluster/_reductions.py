@@ -8,7 +8,14 @@ import numpy as np
 
 from skfleet._array import is_not_numpy, namespace, to_host
 from skfleet._linalg import group_sums
-from skfleet.blocks import Block, SampledRows, combine_k_smallest, k_smallest, row_uniform, take
+from skfleet.blocks import (
+    Block,
+    SampledRows,
+    combine_k_smallest,
+    k_smallest,
+    row_uniform,
+    take_to_host,
+)
 from skfleet.engine import Reduction
 from skfleet.estimators.cluster._device_assign import assign, count, weight_beside
 from skfleet.estimators.cluster._distances import Bounds, Centers
@@ -138,7 +145,7 @@ def farthest(block: Block, step: Step, n: int) -> Far:
         squared = step.centers.squared(rows, labels)
     drawn = k_smallest(-squared, block.start, block.X, n)
     here = drawn.numbers - block.start
-    return Far(drawn, take(labels, here), weights_of(block)[here])
+    return Far(drawn, take_to_host(labels, here), weights_of(block)[here])
 
 
 def merge_farthest(a: Far, b: Far, n: int) -> Far:

@@ -13,9 +13,10 @@ from skfleet._array import asarray_like, is_array
 from skfleet._linalg import dot
 from skfleet._typing import Answer, Rows
 from skfleet._validation import check_block
-from skfleet.blocks import OutputSpec, as_sized, check_rows, is_lazy, map_rows, meta_of
+from skfleet.blocks import as_sized, check_rows, is_lazy, meta_of
 from skfleet.estimators._base import FleetEstimator, check_lazy_rows
 from skfleet.estimators._set_output import lazy_output
+from skfleet.inference import OutputSpec, map_rows
 
 
 def with_signs(vectors: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ from skfleet._array import asarray_like, namespace
 from skfleet._linalg import is_sparse_kind, row_norms
 from skfleet._typing import Answer, RandomState, Rows, Values
 from skfleet._validation import check_bool, check_option, check_positive_int
-from skfleet.blocks import Block, OutputSpec, RowBlocks
+from skfleet.blocks import Block, RowBlocks
 from skfleet.engine import Reduction, engine_for, map_reduce, with_row_offsets
 from skfleet.estimators._device_dispatch import run_on_device
 from skfleet.estimators.decomposition._base import PrincipalComponents, project, with_signs
@@ -27,6 +27,7 @@ from skfleet.estimators.decomposition._svd_solvers import (
     from_triangle,
 )
 from skfleet.glm._normal_equations import max_gram_columns
+from skfleet.inference import OutputSpec
 
 SOLVERS = ("auto", "full", "tsqr", "covariance_eigh", "arpack", "randomized")
 

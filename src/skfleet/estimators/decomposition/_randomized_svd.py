@@ -9,7 +9,7 @@ import numpy as np
 from scipy import linalg
 
 from skfleet._array import FLOAT64, astype, dtype_of, namespace, to_device_of
-from skfleet._linalg import dot, tdot
+from skfleet._linalg import dot
 from skfleet.blocks import Block, RowBlocks
 from skfleet.engine import Engine, Reduction, map_reduce
 from skfleet.estimators._column_statistics import Moments, merge_moments, moments
@@ -52,7 +52,7 @@ def sketch(block: Block, basis: np.ndarray, mean: Any) -> Any:
     along, mean = dot(block.X, basis), to_device_of(mean, block.X)
     xp = namespace(along)
     along -= astype(dot(mean, basis), dtype_of(along))
-    product = astype(tdot(block.X, along), FLOAT64)
+    product = astype(block.X.T @ along, FLOAT64)
     sums = xp.sum(along, axis=0, dtype=xp.float64)
     return product - mean[:, None] * sums[None, :]
 

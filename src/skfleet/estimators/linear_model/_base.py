@@ -13,8 +13,9 @@ from sklearn.utils.validation import check_is_fitted
 from skfleet._array import asarray_like, is_not_numpy, namespace, to_device_of, to_host
 from skfleet._linalg import dense_rows, dot, is_sparse
 from skfleet._typing import Answer, Rows, Values, Weights
-from skfleet.blocks import OutputSpec, RowBlocks, check_rows, class_names
+from skfleet.blocks import RowBlocks, check_rows
 from skfleet.estimators._base import FleetEstimator
+from skfleet.inference import OutputSpec, class_names
 from skfleet.metrics import accuracy_score, r2_score
 
 

@@ -21,7 +21,6 @@ from skfleet._validation import (
     check_total_weight,
     check_verbose,
 )
-from skfleet.blocks import OutputSpec
 from skfleet.estimators._base import FleetEstimator
 from skfleet.estimators._device_dispatch import run_on_device
 from skfleet.estimators.linear_model._base import linear_predictor
@@ -34,6 +33,7 @@ from skfleet.estimators.linear_model._glm_fit import (
     surveyed,
 )
 from skfleet.glm import Labels, Tweedie
+from skfleet.inference import OutputSpec
 from skfleet.metrics import d2_tweedie_score
 
 

@@ -24,7 +24,7 @@ from skfleet._validation import (
     unique_labels,
 )
 from skfleet._warnings import warn
-from skfleet.blocks import Block, OutputSpec, RowBlocks
+from skfleet.blocks import Block, RowBlocks
 from skfleet.engine import Reduction, engine_for, map_reduce
 from skfleet.estimators._column_statistics import coded, label_counts, merge_label_counts
 from skfleet.estimators._device_dispatch import run_on_device
@@ -46,6 +46,7 @@ from skfleet.glm._normal_equations import (
     targets_of,
     weights_of,
 )
+from skfleet.inference import OutputSpec
 
 _SOLVERS = ("auto", "svd", "cholesky", "lsqr", "sparse_cg", "sag", "saga", "lbfgs")
 

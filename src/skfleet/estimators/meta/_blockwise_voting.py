@@ -25,21 +25,18 @@ from skfleet._validation import (
     warn_of_names,
 )
 from skfleet.blocks import (
-    OutputSpec,
     RowBlocks,
     as_sized,
     check_rows,
-    class_names,
     fetch,
     is_lazy,
-    map_rows,
     meta_of,
     n_rows_of,
     row_blocks,
     split_per_sample,
     warn_of_trip,
 )
-from skfleet.engine import cached_scatter, log_pass, training_engine
+from skfleet.engine import log_pass, training_engine
 from skfleet.estimators._base import check_columns, check_two_dims
 from skfleet.estimators._metadata_routing import given, routed, router
 from skfleet.estimators.meta._voting_member import (
@@ -48,6 +45,7 @@ from skfleet.estimators.meta._voting_member import (
     predict_mean,
     predict_proba,
 )
+from skfleet.inference import OutputSpec, cached_scatter, class_names, map_rows
 from skfleet.metrics import check_scoring, find_labels
 
 
@@ -128,7 +126,7 @@ class _BlockwiseVoting(DocumentationLink, BaseEstimator):
                 check_two_dims(meta_of(X))
                 check_columns(self, meta_of(X))
             committee = cached_scatter(self, committee, name=f"model-of-{type(self).__name__}")
-        return map_rows(func, committee, _as_rows("X", X), output, raw=True, name=name)
+        return map_rows(func, committee, _as_rows("X", X), output, convert=False, name=name)
 
     def get_metadata_routing(self) -> MetadataRouter:
         """Say which metadata the members' ``fit`` gets.

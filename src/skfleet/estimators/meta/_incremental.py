@@ -16,7 +16,7 @@ from sklearn.utils.metadata_routing import UNUSED, MetadataRouter
 
 from skfleet._captured_output import home, replayed
 from skfleet._config import get_config
-from skfleet._linalg import as_csr, is_sparse
+from skfleet._linalg import is_sparse
 from skfleet._partial_fit import check_steps, clone_learner, learner_of
 from skfleet._typing import Estimator, RandomState, Rows, Table, Values, Weights
 from skfleet._validation import (
@@ -494,7 +494,7 @@ class Incremental(ParallelPostFit):
         if is_lazy(X):
             per_row, told = split_per_sample(params, X)
             return row_blocks(X, y, weight, more=per_row, dtype=None), told
-        X = as_csr(X) if is_sparse(X) else as_sized("X", X)
+        X = X.tocsr() if is_sparse(X) else as_sized("X", X)
         warn_of_trip(X, y, weight)
         n_rows = n_rows_of(X)
         if n_rows == 0:

@@ -16,10 +16,10 @@ from skfleet._delegation import LearnedAttributes, available_where, require_meth
 from skfleet._doc_link import DocumentationLink
 from skfleet._typing import Answer, Estimator, Function, Rows, Scoring, Table, Values, Weights
 from skfleet.blocks import check_rows, is_lazy, warn_of_trip
-from skfleet.engine import call_method
 from skfleet.estimators._base import FleetEstimator
 from skfleet.estimators._device_dispatch import fit_on_device
 from skfleet.estimators._metadata_routing import given, routed, router
+from skfleet.inference import call_method
 from skfleet.metrics import check_scoring
 
 # The methods whose metadata scikit-learn can route.

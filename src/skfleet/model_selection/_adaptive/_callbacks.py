@@ -94,8 +94,8 @@ class Report(Listener):
         if self._verbose > 1:
             print(score_line(candidate, record))
         if self._bar is not None:
-            self._bar.expect(self.n_expected - self.history.n_checkpoint_calls)
-            self._bar.note(str(self), self.seconds_left())
+            self._bar.set_total(self.n_expected - self.history.n_checkpoint_calls)
+            self._bar.set_status(str(self), self.seconds_left())
             self._bar.advance(0 if was_known else n_new)
         elif time.monotonic() - self._last_log > _LOG_EVERY:
             self._last_log = time.monotonic()

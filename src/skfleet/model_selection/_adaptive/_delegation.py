@@ -13,7 +13,7 @@ from skfleet._delegation import available_where, require_method
 from skfleet._doc_link import DocumentationLink
 from skfleet._typing import Answer, Rows, Values
 from skfleet.blocks import check_rows, is_lazy
-from skfleet.engine import call_method
+from skfleet.inference import call_method
 from skfleet.metrics import check_scoring
 
 __all__ = ["DelegatesToBestEstimator"]

@@ -17,7 +17,7 @@ from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.metadata_routing import process_routing
 
 from skfleet import _typing
-from skfleet._linalg import as_csr, is_sparse
+from skfleet._linalg import is_sparse
 from skfleet._partial_fit import learner_of
 from skfleet._progress_bar import ProgressHint, open_bar
 from skfleet.blocks import check_rows, fetch, is_lazy, row_blocks, split_per_sample
@@ -218,7 +218,7 @@ class AdaptiveSearch(DelegatesToBestEstimator):
         per_row, told = split_per_sample({**learn_params, **score_params}, X)
         weight = per_row.pop("sample_weight", None)
         named = ["sample_weight"] * (weight is not None) + list(per_row)
-        rows_of = as_csr(X) if is_sparse(X) else X  # rows can be taken of that
+        rows_of = X.tocsr() if is_sparse(X) else X  # rows can be taken of that
         blocks = row_blocks(rows_of, y, weight, more=per_row, dtype=None)
         told = {name: value for name, value in told.items() if name in learn_params}
         told |= classes_for_partial_fit(self._learner(), y, classes)
@@ -375,7 +375,7 @@ class AdaptiveSearch(DelegatesToBestEstimator):
         report.run = run
         try:
             try:
-                with ProgressHint(is_wanted=not self.verbose):
+                with ProgressHint(is_enabled=not self.verbose):
                     run()
             finally:
                 if bar is not None:

@@ -128,7 +128,7 @@ class SearchRun:
         token = _run.set(self)
         restore = self._listen()
         try:
-            with show_progress(self._verbose == 1), ProgressHint(is_wanted=not self._verbose):
+            with show_progress(self._verbose == 1), ProgressHint(is_enabled=not self._verbose):
                 yield self
         finally:
             restore()

@@ -8,14 +8,13 @@ from unittest.mock import Mock
 
 import dask
 import dask.array as da
-import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
 from scipy import sparse
 
-from skfleet.blocks import OutputSpec, map_rows, n_rows_if_known
-from skfleet.blocks._dask_outputs import _named
+from skfleet.inference import OutputSpec, map_rows
+from skfleet.inference._map_dask import _with_index
 
 
 def _sums(model, X):
@@ -36,14 +35,14 @@ ONE, TWO = OutputSpec(np.dtype(float)), OutputSpec(np.dtype(float), 2)
 @pytest.mark.parametrize(("func", "output"), [(_sums, ONE), (_pairs, TWO)])
 def test_making_rows_and_answering_is_one_task(func, output):
     rows = da.ones((100, 3), chunks=(10, 3)) * 2
-    answer = map_rows(func, 1.0, rows, output, raw=True)
+    answer = map_rows(func, 1.0, rows, output, convert=False)
     assert len(dict(dask.optimize(answer)[0].dask)) == 10 + 1  # and the model
     np.testing.assert_array_equal(answer, func(1.0, np.full((100, 3), 2.0)))
 
 
 def test_several_outputs_share_a_task():
     rows = da.ones((100, 3), chunks=(10, 3))
-    answers = map_rows(_both, 1.0, rows, [ONE, TWO], raw=True)
+    answers = map_rows(_both, 1.0, rows, [ONE, TWO], convert=False)
     for got, want in zip(dask.compute(*answers), _both(1.0, np.ones((100, 3))), strict=True):
         np.testing.assert_array_equal(got, want)
 
@@ -70,7 +69,7 @@ def test_rows_are_checked_where_they_are():
     ],
 )
 def test_an_answer_is_described(answer, output):
-    got = OutputSpec.of(answer)
+    got = OutputSpec.infer(answer)
     assert (got.dtype, got.width, got.columns) == (output.dtype, output.width, output.columns)
     empty = got.empty()
     assert type(empty) is (np.ndarray if isinstance(answer, list) else type(answer))
@@ -78,24 +77,19 @@ def test_an_answer_is_described(answer, output):
 
 
 def test_names_are_taken_where_they_fit():
-    assert OutputSpec.of(np.zeros((1, 2)), ["a", "b"]).columns == ["a", "b"]
-    assert OutputSpec.of(np.zeros((1, 2)), ["a"]).columns is None
-    assert OutputSpec.of(pd.DataFrame({"c": [1], "d": [1]}), ["a", "b"]).columns == ["c", "d"]
+    assert OutputSpec.infer(np.zeros((1, 2)), ["a", "b"]).columns == ["a", "b"]
+    assert OutputSpec.infer(np.zeros((1, 2)), ["a"]).columns is None
+    assert OutputSpec.infer(pd.DataFrame({"c": [1], "d": [1]}), ["a", "b"]).columns == ["c", "d"]
 
 
 def test_types_are_kept_where_nothing_is_lost():
     wide = OutputSpec(np.dtype("<U4"))
-    assert wide.fit(["a", "b"]).dtype == np.dtype("<U4")
-    assert OutputSpec(np.dtype("<U1")).fit(["aaaa"]).tolist() == ["aaaa"]
-    assert OutputSpec(np.dtype(float)).fit(np.ones(2, np.float32)).dtype == np.float64
-    assert OutputSpec(np.dtype(np.float32)).fit(np.ones(2)).dtype == np.float64
-    ragged = OutputSpec(np.dtype(object)).fit([np.arange(2), np.arange(3)])
+    assert wide.cast(["a", "b"]).dtype == np.dtype("<U4")
+    assert OutputSpec(np.dtype("<U1")).cast(["aaaa"]).tolist() == ["aaaa"]
+    assert OutputSpec(np.dtype(float)).cast(np.ones(2, np.float32)).dtype == np.float64
+    assert OutputSpec(np.dtype(np.float32)).cast(np.ones(2)).dtype == np.float64
+    ragged = OutputSpec(np.dtype(object)).cast([np.arange(2), np.arange(3)])
     assert [len(part) for part in ragged] == [2, 3]
-
-
-def test_what_is_known_of_the_number_of_rows():
-    assert n_rows_if_known([1, 2]) == n_rows_if_known(da.ones(2, chunks=1)) == 2
-    assert n_rows_if_known(dd.from_pandas(pd.DataFrame({"a": [1]}), npartitions=1)) is None
 
 
 def test_no_rows_on_a_device_have_an_answer_there():
@@ -124,7 +118,7 @@ def test_answers_for_frames_are_frames_of_their_library(monkeypatch):
     library.Series, library.DataFrame = Mock(), Mock()
     index = type("Index", (), {"__module__": "other_frames.core.index"})()
     monkeypatch.setitem(sys.modules, "other_frames", library)
-    _named([1, 2], index, OutputSpec(np.dtype(object)))
+    _with_index([1, 2], index, OutputSpec(np.dtype(object)))
     library.Series.assert_called_once_with([1, 2], index=index, dtype=None)
-    _named([[1], [2]], index, OutputSpec(np.dtype(int), 1))
+    _with_index([[1], [2]], index, OutputSpec(np.dtype(int), 1))
     library.DataFrame.assert_called_once()

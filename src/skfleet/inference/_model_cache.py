@@ -1,4 +1,4 @@
-"""Large values that lazy answers need: sent to the open cluster once, and again if they changed."""
+"""Cache of the large models of lazy results, each scattered once to the open cluster."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from skfleet.engine._dask._client import current_client
 from skfleet.engine._dask._engine import DaskEngine
 from skfleet.engine._dask._serialize import Pickled
 
-# Smaller values travel with the graph: an answer that holds none of the cluster's is everyone's.
+# Smaller values travel with the graph: a result without futures can be computed on any cluster.
 MIN_SCATTER_BYTES = 2**20
 
-# What each owner has on which cluster: (client's id, digest, future).
+# By owner: (client's id, digest, future).
 _scattered_models: WeakKeyDictionary[Any, tuple[str, bytes, Future]] = WeakKeyDictionary()
 _USABLE = ("pending", "finished")
 _lock = threading.Lock()
 
 
 def scatter_cached(owner: Any, value: Any, name: str) -> Any:
-    """Return what stands for a value in a graph: itself, or what the cluster has of it."""
+    """Return a value for a graph: itself if it is small, or a Delayed of its future."""
     if dask.config.get("scheduler", None) not in (None, "distributed", "dask.distributed"):
         return value
     try:
@@ -34,15 +34,17 @@ def scatter_cached(owner: Any, value: Any, name: str) -> Any:
         return value
     if client is None:
         return value
-    parcel = Pickled.dumps(value)
-    if parcel.nbytes < MIN_SCATTER_BYTES:
+    pickled = Pickled.dumps(value)
+    if pickled.nbytes < MIN_SCATTER_BYTES:
         return value
-    digest = parcel.digest()
+    digest = pickled.digest()
     with _lock:
-        held = _scattered_models.get(owner)
-        if held is None or held[:2] != (client.id, digest) or held[2].status not in _USABLE:
-            # The result of a task, so that it is made again if its only holder dies.
-            task = DaskEngine(client).submit(partial(Pickled.loads, steal=True), parcel, name=name)
-            held = _scattered_models[owner] = client.id, digest, task
-    future = held[2]
+        entry = _scattered_models.get(owner)
+        if entry is None or entry[:2] != (client.id, digest) or entry[2].status not in _USABLE:
+            # A task instead of Client.scatter: it is computed again if its only worker dies.
+            future = DaskEngine(client).submit(
+                partial(Pickled.loads, steal=True), pickled, name=name
+            )
+            entry = _scattered_models[owner] = client.id, digest, future
+    future = entry[2]
     return Delayed(future.key, {future.key: future})

@@ -1,0 +1,159 @@
+"""The GPU of this process: its array library, its free memory and copies to it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from functools import lru_cache
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+import numpy as np
+import psutil
+
+from skfleet._array import is_uploadable
+from skfleet.exceptions import PlacementError
+
+# Names another library and device than CuPy's first one, for trials without a GPU: what
+# "array_api_strict:device1" computes refuses hidden copies to the host, as CuPy does.
+DEVICE_VARIABLE = "SKFLEET_DEVICE"
+# Bytes that rows may take on the device, in place of what is free there.
+DEVICE_MEMORY_VARIABLE = "SKFLEET_DEVICE_MEMORY"
+
+# CuPy copies an array to the device through page-locked memory of the same size, which it keeps for
+# the next array of that size. Larger arrays than this are copied by the driver instead, in pieces.
+_MAX_PINNED_BYTES = 2**20
+_PIECE_BYTES = 64 * 2**20
+
+
+class TransferCounter:
+    """Numbers of arrays and bytes that this process has copied from the host to a device."""
+
+    def __init__(self) -> None:
+        self.n_arrays = self.n_bytes = 0
+        self._lock = threading.Lock()
+
+    def add(self, n_bytes: int) -> None:
+        """Count an array."""
+        with self._lock:
+            self.n_arrays += 1
+            self.n_bytes += n_bytes
+
+
+host_to_device_transfers = TransferCounter()
+
+
+class DeviceLibrary(NamedTuple):
+    """The library whose arrays are on a device, and that device in the library's own terms."""
+
+    xp: Any
+    device: Any
+
+    @property
+    def is_cupy(self) -> bool:
+        """True for CuPy, which has CUDA streams and memory pools."""
+        return bool(self.xp.__name__.endswith("cupy"))
+
+
+def device_library() -> DeviceLibrary | None:
+    """Return the library for computations on this process's GPU; None without one."""
+    return _device_library(os.environ.get(DEVICE_VARIABLE))
+
+
+@lru_cache
+def _device_library(variable: str | None) -> DeviceLibrary | None:
+    """Return the library and device of the environment variable, or CuPy and its first device."""
+    if variable:
+        library, _, name = variable.partition(":")
+        xp = import_module(library)
+        return DeviceLibrary(xp, xp.Device(name) if name else None)
+    if find_spec("cupy") is None:
+        return None
+    import cupy
+
+    try:
+        n_devices = cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError:
+        return None
+    return DeviceLibrary(import_module("array_api_compat.cupy"), None) if n_devices else None
+
+
+def device_memory_available(n_cached_bytes: int = 0) -> int:
+    """Return the bytes that rows may take on this process's device, cached ones included."""
+    if limit := os.environ.get(DEVICE_MEMORY_VARIABLE):
+        return int(limit)
+    library = device_library()
+    if library is None or not library.is_cupy:
+        return n_cached_bytes + int(psutil.virtual_memory().available)
+    import cupy
+
+    free, total = cupy.cuda.runtime.memGetInfo()
+    pool = cupy.get_default_memory_pool()
+    # another allocator, RMM's say, does not tell how much of what it took is free
+    is_pool = cupy.cuda.get_allocator() == pool.malloc
+    return int(n_cached_bytes + free + pool.free_bytes() if is_pool else total)
+
+
+class CopyStream:
+    """A CUDA stream for copies and kernels beside the stream that computes; none without CUDA.
+
+    A stream may use memory again that it freed itself, though another one still reads from it. So
+    what runs on this stream waits for an event, recorded when all readers had been queued.
+    """
+
+    def __init__(self) -> None:
+        library = device_library()
+        self._cupy = None
+        if library is not None and library.is_cupy:
+            self._cupy = import_module("cupy")
+            self._stream = self._cupy.cuda.Stream(non_blocking=True)
+
+    def record_event(self) -> Any:
+        """Return an event after all that the calling thread has queued until now."""
+        if self._cupy is None:
+            return None
+        event = self._cupy.cuda.Event(disable_timing=True)
+        event.record()
+        return event
+
+    def run_after(self, event: Any, func: Callable[..., Any], *args: Any) -> Any:
+        """Return func(*args), run on this stream after an event; wait until it is done."""
+        if self._cupy is None:
+            return func(*args)
+        with self._stream:
+            self._stream.wait_event(event)
+            value = func(*args)
+        self._stream.synchronize()
+        return value
+
+
+def to_device(x: Any) -> Any:
+    """Return numbers on the host as an array on this process's device; others are not changed."""
+    if not is_uploadable(x):
+        return x
+    library = device_library()
+    if library is None:
+        raise PlacementError(
+            "device='cuda' must have a GPU and CuPy in the process that computes. Got a process "
+            "without instead. pip install 'scikit-fleet[gpu]' on a machine with a GPU, or leave "
+            "device out."
+        )
+    host_to_device_transfers.add(x.nbytes)
+    if library.is_cupy and x.nbytes > _MAX_PINNED_BYTES:
+        return _copy_in_pieces(x)
+    # a writable copy: an array that is read-only here is not meant to be written to there
+    return library.xp.asarray(x, device=library.device, copy=True)
+
+
+def _copy_in_pieces(x: np.ndarray) -> Any:
+    """Return a large array on the current CUDA device, in C order, which kernels read best."""
+    cupy = import_module("cupy")
+    out = cupy.empty(x.shape, dtype=x.dtype.newbyteorder("="))
+    step = max(1, _PIECE_BYTES * len(x) // x.nbytes)
+    for low in range(0, len(x), step):
+        piece = out[low : low + step]
+        piece.set(np.ascontiguousarray(x[low : low + step], dtype=out.dtype))
+        cupy.cuda.get_current_stream().synchronize()  # before the contiguous copy is freed
+    return out

@@ -1,0 +1,15 @@
+"""Predictions and transforms of fitted models for rows of any container."""
+
+from skfleet.inference._map import constant_per_row, map_rows, name_columns
+from skfleet.inference._output import OutputSpec, class_names
+from skfleet.inference._predict import cached_scatter, call_method
+
+__all__ = [
+    "OutputSpec",
+    "cached_scatter",
+    "call_method",
+    "class_names",
+    "constant_per_row",
+    "map_rows",
+    "name_columns",
+]

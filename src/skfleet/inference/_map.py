@@ -1,0 +1,71 @@
+"""A function of a model and rows, mapped over rows of any container: local or lazy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from skfleet.blocks import Block, float_dtype, is_lazy, meta_of, n_rows_of
+from skfleet.inference._output import OutputSpec, apply_to_rows
+
+
+def map_rows(
+    func: Callable[[Any, Any], Any],
+    model: Any,
+    X: Any,
+    output: OutputSpec | Sequence[OutputSpec],
+    *,
+    check: Callable[[Block], None] | None = None,
+    convert: bool = True,
+    name: str = "rows",
+) -> Any:
+    """Return func(model, rows) for all rows of X, in the container of X.
+
+    Parameters
+    ----------
+    func : callable
+        Called with the model and a slice of the rows: a numeric matrix, or the rows in their own
+        container without `convert`.
+    model : object
+        First argument of func, or a Delayed value of it. It is sent to each worker once.
+    X : array, sparse matrix or dataframe, lazy or not
+        Dask collections have a lazy result with known chunks, dtype and columns.
+    output : OutputSpec or list of OutputSpec
+        Description of the result; a list where func returns a list.
+    check : callable, default=None
+        Called with each block that the driver has not seen; raises for rows that are not valid.
+    convert : bool, default=True
+        Convert the rows to a matrix of floats.
+    name : str, default="rows"
+        Prefix of the task keys on a cluster.
+    """
+    if convert:
+        dtype = float_dtype(meta_of(X) if is_lazy(X) else X)
+        if isinstance(output, OutputSpec):
+            output = output.promote(dtype)
+        else:
+            output = [spec.promote(dtype) for spec in output]
+    if is_lazy(X):
+        from skfleet.inference._map_dask import map_dask_rows
+
+        return map_dask_rows(func, model, X, output, check=check, convert=convert, name=name)
+    return apply_to_rows(func, model, X, output, check=check, convert=convert)
+
+
+def constant_per_row(value: float, X: Any) -> Any:
+    """Return a value for each row of X, in the container of X."""
+    output = OutputSpec(np.dtype(np.float64))
+    return map_rows(_repeat, value, X, output, convert=False, name="constant")
+
+
+def _repeat(value: float, rows: Any) -> np.ndarray:
+    return np.full(n_rows_of(rows), value)
+
+
+def name_columns(X: Any, names: Sequence[Any]) -> Any:
+    """Return a two-dimensional Dask array as a Dask DataFrame with named columns."""
+    from skfleet.inference._map_dask import name_columns
+
+    return name_columns(X, names)

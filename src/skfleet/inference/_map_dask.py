@@ -1,0 +1,189 @@
+"""Lazy predictions for Dask arrays and frames, with chunks, dtype and names known in advance."""
+
+from __future__ import annotations
+
+import sys
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+import dask
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+from dask.highlevelgraph import HighLevelGraph
+
+from skfleet._array import to_device_of
+from skfleet._linalg import is_sparse
+from skfleet.blocks import as_collection, is_frame, meta_of, n_rows_of, scheduler, slice_rows
+from skfleet.inference._output import OutputSpec, apply_to_rows
+
+
+class Boxed:
+    """A value that Dask passes on without looking inside for parts of a graph."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Boxed, (self.value,)
+
+
+def unbox(box: Boxed) -> Any:
+    """Return the value inside."""
+    return box.value
+
+
+def meta_nonempty(X: Any) -> Any:
+    """Return two rows of the container and types of X, with arbitrary values."""
+    X = as_collection(X)
+    if not isinstance(X, da.Array):
+        return X._meta_nonempty
+    rows = meta_of(X)
+    shape = (2, *X.shape[1:])
+    if is_sparse(rows):
+        return type(rows)(shape, dtype=X.dtype)
+    return np.ones_like(X._meta, shape=shape, dtype=X.dtype)  # on the device that the rows are on
+
+
+def first_rows(X: Any) -> Any:
+    """Return the first two rows of the first partition of X that has any; only they are fetched."""
+    X = as_collection(X)
+    is_array = isinstance(X, da.Array)
+    if is_array and X.ndim == 2:
+        X = X.rechunk({1: -1})
+    for i in range(X.numblocks[0] if is_array else X.npartitions):
+        part = X.blocks[i].to_delayed().flat[0] if is_array else X.partitions[i].to_delayed()[0]
+        (rows,) = dask.compute(dask.delayed(_head, pure=False)(part), scheduler=scheduler())
+        if n_rows_of(rows):
+            return rows
+    raise ValueError("X must have at least one row. Got none instead.")
+
+
+def _head(rows: Any) -> Any:
+    return slice_rows(rows, 0, min(2, n_rows_of(rows)))
+
+
+def name_columns(X: Any, names: Sequence[Any]) -> Any:
+    """Return an array as a frame with named columns."""
+    return dd.from_dask_array(X, columns=list(names))
+
+
+def map_dask_rows(
+    func: Any,
+    model: Any,
+    X: Any,
+    output: OutputSpec | Sequence[OutputSpec],
+    *,
+    check: Any,
+    convert: bool,
+    name: str,
+) -> Any:
+    """Return func(model, rows) as a lazy collection, or a list of them for several outputs."""
+    X = as_collection(X)
+    is_array = isinstance(X, da.Array)
+    # The model has a task of its own: workers pass on one value, instead of a copy in each task.
+    if not dask.is_dask_collection(model):
+        key = _unique_key(f"model-of-{name}")
+        model = dask.delayed(unbox, pure=False)(Boxed(model), dask_key_name=key)
+    args = (func, model, output, check, convert)
+    map_blocks = _map_array if is_array else _map_frame
+    if is_array and X.ndim == 2:
+        X = X.rechunk({1: -1})
+    if isinstance(output, OutputSpec):
+        return map_blocks(
+            _apply_to_chunk if is_array else _apply_to_partition, X, output, name, *args
+        )
+    # One task computes all outputs of a block of rows, and one task per output selects from it.
+    boxes = map_blocks(_apply_boxed, X, OutputSpec(np.dtype(object)), name, *args)
+    return [
+        map_blocks(_select_output, boxes, spec, f"{name}-{i}", i, spec)
+        for i, spec in enumerate(output)
+    ]
+
+
+def _map_array(task: Any, X: Any, output: OutputSpec, name: str, *args: Any) -> Any:
+    """Run a task per chunk of an array."""
+    is_matrix = output.width is not None
+    meta = to_device_of(_without_names(output.empty()), X._meta)
+    types = {"dtype": output.dtype, "meta": meta}
+    if X.ndim == 1 or is_matrix:
+        chunks = (X.chunks[0], (output.width,)) if is_matrix else (X.chunks[0],)
+        new_axis = 1 if X.ndim == 1 and is_matrix else None
+        name = _unique_key(name)
+        return X.map_blocks(task, *args, name=name, chunks=chunks, new_axis=new_axis, **types)
+    # Dask fuses no task that drops an axis with the one that makes its rows. It does fuse one that
+    # keeps the axis, and that one with a last one, into a single task where both have a name.
+    chunks = (X.chunks[0], (1,))
+    two_dim = X.map_blocks(
+        task, *args, dtype=X.dtype, meta=X._meta, name=_unique_key(name), chunks=chunks
+    )
+    key = _unique_key(name)
+    n_chunks = X.numblocks[0]
+    layer: dict[Any, Any] = {(key, i): (_identity, (two_dim.name, i, 0)) for i in range(n_chunks)}
+    graph = HighLevelGraph.from_collections(key, layer, dependencies=[two_dim])
+    return da.Array(graph, key, chunks=(X.chunks[0],), **types)
+
+
+def _identity(values: Any) -> Any:
+    return values
+
+
+def _map_frame(task: Any, X: Any, output: OutputSpec, name: str, *args: Any) -> Any:
+    """Run a task per partition of a frame."""
+    meta = _with_index(output.empty(), meta_of(X).index, output)
+    result = X.map_partitions(task, *args, meta=meta, enforce_metadata=False, token=name)
+    if is_sparse(meta):  # no frame: an array, which Dask takes for a dense one
+        return da.Array(result.dask, result.name, chunks=result.chunks, meta=meta)
+    return result
+
+
+def _apply_to_chunk(
+    rows: Any, func: Any, model: Any, output: Any, check: Any, convert: bool
+) -> Any:
+    """Return the result for one chunk; a chunk of an array is never a frame."""
+    return _without_names(apply_to_rows(func, model, rows, output, check, convert))
+
+
+def _apply_to_partition(
+    rows: Any, func: Any, model: Any, output: Any, check: Any, convert: bool
+) -> Any:
+    """Return the result for one partition, with its index."""
+    return _with_index(apply_to_rows(func, model, rows, output, check, convert), rows.index, output)
+
+
+def _apply_boxed(rows: Any, func: Any, model: Any, output: Any, check: Any, convert: bool) -> Any:
+    """Return all outputs for one block of rows, boxed, with the index of the rows."""
+    results = apply_to_rows(func, model, rows, output, check, convert)
+    return Boxed((results, getattr(rows, "index", None)))
+
+
+def _select_output(box: Boxed, i: int, output: OutputSpec) -> Any:
+    """Return one output of a box."""
+    results, index = box.value
+    return _without_names(results[i]) if index is None else _with_index(results[i], index, output)
+
+
+def _without_names(values: Any) -> Any:
+    return values.to_numpy() if is_frame(values) else values
+
+
+def _with_index(values: Any, index: Any, output: OutputSpec) -> Any:
+    """Return values as a Series or frame with an index and column names."""
+    if is_frame(values) or is_sparse(values):
+        return values
+    library = sys.modules[type(index).__module__.partition(".")[0]]  # pandas, or cuDF
+    # pandas would look into objects, and make text of them where there are any.
+    dtype = object if output.dtype == object and library is pd else None
+    if output.width is None:
+        return library.Series(values, index=index, dtype=dtype)
+    columns = None if output.columns is None else pd.Index(output.columns)
+    return library.DataFrame(values, index=index, columns=columns, dtype=dtype)
+
+
+def _unique_key(name: str) -> str:
+    """Return a key with a prefix for the dashboard."""
+    return f"{name}-{uuid.uuid4().hex}"

@@ -1,0 +1,124 @@
+"""Type, width and column names of a prediction, and its computation for rows in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from skfleet._array import to_device_of
+from skfleet.blocks import Block, as_numeric, float_dtype, is_frame, n_rows_of, slice_rows
+
+
+@dataclass(frozen=True)
+class OutputSpec:
+    """Description of a method's predictions for n rows: n values of dtype, or an (n, width) matrix.
+
+    `columns` are the names of the columns where the predictions are a frame. `empty_value` is the
+    prediction for no rows where that is not a plain array. Labels keep their dtype; other floats
+    are computed in the precision of the rows where that is the higher one.
+    """
+
+    dtype: Any
+    width: int | None = None
+    columns: Sequence[Any] | None = None
+    empty_value: Any = None
+    is_label: bool = False
+
+    @classmethod
+    def infer(cls, predictions: Any, names: Sequence[Any] | None = None) -> OutputSpec:
+        """Return the description that fits the predictions for a few rows.
+
+        `names` are for the columns of predictions without names, if their number is the same.
+        """
+        predictions = _as_array(predictions)
+        width = predictions.shape[1] if len(predictions.shape) == 2 else None
+        if is_frame(predictions):
+            names = list(predictions.columns) if width is not None else None
+            return cls(predictions.to_numpy().dtype, width, names, slice_rows(predictions, 0, 0))
+        is_numpy = type(predictions) is np.ndarray
+        empty_value = None if is_numpy else slice_rows(predictions, 0, 0)
+        names = names if names is not None and len(names) == width else None
+        return cls(predictions.dtype, width, names, empty_value)
+
+    def promote(self, dtype: np.dtype) -> OutputSpec:
+        """Return the description of what is computed for rows of a dtype."""
+        is_float = isinstance(self.dtype, np.dtype) and self.dtype.kind == "f"
+        if self.is_label or not is_float:
+            return self
+        return replace(self, dtype=np.result_type(self.dtype, dtype))
+
+    def cast(self, predictions: Any) -> Any:
+        """Return predictions in the announced dtype, where that loses nothing."""
+        predictions = _as_array(predictions)
+        if is_frame(predictions) or not isinstance(predictions.dtype, np.dtype):
+            return predictions
+        dtype = predictions.dtype
+        is_safe = dtype != self.dtype and np.can_cast(dtype, self.dtype)
+        return predictions.astype(self.dtype) if is_safe else predictions
+
+    def empty(self) -> Any:
+        """Return the prediction for no rows."""
+        if self.empty_value is not None:
+            return self.empty_value
+        return np.empty((0,) if self.width is None else (0, self.width), dtype=self.dtype)
+
+
+def class_names(classes: Any, X: Any) -> tuple[str, ...] | None:
+    """Return the names of the columns of values per class, as text, which Parquet requires.
+
+    Parameters
+    ----------
+    classes : iterable
+        Labels.
+    X : array, sparse matrix or dataframe, lazy or not
+        Only a frame has predictions with names; for all others the result is None.
+    """
+    if not hasattr(X, "columns"):
+        return None
+    names = tuple(str(label) for label in classes)
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(
+            "classes_ must differ as text, to name the columns of a frame. Got "
+            f"{twice!r} more than once instead. Give an array, with X.to_dask_array() say."
+        )
+    return names
+
+
+def _as_array(predictions: Any) -> Any:
+    """Return a list as an array: an object array where the elements are arrays."""
+    if hasattr(predictions, "shape"):
+        return predictions
+    if not len(predictions) or not hasattr(predictions[0], "shape"):
+        return np.asarray(predictions)
+    values = np.empty(len(predictions), dtype=object)
+    for i, value in enumerate(predictions):
+        values[i] = value  # np.asarray would stack arrays of one length
+    return values
+
+
+def apply_to_rows(
+    func: Callable[[Any, Any], Any],
+    model: Any,
+    X: Any,
+    output: OutputSpec | Sequence[OutputSpec],
+    check: Callable[[Block], None] | None = None,
+    convert: bool = True,
+) -> Any:
+    """Return func(model, X) for rows in this process; func is not called for no rows."""
+    if n_rows_of(X) == 0:
+        if isinstance(output, OutputSpec):
+            return to_device_of(output.empty(), X)
+        return [to_device_of(spec.empty(), X) for spec in output]
+    block = Block(X)
+    if convert:
+        block = as_numeric(block, float_dtype(X))
+    if check is not None:
+        check(block)
+    result = func(model, block.X)
+    if isinstance(output, OutputSpec):
+        return output.cast(result)
+    return [spec.cast(part) for spec, part in zip(output, result, strict=True)]

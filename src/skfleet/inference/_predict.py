@@ -1,0 +1,119 @@
+"""Methods of a fitted model (predict, transform, ...) called on rows of any container."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from typing import Any
+
+from skfleet._array import is_not_numpy, to_host
+from skfleet._validation import warn_of_names, without_name_warnings
+from skfleet.blocks import check_rows, is_lazy
+from skfleet.engine import as_portable, call_response_method
+from skfleet.inference._map import map_rows
+from skfleet.inference._output import OutputSpec, class_names
+
+
+def cached_scatter(owner: Any, value: Any, *, name: str = "lend") -> Any:
+    """Return the argument by which tasks of a lazy result refer to a value.
+
+    Without a cluster, and for small values, that is the value. A large one is scattered to the
+    cluster of the current client, once in the lifetime of its owner, and again if its content
+    changed. The result then belongs to that cluster, like one of persisted rows.
+    """
+    if "distributed" not in sys.modules:
+        return value
+    from skfleet.inference._model_cache import scatter_cached
+
+    return scatter_cached(owner, value, name)
+
+
+def call_method(
+    owner: Any,
+    model: Any,
+    method: str,
+    X: Any,
+    meta: Any = None,
+    task_model: Any = None,
+    /,
+    **params: Any,
+) -> Any:
+    """Return the result of a method of a fitted model, in the container of X.
+
+    A large model is scattered to a cluster once in the lifetime of its owner. `meta` is an example
+    of the result, where it cannot be inferred; `task_model` takes the place of the model in tasks.
+    """
+    check_rows(X=X)
+    if not is_lazy(X):
+        return getattr(model, method)(X, **params)
+    if method != "inverse_transform":  # takes other columns
+        warn_of_names(model, X)
+    call = partial(_apply, method=method, params=params)
+    portable = as_portable(model if task_model is None else task_model)
+    output = _infer_output(partial(call, portable), model, method, X, meta)
+    name = f"{method}-{type(model).__name__}"
+    scattered = cached_scatter(owner, portable, name=f"model-of-{type(model).__name__}")
+    result = map_rows(call, scattered, X, output, convert=False, name=name)
+    return tuple(result) if isinstance(output, tuple) else result
+
+
+def _infer_output(call: Any, model: Any, method: str, X: Any, meta: Any) -> Any:
+    """Return the description of a result: from meta, or from a call on arbitrary or first rows.
+
+    A call on a row is more reliable than the fitted attributes: a classifier of several labels
+    predicts as many columns as it has classes, and some results have the dtype of the rows.
+    """
+    if meta is None:
+        from skfleet.inference._map_dask import first_rows, meta_nonempty
+
+        try:
+            meta = call(meta_nonempty(X))
+        except Exception as error:
+            if method != "inverse_transform" and _has_wrong_columns(X, model):
+                raise
+            if "feature names should match" in str(error):  # too many, or in another order
+                raise
+            # Arbitrary values need not be valid for the estimator (categories, ranges).
+            meta = call(first_rows(X))
+    names = _column_names(model, method, X)
+    # A list has a result per output where these have classes, and else a result per row.
+    if isinstance(meta, tuple) or (isinstance(meta, list) and isinstance(names, list)):
+        names_of_outputs = names if isinstance(names, list) else [None] * len(meta)
+        return type(meta)(map(OutputSpec.infer, meta, names_of_outputs))
+    return OutputSpec.infer(meta, None if isinstance(names, list) else names)
+
+
+def _apply(model: Any, rows: Any, *, method: str, params: dict[str, Any]) -> Any:
+    with without_name_warnings():
+        return call_response_method(model, method, rows, params)
+
+
+def _has_wrong_columns(X: Any, model: Any) -> bool:
+    """Return whether X differs in columns from what the model was fitted on."""
+    if hasattr(X, "columns"):
+        return not set(getattr(model, "feature_names_in_", ())) <= set(X.columns)
+    width = X.shape[1] if len(getattr(X, "shape", ())) == 2 else None  # a bag has none
+    return getattr(model, "n_features_in_", width) != width
+
+
+def _column_names(model: Any, method: str, X: Any) -> Any:
+    """Return the column names of a method's result by the fitted attributes, or None.
+
+    A list of names, or None, for each output where a classifier has several.
+    """
+    if method in ("predict_proba", "predict_log_proba"):
+        try:
+            classes = model.classes_
+        except Exception:
+            return None
+        if isinstance(classes, list):
+            return [class_names(labels, X) for labels in classes]
+        return class_names(to_host(classes) if is_not_numpy(classes) else classes, X)
+    try:
+        if method == "transform":
+            return model.get_feature_names_out()
+        if method == "inverse_transform":
+            return model.feature_names_in_
+    except Exception:  # there is no such attribute, or it wants what is not known
+        pass
+    return None
