@@ -805,7 +805,7 @@ def test_backend_travels_without_its_client(threads):
     other = pickle.loads(pickle.dumps(backend))
     assert (other.nesting_level, other.inner_max_num_threads) == (1, 2)
     assert other._options == {"priority": 3}
-    assert other._given_client is None
+    assert other._client_option is None
 
 
 def test_task_runs_where_workers_says(processes):

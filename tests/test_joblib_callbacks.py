@@ -167,7 +167,7 @@ def test_search_at_home_is_itself_and_elsewhere_a_light_copy():
     assert there.cv == 3
     assert not hasattr(there, "best_estimator_")
     again = _callbacks.pack(there).loads()
-    assert vars(again)["_skfleet_token"] == vars(there)["_skfleet_name"]
+    assert vars(again)["_skfleet_token"] == vars(there)["_skfleet_token"]
     assert search.n_splits_ == 3
 
 

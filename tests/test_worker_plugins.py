@@ -110,7 +110,7 @@ def loaded():
 
 def test_first_task_finds_its_modules_loaded():
     with Fleet(n_workers=1) as client:
-        time.sleep(3 * _worker_plugins._LOAD_AFTER)
+        time.sleep(3 * _worker_plugins._LOAD_DELAY_SECONDS)
         assert client.submit(loaded).result() == list(_worker_plugins._MODULES)
 
 
@@ -139,7 +139,7 @@ def leave_holes(dask_worker):
 def test_a_worker_short_of_memory_hands_back_what_is_free():
     with Fleet(n_workers=1, memory_limit="700 MB", dashboard_address=None) as client:
         (before,) = client.run(leave_holes).values()
-        assert before > _worker_plugins.RELEASE_FROM * 700e6
+        assert before > _worker_plugins.RELEASE_FRACTION * 700e6
         deadline = time.monotonic() + 10
         after = before
         while after > before - 200e6 and time.monotonic() < deadline:

@@ -98,7 +98,7 @@ class PipelineCache:
 
     @property
     def is_read_only(self) -> bool:
-        """Whether the output of a step is read-only."""
+        """True if the output of a step is read-only."""
         return any(step.output.is_read_only for step in self._steps)
 
     def __repr__(self) -> str:

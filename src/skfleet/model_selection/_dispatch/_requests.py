@@ -68,12 +68,12 @@ class SearchJob:
 
     @property
     def shares_results(self) -> bool:
-        """Whether equal fits, or equal preprocessing steps of fits, may run once."""
+        """True if equal fits, or equal preprocessing steps of fits, may run once."""
         return not self.options.get("return_estimator")
 
     @property
     def shares_rows(self) -> bool:
-        """Whether fits may share the rows of a split: not where these may be on a device."""
+        """True if fits may share the rows of a split: not where these may be on a device."""
         return not getattr(self.function, "config", {}).get("array_api_dispatch", False)
 
     def spec(self) -> Pickled:

@@ -423,7 +423,7 @@ class DeviceSchedulers:
 
     @property
     def has_prefixes(self) -> bool:
-        """Whether any fits have preprocessing steps that can be shared."""
+        """True if any fits have preprocessing steps that can be shared."""
         return any(scheduler.has_prefixes for scheduler in self._schedulers.values())
 
     def first_startable(self, fits: Iterable[AnyFit]) -> AnyFit | None:

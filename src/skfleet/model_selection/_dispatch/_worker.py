@@ -328,7 +328,7 @@ class _Split:
 
     @property
     def was_read_only(self) -> bool:
-        """Whether a fit may have failed because it wrote to shared rows."""
+        """True if a fit may have failed because it wrote to shared rows."""
         return self.is_shared and (self._view.is_read_only or self.steps.is_read_only)
 
     def rows_for(self, estimator: Any) -> Any:
@@ -358,7 +358,7 @@ class SplitView:
 
     @property
     def is_read_only(self) -> bool:
-        """Whether a part that was used is read-only."""
+        """True if a part that was used is read-only."""
         return any(cached.is_read_only for cached in self._cache.values())
 
     def __len__(self) -> int:
