@@ -334,11 +334,9 @@ class Fleet:
         return summary
 
     def _address(self) -> str:
-        """Address of the scheduler."""
         return str(self.client.scheduler.address)
 
     def _stop_adapting(self) -> None:
-        """Stop adaptive scaling."""
         if self._adaptive is not None:
             self._adaptive.stop()
             self._adaptive = None

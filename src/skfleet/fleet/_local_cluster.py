@@ -179,19 +179,14 @@ def start_local_cluster(
             f"env must not be given with processes=False. Got {dict(env)!r} instead. "
             "Set os.environ: the workers are threads of this process."
         )
-    worker_resources = (
-        None if resources is None or isinstance(resources, Mapping) else list(resources)
-    )
+    per_worker = None if resources is None or isinstance(resources, Mapping) else list(resources)
     if isinstance(security, bool) or security is None:
         security = Security.temporary() if security else Security()
     protocol = _resolve_protocol(protocol, security, processes)
     devices = _resolve_gpus(gpus, cpus, n_workers, resources, processes)
+    n_workers = n_workers if cpus is None else cpus
     n_workers, threads = _resolve_worker_counts(
-        n_workers if cpus is None else cpus,
-        threads_per_worker,
-        processes,
-        worker_resources,
-        len(devices),
+        n_workers, threads_per_worker, processes, per_worker, len(devices)
     )
     if memory_limit == "auto":
         # Workers on threads each measure the whole process, and pause at their own limit.
@@ -228,10 +223,7 @@ def start_local_cluster(
 
     with _report_missing_main_guard(processes) as mark:
         initial = {"env": {**worker["env"], **mark}} if processes else {}
-        if worker_resources is None:
-            labels = [worker["resources"]] * n_workers
-        else:
-            labels = [dict(label) for label in worker_resources]
+        labels = [worker["resources"]] * n_workers if per_worker is None else map(dict, per_worker)
         workers: dict[Any, Any] = {}
         for n, device in enumerate(devices):
             options = gpu_worker(
@@ -321,7 +313,7 @@ def _resolve_worker_counts(
     n_workers: int | None,
     threads: int | None,
     processes: bool,
-    worker_resources: list[Mapping[str, float]] | None,
+    per_worker: list[Mapping[str, float]] | None,
     n_gpus: int = 0,
 ) -> tuple[int, int]:
     """Return the number of workers and of their threads; by default they fill the cores."""
@@ -332,8 +324,8 @@ def _resolve_worker_counts(
                 f"{name} must be a positive whole number. Got {value!r} instead. "
                 "Leave it out to fill the cores."
             )
-    if worker_resources is not None:
-        n_mappings = len(worker_resources)
+    if per_worker is not None:
+        n_mappings = len(per_worker)
         if n_workers not in (None, n_mappings) or not n_mappings:
             raise ValueError(
                 f"resources must have one mapping for each of {n_workers or 'the'} workers. "

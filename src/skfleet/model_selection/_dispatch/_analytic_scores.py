@@ -163,7 +163,6 @@ class _CandidateGroup:
 def _prepare_and_score(
     family: SharedFit, X: Any, y: Any, splits: Sequence[Any], n_slots: int, *args: Any
 ) -> np.ndarray:
-    """Score all candidates of a shared fit, in this process or by an engine's tasks."""
     return _score(family, family.prepare(X, y, splits, n_slots), *args)
 
 
@@ -215,5 +214,4 @@ def _names_by_digest(supported: frozenset[str]) -> dict[bytes, str]:
 
 
 def _digest(scorer: Any) -> bytes:
-    """Return a digest that scorers of equal content have in common."""
     return Pickled.dumps(scorer).digest()

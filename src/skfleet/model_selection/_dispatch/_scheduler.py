@@ -235,13 +235,11 @@ class FitScheduler:
         if not self._n_timed:
             queues = not self.has_prefixes  # preprocessing is seldom short
         else:
+            last = self._last_batch_seconds
             seconds_left = self.n_waiting * self._total_fit_seconds / self._n_timed
-            is_near_end = seconds_left < 4 * self.n_slots * self._last_batch_seconds
-            would_wait = (
-                self._last_was_indivisible
-                and _ROUND_TRIP_SECONDS < self._last_batch_seconds < _STEALABLE_SECONDS
-            )
-            queues = not (is_near_end and would_wait)
+            is_near_end = seconds_left < 4 * self.n_slots * last
+            would_wait = self._last_was_indivisible and last > _ROUND_TRIP_SECONDS
+            queues = not (is_near_end and would_wait and last < _STEALABLE_SECONDS)
         target = self.n_slots * (1 + (queues and self._may_queue))
         return target if self.limit is None else min(target, self.limit)
 
@@ -260,8 +258,7 @@ class FitScheduler:
             self._divide_groups()
         fits: list[PlannedFit] = []
         if not self._n_timed:
-            n_idle = self.n_slots - self.n_in_flight
-            n_idle = n_idle if n_idle > 0 else self.n_slots
+            n_idle = max(0, self.n_slots - self.n_in_flight) or self.n_slots
             n_equal = max(_MIN_UNTIMED_FITS, math.ceil(self.n_waiting / n_idle))
             is_single = self._is_slow or not self._may_queue
             max_fits = 1 if is_single else min(_MAX_UNTIMED_FITS, n_equal)
