@@ -31,11 +31,13 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from skfleet import Fleet, model_selection
-from skfleet._joblib import _planned
 from skfleet.model_selection import CandidateSource
+from skfleet.model_selection._dispatch import _dispatcher
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
-_planned.SLOW = 60.0  # what is shared out anew may be made twice, and fits are counted here
+_dispatcher.SLOW_BATCH_SECONDS = (
+    60.0  # what is shared out anew may be made twice, and fits are counted here
+)
 
 OF_SCIKIT_LEARN = [
     "GridSearchCV",

@@ -15,20 +15,19 @@ import pytest
 from dask.system import CPU_COUNT
 from distributed import Client, LocalCluster, Security
 
-from skfleet import fleet as fleet_module
 from skfleet.engine._dask._client import current_client
 from skfleet.engine._dask._engine import DaskEngine
 from skfleet.engine._resources import check_satisfiable, resources_for_device
 from skfleet.exceptions import FleetError, PlacementError
-from skfleet.fleet import Fleet, default_client
+from skfleet.fleet import Fleet, _default_client, _fleet, default_client
 
 
 @pytest.fixture
 def no_embedded():
     """Start and end without the embedded fleet."""
-    fleet_module._close_embedded()
+    _default_client._close_embedded()
     yield
-    fleet_module._close_embedded()
+    _default_client._close_embedded()
 
 
 def labels(client):
@@ -188,15 +187,15 @@ def test_contradictions_raise(parameters, message):
 
 
 def test_sizes_fill_the_cores():
-    from skfleet.fleet._local_cluster import _sizes
+    from skfleet.fleet._local_cluster import _resolve_worker_counts
 
-    assert _sizes(None, None, True, None) == (CPU_COUNT, 1)
-    assert _sizes(None, None, False, None) == (1, CPU_COUNT)
-    assert _sizes(None, CPU_COUNT, True, None) == (1, CPU_COUNT)
-    assert _sizes(1, None, True, None) == (1, CPU_COUNT)
-    assert _sizes(2 * CPU_COUNT, None, True, None) == (2 * CPU_COUNT, 1)
-    assert _sizes(3, 5, True, None) == (3, 5)
-    assert _sizes(None, None, True, [{}, {}, {}])[0] == 3
+    assert _resolve_worker_counts(None, None, True, None) == (CPU_COUNT, 1)
+    assert _resolve_worker_counts(None, None, False, None) == (1, CPU_COUNT)
+    assert _resolve_worker_counts(None, CPU_COUNT, True, None) == (1, CPU_COUNT)
+    assert _resolve_worker_counts(1, None, True, None) == (1, CPU_COUNT)
+    assert _resolve_worker_counts(2 * CPU_COUNT, None, True, None) == (2 * CPU_COUNT, 1)
+    assert _resolve_worker_counts(3, 5, True, None) == (3, 5)
+    assert _resolve_worker_counts(None, None, True, [{}, {}, {}])[0] == 3
 
 
 # What it looks like
@@ -329,7 +328,7 @@ def test_nobody_at_the_address():
     "address", ["localhost", "tcp://127.0.0.1", "nonsense://x:1", ":::", "tcp://127.0.0.1:port"]
 )
 def test_what_is_no_address(address, monkeypatch):
-    monkeypatch.setattr(fleet_module, "Client", None)  # none is made: it would be hard to close
+    monkeypatch.setattr(_fleet, "Client", None)  # none is made: it would be hard to close
     with pytest.raises(FleetError, match=f"address must be that of a .* Got '{address}' instead"):
         Fleet(address)
 
@@ -354,7 +353,7 @@ def test_a_wrong_address_is_tried_for_less_than_ten_seconds(monkeypatch):
         waited.append(timeout)
         raise OSError("nobody there")
 
-    monkeypatch.setattr(fleet_module, "connect", nobody)
+    monkeypatch.setattr(_fleet, "connect", nobody)
     with pytest.raises(FleetError, match="connection was made in 8 seconds: nobody there"):
         Fleet("tcp://10.0.0.1:8786")
     assert max(waited) < 10

@@ -145,7 +145,7 @@ def test_nothing_is_sent_after_the_end_of_a_call(client, monkeypatch):
     sent = []
     submit = client.submit
     monkeypatch.setattr(client, "submit", lambda *a, **k: sent.append(k["name"]) or submit(*a, **k))
-    monkeypatch.setattr(_parallel_call, "CHECK_EVERY", 0.1)
+    monkeypatch.setattr(_parallel_call, "FLEET_CHECK_SECONDS", 0.1)
     with parallel_config("skfleet", client=client):
         results = Parallel(return_as="generator", n_jobs=2, pre_dispatch=1, batch_size=1)(calls())
         assert is_packing.wait(30)
@@ -805,7 +805,7 @@ def test_backend_travels_without_its_client(threads):
     other = pickle.loads(pickle.dumps(backend))
     assert (other.nesting_level, other.inner_max_num_threads) == (1, 2)
     assert other._options == {"priority": 3}
-    assert other._given_client is None
+    assert other._client_option is None
 
 
 def test_task_runs_where_workers_says(processes):
@@ -880,11 +880,13 @@ def test_results_that_are_lost_before_they_are_fetched(monkeypatch, comes_back):
                 cluster.scale(1)
         return fetch(self, futures)
 
-    monkeypatch.setattr(_parallel_call, "CHECK_EVERY", 0.1)
+    monkeypatch.setattr(_parallel_call, "FLEET_CHECK_SECONDS", 0.1)
     monkeypatch.setattr(_parallel_call.ParallelCall, "_fetch", lose)
-    patient = partial(make, patience=10.0 if comes_back else 0.5)
+    patient = partial(make, no_worker_timeout=10.0 if comes_back else 0.5)
     monkeypatch.setattr(
-        joblib_backend, "ParallelCall", lambda *args, patience, **kwargs: patient(*args, **kwargs)
+        joblib_backend,
+        "ParallelCall",
+        lambda *args, no_worker_timeout, **kwargs: patient(*args, **kwargs),
     )
     with (
         LocalCluster(n_workers=1, processes=False, dashboard_address=":0") as cluster,

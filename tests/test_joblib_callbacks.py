@@ -125,7 +125,7 @@ def test_messages_are_about_the_very_search(fleet):
     search = GridSearchCV(LogisticRegression(), GRID, cv=2).set_callbacks(heard).fit(X, y)
     assert len(heard.record) == 2 * (1 + 1 + 4 + 1)  # fit, search, the fits, the last one
     assert all(estimator is search for _, estimator, _ in heard.record)
-    assert not vars(search).keys() & {"_skfleet_name"}
+    assert not vars(search).keys() & {"_skfleet_token"}
 
 
 def test_listeners_of_other_parallel_calls_are_heard(fleet):
@@ -159,7 +159,7 @@ def test_contexts_travel_without_the_other_tasks():
 def test_search_at_home_is_itself_and_elsewhere_a_light_copy():
     search = StockGridSearchCV(LogisticRegression(), GRID, cv=(i for i in ())).set_callbacks()
     search.best_estimator_, search.n_splits_ = LogisticRegression(), 3
-    with _callbacks.at_home(search):
+    with _callbacks.register_search(search):
         parcel = _callbacks.pack(search)
         assert parcel.loads() is search
     there = parcel.loads()  # as in a process that does not know it
@@ -167,7 +167,7 @@ def test_search_at_home_is_itself_and_elsewhere_a_light_copy():
     assert there.cv == 3
     assert not hasattr(there, "best_estimator_")
     again = _callbacks.pack(there).loads()
-    assert vars(again)["_skfleet_name"] == vars(there)["_skfleet_name"]
+    assert vars(again)["_skfleet_token"] == vars(there)["_skfleet_token"]
     assert search.n_splits_ == 3
 
 

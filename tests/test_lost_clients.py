@@ -11,10 +11,10 @@ from distributed import Client, LocalCluster
 from sklearn.linear_model import LogisticRegression, SGDClassifier
 
 from skfleet import config_context
-from skfleet import fleet as fleet_module
 from skfleet.engine._dask._client import current_client
 from skfleet.estimators import PCA, BlockwiseVotingClassifier, Incremental, KMeans, Ridge
 from skfleet.exceptions import FleetError, NoWorkersError
+from skfleet.fleet import _default_client
 from skfleet.metrics import accuracy_score
 from skfleet.model_selection import GridSearchCV, HyperbandSearchCV
 
@@ -57,7 +57,7 @@ def impatience():
     """Wait for a moment, and start without the embedded fleet."""
     with config_context(wait_for_workers_timeout=0.05):
         yield
-    fleet_module._close_embedded()
+    _default_client._close_embedded()
 
 
 @pytest.fixture(scope="module")

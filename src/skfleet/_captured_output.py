@@ -1,4 +1,7 @@
-"""What tasks print, warn of and tell on a worker, and how it is said again at home."""
+"""Capture of output, warnings and callback messages of tasks on workers, and replay in the caller.
+
+A caller is the process that submits a task: the driver, or a worker with nested calls.
+"""
 
 from __future__ import annotations
 
@@ -18,37 +21,37 @@ from skfleet._sklearn_private import consumer_of
 from skfleet._warnings import is_library_file, warn
 
 __all__ = [
-    "Note",
+    "OutputEvent",
     "WarningTally",
-    "echo",
-    "home",
-    "noted",
-    "notes_taken",
-    "replayed",
-    "take_note",
-    "warned_once",
+    "capture_output",
+    "deduplicate_warnings",
+    "drain_output",
+    "output_replayer",
+    "process_token",
+    "record_event",
+    "replay",
 ]
 
-_PROCESS = uuid4().hex
+_TOKEN = uuid4().hex
 
 
-def home() -> str:
-    """Name this process, so that a task can tell whether it runs in the one that asked for it."""
-    return f"{_PROCESS}-{os.getpid()}"  # a forked child inherits the first half
+def process_token() -> str:
+    """Return a token of this process, by which a task recognises the process of its caller."""
+    return f"{_TOKEN}-{os.getpid()}"  # a forked child inherits the first half
 
 
-class Note(NamedTuple):
-    """What a task printed ("stdout", "stderr": text), warned of ("warning": `Warned`) or told.
+class OutputEvent(NamedTuple):
+    """Text for "stdout" or "stderr", a "warning" (`CapturedWarning`), or a "callback" message.
 
-    ("callback": the address of one of scikit-learn's callbacks, and the message to it.)
+    The content of the latter is the address of one of scikit-learn's callbacks, and the message.
     """
 
     kind: str
     content: Any
 
 
-class Warned(NamedTuple):
-    """A warning, and where it arose: in a file of a library, or of the user."""
+class CapturedWarning(NamedTuple):
+    """A warning, and its origin: a file of a library, or of the user."""
 
     message: Warning
     category: type[Warning]
@@ -58,55 +61,55 @@ class Warned(NamedTuple):
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What repetitions have in common; of a library's, whatever numbers they tell."""
+        """Key of repetitions; of a library's warning, whatever numbers are in the text."""
         text = str(self.message)
         text = re.sub(r"[-+]?\d[-+.e\d]*", "#", text) if self.is_library else text
         return self.category, text, self.filename, self.lineno
 
 
-# Where the running task's notes go. A context variable and not a thread's: a nested call delivers
-# its notes from a thread of its own, which runs in the context of the task.
-_notes: ContextVar[list[Note] | None] = ContextVar("skfleet_notes", default=None)
+# The events of the running task. A context variable and not a thread's: a nested call delivers its
+# output from a thread of its own, which runs in the context of the task.
+_events: ContextVar[list[OutputEvent] | None] = ContextVar("skfleet_output", default=None)
 
 
 @contextmanager
-def noted(origin: str) -> Iterator[list[Note]]:
-    """Give a list that takes the notes of the task that runs in this context.
+def capture_output(caller_token: str) -> Iterator[list[OutputEvent]]:
+    """Return a list that the events of the task in this context are appended to.
 
-    In the process that asked for the task, `origin`, what it prints is home already.
+    In the caller's own process, only warnings and callback messages are captured.
     """
-    if origin != home():
-        _listen()
-    notes: list[Note] = []
-    token = _notes.set(notes)
+    if caller_token != process_token():
+        _install_capture()
+    events: list[OutputEvent] = []
+    token = _events.set(events)
     try:
-        yield notes
+        yield events
     finally:
-        _notes.reset(token)
+        _events.reset(token)
 
 
-def notes_taken(put_back: Sequence[Note] = ()) -> list[Note]:
-    """Take the notes of the running task out of its list, and put others in front."""
-    notes = _notes.get()
-    if notes is None:
+def drain_output(put_back: Sequence[OutputEvent] = ()) -> list[OutputEvent]:
+    """Remove and return the events of the running task; or put earlier ones back in front."""
+    events = _events.get()
+    if events is None:
         return []
-    taken = [] if put_back else list(notes)
-    notes[: len(taken)] = put_back
-    return taken
+    drained = [] if put_back else list(events)
+    events[: len(drained)] = put_back
+    return drained
 
 
-class _Listening:
-    """A standard stream of a worker process, that takes down what a task writes."""
+class _CapturingStream:
+    """A standard stream of a worker process that captures the output of tasks."""
 
     def __init__(self, kind: str, stream: Any) -> None:
         self._kind = kind
         self._stream = stream
 
     def write(self, text: str) -> int:
-        notes = _notes.get()
-        if notes is None:
+        events = _events.get()
+        if events is None:
             return self._stream.write(text)
-        notes.append(Note(self._kind, text))
+        events.append(OutputEvent(self._kind, text))
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
@@ -117,81 +120,81 @@ class _Listening:
         return getattr(self._stream, name)
 
 
-def _is_news(record: logging.LogRecord) -> bool:
-    """Tell that a line is not of a task that still ran when its worker closed, as after Ctrl-C."""
+def _is_relevant(record: logging.LogRecord) -> bool:
+    """Return False for the log line of a task that ran when its worker closed, as after Ctrl-C."""
     return "ended with CancelledError" not in record.getMessage()
 
 
-def _listen() -> None:
-    """Take down what tasks write and warn of in this worker process, from now on."""
-    logging.getLogger("distributed.worker.state_machine").addFilter(_is_news)
+def _install_capture() -> None:
+    """Capture the output and warnings of tasks in this worker process from now on."""
+    logging.getLogger("distributed.worker.state_machine").addFilter(_is_relevant)
     for kind in ("stdout", "stderr"):
         stream = getattr(sys, kind)
-        if not isinstance(stream, _Listening):
-            setattr(sys, kind, _Listening(kind, stream))
+        if not isinstance(stream, _CapturingStream):
+            setattr(sys, kind, _CapturingStream(kind, stream))
     if _replace_showwarning(is_worker=True) is not None:
-        # What no filter says anything of would be said once in the life of this process.
+        # By default Python shows a warning once in the life of a process, not once in each task.
         warnings.filterwarnings("always", append=True)
 
 
 def _replace_showwarning(*, is_worker: bool) -> Any:
-    """Take down the warnings of tasks; return what showed them before, None if this is done."""
+    """Capture the warnings of tasks; return the replaced function, None if this is done."""
     show: Any = warnings.showwarning
-    if hasattr(show, "skfleet_listens"):
+    if hasattr(show, "skfleet_captures"):
         return None
     shown: set[tuple[Any, ...]] = set()
 
-    def listening(message, category, filename, lineno, file=None, line=None):  # type: ignore
-        notes = _notes.get()
-        warned = Warned(message, category, filename, lineno, is_library_file(filename))
-        if notes is not None and file is None:
-            notes.append(Note("warning", warned))
-        elif not (is_worker and warned.key in shown):
-            shown.add(warned.key)
+    def capture(message, category, filename, lineno, file=None, line=None):  # type: ignore
+        events = _events.get()
+        warning = CapturedWarning(message, category, filename, lineno, is_library_file(filename))
+        if events is not None and file is None:
+            events.append(OutputEvent("warning", warning))
+        elif not (is_worker and warning.key in shown):
+            shown.add(warning.key)
             show(message, category, filename, lineno, file, line)
 
-    listening.skfleet_listens = True  # type: ignore[attr-defined]
+    capture.skfleet_captures = True  # type: ignore[attr-defined]
     # Not by catch_warnings in each task, which would race between a worker's threads.
-    warnings.showwarning = listening
+    warnings.showwarning = capture
     return show
 
 
-class _Home:
-    """Takes down the warnings of tasks that run in the caller's process, while calls last."""
+class _CallerCapture:
+    """Captures the warnings of tasks that run in the caller's process, while calls last."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._n_calls = 0
-        self._before: Any = None
+        self._showwarning: Any = None
 
     def begin(self) -> None:
         with self._lock:
             self._n_calls += 1
             if self._n_calls == 1:
-                self._before = _replace_showwarning(is_worker=False)
+                self._showwarning = _replace_showwarning(is_worker=False)
 
     def end(self) -> None:
         with self._lock:
             self._n_calls -= 1
-            if self._n_calls == 0 and self._before is not None:
-                if hasattr(warnings.showwarning, "skfleet_listens"):
-                    warnings.showwarning = self._before
-                self._before = None
+            if self._n_calls == 0 and self._showwarning is not None:
+                if hasattr(warnings.showwarning, "skfleet_captures"):
+                    warnings.showwarning = self._showwarning
+                self._showwarning = None
 
 
-_home = _Home()
+_caller_capture = _CallerCapture()
 
 
-def take_note(kind: str, content: Any) -> None:
-    """Take a note for the task that runs in this context."""
-    notes = _notes.get()
-    if notes is not None:
-        notes.append(Note(kind, content))
+def record_event(kind: str, content: Any) -> None:
+    """Record an event of the task that runs in this context."""
+    events = _events.get()
+    if events is not None:
+        events.append(OutputEvent(kind, content))
 
 
-def echo(notes: Sequence[Note]) -> None:
-    """Print and tell, in the process of the caller, what a task did elsewhere."""
-    for kind, content in notes:
+def replay(events: Sequence[OutputEvent]) -> None:
+    """Print the text and send the callback messages of a task, in the caller's process."""
+    for kind, content in events:
         if kind == "callback":
             address, message = content
             consumer = consumer_of(address)
@@ -202,26 +205,26 @@ def echo(notes: Sequence[Note]) -> None:
 
 
 class WarningTally:
-    """The warnings of the tasks of a call, each of which is said once; they are taken down here."""
+    """Counts of the warnings of a call's tasks, each of which is shown once."""
 
     def __init__(self) -> None:
-        _home.begin()
-        self._first: dict[tuple[Any, ...], Warned] = {}
+        _caller_capture.begin()
+        self._first: dict[tuple[Any, ...], CapturedWarning] = {}
         self._n_times: dict[tuple[Any, ...], int] = {}
         self._n_tasks: dict[tuple[Any, ...], int] = {}
 
-    def add(self, notes: Sequence[Note]) -> None:
-        """Count the warnings among the notes of a task."""
-        warned = [note.content for note in notes if note.kind == "warning"]
-        for one in warned:
-            self._first.setdefault(one.key, one)
-            self._n_times[one.key] = self._n_times.get(one.key, 0) + 1
-        for key in {one.key for one in warned}:
+    def add(self, events: Sequence[OutputEvent]) -> None:
+        """Count the warnings among the events of a task."""
+        captured = [event.content for event in events if event.kind == "warning"]
+        for warning in captured:
+            self._first.setdefault(warning.key, warning)
+            self._n_times[warning.key] = self._n_times.get(warning.key, 0) + 1
+        for key in {warning.key for warning in captured}:
             self._n_tasks[key] = self._n_tasks.get(key, 0) + 1
 
     @contextmanager
     def at_end(self, count_fits: Callable[[], int | None]) -> Iterator[None]:
-        """Warn when a ``with`` ends; an error that ends it is not hidden by that."""
+        """Warn when a ``with`` ends; a warning that raises does not hide an error that ends it."""
         try:
             yield
         except BaseException:
@@ -231,58 +234,58 @@ class WarningTally:
         self.warn(count_fits())
 
     def warn(self, n_fits: int | None = None) -> None:
-        """Warn of each, with how many of so many fits it concerns, or how often it was said."""
-        for key, one in self._first.items():
+        """Warn of each, with the number of fits that it concerns, or of its repetitions."""
+        for key, first in self._first.items():
             if n_fits is None:
                 n_times = self._n_times[key]
                 count = f"{n_times} times" if n_times > 1 else ""
             else:
                 count = f"in {self._n_tasks[key]} of {n_fits} fits" if n_fits > 1 else ""
-            message = _counted(one.message, count)
-            if one.is_library:
-                warn(message, one.category)
+            message = _with_count(first.message, count)
+            if first.is_library:
+                warn(message, first.category)
             else:
-                warnings.warn_explicit(message, one.category, one.filename, one.lineno)
+                warnings.warn_explicit(message, first.category, first.filename, first.lineno)
 
     def close(self) -> None:
-        """Take down no more."""
-        _home.end()
+        """Stop capturing warnings in this process."""
+        _caller_capture.end()
 
 
 @contextmanager
-def replayed(
+def output_replayer(
     count_fits: Callable[[], int | None] = lambda: None,
-) -> Iterator[Callable[[Sequence[Note]], None]]:
-    """Give a function that says again here what tasks did: warnings when the ``with`` ends."""
+) -> Iterator[Callable[[Sequence[OutputEvent]], None]]:
+    """Return a function that replays events at once, but their warnings when the ``with`` ends."""
     tally = WarningTally()
 
-    def replay(notes: Sequence[Note]) -> None:
-        echo(notes)
-        tally.add(notes)
+    def replay_and_count(events: Sequence[OutputEvent]) -> None:
+        replay(events)
+        tally.add(events)
 
     try:
         with tally.at_end(count_fits):
-            yield replay
+            yield replay_and_count
     finally:
         tally.close()
 
 
 @contextmanager
-def warned_once() -> Iterator[None]:
-    """Say each warning of a library's in this process once, at the line of the user."""
-    with replayed() as replay, noted(home()) as notes:
+def deduplicate_warnings() -> Iterator[None]:
+    """Show each warning of a library in this process once, at the line of the user."""
+    with output_replayer() as replay_events, capture_output(process_token()) as events:
         try:
             yield
         finally:
-            replay(notes)
+            replay_events(events)
 
 
-def _counted(message: Warning, count: str) -> Warning:
+def _with_count(message: Warning, count: str) -> Warning:
     """Return a warning that ends with a count."""
     if not count:
         return message
     text = str(message)
     try:
         return type(message)(f"{text}\n({count})" if "\n" in text else f"{text} ({count})")
-    except Exception:  # it is not made of its text
+    except Exception:  # its class has a constructor of its own
         return message

@@ -28,8 +28,8 @@ from sklearn.utils.parallel import delayed
 from skfleet.engine._dask import _serialize
 from skfleet.engine._dask._serialize import Pickled
 from skfleet.model_selection._dispatch import _pipeline_cache
-from skfleet.model_selection._dispatch._requests import FitList, first_steps
-from skfleet.model_selection._dispatch._worker import FitCall, Job, evaluate
+from skfleet.model_selection._dispatch._requests import RequestReader, prefix_digests
+from skfleet.model_selection._dispatch._worker import FitCall, JobSpec, run_fits
 
 X, y = load_iris(return_X_y=True)
 FOLDS = dict(enumerate(KFold(3, shuffle=True, random_state=0).split(X)))
@@ -56,13 +56,13 @@ def run(estimator, grid, rows=X, targets=y, *, shares=True, folds=FOLDS, discard
         "verbose": 0,
         **options,
     }
-    job = Job(function, (Pickled.dumps(clone(estimator)),), options, shares, shares)
+    job = JobSpec(function, (Pickled.dumps(clone(estimator)),), options, shares, shares)
     fits = [
         FitCall(0, fold, {"parameters": parameters})
         for fold in folds
         for parameters in ParameterGrid(grid)
     ]
-    found = list(evaluate(job, fits, rows, targets, folds, discard or (lambda: None)))
+    found = list(run_fits(job, fits, rows, targets, folds, discard or (lambda: None)))
     return [
         {name: value for name, value in one.result.items() if not name.endswith("_time")}
         for one in found
@@ -266,14 +266,14 @@ def test_models_made_of_a_shared_pipeline_are_fitted_on_their_own_rows():
 
 
 def test_array_api_dispatch_leaves_rows_alone():
-    fits = FitList(Pickled.dumps)
+    fits = RequestReader(Pickled.dumps)
     with sklearn.config_context(array_api_dispatch=False):
         fits.read(*call(Ridge()), None)
-    assert fits.jobs[0].job().loads().shares_rows
+    assert fits.jobs[0].spec().loads().shares_rows
     function, args, kwargs = call(Ridge())
     function = function.with_config_and_warning_filters({"array_api_dispatch": True}, [])
     fits.read(function, args, kwargs, None)
-    assert not fits.jobs[1].job().loads().shares_rows
+    assert not fits.jobs[1].spec().loads().shares_rows
 
 
 def call(estimator, fold=0, parameters=None, **options):
@@ -286,10 +286,10 @@ def call(estimator, fold=0, parameters=None, **options):
 
 
 def test_equal_fits_are_made_once_and_reported_to_all():
-    fits = FitList(Pickled.dumps)
+    fits = RequestReader(Pickled.dumps)
     first = fits.read(*call(Ridge(), parameters={"alpha": 1}), "a")
     assert fits.read(*call(Ridge(), parameters={"alpha": 1}), "b") is None
-    assert first.waiting == ["a", "b"]
+    assert first.callbacks == ["a", "b"]
     for other in (
         call(Ridge(), parameters={"alpha": 1.0}),
         call(Ridge(), parameters={"alpha": True}),
@@ -299,28 +299,28 @@ def test_equal_fits_are_made_once_and_reported_to_all():
         call(Ridge(), parameters={"alpha": 1}, return_estimator=True),
     ):
         assert fits.read(*other, "c") is not None
-    fits.forget(first)
+    fits.finish(first)
     assert fits.read(*call(Ridge(), parameters={"alpha": 1}), "d") is not None
 
 
 def test_fitted_estimators_that_are_asked_for_are_not_shared():
-    fits = FitList(Pickled.dumps)
+    fits = RequestReader(Pickled.dumps)
     pipeline = make_pipeline(StandardScaler(), Ridge())
     one = fits.read(*call(pipeline, return_estimator=True), "a")
     other = fits.read(*call(pipeline, return_estimator=True), "b")
     assert other is not None
-    assert one.path == ()
-    assert not fits.jobs[0].job().loads().shares_steps
+    assert one.prefix_key == ()
+    assert not fits.jobs[0].spec().loads().shares_steps
 
 
 def test_estimators_travel_once():
-    fits = FitList(Pickled.dumps)
+    fits = RequestReader(Pickled.dumps)
     weights = np.arange(3.0)
     for alpha in range(20):
         fits.read(*call(clone(Ridge(alpha=weights)), parameters={"alpha": alpha}), None)
         fits.read(*call(clone(SVC()), parameters={"C": alpha}), None)
     assert len(fits.jobs) == 1
-    assert len(fits.jobs[0].packed) == 2
+    assert len(fits.jobs[0].pickled_estimators) == 2
 
 
 @pytest.mark.parametrize(
@@ -337,6 +337,6 @@ def test_estimators_travel_once():
 )
 def test_first_steps_are_told_apart_by_their_parameters(parameters, n_steps):
     pipeline = make_pipeline(StandardScaler(), PCA(), SVC())
-    assert len(first_steps(pipeline, parameters)) == n_steps
-    assert first_steps(SVC(), parameters) == ()
-    assert first_steps(make_pipeline(SVC()), parameters) == ()
+    assert len(prefix_digests(pipeline, parameters)) == n_steps
+    assert prefix_digests(SVC(), parameters) == ()
+    assert prefix_digests(make_pipeline(SVC()), parameters) == ()

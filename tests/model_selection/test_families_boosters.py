@@ -14,9 +14,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from xgboost import XGBClassifier, XGBRegressor
 
-from skfleet._joblib import _planned
 from skfleet.model_selection import GridSearchCV
-from skfleet.model_selection._dispatch import _scheduler
+from skfleet.model_selection._dispatch import _dispatcher, _scheduler
 
 X, y = make_classification(120, 5, n_informative=5, n_redundant=0, n_classes=3, random_state=0)
 target = X[:, 0] * X[:, 1] + X[:, 2]
@@ -39,9 +38,9 @@ def _on_a_fleet():
     ):
         # What a slow machine shares out anew may be made twice, and fits are counted here; nor is
         # what takes long to be parted.
-        patch.setattr(_planned, "SLOW", 60.0)
-        patch.setattr(_scheduler, "_SHORTEST", 60.0)
-        patch.setattr(_scheduler, "_LONGEST", 60.0)
+        patch.setattr(_dispatcher, "SLOW_BATCH_SECONDS", 60.0)
+        patch.setattr(_scheduler, "_MIN_BATCH_SECONDS", 60.0)
+        patch.setattr(_scheduler, "_MAX_BATCH_SECONDS", 60.0)
         yield
 
 

@@ -18,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 
 from skfleet.engine._dask._serialize import Pickled
 from skfleet.model_selection import GridSearchCV, SharedFitUse
-from skfleet.model_selection._dispatch._worker import FitCall, Job, evaluate
+from skfleet.model_selection._dispatch._worker import FitCall, JobSpec, run_fits
 from skfleet.model_selection._shared_fits._registry import member_of
 
 X, y = make_regression(120, 5, noise=5, random_state=0)
@@ -109,7 +109,7 @@ def test_arrays_of_another_library_say_so():
     calls = [FitCall(0, 0, {"parameters": one}, (1,), member_of(model, one)) for one in values]
     folds = {0: (np.arange(60), np.arange(60, 120))}
     for is_shared in (True, False):
-        job = Job(_fit_and_score, (Pickled.dumps(model),), options, True, is_shared)
-        came = [one.came for one in evaluate(job, calls, X, y, folds)]
+        job = JobSpec(_fit_and_score, (Pickled.dumps(model),), options, True, is_shared)
+        came = [one.origin for one in run_fits(job, calls, X, y, folds)]
         refused = None if is_shared else "rows must be NumPy's where they are fitted"
         assert came == [(False, refused), (is_shared, refused)]

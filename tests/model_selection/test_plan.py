@@ -5,7 +5,12 @@ import heapq
 import numpy as np
 import pytest
 
-from skfleet.model_selection._dispatch._scheduler import SLOW, FitScheduler, PlannedFit, is_over
+from skfleet.model_selection._dispatch._scheduler import (
+    SLOW_BATCH_SECONDS,
+    FitScheduler,
+    PlannedFit,
+    should_yield,
+)
 
 LATENCY = 0.01
 
@@ -20,13 +25,13 @@ class Simulation:
         self.n_slots = n_slots
         self.made, self.bundles, self.most_sent, self.n_steps = [], [], 0, 0
         self.free = [0.0] * n_slots
-        self.events = [(SLOW, 0, None, None)]
+        self.events = [(SLOW_BATCH_SECONDS, 0, None, None)]
         self.sent, self.now, self.n_events = {}, 0.0, 0
         self.run()
 
     def send(self):
-        while (bundle := self.plan.take()) is not None:
-            self.most_sent = max(self.most_sent, self.plan.n_sent)
+        while (bundle := self.plan.next_batch()) is not None:
+            self.most_sent = max(self.most_sent, self.plan.n_in_flight)
             self.bundles.append(bundle)
             slot = int(np.argmin(self.free))
             begin = max(self.free[slot], self.now + LATENCY)
@@ -37,22 +42,26 @@ class Simulation:
             self.sent[id(bundle)] = bundle
 
     def work(self, bundle, begin):
-        done, now, before, block_begin, steps_seconds = [], begin, None, begin, 0.0
+        done, now, before, block_begin, prefix_seconds = [], begin, None, begin, 0.0
         for n, fit in enumerate(bundle.fits):
-            block = (fit.fold, fit.path) if fit.path else n
-            shared = self.steps(fit.path) if fit.path and block != before else 0.0
+            block = (fit.fold, fit.prefix_key) if fit.prefix_key else n
+            shared = self.steps(fit.prefix_key) if fit.prefix_key and block != before else 0.0
             self.n_steps += shared > 0
             if block != before:
-                block_begin, steps_seconds, before = now, shared, block
+                block_begin, prefix_seconds, before = now, shared, block
             now += shared + self.seconds(fit)
             done.append((fit, shared + self.seconds(fit), shared))
             following = bundle.fits[n + 1 : n + 2]
-            same = following and fit.path and (following[0].fold, following[0].path) == block
-            if is_over(
+            same = (
+                following
+                and fit.prefix_key
+                and (following[0].fold, following[0].prefix_key) == block
+            )
+            if should_yield(
                 now - begin,
-                bundle.within,
-                block_elapsed=now - block_begin if same else np.inf,
-                steps_seconds=steps_seconds,
+                bundle.time_limit,
+                group_elapsed=now - block_begin if same else np.inf,
+                prefix_seconds=prefix_seconds,
             ):
                 break
         return done, now
@@ -64,22 +73,22 @@ class Simulation:
             self.now, _, bundle, done = heapq.heappop(self.events)
             if bundle is None:
                 for one in list(self.sent.values()):
-                    self.plan.reclaim(one)
+                    self.plan.steal_unstarted(one)
             else:
                 del self.sent[id(bundle)]
-                self.plan.come_back([seconds for _, seconds, _ in done])
+                self.plan.batch_done([seconds for _, seconds, _ in done])
                 for fit, seconds, shared in done:
-                    self.plan.learn(fit, seconds, shared)
+                    self.plan.record_duration(fit, seconds, shared)
                     if fit not in made:
                         made.add(fit)
                         self.made.append(fit)
                         self.end = self.now
                 left = bundle.fits[len(done) :]
-                self.plan.add(fit for fit in left if fit not in bundle.reclaimed)
+                self.plan.add(fit for fit in left if fit not in bundle.stolen)
             self.send()
 
     def ideal(self, fits):
-        blocks = {(fit.fold, fit.path) for fit in fits if fit.path}
+        blocks = {(fit.fold, fit.prefix_key) for fit in fits if fit.prefix_key}
         total = sum(map(self.seconds, fits)) + sum(self.steps(path) for _, path in blocks)
         return max(total / self.n_slots, max(map(self.seconds, fits)))
 
@@ -100,26 +109,26 @@ def test_every_fit_is_made_and_slots_are_busy(n_slots, typical, spread):
     cost = np.exp(np.random.default_rng(0).normal(0, spread, 40)) * typical
     run = Simulation(fits, lambda fit: cost[fit.candidate], n_slots=n_slots)
     assert set(run.made) == set(fits)
-    assert run.plan.n_waiting == run.plan.n_sent == 0
+    assert run.plan.n_waiting == run.plan.n_in_flight == 0
     # a few round trips, and a last bundle that others wait for
     bound = 1.15 * run.ideal(fits) + 8 * LATENCY + 0.1
     assert run.end < bound
 
 
 @pytest.mark.parametrize("n_slots", [2, 3, 8])
-@pytest.mark.parametrize("steps_seconds", [0.01, 0.3, 5.0])
+@pytest.mark.parametrize("prefix_seconds", [0.01, 0.3, 5.0])
 @pytest.mark.parametrize("own_seconds", [0.01, 0.3, 5.0])
 def test_first_steps_are_fitted_once_unless_slots_would_be_idle(
-    n_slots, steps_seconds, own_seconds
+    n_slots, prefix_seconds, own_seconds
 ):
     fits = grid(16, 3, n_paths=2)
-    run = Simulation(fits, lambda _: own_seconds, lambda _: steps_seconds, n_slots=n_slots)
+    run = Simulation(fits, lambda _: own_seconds, lambda _: prefix_seconds, n_slots=n_slots)
     assert set(run.made) == set(fits)
     # Blocks are only cut where the fits of one would keep a slot for long: then to fit the steps
     # again costs little. Or where there are more slots than blocks.
-    wasted = (run.n_steps - 6) * steps_seconds
-    assert wasted <= 0.3 * run.ideal(fits) * n_slots + n_slots * steps_seconds
-    longest_block = steps_seconds + 8 * own_seconds
+    wasted = (run.n_steps - 6) * prefix_seconds
+    assert wasted <= 0.3 * run.ideal(fits) * n_slots + n_slots * prefix_seconds
+    longest_block = prefix_seconds + 8 * own_seconds
     assert run.end < 1.2 * run.ideal(fits) + longest_block + 10 * LATENCY
 
 
@@ -167,8 +176,8 @@ def test_rows_of_a_split_are_needed_once_in_a_bundle():
 def test_nothing_is_sent_after_all_was_dropped():
     plan = FitScheduler(2)
     plan.add(grid(10, 2))
-    plan.drop_all()
-    assert plan.take() is None
+    plan.clear()
+    assert plan.next_batch() is None
 
 
 def contained(n_candidates, n_folds, *, is_divisible):
@@ -180,7 +189,7 @@ def contained(n_candidates, n_folds, *, is_divisible):
 
 
 def taken(plan):
-    return [[fit.candidate for fit in bundle.fits] for bundle in iter(plan.take, None)]
+    return [[fit.candidate for fit in bundle.fits] for bundle in iter(plan.next_batch, None)]
 
 
 @pytest.mark.parametrize("is_divisible", [True, False])
@@ -192,8 +201,10 @@ def test_what_is_contained_is_divided_only_among_idle_slots(is_divisible):
     assert taken(plan) == [whole, whole]  # of two splits; there are more blocks than slots
     for _ in range(2):
         for fit in fits[:9]:
-            plan.learn(fit, 0.3 if fit.candidate == 0 else 0.001, 0.3 if fit.candidate == 0 else 0)
-        plan.come_back([0.3])
+            plan.record_duration(
+                fit, 0.3 if fit.candidate == 0 else 0.001, 0.3 if fit.candidate == 0 else 0
+            )
+        plan.batch_done([0.3])
     assert taken(plan) == ([whole[::2], whole[1::2]] if is_divisible else [whole])
     assert plan.n_waiting == 0
 

@@ -16,8 +16,8 @@ from sklearn.linear_model import Ridge
 from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
 
-from skfleet._joblib._progress import SearchProgress
 from skfleet.model_selection import GridSearchCV, HalvingGridSearchCV
+from skfleet.model_selection._dispatch._dispatcher import SearchProgress
 
 matplotlib.use("Agg")
 
@@ -144,7 +144,7 @@ def test_tally():
         ("c", 0.1),
         ("c", np.float64(0.2)),
     ]:
-        tally.add(candidate, score, 2, was_saved=candidate == "c")
+        tally.add(candidate, score, 2, was_reused=candidate == "c")
     assert str(tally) == "2 saved, best 0.625"  # the other half of b is not known
-    tally.add("d", {"several": 1}, 1, was_saved=False)
+    tally.add("d", {"several": 1}, 1, was_reused=False)
     assert str(tally) == "2 saved, best 0.625"

@@ -19,7 +19,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
 
-from skfleet._joblib import _parallel_call, _planned
+from skfleet._joblib import _parallel_call
 from skfleet.joblib_backend import FleetBackend
 from skfleet.model_selection import (
     GridSearchCV,
@@ -27,6 +27,7 @@ from skfleet.model_selection import (
     HalvingRandomSearchCV,
     RandomizedSearchCV,
 )
+from skfleet.model_selection._dispatch import _dispatcher
 
 X, y = load_iris(return_X_y=True)
 OWN_ATTRIBUTES = {"shared_fits_", "n_checkpoint_fits_", "timeline_"}
@@ -59,13 +60,13 @@ def fleet():
 def planned(monkeypatch):
     """Collect the fits that are put on a plan for the fleet."""
     calls = []
-    add = _planned.FitDispatcher.add
+    add = _dispatcher.FitDispatcher.add
 
     def collecting(self, call, report):
         calls.append(call)
         return add(self, call, report)
 
-    monkeypatch.setattr(_planned.FitDispatcher, "add", collecting)
+    monkeypatch.setattr(_dispatcher.FitDispatcher, "add", collecting)
     return calls
 
 
@@ -248,12 +249,12 @@ def test_fits_travel_without_the_search_or_with_little_of_it(search_type, bundle
     search = search_type(forest, {"max_depth": [2, None]}, cv=KFold(5))
     with joblib.parallel_config("skfleet"):
         search.fit(X, y)
-        own = [args[1] for call, args, _ in bundles if call is _planned.run_fits]
+        own = [args[1] for call, args, _ in bundles if call is _dispatcher.run_fit_batch]
         assert own
         assert all(b"SearchCV" not in bytes(parcel.header) for parcel in own)
         bundles.clear()
         search.set_callbacks(Listener()).fit(X, y)
-    own = [args[1] for call, args, _ in bundles if call is _planned.run_fits]
+    own = [args[1] for call, args, _ in bundles if call is _dispatcher.run_fit_batch]
     assert all(b"GridSearchCV" in bytes(parcel.header) for parcel in own)
     fitted = len(pickle.dumps(search))
     # the search with its forest, and the tree of tasks with all others, stay at home

@@ -25,10 +25,10 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 import skfleet  # noqa: F401  (registers the backend)
-from skfleet._joblib import _planned
 from skfleet._joblib._parallel_call import ParallelCall
 from skfleet.exceptions import FleetError, PlacementError
 from skfleet.model_selection import GridSearchCV, cross_val_score, cross_validate
+from skfleet.model_selection._dispatch import _dispatcher
 
 X, y = load_iris(return_X_y=True)
 
@@ -238,7 +238,7 @@ def states_of_tasks(client):
 
 def test_error_cancels_the_fits_that_were_to_come(client, tmp_path, monkeypatch):
     # What a slow machine shares out anew may be made twice.
-    monkeypatch.setattr(_planned, "SLOW", 60.0)
+    monkeypatch.setattr(_dispatcher, "SLOW_BATCH_SECONDS", 60.0)
     begun, end = tmp_path / "begun", tmp_path / "end"
     begun.mkdir()
     # All but the first two last until the error has come home, however long that takes.
@@ -260,22 +260,22 @@ def test_error_of_the_plan_itself_ends_the_search(monkeypatch):
     def fail(*args):
         raise ZeroDivisionError("in the plan")
 
-    monkeypatch.setattr(_planned.FitScheduler, "learn", fail)
+    monkeypatch.setattr(_dispatcher.FitScheduler, "record_duration", fail)
     with within(10), pytest.raises(ZeroDivisionError, match="in the plan"):
         GridSearchCV(Model(), {"p": [1, 2]}, cv=2).fit(X, y)
 
 
 def test_fleet_that_grows_is_used(client, monkeypatch):
-    monkeypatch.setattr(_planned, "_COUNT_EVERY", 0.0)
+    monkeypatch.setattr(_dispatcher, "_RECOUNT_SECONDS", 0.0)
     slots = []
-    recount = _planned.FitDispatcher._recount
+    recount = _dispatcher.FitDispatcher._recount_slots
 
     def watching(self):
         recount(self)
-        ((_, plan),) = self._plans
-        slots.append((plan.n_slots, plan.n_wanted))
+        ((_, plan),) = self._schedulers
+        slots.append((plan.n_slots, plan.n_batches_target))
 
-    monkeypatch.setattr(_planned.FitDispatcher, "_recount", watching)
+    monkeypatch.setattr(_dispatcher.FitDispatcher, "_recount_slots", watching)
     threading.Timer(0.3, client.cluster.scale, [3]).start()
     search = GridSearchCV(Model(seconds=0.05), {"p": list(range(60))}, cv=4, refit=False)
     search.fit(X, y)
@@ -287,7 +287,7 @@ def test_fleet_that_grows_is_used(client, monkeypatch):
 
 def test_candidate_given_twice_is_fitted_once_and_reported_twice(tmp_path, monkeypatch):
     # What a slow machine shares out anew may be made twice.
-    monkeypatch.setattr(_planned, "SLOW", 60.0)
+    monkeypatch.setattr(_dispatcher, "SLOW_BATCH_SECONDS", 60.0)
     search = GridSearchCV(Model(folder=tmp_path), {"p": [1, 1, 1.0, True]}, cv=2, refit=False).fit(
         X, y
     )
@@ -301,27 +301,27 @@ def test_candidate_given_twice_is_fitted_once_and_reported_twice(tmp_path, monke
 @pytest.mark.parametrize("limit", [{"n_jobs": 2}, {"pre_dispatch": 2}, {"pre_dispatch": "n_jobs"}])
 def test_n_jobs_and_pre_dispatch_bound_what_is_on_its_way(monkeypatch, limit):
     most = []
-    send = _planned.FitDispatcher._send
+    send = _dispatcher.FitDispatcher._send
 
     def watching(self):
         send(self)
-        most.append(sum(plan.n_sent for _, plan in self._plans))
+        most.append(sum(plan.n_in_flight for _, plan in self._schedulers))
 
-    monkeypatch.setattr(_planned.FitDispatcher, "_send", watching)
+    monkeypatch.setattr(_dispatcher.FitDispatcher, "_send", watching)
     GridSearchCV(Model(seconds=0.02), {"p": list(range(20))}, cv=2, refit=False, **limit).fit(X, y)
     assert 1 <= max(most) <= (4 if "n_jobs" in limit.values() else 2)
 
 
 def test_windows_are_planned_one_after_the_other(monkeypatch):
     read = []
-    add = _planned.FitDispatcher.add
+    add = _dispatcher.FitDispatcher.add
 
     def watching(self, *args):
         add(self, *args)
-        read.append(sum(plan.n_waiting for _, plan in self._plans))
+        read.append(sum(plan.n_waiting for _, plan in self._schedulers))
 
-    monkeypatch.setattr(_planned.FitDispatcher, "add", watching)
-    monkeypatch.setattr(_planned, "WINDOW", 30)
+    monkeypatch.setattr(_dispatcher.FitDispatcher, "add", watching)
+    monkeypatch.setattr(_dispatcher, "READ_AHEAD_FITS", 30)
     ours = GridSearchCV(Model(), {"p": list(range(100))}, cv=2).fit(X, y)
     assert len(read) == 200
     assert max(read) <= 30

@@ -1,7 +1,7 @@
-"""How scikit-learn's callbacks, and what goes with them, cross to workers and back.
+"""Pickling of scikit-learn's callbacks and searches, and forwarding of callback messages.
 
-A callback sends what it hears to the process where it was made, through a socket of that machine.
-Here its messages come home among the notes of the task instead, from any machine.
+A callback sends its messages through a socket to the process that created it, which must be on the
+same machine. Here they are part of the captured output of a task, which is replayed in the caller.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 from uuid import uuid4
 
-from skfleet._captured_output import take_note
+from skfleet._captured_output import record_event
 from skfleet._sklearn_private import (
     callback_state,
     consumer_of,
@@ -27,97 +27,97 @@ from skfleet._sklearn_private import (
 )
 from skfleet.engine import Pickled
 
-__all__ = ["at_home", "has_callbacks_in", "pack"]
+__all__ = ["has_callbacks_in", "pack", "register_search"]
 
-# Searches whose fits are on their way, by the names under which copies of them travel.
-_at_home: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
-_names: dict[int, str] = {}
+# Running searches by token, and their tokens by identity.
+_searches: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
+_tokens: dict[int, str] = {}
 
-# Addresses elsewhere that this process knows of: a progress bar has another one for each fit.
-_installed: deque[str] = deque()
-_MOST_ADDRESSES = 100
+# Addresses of other processes with a consumer here: a progress bar has a new one for each fit.
+_forwarded_addresses: deque[str] = deque()
+_MAX_ADDRESSES = 100
 
-# What a copy that is not at home is known by.
-_NAME = "_skfleet_name"
+# Attribute of the copy of a search in another process.
+_TOKEN_ATTRIBUTE = "_skfleet_token"
 
 
 @contextmanager
-def at_home(search: Any) -> Iterator[None]:
-    """Know a search again when one of its copies comes home, in a callback's message."""
-    name = uuid4().hex
-    _at_home[name], _names[id(search)] = search, name
+def register_search(search: Any) -> Iterator[None]:
+    """Register a search, so that its copies in callback messages unpickle as the search itself."""
+    token = uuid4().hex
+    _searches[token], _tokens[id(search)] = search, token
     try:
         yield
     finally:
-        _names.pop(id(search), None)
-        _at_home.pop(name, None)
+        _tokens.pop(id(search), None)
+        _searches.pop(token, None)
 
 
-def has_callbacks_in(parcel: Pickled) -> bool:
-    """Tell whether a parcel has something of scikit-learn's callbacks in it."""
-    return b"sklearn.callback" in bytes(parcel.header)
+def has_callbacks_in(pickled: Pickled) -> bool:
+    """Return whether a pickle contains objects of scikit-learn's callbacks."""
+    return b"sklearn.callback" in bytes(pickled.header)
 
 
 def pack(obj: Any) -> Pickled:
-    """Pack what may have callbacks in it: they, and searches, travel without what they gathered."""
+    """Pickle an object; callbacks and searches in it without the state that they accumulate."""
     return Pickled.dumps(obj, reduce=_reduce)
 
 
 def _reduce(obj: Any) -> Any:
-    kind = type(obj)
+    cls = type(obj)
     if is_context(obj):
-        return copyreg.__newobj__, (kind,), context_without_children(obj)  # type: ignore[attr-defined]
-    name = _name_of(obj)
-    if name is not None:
-        return _visit, (kind, name), search_state(obj), None, None, _set_state
-    if hasattr(kind, "on_fit_task_end"):
+        return copyreg.__newobj__, (cls,), context_without_children(obj)  # type: ignore[attr-defined]
+    token = _token_of(obj)
+    if token is not None:
+        return _rebuild_search, (cls, token), search_state(obj), None, None, _set_state
+    if hasattr(cls, "on_fit_task_end"):
         addresses = [listener.address for listener in listeners_of(obj)]
         state = callback_state(obj)
         if addresses and state is not None:
-            return _arrive, (kind, addresses), state, None, None, _set_state
+            return _rebuild_callback, (cls, addresses), state, None, None, _set_state
     return NotImplemented
 
 
-def _name_of(obj: Any) -> str | None:
-    """Give the name of a search, at home or away."""
-    name = _names.get(id(obj))
-    if name is not None and _at_home.get(name) is obj:
-        return name
-    return getattr(obj, "__dict__", {}).get(_NAME)
+def _token_of(obj: Any) -> str | None:
+    """Return the token of a search or of its copy; None for another object."""
+    token = _tokens.get(id(obj))
+    if token is not None and _searches.get(token) is obj:
+        return token
+    return getattr(obj, "__dict__", {}).get(_TOKEN_ATTRIBUTE)
 
 
-def _visit(kind: Any, name: str) -> Any:
-    """Make the copy of a search; at home this is the search itself."""
-    search = _at_home.get(name)
+def _rebuild_search(cls: Any, token: str) -> Any:
+    """Build the copy of a search; in its own process return the search itself."""
+    search = _searches.get(token)
     if search is None:
-        search = kind.__new__(kind)
-        vars(search)[_NAME] = name
+        search = cls.__new__(cls)
+        vars(search)[_TOKEN_ATTRIBUTE] = token
     return search
 
 
-def _arrive(kind: Any, addresses: list[str]) -> Any:
-    """Make the copy of a callback, whose messages are forwarded unless this is their address."""
+def _rebuild_callback(cls: Any, addresses: list[str]) -> Any:
+    """Build the copy of a callback; messages to addresses of other processes are forwarded."""
     for address in addresses:
         if consumer_of(address) is None:
-            install_consumer(address, _Forward(address))
-            _installed.append(address)
-            if len(_installed) > _MOST_ADDRESSES:
-                remove_consumer(_installed.popleft())
-    return kind.__new__(kind)
+            install_consumer(address, _ForwardToTask(address))
+            _forwarded_addresses.append(address)
+            if len(_forwarded_addresses) > _MAX_ADDRESSES:
+                remove_consumer(_forwarded_addresses.popleft())
+    return cls.__new__(cls)
 
 
 def _set_state(obj: Any, state: dict[str, Any]) -> None:
-    """Set the state of a copy. (A callback's own way to do this would look for the socket.)"""
-    if id(obj) not in _names:
+    """Set the state of a copy. (A callback's own ``__setstate__`` would connect to the socket.)"""
+    if id(obj) not in _tokens:
         vars(obj).update(state)
 
 
-class _Forward:
-    """Takes the messages to an address elsewhere to the task in which they are sent."""
+class _ForwardToTask:
+    """Consumer that records messages to another process in the output of the running task."""
 
     def __init__(self, address: str) -> None:
         self._address = address
 
     def __call__(self, message: Any) -> None:
-        # Packed at once: what it is about goes on to change.
-        take_note("callback", (self._address, pack(message)))
+        # Pickled at once: the objects in it change afterwards.
+        record_event("callback", (self._address, pack(message)))

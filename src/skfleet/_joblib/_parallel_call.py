@@ -1,4 +1,4 @@
-"""How the batches of one Parallel call reach the fleet, and that each of them reports back."""
+"""Batches of one ``Parallel`` call: submission to the scheduler, and report of their results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,64 +19,68 @@ from uuid import uuid4
 
 from distributed import Client, Future
 
-from skfleet._captured_output import home
+from skfleet._captured_output import process_token
 from skfleet._joblib._callbacks import has_callbacks_in, pack
 from skfleet._joblib._shared_arguments import SharedArguments
-from skfleet._joblib._worker import Call, Outcome, RetriableError, run_batch, task_name
+from skfleet._joblib._worker import BatchResult, CallItem, RetriableError, run_batch, task_name
 from skfleet.engine import Pickled, ScatteredObject, all_workers_on_this_host, death_error
 from skfleet.exceptions import FleetError
 
-__all__ = ["Batch", "ParallelCall", "explain_unpicklable"]
+__all__ = ["CallBatch", "ParallelCall", "explain_unpicklable"]
 
 logger = logging.getLogger(__name__)
 
-# A batch that is heavier than this is scattered: Dask warns of large graphs.
-PAYLOAD_SCATTER_FROM = 1_000_000
+# A payload of this size is scattered: Dask warns of large graphs.
+MIN_PAYLOAD_SCATTER_BYTES = 1_000_000
 
-# How often a batch is sent again whose data died with a worker, and how often (in seconds) a silent
-# fleet is asked whether it is still there.
-N_RESENDS = 10
-CHECK_EVERY = 5.0
-# How often to see whether results that were lost are there again.
-LOOK_EVERY = 0.5
+MAX_RESENDS = 10  # of a batch whose data were lost with a worker
+FLEET_CHECK_SECONDS = 5.0  # between two checks of a silent fleet
+LOST_POLL_SECONDS = 0.5  # between two polls for recomputed results
 
-# What Dask says of a task whose data were lost: when it notices, and when it is asked for the task
-# later. Another batch may have sent the data again in between.
-_LOST = ("lost dependencies", "already forgotten")
+# Reasons that Dask gives where the data of a task were lost: when it notices, and when the task is
+# requested later. Another batch may have sent the data again in between.
+_LOST_REASONS = ("lost dependencies", "already forgotten")
 
 
 @dataclass(eq=False)
-class Batch:
-    """What a batch calls, whom it reports to, and once it is on its way the future of its outcome.
+class CallBatch:
+    """A batch of calls, the callback for its result, and its future once it is submitted.
 
-    ``worker`` is where it should go if it can, ``device`` what kind of worker it needs.
+    ``worker`` is the preferred worker, ``device`` the kind of worker that it needs.
     """
 
-    calls: Sequence[Call]
-    report: Callable[[Outcome], Any]
+    calls: Sequence[CallItem]
+    report: Callable[[BatchResult], Any]
     name: str = ""
     worker: str | None = None
     device: str | None = None
-    shared: list[tuple[Any, ScatteredObject]] = field(default_factory=list)
+    scattered: list[tuple[Any, ScatteredObject]] = field(default_factory=list)
     payload: ScatteredObject | None = None
     future: Future | None = None
     n_sent: int = 0
 
 
 def explain_unpicklable(error: Exception, name: str) -> None:
-    """Say with an error whose arguments it is about, and what to do."""
+    """Add to an error whose arguments it is about, and a remedy."""
     error.add_note(
         f"arguments of {name} must be picklable, to travel to a worker. "
         "Pass arrays or plain objects, or run it with require='sharedmem'."
     )
 
 
+# The way of a batch:
+# 1. `submit` takes as many batches as the limit allows; the others wait.
+# 2. `_send` pickles it, scatters its large arguments, and submits the task.
+# 3. `_enqueue_done` puts it into one queue when its future is done, or an error came before.
+# 4. `_deliver`, in a thread, fetches results together. Lost results are polled until Dask has
+#    recomputed them, and batches whose arguments were lost are sent again.
+# 5. `_report` sends a waiting batch, and reports the result to joblib.
+# A silent fleet is checked meanwhile, so that a call without workers ends in an error.
 class ParallelCall:
     """The batches of one ``Parallel`` call, at most ``limit`` of them in flight.
 
-    joblib waits until each batch has reported, and hears of nothing else. So whatever happens to a
-    batch, from its pickling in the driver to the end of its scheduler, arrives in one queue and
-    ends in one report.
+    joblib waits until each batch has reported. So whatever happens to a batch, from its pickling in
+    the driver to the end of its scheduler, arrives in one queue and ends in one report.
 
     Parameters
     ----------
@@ -91,10 +95,10 @@ class ParallelCall:
     options : dict
         Keyword arguments of ``Client.submit``.
     resources_for : callable
-        Gives the resources that a batch needs for its device.
+        Returns the resources that a batch needs for its device.
     has_workers : callable
-        Tells whether any worker may run batches for a device now.
-    patience : float
+        Returns whether any worker may run batches for a device now.
+    no_worker_timeout : float
         Seconds for which there may be no such worker.
     """
 
@@ -109,7 +113,7 @@ class ParallelCall:
         options: dict[str, Any],
         resources_for: Callable[[str | None], dict[str, float] | None],
         has_workers: Callable[[str | None], bool],
-        patience: float,
+        no_worker_timeout: float,
     ) -> None:
         self.client = client
         self._limit = limit
@@ -119,42 +123,42 @@ class ParallelCall:
         self._submit = partial(client.submit, run_batch, pure=False, **options)
         self._resources_for = resources_for
         self._task_options = {
-            "origin": home(),
+            "caller_token": process_token(),
             "n_threads": n_threads,
-            # An outcome is returned even where a call failed. For Dask to retry it must be raised.
+            # A result is returned even where a call failed. For Dask to retry it must be raised.
             "retriable": bool(options.get("retries")),
         }
         self._has_workers = has_workers
         self._begin = time.time()
-        self._patience = patience
+        self._no_worker_timeout = no_worker_timeout
         self._lock = threading.RLock()
-        self._running: set[Batch] = set()
-        self._waiting: deque[Batch] = deque()
-        self._arrivals: queue.SimpleQueue = queue.SimpleQueue()
+        self._running: set[CallBatch] = set()
+        self._waiting: deque[CallBatch] = deque()
+        self._completed: queue.SimpleQueue = queue.SimpleQueue()
         self._closed = False
-        self._alone_since: float | None = None
-        self._lost: list[tuple[Batch, Future]] = []  # finished once, and being made again
-        # In the context of the call: warnings filters and notes of an enclosing task go with it.
+        self._no_worker_since: float | None = None
+        self._lost: list[tuple[CallBatch, Future]] = []  # finished once, and being recomputed
+        # In the context of the call, with the warnings filters and output of an enclosing task.
         context = contextvars.copy_context()
         self._thread = threading.Thread(
             target=context.run, args=(self._deliver,), name="skfleet-joblib", daemon=True
         )
         self._thread.start()
 
-    def submit(self, batches: Sequence[Batch]) -> None:
-        """Send batches, together, and keep those for which there is no room yet."""
+    def submit(self, batches: Sequence[CallBatch]) -> None:
+        """Submit batches together, up to the limit; the others wait."""
         with self._lock:
             if self._closed:
                 return
-            room = len(batches)
+            n_free = len(batches)
             if self._limit is not None:
-                room = max(0, self._limit - len(self._running))
-            self._running.update(batches[:room])
-            self._waiting.extend(batches[room:])
-        self._send(batches[:room])
+                n_free = max(0, self._limit - len(self._running))
+            self._running.update(batches[:n_free])
+            self._waiting.extend(batches[n_free:])
+        self._send(batches[:n_free])
 
     def abort(self) -> None:
-        """Cancel what is in flight, and report nothing any more."""
+        """Cancel the batches in flight, and report nothing any more."""
         with self._lock:
             self._closed = True
             self._waiting.clear()
@@ -166,71 +170,71 @@ class ParallelCall:
                 self.client.cancel(futures, force=True)
 
     def close(self) -> None:
-        """End the delivery, and let go of everything."""
+        """End the thread that delivers, and release everything."""
         self.abort()  # what was sent twice may still be in flight
-        self._arrivals.put(None)
+        self._completed.put(None)
         if threading.current_thread() is not self._thread:
-            self._thread.join(timeout=CHECK_EVERY)
+            self._thread.join(timeout=FLEET_CHECK_SECONDS)
 
     # -- from the thread that dispatches -------------------------------------------------------
 
-    def _send(self, batches: Sequence[Batch]) -> None:
-        """Submit batches to the scheduler; an error on the way is what a batch reports.
+    def _send(self, batches: Sequence[CallBatch]) -> None:
+        """Submit batches to the scheduler; a batch reports an error on the way.
 
-        All are packed first. What is submitted in one go travels in one message, and what comes
-        a moment later 10 ms later.
+        All are pickled first. Tasks submitted in one go are sent in one message, those of a moment
+        later 10 ms later.
         """
-        packed = []
+        pickled = []
         for batch in batches:
             try:
                 batch.name = batch.name or task_name(batch.calls)
-                packed.append((batch, *self._pack(batch)))
+                pickled.append((batch, *self._pickle(batch)))
             except BaseException as error:
-                self._arrive(batch, error)
-        for batch, payload, shared in packed:
+                self._enqueue_done(batch, error)
+        for batch, payload, scattered in pickled:
             try:
                 # A new key each time: a cancelled key may still be on its way out.
-                place: dict[str, Any] = {"resources": self._resources_for(batch.device)}
+                placement: dict[str, Any] = {"resources": self._resources_for(batch.device)}
                 if batch.worker is not None and not self._has_workers_option:
-                    place |= {"workers": [batch.worker], "allow_other_workers": True}
+                    placement |= {"workers": [batch.worker], "allow_other_workers": True}
                 with self._lock:
-                    if self._closed:  # while it was packed: nobody would cancel it
+                    if self._closed:  # during the pickling: `abort` has not seen this future
                         return
                     future = batch.future = self._submit(
                         payload,
-                        shared,
+                        scattered,
                         key=f"{batch.name}-{uuid4().hex}",
                         name=batch.name,
                         **self._task_options,
-                        **place,
+                        **placement,
                     )
                 batch.n_sent += 1
-                future.add_done_callback(partial(self._arrive, batch))
+                future.add_done_callback(partial(self._enqueue_done, batch))
             except BaseException as error:
-                self._arrive(batch, error)
+                self._enqueue_done(batch, error)
 
-    def _arrive(self, batch: Batch, outcome: Future | BaseException) -> None:
-        """Queue a batch that is done. Of a call that is closed nobody would take it out again."""
+    def _enqueue_done(self, batch: CallBatch, done: Future | BaseException) -> None:
+        """Queue a batch that is done, unless the call is closed and nothing empties the queue."""
         with self._lock:
             if not self._closed:
-                self._arrivals.put((batch, outcome))
+                self._completed.put((batch, done))
 
-    def _pack(self, batch: Batch) -> tuple[Any, list[Future]]:
-        """Pickle a batch, its large arguments apart."""
+    def _pickle(self, batch: CallBatch) -> tuple[Any, list[Future]]:
+        """Pickle a batch, and scatter its large arguments."""
         try:
-            calls, batch.shared = self._shared.take_out(batch.calls)
+            calls, batch.scattered = self._shared.extract_large(batch.calls)
             payload: Any = Pickled.dumps((calls, self._nested))
             if has_callbacks_in(payload):
                 payload = pack((calls, self._nested))
-            if payload.nbytes >= PAYLOAD_SCATTER_FROM:
-                calls, batch.shared = self._shared.take_out(batch.calls, functions=True)
+            if payload.nbytes >= MIN_PAYLOAD_SCATTER_BYTES:
+                calls, batch.scattered = self._shared.extract_large(batch.calls, functions=True)
                 payload = Pickled.dumps((calls, self._nested))
         except Exception as error:
             explain_unpicklable(error, batch.name)
             raise
-        futures = [share.future for _, share in batch.shared]
+        futures = [copy.future for _, copy in batch.scattered]
         batch.payload = None
-        if payload.nbytes >= PAYLOAD_SCATTER_FROM:
+        if payload.nbytes >= MIN_PAYLOAD_SCATTER_BYTES:
             batch.payload = ScatteredObject(self.client, payload)
             payload = batch.payload.future
         return payload, futures
@@ -238,67 +242,68 @@ class ParallelCall:
     # -- in the thread that delivers -----------------------------------------------------------
 
     def _deliver(self) -> None:
-        """Report what arrives, until the call is closed."""
+        """Report completed batches, until the call is closed."""
         while True:
-            self._look_for_lost()
+            self._requeue_recomputed()
             try:
-                wait = min(LOOK_EVERY, CHECK_EVERY) if self._lost else CHECK_EVERY
-                arrived = [self._arrivals.get(timeout=wait)]
+                short = min(LOST_POLL_SECONDS, FLEET_CHECK_SECONDS)
+                timeout = short if self._lost else FLEET_CHECK_SECONDS
+                completed = [self._completed.get(timeout=timeout)]
             except queue.Empty:
                 self._check_fleet()
                 continue
             with contextlib.suppress(queue.Empty):
                 while True:
-                    arrived.append(self._arrivals.get_nowait())
-            if None in arrived:
+                    completed.append(self._completed.get_nowait())
+            if None in completed:
                 return
-            self._alone_since = None
-            for batch, outcome in self._outcomes(arrived):
-                self._finish(batch, outcome)
-            # Batches and their results must not live on in this frame until the next arrival.
-            arrived = batch = outcome = None
+            self._no_worker_since = None
+            for batch, result in self._results(completed):
+                self._report(batch, result)
+            # Batches and results must not live on in this frame until the next ones are completed.
+            completed = batch = result = None
 
-    def _look_for_lost(self) -> None:
-        """Take what was lost for arrived once it has been made again, or never will be."""
+    def _requeue_recomputed(self) -> None:
+        """Queue the batches whose lost results were recomputed, or never will be."""
         lost, self._lost = self._lost, []
         for batch, future in lost:
             if future.status in ("pending", "lost"):
                 self._lost.append((batch, future))
             else:
-                self._arrive(batch, future)
+                self._enqueue_done(batch, future)
 
-    def _outcomes(self, arrived: list[Any]) -> Any:
-        """Fetch the outcomes of what arrived: together, and one by one where that fails.
+    def _results(self, completed: list[Any]) -> Iterator[tuple[CallBatch, BatchResult | None]]:
+        """Fetch the results of completed batches: together, and singly where that fails.
 
         From workers of this machine they need not pass through the scheduler.
         """
         finished = [
             (batch, future)
-            for batch, future in arrived
+            for batch, future in completed
             if isinstance(future, Future) and future is batch.future and future.status == "finished"
         ]
-        parcels: dict[Batch, Pickled] = {}
+        fetched: dict[CallBatch, Pickled] = {}
         if finished and not self._closed:
             try:
-                got = self._fetch([future for _, future in finished])
-                if got is not None:
+                values = self._fetch([future for _, future in finished])
+                if values is not None:
                     batches = [batch for batch, _ in finished]
-                    parcels = dict(zip(batches, got, strict=True))
+                    fetched = dict(zip(batches, values, strict=True))
             except (Exception, CancelledError) as error:
-                _forget_frames(error)
-        for batch, future in arrived:
+                _drop_traceback(error)
+        for batch, future in completed:
             if self._closed:
                 return
             if isinstance(future, BaseException):
-                yield batch, Outcome(False, future)
+                yield batch, BatchResult(False, future)
             elif future is batch.future:
-                yield batch, self._outcome(batch, future, parcels.pop(batch, None))
+                yield batch, self._result(batch, future, fetched.pop(batch, None))
 
     def _fetch(self, futures: Sequence[Future]) -> list[Pickled] | None:
         """Fetch results, however long that takes; None where some were lost with their workers.
 
-        distributed makes those again, and would wait for that here, where nobody sees whether there
-        are workers left to do so.
+        distributed recomputes those, and would wait for that here, where it goes unnoticed if no
+        workers are left to do so.
         """
         direct = all_workers_on_this_host(self.client) or None
         if not all(future.status == "finished" for future in futures):
@@ -307,7 +312,7 @@ class ParallelCall:
         task = asyncio.run_coroutine_threadsafe(coroutine, self.client.loop.asyncio_loop)
         while True:
             try:
-                return task.result(timeout=CHECK_EVERY)
+                return task.result(timeout=FLEET_CHECK_SECONDS)
             except TimeoutError:
                 if task.done():
                     raise
@@ -315,49 +320,51 @@ class ParallelCall:
                     task.cancel()
                     return None
 
-    def _outcome(self, batch: Batch, future: Future, parcel: Pickled | None) -> Outcome | None:
-        """Give the outcome of a batch, or None when it is being made again."""
+    def _result(
+        self, batch: CallBatch, future: Future, pickled: Pickled | None
+    ) -> BatchResult | None:
+        """Return the result of a batch, or None when it is being recomputed."""
         try:
-            if parcel is None and future.status not in ("error", "cancelled"):
-                got = self._fetch([future]) if future.status == "finished" else None
-                if got is None:
+            if pickled is None and future.status not in ("error", "cancelled"):
+                fetched = self._fetch([future]) if future.status == "finished" else None
+                if fetched is None:
                     self._lost.append((batch, future))
                     return None
-                (parcel,) = got
-            if parcel is None:
+                (pickled,) = fetched
+            if pickled is None:
                 try:
-                    parcel = future.result()  # raises
+                    pickled = future.result()  # raises
                 except RetriableError as error:
-                    parcel = error.parcel
-            return parcel.loads(steal=True)
+                    pickled = error.pickled_result
+            return pickled.loads(steal=True)
         except CancelledError as error:
-            if self._closed or self._send_again(batch, error):
-                _forget_frames(error)
+            if self._closed or self._resend(batch, error):
+                _drop_traceback(error)
                 return None
-            return Outcome(False, self._explain(batch, error))
+            return BatchResult(False, self._explain(batch, error))
         except BaseException as error:
-            return Outcome(False, self._explain(batch, error))
+            return BatchResult(False, self._explain(batch, error))
 
-    def _send_again(self, batch: Batch, error: CancelledError) -> bool:
+    def _resend(self, batch: CallBatch, error: CancelledError) -> bool:
         """Send a batch whose data died with a worker; False if that is not what cancelled it."""
-        if batch.n_sent > N_RESENDS or self.client.status != "running":
+        if batch.n_sent > MAX_RESENDS or self.client.status != "running":
             return False
         try:
-            lost = [(obj, share) for obj, share in batch.shared if share.is_lost()]
-            others = batch.payload is not None and batch.payload.is_lost()
-            if not (lost or others or getattr(error, "reason", None) in _LOST):
+            lost = [(obj, copy) for obj, copy in batch.scattered if copy.is_lost()]
+            has_lost_payload = batch.payload is not None and batch.payload.is_lost()
+            if not (lost or has_lost_payload or getattr(error, "reason", None) in _LOST_REASONS):
                 return False
-            for obj, share in lost:
-                share.resend(obj)
+            for obj, copy in lost:
+                copy.resend(obj)
         except Exception:
             logger.debug("arguments of %s could not be sent again", batch.name, exc_info=True)
             return False
         self._send([batch])
         return True
 
-    def _finish(self, batch: Batch, outcome: Outcome | None) -> None:
-        """Make room for the next batch, and report the outcome to joblib."""
-        if outcome is None:
+    def _report(self, batch: CallBatch, result: BatchResult | None) -> None:
+        """Send a waiting batch in the place of this one, and report the result to joblib."""
+        if result is None:
             return
         following = None
         with self._lock:
@@ -369,12 +376,12 @@ class ParallelCall:
         if following is not None:
             self._send([following])
         try:
-            batch.report(outcome)
+            batch.report(result)
         except BaseException:
             logger.exception("joblib could not take the outcome of %s", batch.name)
 
     def _check_fleet(self) -> None:
-        """End the call when there is nobody left to run it."""
+        """Report errors for all batches when no worker is left to run them."""
         with self._lock:
             devices = {batch.device for batch in self._running}
             if not devices:
@@ -384,19 +391,20 @@ class ParallelCall:
             problem = "its client was closed"
         else:
             try:
-                alone = not all(map(self._has_workers, devices))
-                if not alone:
-                    self._send_elsewhere()
+                has_workers = all(map(self._has_workers, devices))
+                if has_workers:
+                    self._resubmit_stuck()
             except Exception:
                 logger.debug("the scheduler did not answer", exc_info=True)
                 return  # the client cancels the futures when it gives the scheduler up
             now = time.monotonic()
-            if not alone:
-                self._alone_since = None
-            elif self._alone_since is None:
-                self._alone_since = now
-            elif now - self._alone_since > self._patience:
-                problem = f"no worker for it has been there for {now - self._alone_since:.0f} s"
+            if has_workers:
+                self._no_worker_since = None
+            elif self._no_worker_since is None:
+                self._no_worker_since = now
+            elif now - self._no_worker_since > self._no_worker_timeout:
+                seconds = now - self._no_worker_since
+                problem = f"no worker for it has been there for {seconds:.0f} s"
         if problem is not None:
             with self._lock:
                 batches = [*self._running, *self._waiting]
@@ -404,50 +412,50 @@ class ParallelCall:
             for batch in batches:
                 name = batch.name or task_name(batch.calls)
                 error = FleetError(f"{name} must be run by a worker, but {problem}.")
-                self._finish(batch, Outcome(False, error))
+                self._report(batch, BatchResult(False, error))
 
-    def _send_elsewhere(self) -> None:
-        """Send again what waits for a worker that is gone, without saying where to.
+    def _resubmit_stuck(self) -> None:
+        """Submit batches again that wait for a worker that is gone, for any worker.
 
-        Others may take it; but where none was there when it came, the scheduler keeps it for the
-        one that it was meant for.
+        Other workers may run them. But where there was none at the time, the scheduler reserves the
+        task for the worker that it was meant for.
         """
         with self._lock:
-            meant = [(b, b.future) for b in self._running if b.worker and b.future is not None]
-        if not meant:
+            bound = [(b, b.future) for b in self._running if b.worker and b.future is not None]
+        if not bound:
             return
         processing = self.client.processing()
-        under_way = {key for keys in processing.values() for key in keys}
-        for batch, future in meant:
-            is_stuck = batch.worker not in processing and future.key not in under_way
+        started = {key for keys in processing.values() for key in keys}
+        for batch, future in bound:
+            is_stuck = batch.worker not in processing and future.key not in started
             if is_stuck and future.status == "pending":
                 batch.worker = None
                 self._send([batch])
                 self.client.cancel([future], force=True)
 
-    def _explain(self, batch: Batch, error: BaseException) -> BaseException:
-        """Turn an error of Dask's into one that names the task and says what to do."""
+    def _explain(self, batch: CallBatch, error: BaseException) -> BaseException:
+        """Return an error that names the task and a remedy, for one of Dask's."""
         name = batch.name
-        told = death_error(self.client, error, since=self._begin, name=name)
-        if told is not None:
+        explained = death_error(self.client, error, since=self._begin, name=name)
+        if explained is not None:
             pass
         elif isinstance(error, CancelledError):
-            told = FleetError(
+            explained = FleetError(
                 f"{name} was cancelled before it ended: by another user of the scheduler, "
                 "because the scheduler went away, or because its data were lost with workers that "
                 f"died. {error}"
             )
         else:
-            told = FleetError(
+            explained = FleetError(
                 f"{name} could not be run or brought back. Got {type(error).__name__}: {error}"
             )
-        told.__cause__ = error
-        return told
+        explained.__cause__ = error
+        return explained
 
 
-def _forget_frames(error: BaseException) -> None:
-    """Part an error from the frames it came through, where a task that holds it may be a local.
+def _drop_traceback(error: BaseException) -> None:
+    """Drop the frames of an error, which a task that holds it may keep alive as a local.
 
-    The batches in them, and what they have on the fleet, would stay until garbage is collected.
+    The batches in them, and their data on the fleet, would stay until garbage is collected.
     """
     error.__traceback__ = None

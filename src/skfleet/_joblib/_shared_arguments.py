@@ -1,4 +1,4 @@
-"""Which large arguments of joblib calls are on the fleet, and for how long they stay there."""
+"""Large arguments of joblib's calls, scattered once and shared by all calls with equal content."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ from typing import Any
 from dask.sizeof import sizeof
 from distributed import Client
 
-from skfleet._joblib._worker import Call, ForDevice, HeldSlot, Slot
+from skfleet._joblib._worker import ArgumentRef, CallItem, DeviceArgument, DeviceArgumentRef
 from skfleet.engine import Pickled, ScatteredObject
 
 __all__ = ["SharedArguments"]
 
 # Below this an argument costs less within its task than a transfer of its own.
-SHARE_FROM = 64 * 1024
+MIN_SCATTER_BYTES = 64 * 1024
 
-# Objects that cannot be referred to weakly (lists, dicts) are recognised while a call lasts, but
-# only so many, because they are kept alive for it.
-_N_STRONG = 16
+# Objects without weak references (lists, dicts) are recognised while a call lasts. Their number is
+# bounded, because they are kept alive.
+_MAX_STRONG_REFS = 16
 
 _lock = threading.RLock()
 _by_content: weakref.WeakValueDictionary[tuple[str, bytes], ScatteredObject] = (
     weakref.WeakValueDictionary()
 )
-_keepers: dict[int, weakref.finalize] = {}
+_finalizers: dict[int, weakref.finalize] = {}
 
 
 class SharedArguments:
     """The large arguments of one Parallel call.
 
-    Equal content is sent once per fleet. It stays while any of the driver's objects with that
-    content lives; or for the call, where an object cannot be referred to weakly, or where the
+    Equal content is scattered once per fleet. It stays as long as any object of the driver with
+    that content lives; or for the call, where an object has no weak references, or where the
     workers are in this process.
 
     Parameters
     ----------
     client : distributed.Client
-    everywhere : mapping of int to (object, Share), default=None
-        What :meth:`broadcast` sent to every worker beforehand.
+    broadcast : mapping of int to (object, ScatteredObject), default=None
+        Objects that :meth:`broadcast` sent to every worker beforehand, by identity.
 
     Notes
     -----
@@ -50,15 +50,15 @@ class SharedArguments:
     """
 
     def __init__(
-        self, client: Client, everywhere: Mapping[int, tuple[Any, ScatteredObject]] | None = None
+        self, client: Client, broadcast: Mapping[int, tuple[Any, ScatteredObject]] | None = None
     ) -> None:
         self._client = client
         # Workers in this process hold the very memory of an object, and would keep it alive for as
-        # long as it keeps its share. To share it again costs no transfer.
+        # long as it keeps its scattered copy. To scatter it again costs no transfer.
         self._in_process = client.scheduler.address.startswith("inproc://")
         self._weak: dict[int, tuple[weakref.ref, ScatteredObject]] = {}
         self._strong: OrderedDict[int, tuple[Any, ScatteredObject]] = OrderedDict()
-        self._everywhere = everywhere or {}
+        self._broadcast = broadcast or {}
 
     @staticmethod
     def broadcast(client: Client, objects: Sequence[Any]) -> dict[int, tuple[Any, ScatteredObject]]:
@@ -67,100 +67,101 @@ class SharedArguments:
             id(o): (o, ScatteredObject(client, Pickled.dumps(o), broadcast=True)) for o in objects
         }
 
-    def take_out(
-        self, calls: Sequence[Call], *, functions: bool = False
-    ) -> tuple[list[Call], list[tuple[Any, ScatteredObject]]]:
-        """Replace the large arguments of calls by slots, and give what the slots stand for.
+    def extract_large(
+        self, calls: Sequence[CallItem], *, functions: bool = False
+    ) -> tuple[list[CallItem], list[tuple[Any, ScatteredObject]]]:
+        """Replace the large arguments of calls by references; return both.
 
-        With ``functions``, the functions too: one that is pickled by value takes along what it
-        refers to, which no one can see from outside.
+        With ``functions``, the functions too: one that is pickled by value may contain large
+        objects, which cannot be seen from outside.
         """
-        shared: list[tuple[Any, ScatteredObject]] = []
-        slots: dict[int, Slot] = {}
+        scattered: list[tuple[Any, ScatteredObject]] = []
+        refs: dict[int, ArgumentRef] = {}
 
-        def slot(value: Any, is_function: bool = False, at_any_size: bool = False) -> Any:
-            if id(value) not in slots:
-                share = self._share(value, is_function=is_function, at_any_size=at_any_size)
-                if share is None:
+        def ref(value: Any, is_function: bool = False, at_any_size: bool = False) -> Any:
+            if id(value) not in refs:
+                copy = self._scatter(value, is_function=is_function, at_any_size=at_any_size)
+                if copy is None:
                     return value
-                slots[id(value)] = Slot(len(shared))
-                shared.append((value, share))
-            return slots[id(value)]
+                refs[id(value)] = ArgumentRef(len(scattered))
+                scattered.append((value, copy))
+            return refs[id(value)]
 
-        def slot_of(arg: Any) -> Any:
-            if not isinstance(arg, ForDevice):
-                return slot(arg)
-            places = [slot(part, at_any_size=True) for part in arg]
-            return HeldSlot(*places, key=id(arg.value))
+        def argument_ref(arg: Any) -> Any:
+            if not isinstance(arg, DeviceArgument):
+                return ref(arg)
+            parts = [ref(part, at_any_size=True) for part in arg]
+            return DeviceArgumentRef(*parts, key=id(arg.value))
 
-        taken = [
+        replaced = [
             (
-                slot(function, True) if functions else function,
-                [slot_of(arg) for arg in args],
-                {key: slot_of(arg) for key, arg in kwargs.items()},
+                ref(function, True) if functions else function,
+                [argument_ref(arg) for arg in args],
+                {key: argument_ref(arg) for key, arg in kwargs.items()},
             )
             for function, args, kwargs in calls
         ]
-        return taken, shared
+        return replaced, scattered
 
-    def _share(
+    def _scatter(
         self, value: Any, *, is_function: bool = False, at_any_size: bool = False
     ) -> ScatteredObject | None:
-        """Give the share of a value, sent now if need be; None for what travels in its task."""
-        if id(value) in self._everywhere:
-            return self._everywhere[id(value)][1]
+        """Return the scattered copy of a value; None for a small one, sent within its task."""
+        if id(value) in self._broadcast:
+            return self._broadcast[id(value)][1]
         if id(value) in self._strong:
             return self._strong[id(value)][1]
-        found = self._weak.get(id(value))
-        if found is not None and found[0]() is value:
-            return found[1]
-        is_small = isinstance(value, type) or sizeof(value) < SHARE_FROM
+        entry = self._weak.get(id(value))
+        if entry is not None and entry[0]() is value:
+            return entry[1]
+        is_small = isinstance(value, type) or sizeof(value) < MIN_SCATTER_BYTES
         if not is_function and not at_any_size and is_small:
             return None
-        parcel = Pickled.dumps(value)
-        if is_function and parcel.nbytes < SHARE_FROM:
+        pickled = Pickled.dumps(value)
+        if is_function and pickled.nbytes < MIN_SCATTER_BYTES:
             return None
-        share = _share_content(self._client, parcel, is_function=is_function)
+        copy = _scatter_content(self._client, pickled, is_function=is_function)
         try:
-            self._weak[id(value)] = self._refer(value), share
+            self._weak[id(value)] = self._weak_ref(value), copy
         except TypeError:
-            self._strong[id(value)] = value, share
-            if len(self._strong) > _N_STRONG:
+            self._strong[id(value)] = value, copy
+            if len(self._strong) > _MAX_STRONG_REFS:
                 self._strong.popitem(last=False)
         else:
             if not self._in_process:
-                _keep_while_alive(value, share)
-        return share
+                _keep_while_alive(value, copy)
+        return copy
 
-    def _refer(self, value: Any) -> weakref.ref:
-        """Refer to an object weakly, and forget its share with it."""
+    def _weak_ref(self, value: Any) -> weakref.ref:
+        """Return a weak reference whose end removes the scattered copy."""
         weak, key = self._weak, id(value)
         return weakref.ref(value, lambda _: weak.pop(key, None))
 
 
-def _share_content(client: Client, parcel: Pickled, *, is_function: bool) -> ScatteredObject:
-    """Find the share of equal content on the same fleet, or send the content."""
-    key = (client.id, parcel.digest())
+def _scatter_content(client: Client, pickled: Pickled, *, is_function: bool) -> ScatteredObject:
+    """Return the scattered copy of equal content on the same fleet, or scatter the content."""
+    key = (client.id, pickled.digest())
     with _lock:
-        share = _by_content.get(key)
-        if share is None or share.future.status not in ("pending", "finished"):
-            share = _by_content[key] = ScatteredObject(client, parcel, is_function=is_function)
-    return share
+        copy = _by_content.get(key)
+        if copy is None or copy.future.status not in ("pending", "finished"):
+            copy = _by_content[key] = ScatteredObject(client, pickled, is_function=is_function)
+    return copy
 
 
-def _keep_while_alive(obj: Any, share: ScatteredObject) -> None:
-    """Keep a share until the object dies, or until its content is another."""
+def _keep_while_alive(obj: Any, copy: ScatteredObject) -> None:
+    """Keep a scattered copy until the object dies, or until its content is another."""
     with _lock:
-        keeper = _keepers.get(id(obj))
-        if keeper is not None:
-            kept = keeper.peek()
-            if kept is not None and kept[2][1] is share:
+        finalizer = _finalizers.get(id(obj))
+        if finalizer is not None:
+            alive = finalizer.peek()
+            if alive is not None and alive[2][1] is copy:
                 return
-            keeper.detach()
-        keeper = _keepers[id(obj)] = weakref.finalize(obj, _forget, id(obj), share)
-        keeper.atexit = False
+            finalizer.detach()
+        finalizer = weakref.finalize(obj, _drop_finalizer, id(obj), copy)
+        finalizer.atexit = False
+        _finalizers[id(obj)] = finalizer
 
 
-def _forget(obj_id: int, share: ScatteredObject) -> None:
-    """Let go of a share whose object is gone: the last reference to it was this call's argument."""
-    _keepers.pop(obj_id, None)
+def _drop_finalizer(obj_id: int, copy: ScatteredObject) -> None:
+    """Drop the finalizer of a dead object; its argument was the last reference to the copy."""
+    _finalizers.pop(obj_id, None)

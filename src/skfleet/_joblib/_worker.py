@@ -1,4 +1,4 @@
-"""What a worker does with a batch of joblib calls, and how calls and outcomes are packed."""
+"""Task that runs a batch of joblib's calls on a worker, and the format of calls and results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from dask.utils import funcname
 from joblib import parallel_config
 
-from skfleet._captured_output import Note, noted
+from skfleet._captured_output import OutputEvent, capture_output
 from skfleet.engine import (
     DeviceArrayCache,
     DeviceCachedArray,
@@ -21,56 +21,54 @@ from skfleet.engine import (
 )
 
 __all__ = [
-    "ForDevice",
-    "HeldSlot",
-    "Outcome",
+    "ArgumentRef",
+    "BatchResult",
+    "CallItem",
+    "DeviceArgument",
+    "DeviceArgumentRef",
     "RetriableError",
-    "Slot",
     "function_name",
     "run_batch",
     "task_name",
 ]
 
-Call = tuple[Callable[..., Any], Sequence[Any], dict[str, Any]]
+CallItem = tuple[Callable[..., Any], Sequence[Any], dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class Slot:
-    """The place of something shared in a call."""
+class ArgumentRef:
+    """Reference in a call to a scattered argument."""
 
     index: int
 
 
-class ForDevice(NamedTuple):
-    """An argument that is shared whatever its size, and held for a worker to bring to its GPU."""
+class DeviceArgument(NamedTuple):
+    """An array that is scattered whatever its size, for workers to load on their GPU."""
 
     value: Any
-    copies: DeviceArrayCache
+    cache: DeviceArrayCache
 
 
-class HeldSlot(NamedTuple):
-    """The places of what is held for a worker's GPU, and of the copies there; its key in these."""
+class DeviceArgumentRef(NamedTuple):
+    """Reference to a scattered array and to the device cache, with the array's key in it."""
 
-    value: Slot
-    copies: Slot
+    value: ArgumentRef
+    cache: ArgumentRef
     key: int
 
 
-class Outcome(NamedTuple):
-    """What became of a batch: the results of its calls, or the first error, and its notes.
-
-    Results that only stand for calls that were not made are none that count.
-    """
+class BatchResult(NamedTuple):
+    """The results of the calls of a batch, or the first error, and their output."""
 
     ok: bool
     value: Any
     trace: str = ""
-    notes: Sequence[Note] = ()
-    is_known: bool = False  # from a checkpoint
-    is_made: bool = True
+    output: Sequence[OutputEvent] = ()
+    from_checkpoint: bool = False
+    has_run: bool = True  # False for a placeholder, which does not count as progress
 
     def result(self) -> list[Any]:
-        """Give the results, or raise the error with the traceback it had on the worker."""
+        """Return the results, or raise the error with the traceback of the worker."""
         if self.ok:
             return self.value
         if self.trace:
@@ -90,20 +88,20 @@ class _RemoteTracebackError(Exception):
 
 
 class RetriableError(Exception):
-    """Carries a failed outcome past Dask, which retries only a task that raises."""
+    """Carries a failed result to Dask, which retries only a task that raises."""
 
-    def __init__(self, parcel: Pickled) -> None:
-        super().__init__(parcel)
-        self.parcel = parcel
+    def __init__(self, pickled_result: Pickled) -> None:
+        super().__init__(pickled_result)
+        self.pickled_result = pickled_result
 
 
 def function_name(function: Callable[..., Any]) -> str:
-    """Name a function, or what else is called."""
+    """Return the name of a callable."""
     return funcname(function).strip("_<>") or "call"
 
 
-def task_name(calls: Sequence[Call]) -> str:
-    """Name a batch after its function and, if there is one, the estimator it is called with."""
+def task_name(calls: Sequence[CallItem]) -> str:
+    """Return the name of a batch: its function and, if there is one, the estimator it is for."""
     function, args, kwargs = calls[0]
     name = function_name(function)
     for first in [*args[:1], *list(kwargs.values())[: not args]]:
@@ -111,72 +109,73 @@ def task_name(calls: Sequence[Call]) -> str:
             name += f"-{type(first).__name__}"
     if len(calls) == 1:
         return name
-    # The scheduler learns durations by name: a batch must not pass for a single call.
+    # The scheduler averages durations by name, so a batch must not have that of a single call.
     return f"batch_of_{name}_{len(calls)}_calls"
 
 
 def run_batch(
     payload: Pickled,
-    shared: Sequence[Pickled],
+    scattered: Sequence[Pickled],
     *,
     name: str,
-    origin: str,
+    caller_token: str,
     n_threads: int,
     retriable: bool,
 ) -> Pickled:
-    """Run the calls of a batch one after the other, and pack what became of them."""
-    with noted(origin) as notes:
+    """Run the calls of a batch one after the other, and return their pickled result."""
+    with capture_output(caller_token) as output:
         try:
-            # Opened first: this imports what the calls need, and with it their libraries.
+            # Loaded first: this imports what the calls need, and with it their libraries.
             calls, nested = payload.loads()
             with limit_threadpools(n_threads):
-                outcome = Outcome(True, _run_calls(calls, nested, shared))
+                result = BatchResult(True, _run_calls(calls, nested, scattered))
         except BaseException as error:
-            # The frames of this file say nothing to the caller.
             trace = traceback.format_exception(type(error), error, error.__traceback__)
-            outcome = Outcome(False, error, "".join(trace))
-    parcel = _pack_outcome(outcome._replace(notes=tuple(notes)), name)
-    if retriable and not outcome.ok:
-        raise RetriableError(parcel)
-    return parcel
+            result = BatchResult(False, error, "".join(trace))
+    pickled = _pickle_result(result._replace(output=tuple(output)), name)
+    if retriable and not result.ok:
+        raise RetriableError(pickled)
+    return pickled
 
 
 def _run_calls(
-    calls: Sequence[Call], nested: tuple[Any, int], shared: Sequence[Pickled]
+    calls: Sequence[CallItem], nested: tuple[Any, int], scattered: Sequence[Pickled]
 ) -> list[Any]:
-    """Put the shared arguments into their slots and call, nested calls on the nested backend."""
+    """Resolve the references to scattered arguments and call, with the backend for nested calls."""
 
-    def fill(value: Any) -> Any:
-        if isinstance(value, HeldSlot):
-            copies = open_scattered(shared[value.copies.index])
-            return DeviceCachedArray(shared[value.value.index], copies, value.key)
-        return shared[value.index].loads_shared() if isinstance(value, Slot) else value
+    def resolve(value: Any) -> Any:
+        if isinstance(value, DeviceArgumentRef):
+            cache = open_scattered(scattered[value.cache.index])
+            return DeviceCachedArray(scattered[value.value.index], cache, value.key)
+        return scattered[value.index].loads_shared() if isinstance(value, ArgumentRef) else value
 
     backend, n_jobs = nested
     with parallel_config(backend=backend, n_jobs=n_jobs):
         return [
-            fill(function)(*map(fill, args), **{key: fill(arg) for key, arg in kwargs.items()})
+            resolve(function)(
+                *map(resolve, args), **{key: resolve(arg) for key, arg in kwargs.items()}
+            )
             for function, args, kwargs in calls
         ]
 
 
-def _pack_outcome(outcome: Outcome, name: str) -> Pickled:
-    """Pack an outcome; where that fails, pack an error which says so."""
+def _pickle_result(result: BatchResult, name: str) -> Pickled:
+    """Pickle a result; where that fails, pickle an error that says so."""
     try:
-        parcel = Pickled.dumps(outcome)
-        if not outcome.ok:
-            parcel.loads()  # many exceptions pickle and cannot be rebuilt
-        return parcel
+        pickled = Pickled.dumps(result)
+        if not result.ok:
+            pickled.loads()  # many exceptions pickle and cannot be rebuilt
+        return pickled
     except Exception as error:
-        if outcome.ok:
+        if result.ok:
             problem: Exception = pickle.PicklingError(
                 f"result of {name} must be picklable, to come back from its worker. Got "
                 f"{type(error).__name__}: {error} instead. Return arrays or plain objects."
             )
         else:
             problem = RuntimeError(
-                f"{name} raised {type(outcome.value).__name__}: {outcome.value} "
+                f"{name} raised {type(result.value).__name__}: {result.value} "
                 "(the exception itself cannot be pickled)"
             )
-        notes = tuple(note for note in outcome.notes if isinstance(note.content, str))
-        return Pickled.dumps(Outcome(False, problem, outcome.trace, notes))
+        output = tuple(event for event in result.output if isinstance(event.content, str))
+        return Pickled.dumps(BatchResult(False, problem, result.trace, output))

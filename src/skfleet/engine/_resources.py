@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -13,6 +14,8 @@ __all__ = [
     "WorkerResources",
     "check_device",
     "check_satisfiable",
+    "count_slots",
+    "resources_for_call",
     "resources_for_device",
     "satisfies",
 ]
@@ -131,3 +134,39 @@ def check_satisfiable(resources: ResourceRequest, workers: WorkerResources) -> N
 def _describe(resources: Mapping[str, float]) -> str:
     """Format resources as the command line of a worker takes them."""
     return ", ".join(f"{name}={amount:g}" for name, amount in sorted(resources.items()))
+
+
+def resources_for_call(
+    requested_device: str | None,
+    device: str | None,
+    resources: Mapping[str, float],
+    workers: WorkerResources,
+) -> dict[str, float]:
+    """Return the resources that a joblib call requests, or a fit whose model computes on a device.
+
+    A device or resources that the user requested hold for all calls. Otherwise the device of the
+    model decides; fits that need no GPU leave GPU workers free where there are CPU workers.
+
+    Raises
+    ------
+    PlacementError
+        When no worker offers them.
+    """
+    if requested_device is not None or resources:
+        request = {
+            **resources_for_device(requested_device or "auto", workers).as_dict(),
+            **resources,
+        }
+    elif device == "cuda":
+        request = resources_for_device("cuda", workers).as_dict()
+    else:
+        labels = {label for offer in workers.values() for label, amount in offer.items() if amount}
+        request = resources_for_device("cpu", workers).as_dict() if {"CPU", "GPU"} <= labels else {}
+    check_satisfiable(ResourceRequest.of(request), workers)
+    return request
+
+
+def count_slots(n_threads: int, offer: Mapping[str, float], request: Mapping[str, float]) -> int:
+    """Count the tasks with this request for resources that a worker can run at once."""
+    n_tasks = [math.floor(offer.get(name, 0) / n) for name, n in request.items() if n > 0]
+    return min([n_threads, *n_tasks])

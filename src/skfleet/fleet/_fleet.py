@@ -1,11 +1,9 @@
-"""How a fleet is started, scaled and closed, and which client work uses when none is named."""
+"""`Fleet`: a client on a local cluster that it starts, or on a running scheduler."""
 
 from __future__ import annotations
 
 import asyncio
-import atexit
 import sys
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,21 +21,18 @@ from skfleet.engine import (
     address_of,
     check_synchronous,
     check_workers,
-    current_client,
     has_dashboard,
     n_workers_planned,
-    register_client,
     scheduler_workers,
 )
 from skfleet.exceptions import FleetError
 from skfleet.fleet._local_cluster import DASHBOARD, CpuOnlyAdaptive, start_local_cluster
 
-__all__ = ["Fleet", "default_client"]
+__all__ = ["Fleet"]
 
-# Seconds that a local cluster may take to have the workers it was told to have.
-_PATIENCE = 30.0
-# Seconds for which a scheduler's address is tried.
-_ADDRESS_PATIENCE = 8.0
+# Of a local cluster, to reach the number of workers that `scale` sets.
+_SCALE_TIMEOUT_SECONDS = 30.0
+_CONNECT_TIMEOUT_SECONDS = 8.0
 
 
 class Fleet:
@@ -50,57 +45,57 @@ class Fleet:
         object of Dask's. By default a cluster is started on this machine, for this user alone: it
         listens on the loopback interface only.
     n_workers : int, default=None
-        Number of CPU workers, in a fleet that is to have no others. By default there is a worker
-        for each GPU, as `gpus` says, and as many for CPUs as fill the cores that are left.
+        Number of CPU workers, in a fleet without GPU workers. By default there is a worker for
+        each of the `gpus`, and as many CPU workers as fill the remaining cores.
     gpus : "auto", int or list of int or str, default="auto"
-        The GPUs of this machine that get a worker process each: how many, or which (numbers or
-        UUIDs, as in the environment variable ``CUDA_VISIBLE_DEVICES``, which is obeyed). "auto"
-        takes all, unless `n_workers`, `resources` or ``processes=False`` say what workers there
-        are to be, and says in one line on the standard error stream why it takes none where some
-        might be expected. Needs CuPy and dask-cuda (``pip install 'scikit-fleet[gpu]'``).
+        The GPUs of this machine that get a worker process each: their number, or a list of numbers
+        or UUIDs as in the environment variable ``CUDA_VISIBLE_DEVICES``, which is obeyed. "auto"
+        takes all, unless `n_workers`, `resources` or ``processes=False`` define the workers. Where
+        it takes none although the machine seems to have a GPU, it prints the reason on the standard
+        error stream. Needs CuPy and dask-cuda (``pip install 'scikit-fleet[gpu]'``).
     cpus : int, default=None
-        Number of CPU workers beside those on GPUs; they see no GPU.
+        Number of CPU workers in addition to those on GPUs; they see no GPU.
     threads_per_worker : int, default=None
-        Threads of each CPU worker: how many tasks it runs at a time; a worker on a GPU has one
-        thread. By default 1 for processes. The
-        BLAS and OpenMP libraries of a worker process are held to the same number of threads.
+        Threads of each CPU worker, and so the number of tasks that it runs at a time; a worker on
+        a GPU has one thread. By default 1 for processes. The BLAS and OpenMP libraries of a worker
+        process are limited to the same number of threads.
     processes : bool, default=True
         Whether workers are processes. Otherwise they are threads of this process, which start at
-        once and share memory, and whose Python code takes turns.
+        once, share memory, and share the interpreter lock.
     memory_limit : int, float, str or None, default="auto"
         Memory of each worker: bytes, a fraction of the machine's, text such as "4 GiB", or
         None for no limit. "auto" is the machine's memory divided by ``n_workers``; undivided for
         workers on threads, each of which measures the whole process.
     device_memory_limit : int, float, str or None, default="default"
-        Memory of its GPU that the data of a worker may take before it moves them to the host, and
+        Memory of the GPU that the data of a worker may take before it moves them to the host, and
         that rows of the calling process may take before they are loaded for each pass: bytes, a
-        fraction of it, text such as "40 GiB", or None for no limit. "default" is 0.8, and for such
-        rows what is free.
+        fraction, text such as "40 GiB", or None for no limit. "default" is 0.8, and for such
+        rows the free memory.
     resources : mapping, or sequence of mappings, default=None
-        What workers are labelled with, for all of them or one mapping for each. By default
+        Dask resources of the workers, for all of them or one mapping for each. By default
         ``{"CPU": threads_per_worker}``, and ``{"GPU": 1}`` for a worker on a GPU.
         Workers added later by `scale` or `adapt` take the mapping for all, or the default.
     protocol : {"tcp", "tls", "ucx"}, default=None
-        How workers talk to one another. "ucx" copies from GPU to GPU over NVLink and InfiniBand
-        where they are there, and needs distributed-ucxx. By default "tls" with `security`, else
-        "tcp".
+        Protocol between scheduler and workers. "ucx" copies from GPU to GPU over NVLink and
+        InfiniBand where available, and needs distributed-ucxx. By default "tls" with `security`,
+        else "tcp".
     env : mapping of str to str, default=None
         Further environment variables of worker processes, set before they start.
     dashboard_address : str or None, default="127.0.0.1:0"
-        Where the dashboard listens; port 0 takes a free one, and ":8787" is a port of the
-        loopback interface. None starts none. The dashboard needs Bokeh, which the extra ``ui``
-        installs; without, there is none, and a warning where an address is given.
+        Address of the dashboard; port 0 takes a free one, and ":8787" is a port of the loopback
+        interface. None starts none. The dashboard needs Bokeh, which the extra ``ui`` installs;
+        without it there is none, and a warning where an address is given.
     security : distributed.Security or bool, default=None
-        TLS credentials. True makes temporary ones for a local cluster (needs ``cryptography``).
+        TLS credentials. True creates temporary ones for a local cluster (needs ``cryptography``).
     timeout : float or str, default=None
         Seconds to wait for the scheduler at `address`; by default 8.
     asynchronous : bool, default=False
-        Only False is possible; the name is there so that True gets an answer.
+        Only False is supported; True raises.
 
     Attributes
     ----------
     client : distributed.Client
-        The client, distributed's default one from now on until the fleet is closed.
+        The client, distributed's default one until the fleet is closed.
     dashboard_link : str or None
         Address of the dashboard, where there is one.
 
@@ -111,10 +106,10 @@ class Fleet:
     FleetError
         When no scheduler answers at `address`.
     PlacementError
-        When this machine has not the GPUs that `gpus` asks for.
+        When this machine lacks the GPUs that `gpus` requests.
     FleetVersionError
-        When workers there lack scikit-fleet, or have another version of it, of scikit-learn or of
-        Python.
+        When workers of a running scheduler lack scikit-fleet, or have another version of it, of
+        scikit-learn or of Python.
     TypeError
         When the fleet is to be asynchronous.
     ValueError
@@ -126,17 +121,16 @@ class Fleet:
 
     Notes
     -----
-    Workers find ``SCIPY_ARRAY_API=1`` in their environment, which scikit-learn's Array API
-    dispatch needs to be there before SciPy is imported.
+    The environment of workers has ``SCIPY_ARRAY_API=1``, which scikit-learn's Array API dispatch
+    needs before SciPy is imported.
 
-    A worker on a GPU is what dask-cuda makes of a process: it stays on the cores next to its GPU,
-    moves what does not fit there to the host, and from there to the disk, and takes device memory
-    from RMM's asynchronous pool where RMM is installed. `scale` and `adapt` start and close CPU
-    workers; a GPU worker goes only when `scale` asks for fewer workers than there are GPUs.
+    A GPU worker is configured by dask-cuda: it runs on the cores next to its GPU, spills data from
+    the device to the host and from there to the disk, and allocates device memory from RMM's
+    asynchronous pool where RMM is installed. `scale` and `adapt` start and close CPU workers; a GPU
+    worker is closed only when `scale` sets fewer workers than there are GPUs.
 
-    Closing the fleet makes the client that was the default before the default again. Leaving the
-    ``with`` block closes it, after an error too. A cluster or a scheduler that the fleet did not
-    start stays as it is.
+    Closing the fleet restores the default client of before. Leaving the ``with`` block closes it,
+    after an error too. A cluster or a scheduler that the fleet did not start keeps running.
 
     Examples
     --------
@@ -147,6 +141,8 @@ class Fleet:
     """
 
     client: Client
+    _adaptive: Any = None
+    _has_dashboard: bool | None = None
 
     def __init__(
         self,
@@ -234,7 +230,7 @@ class Fleet:
         Parameters
         ----------
         n : int
-            The number wanted. A local fleet has it on return; another cluster is only told.
+            The number of workers. A local fleet has it on return; another cluster may take time.
 
         Raises
         ------
@@ -246,27 +242,27 @@ class Fleet:
                 f"n must be a positive whole number of workers. Got {n!r} instead. "
                 "Close the fleet to be rid of all workers."
             )
-        cluster = self._scalable_cluster("scale")
+        cluster = self._get_cluster("scale")
         self._stop_adapting()
         cluster.scale(n)
         if not self._is_ours:
             return
-        cluster.sync(_wait_until_settled, cluster)
-        # Adaptive scaling that was under way when it was stopped may have had the last word.
-        deadline = time.monotonic() + _PATIENCE
+        cluster.sync(_wait_for_workers, cluster)
+        # Adaptive scaling that was stopped just now may have changed the number since.
+        deadline = time.monotonic() + _SCALE_TIMEOUT_SECONDS
         while len(self.client.nthreads()) != n and time.monotonic() < deadline:
             time.sleep(0.05)
             cluster.scale(n)
-            cluster.sync(_wait_until_settled, cluster)
+            cluster.sync(_wait_for_workers, cluster)
 
     def adapt(self, *, minimum: int = 1, maximum: int | None = None) -> None:
-        """Let the number of workers follow the work, from now on until `scale` is called.
+        """Scale adaptively: the number of workers follows the work until `scale` is called.
 
         Parameters
         ----------
         minimum : int, default=1
-            The fewest workers. With 0, a fleet without work has nobody who could be asked for a
-            GPU, and keeps no data.
+            The fewest workers. With 0, an idle fleet has no workers: persisted data is lost, and
+            requests for GPUs cannot be validated.
         maximum : int, default=None
             The most workers; by default as many as this machine has cores.
 
@@ -275,7 +271,7 @@ class Fleet:
         FleetError
             When the fleet joined a scheduler by its address.
         """
-        cluster = self._scalable_cluster("adapt")
+        cluster = self._get_cluster("adapt")
         if maximum is None:
             maximum = max(CPU_COUNT, minimum)
         if not 0 <= minimum <= maximum or maximum < 1:
@@ -321,7 +317,7 @@ class Fleet:
         return f"<table><caption>Fleet</caption>{''.join(rows)}</table>"
 
     def _summary(self) -> dict[str, Any]:
-        """What the representations show: few words while the fleet is open, one when closed."""
+        """Return the fields of the representations."""
         if self.client.status in ("closing", "closed"):
             return {"status": "closed"}
         threads = self.client.nthreads()
@@ -338,20 +334,15 @@ class Fleet:
         return summary
 
     def _address(self) -> str:
-        """Address of the scheduler."""
         return str(self.client.scheduler.address)
 
-    _adaptive: Any = None
-    _has_dashboard: bool | None = None
-
     def _stop_adapting(self) -> None:
-        """Keep the number of workers from following the work."""
         if self._adaptive is not None:
             self._adaptive.stop()
             self._adaptive = None
 
-    def _scalable_cluster(self, method: str) -> Cluster:
-        """Give the cluster that can be scaled, or say why there is none."""
+    def _get_cluster(self, method: str) -> Cluster:
+        """Return the cluster that can be scaled, or raise."""
         if self._cluster is None:
             raise FleetError(
                 f"Fleet.{method} must be called where the workers were started. Got a fleet that "
@@ -383,8 +374,8 @@ def _connect(
         options["timeout"] = timeout
     if isinstance(address, str):
         _check_address(address, security, timeout)
-    # A client that fails in its constructor stays the default one, so the first is none: it only
-    # finds out whether all is well.
+    # A client that fails in its constructor stays the default one. So the first is not the default:
+    # it only checks the workers.
     with Client(address, set_as_default=False, **options) as trial:
         check_synchronous(trial)
         check_workers(trial)
@@ -402,8 +393,8 @@ def _connect(
 def _check_address(address: str, security: Security | None, timeout: float | str | None) -> None:
     """Raise unless a scheduler answers; a client that fails to find one takes a minute to close."""
     if address.startswith("inproc://"):
-        return  # only what runs in this process has such an address
-    seconds = parse_timedelta(_ADDRESS_PATIENCE if timeout is None else timeout)
+        return  # an address of this process
+    seconds = parse_timedelta(_CONNECT_TIMEOUT_SECONDS if timeout is None else timeout)
     arguments = (security or Security()).get_connection_args("client")
 
     async def connect_once() -> None:
@@ -413,7 +404,7 @@ def _check_address(address: str, security: Security | None, timeout: float | str
     try:
         with ThreadPoolExecutor(1) as pool:  # a notebook's own thread has a loop that runs
             pool.submit(asyncio.run, connect_once()).result()
-    except Exception as error:  # whoever listens there may speak anything
+    except Exception as error:  # any other service may listen there
         raise FleetError(
             f"address must be that of a running scheduler. Got {address!r} instead, with which no "
             f"connection was made in {seconds:g} seconds: {str(error) or type(error).__name__}. "
@@ -422,72 +413,13 @@ def _check_address(address: str, security: Security | None, timeout: float | str
 
 
 def _conflicting_parameter(name: str, value: object, situation: str) -> ValueError:
-    """Make the error for a parameter that means nothing beside the others."""
+    """Return the error for a parameter that has no meaning with the others."""
     return ValueError(
         f"{name} must not be given {situation}. Got {value!r} instead. "
         f"Leave {name} out, or give it where the workers are started."
     )
 
 
-async def _wait_until_settled(cluster: Cluster) -> None:
-    """Wait until the workers of a local cluster are those that were asked for."""
+async def _wait_for_workers(cluster: Cluster) -> None:
+    """Wait until a local cluster has the workers that it was scaled to."""
     await cluster
-
-
-_embedded_lock = threading.Lock()
-_embedded: Client | None = None
-
-
-def default_client() -> Client:
-    """Give the current client, and start the embedded fleet where there is none.
-
-    The embedded fleet is one worker on the threads of this process. It starts once, says so in one
-    line on the standard error stream, and closes when the interpreter exits. Its client does not
-    become distributed's default: what else the program does with Dask runs where it ran before,
-    and a client that the program opens later takes over from the next call.
-
-    Returns
-    -------
-    distributed.Client
-        A synchronous client.
-
-    Raises
-    ------
-    TypeError
-        When the current client is asynchronous.
-    """
-    client = current_client()
-    if client is not None:
-        return client
-    global _embedded
-    with _embedded_lock:
-        if _embedded is None or _embedded.status in ("closing", "closed"):
-            _embedded = _start_embedded()
-        return _embedded
-
-
-def _start_embedded() -> Client:
-    """Start one worker on the threads of this process, and a client that is not the default."""
-    cluster = start_local_cluster(n_workers=1, processes=False, dashboard_address=None)
-    client = Client(cluster, set_as_default=False)
-    register_client(client)
-    log_failures(client)
-    print(
-        f"scikit-fleet: no client is open, so {CPU_COUNT} threads of this process are used. "
-        "Use Fleet() for worker processes, or open a distributed.Client.",
-        file=sys.stderr,
-    )
-    return client
-
-
-@atexit.register
-def _close_embedded() -> None:
-    """Close the embedded fleet, if it runs."""
-    global _embedded
-    with _embedded_lock:
-        if _embedded is not None:
-            cluster = _embedded.cluster
-            stop_log_failures(_embedded)
-            _embedded.close()
-            cluster.close()
-            _embedded = None

@@ -1,4 +1,4 @@
-"""The GPUs of this machine: which of them workers can use, and what a worker on one is made of."""
+"""Discovery and selection of this machine's GPUs, and the settings of a worker on a GPU."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from skfleet.exceptions import PlacementError
 
 __all__ = ["NO_GPU_ENV", "GpuDiscovery", "find_gpus", "gpu_worker", "select_gpus"]
 
-# What a process must find in its environment to see no GPU.
+# Environment of a process that sees no GPU.
 NO_GPU_ENV = {"CUDA_VISIBLE_DEVICES": ""}
 
-# What a worker on a GPU needs, by the names of modules and of packages.
-_NEEDED = {"cupy": "CuPy", "dask_cuda": "dask-cuda"}
+# Requirements of a worker on a GPU: modules, and their names for users.
+_REQUIREMENTS = {"cupy": "CuPy", "dask_cuda": "dask-cuda"}
 _INSTALL = "pip install 'scikit-fleet[gpu]' installs what is needed"
 
-# Seconds that CuPy may take to be imported and to find its device.
-_PATIENCE = 120.0
-_TRIAL = "import cupy; cupy.zeros(1).get()"
+# Importing CuPy for the first time is slow.
+_PROBE_TIMEOUT_SECONDS = 120.0
+_PROBE_CODE = "import cupy; cupy.zeros(1).get()"
 
 
 class GpuDiscovery(NamedTuple):
-    """GPUs that workers can use, as ``CUDA_VISIBLE_DEVICES`` names them, or why there are none.
+    """GPUs that workers can use, as ``CUDA_VISIBLE_DEVICES`` names them, or a problem.
 
-    `is_surprising` tells that something on this machine points to a GPU.
+    `is_surprising` is True where the machine seems to have a GPU that cannot be used.
     """
 
     devices: tuple[str, ...]
@@ -38,29 +38,29 @@ class GpuDiscovery(NamedTuple):
 
 
 def find_gpus() -> GpuDiscovery:
-    """Look for GPUs with NVML, which leaves them untouched, and whether CuPy can use them.
+    """Find GPUs with NVML, which does not initialise them, and check that CuPy can use them.
 
-    CuPy is tried in another process: a process that has seen a GPU cannot be forked any more.
+    CuPy is probed in another process: a process that has initialised CUDA cannot be forked.
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    named = None if visible is None else [name.strip() for name in visible.split(",")]
-    if named is not None and named[0] in ("", "-1"):
+    names = None if visible is None else [name.strip() for name in visible.split(",")]
+    if names is not None and names[0] in ("", "-1"):
         return GpuDiscovery((), f"CUDA_VISIBLE_DEVICES={visible} hides them")
-    missing = [package for module, package in _NEEDED.items() if find_spec(module) is None]
-    n_gpus, problem = _ask_driver()
+    missing = [package for module, package in _REQUIREMENTS.items() if find_spec(module) is None]
+    n_gpus, problem = _count_gpus()
     if not n_gpus:
         return GpuDiscovery((), problem, is_surprising="CuPy" not in missing)
     if missing:
         problem = f"{' and '.join(missing)} cannot be imported; {_INSTALL}"
     else:
-        problem = _try_cupy()
+        problem = _probe_cupy()
     if problem:
         return GpuDiscovery((), f"the driver has {n_gpus}, but {problem}", is_surprising=True)
-    return GpuDiscovery(tuple(named or map(str, range(n_gpus))))
+    return GpuDiscovery(tuple(names or map(str, range(n_gpus))))
 
 
-def _ask_driver() -> tuple[int, str]:
-    """Return how many GPUs the driver has, and what is wrong where it has none."""
+def _count_gpus() -> tuple[int, str]:
+    """Return the number of GPUs of the driver, and the problem where it has none."""
     try:
         import pynvml
     except ImportError:
@@ -76,57 +76,60 @@ def _ask_driver() -> tuple[int, str]:
     return n_gpus, "" if n_gpus else "the NVIDIA driver has no GPU"
 
 
-def _try_cupy() -> str:
-    """Use a GPU in another process; return what went wrong, in a line."""
+def _probe_cupy() -> str:
+    """Use a GPU in another process; return the problem in one line, empty if there is none."""
     try:
         run = subprocess.run(
-            [sys.executable, "-c", _TRIAL], capture_output=True, text=True, timeout=_PATIENCE
+            [sys.executable, "-c", _PROBE_CODE],
+            capture_output=True,
+            text=True,
+            timeout=_PROBE_TIMEOUT_SECONDS,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        told = str(error)
+        message = str(error)
     else:
         if run.returncode == 0:
             return ""
-        told = (run.stderr.strip().splitlines() or [f"exit status {run.returncode}"])[-1]
-    return f"CuPy cannot use them ({told})"
+        message = (run.stderr.strip().splitlines() or [f"exit status {run.returncode}"])[-1]
+    return f"CuPy cannot use them ({message})"
 
 
 def select_gpus(gpus: int | str | Sequence[int | str]) -> tuple[str, ...]:
-    """Return the GPUs that a fleet is to have: "auto" takes all, and says why where it has none.
+    """Return the GPUs of a fleet; "auto" takes all, and prints the problem where there are none.
 
     Raises
     ------
     PlacementError
-        When there are not as many as were asked for, or not these.
+        When the machine has fewer GPUs, or not these.
     """
     if isinstance(gpus, str) and gpus != "auto":
-        raise _not_gpus(gpus)
+        raise _invalid_gpus(gpus)
     if isinstance(gpus, int) and (isinstance(gpus, bool) or gpus < 0):
-        raise _not_gpus(gpus)
+        raise _invalid_gpus(gpus)
     if gpus == 0:
         return ()
-    found = find_gpus()
+    discovery = find_gpus()
+    available = discovery.devices
     if gpus == "auto":
-        if found.is_surprising:
+        if discovery.is_surprising:
             print(
-                f"scikit-fleet: no GPU is used: {found.problem}. All workers are CPU workers.",
+                f"scikit-fleet: no GPU is used: {discovery.problem}. All workers are CPU workers.",
                 file=sys.stderr,
             )
-        return found.devices
-    wanted = found.devices[:gpus] if isinstance(gpus, int) else tuple(map(str, gpus))
-    n_wanted = gpus if isinstance(gpus, int) else len(wanted)
-    if len(wanted) < n_wanted or not set(wanted) <= set(found.devices) or not wanted:
-        there = ", ".join(found.devices) or "none that can be used"
-        why = f" ({found.problem})" if found.problem else ""
+        return available
+    selected = available[:gpus] if isinstance(gpus, int) else tuple(map(str, gpus))
+    n_requested = gpus if isinstance(gpus, int) else len(selected)
+    if len(selected) < n_requested or not set(selected) <= set(available) or not selected:
+        names = ", ".join(available) or "none that can be used"
+        reason = f" ({discovery.problem})" if discovery.problem else ""
         raise PlacementError(
             f"gpus must be GPUs of this machine. Got {gpus!r} instead, while there are: "
-            f"{there}{why}. Leave gpus out to take those that there are."
+            f"{names}{reason}. Leave gpus out to take those that there are."
         )
-    return wanted
+    return selected
 
 
-def _not_gpus(gpus: object) -> ValueError:
-    """Make the error for what says nothing of GPUs."""
+def _invalid_gpus(gpus: object) -> ValueError:
     return ValueError(
         f'gpus must be "auto", how many GPUs to use, or a list of them. Got {gpus!r} instead. '
         "Use 0 for none."
@@ -140,11 +143,11 @@ def gpu_worker(
     memory_limit: int | None,
     device_memory_limit: float | int | str | None,
 ) -> dict[str, Any]:
-    """Return what makes a worker process that of the n-th GPU, as the options of a nanny.
+    """Return the options of a nanny whose worker uses the n-th GPU.
 
-    As dask-cuda does it: the process sees its GPU first, for it may copy from the others, stays on
-    the cores next to it, moves what does not fit from device to host to disk, and takes device
-    memory from RMM's asynchronous pool where RMM is installed.
+    As in dask-cuda: the process sees its own GPU first, and the others to copy from; it is bound to
+    the cores next to it, spills from device to host to disk, and allocates device memory from RMM's
+    asynchronous pool where RMM is installed.
     """
     from dask_cuda.worker_common import worker_data_function, worker_plugins
 
@@ -167,15 +170,15 @@ def gpu_worker(
         cudf_spill_stats=0,
     )
     env = {"CUDA_VISIBLE_DEVICES": visible, "RAPIDS_NO_INITIALIZE": "True"}
-    held = data(index)
-    limit = held[1]["device_memory_limit"] if type(held) is tuple else None
+    storage = data(index)
+    limit = storage[1]["device_memory_limit"] if type(storage) is tuple else None
     if limit and device_memory_limit != "default":
         env[DEVICE_MEMORY_VARIABLE] = str(limit)
     return {
         "env": env,
         "nthreads": 1,
         "resources": {"GPU": 1},
-        "data": held,
+        "data": storage,
         "plugins": tuple(plugins),
         "preload": ["dask_cuda.initialize"],
         "preload_argv": ["--create-cuda-context"],

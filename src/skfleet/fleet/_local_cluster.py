@@ -1,4 +1,4 @@
-"""What a local cluster is made of: its workers' threads, memory, labels and environment."""
+"""Local cluster: threads, memory, resources and environment of its worker processes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from skfleet.fleet._gpu_workers import NO_GPU_ENV, gpu_worker, select_gpus
 
 __all__ = ["DASHBOARD", "CpuOnlyAdaptive", "start_local_cluster"]
 
-# Where a dashboard listens that nobody asked for; it is absent without Bokeh.
+# Default address of the dashboard; without Bokeh there is none, and no warning.
 DASHBOARD = "127.0.0.1:0"
 
 logger = logging.getLogger(__name__)
@@ -60,33 +60,33 @@ _THREAD_VARIABLES = (
     "PYTHON_CPU_COUNT",  # os.cpu_count, from Python 3.13 on
     CORES_VARIABLE,
 )
-# From so many bytes on glibc hands memory back to the system at once. distributed trims at 64 kB,
-# so that every array that a kernel makes in passing is paged in anew.
+# Bytes from which on glibc returns memory to the system at once. distributed trims at 64 kB, so
+# that every temporary array of a kernel is paged in again.
 _MALLOC_VARIABLES = {
     "MALLOC_MMAP_THRESHOLD_": str(16 * 2**20),
     "MALLOC_TRIM_THRESHOLD_": str(32 * 2**20),
 }
 
-# Seconds between two looks at whether a worker process is there.
-_SPAWN_POLL = 0.002
+_SPAWN_POLL_SECONDS = 0.002
 
-# Names the file by which a worker process tells that the script lacks its guard.
+# Environment variable with the path of a file that a worker process creates where the script lacks
+# its main guard.
 _MARK_VARIABLE = "SKFLEET_MISSING_GUARD_MARK"
 
 
 class CpuOnlyAdaptive(Adaptive):
-    """Adaptive scaling that keeps workers on GPUs, which it could not start again."""
+    """Adaptive scaling that never closes GPU workers, which it could not start again."""
 
     async def workers_to_close(self, target: int) -> list[str]:
-        """Return the names of workers that may go."""
+        """Return the names of the CPU workers among those to close."""
         names = await super().workers_to_close(target)
         return [name for name in names if not str(name).startswith(_GPU_NAME)]
 
 
 class _MemoryDeaths(SchedulerPlugin):
-    """Gives a task up that has twice been on a worker which was ended for its memory.
+    """Fails a task after two workers that ran it were killed for their memory.
 
-    distributed takes four deaths to do so, as if the next worker might be a larger one.
+    distributed waits for four deaths, as if the next worker might be a larger one.
     """
 
     name = "skfleet-memory-deaths"
@@ -95,7 +95,7 @@ class _MemoryDeaths(SchedulerPlugin):
         self._scheduler = scheduler
 
     def log_event(self, topic: str, msg: Any) -> None:
-        """Count what a worker has been given as if it had seen all deaths but the last two."""
+        """Count all but the last allowed death of a worker against the tasks that it processes."""
         if topic != MEMORY_TOPIC or msg.get("worker") not in self._scheduler.workers:
             return
         for task in self._scheduler.workers[msg["worker"]].processing:
@@ -103,7 +103,7 @@ class _MemoryDeaths(SchedulerPlugin):
 
 
 class _QuietShuffles(SchedulerPlugin):
-    """Leaves out what distributed warns of at the begin and end of every healthy shuffle."""
+    """Filters what distributed warns of at the begin and end of every healthy shuffle."""
 
     name = "skfleet-quiet-shuffles"
     _logger = logging.getLogger("distributed.shuffle._scheduler_plugin")
@@ -112,22 +112,22 @@ class _QuietShuffles(SchedulerPlugin):
         self._logger.addFilter(self.filter)
 
     async def close(self) -> None:
-        """Leave the logger to others."""
+        """Remove the filter."""
         self._logger.removeFilter(self.filter)
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Tell whether a record is of something else."""
+        """Return whether a record is to be logged."""
         return not str(record.msg).startswith(("Shuffle %s initialized", "Shuffle %s deactivated"))
 
 
 class _LocalCluster(SpecCluster):
-    """A cluster on this machine whose dashboard can be shown, and whose nannies stay at work."""
+    """A cluster on this machine with a link to its dashboard and with persistent nannies."""
 
     def _update_worker_status(self, op: str, msg: Any) -> None:
-        """Note that a worker came or went; one that died is its nanny's to start again.
+        """Update the state of a worker; one that died is left to its nanny to restart.
 
-        SpecCluster closes the nanny if a fixed time after a death (15 s) it has no worker just
-        then: one that takes longer to start, or has died a second time.
+        SpecCluster closes the nanny if it has no worker at a fixed time after a death (15 s): one
+        that takes longer to start, or has died a second time.
         """
         name = self.scheduler_info["workers"][msg]["name"] if op == "remove" else None
         nanny = self.workers.get(name)
@@ -145,7 +145,7 @@ class _LocalCluster(SpecCluster):
 
     @property
     def shown_dashboard(self) -> str | None:
-        """Address of the dashboard, or None where it was not asked for or Bokeh is absent."""
+        """Address of the dashboard, or None where there is none."""
         options = self.scheduler_spec["options"]
         if not options["dashboard"]:
             return None
@@ -172,69 +172,70 @@ def start_local_cluster(
     """Start a scheduler and workers on the loopback interface; see `Fleet` for the parameters."""
     if processes:
         _check_can_spawn()
-        _refuse_unreadable_script()
+        _check_script_is_readable()
     elif env:
         raise ValueError(
             f"env must not be given with processes=False. Got {dict(env)!r} instead. "
             "Set os.environ: the workers are threads of this process."
         )
-    each = None if resources is None or isinstance(resources, Mapping) else list(resources)
+    per_worker = None if resources is None or isinstance(resources, Mapping) else list(resources)
     if isinstance(security, bool) or security is None:
         security = Security.temporary() if security else Security()
-    protocol = _protocol(protocol, security, processes)
-    devices = _devices(gpus, cpus, n_workers, resources, processes)
-    n_workers, threads = _sizes(
-        n_workers if cpus is None else cpus, threads_per_worker, processes, each, len(devices)
+    protocol = _resolve_protocol(protocol, security, processes)
+    devices = _resolve_gpus(gpus, cpus, n_workers, resources, processes)
+    n_workers = n_workers if cpus is None else cpus
+    n_workers, threads = _resolve_worker_counts(
+        n_workers, threads_per_worker, processes, per_worker, len(devices)
     )
     if memory_limit == "auto":
-        # Workers on threads each measure the whole process, and stop at their own limit.
+        # Workers on threads each measure the whole process, and pause at their own limit.
         memory_limit = MEMORY_LIMIT // (n_workers + len(devices)) if processes else MEMORY_LIMIT
     host = {} if protocol == "inproc://" else {"host": _LOOPBACK}
     common: dict[str, Any] = {**host, "protocol": protocol, "security": security}
-    # The HTTP server starts in any case; unless told where, it listens beyond the loopback.
-    quiet = {"dashboard": False, "dashboard_address": f"{_LOOPBACK}:0"}
+    # The HTTP server starts in any case, and by default listens beyond the loopback interface.
+    no_dashboard = {"dashboard": False, "dashboard_address": f"{_LOOPBACK}:0"}
     has_dashboard = dashboard_address is not None and find_spec("bokeh") is not None
     if dashboard_address not in (None, DASHBOARD) and not has_dashboard:
         warn(missing_extra("dashboard_address", "bokeh", "ui"))
     if has_dashboard and ":" not in str(dashboard_address).strip(":"):
         dashboard_address = f"{_LOOPBACK}:{str(dashboard_address).strip(':')}"
-    shown = {"dashboard": True, "dashboard_address": dashboard_address}
-    scheduler = {**common, "port": 0, **(shown if has_dashboard else quiet)}
+    dashboard = {"dashboard": True, "dashboard_address": dashboard_address}
+    scheduler = {**common, "port": 0, **(dashboard if has_dashboard else no_dashboard)}
     worker = {
         **common,
-        **quiet,
+        **no_dashboard,
         "nthreads": threads,
         "memory_limit": memory_limit,
         "resources": dict(resources) if isinstance(resources, Mapping) else {"CPU": threads},
         "silence_logs": logging.WARN,
     }
-    hidden = NO_GPU_ENV if processes and (devices or (gpus == 0 and resources is None)) else {}
+    gpu_env = NO_GPU_ENV if processes and (devices or (gpus == 0 and resources is None)) else {}
     if processes:
-        worker["env"] = _environment(threads, {**hidden, **(env or {})})
+        worker["env"] = _environment(threads, {**gpu_env, **(env or {})})
         worker["plugins"] = (FailureReporter(), OwnProcess())
 
     def spec(**options: Any) -> dict[str, Any]:
-        """One worker, as SpecCluster takes it."""
+        """Return the specification of a worker for SpecCluster."""
         if not processes:
-            options["plugins"] = (FailureReporter(),)  # of which each worker here has its own
+            options["plugins"] = (FailureReporter(),)  # one for each worker in this process
         return {"cls": _FleetNanny if processes else Worker, "options": {**worker, **options}}
 
     with _report_missing_main_guard(processes) as mark:
-        first = {"env": {**worker["env"], **mark}} if processes else {}
-        labels = [worker["resources"]] * n_workers if each is None else map(dict, each)
+        initial = {"env": {**worker["env"], **mark}} if processes else {}
+        labels = [worker["resources"]] * n_workers if per_worker is None else map(dict, per_worker)
         workers: dict[Any, Any] = {}
         for n, device in enumerate(devices):
-            own = gpu_worker(
+            options = gpu_worker(
                 devices,
                 n,
                 memory_limit=parse_memory_limit(memory_limit, 1, 1, logger=logger),
                 device_memory_limit=device_memory_limit,
             )
-            own["env"] = {**_environment(1, env or {}), **own["env"], **mark}
-            own["plugins"] = (*worker["plugins"], *own["plugins"])
-            workers[f"{_GPU_NAME}{device}"] = spec(**own)
-        # what scaling takes away first comes last
-        workers |= {i: spec(resources=label, **first) for i, label in enumerate(labels)}
+            options["env"] = {**_environment(1, env or {}), **options["env"], **mark}
+            options["plugins"] = (*worker["plugins"], *options["plugins"])
+            workers[f"{_GPU_NAME}{device}"] = spec(**options)
+        # scaling down closes the last workers first
+        workers |= {i: spec(resources=label, **initial) for i, label in enumerate(labels)}
         cluster = _LocalCluster(
             scheduler={"cls": Scheduler, "options": scheduler},
             workers=workers,
@@ -243,32 +244,32 @@ def start_local_cluster(
             silence_logs=logging.WARN,
             name="fleet",
         )
-        started: Any = cluster.scheduler
-        started.add_plugin(_MemoryDeaths(started))
-        started.add_plugin(_QuietShuffles())
+        running: Any = cluster.scheduler
+        running.add_plugin(_MemoryDeaths(running))
+        running.add_plugin(_QuietShuffles())
         return cluster
 
 
-def _devices(
+def _resolve_gpus(
     gpus: int | str | Sequence[int | str],
     cpus: int | None,
     n_workers: int | None,
     resources: Any,
     processes: bool,
 ) -> tuple[str, ...]:
-    """Return the GPUs that get a worker each; none are looked for where all workers are told."""
-    ways = {
+    """Return the GPUs that get a worker each; none where other parameters define the workers."""
+    definitions = {
         "n_workers": n_workers is not None,
         "resources": resources is not None,
         "processes=False": not processes,
     }
-    told = [name for name, is_told in ways.items() if is_told]
-    if told and cpus is None and gpus in ("auto", 0):
+    names = [name for name, is_set in definitions.items() if is_set]
+    if names and cpus is None and gpus in ("auto", 0):
         return ()
-    if told:
+    if names:
         raise ValueError(
-            f"gpus and cpus must say alone which workers there are. Got {told[0]} with them "
-            f"instead. Leave {told[0]} out: each GPU gets a worker process, and cpus are others."
+            f"gpus and cpus must say alone which workers there are. Got {names[0]} with them "
+            f"instead. Leave {names[0]} out: each GPU gets a worker process, and cpus are others."
         )
     if cpus is not None and (not isinstance(cpus, int) or isinstance(cpus, bool) or cpus < 0):
         raise ValueError(
@@ -284,51 +285,53 @@ def _devices(
     return devices
 
 
-def _protocol(wanted: str | None, security: Security, processes: bool) -> str:
-    """Return how scheduler and workers talk to one another."""
-    if wanted not in (None, "tcp", "tls", "ucx"):
+def _resolve_protocol(protocol: str | None, security: Security, processes: bool) -> str:
+    """Return the prefix of the addresses of scheduler and workers."""
+    if protocol not in (None, "tcp", "tls", "ucx"):
         raise ValueError(
-            f"protocol must be 'tcp', 'tls' or 'ucx'. Got {wanted!r} instead. "
+            f"protocol must be 'tcp', 'tls' or 'ucx'. Got {protocol!r} instead. "
             "Leave it out for 'tcp'."
         )
-    if wanted is not None and (not processes or security.require_encryption != (wanted == "tls")):
+    is_tls = security.require_encryption
+    if protocol is not None and (not processes or is_tls != (protocol == "tls")):
         raise ValueError(
-            f"protocol must fit processes and security. Got {wanted!r} instead. "
+            f"protocol must fit processes and security. Got {protocol!r} instead. "
             "Give security=True for 'tls' alone, and leave protocol out with processes=False."
         )
-    if wanted == "ucx" and find_spec("distributed_ucxx") is None:
+    if protocol == "ucx" and find_spec("distributed_ucxx") is None:
         raise ValueError(
             "protocol must be one that is installed. Got 'ucx' without distributed-ucxx instead. "
             "pip install distributed-ucxx-cu13, or leave protocol out."
         )
-    if security.require_encryption:
+    if is_tls:
         return "tls://"
-    return f"{wanted or 'tcp'}://" if processes else "inproc://"
+    return f"{protocol or 'tcp'}://" if processes else "inproc://"
 
 
-def _sizes(
+def _resolve_worker_counts(
     n_workers: int | None,
     threads: int | None,
     processes: bool,
-    each: list[Mapping[str, float]] | None,
+    per_worker: list[Mapping[str, float]] | None,
     n_gpus: int = 0,
 ) -> tuple[int, int]:
-    """Complete the number of workers and of their threads, so that they fill the cores."""
+    """Return the number of workers and of their threads; by default they fill the cores."""
     for name, value in {"n_workers": n_workers, "threads_per_worker": threads}.items():
-        fewest = 0 if n_gpus and name == "n_workers" else 1
-        if value is not None and (not isinstance(value, int) or value < fewest):
+        minimum = 0 if n_gpus and name == "n_workers" else 1
+        if value is not None and (not isinstance(value, int) or value < minimum):
             raise ValueError(
                 f"{name} must be a positive whole number. Got {value!r} instead. "
                 "Leave it out to fill the cores."
             )
-    if each is not None:
-        if n_workers not in (None, len(each)) or not each:
+    if per_worker is not None:
+        n_mappings = len(per_worker)
+        if n_workers not in (None, n_mappings) or not n_mappings:
             raise ValueError(
                 f"resources must have one mapping for each of {n_workers or 'the'} workers. "
-                f"Got {len(each)} instead. Leave n_workers out, or give one mapping for all."
+                f"Got {n_mappings} instead. Leave n_workers out, or give one mapping for all."
             )
-        n_workers = len(each)
-    n_cores = max(1, CPU_COUNT - n_gpus)  # a worker on a GPU keeps one busy
+        n_workers = n_mappings
+    n_cores = max(1, CPU_COUNT - n_gpus)  # a GPU worker keeps one busy
     if n_workers is None:
         if threads is None:
             threads = 1 if processes else n_cores
@@ -336,40 +339,40 @@ def _sizes(
     return n_workers, threads or max(1, n_cores // max(1, n_workers))
 
 
-def _environment(threads: int, more: Mapping[str, str]) -> dict[str, str]:
-    """What must be in a worker's environment before it imports NumPy and SciPy."""
+def _environment(threads: int, env: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that a worker needs before it imports NumPy and SciPy."""
     return {
         **dict.fromkeys(_THREAD_VARIABLES, str(threads)),
         **_MALLOC_VARIABLES,
         "SCIPY_ARRAY_API": "1",
-        **{name: str(value) for name, value in more.items()},
+        **{name: str(value) for name, value in env.items()},
     }
 
 
 class _FleetNanny(Nanny):
-    """A nanny whose worker's environment is complete from the start, and stays the worker's.
+    """A nanny that sets all variables of the worker's environment when it spawns the process.
 
-    distributed sets the variables that a process must find at its start in *this* process, and
-    leaves them there, where they would reach the program's other children, and other workers.
+    distributed sets variables that must be set that early in *this* process, and leaves them there,
+    where the program's other children and other workers would inherit them.
     """
 
     _lock = threading.Lock()
 
     def __init__(self, address: str, *, env: dict[str, str], **options: Any) -> None:
         super().__init__(address, env=env, **options)
-        # What may change here meanwhile must not be put back: the worker sets it as it starts.
+        # This process may change it meanwhile, so it is not restored; the worker sets it itself.
         early = {name: value for name, value in env.items() if name != CORES_VARIABLE}
         self.pre_spawn_env = {**self.pre_spawn_env, **early}
 
     async def instantiate(self) -> Any:
         """Start the worker process; this runs again whenever the worker has died."""
         while not self._lock.acquire(blocking=False):
-            await asyncio.sleep(_SPAWN_POLL)
+            await asyncio.sleep(_SPAWN_POLL_SECONDS)
         before = {name: os.environ.get(name) for name in self.pre_spawn_env}
         starting = asyncio.ensure_future(super().instantiate())
         try:
             while not (self.is_alive() or starting.done()):
-                await asyncio.sleep(_SPAWN_POLL)
+                await asyncio.sleep(_SPAWN_POLL_SECONDS)
         except asyncio.CancelledError:
             starting.cancel()
             raise
@@ -383,10 +386,10 @@ class _FleetNanny(Nanny):
         return await starting
 
     async def kill(self, timeout: float = 5, reason: str = "nanny-kill") -> None:
-        """Stop the worker process; one that takes long to end is ended, as it is needed no more.
+        """Stop the worker process; kill it where that takes long.
 
-        distributed does so with a warning, which says nothing to the owner of a fleet: a task was
-        running, or the machine is busy.
+        distributed does so with a warning, which has no meaning for the user: a task was running,
+        or the machine is busy.
         """
         stopping = asyncio.ensure_future(super().kill(timeout=12 * timeout, reason=reason))
         while not stopping.done():
@@ -398,7 +401,7 @@ class _FleetNanny(Nanny):
         await stopping
 
 
-def _refuse_unreadable_script() -> None:
+def _check_script_is_readable() -> None:
     """Raise for a script from standard input, which worker processes cannot import."""
     main = sys.modules.get("__main__")
     path = getattr(main, "__file__", None)
@@ -414,14 +417,14 @@ def _refuse_unreadable_script() -> None:
 def _check_can_spawn() -> None:
     """Raise in a process that cannot, or must not, start worker processes."""
     process = multiprocessing.current_process()
-    # The attribute by which multiprocessing itself knows a child that still imports the script.
+    # multiprocessing itself uses this attribute of a child that still imports the script.
     if getattr(process, "_inheriting", False):
         mark = os.environ.get(_MARK_VARIABLE)
         if mark is None:
             raise _missing_guard()
         with suppress(OSError):
             Path(mark).touch()
-        raise SystemExit(1)  # quietly: the process that started this one says why
+        raise SystemExit(1)  # quietly: the parent process reports the reason
     if process.daemon:
         raise FleetError(
             "Fleet() must be called in a process that may start others. Got a worker process "
@@ -431,7 +434,7 @@ def _check_can_spawn() -> None:
 
 @contextmanager
 def _report_missing_main_guard(processes: bool) -> Iterator[dict[str, str]]:
-    """Turn the failure of workers that met an unguarded script into one line that says so."""
+    """Raise MissingMainGuardError where workers fail since the script has no main guard."""
     if not processes:
         yield {}
         return
@@ -446,7 +449,7 @@ def _report_missing_main_guard(processes: bool) -> Iterator[dict[str, str]]:
 
 
 def _missing_guard() -> MissingMainGuardError:
-    """Make the error for a script without its guard."""
+    """Return the error for a script without a main guard."""
     script = getattr(sys.modules.get("__main__"), "__file__", None) or "the script"
     return MissingMainGuardError(
         'Fleet() must be called under `if __name__ == "__main__":` in a script. Got a call that '

@@ -15,7 +15,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 from sklearn.utils.validation import validate_data
 
-from skfleet._captured_output import warned_once
+from skfleet._captured_output import deduplicate_warnings
 from skfleet._config import config_context
 from skfleet._doc_link import DocumentationLink
 from skfleet._typing import Rows, Values
@@ -40,7 +40,7 @@ from skfleet.engine import (
 )
 from skfleet.metrics._scorers import check_scorer
 from skfleet.model_selection._checkpoint import Checkpoint
-from skfleet.model_selection._dispatch._context import SearchRun, current_run, is_running
+from skfleet.model_selection._dispatch._context import SearchContext, current_context, is_running
 from skfleet.model_selection._evaluations import Evaluation, set_results
 from skfleet.model_selection._plot import plot_search
 
@@ -102,15 +102,15 @@ class FleetSearchMixin(DocumentationLink):
             # counted rows have names of their own
             records = self._records({k: given[k] if is_lazy(v) else v for k, v in rows.items()})
             n_known = 0 if records is None else len(records)
-            run = SearchRun(
+            run = SearchContext(
                 share_fits=bool(self.share_fits) if is_flag else self.share_fits,
                 records=records,
                 time_budget=self.time_budget,
-                fits_here=is_lazy(X),
+                fit_in_driver=is_lazy(X),
                 verbose=self.verbose,
             )
             try:
-                with warned_once(), run(), rows_cached_on_workers(X, run.copies):
+                with deduplicate_warnings(), run(), rows_cached_on_workers(X, run.device_cache):
                     super().fit(X, y, **params)  # type: ignore[misc]
             except KeyboardInterrupt:
                 if set_results(self, run.evaluations):
@@ -163,7 +163,7 @@ class FleetSearchMixin(DocumentationLink):
         check_rows(X=X, y=y)
         return super().score(X, y, **params)  # type: ignore[misc]
 
-    def _set_uses(self, run: SearchRun) -> None:
+    def _set_uses(self, run: SearchContext) -> None:
         """Set what the fits had in common, and where they were made."""
         self.shared_fits_ = run.sharing.uses()
         self.timeline_ = tuple(run.timeline)
@@ -254,7 +254,7 @@ class FleetSearchMixin(DocumentationLink):
         """Give the backend that plans the fits; None where it is another, or there is no plan."""
         with joblib.parallel_config() as config:
             backend = config["backend"]
-        is_planned = getattr(backend, "plans_fits", False)
+        is_planned = getattr(backend, "supports_fit_planning", False)
         n_jobs = self.get_params(deep=False)["n_jobs"]
         return backend if is_planned and joblib.effective_n_jobs(n_jobs) != 1 else None
 
@@ -283,7 +283,7 @@ class FleetSearchMixin(DocumentationLink):
                 backend = self._backend()
                 if backend is not None:
                     backend.check_device("cuda")
-            current_run().expect(Evaluation(candidates, self.n_splits_, more_results or {}))
+            current_context().expect(Evaluation(candidates, self.n_splits_, more_results or {}))
             return evaluate_candidates(candidates, cv, more_results, **kwargs)
 
         super()._run_search(evaluate, callback_ctx=callback_ctx)  # type: ignore[misc]
@@ -297,7 +297,7 @@ def _is_approximate(share_fits: Any) -> bool:
 def _is_planned() -> bool:
     """Tell whether the backend in use plans the fits of searches."""
     with joblib.parallel_config() as config:
-        return bool(getattr(config["backend"], "plans_fits", False))
+        return bool(getattr(config["backend"], "supports_fit_planning", False))
 
 
 def _fits_blocks(estimator: Any) -> bool:

@@ -12,7 +12,7 @@ from sklearn.utils.metadata_routing import UNUSED, MetadataRouter
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, has_fit_parameter
 
-from skfleet._captured_output import home, replayed
+from skfleet._captured_output import output_replayer, process_token
 from skfleet._config import get_config
 from skfleet._delegation import available_where
 from skfleet._doc_link import DocumentationLink
@@ -61,9 +61,11 @@ class _BlockwiseVoting(DocumentationLink, BaseEstimator):
 
     def _fit_members(self, rows: RowBlocks, told: dict[str, Any], classes: Any = None) -> None:
         """Train a member on every block that has rows; labels must be in classes, if given."""
-        train = partial(fit_member, home(), self.estimator, told, get_config().device, classes)
+        train = partial(
+            fit_member, process_token(), self.estimator, told, get_config().device, classes
+        )
         with (
-            replayed(lambda: len(rows.blocks)) as replay,
+            output_replayer(lambda: len(rows.blocks)) as replay,
             training_engine(rows, self.estimator) as (engine, there),
         ):
             tasks = engine.map(train, there.blocks, name="fit-block")

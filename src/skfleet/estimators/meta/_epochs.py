@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from skfleet._captured_output import Note, noted
+from skfleet._captured_output import OutputEvent, capture_output
 from skfleet._config import config_context
 from skfleet._partial_fit import copy_learner, learner_of, partial_fit
 from skfleet.blocks import Block, RowBlocks, slice_rows
@@ -44,7 +44,7 @@ class Learned(NamedTuple):
 
     model: Any
     n_samples_seen: int
-    notes: tuple[Note, ...] = ()
+    notes: tuple[OutputEvent, ...] = ()
 
 
 def learn_block(
@@ -59,7 +59,7 @@ def learn_block(
     """Learn a block, leaving the model given as it was; `device` is for one that leaves it open."""
     model, seen, earlier = state
     model = copy_learner(model)
-    with config_context(device=device), noted(origin) as notes:
+    with config_context(device=device), capture_output(origin) as notes:
         goes_up = copies is not None and accepts_device_arrays(model)
         if goes_up:
             block = block._replace(X=copies.get(block.number, block.X))

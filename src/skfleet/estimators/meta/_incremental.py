@@ -14,7 +14,7 @@ from sklearn.base import is_classifier, is_regressor
 from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.metadata_routing import UNUSED, MetadataRouter
 
-from skfleet._captured_output import home, replayed
+from skfleet._captured_output import output_replayer, process_token
 from skfleet._config import get_config
 from skfleet._linalg import is_sparse
 from skfleet._partial_fit import check_steps, clone_learner, learner_of
@@ -314,7 +314,7 @@ class Incremental(ParallelPostFit):
         told |= classes_for_partial_fit(learner_of(model), y, classes)
         seed = check_random_state(self.random_state).randint(2**31 - 1)
         progress = Progress(np.array([seed]), told)
-        with training_engine(rows, model) as (engine, there), replayed() as replay:
+        with training_engine(rows, model) as (engine, there), output_replayer() as replay:
             self._one_epoch(engine, there, Learned(model, seen), progress, replay)
         return self
 
@@ -366,7 +366,7 @@ class Incremental(ParallelPostFit):
         with (
             training_engine(rows, model) as (engine, there),
             device_cache(engine, model) as copies,
-            replayed() as replay,
+            output_replayer() as replay,
         ):
             return self._learn_epochs(engine, model, there, y, progress, copies, replay)
 
@@ -459,7 +459,7 @@ class Incremental(ParallelPostFit):
             self.batch_size or self._batch(rows),
             None if self.shuffle == "rows" else copies,
             get_config().device,
-            home(),
+            process_token(),
             batches=lessons,
             prepare=prepare,
             on_checkpoint=keep,

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils import get_tags
 
-from skfleet._captured_output import Note, noted
+from skfleet._captured_output import OutputEvent, capture_output
 from skfleet._config import config_context
 from skfleet._typing import Rows
 from skfleet._validation import without_name_warnings
@@ -16,9 +16,9 @@ from skfleet.blocks import Block, n_rows_of, open_block
 from skfleet.metrics._reductions import host_values
 
 
-def fit_member(origin: str, *args: Any) -> tuple[tuple[Any, int] | None, list[Note]]:
+def fit_member(origin: str, *args: Any) -> tuple[tuple[Any, int] | None, list[OutputEvent]]:
     """Train a clone on one block; also return what it printed and warned of."""
-    with noted(origin) as notes:
+    with capture_output(origin) as notes:
         return _fit_member(*args), notes
 
 

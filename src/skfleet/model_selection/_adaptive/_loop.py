@@ -12,7 +12,7 @@ from itertools import chain as chain_of
 from itertools import groupby
 from typing import Any
 
-from skfleet._captured_output import replayed
+from skfleet._captured_output import output_replayer
 from skfleet.engine import ANY_WORKER, Call, Engine, ResourceRequest, Task, TaskResult
 from skfleet.exceptions import FleetError
 from skfleet.model_selection._adaptive._data import Rows
@@ -107,7 +107,7 @@ class Run:
     def __call__(self) -> None:
         """Carry out what the schedule orders until it orders no more, or time is up."""
         self._watch = self.engine.completion_queue()
-        with replayed() as self._replay_output:
+        with output_replayer() as self._replay_output:
             try:
                 self._loop()
             finally:

@@ -17,7 +17,7 @@ from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
 from skfleet._array import is_not_numpy, to_host_if_array
-from skfleet._captured_output import Note, home, noted
+from skfleet._captured_output import OutputEvent, capture_output, process_token
 from skfleet._config import config_context, get_config
 from skfleet._partial_fit import copy_learner, learner_of, partial_fit
 from skfleet.blocks import Block, concat_rows
@@ -82,7 +82,7 @@ class Setting:
     aside: Holdout | None
     answered: Mapping[str, ResponseScorer]  # the metrics, where answers are scored and not models
     models: Any = None  # where models are recorded
-    home: str = field(default_factory=home)  # the process of the search
+    home: str = field(default_factory=process_token)  # the process of the search
     # of the rows, where candidates are trained on a GPU
     copies: DeviceArrayCache = field(default_factory=DeviceArrayCache)
     device: str = field(default_factory=lambda: get_config().device)  # for those that leave it open
@@ -97,7 +97,7 @@ class Trained:
     n_samples: int = 0
     fit_time: float = 0.0
     record: Record = field(default_factory=lambda: Record(0, {}))
-    notes: tuple[Note, ...] = ()  # what was printed and warned of since the record before
+    notes: tuple[OutputEvent, ...] = ()  # what was printed and warned of since the record before
 
 
 def make(setting: Setting, params: Mapping[str, Any], head: Any) -> Any:
@@ -160,7 +160,7 @@ def train(
     is_done = isinstance(before, Trained) and before.n_calls >= wanted
     if isinstance(before, Trained) and is_done and (test is None or before.record.scores):
         return before
-    with noted(setting.home) as notes:
+    with capture_output(setting.home) as notes:
         try:
             trained = _learn(setting, before, head, calls, lessons, handles)
             if test is not None:
@@ -332,7 +332,7 @@ def learn_more(
     return replace(trained, model=model)
 
 
-def news_of(trained: Trained) -> tuple[Record, tuple[Note, ...]]:
+def news_of(trained: Trained) -> tuple[Record, tuple[OutputEvent, ...]]:
     """Give what the driver wants to know; the model stays."""
     return trained.record, trained.notes
 

@@ -1,1 +1,1 @@
-"""Calls of joblib by a search as tasks: in the order in which the data go through the files."""
+"""Dispatch of a search's fits: from the calls of joblib to batches on workers."""

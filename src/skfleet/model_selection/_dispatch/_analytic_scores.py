@@ -1,4 +1,4 @@
-"""Fits whose scores follow from sums over the rows, which are not sent to anybody."""
+"""Scores of fits computed in closed form, from sums over the rows, without the fits themselves."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from skfleet._config import config_context
 from skfleet._sklearn_private import fit_result, scorers_of
 from skfleet.blocks import is_lazy
 from skfleet.engine import Pickled, fleet_engine, run_on_gpu_worker
-from skfleet.model_selection._dispatch._context import SearchRun
-from skfleet.model_selection._dispatch._requests import FitRequest, JobInputs
+from skfleet.model_selection._dispatch._context import SearchContext
+from skfleet.model_selection._dispatch._requests import FitRequest, SearchJob
 from skfleet.model_selection._shared_fits._registry import SharedFit
 
 __all__ = ["AnalyticScores"]
@@ -27,62 +27,64 @@ __all__ = ["AnalyticScores"]
 logger = logging.getLogger(__name__)
 
 # scikit-learn prints each fit from here on.
-_TALKS = 2
+_VERBOSE_PER_FIT = 2
 
 
 class AnalyticScores:
-    """The fits of a call that a family may score without a model."""
+    """The fits of a call that a shared fit may score without a model."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
-        self._alike: dict[tuple[int, int, str], _Alike] = {}
+        self._groups: dict[tuple[int, int, str], _CandidateGroup] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._alike)
+        return bool(self._groups)
 
-    def add(self, fit: FitRequest, job: JobInputs, n_slots: int) -> bool:
-        """Take a fit on; False if it must be made."""
+    def add(self, fit: FitRequest, job: SearchJob, n_slots: int) -> bool:
+        """Add a fit; return False if it must run."""
         if fit.call.member is None or not fit.call.member.family.scorings:
             return False
         key = fit.job, fit.call.estimator, fit.device
-        if key not in self._alike:
+        if key not in self._groups:
             family = fit.call.member.family
             client = self._client if fit.device == "cuda" else None
-            self._alike[key] = _Alike(job, fit.call.estimator, family, n_slots, client)
-        return self._alike[key].add(fit)
+            self._groups[key] = _CandidateGroup(job, fit.call.estimator, family, n_slots, client)
+        return self._groups[key].add(fit)
 
-    def results(self, run: SearchRun) -> tuple[dict[FitRequest, dict[str, Any]], list[FitRequest]]:
-        """Give the results of the fits taken on so far, and those that must be made after all."""
-        alike, self._alike = self._alike, {}
+    def results(
+        self, context: SearchContext
+    ) -> tuple[dict[FitRequest, dict[str, Any]], list[FitRequest]]:
+        """Return the results of the fits added so far, and the fits that must run after all."""
+        groups, self._groups = self._groups, {}
         results: dict[FitRequest, dict[str, Any]] = {}
-        others: list[FitRequest] = []
-        for some in alike.values():
-            found = None
+        unscored: list[FitRequest] = []
+        for group in groups.values():
+            group_results = None
             try:
-                with run.here():
-                    found = None if run.is_interrupted else some.results()
+                with context.running_locally():
+                    group_results = None if context.is_interrupted else group.results()
             except Exception as error:
-                # What is wrong with them, or too much to ask, the fits themselves will tell.
-                logger.debug("%d fits are made to be scored", len(some.fits), exc_info=True)
-                for fit in some.fits:
-                    fit.refused = str(error)
-            if found is None:
-                others += some.fits
+                # The fits themselves raise what is wrong with the data.
+                logger.debug("%d fits are made to be scored", len(group.fits), exc_info=True)
+                for fit in group.fits:
+                    fit.no_analytic_score = str(error)
+            if group_results is None:
+                unscored += group.fits
             else:
-                results |= found
-        return results, others
+                results |= group_results
+        return results, unscored
 
 
-class _Alike:
+class _CandidateGroup:
     """Fits of the same estimator on the same rows.
 
-    When the second candidate comes all splits are known. What does not depend on the candidate is
-    worked on from then on, while others are still being read. Given a client, all is done on its
-    GPU workers.
+    All splits are known when the second candidate is added. What does not depend on the candidate
+    is computed from then on, while further candidates are read. With a client, everything is
+    computed on its GPU workers.
     """
 
     def __init__(
-        self, job: JobInputs, estimator: int, family: SharedFit, n_slots: int, gpu_client: Any
+        self, job: SearchJob, estimator: int, family: SharedFit, n_slots: int, gpu_client: Any
     ) -> None:
         self.fits: list[FitRequest] = []
         self._job = job
@@ -90,13 +92,13 @@ class _Alike:
         self._n_slots = n_slots
         self._gpu_client = gpu_client
         self._estimator = job.estimators[estimator]
-        self._scorings = _scorings(job, family.scorings)
+        self._scorings = _scoring_names(job, family.scorings)
         self._folds: dict[int, int] = {}
         self._prepared: Future[Any] | None = None
         self._n_prepared = 0
 
     def add(self, fit: FitRequest) -> bool:
-        """Take a fit on; False where the search asks for more than scores."""
+        """Add a fit; return False where the search needs more than scores."""
         if not self._scorings or type(self._estimator) is Pipeline:
             return False
         self.fits.append(fit)
@@ -107,49 +109,50 @@ class _Alike:
         return True
 
     def _prepare(self) -> None:
-        """Begin with what all candidates have in common."""
-        worker = ThreadPoolExecutor(1, thread_name_prefix="skfleet-family")
+        """Start a thread that computes what all candidates have in common."""
+        executor = ThreadPoolExecutor(1, thread_name_prefix="skfleet-family")
         run = contextvars.copy_context().run
         self._n_prepared = len(self._folds)
-        self._prepared = worker.submit(run, self._family.prepare, *self._rows())
-        worker.shutdown(wait=False)
+        self._prepared = executor.submit(run, self._family.prepare, *self._data())
+        executor.shutdown(wait=False)
 
-    def _rows(self) -> tuple[Any, ...]:
-        """Give what the family is to prepare."""
+    def _data(self) -> tuple[Any, ...]:
         splits = [self._job.folds[fold] for fold in self._folds]
         return self._job.X, self._job.y, splits, self._n_slots
 
-    def _scores(self, *asked: Any) -> np.ndarray:
-        """Give the scores that are asked for."""
+    def _scores(self, *args: Any) -> np.ndarray:
+        """Return the scores of candidates, computed in this process or on GPU workers."""
         if self._gpu_client is None:
             if self._prepared is not None and self._n_prepared == len(self._folds):
-                return _score(self._family, self._prepared.result(), *asked)
-            return _prepare_and_score(self._family, *self._rows(), *asked)
+                return _score(self._family, self._prepared.result(), *args)
+            return _prepare_and_score(self._family, *self._data(), *args)
         with config_context(device="cuda"):
             if is_lazy(self._job.X):
-                return _prepare_and_score(self._family, *self._rows(), *asked)
+                return _prepare_and_score(self._family, *self._data(), *args)
             engine = fleet_engine(self._gpu_client)
-        found = run_on_gpu_worker(engine, scores_from_sums, self._family, *self._rows(), *asked)
-        if isinstance(found, Exception):
-            raise found
-        return found
+        scores = run_on_gpu_worker(engine, scores_or_error, self._family, *self._data(), *args)
+        if isinstance(scores, Exception):
+            raise scores
+        return scores
 
     def results(self) -> dict[FitRequest, dict[str, Any]]:
-        """Give the results of all fits."""
+        """Return the results of all fits."""
         start = time.perf_counter()
         own = self._estimator.get_params(deep=False)
         params = {fit.candidate: {**own, **fit.call.options["parameters"]} for fit in self.fits}
-        both = bool(self._job.options.get("return_train_score"))
-        scores = self._scores(list(params.values()), list(self._scorings.values()), both)
-        if not np.isfinite(scores[: 1 + both]).all():
+        has_train_scores = bool(self._job.options.get("return_train_score"))
+        scores = self._scores(
+            list(params.values()), list(self._scorings.values()), has_train_scores
+        )
+        if not np.isfinite(scores[: 1 + has_train_scores]).all():
             raise NotImplementedError("scores must be finite")
-        places = {candidate: n for n, candidate in enumerate(params)}
+        positions = {candidate: n for n, candidate in enumerate(params)}
         seconds = (time.perf_counter() - start) / len(self.fits)
         results = {}
         for fit in self.fits:
             test, train = (
                 dict(zip(self._scorings, side.tolist(), strict=True))
-                for side in scores[:, :, self._folds[fit.fold], places[fit.candidate]]
+                for side in scores[:, :, self._folds[fit.fold], positions[fit.candidate]]
             )
             n_test = len(self._job.folds[fit.fold][1])
             results[fit] = fit_result(self._job.options, test, train, n_test, seconds)
@@ -157,14 +160,13 @@ class _Alike:
 
 
 def _prepare_and_score(
-    family: SharedFit, X: Any, y: Any, splits: Sequence[Any], n_slots: int, *asked: Any
+    family: SharedFit, X: Any, y: Any, splits: Sequence[Any], n_slots: int, *args: Any
 ) -> np.ndarray:
-    """Score all candidates of a family, where the rows are or may be brought to."""
-    return _score(family, family.prepare(X, y, splits, n_slots), *asked)
+    return _score(family, family.prepare(X, y, splits, n_slots), *args)
 
 
-def scores_from_sums(*args: Any) -> np.ndarray | Exception:
-    """Score all candidates, or return why not: Dask tells everybody what a task raises."""
+def scores_or_error(*args: Any) -> np.ndarray | Exception:
+    """Return the scores, or the exception: Dask logs what a task raises."""
     try:
         return _prepare_and_score(*args)
     except Exception as error:
@@ -172,40 +174,43 @@ def scores_from_sums(*args: Any) -> np.ndarray | Exception:
 
 
 def _score(
-    family: SharedFit, prepared: Any, params: Sequence[Any], scorings: Sequence[str], both: bool
+    family: SharedFit,
+    prepared: Any,
+    params: Sequence[Any],
+    scorings: Sequence[str],
+    has_train_scores: bool,
 ) -> np.ndarray:
-    """Score all candidates of a family, also on the rows to train on if both are wanted."""
-    return family.score(prepared, params, scorings, train_scores=both)
+    return family.score(prepared, params, scorings, train_scores=has_train_scores)
 
 
-def _scorings(job: JobInputs, known: frozenset[str]) -> Mapping[str | None, str]:
-    """Give the names of scikit-learn's scorers by what a search calls them.
+def _scoring_names(job: SearchJob, supported: frozenset[str]) -> Mapping[str | None, str]:
+    """Return the names of scikit-learn's scorers by the search's own names of its scores.
 
-    None where it has others, or wants to know more of its fits than scores.
+    Empty where the search has other scorers, or needs more of its fits than scores.
     """
-    options, found = job.options, {}
+    options = job.options
     if (
         not job.shares_rows
         or not job.shares_results
         or options.get("fit_params")
         or options.get("score_params")
-        or options.get("verbose", 0) >= _TALKS
+        or options.get("verbose", 0) >= _VERBOSE_PER_FIT
     ):
         return {}
-    for name, one in scorers_of(options["scorer"]).items():
-        named = one if isinstance(one, str) else _names(known).get(_content(one))
-        if named not in known:
+    names: dict[str | None, str] = {}
+    for key, scorer in scorers_of(options["scorer"]).items():
+        is_name = isinstance(scorer, str)
+        name = scorer if is_name else _names_by_digest(supported).get(_digest(scorer))
+        if name not in supported:
             return {}
-        found[name] = named
-    return found
+        names[key] = name
+    return names
 
 
 @cache
-def _names(known: frozenset[str]) -> dict[bytes, str]:
-    """Give the names of scorers by what they are."""
-    return {_content(get_scorer(name)): name for name in known - {"score"}}
+def _names_by_digest(supported: frozenset[str]) -> dict[bytes, str]:
+    return {_digest(get_scorer(name)): name for name in supported - {"score"}}
 
 
-def _content(scorer: Any) -> bytes:
-    """Give what scorers that do the same have in common."""
+def _digest(scorer: Any) -> bytes:
     return Pickled.dumps(scorer).digest()

@@ -1,4 +1,4 @@
-"""What a search tells the calls of joblib that it makes, and hears of them."""
+"""State that a running search shares with the joblib backend: checkpoint, time budget, Ctrl-C."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from skfleet.model_selection._evaluations import Evaluation
 from skfleet.model_selection._plot import FitTime
 from skfleet.model_selection._shared_fits._registry import SharedFitLog
 
-__all__ = ["SearchRun", "current_run", "is_running"]
+__all__ = ["SearchContext", "current_context", "is_running"]
 
 logger = logging.getLogger("skfleet.model_selection")
 
 
-class SearchRun:
-    """A search under way.
+class SearchContext:
+    """A running search.
 
     Parameters
     ----------
     share_fits : bool or "approximate", default=False
-        Whether fits that contain others stand for them, and also where scores agree within the
-        tolerance of a solver.
-    records : Records, default=None
-        Where finished fits are recorded.
+        Whether one fit yields the results of others, and also where scores agree within the
+        tolerance of a solver only.
+    records : Checkpoint, default=None
+        Checkpoint of finished fits.
     time_budget : float, default=None
-        Seconds after which no fit is begun.
-    fits_here : bool, default=False
-        Whether fits are made in this process, each on the fleet.
+        Seconds after which no fit begins.
+    fit_in_driver : bool, default=False
+        Whether estimators are fitted in this process, each on the whole fleet.
     verbose : int, default=0
-        1 to show how far the fits are, and how many the checkpoint had; from 2 on scikit-learn
-        prints each of them.
+        1 to show a progress bar and the number of fits from the checkpoint; from 2 on scikit-learn
+        prints each fit.
     """
 
     def __init__(
@@ -49,56 +49,59 @@ class SearchRun:
         share_fits: bool | str = False,
         records: Checkpoint | None = None,
         time_budget: float | None = None,
-        fits_here: bool = False,
+        fit_in_driver: bool = False,
         verbose: int = 0,
     ) -> None:
         is_approximate = share_fits == "approximate"
         self.sharing = SharedFitLog(is_wanted=bool(share_fits), is_approximate=is_approximate)
         self.records = records
-        self.fits_here = fits_here
+        self.fit_in_driver = fit_in_driver
         self.n_checkpoint_fits = 0
         self._verbose = verbose
         self.is_interrupted = False
-        self.is_here = False  # whether this process is at work itself, and Ctrl-C ends that
-        self._budget = time_budget
-        self._begin, self._begin_of_day = time.monotonic(), time.time()
+        self._is_local = False  # this process itself fits or scores: Ctrl-C raises in it
+        self._time_budget = time_budget
+        self._start, self._start_time_of_day = time.monotonic(), time.time()
         self.timeline: list[FitTime] = []
-        self.calls: WeakSet = WeakSet()  # those that can be given up
-        self.evaluations: list[Evaluation] = []  # one after the other
-        self._is_begun = True  # whether the last of them has its calls
-        self.copies = DeviceArrayCache()  # of the rows, on the GPUs of workers
+        self.active_calls: WeakSet = WeakSet()  # their dispatchers
+        self.evaluations: list[Evaluation] = []
+        self._has_begun_evaluation = True
+        self.device_cache = DeviceArrayCache()  # of the rows, on the GPUs of workers
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds in which fits may be begun; None without an end."""
-        if self._budget is None:
+        """Seconds in which fits may begin; None without a time budget."""
+        if self._time_budget is None:
             return None
-        return self._begin + self._budget - time.monotonic()
+        return self._start + self._time_budget - time.monotonic()
 
     @property
-    def over(self) -> str | None:
-        """Why no fit is begun any more; None as long as they are."""
-        left = self.seconds_left
-        return None if left is None or left > 0 else f"time_budget={self._budget} s was over"
+    def stop_reason(self) -> str | None:
+        """Reason why no further fit begins; None as long as fits do."""
+        seconds = self.seconds_left
+        if seconds is None or seconds > 0:
+            return None
+        return f"time_budget={self._time_budget} s was over"
 
     def expect(self, evaluation: Evaluation) -> None:
-        """Say which candidates the next call is to evaluate."""
+        """Announce the candidates that the next call evaluates."""
         self.evaluations.append(evaluation)
-        self._is_begun = False
+        self._has_begun_evaluation = False
 
     def begin_evaluation(self) -> Evaluation | None:
-        """Give what a call evaluates; None for one within a fit, of somebody else."""
-        if self._is_begun:
+        """Return what a call evaluates; None for a call within a fit, such as a nested search."""
+        if self._has_begun_evaluation:
             return None
-        self._is_begun = True
+        self._has_begun_evaluation = True
         return self.evaluations[-1]
 
-    def note(self, worker: str, begin: float, end: float) -> None:
-        """Note when a worker was at a fit, in seconds of the day's clock."""
-        self.timeline.append(FitTime(worker, begin - self._begin_of_day, end - self._begin_of_day))
+    def record_fit_time(self, worker: str, begin: float, end: float) -> None:
+        """Record the begin and end of a fit on a worker, as times of day."""
+        begin, end = begin - self._start_time_of_day, end - self._start_time_of_day
+        self.timeline.append(FitTime(worker, begin, end))
 
-    def note_checkpoint(self, n_fits: int, n_read: int) -> None:
-        """Note how many of the fits that a call was asked for the checkpoint had."""
+    def report_checkpoint(self, n_fits: int, n_read: int) -> None:
+        """Report how many of the fits of a call the checkpoint had."""
         self.n_checkpoint_fits += n_fits
         text = checkpoint_line(n_fits, n_read, "fits")
         logger.info("%s", text)
@@ -106,38 +109,39 @@ class SearchRun:
             print(text)
 
     def interrupt(self) -> None:
-        """Give up what is under way."""
+        """Cancel all active calls."""
         self.is_interrupted = True
-        for call in list(self.calls):
-            call.give_up()
+        for call in list(self.active_calls):
+            call.cancel()
 
     @contextmanager
-    def here(self) -> Iterator[None]:
-        """Work in this process; Ctrl-C ends that, and what would follow."""
-        self.is_here = True
+    def running_locally(self) -> Iterator[None]:
+        """Run work in this process; Ctrl-C ends it, and marks the search as interrupted."""
+        self._is_local = True
         try:
             yield
         except KeyboardInterrupt:
             self.is_interrupted = True
         finally:
-            self.is_here = False
+            self._is_local = False
 
     @contextmanager
-    def __call__(self) -> Iterator[SearchRun]:
-        """Be the run of the calls in a ``with``, which Ctrl-C ends early."""
-        token = _run.set(self)
-        restore = self._listen()
+    def __call__(self) -> Iterator[SearchContext]:
+        """Make this the current context; Ctrl-C ends its active calls early."""
+        token = _context.set(self)
+        restore_handler = self._handle_sigint()
         try:
             with show_progress(self._verbose == 1), ProgressHint(is_enabled=not self._verbose):
                 yield self
         finally:
-            restore()
-            _run.reset(token)
-            self.copies.close()
-            self.copies = DeviceArrayCache()  # the loop's callbacks hold the run, and it held these
+            restore_handler()
+            _context.reset(token)
+            self.device_cache.close()
+            # callbacks of the event loop refer to the context, and must not keep the rows alive
+            self.device_cache = DeviceArrayCache()
 
-    def _listen(self) -> Callable[[], None]:
-        """Take Ctrl-C for the end of the call under way, once; give what undoes that."""
+    def _handle_sigint(self) -> Callable[[], None]:
+        """Handle the first Ctrl-C as the end of the active calls; return what undoes that."""
         default = signal.default_int_handler
         if (
             threading.current_thread() is not threading.main_thread()
@@ -150,23 +154,23 @@ class SearchRun:
 
         def handle(number: int, frame: FrameType | None) -> None:
             restore()
-            if self.is_here or not self.calls:
+            if self._is_local or not self.active_calls:
                 default(number, frame)
-            # not here, where locks may be held
+            # in a thread: this one may hold the locks that it needs
             threading.Thread(target=self.interrupt, daemon=True).start()
 
         signal.signal(signal.SIGINT, handle)
         return restore
 
 
-_run: ContextVar[SearchRun | None] = ContextVar("skfleet_search_run", default=None)
+_context: ContextVar[SearchContext | None] = ContextVar("skfleet_search_context", default=None)
 
 
 def is_running() -> bool:
-    """Tell whether a search of ours is under way in this context."""
-    return _run.get() is not None
+    """Return whether a search of this package runs in this context."""
+    return _context.get() is not None
 
 
-def current_run() -> SearchRun:
-    """Give the run of the search in this context: one that wants nothing, if it is none of ours."""
-    return _run.get() or SearchRun()
+def current_context() -> SearchContext:
+    """Return the running search; outside of one, a context without options."""
+    return _context.get() or SearchContext()

@@ -1,4 +1,4 @@
-"""Rows that several fits are given, and first steps of pipelines that they have in common."""
+"""Cache of fitted preprocessing steps, which scikit-learn uses as the memory of a pipeline."""
 
 from __future__ import annotations
 
@@ -12,54 +12,54 @@ from skfleet._array import is_not_numpy
 from skfleet.engine import MMAP_THRESHOLD, Pickled
 from skfleet.model_selection._shared_fits._execution import ALONE, FitOrigin, SharedFitRun
 
-__all__ = ["Kept", "PipelineCache"]
+__all__ = ["CachedRows", "PipelineCache"]
 
 
-class Kept:
-    """Rows kept for several fits, each of which is given an object of its own.
+class CachedRows:
+    """Rows that several fits get, each as an object of its own.
 
-    Up to a size that is a copy; from there on it reads the memory that all read.
+    Small ones are copied. From `MMAP_THRESHOLD` on all objects are read-only views of one memory.
     """
 
     def __init__(self, rows: Any) -> None:
         # the items of a list may be shared, as in any list that is cut from another
         self._list = rows if type(rows) is list else None
-        # what is on a device stays there, for all to read
-        self._there = rows if is_not_numpy(rows) else None
-        is_packed = self._list is None and self._there is None
-        self._parcel = Pickled.dumps(rows if is_packed else None)
-        self.is_read_only = self._parcel.nbytes >= MMAP_THRESHOLD
+        # arrays on a device are not copied
+        self._device_rows = rows if is_not_numpy(rows) else None
+        is_pickled = self._list is None and self._device_rows is None
+        self._pickled = Pickled.dumps(rows if is_pickled else None)
+        self.is_read_only = self._pickled.nbytes >= MMAP_THRESHOLD
 
-    def give(self) -> Any:
-        """Give an object with these rows."""
+    def copy(self) -> Any:
+        """Return an object with these rows."""
         if self._list is not None:
             return list(self._list)
-        if self._there is not None:
-            return self._there
-        return self._parcel.loads(readonly=self.is_read_only)
+        if self._device_rows is not None:
+            return self._device_rows
+        return self._pickled.loads(readonly=self.is_read_only)
 
 
-def _keep(rows: Any) -> Kept | None:
-    """Keep what a step made of rows; None for what cannot be given out twice."""
+def _try_cache(rows: Any) -> CachedRows | None:
+    """Return the output of a step as cached rows; None where it cannot be copied."""
     try:
-        return Kept(rows)
+        return CachedRows(rows)
     except Exception:
         return None
 
 
 @dataclass(eq=False)
-class _Step:
-    """A fitted step: by what it is known, what it made of the rows, and the seconds it took."""
+class _CachedStep:
+    """A fitted step, its output for the training rows, and the seconds that it took."""
 
     key: bytes
     fitted: Any
-    output: Kept
+    output: CachedRows
     seconds: float
-    transformed: dict[str, tuple[Kept, float]] = field(default_factory=dict)
+    transformed: dict[str, tuple[CachedRows, float]] = field(default_factory=dict)  # by part
 
 
-class _Known(NamedTuple):
-    """Rows of this fit: which part of the split they are, after how many steps."""
+class _KnownRows(NamedTuple):
+    """An object with rows of a part of the split, after a number of steps."""
 
     rows: Any
     part: str
@@ -67,61 +67,65 @@ class _Known(NamedTuple):
 
 
 class PipelineCache:
-    """The first steps of pipelines that are fitted on the same rows, each fitted once.
+    """Cache of the steps of pipelines that are fitted on the same rows.
 
-    This is what scikit-learn takes for the `memory` of a pipeline. It remembers the steps of the
-    latest fit and how they transformed the rows of both parts; a fit whose first k steps are the
-    same, parameters and their types included, does not fit them again.
+    It is passed as the `memory` of a pipeline. It holds the steps of the latest fit and their
+    outputs for both parts of the split. A fit whose first k steps have equal parameters, types
+    included, does not fit them again.
     """
 
     def __init__(self) -> None:
-        self._steps: list[_Step] = []
-        self.begin(is_open=False)
+        self._steps: list[_CachedStep] = []
+        self.start_fit(is_open=False)
 
-    def begin(self, *, is_open: bool) -> None:
-        """Expect the next fit; its pipeline, if this is open."""
-        self.end()
+    def start_fit(self, *, is_open: bool) -> None:
+        """Reset the state of a single fit; only an open cache is used by its pipeline."""
+        self.end_fit()
         self.is_open = is_open
         self._depth = 0
-        self._expected: tuple[int, SharedFitRun, Mapping[str, Any]] | None = None
-        self.came = ALONE
-        self.saved_in_fit = self.saved_in_score = self.spent = 0.0
+        self._path: tuple[int, SharedFitRun, Mapping[str, Any]] | None = None
+        self.origin = ALONE
+        self.fit_time_saved = self.score_time_saved = self.shared_time = 0.0
 
-    def expect(self, depth: int, contained: SharedFitRun, values: Mapping[str, Any]) -> None:
-        """Take a step from a family, with the values of this fit."""
-        self._expected = depth, contained, values
+    def expect_path(self, depth: int, shared_fit: SharedFitRun, values: Mapping[str, Any]) -> None:
+        """Take the step at a depth from a shared fit, with the parameter values of this fit."""
+        self._path = depth, shared_fit, values
 
-    def end(self) -> None:
-        """Let go of what belongs to a single fit."""
+    def end_fit(self) -> None:
+        """Release the rows of a single fit."""
         self.is_open = False
-        self._known: dict[int, _Known] = {}
+        self._known_rows: dict[int, _KnownRows] = {}
 
     @property
     def is_read_only(self) -> bool:
-        """Whether a fit was given rows by a step that can only be read."""
+        """True if the output of a step is read-only."""
         return any(step.output.is_read_only for step in self._steps)
 
     def __repr__(self) -> str:
-        # Its pipeline, in an error of scikit-learn, is that of the user, who gave it no memory.
+        # scikit-learn's errors show the pipeline as the user wrote it, without a memory.
         return repr(None)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A pipeline that is copied or sent away is fitted on other rows, and has no memory.
+        # A pipeline that is copied or sent elsewhere is fitted on other rows.
         return type(None), ()
 
-    def recognise(self, rows: Any, part: str, depth: int) -> None:
-        """Take note of rows that a fit was given, to know them again."""
+    def register(self, rows: Any, part: str, depth: int) -> None:
+        """Register rows that a fit was given, to recognise them by identity."""
         if self.is_open or depth:
-            self._known[id(rows)] = _Known(rows, part, depth)
+            self._known_rows[id(rows)] = _KnownRows(rows, part, depth)
 
     def cache(
         self, func: Callable[..., Any], ignore: Sequence[str] | None = None, **_: Any
     ) -> Callable[..., Any]:
-        """Give a function that fits and transforms as ``func`` does, but equal steps only once."""
+        """Return a function that fits and transforms as ``func`` does, but equal steps once."""
         if not self.is_open or self._depth:
-            return func  # fitted again, by a scorer perhaps
+            return func  # a second fit of the pipeline, as in a scorer
         return partial(self._fit_transform, func, frozenset(ignore or ()))
 
+    # 1. Rows that are not the training rows at this depth: fit without the cache.
+    # 2. An equal step in the cache: return its copy and output, and count the time saved.
+    # 3. Another step: drop the cached ones from this depth on, fit it (from a shared fit where one
+    #    is expected), and cache it unless its output cannot be copied.
     def _fit_transform(
         self,
         func: Callable[..., Any],
@@ -131,93 +135,93 @@ class PipelineCache:
         *args: Any,
         **kwargs: Any,
     ) -> Any:
-        depth, known = self._depth, self._known.get(id(X))
+        depth, known = self._depth, self._known_rows.get(id(X))
         if known is None or known.rows is not X or (known.part, known.depth) != ("train", depth):
             return func(transformer, X, *args, **kwargs)
         self._depth += 1
         relevant = {name: value for name, value in kwargs.items() if name not in ignore}
         key = Pickled.dumps((transformer, relevant)).digest()
-        expected = self._expected if self._expected and self._expected[0] == depth else None
+        path = self._path if self._path and self._path[0] == depth else None
         if depth < len(self._steps) and self._steps[depth].key == key:
-            if expected is not None:
-                refused = expected[1].refused
-                self.came = FitOrigin(refused is None, refused)
+            if path is not None:
+                refused = path[1].refused
+                self.origin = FitOrigin(refused is None, refused)
             step = self._steps[depth]
-            self.saved_in_fit += step.seconds
-            rows = step.output.give()
-            _tell_callbacks(X, rows, *args, **kwargs)
+            self.fit_time_saved += step.seconds
+            rows = step.output.copy()
+            _notify_callbacks(X, rows, *args, **kwargs)
         else:
             del self._steps[depth:]
             start = time.perf_counter()
-            if expected is not None:
-                _, contained, values = expected
-                contained.begin()
-                if contained.n_candidates > 1:
-                    contained.offer(transformer, values, "fit_transform")
+            if path is not None:
+                _, shared_fit, values = path
+                shared_fit.begin()
+                if shared_fit.n_candidates > 1:
+                    shared_fit.offer(transformer, values, "fit_transform")
             rows, fitted = func(transformer, X, *args, **kwargs)
             seconds = time.perf_counter() - start
-            self.spent += seconds
-            if expected is not None:
-                self.came = contained.came
-                if contained.was_saved:
-                    seconds += contained.saved
-                    self.saved_in_fit += contained.saved
-            kept = _keep(rows)
-            if kept is None:
+            self.shared_time += seconds
+            if path is not None:
+                self.origin = shared_fit.came
+                if shared_fit.was_saved:
+                    seconds += shared_fit.saved
+                    self.fit_time_saved += shared_fit.saved
+            cached = _try_cache(rows)
+            if cached is None:
                 return rows, fitted
-            step = _Step(key, fitted, kept, seconds)
-            rows = kept.give()
+            step = _CachedStep(key, fitted, cached, seconds)
+            rows = cached.copy()
             if callable(getattr(fitted, "transform", None)) and hasattr(fitted, "__dict__"):
-                vars(fitted)["transform"] = _Transform(self, depth, fitted.transform)
+                vars(fitted)["transform"] = _CachedTransform(self, depth, fitted.transform)
             self._steps.append(step)
-        self.recognise(rows, "train", depth + 1)
+        self.register(rows, "train", depth + 1)
         return rows, step.fitted
 
-    def transform(self, depth: int, plain: Callable[..., Any], X: Any) -> Any:
-        """Transform rows with a step, or say what became of them when they were transformed."""
-        known = self._known.get(id(X))
+    def transform(self, depth: int, uncached: Callable[..., Any], X: Any) -> Any:
+        """Return the cached transform of these rows; compute it on first use."""
+        known = self._known_rows.get(id(X))
         if known is None or known.rows is not X or known.depth != depth:
-            return plain(X)
-        done = self._steps[depth].transformed
-        if known.part in done:
-            kept, seconds = done[known.part]
+            return uncached(X)
+        transformed = self._steps[depth].transformed
+        if known.part in transformed:
+            cached, seconds = transformed[known.part]
             if known.part == "test":  # scores of training rows are not timed
-                self.saved_in_score += seconds
+                self.score_time_saved += seconds
         else:
             start = time.perf_counter()
-            rows = plain(X)
+            rows = uncached(X)
             seconds = time.perf_counter() - start
-            self.spent += seconds
-            made = _keep(rows)
-            if made is None:
+            self.shared_time += seconds
+            output = _try_cache(rows)
+            if output is None:
                 return rows
-            kept = made
-            done[known.part] = kept, seconds
-        rows = kept.give()
-        self.recognise(rows, known.part, depth + 1)
+            cached = output
+            transformed[known.part] = cached, seconds
+        rows = cached.copy()
+        self.register(rows, known.part, depth + 1)
         return rows
 
 
-class _Transform:
-    """The ``transform`` of a fitted step that is shared."""
+class _CachedTransform:
+    """The ``transform`` method of a fitted step in the cache."""
 
-    def __init__(self, steps: PipelineCache, depth: int, plain: Callable[..., Any]) -> None:
+    def __init__(self, steps: PipelineCache, depth: int, uncached: Callable[..., Any]) -> None:
         self._steps = steps
         self._depth = depth
-        self._plain = plain
+        self._uncached = uncached
 
     def __call__(self, X: Any, *args: Any, **kwargs: Any) -> Any:
         if args or kwargs:
-            return self._plain(X, *args, **kwargs)
-        return self._steps.transform(self._depth, self._plain, X)
+            return self._uncached(X, *args, **kwargs)
+        return self._steps.transform(self._depth, self._uncached, X)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A copy of the step, elsewhere or here, transforms for itself.
-        return getattr, (self._plain.__self__, "transform")  # type: ignore[attr-defined]
+        # A copy of the step transforms without the cache.
+        return getattr, (self._uncached.__self__, "transform")  # type: ignore[attr-defined]
 
 
-def _tell_callbacks(X: Any, rows: Any, y: Any = None, **kwargs: Any) -> None:
-    """Tell a pipeline's callbacks of a step that need not be fitted again."""
+def _notify_callbacks(X: Any, rows: Any, y: Any = None, **kwargs: Any) -> None:
+    """Notify a pipeline's callbacks of a step that is not fitted again."""
     context = kwargs.get("callback_ctx")
     if context is not None:
         caller = kwargs.get("caller")

@@ -1,4 +1,4 @@
-"""The fits of scikit-learn's model selection, read from the calls that joblib is given."""
+"""Requests for fits, read from the calls that scikit-learn's model selection makes of joblib."""
 
 from __future__ import annotations
 
@@ -10,17 +10,22 @@ from sklearn.base import BaseEstimator
 
 from skfleet._sklearn_private import has_callbacks, has_callbacks_set
 from skfleet.engine import CandidateDevices, Pickled
-from skfleet.model_selection._dispatch._context import current_run
+from skfleet.model_selection._dispatch._context import current_context
 from skfleet.model_selection._dispatch._scheduler import PlannedFit
-from skfleet.model_selection._dispatch._worker import FirstStep, FitCall, Job, has_first_steps
+from skfleet.model_selection._dispatch._worker import (
+    FitCall,
+    JobSpec,
+    SharedStep,
+    has_prefix_steps,
+)
 from skfleet.model_selection._shared_fits._execution import ALONE, FitOrigin
 from skfleet.model_selection._shared_fits._registry import SharedFitMember, member_of
 from skfleet.model_selection._tokenize import content_key, unfitted
 
-__all__ = ["FitList", "FitRequest", "JobInputs"]
+__all__ = ["FitRequest", "RequestReader", "SearchJob"]
 
-# What differs between the fits of a search.
-_OF_ONE_FIT = (
+# Keyword arguments of scikit-learn's function that differ between the fits of a search.
+_PER_FIT_OPTIONS = (
     "parameters",
     "split_progress",
     "candidate_progress",
@@ -31,18 +36,18 @@ _OF_ONE_FIT = (
 
 @dataclass(eq=False)
 class FitRequest(PlannedFit):
-    """A fit, what it is called with, and all who wait for its result."""
+    """A fit, its arguments, and the joblib callbacks that wait for its result."""
 
     call: FitCall = field(kw_only=True)
-    waiting: list[Any] = field(kw_only=True, default_factory=list)
-    record: str | None = field(kw_only=True, default=None)  # its name among records, if it has one
-    refused: str | None = field(kw_only=True, default=None)  # why it was not scored from sums
+    callbacks: list[Any] = field(kw_only=True, default_factory=list)
+    checkpoint_key: str | None = field(kw_only=True, default=None)
+    no_analytic_score: str | None = field(kw_only=True, default=None)  # the reason
     is_done: bool = field(kw_only=True, default=False)
 
 
 @dataclass(eq=False)
-class JobInputs:
-    """What the fits of a job are made of: the rows, the splits, and all else they share."""
+class SearchJob:
+    """Rows, splits, estimators and options that the fits of a call have in common."""
 
     X: Any
     y: Any
@@ -51,53 +56,53 @@ class JobInputs:
     pack: Callable[[Any], Pickled]
     estimators: list[Any] = field(default_factory=list)
     estimator_keys: dict[int, str] = field(default_factory=dict)
-    placements: list[CandidateDevices] = field(default_factory=list)
-    packed: list[Pickled] = field(default_factory=list)
+    devices: list[CandidateDevices] = field(default_factory=list)
+    pickled_estimators: list[Pickled] = field(default_factory=list)
     folds: list[tuple[Any, Any]] = field(default_factory=list)
     fold_numbers: dict[tuple[int, int], int] = field(default_factory=dict)
     fold_keys: dict[int, str] = field(default_factory=dict)
     _numbers: dict[bytes, int] = field(default_factory=dict)
-    _latest: tuple[Any, int] | None = None
-    _job: tuple[int, Pickled] | None = None
+    _last_estimator: tuple[Any, int] | None = None
+    _spec: tuple[int, Pickled] | None = None
 
     @property
     def shares_results(self) -> bool:
-        """Tell whether equal fits, or their first steps, may be made once."""
+        """True if equal fits, or equal preprocessing steps of fits, may run once."""
         return not self.options.get("return_estimator")
 
     @property
     def shares_rows(self) -> bool:
-        """Tell whether splits may be cut once: not where rows may be on a device."""
+        """True if fits may share the rows of a split: not where these may be on a device."""
         return not getattr(self.function, "config", {}).get("array_api_dispatch", False)
 
-    def job(self) -> Pickled:
-        """Give what travels with every bundle."""
-        if self._job is None or self._job[0] < len(self.packed):
-            job = Job(
+    def spec(self) -> Pickled:
+        """Return the part of a job that is sent with every batch; equal ones are sent once."""
+        if self._spec is None or self._spec[0] < len(self.pickled_estimators):
+            spec = JobSpec(
                 self.function,
-                tuple(self.packed),
+                tuple(self.pickled_estimators),
                 self.options,
                 self.shares_rows,
                 self.shares_rows and self.shares_results,
             )
-            self._job = len(self.packed), self.pack(job)
-        return self._job[1]
+            self._spec = len(self.pickled_estimators), self.pack(spec)
+        return self._spec[1]
 
     def estimator_number(self, estimator: Any) -> int:
-        """Give the number of an estimator, the same for the same type and parameters."""
-        if self._latest is not None and _is_same(self._latest[0], estimator):
-            return self._latest[1]
-        packed = self.pack(estimator)
-        number = self._numbers.setdefault(packed.digest(), len(self.packed))
-        if number == len(self.packed):
-            self.packed.append(packed)
+        """Return the number of an estimator, the same for the same type and parameters."""
+        if self._last_estimator is not None and _is_equal(self._last_estimator[0], estimator):
+            return self._last_estimator[1]
+        pickled = self.pack(estimator)
+        number = self._numbers.setdefault(pickled.digest(), len(self.pickled_estimators))
+        if number == len(self.pickled_estimators):
+            self.pickled_estimators.append(pickled)
             self.estimators.append(estimator)
-            self.placements.append(CandidateDevices(estimator))
-        self._latest = estimator, number
+            self.devices.append(CandidateDevices(estimator))
+        self._last_estimator = estimator, number
         return number
 
     def fold_number(self, train: Any, test: Any) -> int:
-        """Give the number of a split, which is known by its objects."""
+        """Return the number of a split, by the identity of its index arrays."""
         key = id(train), id(test)
         if key not in self.fold_numbers:
             self.fold_numbers[key] = len(self.folds)
@@ -105,162 +110,175 @@ class JobInputs:
         return self.fold_numbers[key]
 
 
-class _Tried(NamedTuple):
-    """A candidate: by what it is known, whether callbacks listen to it, and what it shares."""
+class _CandidateInfo(NamedTuple):
+    """Properties that the fits of a candidate have in common."""
 
     candidate: Hashable
     has_callbacks: bool
-    block: tuple[Hashable, ...]
+    prefix_key: tuple[Hashable, ...]
     member: SharedFitMember | None
-    first: FirstStep | None
-    record: str | None
+    shared_step: SharedStep | None
+    checkpoint_key: str | None
     device: str
 
 
-class FitList:
-    """The fits of one ``Parallel`` call, and what they have in common.
+class RequestReader:
+    """Reader of the calls of one ``Parallel`` call, which merges equal fits.
 
     Parameters
     ----------
     pack : callable
-        Makes a parcel of an estimator or of parameters.
+        Pickles an estimator or parameters.
     """
 
     def __init__(self, pack: Callable[[Any], Pickled]) -> None:
         self._pack = pack
-        self.run = current_run()
-        self._sharing = self.run.sharing
-        self.jobs: list[JobInputs] = []
+        self.context = current_context()
+        self._sharing = self.context.sharing
+        self.jobs: list[SearchJob] = []
         self._job_numbers: dict[tuple[Any, ...], int] = {}
         self._pending: dict[tuple[Any, ...], FitRequest] = {}
-        self._latest: tuple[Any, Any, _Tried] | None = None
-        self._orders: dict[bytes, int] = {}
+        self._last_candidate: tuple[Any, Any, _CandidateInfo] | None = None
+        self._group_orders: dict[bytes, int] = {}
 
     def read(
         self,
         function: Callable[..., Any],
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
-        waiting: Any,
+        callback: Any,
     ) -> FitRequest | None:
-        """Give the fit that a call asks for; None where an equal one is on its way already."""
+        """Return the fit that a call requests; None where an equal one is pending."""
         estimator, X, y = args
-        own = {name: kwargs[name] for name in _OF_ONE_FIT if name in kwargs}
+        own = {name: kwargs[name] for name in _PER_FIT_OPTIONS if name in kwargs}
         common = {
             name: value
             for name, value in kwargs.items()
-            if name not in _OF_ONE_FIT and name not in ("train", "test")
+            if name not in _PER_FIT_OPTIONS and name not in ("train", "test")
         }
         number = self._job_number(function, X, y, common)
         job = self.jobs[number]
         fold = job.fold_number(kwargs["train"], kwargs["test"])
         estimator_number = job.estimator_number(estimator)
-        listens = has_callbacks(own.get("callback_ctx"))
-        tried = self._tried(number, estimator_number, estimator, own.get("parameters"), listens)
-        if not tried.has_callbacks:
-            # Nobody will ask for the place of the fit in the tree of tasks, nor whose fit it is.
+        info = self._candidate_info(
+            number,
+            estimator_number,
+            estimator,
+            own.get("parameters"),
+            has_callbacks(own.get("callback_ctx")),
+        )
+        if not info.has_callbacks:
+            # nothing reads the place of the fit in the tree of tasks, nor its caller
             own |= {"callback_ctx": None, "caller": None}
-        key = (fold, tried.candidate)
+        key = (fold, info.candidate)
         may_merge = job.shares_results and own.get("callback_ctx") is None
         if may_merge and key in self._pending:
-            self._pending[key].waiting.append(waiting)
+            self._pending[key].callbacks.append(callback)
             return None
-        member, first = tried.member, tried.first
+        member, step = info.member, info.shared_step
         if member is not None:
-            self._sharing.add(member, (number, fold, tried.block))
+            self._sharing.add(member, (number, fold, info.prefix_key))
             member = None if member.refused else member
-        if first is not None:
-            self._sharing.add(first.member, (number, fold, tried.block[: first.depth + 1]))
-            first = None if first.member.refused else first
+        if step is not None:
+            self._sharing.add(step.member, (number, fold, info.prefix_key[: step.depth + 1]))
+            step = None if step.member.refused else step
         fit = FitRequest(
             number,
             fold,
-            tried.candidate,
-            tried.block,
+            info.candidate,
+            info.prefix_key,
             member is not None,
             member is not None and member.family.is_divisible,
-            self._order(first),
-            tried.device,
-            call=FitCall(estimator_number, fold, own, tried.block, member, first),
-            waiting=[waiting],
-            record=self._record(job, fold, tried),
+            self._group_order(step),
+            info.device,
+            call=FitCall(estimator_number, fold, own, info.prefix_key, member, step),
+            callbacks=[callback],
+            checkpoint_key=self._checkpoint_key(job, fold, info),
         )
         if may_merge:
             self._pending[key] = fit
         return fit
 
-    def _record(self, job: JobInputs, fold: int, tried: _Tried) -> str | None:
-        """Name a fit for a record, by its candidate and its split, the same in any process."""
-        if self.run.records is None or tried.record is None:
+    def _checkpoint_key(self, job: SearchJob, fold: int, info: _CandidateInfo) -> str | None:
+        """Return the key of a fit in checkpoints, by candidate and split, equal in any process."""
+        if self.context.records is None or info.checkpoint_key is None:
             return None
         if fold not in job.fold_keys:
             job.fold_keys[fold] = content_key(*job.folds[fold])
-        return f"{tried.record}-{job.fold_keys[fold]}"
+        return f"{info.checkpoint_key}-{job.fold_keys[fold]}"
 
-    def _tried(
-        self, number: int, estimator_number: int, estimator: Any, parameters: Any, listens: bool
-    ) -> _Tried:
-        """Give what the fits of a candidate have in common; they come one after the other."""
-        key = number, estimator_number, listens
-        if self._latest is not None and self._latest[0] is parameters and self._latest[1] == key:
-            return self._latest[2]
-        job, identity = self.jobs[number], self._pack(parameters)
+    def _candidate_info(
+        self,
+        number: int,
+        estimator_number: int,
+        estimator: Any,
+        parameters: Any,
+        has_callback_context: bool,
+    ) -> _CandidateInfo:
+        """Return the properties of a candidate, cached while its fits are read in a row."""
+        key = number, estimator_number, has_callback_context
+        if self._last_candidate is not None:
+            last_parameters, last_key, info = self._last_candidate
+            if last_parameters is parameters and last_key == key:
+                return info
+        job, pickled = self.jobs[number], self._pack(parameters)
         listens = (
-            listens
-            or has_callbacks_set(job.packed[estimator_number].header)
-            or has_callbacks_set(identity.header)
+            has_callback_context
+            or has_callbacks_set(job.pickled_estimators[estimator_number].header)
+            or has_callbacks_set(pickled.header)
         )
-        path: tuple[bytes, ...] = ()
-        member = first = None
+        digests: tuple[bytes, ...] = ()
+        member = step = None
         if job.shares_results:
             if self._sharing.is_wanted:
-                how = {
+                options = {
                     "has_callbacks": listens,
                     "is_approximate": self._sharing.is_approximate,
                 }
-                member = member_of(estimator, parameters, **how)
-                first = _first_member(estimator, parameters, **how)
-            path = first_steps(estimator, parameters, first)
+                member = member_of(estimator, parameters, **options)
+                step = _last_shared_step(estimator, parameters, **options)
+            digests = prefix_digests(estimator, parameters, step)
             if member is not None and not member.refused:
-                path = *path, Pickled.dumps(member.common).digest()
-        block = tuple((estimator_number, step) for step in path)
-        record = None
-        if self.run.records is not None and job.shares_results:
+                digests = *digests, Pickled.dumps(member.common).digest()
+        prefix_key = tuple((estimator_number, digest) for digest in digests)
+        checkpoint_key = None
+        if self.context.records is not None and job.shares_results:
             if estimator_number not in job.estimator_keys:
                 job.estimator_keys[estimator_number] = content_key(estimator)
-            record = content_key(job.estimator_keys[estimator_number], unfitted(parameters))
-        candidate = number, estimator_number, identity.digest()
-        device = job.placements[estimator_number].of(parameters or {})
-        tried = _Tried(candidate, listens, block, member, first, record, device)
-        self._latest = parameters, key, tried
-        return tried
+            checkpoint_key = content_key(job.estimator_keys[estimator_number], unfitted(parameters))
+        candidate = number, estimator_number, pickled.digest()
+        device = job.devices[estimator_number].of(parameters or {})
+        info = _CandidateInfo(candidate, listens, prefix_key, member, step, checkpoint_key, device)
+        self._last_candidate = parameters, key, info
+        return info
 
-    def _order(self, first: FirstStep | None) -> int:
-        """Give the number of a step of a family, in the order in which they were first read."""
-        if first is None:
+    def _group_order(self, step: SharedStep | None) -> int:
+        """Return the number of a shared step, in the order in which they were first read."""
+        if step is None:
             return 0
-        name = Pickled.dumps(first.member.values).digest()
-        return self._orders.setdefault(name, len(self._orders))
+        digest = Pickled.dumps(step.member.values).digest()
+        return self._group_orders.setdefault(digest, len(self._group_orders))
 
-    def forget(
-        self, fit: FitRequest, came: FitOrigin = ALONE, first_came: FitOrigin = ALONE
+    def finish(
+        self, fit: FitRequest, origin: FitOrigin = ALONE, prefix_origin: FitOrigin = ALONE
     ) -> None:
-        """Let go of a fit that is done, and count what came out of another, or could not."""
+        """Remove a fit that is done, and log whether its results came from another fit."""
         self._pending.pop((fit.fold, fit.candidate), None)
         if fit.is_done:
             return
-        first = fit.call.first
-        for member, how in ((fit.call.member, came), (first and first.member, first_came)):
+        step = fit.call.shared_step
+        origins = (fit.call.member, origin), (step and step.member, prefix_origin)
+        for member, member_origin in origins:
             if member is None:
                 continue
-            if how.was_saved:
+            if member_origin.was_saved:
                 self._sharing.count(member, saved=1)
-            elif how.refused is not None:
+            elif member_origin.refused is not None:
                 self._sharing.count(member, fits=-1)
-                self._sharing.count(member._replace(refused=how.refused), fits=1)
+                self._sharing.count(member._replace(refused=member_origin.refused), fits=1)
 
     def _job_number(self, function: Any, X: Any, y: Any, common: dict[str, Any]) -> int:
-        """Give the number of the job of all calls with the same objects."""
+        """Return the number of the job of all calls with the same objects."""
         key = (
             id(X),
             id(y),
@@ -269,35 +287,35 @@ class FitList:
         )
         if key not in self._job_numbers:
             self._job_numbers[key] = len(self.jobs)
-            self.jobs.append(JobInputs(X, y, function, common, self._pack))
+            self.jobs.append(SearchJob(X, y, function, common, self._pack))
         return self._job_numbers[key]
 
 
-def _first_member(estimator: Any, parameters: Any, **how: bool) -> FirstStep | None:
-    """Give the family of a step before the last, of the latest that has one."""
-    if not has_first_steps(estimator):
+def _last_shared_step(estimator: Any, parameters: Any, **options: bool) -> SharedStep | None:
+    """Return the last preprocessing step that has a shared fit, or None."""
+    if not has_prefix_steps(estimator):
         return None
     for depth in reversed(range(len(estimator.steps) - 1)):
-        member = member_of(estimator, parameters, step=depth, **how)
+        member = member_of(estimator, parameters, step=depth, **options)
         if member is not None:
-            return FirstStep(depth, member)
+            return SharedStep(depth, member)
     return None
 
 
-def first_steps(
-    estimator: Any, parameters: Mapping[str, Any] | None, first: FirstStep | None = None
+def prefix_digests(
+    estimator: Any, parameters: Mapping[str, Any] | None, step: SharedStep | None = None
 ) -> tuple[bytes, ...]:
-    """Tell by what a candidate's first steps differ from another's, for each step but the last.
+    """Return a digest of a candidate's parameters for each step of a pipeline but the last.
 
-    Not by what one fit of a family contains.
+    Parameters that the fit of a shared step covers do not count.
     """
-    if not has_first_steps(estimator):
+    if not has_prefix_steps(estimator):
         return ()
     parameters = parameters or {}
     names = [name for name, _ in estimator.steps]
-    contained: set[str] = set()
-    if first is not None and not first.member.refused:
-        contained = {f"{names[first.depth]}__{name}" for name in first.member.family.parameters}
+    covered: set[str] = set()
+    if step is not None and not step.member.refused:
+        covered = {f"{names[step.depth]}__{name}" for name in step.member.family.parameters}
     # A parameter of the pipeline itself: a memory of the user's, or other steps.
     if any(name.partition("__")[0] not in names for name in parameters):
         return ()
@@ -306,7 +324,7 @@ def first_steps(
             {
                 key: value
                 for key, value in parameters.items()
-                if key.partition("__")[0] == name and key not in contained
+                if key.partition("__")[0] == name and key not in covered
             }
         ).digest()
         for name in names[:-1]
@@ -314,24 +332,24 @@ def first_steps(
 
 
 def _identity(value: Any) -> Any:
-    """Give what equal values of a job have in common: themselves where they are plain."""
+    """Return a hashable key of an option: plain values compare by value, objects by identity."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return type(value).__name__, repr(value)
     return id(value)
 
 
-def _is_same(one: Any, other: Any) -> bool:
-    """Tell that two estimators are alike; False may mean that it takes too long to tell."""
-    if one is other:
+def _is_equal(left: Any, right: Any) -> bool:
+    """Return whether two estimators have equal parameters; False also where that is expensive."""
+    if left is right:
         return True
-    if type(one) is not type(other):
+    if type(left) is not type(right):
         return False
-    if isinstance(one, (bool, int, float, complex, str, bytes)):
-        return bool(one == other)
-    if isinstance(one, (list, tuple)):
-        return len(one) == len(other) and all(map(_is_same, one, other))
-    if isinstance(one, dict):
-        return list(one) == list(other) and all(map(_is_same, one.values(), other.values()))
-    if isinstance(one, BaseEstimator):
-        return _is_same(vars(one), vars(other))
+    if isinstance(left, (bool, int, float, complex, str, bytes)):
+        return bool(left == right)
+    if isinstance(left, (list, tuple)):
+        return len(left) == len(right) and all(map(_is_equal, left, right))
+    if isinstance(left, dict):
+        return list(left) == list(right) and all(map(_is_equal, left.values(), right.values()))
+    if isinstance(left, BaseEstimator):
+        return _is_equal(vars(left), vars(right))
     return False

@@ -1,375 +1,449 @@
-"""In which order, and how many at a time, fits are sent to workers: decisions, and no I/O."""
+"""Order and batches in which fits are sent to workers: decisions only, without I/O or a clock."""
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
-__all__ = ["SLOW", "FitBatch", "FitScheduler", "PlannedFit", "is_over"]
+__all__ = [
+    "SLOW_BATCH_SECONDS",
+    "DeviceSchedulers",
+    "FitBatch",
+    "FitScheduler",
+    "PlannedFit",
+    "should_yield",
+]
 
-# A bundle that is cut to measure takes two thirds of a slot's share of what is left, but no less
-# than this many seconds, because a task costs some milliseconds, and no more, because nobody hears
-# of its fits until it ends.
-_SHORTEST = 0.04
-_LONGEST = 0.25
+AnyFit = TypeVar("AnyFit", bound="PlannedFit")
 
-# Seconds after which a bundle ends whose fits nobody has timed, and how many fits it has: fewer may
-# not be worth a task, and are shared out among more slots only when they turn out to be slow.
-_FIRST_LOOK = 0.06
-_FEWEST_UNTIMED = 8
-_MOST_UNTIMED = 100
+# A batch that is cut to a length takes two thirds of a slot's share of the remaining work. It is
+# not shorter, because a task costs some milliseconds, and not longer, because the results of its
+# fits arrive when it ends.
+_MIN_BATCH_SECONDS = 0.04
+_MAX_BATCH_SECONDS = 0.25
 
-# Seconds after which fits are slow: those that have not come back are in their bundles' last ones.
-SLOW = 0.1
+# As long as no fit was timed. Fewer fits may not be worth a task; the scheduler divides them among
+# more slots only when they turn out to be slow.
+_FIRST_BATCH_SECONDS = 0.06
+_MIN_UNTIMED_FITS = 8
+_MAX_UNTIMED_FITS = 100
 
-# An idle round trip is noticed where bundles are shorter than this, and Dask moves tasks from one
-# worker to another that are longer than that, in seconds.
-_NOTICED = 0.1
-_MOVED = 2.0
+# The first batches that have not returned by then are rebalanced.
+SLOW_BATCH_SECONDS = 0.1
 
-# So many groups of fits are put in order for each bundle.
-_MANY = 64
+# Below 0.1 s the round trip to the scheduler dominates; above 2 s Dask's work stealing rebalances
+# by itself.
+_ROUND_TRIP_SECONDS = 0.1
+_STEALABLE_SECONDS = 2.0
 
-# A block is divided into parts of so many fits at least.
-_FEWEST_OF_A_PART = 4
+# Queues are sorted for each batch up to this number of them, above it now and then.
+_RESORT_LIMIT = 64
 
-# A bundle with shared first steps goes on for this many times as long as it took to fit them, to be
-# worth it.
-_STEPS_WORTH = 4
+_MIN_PART_FITS = 4
+
+# A batch goes on for this many times the seconds that its shared preprocessing steps took.
+_PREFIX_WORTH = 4
 
 
 @dataclass(eq=False)
 class PlannedFit:
-    """A fit as far as the plan is concerned.
+    """A fit, as far as the scheduler is concerned.
 
     Parameters
     ----------
     job : int
-        Fits of different jobs have nothing in common.
+        Number of the search's call. Fits of different jobs have nothing in common.
     fold : int
         Number of the split.
     candidate : hashable
-        What the fit may be expected to take as long as, on another split.
-    path : sequence of hashable
-        What tells its first steps from others, step by step; empty where nothing can be shared.
-    is_contained : bool
-        Whether one fit contains it and all others with the same path: as long as nothing is known
-        of their durations they stay together.
+        Fits of one candidate are expected to take equally long on all splits.
+    prefix_key : sequence of hashable
+        Keys of the preprocessing steps, step by step; empty where nothing can be shared.
+    has_shared_fit : bool
+        Whether one fit yields the results of all with the same prefix. They stay together as long
+        as their durations are unknown.
     is_divisible : bool
-        Whether those are worth dividing among slots that would be idle.
-    order : int
-        Of fits with the same path, those of the same order come together.
+        Whether such fits are worth dividing among slots that would be idle.
+    group_order : int
+        Sort key of fits with the same prefix.
     device : {"cpu", "cuda"}
-        The kind of worker that is to make it.
+        Device that the worker must have.
     """
 
     job: int
     fold: int
     candidate: Hashable
-    path: Sequence[Hashable] = ()
-    is_contained: bool = False
+    prefix_key: Sequence[Hashable] = ()
+    has_shared_fit: bool = False
     is_divisible: bool = False
-    order: int = 0
+    group_order: int = 0
     device: str = "cpu"
-    place: int = field(default=-1, init=False)  # in the order in which the plan heard of them
+    sequence_number: int = field(default=-1, init=False)  # set when the fit is added
 
 
 @dataclass(eq=False)
 class FitBatch:
-    """Fits of one job that go together, and the seconds after which no other is begun."""
+    """Fits of one job that are sent together; none of them begins after the time limit."""
 
-    fits: list[PlannedFit]
-    within: float
-    reclaimed: frozenset[PlannedFit] = frozenset()  # those that others make too
+    fits: list[Any]  # PlannedFit or FitRequest
+    time_limit: float
+    stolen: frozenset[PlannedFit] = frozenset()  # scheduled a second time, in another batch
 
 
 @dataclass(eq=False)
-class _Block:
-    """Fits on one split that have all their first steps in common."""
+class _FitGroup:
+    """Fits on one split with the same prefix."""
 
     key: Hashable
     fits: list[PlannedFit] = field(default_factory=list)
-    is_part: bool = False  # of a block that was divided
+    is_part: bool = False  # of a group that was divided
     rank: tuple[float, int] = (-math.inf, 0)
 
 
 @dataclass(eq=False)
-class _Group:
-    """Blocks of one split with the same first step; in order, the longest last."""
+class _GroupQueue:
+    """Groups of one split with the same first step; sorted, the longest last."""
 
     job: int
-    blocks: dict[Hashable, _Block] = field(default_factory=dict)
-    order: list[_Block] = field(default_factory=list)
-    n_timed: int = -1
+    groups: dict[Hashable, _FitGroup] = field(default_factory=dict)
+    sorted_groups: list[_FitGroup] = field(default_factory=list)
+    n_timed: int = -1  # number of timed fits when it was sorted
 
 
 class FitScheduler:
-    """What is left to fit, and what to send next.
+    """Scheduler of the fits for one kind of worker.
 
-    Fits are bundled by split and first steps. As long as nothing is known of their durations every
-    slot is offered an equal share, to be left off after a moment; from then on bundles are cut to a
-    length, and the longest come first, where a fit is expected to take as long as the same
-    candidate did on another split.
+    Fits are batched by split and prefix. Without measured durations every slot is offered an equal
+    number of fits and a short time limit. With them, batches are cut to a length, and the longest
+    groups come first: a fit is expected to take as long as the same candidate on another split.
 
     Parameters
     ----------
     n_slots : int
-        How many bundles run at once.
+        Number of batches that run at once.
     limit : int or None
-        How many may be on their way at most.
-    queues : bool, default=True
-        Whether some bundles may wait behind those that run.
+        Largest number of batches in flight.
+    may_queue : bool, default=True
+        Whether batches may wait behind those that run.
     """
 
-    def __init__(self, n_slots: int, limit: int | None = None, *, queues: bool = True) -> None:
+    def __init__(self, n_slots: int, limit: int | None = None, *, may_queue: bool = True) -> None:
         self.n_slots = n_slots
         self.limit = limit
-        self._queues = queues
         self.n_waiting = 0
-        self.n_sent = 0
-        self._n_heard_of = 0
-        self.has_paths = False
-        self._may_divide = False
-        self._groups: dict[Hashable, _Group] = {}
-        self._ranking: list[_Group] = []
-        self._has_new, self._n_asked = False, 0
-        self._seconds: dict[Hashable, float] = {}
-        self._steps_seconds: dict[Hashable, float] = {}
-        self._steps_total = 0.0
+        self.n_in_flight = 0
+        self.has_prefixes = False
+        self._may_queue = may_queue
+        self._has_divisible = False
+        self._n_added = 0
+        self._queues: dict[Hashable, _GroupQueue] = {}
+        self._sorted_queues: list[_GroupQueue] = []
+        self._must_sort, self._n_since_sort = False, 0
+        self._fit_seconds: dict[Hashable, float] = {}  # by candidate, without its prefix
+        self._prefix_seconds: dict[Hashable, float] = {}
+        self._total_fit_seconds = 0.0
+        self._total_prefix_seconds = 0.0
         self._n_timed = 0
-        self._total = 0.0
-        self._latest = 0.0
-        self._is_whole = self._is_slow = False
-        self._begun: set[Hashable] = set()
+        self._last_batch_seconds = 0.0
+        self._last_was_indivisible = False
+        self._is_slow = False
+        self._started_prefixes: set[Hashable] = set()
 
     def add(self, fits: Iterable[PlannedFit]) -> None:
-        """Enter fits that are to be made, anew or again."""
+        """Add fits, new ones or those that a batch returned."""
         for fit in fits:
-            if fit.place < 0:
-                fit.place = self._n_heard_of
-                self._n_heard_of += 1
-            key = (fit.job, fit.fold, *fit.path[:1])
-            if key not in self._groups:
-                self._groups[key] = _Group(fit.job)
-            group = self._groups[key]
-            block = tuple(fit.path) if fit.path else id(fit)
-            group.blocks.setdefault(block, _Block(block)).fits.append(fit)
-            group.n_timed = -1
-            self.has_paths |= bool(fit.path)
-            self._may_divide |= fit.is_divisible
+            if fit.sequence_number < 0:
+                fit.sequence_number = self._n_added
+                self._n_added += 1
+            key = (fit.job, fit.fold, *fit.prefix_key[:1])
+            if key not in self._queues:
+                self._queues[key] = _GroupQueue(fit.job)
+            queue = self._queues[key]
+            group = tuple(fit.prefix_key) if fit.prefix_key else id(fit)
+            queue.groups.setdefault(group, _FitGroup(group)).fits.append(fit)
+            queue.n_timed = -1
+            self.has_prefixes |= bool(fit.prefix_key)
+            self._has_divisible |= fit.is_divisible
             self.n_waiting += 1
-            self._has_new = True
+            self._must_sort = True
 
-    def drop_all(self) -> list[PlannedFit]:
-        """Forget what is waiting, and give it back."""
-        dropped = [
+    def clear(self) -> list[PlannedFit]:
+        """Remove the waiting fits, and return them."""
+        fits = [
             fit
-            for group in self._groups.values()
-            for block in group.blocks.values()
-            for fit in block.fits
+            for queue in self._queues.values()
+            for group in queue.groups.values()
+            for fit in group.fits
         ]
-        self._groups.clear()
-        self._ranking.clear()
+        self._queues.clear()
+        self._sorted_queues.clear()
         self.n_waiting = 0
-        return dropped
+        return fits
 
-    def learn(self, fit: PlannedFit, seconds: float, steps_seconds: float) -> None:
-        """Take note of the time of a fit, and of that for first steps it was the first to need."""
-        own = max(0.0, seconds - steps_seconds)
+    def record_duration(self, fit: PlannedFit, seconds: float, prefix_seconds: float) -> None:
+        """Record the duration of a fit, including the prefix steps that it was the first to fit."""
+        own = max(0.0, seconds - prefix_seconds)
         self._n_timed += 1
-        self._total += own
-        self._seconds[fit.candidate] = own
-        if steps_seconds and fit.path:
-            self._steps_total += steps_seconds - self._steps_seconds.get(fit.path, 0.0)
-            self._steps_seconds[fit.path] = steps_seconds
+        self._total_fit_seconds += own
+        self._fit_seconds[fit.candidate] = own
+        if prefix_seconds and fit.prefix_key:
+            previous = self._prefix_seconds.get(fit.prefix_key, 0.0)
+            self._total_prefix_seconds += prefix_seconds - previous
+            self._prefix_seconds[fit.prefix_key] = prefix_seconds
 
-    def come_back(self, seconds: Sequence[float]) -> None:
-        """Take note that a bundle has ended, and of the seconds of the fits that were made."""
-        self.n_sent -= 1
-        self._latest = sum(seconds)
-        self._is_whole = self.has_paths or len(seconds) < 2
+    def batch_done(self, seconds: Sequence[float]) -> None:
+        """Record the end of a batch, with the durations of its finished fits."""
+        self.n_in_flight -= 1
+        self._last_batch_seconds = sum(seconds)
+        self._last_was_indivisible = self.has_prefixes or len(seconds) < 2
 
-    def reclaim(self, bundle: FitBatch) -> None:
-        """Share out the fits of a slow bundle among slots that have nothing else to do.
+    def steal_unstarted(self, batch: FitBatch) -> None:
+        """Schedule the fits of a slow batch again, on slots that would be idle.
 
-        All but the first, which it is at. It may have begun another one: that is made twice then.
+        The first fit stays, since its worker is at it. A later one that has begun is fitted twice.
         """
-        if self._n_timed or self.n_waiting >= self.n_slots - self.n_sent:
+        if self._n_timed or self.n_waiting >= self.n_slots - self.n_in_flight:
             return
-        first, *rest = bundle.fits
-        if first.is_contained:
-            rest = [fit for fit in rest if (fit.fold, fit.path) != (first.fold, first.path)]
+        first, *following = batch.fits
+        if first.has_shared_fit:
+            shared = first.fold, first.prefix_key
+            following = [fit for fit in following if (fit.fold, fit.prefix_key) != shared]
         self._is_slow = True
-        bundle.reclaimed = frozenset(rest)
-        self.add(rest)
+        batch.stolen = frozenset(following)
+        self.add(following)
 
     @property
-    def n_enough(self) -> int:
-        """How many fits fill the next bundle of every slot."""
+    def n_to_fill_slots(self) -> int:
+        """Number of fits in the next batches of all slots."""
         if not self._n_timed:
             return self.n_slots
-        mean = max(self._total / self._n_timed, 1e-3)
-        return self.n_slots * math.ceil(max(1.0, _LONGEST / mean))
+        mean = max(self._total_fit_seconds / self._n_timed, 1e-3)
+        return self.n_slots * math.ceil(max(1.0, _MAX_BATCH_SECONDS / mean))
 
     @property
-    def n_wanted(self) -> int:
-        """How many bundles should be on their way: one for each slot, and some to follow.
+    def n_batches_target(self) -> int:
+        """Number of batches that should be in flight: one for each slot, and some queued.
 
-        A slot with nothing to follow is idle for a round trip. But what follows is bound to its
-        slot: near the end of a search it might wait there while others are free, unless it was cut
-        to be short. (What takes seconds the scheduler moves by itself, and should see: a fleet may
-        grow by it.)
+        A slot without a queued batch is idle for a round trip. But a queued batch is bound to its
+        slot: near the end of a search it might wait there while other slots are free, unless it
+        was cut to be short. (Batches of seconds are moved by Dask's work stealing. They should be
+        queued, since adaptive scaling counts them.)
         """
         if not self._n_timed:
-            follows = not self.has_paths  # first steps are seldom short
+            queues = not self.has_prefixes  # preprocessing is seldom short
         else:
-            left = self.n_waiting * self._total / self._n_timed
-            is_near_the_end = left < 4 * self.n_slots * self._latest
-            would_wait = self._is_whole and _NOTICED < self._latest < _MOVED
-            follows = not (is_near_the_end and would_wait)
-        wanted = self.n_slots * (1 + (follows and self._queues))
-        return wanted if self.limit is None else min(wanted, self.limit)
+            last = self._last_batch_seconds
+            seconds_left = self.n_waiting * self._total_fit_seconds / self._n_timed
+            is_near_end = seconds_left < 4 * self.n_slots * last
+            would_wait = self._last_was_indivisible and last > _ROUND_TRIP_SECONDS
+            queues = not (is_near_end and would_wait and last < _STEALABLE_SECONDS)
+        target = self.n_slots * (1 + (queues and self._may_queue))
+        return target if self.limit is None else min(target, self.limit)
 
-    def take(self) -> FitBatch | None:
-        """Give what to send next, or None when there is nothing left or enough on its way."""
-        if not self.n_waiting or self.n_sent >= self.n_wanted:
+    # 1. Return None when nothing waits, or enough batches are in flight.
+    # 2. Divide groups that one fit may serve, where there are fewer of them than slots.
+    # 3. Without measured durations: take an equal number of fits for each idle slot, and from one
+    #    prefix only, under a short time limit.
+    # 4. With durations: take fits from the longest group on, until the expected seconds reach the
+    #    target length.
+    # 5. Sort the batch by split, so that a worker holds the rows of one split at a time.
+    def next_batch(self) -> FitBatch | None:
+        """Return the next batch to send; None when nothing waits or enough is in flight."""
+        if not self.n_waiting or self.n_in_flight >= self.n_batches_target:
             return None
-        if self._may_divide:
-            self._divide()
+        if self._has_divisible:
+            self._divide_groups()
         fits: list[PlannedFit] = []
         if not self._n_timed:
-            idle = self.n_slots - self.n_sent if self.n_sent < self.n_slots else self.n_slots
-            fair = max(_FEWEST_UNTIMED, math.ceil(self.n_waiting / idle))
-            alone = self._is_slow or not self._queues
-            most = 1 if alone else min(_MOST_UNTIMED, fair)
-            while len(fits) < most and (group := self._next_group(fits)) is not None:
-                self._take_from(group, fits, math.inf, most)
-                if fits[0].path:
+            n_idle = max(0, self.n_slots - self.n_in_flight) or self.n_slots
+            n_equal = max(_MIN_UNTIMED_FITS, math.ceil(self.n_waiting / n_idle))
+            is_single = self._is_slow or not self._may_queue
+            max_fits = 1 if is_single else min(_MAX_UNTIMED_FITS, n_equal)
+            while len(fits) < max_fits and (queue := self._next_queue(fits)) is not None:
+                self._move_fits(queue, fits, math.inf, max_fits)
+                if fits[0].prefix_key:
                     break
-            within = _FIRST_LOOK
+            time_limit = _FIRST_BATCH_SECONDS
         else:
-            mean = self._total / self._n_timed
-            share = self.n_waiting * mean / (1.5 * self.n_slots)
-            target = left = min(max(share, _SHORTEST), _LONGEST)
-            within = 2 * target
-            while left > target / 2 and (group := self._next_group(fits)) is not None:
-                left = self._take_from(group, fits, left, len(fits) + self.n_waiting)
-        fits.sort(key=lambda fit: fit.fold)  # the rows of one split are held at a time
+            mean = self._total_fit_seconds / self._n_timed
+            slot_seconds = self.n_waiting * mean / (1.5 * self.n_slots)
+            target = remaining = min(max(slot_seconds, _MIN_BATCH_SECONDS), _MAX_BATCH_SECONDS)
+            time_limit = 2 * target
+            while remaining > target / 2 and (queue := self._next_queue(fits)) is not None:
+                remaining = self._move_fits(queue, fits, remaining, len(fits) + self.n_waiting)
+        fits.sort(key=lambda fit: fit.fold)
         self.n_waiting -= len(fits)
-        self.n_sent += 1
-        return FitBatch(fits, within)
+        self.n_in_flight += 1
+        return FitBatch(fits, time_limit)
 
-    def _divide(self) -> None:
-        """Divide blocks, where there are fewer than slots.
+    def _divide_groups(self) -> None:
+        """Divide groups, where there are fewer than slots.
 
         Each part has fits of the whole range, so that none takes much longer than another.
         """
-        n_blocks = sum(len(group.blocks) for group in self._groups.values())
-        if not 0 < n_blocks < self.n_slots:
+        n_groups = sum(len(queue.groups) for queue in self._queues.values())
+        if not 0 < n_groups < self.n_slots:
             return
-        for group in self._groups.values():
-            for block in list(group.blocks.values()):
-                n_parts = min(self.n_slots // n_blocks, len(block.fits) // _FEWEST_OF_A_PART)
-                if block.is_part or n_parts < 2 or not block.fits[0].is_divisible:
+        for queue in self._queues.values():
+            for group in list(queue.groups.values()):
+                n_parts = min(self.n_slots // n_groups, len(group.fits) // _MIN_PART_FITS)
+                if group.is_part or n_parts < 2 or not group.fits[0].is_divisible:
                     continue
-                del group.blocks[block.key]
-                block.fits.sort(key=lambda fit: fit.place)
+                del queue.groups[group.key]
+                group.fits.sort(key=lambda fit: fit.sequence_number)
                 for n in range(n_parts):
-                    part = _Block((block.key, n), block.fits[n::n_parts], is_part=True)
-                    group.blocks[part.key] = part
-                group.n_timed = -1
-                self._has_new = True
+                    part = _FitGroup((group.key, n), group.fits[n::n_parts], is_part=True)
+                    queue.groups[part.key] = part
+                queue.n_timed = -1
+                self._must_sort = True
 
-    def _next_group(self, fits: Sequence[PlannedFit]) -> _Group | None:
-        """Give the group that has the longest block, of the job that the bundle is of.
-
-        Many groups are not put in order for each bundle: what was the longest is long still.
-        """
-        self._n_asked += 1
-        n_groups = len(self._ranking)
-        if self._has_new or n_groups <= _MANY or self._n_asked > n_groups // 8:
-            self._rank_groups()
-        for group in reversed(self._ranking):
-            if group.blocks and (not fits or group.job == fits[0].job):
-                return group
+    def _next_queue(self, fits: Sequence[PlannedFit]) -> _GroupQueue | None:
+        """Return the queue with the longest group, of the same job as the fits of a batch."""
+        self._n_since_sort += 1
+        n_queues = len(self._sorted_queues)
+        # a stale order is good enough: the longest group is still a long one
+        if self._must_sort or n_queues <= _RESORT_LIMIT or self._n_since_sort > n_queues // 8:
+            self._sort_queues()
+        for queue in reversed(self._sorted_queues):
+            if queue.groups and (not fits or queue.job == fits[0].job):
+                return queue
         return None
 
-    def _rank_groups(self) -> None:
-        """Put the groups in order, the longest last."""
-        self._groups = {key: group for key, group in self._groups.items() if group.blocks}
-        for group in self._groups.values():
-            self._sort(group)
-        self._ranking = sorted(
-            self._groups.values(), key=lambda group: group.order[-1].rank, reverse=True
+    def _sort_queues(self) -> None:
+        """Sort the queues, the one with the longest group last."""
+        self._queues = {key: queue for key, queue in self._queues.items() if queue.groups}
+        for queue in self._queues.values():
+            self._sort_groups(queue)
+        self._sorted_queues = sorted(
+            self._queues.values(), key=lambda queue: queue.sorted_groups[-1].rank, reverse=True
         )
-        self._has_new, self._n_asked = False, 0
+        self._must_sort, self._n_since_sort = False, 0
 
-    def _sort(self, group: _Group) -> None:
-        """Put the blocks of a group in order, unless not much was learned since."""
-        is_known = group.n_timed >= 0 and self._n_timed < 1.3 * group.n_timed + 1
-        if is_known and (self._n_timed or not self.has_paths):
+    def _sort_groups(self, queue: _GroupQueue) -> None:
+        """Sort the groups of a queue, unless few fits were timed since."""
+        is_sorted = queue.n_timed >= 0 and self._n_timed < 1.3 * queue.n_timed + 1
+        if is_sorted and (self._n_timed or not self.has_prefixes):
             return
-        for block in group.blocks.values():
-            # nothing is longer than what nobody has timed, or begun
-            known = [self._seconds.get(fit.candidate, math.inf) for fit in block.fits]
-            path = block.fits[0].path
-            expected = sum(known) + self._expected_steps(path)
-            if expected == math.inf and path in self._begun:
+        for group in queue.groups.values():
+            # untimed fits count as the longest, then groups with a prefix that has been started
+            durations = [self._fit_seconds.get(fit.candidate, math.inf) for fit in group.fits]
+            prefix = group.fits[0].prefix_key
+            expected = sum(durations) + self._expected_prefix_seconds(prefix)
+            if expected == math.inf and prefix in self._started_prefixes:
                 expected = sys.float_info.max
-            block.fits.sort(key=lambda fit: (fit.order, fit.place))
-            # in the order given where nothing is known
-            block.rank = -expected, block.fits[0].place
-        group.order = sorted(group.blocks.values(), key=lambda block: block.rank, reverse=True)
-        group.n_timed = self._n_timed
+            group.fits.sort(key=lambda fit: (fit.group_order, fit.sequence_number))
+            # ties stay in the order in which the fits were added
+            group.rank = -expected, group.fits[0].sequence_number
+        queue.sorted_groups = sorted(
+            queue.groups.values(), key=lambda group: group.rank, reverse=True
+        )
+        queue.n_timed = self._n_timed
 
-    def _expected_steps(self, path: Hashable) -> float:
-        """Give the seconds that first steps take: as long as they did, or as others do."""
-        if not path or not self._steps_seconds:
+    def _expected_prefix_seconds(self, prefix: Hashable) -> float:
+        """Return the measured duration of prefix steps, or the mean of all that were measured."""
+        if not prefix or not self._prefix_seconds:
             return 0.0
-        return self._steps_seconds.get(path, self._steps_total / len(self._steps_seconds))
+        mean = self._total_prefix_seconds / len(self._prefix_seconds)
+        return self._prefix_seconds.get(prefix, mean)
 
-    def _take_from(self, group: _Group, fits: list[PlannedFit], left: float, most: int) -> float:
-        """Move fits from a group into a bundle that has some seconds left; give what is left."""
-        mean = self._total / max(1, self._n_timed)
-        while group.order and left > 0 and len(fits) < most:
-            block = group.order[-1]
-            path = block.fits[0].path
-            spent = self._expected_steps(path)
-            enough = max(left, _STEPS_WORTH * spent)
-            n_taken = 0
-            for fit in block.fits:
-                if spent >= enough or (len(fits) >= most and not fit.is_contained):
+    def _move_fits(
+        self, queue: _GroupQueue, fits: list[PlannedFit], remaining: float, max_fits: int
+    ) -> float:
+        """Move fits from a queue into a batch; return its remaining seconds."""
+        mean = self._total_fit_seconds / max(1, self._n_timed)
+        while queue.sorted_groups and remaining > 0 and len(fits) < max_fits:
+            group = queue.sorted_groups[-1]
+            prefix = group.fits[0].prefix_key
+            seconds = self._expected_prefix_seconds(prefix)
+            max_seconds = max(remaining, _PREFIX_WORTH * seconds)
+            n_moved = 0
+            for fit in group.fits:
+                if seconds >= max_seconds or (len(fits) >= max_fits and not fit.has_shared_fit):
                     break
                 fits.append(fit)
-                n_taken += 1
-                spent += self._seconds.get(fit.candidate, mean)
-            del block.fits[:n_taken]
-            if not block.fits:
-                group.order.pop()
-                del group.blocks[block.key]
-            left -= spent
-            if path:
-                self._begun.add(path)
+                n_moved += 1
+                seconds += self._fit_seconds.get(fit.candidate, mean)
+            del group.fits[:n_moved]
+            if not group.fits:
+                queue.sorted_groups.pop()
+                del queue.groups[group.key]
+            remaining -= seconds
+            if prefix:
+                self._started_prefixes.add(prefix)
                 if not self._n_timed:
-                    break  # the next block of the group may be worth a slot of its own
-        return left
+                    break  # the next group of the queue may be worth a slot of its own
+        return remaining
 
 
-def is_over(elapsed: float, within: float, *, block_elapsed: float, steps_seconds: float) -> bool:
-    """Tell whether a bundle should leave the rest to others.
+class DeviceSchedulers:
+    """One scheduler for each device, built when the first fit for it is added.
+
+    Parameters
+    ----------
+    new_scheduler : callable
+        Builds the scheduler for a device.
+    """
+
+    def __init__(self, new_scheduler: Callable[[str], FitScheduler]) -> None:
+        self._new_scheduler = new_scheduler
+        self._schedulers: dict[str, FitScheduler] = {}
+
+    def __iter__(self) -> Iterator[tuple[str, FitScheduler]]:
+        return iter(list(self._schedulers.items()))
+
+    def of(self, fit: PlannedFit) -> FitScheduler:
+        """Return the scheduler for the device of a fit."""
+        if fit.device not in self._schedulers:
+            self._schedulers[fit.device] = self._new_scheduler(fit.device)
+        return self._schedulers[fit.device]
+
+    def of_batch(self, batch: FitBatch) -> FitScheduler:
+        """Return the scheduler that a batch came from."""
+        return self.of(batch.fits[0])
+
+    def add(self, fits: Iterable[PlannedFit]) -> None:
+        """Add fits, new ones or those that a batch returned."""
+        for fit in fits:
+            self.of(fit).add([fit])
+
+    def clear(self) -> list[PlannedFit]:
+        """Remove the waiting fits of all devices, and return them."""
+        return [fit for scheduler in self._schedulers.values() for fit in scheduler.clear()]
+
+    def next_batch(self) -> FitBatch | None:
+        """Return the next batch to send for any device, or None."""
+        batches = (scheduler.next_batch() for scheduler in self._schedulers.values())
+        return next((batch for batch in batches if batch is not None), None)
+
+    @property
+    def has_prefixes(self) -> bool:
+        """True if any fits have preprocessing steps that can be shared."""
+        return any(scheduler.has_prefixes for scheduler in self._schedulers.values())
+
+    def first_startable(self, fits: Iterable[AnyFit]) -> AnyFit | None:
+        """Return the first of some fits for whose device too few are waiting, or None."""
+        full = {device for device, own in self if own.n_waiting >= own.n_to_fill_slots}
+        return next((fit for fit in fits if fit.device not in full), None)
+
+
+def should_yield(
+    elapsed: float, time_limit: float, *, group_elapsed: float, prefix_seconds: float
+) -> bool:
+    """Return whether a batch should end early and return its remaining fits.
 
     Parameters
     ----------
     elapsed : float
-        Seconds since the bundle began.
-    within : float
-        Seconds that it was given.
-    block_elapsed : float
-        Seconds since the first fit began that has the same first steps as the next one; infinite
-        where the next one has others.
-    steps_seconds : float
-        Seconds that the first steps took.
+        Seconds since the batch began.
+    time_limit : float
+        Seconds after which it should end.
+    group_elapsed : float
+        Seconds since the first fit with the prefix of the next one began; infinite where the next
+        one has another prefix.
+    prefix_seconds : float
+        Seconds that the prefix steps took.
     """
-    return elapsed >= within and block_elapsed >= _STEPS_WORTH * steps_seconds
+    return elapsed >= time_limit and group_elapsed >= _PREFIX_WORTH * prefix_seconds

@@ -1,4 +1,4 @@
-"""What a worker does with fits that have their rows, and perhaps their first steps, in common."""
+"""Fits of a batch on a worker, which share the rows of a split and equal preprocessing steps."""
 
 from __future__ import annotations
 
@@ -14,59 +14,72 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 
 from skfleet._array import is_not_numpy
+from skfleet._captured_output import OutputEvent, drain_output
 from skfleet._config import config_context
 from skfleet._sklearn_private import take_rows
-from skfleet.blocks import take_rows as take_there
+from skfleet.blocks import take_rows as take_device_rows
 from skfleet.engine import (
     DeviceCachedArray,
     Pickled,
     accepts_device_arrays,
+    current_worker_address,
+    is_cancelled,
     numpy_responses,
     to_cpu_estimator,
 )
-from skfleet.model_selection._dispatch._pipeline_cache import Kept, PipelineCache
+from skfleet.model_selection._dispatch._pipeline_cache import CachedRows, PipelineCache
+from skfleet.model_selection._dispatch._scheduler import should_yield
 from skfleet.model_selection._shared_fits._execution import ALONE, FitOrigin, SharedFitRun
 from skfleet.model_selection._shared_fits._registry import SharedFitMember, last_step
 
-__all__ = ["Evaluated", "FirstStep", "FitCall", "Job", "evaluate", "has_first_steps"]
+__all__ = [
+    "FitCall",
+    "FitOutcome",
+    "JobSpec",
+    "SharedStep",
+    "has_prefix_steps",
+    "run_fit_batch",
+    "run_fits",
+]
 
 
-# Why nothing is shared of rows whose fits go on with arrays of another library than NumPy.
-_ELSEWHERE = "rows must be NumPy's where they are fitted"
+# The reason to share nothing where fits go on with arrays of another library than NumPy.
+_NOT_NUMPY = "rows must be NumPy's where they are fitted"
 
 
-class FirstStep(NamedTuple):
-    """A step before the last, by its place, that belongs to a family."""
+class SharedStep(NamedTuple):
+    """A preprocessing step that has a shared fit, by its position in the pipeline."""
 
     depth: int
     member: SharedFitMember
 
 
 class FitCall(NamedTuple):
-    """One fit: numbers of its estimator and of its split, and what else it is called with.
+    """One fit: numbers of its estimator and of its split, and its own arguments.
 
-    Fits with the same ``block`` have their first steps in common, all but what ``first`` tells of
-    one of them; and all but their ``member`` of a family, where they have one.
+    Fits with the same ``prefix_key`` have equal preprocessing steps, but for the parameters that
+    the fit of ``shared_step`` covers. Those with a ``member`` are all served by one shared fit.
     """
 
     estimator: int
     fold: int
     options: Mapping[str, Any]
-    block: Hashable = None
+    prefix_key: Hashable = None
     member: SharedFitMember | None = None
-    first: FirstStep | None = None
+    shared_step: SharedStep | None = None
 
-    def goes_with(self, other: FitCall) -> bool:
-        """Tell whether something is made once for both."""
-        return bool(self.block) and (self.fold, self.block) == (other.fold, other.block)
+    def shares_work_with(self, other: FitCall) -> bool:
+        """Return whether both have the same split and prefix."""
+        return bool(self.prefix_key) and (self.fold, self.prefix_key) == (
+            other.fold,
+            other.prefix_key,
+        )
 
 
-class Job(NamedTuple):
-    """What the fits of a search have in common, rows and splits apart.
+class JobSpec(NamedTuple):
+    """Everything that the fits of a search have in common, but rows and splits.
 
-    ``function`` is scikit-learn's; ``estimators`` are packed, because each fit needs its own;
-    ``shares_rows`` tells whether splits are cut once, ``shares_steps`` whether equal first steps of
-    pipelines are fitted once.
+    ``function`` is scikit-learn's. ``estimators`` are pickled, because each fit needs its own copy.
     """
 
     function: Callable[..., dict[str, Any]]
@@ -76,98 +89,107 @@ class Job(NamedTuple):
     shares_steps: bool
 
 
-class Evaluated(NamedTuple):
-    """The result of a fit, the seconds it took, and those of them that others had a part in.
+class FitOutcome(NamedTuple):
+    """The result of a fit, its seconds, and those of them that were spent for other fits too.
 
-    ``came`` tells whether it came out of another fit, ``first_came`` whether one of its first steps
-    did.
+    ``origin`` says whether the result came from a shared fit, ``prefix_origin`` whether a
+    preprocessing step did.
     """
 
     result: dict[str, Any]
     seconds: float
     shared_seconds: float
-    came: FitOrigin = ALONE
-    first_came: FitOrigin = ALONE
+    origin: FitOrigin = ALONE
+    prefix_origin: FitOrigin = ALONE
 
 
-def evaluate(
-    job: Job,
+# For each fit:
+# 1. decide whether its estimator takes device arrays;
+# 2. build the split, unless it is that of the fit before;
+# 3. prepare the shared fits of its last step and of its preprocessing steps;
+# 4. fit and score by scikit-learn's function;
+# 5. where that failed on rows that are read-only, fit again on a copy;
+# 6. yield the result with its durations and origin.
+def run_fits(
+    job: JobSpec,
     fits: Sequence[FitCall],
     X: Any,
     y: Any,
     folds: Mapping[int, tuple[Any, Any]],
     discard: Callable[[], Any] = lambda: None,
-) -> Iterator[Evaluated]:
+) -> Iterator[FitOutcome]:
     """Fit and score one after the other.
 
-    A split that several fits use is cut once, and what was fitted of equal first steps is used
-    again. Both count for the ``fit_time`` and ``score_time`` of every fit, as if it were alone.
+    The rows of a split are cut once for several fits, and equal preprocessing steps are fitted
+    once. Both count in the ``fit_time`` and ``score_time`` of every fit, as if it were alone.
 
-    Large rows that fits share are read-only. A fit that fails on them is made again on rows of its
-    own, after a call of ``discard``; if that helps, so are those that follow.
+    Large shared rows are read-only. A fit that fails on them is repeated on a copy, after a call of
+    ``discard``; if that helps, the following fits get the copy too.
 
-    Rows that are `DeviceCachedArray` are wanted on a GPU: estimators that take them get them
-    there, where they stay, and their answers come back to the host before they are scored.
+    Rows that are a `DeviceCachedArray` are for a GPU: estimators that accept device arrays get them
+    there, and their predictions are copied to the host before they are scored.
     """
-    made = _maker(job.estimators)
-    fold: _Fold | None = None
-    held, goes_up_now = X, False
-    contained: SharedFitRun | None = None
+    new_estimator = _estimator_factory(job.estimators)
+    split: _Split | None = None
+    source, is_on_device = X, False
+    shared_fit: SharedFitRun | None = None
     reason: str | None = None
-    first: _First | None = None
-    for place, fit in enumerate(fits):
-        with _asked(job, held):
-            goes_up = isinstance(held, DeviceCachedArray) and accepts_device_arrays(
-                made(fit.estimator), fit.options.get("parameters")
+    shared_prefix: _SharedPrefix | None = None
+    for position, fit in enumerate(fits):
+        with _driver_config(job, source):
+            goes_to_device = isinstance(source, DeviceCachedArray) and accepts_device_arrays(
+                new_estimator(fit.estimator), fit.options.get("parameters")
             )
-        if fold is None or (fit.fold, goes_up) != (fold.number, goes_up_now):
-            fold = first = None  # its rows go before others come
-            goes_up_now = goes_up
-            if isinstance(held, DeviceCachedArray):
-                X = held.on_device() if goes_up else held.on_host()
-            uses = sum(other.fold == fit.fold for other in fits[place:])
-            shared = job.shares_rows and (uses > 1 or is_not_numpy(X))
-            fold = _Fold(fit.fold, X, *folds[fit.fold], is_shared=shared)
-        if place == 0 or not fit.goes_with(fits[place - 1]):
-            is_shared = job.shares_steps and not fold.is_on_device
-            contained = _contained(fit, fits[place:]) if is_shared else None
-            reason = None if is_shared or fit.member is None else _ELSEWHERE
-        if fit.first is None or first is None or not first.goes_with(fit):
-            first = _first(fit, fits[place:])
+        if split is None or (fit.fold, goes_to_device) != (split.number, is_on_device):
+            split = shared_prefix = None  # frees the rows before others are loaded
+            is_on_device = goes_to_device
+            if isinstance(source, DeviceCachedArray):
+                X = source.on_device() if goes_to_device else source.on_host()
+            n_uses = sum(following.fold == fit.fold for following in fits[position:])
+            is_shared = job.shares_rows and (n_uses > 1 or is_not_numpy(X))
+            split = _Split(fit.fold, X, *folds[fit.fold], is_shared=is_shared)
+        if position == 0 or not fit.shares_work_with(fits[position - 1]):
+            may_share = job.shares_steps and not split.is_on_device
+            shared_fit = _shared_fit(fit, fits[position:]) if may_share else None
+            reason = None if may_share or fit.member is None else _NOT_NUMPY
+        if fit.shared_step is None or shared_prefix is None or not shared_prefix.covers(fit):
+            shared_prefix = _shared_prefix(fit, fits[position:])
         start = time.perf_counter()
         try:
-            with _asked(job, held):
-                result = _fit_and_score(job, fit, y, fold, made, contained, first)
+            with _driver_config(job, source):
+                result = _fit_and_score(
+                    job, fit, y, split, new_estimator, shared_fit, shared_prefix
+                )
             error: Exception | None = None
-            failed = fold.was_read_only and _has_failed(result, job.options["error_score"])
+            has_failed = split.was_read_only and _has_failed(result, job.options["error_score"])
         except Exception as raised:
-            if not fold.was_read_only:
+            if not split.was_read_only:
                 raise
-            error, failed = raised, True
-        if failed:
+            error, has_failed = raised, True
+        if has_failed:
             discard()
-            alone = _Fold(fit.fold, X, *folds[fit.fold], is_shared=False)
-            with _asked(job, held):
-                result = _fit_and_score(job, fit, y, alone, made)
+            copied = _Split(fit.fold, X, *folds[fit.fold], is_shared=False)
+            with _driver_config(job, source):
+                result = _fit_and_score(job, fit, y, copied, new_estimator)
             if error is not None or not _has_failed(result, job.options["error_score"]):
-                fold = alone
-        if isinstance(held, DeviceCachedArray) and "estimator" in result:
+                split = copied
+        if isinstance(source, DeviceCachedArray) and "estimator" in result:
             result["estimator"] = to_cpu_estimator(result["estimator"])
-        evaluated = Evaluated(result, time.perf_counter() - start, fold.steps.spent)
-        if contained is not None and not failed:
-            if contained.spent:  # what others are spared may be in the score too
-                evaluated = evaluated._replace(shared_seconds=evaluated.seconds)
-            evaluated = evaluated._replace(came=contained.came)
+        outcome = FitOutcome(result, time.perf_counter() - start, split.steps.shared_time)
+        if shared_fit is not None and not has_failed:
+            if shared_fit.spent:  # it may have saved scoring time of the following fits too
+                outcome = outcome._replace(shared_seconds=outcome.seconds)
+            outcome = outcome._replace(origin=shared_fit.came)
         elif reason is not None:
-            evaluated = evaluated._replace(came=FitOrigin(refused=reason))
-        if not failed:
-            evaluated = evaluated._replace(first_came=fold.steps.came)
-        yield evaluated
+            outcome = outcome._replace(origin=FitOrigin(refused=reason))
+        if not has_failed:
+            outcome = outcome._replace(prefix_origin=split.steps.origin)
+        yield outcome
 
 
 @contextmanager
-def _asked(job: Job, rows: Any) -> Iterator[None]:
-    """Make what was asked in the driver of fits on a GPU hold for them here."""
+def _driver_config(job: JobSpec, rows: Any) -> Iterator[None]:
+    """Apply the driver's configuration to fits on a GPU."""
     if not isinstance(rows, DeviceCachedArray):
         yield
         return
@@ -176,120 +198,123 @@ def _asked(job: Job, rows: Any) -> Iterator[None]:
         yield
 
 
-def _contained(fit: FitCall, following: Sequence[FitCall]) -> SharedFitRun | None:
-    """Give what makes all fits of a family by one, if there are several to come."""
+def _shared_fit(fit: FitCall, following: Sequence[FitCall]) -> SharedFitRun | None:
+    """Return the run of the fit that serves several following ones, or None."""
     if fit.member is None:
         return None
-    members = [other.member.values for other in following if other.member and other.goes_with(fit)]
-    return SharedFitRun(fit.member.family, members) if len(members) > 1 else None
-
-
-class _First(NamedTuple):
-    """First steps that differ in what one fit contains: those they have in common, and the fit."""
-
-    block: Sequence[Hashable]
-    depth: int
-    contained: SharedFitRun
-
-    def goes_with(self, fit: FitCall) -> bool:
-        """Tell whether the step of a fit is one of them, on the same split."""
-        same = fit.first is not None and fit.first.depth == self.depth
-        return same and _begins_as(fit, self.block)
-
-
-def _first(fit: FitCall, following: Sequence[FitCall]) -> _First | None:
-    """Give what makes a first step of all fits of a family by one."""
-    if fit.first is None:
-        return None
-    depth, member = fit.first
-    block: Any = fit.block
-    block = block[: depth + 1]
     values = [
-        other.first.member.values
-        for other in following
-        if other.first and other.fold == fit.fold and _begins_as(other, block)
+        call.member.values for call in following if call.member and call.shares_work_with(fit)
     ]
-    return _First(block, depth, SharedFitRun(member.family, values))
+    return SharedFitRun(fit.member.family, values) if len(values) > 1 else None
 
 
-def _begins_as(fit: FitCall, block: Sequence[Hashable]) -> bool:
-    """Tell whether a fit has some first steps."""
-    own: Any = fit.block
-    return own[: len(block)] == block
+class _SharedPrefix(NamedTuple):
+    """Equal steps up to one that has a shared fit, with the run of that fit."""
+
+    prefix_key: Sequence[Hashable]
+    depth: int
+    shared_fit: SharedFitRun
+
+    def covers(self, fit: FitCall) -> bool:
+        """Return whether the shared step of a fit on the same split is this one."""
+        has_depth = fit.shared_step is not None and fit.shared_step.depth == self.depth
+        return has_depth and _has_prefix(fit, self.prefix_key)
 
 
-def _maker(estimators: Sequence[Pickled]) -> Callable[[int], Any]:
-    """Make a function that gives unfitted estimators by number, each time another object."""
-    opened: dict[int, Any] = {}
+def _shared_prefix(fit: FitCall, following: Sequence[FitCall]) -> _SharedPrefix | None:
+    """Return the shared step of a fit, prepared for all following fits with it."""
+    if fit.shared_step is None:
+        return None
+    depth, member = fit.shared_step
+    prefix_key: Any = fit.prefix_key
+    prefix_key = prefix_key[: depth + 1]
+    values = [
+        call.shared_step.member.values
+        for call in following
+        if call.shared_step and call.fold == fit.fold and _has_prefix(call, prefix_key)
+    ]
+    return _SharedPrefix(prefix_key, depth, SharedFitRun(member.family, values))
 
-    def made(number: int) -> Any:
+
+def _has_prefix(fit: FitCall, prefix_key: Sequence[Hashable]) -> bool:
+    own: Any = fit.prefix_key
+    return own[: len(prefix_key)] == prefix_key
+
+
+def _estimator_factory(estimators: Sequence[Pickled]) -> Callable[[int], Any]:
+    """Return a function that returns a new unfitted estimator by its number."""
+    loaded: dict[int, Any] = {}
+
+    def new_estimator(number: int) -> Any:
         if b"cloudpickle" not in estimators[number].header:
             return estimators[number].loads()
-        # To open it is to make its class anew, which was pickled by value.
-        if number not in opened:
-            opened[number] = estimators[number].loads()
-        return clone(opened[number])
+        # Its class was pickled by value: to unpickle it again would create another class.
+        if number not in loaded:
+            loaded[number] = estimators[number].loads()
+        return clone(loaded[number])
 
-    return made
+    return new_estimator
 
 
 def _fit_and_score(
-    job: Job,
+    job: JobSpec,
     fit: FitCall,
     y: Any,
-    fold: _Fold,
-    made: Callable[[int], Any],
-    contained: SharedFitRun | None = None,
-    first: _First | None = None,
+    split: _Split,
+    new_estimator: Callable[[int], Any],
+    shared_fit: SharedFitRun | None = None,
+    shared_prefix: _SharedPrefix | None = None,
 ) -> dict[str, Any]:
     """Fit and score once, on the rows of a split."""
-    estimator = made(fit.estimator)
-    if contained is not None and fit.member is not None:
-        contained.begin()
-        contained.offer(last_step(estimator), fit.member.values)
-    fold.steps.begin(is_open=fold.is_shared and job.shares_steps)
-    if fit.first is not None and first is not None:
-        fold.steps.expect(first.depth, first.contained, fit.first.member.values)
-    if fold.steps.is_open and has_first_steps(estimator):
-        estimator.memory = fold.steps
+    estimator = new_estimator(fit.estimator)
+    if shared_fit is not None and fit.member is not None:
+        shared_fit.begin()
+        shared_fit.offer(last_step(estimator), fit.member.values)
+    split.steps.start_fit(is_open=split.is_shared and job.shares_steps)
+    if fit.shared_step is not None and shared_prefix is not None:
+        split.steps.expect_path(
+            shared_prefix.depth, shared_prefix.shared_fit, fit.shared_step.member.values
+        )
+    if split.steps.is_open and has_prefix_steps(estimator):
+        estimator.memory = split.steps
     try:
-        with numpy_responses(estimator) if fold.is_on_device else nullcontext():
+        with numpy_responses(estimator) if split.is_on_device else nullcontext():
             result = job.function(
                 estimator,
-                fold.rows_for(estimator),
+                split.rows_for(estimator),
                 y,
-                train=fold.train,
-                test=fold.test,
+                train=split.train,
+                test=split.test,
                 **job.options,
                 **fit.options,
             )
         if "fit_time" in result:
-            result["fit_time"] += fold.steps.saved_in_fit
-            result["score_time"] += fold.steps.saved_in_score
-            if contained is not None:
-                result["fit_time"] -= contained.correction
+            result["fit_time"] += split.steps.fit_time_saved
+            result["score_time"] += split.steps.score_time_saved
+            if shared_fit is not None:
+                result["fit_time"] -= shared_fit.correction
         return result
     finally:
-        fold.steps.end()
+        split.steps.end_fit()
 
 
 def _has_failed(result: Mapping[str, Any], error_score: Any) -> bool:
-    """Tell whether a fit or a score failed, or came out as if it had."""
+    """Return whether a fit raised, or a score is the error score or NaN."""
     scores: list[Any] = []
-    for part in ("test_scores", "train_scores"):
-        found = result.get(part, ())
-        scores += found.values() if hasattr(found, "values") else [found]
+    for name in ("test_scores", "train_scores"):
+        values = result.get(name, ())
+        scores += values.values() if hasattr(values, "values") else [values]
     return result["fit_error"] is not None or any(
         score == error_score or score != score for score in scores if np.isscalar(score)
     )
 
 
-def has_first_steps(estimator: Any) -> bool:
-    """Tell whether an estimator has first steps that are fitted anew for each fit."""
+def has_prefix_steps(estimator: Any) -> bool:
+    """Return whether an estimator is a pipeline with preprocessing steps and without a memory."""
     return type(estimator) is Pipeline and len(estimator.steps) > 1 and estimator.memory is None
 
 
-class _Fold:
+class _Split:
     """One split of the rows, for the fits that use it."""
 
     def __init__(self, number: int, X: Any, train: Any, test: Any, *, is_shared: bool) -> None:
@@ -301,42 +326,42 @@ class _Fold:
         self.steps = PipelineCache()
         if is_shared:
             self.train, self.test = np.asarray(train), np.asarray(test)
-            self._rows = _Rows(X, {"train": self.train, "test": self.test}, self.steps)
+            self._view = SplitView(X, {"train": self.train, "test": self.test}, self.steps)
 
     @property
     def was_read_only(self) -> bool:
-        """Whether a fit may have failed because it wanted to write to what others read too."""
-        return self.is_shared and (self._rows.is_read_only or self.steps.is_read_only)
+        """True if a fit may have failed because it wrote to shared rows."""
+        return self.is_shared and (self._view.is_read_only or self.steps.is_read_only)
 
     def rows_for(self, estimator: Any) -> Any:
-        """Give the rows to a fit, as they are or with both parts cut already."""
+        """Return the rows for a fit: a view that caches the two parts, or the rows themselves."""
         if not self.is_shared:
             return self._X
-        # A list of kernels is refused, but only for what it is.
+        # scikit-learn checks the type of a precomputed kernel, and refuses a list
         if not hasattr(self._X, "shape") and get_tags(estimator).input_tags.pairwise:
             return self._X
-        return self._rows
+        return self._view
 
 
-class _Rows:
-    """Stands for rows of which scikit-learn is going to cut the two parts of a split.
+class SplitView:
+    """Rows that scikit-learn is going to index by the two parts of a split, each cut once.
 
-    Each part is cut when it is first asked for. Being taken for an array, this must have a shape
-    and no ``iloc``, whatever it stands for.
+    scikit-learn indexes it as an array, since it has a shape and no ``iloc``, whatever the rows
+    are.
     """
 
     def __init__(self, X: Any, parts: Mapping[str, Any], steps: PipelineCache) -> None:
         self._X = X
         self._parts = parts
         self._steps = steps
-        self._cut: dict[str, Kept] = {}
+        self._cache: dict[str, CachedRows] = {}
         self.shape = getattr(X, "shape", None) or (len(X),)
         self.ndim = len(self.shape)
 
     @property
     def is_read_only(self) -> bool:
-        """Whether a part that was asked for can only be read."""
-        return any(kept.is_read_only for kept in self._cut.values())
+        """True if a part that was used is read-only."""
+        return any(cached.is_read_only for cached in self._cache.values())
 
     def __len__(self) -> int:
         return int(self.shape[0])
@@ -345,13 +370,70 @@ class _Rows:
         return np.asarray(self._X, dtype=dtype)
 
     def __getitem__(self, key: Any) -> Any:
-        rows = key[0] if isinstance(key, tuple) and len(key) == 2 and key[1] is ... else key
+        indices = key[0] if isinstance(key, tuple) and len(key) == 2 and key[1] is ... else key
         for name, part in self._parts.items():
-            if rows is part:
-                if name not in self._cut:
-                    cut = take_there if is_not_numpy(self._X) else take_rows
-                    self._cut[name] = Kept(cut(self._X, part))
-                given = self._cut[name].give()
-                self._steps.recognise(given, name, 0)
-                return given
+            if indices is part:
+                if name not in self._cache:
+                    take = take_device_rows if is_not_numpy(self._X) else take_rows
+                    self._cache[name] = CachedRows(take(self._X, part))
+                rows = self._cache[name].copy()
+                self._steps.register(rows, name, 0)
+                return rows
         return self._X[key]
+
+
+class FitReply(NamedTuple):
+    """A `FitOutcome` as it is sent to the driver, with the output of the fit."""
+
+    result: dict[str, Any]
+    seconds: float
+    shared_seconds: float
+    origin: FitOrigin
+    prefix_origin: FitOrigin
+    end: float  # time of day on the worker
+    output: list[OutputEvent]
+
+
+class BatchReply(NamedTuple):
+    """The fits of a batch that a worker finished."""
+
+    worker: str
+    fits: list[FitReply]
+
+
+def run_fit_batch(
+    pickled_job: Pickled, pickled_calls: Pickled, X: Any, y: Any, *parts: Any
+) -> BatchReply:
+    """Run the fits of a batch on a worker until its time limit."""
+    job = pickled_job.loads()
+    calls, time_limit, numbers = pickled_calls.loads()
+    folds = dict(zip(numbers, zip(parts[::2], parts[1::2], strict=True), strict=True))
+    replies: list[FitReply] = []
+    start = group_start = time.perf_counter()
+    prefix_seconds = 0.0
+    outcomes = run_fits(job, calls, X, y, folds, discard=drain_output)
+    for n in range(len(calls)):
+        if n and is_cancelled():
+            break
+        try:
+            outcome = next(outcomes)
+        except BaseException:
+            # the error replaces the results of all fits; their output is sent with it
+            drain_output(put_back=[event for reply in replies for event in reply.output])
+            raise
+        replies.append(FitReply(*outcome, time.time(), drain_output()))
+        now = time.perf_counter()
+        if n == 0 or not calls[n].shares_work_with(calls[n - 1]):
+            group_start, prefix_seconds = now - outcome.seconds, 0.0
+        prefix_seconds += outcome.shared_seconds
+        if n + 1 == len(calls):
+            break
+        has_same_prefix = calls[n + 1].shares_work_with(calls[n])
+        if should_yield(
+            now - start,
+            time_limit,
+            group_elapsed=now - group_start if has_same_prefix else float("inf"),
+            prefix_seconds=prefix_seconds,
+        ):
+            break
+    return BatchReply(current_worker_address(), replies)

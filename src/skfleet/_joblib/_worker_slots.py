@@ -1,0 +1,115 @@
+"""Slots of the workers that may run joblib's calls: how many calls run at once, and where."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from operator import itemgetter
+from typing import Any
+
+from distributed import Client
+
+from skfleet._config import get_config
+from skfleet.engine import count_slots, resources_for_call, scheduler_workers, wait_for_workers
+from skfleet.exceptions import NoWorkersError
+
+__all__ = ["WorkerSlots"]
+
+# Seconds for which the scheduler's answer is reused: joblib asks three times for a call.
+WORKER_INFO_TTL = 0.1
+
+
+class WorkerSlots:
+    """The workers that a backend may use, and the number of calls that each runs at once.
+
+    Parameters
+    ----------
+    owner : str
+        Name of the backend's class, for errors.
+    options : dict
+        Keyword arguments of ``Client.submit``.
+    device : str
+        Device of all calls.
+    has_device_option : bool
+        Whether that holds for fits too, whatever device their models compute on.
+    timeout : float or None
+        Seconds to wait for a first worker; None for that of the configuration.
+    """
+
+    def __init__(
+        self,
+        owner: str,
+        options: Mapping[str, Any],
+        device: str,
+        has_device_option: bool,
+        timeout: float | None,
+    ) -> None:
+        self.has_device_option = has_device_option
+        self._owner = owner
+        self._options = options
+        self._device = device
+        self._timeout = timeout
+        self._resources: dict[str | None, dict[str, float]] = {}
+        self._worker_info: tuple[float, Mapping[str, Any]] = 0.0, {}
+
+    def workers(self, client: Client) -> Mapping[str, Any]:
+        """Return the scheduler's information on its workers, at most `WORKER_INFO_TTL` old."""
+        read_at, workers = self._worker_info
+        if not workers or time.monotonic() - read_at > WORKER_INFO_TTL:
+            workers = scheduler_workers(client)
+            self._worker_info = time.monotonic(), workers
+        return workers
+
+    def addresses(self, client: Client, device: str | None = None) -> list[str]:
+        """Return the worker of each slot: first one of every worker, then the seconds, and so on.
+
+        Slots are those of calls, or of fits of models that compute on a device.
+        """
+        workers = self.workers(client)
+        timeout = get_config().wait_for_workers_timeout if self._timeout is None else self._timeout
+        if not workers and timeout:
+            setting = 'joblib.parallel_config("skfleet", '
+            try:
+                workers = wait_for_workers(client, timeout, setting=setting)
+            except NoWorkersError as error:  # begins as the one of joblib's Dask backend
+                begin = f"{self._owner} has no worker after {timeout:g} seconds"
+                raise NoWorkersError(f"{begin}: {error}") from error
+        if not workers:
+            return []
+        offers = {address: info.get("resources") or {} for address, info in workers.items()}
+        requested_device = self._device if device is None or self.has_device_option else None
+        request = self._resources[device] = resources_for_call(
+            requested_device, device, self._options.get("resources") or {}, offers
+        )
+        slots = [
+            (n, address)
+            for address, info in workers.items()
+            if self._is_allowed(address, info)
+            for n in range(count_slots(info["nthreads"], offers[address], request))
+        ]
+        if not slots:
+            raise ValueError(
+                f"workers must name workers of this fleet. Got {self._options['workers']!r} "
+                f"instead. Its workers are {sorted(workers)}."
+            )
+        return [address for _, address in sorted(slots, key=itemgetter(0))]
+
+    def resources(self, device: str | None) -> dict[str, float] | None:
+        """Return the resources that calls for a device request, after :meth:`addresses`."""
+        return self._resources[device] or None
+
+    def has_workers(self, client: Client, device: str | None) -> bool:
+        """Return whether any worker may run calls for a device now, after :meth:`addresses`."""
+        return any(
+            self._is_allowed(address, info)
+            and count_slots(1, info.get("resources") or {}, self._resources[device]) > 0
+            for address, info in self.workers(client).items()
+        )
+
+    def _is_allowed(self, address: str, info: Mapping[str, Any]) -> bool:
+        """Return whether a worker is among those that the ``workers`` option allows."""
+        allowed = self._options.get("workers")
+        if allowed is None or self._options.get("allow_other_workers"):
+            return True
+        allowed = [allowed] if isinstance(allowed, (str, int)) else allowed
+        return any(name in (address, info.get("name"), info.get("host")) for name in allowed)
