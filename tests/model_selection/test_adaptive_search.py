@@ -445,8 +445,8 @@ def test_held_out_rows_are_learned_in_the_end_on_request():
 
 
 def test_search_whose_workers_stay_away_ends_with_an_error(monkeypatch):
-    monkeypatch.setattr(_loop, "LOOK_EVERY", 0.05)
-    monkeypatch.setattr(_loop, "PATIENCE", 0.2)
+    monkeypatch.setattr(_loop, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(_loop, "NO_WORKER_TIMEOUT", 0.2)
     labels = [{"CPU": 1}, {"GPU": 1}]
     with Fleet(threads_per_worker=1, processes=False, resources=labels) as client:
         search = halving(
