@@ -28,9 +28,9 @@ class HalvingGridSearchCV(FleetSearchMixin, model_selection.HalvingGridSearchCV)
     Parameters
     ----------
     estimator : estimator object
-        What to fit. Each candidate is fitted on a clone.
+        Estimator to fit. Each candidate is a clone.
     param_grid : dict or list of dict
-        Parameter names, and for each the values to try.
+        Parameter names, with the values to try for each.
     factor : int or float, default=3
         Candidates are divided, and resources multiplied, by this in each iteration.
     resource : str, default='n_samples'
@@ -44,7 +44,7 @@ class HalvingGridSearchCV(FleetSearchMixin, model_selection.HalvingGridSearchCV)
     cv : int, cross-validation generator or iterable, default=5
         The splits.
     scoring : str or callable, default=None
-        How a fitted candidate is scored; None is the estimator's own ``score``.
+        Metric of the fitted candidates; by default the estimator's own ``score``.
     refit : bool or callable, default=True
         Whether the best candidate is fitted again on all rows.
     error_score : 'raise' or numeric, default=np.nan
@@ -54,15 +54,15 @@ class HalvingGridSearchCV(FleetSearchMixin, model_selection.HalvingGridSearchCV)
     random_state : int, RandomState instance or None, default=None
         Seed of the draws of rows.
     n_jobs : int or None, default=None
-        Most fits in flight at once. None and -1 mean the whole fleet, 1 the calling process.
+        Maximum number of fits at once. None and -1 mean the whole fleet, 1 the calling process.
     verbose : int, default=0
-        1 shows how far the search is, by a bar or by lines at intervals; from 2 on each fit is
-        printed. What fits print on the workers is printed here.
+        1 shows the progress in a bar, or in lines at intervals; from 2 on each fit is printed.
+        Output of fits on the workers is printed too.
     share_fits : bool or "approximate", default=True
-        Whether fits that contain others are made once for all of them, where the scores stay those
-        of separate fits, or within the solver's tolerance: see :class:`GridSearchCV`.
+        Whether one fit yields the models of several candidates, if the scores are those of separate
+        fits, or agree within the solver's tolerance: see :class:`GridSearchCV`.
     checkpoint : str or path-like, default=None
-        Where finished fits are recorded: see :class:`GridSearchCV`. Needs a ``random_state``.
+        Location of the finished fits: see :class:`GridSearchCV`. Needs a ``random_state``.
 
     Attributes
     ----------
@@ -87,39 +87,38 @@ class HalvingGridSearchCV(FleetSearchMixin, model_selection.HalvingGridSearchCV)
     best_estimator_ : estimator
         The best candidate, fitted on all rows. Only with ``refit``.
     best_score_ : float
-        Its mean score in the last iteration.
+        Mean score of the best candidate in the last iteration.
     best_params_ : dict
-        Its parameters.
+        Parameters of the best candidate.
     best_index_ : int
-        Its place in ``cv_results_``.
+        Index of the best candidate in ``cv_results_``.
     scorer_ : callable
-        The scorer in use.
+        Scorer in use.
     n_splits_ : int
         Number of splits.
     refit_time_ : float
-        Seconds that the last fit took. Only with ``refit``.
+        Seconds of the refit. Only with ``refit``.
     multimetric_ : bool
-        Whether there are several scores; here there is one.
+        Whether there are several metrics; here there is one.
     classes_ : ndarray of shape (n_classes,)
-        Labels, of a classifier. Only with ``refit``.
+        Class labels, of a classifier. Only with ``refit``.
     n_features_in_ : int
-        Number of columns. Only with ``refit``.
+        Number of features. Only with ``refit``.
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns, where X has names that are strings.
-    families_ : tuple of SharedFitUse
-        What was had from fits that contain others: for each family the estimator, the parameters,
-        the number of fits and of those that were saved, or why it was not used. Empty with
-        ``n_jobs=1``.
+        Names of features, if X has names that are all strings.
+    shared_fits_ : tuple of SharedFitUse
+        Shared fits: for each kind the estimator, the parameters, the number of fits and of those
+        that were saved, or the reason why it was not used. Empty with ``n_jobs=1``.
     n_checkpoint_fits_ : int
         Number of fits whose results came from the checkpoint.
     timeline_ : tuple of FitTime
-        Which worker was at a fit from when to when, the last fit and those of earlier searches that
-        were recorded left out. Empty with ``n_jobs=1``.
+        Worker, begin and end of each fit, but for the refit and those from the checkpoint. Empty
+        with ``n_jobs=1``.
 
     Raises
     ------
     skfleet.exceptions.FleetError
-        When a fit kills its workers again and again, or the fleet is gone.
+        If a fit kills its workers again and again, or the fleet is gone.
 
     See Also
     --------
@@ -127,9 +126,9 @@ class HalvingGridSearchCV(FleetSearchMixin, model_selection.HalvingGridSearchCV)
 
     Notes
     -----
-    Where fits run, what travels, and what fits share is as for :class:`GridSearchCV`. An iteration
-    begins when all fits of the one before have ended. scikit-learn calls these searches
-    experimental; to import them from here enables them there.
+    Where fits run, which data move, and what fits share is as for :class:`GridSearchCV`. An
+    iteration begins when all fits of the previous one have ended. scikit-learn calls these searches
+    experimental; importing them from here enables them there.
 
     Examples
     --------
@@ -200,9 +199,9 @@ class HalvingRandomSearchCV(FleetSearchMixin, model_selection.HalvingRandomSearc
     Parameters
     ----------
     estimator : estimator object
-        What to fit. Each candidate is fitted on a clone.
+        Estimator to fit. Each candidate is a clone.
     param_distributions : dict or list of dict
-        Parameter names, and for each a list of values or a distribution with ``rvs``.
+        Parameter names, with a list of values or a distribution with ``rvs`` for each.
     n_candidates : 'exhaust' or int, default='exhaust'
         Number of candidates to begin with; 'exhaust' is as many as the last iteration can use all
         resources for.
@@ -219,7 +218,7 @@ class HalvingRandomSearchCV(FleetSearchMixin, model_selection.HalvingRandomSearc
     cv : int, cross-validation generator or iterable, default=5
         The splits.
     scoring : str or callable, default=None
-        How a fitted candidate is scored; None is the estimator's own ``score``.
+        Metric of the fitted candidates; by default the estimator's own ``score``.
     refit : bool or callable, default=True
         Whether the best candidate is fitted again on all rows.
     error_score : 'raise' or numeric, default=np.nan
@@ -229,15 +228,15 @@ class HalvingRandomSearchCV(FleetSearchMixin, model_selection.HalvingRandomSearc
     random_state : int, RandomState instance or None, default=None
         Seed of the draws of candidates and rows.
     n_jobs : int or None, default=None
-        Most fits in flight at once. None and -1 mean the whole fleet, 1 the calling process.
+        Maximum number of fits at once. None and -1 mean the whole fleet, 1 the calling process.
     verbose : int, default=0
-        1 shows how far the search is, by a bar or by lines at intervals; from 2 on each fit is
-        printed. What fits print on the workers is printed here.
+        1 shows the progress in a bar, or in lines at intervals; from 2 on each fit is printed.
+        Output of fits on the workers is printed too.
     share_fits : bool or "approximate", default=True
-        Whether fits that contain others are made once for all of them, where the scores stay those
-        of separate fits, or within the solver's tolerance: see :class:`GridSearchCV`.
+        Whether one fit yields the models of several candidates, if the scores are those of separate
+        fits, or agree within the solver's tolerance: see :class:`GridSearchCV`.
     checkpoint : str or path-like, default=None
-        Where finished fits are recorded: see :class:`GridSearchCV`. Needs a ``random_state``.
+        Location of the finished fits: see :class:`GridSearchCV`. Needs a ``random_state``.
 
     Attributes
     ----------
@@ -262,39 +261,38 @@ class HalvingRandomSearchCV(FleetSearchMixin, model_selection.HalvingRandomSearc
     best_estimator_ : estimator
         The best candidate, fitted on all rows. Only with ``refit``.
     best_score_ : float
-        Its mean score in the last iteration.
+        Mean score of the best candidate in the last iteration.
     best_params_ : dict
-        Its parameters.
+        Parameters of the best candidate.
     best_index_ : int
-        Its place in ``cv_results_``.
+        Index of the best candidate in ``cv_results_``.
     scorer_ : callable
-        The scorer in use.
+        Scorer in use.
     n_splits_ : int
         Number of splits.
     refit_time_ : float
-        Seconds that the last fit took. Only with ``refit``.
+        Seconds of the refit. Only with ``refit``.
     multimetric_ : bool
-        Whether there are several scores; here there is one.
+        Whether there are several metrics; here there is one.
     classes_ : ndarray of shape (n_classes,)
-        Labels, of a classifier. Only with ``refit``.
+        Class labels, of a classifier. Only with ``refit``.
     n_features_in_ : int
-        Number of columns. Only with ``refit``.
+        Number of features. Only with ``refit``.
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns, where X has names that are strings.
-    families_ : tuple of SharedFitUse
-        What was had from fits that contain others: for each family the estimator, the parameters,
-        the number of fits and of those that were saved, or why it was not used. Empty with
-        ``n_jobs=1``.
+        Names of features, if X has names that are all strings.
+    shared_fits_ : tuple of SharedFitUse
+        Shared fits: for each kind the estimator, the parameters, the number of fits and of those
+        that were saved, or the reason why it was not used. Empty with ``n_jobs=1``.
     n_checkpoint_fits_ : int
         Number of fits whose results came from the checkpoint.
     timeline_ : tuple of FitTime
-        Which worker was at a fit from when to when, the last fit and those of earlier searches that
-        were recorded left out. Empty with ``n_jobs=1``.
+        Worker, begin and end of each fit, but for the refit and those from the checkpoint. Empty
+        with ``n_jobs=1``.
 
     Raises
     ------
     skfleet.exceptions.FleetError
-        When a fit kills its workers again and again, or the fleet is gone.
+        If a fit kills its workers again and again, or the fleet is gone.
 
     See Also
     --------
@@ -302,9 +300,9 @@ class HalvingRandomSearchCV(FleetSearchMixin, model_selection.HalvingRandomSearc
 
     Notes
     -----
-    Where fits run, what travels, and what fits share is as for :class:`GridSearchCV`. An iteration
-    begins when all fits of the one before have ended. scikit-learn calls these searches
-    experimental; to import them from here enables them there.
+    Where fits run, which data move, and what fits share is as for :class:`GridSearchCV`. An
+    iteration begins when all fits of the previous one have ended. scikit-learn calls these searches
+    experimental; importing them from here enables them there.
 
     Examples
     --------

@@ -68,11 +68,12 @@ class ModelStore:
         return self._read(files, f"{root}/{candidate}-{n_calls}.model")
 
     def put(self, candidate: int, trained: TrainedModel) -> None:
-        """Write a model, atomically."""
+        """Write a model."""
         files, root = self._files()
         files.makedirs(root, exist_ok=True)
         content = cloudpickle.dumps(trained)
         path = f"{root}/{candidate}-{trained.n_calls}.model"
+        # moved in place when it is complete, as the worker may die while it writes
         draft = f"{root}/draft-{uuid4().hex}"
         files.pipe_file(draft, b"%08x" % zlib.crc32(content) + content)
         files.mv(draft, path)

@@ -51,7 +51,7 @@ class Replay:
             record = self._records.pop((score.candidate, score.n_calls), None)
             if record is not None:
                 return record
-            pending.clear()
+            pending.clear()  # the course has changed: the order of past scores means nothing now
         if pending or not self._records:
             return None
         return self._records.pop(next(iter(self._records)))

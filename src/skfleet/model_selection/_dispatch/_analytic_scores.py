@@ -43,11 +43,11 @@ class AnalyticScores:
 
     def add(self, fit: FitRequest, job: JobInputs, n_slots: int) -> bool:
         """Take a fit on; False if it must be made."""
-        if fit.call.member is None or not fit.call.member.family.scorings:
+        if fit.call.member is None or not fit.call.member.shared_fit.scorings:
             return False
         key = fit.job, fit.call.estimator, fit.device
         if key not in self._alike:
-            family = fit.call.member.family
+            family = fit.call.member.shared_fit
             client = self._client if fit.device == "cuda" else None
             self._alike[key] = _Alike(job, fit.call.estimator, family, n_slots, client)
         return self._alike[key].add(fit)

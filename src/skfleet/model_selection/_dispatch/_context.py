@@ -15,7 +15,7 @@ from weakref import WeakSet
 from skfleet._progress_bar import ProgressHint, show_progress
 from skfleet.engine._gpu._device_cache import DeviceArrayCache
 from skfleet.model_selection._checkpoint import Checkpoint, checkpoint_line
-from skfleet.model_selection._evaluations import Evaluation
+from skfleet.model_selection._evaluations import CandidateResults
 from skfleet.model_selection._plot import FitTime
 from skfleet.model_selection._shared_fits._registry import SharedFitLog
 
@@ -53,7 +53,7 @@ class SearchRun:
         verbose: int = 0,
     ) -> None:
         is_approximate = share_fits == "approximate"
-        self.sharing = SharedFitLog(is_wanted=bool(share_fits), is_approximate=is_approximate)
+        self.sharing = SharedFitLog(is_enabled=bool(share_fits), is_approximate=is_approximate)
         self.records = records
         self.fits_here = fits_here
         self.n_checkpoint_fits = 0
@@ -64,7 +64,7 @@ class SearchRun:
         self._begin, self._begin_of_day = time.monotonic(), time.time()
         self.timeline: list[FitTime] = []
         self.calls: WeakSet = WeakSet()  # those that can be given up
-        self.evaluations: list[Evaluation] = []  # one after the other
+        self.evaluations: list[CandidateResults] = []  # one after the other
         self._is_begun = True  # whether the last of them has its calls
         self.copies = DeviceArrayCache()  # of the rows, on the GPUs of workers
 
@@ -81,12 +81,12 @@ class SearchRun:
         left = self.seconds_left
         return None if left is None or left > 0 else f"time_budget={self._budget} s was over"
 
-    def expect(self, evaluation: Evaluation) -> None:
+    def expect(self, evaluation: CandidateResults) -> None:
         """Say which candidates the next call is to evaluate."""
         self.evaluations.append(evaluation)
         self._is_begun = False
 
-    def begin_evaluation(self) -> Evaluation | None:
+    def begin_evaluation(self) -> CandidateResults | None:
         """Give what a call evaluates; None for one within a fit, of somebody else."""
         if self._is_begun:
             return None

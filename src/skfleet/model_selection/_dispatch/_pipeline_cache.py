@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from skfleet._array import is_not_numpy
 from skfleet.engine._dask._serialize import MMAP_THRESHOLD, Pickled
-from skfleet.model_selection._shared_fits._execution import ALONE, FitOrigin, SharedFitRun
+from skfleet.model_selection._shared_fits._execution import OWN_FIT, FitOrigin, SharedFitRun
 
 __all__ = ["Kept", "PipelineCache"]
 
@@ -84,7 +84,7 @@ class PipelineCache:
         self.is_open = is_open
         self._depth = 0
         self._expected: tuple[int, SharedFitRun, Mapping[str, Any]] | None = None
-        self.came = ALONE
+        self.came = OWN_FIT
         self.saved_in_fit = self.saved_in_score = self.spent = 0.0
 
     def expect(self, depth: int, contained: SharedFitRun, values: Mapping[str, Any]) -> None:
@@ -153,12 +153,12 @@ class PipelineCache:
                 _, contained, values = expected
                 contained.begin()
                 if contained.n_candidates > 1:
-                    contained.offer(transformer, values, "fit_transform")
+                    contained.install(transformer, values, "fit_transform")
             rows, fitted = func(transformer, X, *args, **kwargs)
             seconds = time.perf_counter() - start
             self.spent += seconds
             if expected is not None:
-                self.came = contained.came
+                self.came = contained.origin
                 if contained.was_saved:
                     seconds += contained.saved
                     self.saved_in_fit += contained.saved

@@ -14,7 +14,7 @@ from skfleet.engine._dask._serialize import Pickled
 from skfleet.model_selection._dispatch._context import current_run
 from skfleet.model_selection._dispatch._scheduler import PlannedFit
 from skfleet.model_selection._dispatch._worker import FirstStep, FitCall, Job, has_first_steps
-from skfleet.model_selection._shared_fits._execution import ALONE, FitOrigin
+from skfleet.model_selection._shared_fits._execution import OWN_FIT, FitOrigin
 from skfleet.model_selection._shared_fits._registry import SharedFitMember, member_of
 from skfleet.model_selection._tokenize import content_key, unfitted
 
@@ -179,7 +179,7 @@ class FitList:
             tried.candidate,
             tried.block,
             member is not None,
-            member is not None and member.family.is_divisible,
+            member is not None and member.shared_fit.is_divisible,
             self._order(first),
             tried.device,
             call=FitCall(estimator_number, fold, own, tried.block, member, first),
@@ -214,7 +214,7 @@ class FitList:
         path: tuple[bytes, ...] = ()
         member = first = None
         if job.shares_results:
-            if self._sharing.is_wanted:
+            if self._sharing.is_enabled:
                 how = {
                     "has_callbacks": listens,
                     "is_approximate": self._sharing.is_approximate,
@@ -244,7 +244,7 @@ class FitList:
         return self._orders.setdefault(name, len(self._orders))
 
     def forget(
-        self, fit: FitRequest, came: FitOrigin = ALONE, first_came: FitOrigin = ALONE
+        self, fit: FitRequest, came: FitOrigin = OWN_FIT, first_came: FitOrigin = OWN_FIT
     ) -> None:
         """Let go of a fit that is done, and count what came out of another, or could not."""
         self._pending.pop((fit.fold, fit.candidate), None)
@@ -298,7 +298,7 @@ def first_steps(
     names = [name for name, _ in estimator.steps]
     contained: set[str] = set()
     if first is not None and not first.member.refused:
-        contained = {f"{names[first.depth]}__{name}" for name in first.member.family.parameters}
+        contained = {f"{names[first.depth]}__{name}" for name in first.member.shared_fit.parameters}
     # A parameter of the pipeline itself: a memory of the user's, or other steps.
     if any(name.partition("__")[0] not in names for name in parameters):
         return ()

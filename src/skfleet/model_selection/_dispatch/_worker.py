@@ -24,7 +24,7 @@ from skfleet.engine._gpu._estimator_device import (
     to_cpu_estimator,
 )
 from skfleet.model_selection._dispatch._pipeline_cache import Kept, PipelineCache
-from skfleet.model_selection._shared_fits._execution import ALONE, FitOrigin, SharedFitRun
+from skfleet.model_selection._shared_fits._execution import OWN_FIT, FitOrigin, SharedFitRun
 from skfleet.model_selection._shared_fits._registry import SharedFitMember, last_step
 
 __all__ = ["Evaluated", "FirstStep", "FitCall", "Job", "evaluate", "has_first_steps"]
@@ -85,8 +85,8 @@ class Evaluated(NamedTuple):
     result: dict[str, Any]
     seconds: float
     shared_seconds: float
-    came: FitOrigin = ALONE
-    first_came: FitOrigin = ALONE
+    came: FitOrigin = OWN_FIT
+    first_came: FitOrigin = OWN_FIT
 
 
 def evaluate(
@@ -156,7 +156,7 @@ def evaluate(
         if contained is not None and not failed:
             if contained.spent:  # what others are spared may be in the score too
                 evaluated = evaluated._replace(shared_seconds=evaluated.seconds)
-            evaluated = evaluated._replace(came=contained.came)
+            evaluated = evaluated._replace(came=contained.origin)
         elif reason is not None:
             evaluated = evaluated._replace(came=FitOrigin(refused=reason))
         if not failed:
@@ -180,7 +180,7 @@ def _contained(fit: FitCall, following: Sequence[FitCall]) -> SharedFitRun | Non
     if fit.member is None:
         return None
     members = [other.member.values for other in following if other.member and other.goes_with(fit)]
-    return SharedFitRun(fit.member.family, members) if len(members) > 1 else None
+    return SharedFitRun(fit.member.shared_fit, members) if len(members) > 1 else None
 
 
 class _First(NamedTuple):
@@ -208,7 +208,7 @@ def _first(fit: FitCall, following: Sequence[FitCall]) -> _First | None:
         for other in following
         if other.first and other.fold == fit.fold and _begins_as(other, block)
     ]
-    return _First(block, depth, SharedFitRun(member.family, values))
+    return _First(block, depth, SharedFitRun(member.shared_fit, values))
 
 
 def _begins_as(fit: FitCall, block: Sequence[Hashable]) -> bool:
@@ -245,7 +245,7 @@ def _fit_and_score(
     estimator = made(fit.estimator)
     if contained is not None and fit.member is not None:
         contained.begin()
-        contained.offer(last_step(estimator), fit.member.values)
+        contained.install(last_step(estimator), fit.member.values)
     fold.steps.begin(is_open=fold.is_shared and job.shares_steps)
     if fit.first is not None and first is not None:
         fold.steps.expect(first.depth, first.contained, fit.first.member.values)
