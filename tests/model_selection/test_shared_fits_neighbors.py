@@ -36,9 +36,9 @@ def compare(model, X, y, queries, *, by_products=None):
         np.testing.assert_array_equal(distances, expected)
         np.testing.assert_array_equal(np.sort(places), np.sort(expected_places))
         np.testing.assert_allclose(one.predict(queries), alone.predict(queries), 1e-9, 1e-9)
-    (made,) = found[0].kneighbors._queries._found.values()
+    (neighbors,) = found[0].kneighbors._cache._neighbors.values()
     if by_products is not None:
-        assert (made.doubt.ndim > 0) == by_products
+        assert (neighbors.tolerance.ndim > 0) == by_products
 
 
 @pytest.mark.usefixtures("_multiplies")

@@ -10,11 +10,13 @@ import numpy as np
 from sklearn import model_selection
 
 from skfleet._typing import Estimator, RandomState, Scoring, Splitter
+from skfleet.model_selection._docstrings import documented
 from skfleet.model_selection._fleet_search import FleetSearchMixin
 
 __all__ = ["GridSearchCV", "RandomizedSearchCV"]
 
 
+@documented
 class GridSearchCV(FleetSearchMixin, model_selection.GridSearchCV):
     r"""Exhaustive search over a grid of parameters, with its fits on a fleet.
 
@@ -33,79 +35,18 @@ class GridSearchCV(FleetSearchMixin, model_selection.GridSearchCV):
         Estimator to fit. Each candidate is a clone.
     param_grid : dict or list of dict
         Parameter names, with the values to try for each.
-    scoring : str, callable, list, tuple or dict, default=None
-        Metric of the fitted candidates; by default the estimator's own ``score``.
-    n_jobs : int, default=None
-        Maximum number of fits at once. None and -1 mean the whole fleet, 1 the calling process.
-    refit : bool, str or callable, default=True
-        Whether, or by which metric, the best candidate is fitted again on all rows.
-    cv : int, cross-validation generator or iterable, default=None
-        The splits; None means 5 folds.
-    verbose : int, default=0
-        1 shows the progress in a bar, or in lines at intervals; from 2 on each fit is printed.
-        Output of fits on the workers is printed too.
-    pre_dispatch : int or str, default='2*n_jobs'
-        Maximum number of batches of fits on the fleet at once.
-    error_score : 'raise' or numeric, default=np.nan
-        The score of a candidate whose fit fails.
-    return_train_score : bool, default=False
-        Whether to score on the training rows too.
-    share_fits : bool or "approximate", default=True
-        Whether one fit yields the models of several candidates, such as those of a regularisation
-        path, if the scores are those of separate fits; with "approximate" also if they agree within
-        the solver's tolerance only: see Notes.
-    checkpoint : str or path-like, default=None
-        Location of the finished fits: a directory, or any location that fsspec knows. The same
-        search with the same checkpoint makes only the missing fits.
-    time_budget : float, default=None
-        Seconds after which no further fit starts. Candidates are then fitted one after the other;
-        those with a split that was not fitted score NaN.
+    {dispatch_parameters}
+    {search_parameters}
 
     Attributes
     ----------
     cv_results_ : dict of str -> ndarray of shape (n_candidates,)
         Parameters, scores, ranks and times of all candidates.
-    best_estimator_ : estimator
-        The best candidate, fitted on all rows. Only with ``refit``.
-    best_score_ : float
-        Mean score of the best candidate over the splits.
-    best_params_ : dict
-        Parameters of the best candidate.
-    best_index_ : int
-        Index of the best candidate in ``cv_results_``.
-    scorer_ : callable or dict of str -> callable
-        Scorers in use.
-    n_splits_ : int
-        Number of splits.
-    refit_time_ : float
-        Seconds of the refit. Only with ``refit``.
-    multimetric_ : bool
-        Whether there are several metrics.
-    classes_ : ndarray of shape (n_classes,)
-        Class labels, of a classifier. Only with ``refit``.
-    n_features_in_ : int
-        Number of features. Only with ``refit``.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of features, if X has names that are all strings.
-    shared_fits_ : tuple of SharedFitUse
-        Shared fits: for each kind the estimator, the parameters, the number of fits and of those
-        that were saved, or the reason why it was not used. Empty with ``n_jobs=1``.
-    n_checkpoint_fits_ : int
-        Number of fits whose results came from the checkpoint.
-    timeline_ : tuple of FitTime
-        Worker, begin and end of each fit, but for the refit and those from the checkpoint. Empty
-        with ``n_jobs=1``.
+    {search_attributes}
 
     Raises
     ------
-    skfleet.exceptions.FleetError
-        If a fit kills its workers again and again, or the fleet is gone.
-    ValueError
-        If the checkpoint is of another search, with what changed.
-    KeyboardInterrupt
-        After Ctrl-C. The fleet's work is cancelled. ``cv_results_``, ``best_params_``,
-        ``best_score_`` and ``best_index_`` tell of the candidates of which all splits were scored;
-        there is no ``best_estimator_``.
+    {search_errors}
 
     See Also
     --------
@@ -183,6 +124,7 @@ class GridSearchCV(FleetSearchMixin, model_selection.GridSearchCV):
         self.time_budget = time_budget
 
 
+@documented
 class RandomizedSearchCV(FleetSearchMixin, model_selection.RandomizedSearchCV):
     r"""Search over candidates drawn at random, with its fits on a fleet.
 
@@ -203,81 +145,20 @@ class RandomizedSearchCV(FleetSearchMixin, model_selection.RandomizedSearchCV):
         Parameter names, with a list of values or a distribution with ``rvs`` for each.
     n_iter : int, default=10
         Number of candidates.
-    scoring : str, callable, list, tuple or dict, default=None
-        Metric of the fitted candidates; by default the estimator's own ``score``.
-    n_jobs : int, default=None
-        Maximum number of fits at once. None and -1 mean the whole fleet, 1 the calling process.
-    refit : bool, str or callable, default=True
-        Whether, or by which metric, the best candidate is fitted again on all rows.
-    cv : int, cross-validation generator or iterable, default=None
-        The splits; None means 5 folds.
-    verbose : int, default=0
-        1 shows the progress in a bar, or in lines at intervals; from 2 on each fit is printed.
-        Output of fits on the workers is printed too.
-    pre_dispatch : int or str, default='2*n_jobs'
-        Maximum number of batches of fits on the fleet at once.
+    {dispatch_parameters}
     random_state : int, RandomState instance or None, default=None
         Seed of the draws.
-    error_score : 'raise' or numeric, default=np.nan
-        The score of a candidate whose fit fails.
-    return_train_score : bool, default=False
-        Whether to score on the training rows too.
-    share_fits : bool or "approximate", default=True
-        Whether one fit yields the models of several candidates, such as those of a regularisation
-        path, if the scores are those of separate fits; with "approximate" also if they agree within
-        the solver's tolerance only: see Notes.
-    checkpoint : str or path-like, default=None
-        Location of the finished fits: a directory, or any location that fsspec knows. The same
-        search with the same checkpoint makes only the missing fits.
-    time_budget : float, default=None
-        Seconds after which no further fit starts. Candidates are then fitted one after the other;
-        those with a split that was not fitted score NaN.
+    {search_parameters}
 
     Attributes
     ----------
     cv_results_ : dict of str -> ndarray of shape (n_iter,)
         Parameters, scores, ranks and times of all candidates.
-    best_estimator_ : estimator
-        The best candidate, fitted on all rows. Only with ``refit``.
-    best_score_ : float
-        Mean score of the best candidate over the splits.
-    best_params_ : dict
-        Parameters of the best candidate.
-    best_index_ : int
-        Index of the best candidate in ``cv_results_``.
-    scorer_ : callable or dict of str -> callable
-        Scorers in use.
-    n_splits_ : int
-        Number of splits.
-    refit_time_ : float
-        Seconds of the refit. Only with ``refit``.
-    multimetric_ : bool
-        Whether there are several metrics.
-    classes_ : ndarray of shape (n_classes,)
-        Class labels, of a classifier. Only with ``refit``.
-    n_features_in_ : int
-        Number of features. Only with ``refit``.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of features, if X has names that are all strings.
-    shared_fits_ : tuple of SharedFitUse
-        Shared fits: for each kind the estimator, the parameters, the number of fits and of those
-        that were saved, or the reason why it was not used. Empty with ``n_jobs=1``.
-    n_checkpoint_fits_ : int
-        Number of fits whose results came from the checkpoint.
-    timeline_ : tuple of FitTime
-        Worker, begin and end of each fit, but for the refit and those from the checkpoint. Empty
-        with ``n_jobs=1``.
+    {search_attributes}
 
     Raises
     ------
-    skfleet.exceptions.FleetError
-        If a fit kills its workers again and again, or the fleet is gone.
-    ValueError
-        If the checkpoint is of another search, with what changed.
-    KeyboardInterrupt
-        After Ctrl-C. The fleet's work is cancelled. ``cv_results_``, ``best_params_``,
-        ``best_score_`` and ``best_index_`` tell of the candidates of which all splits were scored;
-        there is no ``best_estimator_``.
+    {search_errors}
 
     See Also
     --------

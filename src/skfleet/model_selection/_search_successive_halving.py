@@ -11,11 +11,13 @@ from sklearn import model_selection
 from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 
 from skfleet._typing import Estimator, RandomState, Scoring, Splitter
+from skfleet.model_selection._docstrings import documented
 from skfleet.model_selection._fleet_search import FleetSearchMixin
 
 __all__ = ["HalvingGridSearchCV", "HalvingRandomSearchCV"]
 
 
+@documented
 class HalvingGridSearchCV(FleetSearchMixin, model_selection.HalvingGridSearchCV):
     r"""Search over a grid by successive halving, with its fits on a fleet.
 
@@ -31,89 +33,17 @@ class HalvingGridSearchCV(FleetSearchMixin, model_selection.HalvingGridSearchCV)
         Estimator to fit. Each candidate is a clone.
     param_grid : dict or list of dict
         Parameter names, with the values to try for each.
-    factor : int or float, default=3
-        Candidates are divided, and resources multiplied, by this in each iteration.
-    resource : str, default='n_samples'
-        What candidates get more of: rows, or an integer parameter of the estimator.
-    max_resources : int or 'auto', default='auto'
-        The most that a candidate gets; 'auto' is the number of rows.
+    {resource_parameters}
     min_resources : {'exhaust', 'smallest'} or int, default='exhaust'
         What candidates begin with; 'exhaust' lets the last iteration use as much as there is.
-    aggressive_elimination : bool, default=False
-        Whether to repeat the first iteration until few enough candidates are left.
-    cv : int, cross-validation generator or iterable, default=5
-        The splits.
-    scoring : str or callable, default=None
-        Metric of the fitted candidates; by default the estimator's own ``score``.
-    refit : bool or callable, default=True
-        Whether the best candidate is fitted again on all rows.
-    error_score : 'raise' or numeric, default=np.nan
-        The score of a candidate whose fit fails.
-    return_train_score : bool, default=True
-        Whether to score on the training rows too.
+    {halving_parameters}
     random_state : int, RandomState instance or None, default=None
         Seed of the draws of rows.
-    n_jobs : int or None, default=None
-        Maximum number of fits at once. None and -1 mean the whole fleet, 1 the calling process.
-    verbose : int, default=0
-        1 shows the progress in a bar, or in lines at intervals; from 2 on each fit is printed.
-        Output of fits on the workers is printed too.
-    share_fits : bool or "approximate", default=True
-        Whether one fit yields the models of several candidates, if the scores are those of separate
-        fits, or agree within the solver's tolerance: see :class:`GridSearchCV`.
-    checkpoint : str or path-like, default=None
-        Location of the finished fits: see :class:`GridSearchCV`. Needs a ``random_state``.
+    {fleet_parameters}
 
     Attributes
     ----------
-    cv_results_ : dict of str -> ndarray
-        Parameters, scores, ranks and times of all candidates in all iterations.
-    n_resources_ : list of int
-        Resources of a candidate in each iteration.
-    n_candidates_ : list of int
-        Number of candidates in each iteration.
-    n_remaining_candidates_ : int
-        Number of candidates left at the end.
-    max_resources_ : int
-        The most that a candidate may get.
-    min_resources_ : int
-        What candidates began with.
-    n_iterations_ : int
-        Number of iterations made.
-    n_possible_iterations_ : int
-        Number that the resources would allow.
-    n_required_iterations_ : int
-        Number that it takes to be left with fewer than `factor` candidates.
-    best_estimator_ : estimator
-        The best candidate, fitted on all rows. Only with ``refit``.
-    best_score_ : float
-        Mean score of the best candidate in the last iteration.
-    best_params_ : dict
-        Parameters of the best candidate.
-    best_index_ : int
-        Index of the best candidate in ``cv_results_``.
-    scorer_ : callable
-        Scorer in use.
-    n_splits_ : int
-        Number of splits.
-    refit_time_ : float
-        Seconds of the refit. Only with ``refit``.
-    multimetric_ : bool
-        Whether there are several metrics; here there is one.
-    classes_ : ndarray of shape (n_classes,)
-        Class labels, of a classifier. Only with ``refit``.
-    n_features_in_ : int
-        Number of features. Only with ``refit``.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of features, if X has names that are all strings.
-    shared_fits_ : tuple of SharedFitUse
-        Shared fits: for each kind the estimator, the parameters, the number of fits and of those
-        that were saved, or the reason why it was not used. Empty with ``n_jobs=1``.
-    n_checkpoint_fits_ : int
-        Number of fits whose results came from the checkpoint.
-    timeline_ : tuple of FitTime
-        Worker, begin and end of each fit, but for the refit and those from the checkpoint. Empty
-        with ``n_jobs=1``.
+    {halving_attributes}
 
     Raises
     ------
@@ -187,6 +117,7 @@ class HalvingGridSearchCV(FleetSearchMixin, model_selection.HalvingGridSearchCV)
         self.checkpoint = checkpoint
 
 
+@documented
 class HalvingRandomSearchCV(FleetSearchMixin, model_selection.HalvingRandomSearchCV):
     r"""Search over candidates drawn at random, by successive halving, with its fits on a fleet.
 
@@ -205,89 +136,17 @@ class HalvingRandomSearchCV(FleetSearchMixin, model_selection.HalvingRandomSearc
     n_candidates : 'exhaust' or int, default='exhaust'
         Number of candidates to begin with; 'exhaust' is as many as the last iteration can use all
         resources for.
-    factor : int or float, default=3
-        Candidates are divided, and resources multiplied, by this in each iteration.
-    resource : str, default='n_samples'
-        What candidates get more of: rows, or an integer parameter of the estimator.
-    max_resources : int or 'auto', default='auto'
-        The most that a candidate gets; 'auto' is the number of rows.
+    {resource_parameters}
     min_resources : {'exhaust', 'smallest'} or int, default='smallest'
         What candidates begin with.
-    aggressive_elimination : bool, default=False
-        Whether to repeat the first iteration until few enough candidates are left.
-    cv : int, cross-validation generator or iterable, default=5
-        The splits.
-    scoring : str or callable, default=None
-        Metric of the fitted candidates; by default the estimator's own ``score``.
-    refit : bool or callable, default=True
-        Whether the best candidate is fitted again on all rows.
-    error_score : 'raise' or numeric, default=np.nan
-        The score of a candidate whose fit fails.
-    return_train_score : bool, default=True
-        Whether to score on the training rows too.
+    {halving_parameters}
     random_state : int, RandomState instance or None, default=None
         Seed of the draws of candidates and rows.
-    n_jobs : int or None, default=None
-        Maximum number of fits at once. None and -1 mean the whole fleet, 1 the calling process.
-    verbose : int, default=0
-        1 shows the progress in a bar, or in lines at intervals; from 2 on each fit is printed.
-        Output of fits on the workers is printed too.
-    share_fits : bool or "approximate", default=True
-        Whether one fit yields the models of several candidates, if the scores are those of separate
-        fits, or agree within the solver's tolerance: see :class:`GridSearchCV`.
-    checkpoint : str or path-like, default=None
-        Location of the finished fits: see :class:`GridSearchCV`. Needs a ``random_state``.
+    {fleet_parameters}
 
     Attributes
     ----------
-    cv_results_ : dict of str -> ndarray
-        Parameters, scores, ranks and times of all candidates in all iterations.
-    n_resources_ : list of int
-        Resources of a candidate in each iteration.
-    n_candidates_ : list of int
-        Number of candidates in each iteration.
-    n_remaining_candidates_ : int
-        Number of candidates left at the end.
-    max_resources_ : int
-        The most that a candidate may get.
-    min_resources_ : int
-        What candidates began with.
-    n_iterations_ : int
-        Number of iterations made.
-    n_possible_iterations_ : int
-        Number that the resources would allow.
-    n_required_iterations_ : int
-        Number that it takes to be left with fewer than `factor` candidates.
-    best_estimator_ : estimator
-        The best candidate, fitted on all rows. Only with ``refit``.
-    best_score_ : float
-        Mean score of the best candidate in the last iteration.
-    best_params_ : dict
-        Parameters of the best candidate.
-    best_index_ : int
-        Index of the best candidate in ``cv_results_``.
-    scorer_ : callable
-        Scorer in use.
-    n_splits_ : int
-        Number of splits.
-    refit_time_ : float
-        Seconds of the refit. Only with ``refit``.
-    multimetric_ : bool
-        Whether there are several metrics; here there is one.
-    classes_ : ndarray of shape (n_classes,)
-        Class labels, of a classifier. Only with ``refit``.
-    n_features_in_ : int
-        Number of features. Only with ``refit``.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of features, if X has names that are all strings.
-    shared_fits_ : tuple of SharedFitUse
-        Shared fits: for each kind the estimator, the parameters, the number of fits and of those
-        that were saved, or the reason why it was not used. Empty with ``n_jobs=1``.
-    n_checkpoint_fits_ : int
-        Number of fits whose results came from the checkpoint.
-    timeline_ : tuple of FitTime
-        Worker, begin and end of each fit, but for the refit and those from the checkpoint. Empty
-        with ``n_jobs=1``.
+    {halving_attributes}
 
     Raises
     ------

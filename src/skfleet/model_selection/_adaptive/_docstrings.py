@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 __all__ = ["documented"]
@@ -126,10 +127,13 @@ Rows are scattered to the fleet once, and each worker has at most one copy. If a
 
 def documented(cls: Any) -> Any:
     """Fill the templates into the docstring of a search."""
-    cls.__doc__ = cls.__doc__.format(
-        estimator=_ESTIMATOR,
-        parameters=_PARAMETERS.format(),
-        attributes=_ATTRIBUTES,
-        notes=_NOTES,
-    )
+    templates = {
+        "estimator": _ESTIMATOR,
+        "parameters": _PARAMETERS.format(),
+        "attributes": _ATTRIBUTES,
+        "notes": _NOTES,
+    }
+    # Python removes the indentation of docstrings from 3.13 on, so that of templates must go too.
+    texts = {name: inspect.cleandoc(text) for name, text in templates.items()}
+    cls.__doc__ = inspect.cleandoc(cls.__doc__).format(**texts)
     return cls
