@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from skfleet import Fleet
 from skfleet.model_selection import HyperbandSearchCV, SuccessiveHalvingSearchCV
 from skfleet.model_selection._adaptive._schedules import AsynchronousHalving, asynchronous_levels
-from skfleet.model_selection._adaptive._simulation import Simulated, simulate
+from skfleet.model_selection._adaptive._simulation import SimulationResult, simulate
 
 
 class Sleeper(ClassifierMixin, BaseEstimator):
@@ -96,7 +96,7 @@ class Overhead:
         return 100 * best / took if seconds else 1000 * took / n_calls
 
 
-def imagined(n_workers: int, seed: int) -> Simulated:
+def imagined(n_workers: int, seed: int) -> SimulationResult:
     """Run ASHA with 1,000 candidates on an imagined fleet whose calls take longer by chance."""
     rng = np.random.default_rng(seed)
     quality = rng.random(1000)

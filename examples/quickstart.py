@@ -147,8 +147,8 @@ def search() -> Use:
     )
 
 
-def search_of_a_family() -> Use:
-    """A grid search whose fits contain one another."""
+def search_with_shared_fits() -> Use:
+    """A grid search whose candidates share one fit per split."""
     X, y = load_digits(return_X_y=True)
     model = HistGradientBoostingClassifier(early_stopping=False, random_state=0, max_leaf_nodes=8)
     grid = {"max_iter": [10, 15, 20, 25, 30]}
@@ -166,7 +166,7 @@ def search_of_a_family() -> Use:
         return Answer(lambda: "saved 0", scores(found))
 
     return Use(
-        "GridSearchCV, a family",
+        "GridSearchCV, shared fits",
         "boosting, 5 max_iter x 3 folds: one fit a fold",
         ours,
         theirs,
@@ -329,7 +329,7 @@ def post_fit() -> Use:
 USES = [
     forest,
     search,
-    search_of_a_family,
+    search_with_shared_fits,
     logistic_regression,
     ridge,
     elastic_net_cv,

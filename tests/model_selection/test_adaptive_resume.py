@@ -11,7 +11,7 @@ import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin
 
 from skfleet.model_selection import ASHASearchCV, HyperbandSearchCV, SuccessiveHalvingSearchCV
-from skfleet.model_selection._adaptive._model_store import Models
+from skfleet.model_selection._adaptive._model_store import ModelStore
 
 
 class Writer(ClassifierMixin, BaseEstimator):
@@ -139,8 +139,10 @@ def test_model_in_memory_is_not_taken_for_an_older_one_on_disk(tmp_path, monkeyp
     log, plain_log = tmp_path / "log", tmp_path / "plain"
     plain = search(SuccessiveHalvingSearchCV, tmp_path, plain_log, checkpoint=None, n_jobs=1)
     plain.fit(X, Y)
-    put = Models.put
-    monkeypatch.setattr(Models, "keep", lambda self, wanted, candidate: None)  # older ones stay
+    put = ModelStore.put
+    monkeypatch.setattr(
+        ModelStore, "prune", lambda self, needed, candidate: None
+    )  # older ones stay
 
     def put_damaged(self, candidate, trained):
         put(self, candidate, trained)
@@ -148,7 +150,7 @@ def test_model_in_memory_is_not_taken_for_an_older_one_on_disk(tmp_path, monkeyp
             path = next((tmp_path / "search").glob(f"models-*/{candidate}-3.model"))
             path.write_bytes(path.read_bytes()[:-5])
 
-    monkeypatch.setattr(Models, "put", put_damaged)
+    monkeypatch.setattr(ModelStore, "put", put_damaged)
     found = search(SuccessiveHalvingSearchCV, tmp_path, log, n_jobs=1).fit(X, Y)
     assert found.best_score_ == plain.best_score_
     assert found.best_estimator_.n_calls_ == 9

@@ -14,7 +14,7 @@ from sklearn.linear_model import SGDClassifier
 from skfleet.engine import fleet_engine
 from skfleet.model_selection import SuccessiveHalvingSearchCV
 from skfleet.model_selection._adaptive import _data
-from skfleet.model_selection._adaptive._data import Lessons
+from skfleet.model_selection._adaptive._data import BatchOrder
 
 
 @pytest.fixture(autouse=True)
@@ -55,22 +55,23 @@ X, Y = np.arange(N, dtype=float)[:, None] * [1.0, 0.0], np.arange(N) % 2
     st.integers(0, 100), st.lists(st.integers(1, 5), min_size=1, max_size=6), st.integers(0, 100)
 )
 def test_every_epoch_has_all_batches_once(seed, n_batches, epoch):
-    lessons = Lessons(seed, tuple(n_batches))
-    n = len(lessons)
-    batches = [lessons[epoch * n + i] for i in range(n)]
+    order = BatchOrder(seed, tuple(n_batches))
+    n = len(order)
+    batches = [order[epoch * n + i] for i in range(n)]
     assert {batch.epoch for batch in batches} == {epoch}
     expected = {(b, part / k) for b, k in enumerate(n_batches) for part in range(k)}
     assert {(batch.block, batch.low) for batch in batches} == expected
-    assert lessons.blocks_of(range(epoch * n, (epoch + 1) * n)) == list(range(len(n_batches)))
+    assert order.blocks_of(range(epoch * n, (epoch + 1) * n)) == list(range(len(n_batches)))
 
 
 @pytest.mark.parametrize("lazy", [False, True])
 @pytest.mark.parametrize("room", [0.4, 1e-12], ids=["everywhere", "spread"])
 def test_all_rows_are_learned_wherever_they_are(monkeypatch, cluster_client, room, lazy):
     """Also where no worker holds all of them, nor all of those to score on, at once."""
-    monkeypatch.setattr(_data, "ROOM", room)
-    monkeypatch.setattr(_data, "TEST_ROOM", room)
-    monkeypatch.setattr(_data, "BLOCK_ROOM", 13 * 16 / fleet_engine(cluster_client).memory_limit)
+    monkeypatch.setattr(_data, "MAX_DATA_FRACTION", room)
+    monkeypatch.setattr(_data, "MAX_TEST_FRACTION", room)
+    memory_limit = fleet_engine(cluster_client).memory_limit
+    monkeypatch.setattr(_data, "MAX_BLOCK_FRACTION", 13 * 16 / memory_limit)
     rows = (X, Y, X[:, 0] + 1)
     if lazy:
         cuts = ((50, 0, 30, 40), 2)
@@ -103,7 +104,7 @@ def test_scores_in_parts_are_the_scores_of_all(monkeypatch):
     how = {"n_initial_parameters": "grid", "random_state": 0, "refit": "accuracy"}
     how["scoring"] = ["accuracy", "f1_macro"]
     whole = SuccessiveHalvingSearchCV(SGDClassifier(random_state=0), space, **how).fit(*rows)
-    monkeypatch.setattr(_data, "TEST_ROOM", 1e-12)
+    monkeypatch.setattr(_data, "MAX_TEST_FRACTION", 1e-12)
     parts = SuccessiveHalvingSearchCV(SGDClassifier(random_state=0), space, **how).fit(*rows)
     for name in ("accuracy", "f1_macro"):
         np.testing.assert_allclose(
@@ -133,7 +134,7 @@ def test_blocks_without_rows_and_too_few_rows():
 @pytest.mark.parametrize("room", [0.4, 1e-12], ids=["held", "streamed"])
 @pytest.mark.parametrize("lengths", ["known", "unknown"])
 def test_rows_to_score_on_are_never_none_and_of_each_label(room, lengths, monkeypatch):
-    monkeypatch.setattr(_data, "ROOM", room)
+    monkeypatch.setattr(_data, "MAX_DATA_FRACTION", room)
     for seed in range(6):
         how = {"scoring": "accuracy", "random_state": seed, "max_iter": 3, "n_initial_iter": 3}
         rows = da.from_array(X[:10], (4, 2)), da.from_array(Y[:10], 4)

@@ -268,11 +268,11 @@ def test_asynchronous_halving_scales_on_an_imagined_fleet(seed):
     assert told.makespan * 0.8 <= max(told.work / 256, told.longest)
     for n_workers in (1, 8):  # and as long as there is enough to begin with, nobody waits
         told = asha(n_workers, seed, until=200.0)
-        last = max(end for end, _ in told.orders)
+        last = max(end for end, _ in told.instructions)
         assert told.work >= 0.95 * n_workers * min(200.0, last)
 
 
 def test_one_worker_makes_one_answer():
     first, again = asha(1, 3), asha(1, 3)
-    assert first.orders == again.orders
+    assert first.instructions == again.instructions
     assert first.makespan == pytest.approx(first.work)

@@ -44,7 +44,7 @@ HYPERBAND = {"max_iter": 9, "batch_size": 250, "random_state": 0}
 @pytest.fixture
 def blocks(monkeypatch):
     """Cut the rows of a search into several blocks."""
-    monkeypatch.setattr(_data, "BLOCK_ROWS", 250)
+    monkeypatch.setattr(_data, "MAX_BLOCK_ROWS", 250)
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def test_rows_of_an_adaptive_search_go_up_once(fleet, name, rows):
 
 
 def test_both_ways_to_score_and_what_is_learned_at_the_end(fleet, monkeypatch):
-    monkeypatch.setattr(_data, "TEST_ROOM", 1e-12)  # the rows to score on are many parts
+    monkeypatch.setattr(_data, "MAX_TEST_FRACTION", 1e-12)  # the rows to score on are many parts
     how = {"refit_on_test": True, "scoring": "neg_log_loss", **HYPERBAND}
     found = {}
     before = host_to_device_transfers.n_arrays

@@ -10,32 +10,32 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 
 from skfleet.model_selection import ASHASearchCV, CandidateSource, HyperbandSearchCV
 from skfleet.model_selection._adaptive._callbacks import Report
-from skfleet.model_selection._adaptive._model_store import Models
+from skfleet.model_selection._adaptive._model_store import ModelStore
 from skfleet.model_selection._adaptive._replay import Replay
 from skfleet.model_selection._adaptive._results import History
-from skfleet.model_selection._adaptive._schedules import Train
+from skfleet.model_selection._adaptive._schedules import TrainInstruction
 from skfleet.model_selection._adaptive._trial import Candidate, Score
-from skfleet.model_selection._adaptive._worker import Record, Trained
+from skfleet.model_selection._adaptive._worker import Record, TrainedModel
 from skfleet.model_selection._checkpoint import Checkpoint
 
 X, Y = np.arange(80.0).reshape(40, 2), np.arange(40) % 2
 
 
 def candidate(number, n_calls=1):
-    return Candidate(number, {}, order=Train(number, n_calls))
+    return Candidate(number, {}, instruction=TrainInstruction(number, n_calls))
 
 
 def test_scores_come_after_as_many_orders_as_before():
     replay = Replay([Score(2, 1, 1), Score(3, 0, 1), Score(3, 2, 1)])
     given = []
-    for n_orders in range(4):
-        while (past := replay.next(n_orders)) is not None:
-            given.append((n_orders, past[0].number))
-        if n_orders < 3:
-            assert replay.has_orders(n_orders)
-            replay.add(candidate(n_orders), Record(1, {"score": 0.0}))
+    for n_instructions in range(4):
+        while (past := replay.next(n_instructions)) is not None:
+            given.append((n_instructions, past[0].number))
+        if n_instructions < 3:
+            assert replay.has_instructions(n_instructions)
+            replay.add(candidate(n_instructions), Record(1, {"score": 0.0}))
     assert given == [(2, 1), (3, 0), (3, 2)]
-    assert not replay.has_orders(3)
+    assert not replay.has_instructions(3)
 
 
 def test_another_course_waits_for_nothing():
@@ -43,7 +43,7 @@ def test_another_course_waits_for_nothing():
     replay.add(candidate(0), Record(1, {}))
     assert replay.next(0) is None
     assert replay.next(1)[0].number == 0  # that of candidate 7 will never come
-    assert not replay.has_orders(1)
+    assert not replay.has_instructions(1)
     replay.add(candidate(3), Record(1, {}))
     assert replay.next(1)[0].number == 3
 
@@ -115,21 +115,24 @@ def test_nothing_is_made_again_whatever_came_first(kind, sampler, tmp_path, clus
 
 def test_a_model_whose_score_is_under_way_is_kept(tmp_path):
     """Another candidate becomes the best while a worker has trained the best so far on."""
-    records = Checkpoint(tmp_path, {"search": "this"})
-    models = Models(tmp_path, records.name)
+    checkpoint = Checkpoint(tmp_path, {"search": "this"})
+    models = ModelStore(tmp_path, checkpoint.name)
     report = Report(
-        History(), n_planned=9, seconds_of=None, bar=None, records=records, models=models
+        History(), n_planned=9, seconds_of=None, bar=None, checkpoint=checkpoint, models=models
     )
-    one, two = candidate(0, 2), candidate(1, 1)
-    report.run = SimpleNamespace(seconds=0.0, n_orders=2, candidates={0: one, 1: two}, best=None)
-    for who, order, n_calls in ((one, Train(0, 2), 2), (two, Train(1, 1), 1)):
-        models.put(who.number, Trained("model", n_calls))
+    first, second = candidate(0, 2), candidate(1, 1)
+    candidates = {0: first, 1: second}
+    report.loop = SimpleNamespace(seconds=0.0, n_instructions=2, candidates=candidates, best=None)
+    for trained, n_calls in ((first, 2), (second, 1)):
+        instruction = TrainInstruction(trained.number, n_calls)
+        models.put(trained.number, TrainedModel("model", n_calls))
         record = Record(n_calls, {"score": 1.0})
-        who.order, who.n_calls, who.best = order, n_calls, (order, record)
-        report.run.best = who
-        report.on_record(who, order, record)
-        if who is one:
-            one.order = Train(0, 3)
-            models.put(0, Trained("model", 3))
+        trained.instruction, trained.n_calls = instruction, n_calls
+        trained.best = (instruction, record)
+        report.loop.best = trained
+        report.on_record(trained, instruction, record)
+        if trained is first:
+            first.instruction = TrainInstruction(0, 3)
+            models.put(0, TrainedModel("model", 3))
     assert models.exact(0, 3) is not None
     assert models.exact(1, 1) is not None

@@ -197,7 +197,7 @@ def refuse(*_):
     raise AssertionError
 
 
-def test_families_are_recorded(tmp_path, monkeypatch):
+def test_shared_fits_are_recorded(tmp_path, monkeypatch):
     grids = [
         (Ridge(), {"alpha": [0.1, 1.0, 10.0]}),
         (KNeighborsClassifier(), {"n_neighbors": [1, 3, 5]}),

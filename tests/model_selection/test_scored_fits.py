@@ -19,7 +19,7 @@ from skfleet._joblib._parallel_call import ParallelCall
 from skfleet.engine import counting
 from skfleet.model_selection import GridSearchCV, SharedFit, register_shared_fit
 from skfleet.model_selection._shared_fits import _registry
-from skfleet.model_selection._shared_fits._ridge import RidgePenalties
+from skfleet.model_selection._shared_fits._ridge import RidgePath
 
 X, y = make_regression(300, 10, noise=5, bias=30, random_state=0)
 Y = np.c_[y, X[:, 0] + y / 50]
@@ -209,12 +209,12 @@ def test_fits_are_sent_where_sums_do_not_tell_enough(n_sent, rows, targets, para
 
 
 def test_fits_are_sent_to_a_large_fleet():
-    family = RidgePenalties("score")
+    shared_fit = RidgePath("score")
     rows, splits = np.zeros((3000, 600)), [(np.arange(1500), np.arange(1500, 3000))] * 2
     with pytest.raises(NotImplementedError, match="sooner"):
-        family.prepare(rows, np.zeros(3000), splits, n_slots=100)
+        shared_fit.prepare(rows, np.zeros(3000), splits, n_slots=100)
     with pytest.raises(NotImplementedError, match="at most 2000"):
-        family.prepare(np.zeros((9, 2001)), np.zeros(9), splits, n_slots=2)
+        shared_fit.prepare(np.zeros((9, 2001)), np.zeros(9), splits, n_slots=2)
 
 
 def test_fits_are_printed(n_sent, capsys):
@@ -223,7 +223,7 @@ def test_fits_are_printed(n_sent, capsys):
     assert capsys.readouterr().out.count("END") == 4
 
 
-def test_a_family_of_ones_own_may_score(n_sent, monkeypatch):
+def test_a_shared_fit_of_ones_own_may_score(n_sent, monkeypatch):
     class Never(Ridge):
         def fit(self, X, y):
             raise AssertionError

@@ -1,4 +1,4 @@
-"""Finished fits, recorded where a search that begins again finds them."""
+"""Checkpoint of a search: its finished fits in a directory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Checkpoint", "checkpoint_line"]
 
 logger = logging.getLogger(__name__)
 
-# Parameters of searches that candidates are made of.
+# Parameters of searches with estimators that are cloned.
 _CANDIDATES = frozenset(
     ["estimator", "param_distributions", "param_grid", "parameters", "points_to_evaluate"]
 )
@@ -29,71 +29,72 @@ _CANDIDATES = frozenset(
 class Checkpoint:
     """The finished fits of a search, in a directory.
 
-    ``search.json`` says of which search they are. Beside it are files of lines, each with the
-    result of a fit behind a checksum: what was cut off, or damaged, is a fit that is made again.
+    ``search.json`` identifies the search. The other files have one line per fit, its result behind
+    a checksum: a fit whose line is incomplete or damaged is made again.
 
     Parameters
     ----------
     location : str or path-like
         Any location that fsspec knows: a directory, ``s3://bucket/search``.
     search : mapping of str to object
-        What the results depend on, by what to call it in an error.
+        Inputs on which the results depend, by their names in error messages.
 
     Raises
     ------
     ValueError
-        When the records there are of another search.
+        If the location has the checkpoint of another search.
     """
 
     def __init__(self, location: str | os.PathLike[str], search: Mapping[str, Any]) -> None:
         self._files, self._root = fsspec.core.url_to_fs(os.fspath(location))
-        self._found: dict[str, dict[str, Any]] = {}
+        self._results: dict[str, dict[str, Any]] = {}
         keys = {name: _key(name, value) for name, value in search.items()}
         self._search = content_key(keys)
-        told = {name: {"key": keys[name], "is": _describe(search[name])} for name in search}
-        self._check(location, told)
+        self._check(
+            location, {name: {"key": keys[name], "is": _describe(search[name])} for name in search}
+        )
         self._load()
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._results)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        return iter(self._found.values())
+        return iter(self._results.values())
 
     @property
     def name(self) -> str:
-        """What tells this search from others."""
+        """Key of the search."""
         return self._search
 
-    def _check(self, location: Any, told: dict[str, dict[str, str]]) -> None:
-        """Raise if another search was here; else say which one this is."""
+    def _check(self, location: Any, inputs: dict[str, dict[str, str]]) -> None:
+        """Raise if the location is of another search; write ``search.json`` if it is empty."""
         path = f"{self._root}/search.json"
         try:
-            before = json.loads(self._files.cat_file(path))
-            changed = [name for name in told if before[name]["key"] != told[name]["key"]]
+            stored = json.loads(self._files.cat_file(path))
+            changed = [name for name in inputs if stored[name]["key"] != inputs[name]["key"]]
         except FileNotFoundError:
-            changed, before = [], None
+            changed, stored = [], None
         except (ValueError, KeyError, TypeError):
-            # Records tell of which search they are themselves.
+            # no harm is done: each line has the key of its search too
             logger.warning("%s is damaged, and is written anew", path)
-            changed, before = [], None
+            changed, stored = [], None
         if changed:
-            was = {name: (before[name]["is"], told[name]["is"]) for name in changed}
-            of = "; ".join(
-                f"{name} has other contents" if one == other else f"{name} was {one}, is {other}"
-                for name, (one, other) in was.items()
+            descriptions = {name: (stored[name]["is"], inputs[name]["is"]) for name in changed}
+            changes = "; ".join(
+                f"{name} has other contents" if old == new else f"{name} was {old}, is {new}"
+                for name, (old, new) in descriptions.items()
             )
             raise ValueError(
                 f"checkpoint must be of this very search. Got {os.fspath(location)!r} of one with "
-                f"another {' and another '.join(changed)} instead ({of}). Search with what it was "
-                "begun with, or give another checkpoint."
+                f"another {' and another '.join(changed)} instead ({changes}). Search with what it "
+                "was begun with, or give another checkpoint."
             )
-        if before is None:
+        if stored is None:
             self._files.makedirs(self._root, exist_ok=True)
-            self._files.pipe_file(path, json.dumps(told, indent=1).encode())
+            self._files.pipe_file(path, json.dumps(inputs, indent=1).encode())
 
     def _load(self) -> None:
-        """Read all records, without those that are damaged."""
+        """Read all results, but for damaged ones."""
         n_damaged = 0
         self._files.invalidate_cache()
         for path in self._files.glob(f"{self._root}/*.fits"):
@@ -104,25 +105,25 @@ class Checkpoint:
                         raise ValueError("another checksum")
                     record = json.loads(text)
                     if record["search"] == self._search:
-                        self._found[record["fit"]] = record["result"]
+                        self._results[record["fit"]] = record["result"]
                 except (ValueError, KeyError, TypeError):
                     n_damaged += 1
         if n_damaged:
             logger.warning("%d damaged records in %s count for nothing", n_damaged, self._root)
 
     def get(self, fit: str) -> dict[str, Any] | None:
-        """Give the result of a fit that was recorded."""
-        return self._found.get(fit)
+        """Return the recorded result of a fit, or None."""
+        return self._results.get(fit)
 
     def add(self, results: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
-        """Record results. What failed, or is more than numbers, is made again another time."""
+        """Record results, but for failures and results that are not JSON."""
         lines = []
         for fit, result in results:
             if result.get("fit_error") is not None:
                 continue
             try:
                 record = {"search": self._search, "fit": fit, "result": dict(result)}
-                text = json.dumps(record, default=_plain).encode()
+                text = json.dumps(record, default=_to_builtin).encode()
             except TypeError:
                 logger.warning("a result that is more than numbers is not recorded")
                 continue
@@ -131,13 +132,14 @@ class Checkpoint:
             self._files.pipe_file(f"{self._root}/{uuid4().hex}.fits", b"".join(lines))
 
 
-def checkpoint_line(n_known: int, n_all: int, what: str) -> str:
-    """Say how much of a search came from the checkpoint."""
-    return f"checkpoint: {n_known} of {n_all} {what} were made before, {n_all - n_known} remain"
+def checkpoint_line(n_recorded: int, n_all: int, unit: str) -> str:
+    """Return a line on how many fits or calls were in the checkpoint."""
+    n_remaining = n_all - n_recorded
+    return f"checkpoint: {n_recorded} of {n_all} {unit} were made before, {n_remaining} remain"
 
 
 def _key(name: str, value: Any) -> str:
-    """Give the key of something that the results depend on; an error says what it is."""
+    """Return the key of an input; an error names the input."""
     try:
         return content_key(unfitted(value) if name in _CANDIDATES else value)
     except TypeError as error:
@@ -145,15 +147,15 @@ def _key(name: str, value: Any) -> str:
         raise
 
 
-def _plain(value: Any) -> Any:
-    """Give a number of NumPy's as one of Python's, which reads as the same."""
+def _to_builtin(value: Any) -> Any:
+    """Return a NumPy scalar as a Python number."""
     if isinstance(value, np.generic):
         return value.item()
     raise TypeError
 
 
 def _describe(value: Any) -> str:
-    """Say in a few words what something is."""
+    """Return a short description of an object."""
     shape = getattr(value, "shape", None)
     if shape and all(isinstance(length, int) for length in shape):
         return f"{type(value).__name__} of shape {tuple(shape)}"
@@ -162,7 +164,7 @@ def _describe(value: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    """Write something as Python does, distributions and functions by name, without addresses."""
+    """Return the repr of an object without memory addresses, with distributions by name."""
     if type(value) is dict:
         return f"{{{', '.join(f'{_text(k)}: {_text(v)}' for k, v in value.items())}}}"
     if type(value) is list:

@@ -1,4 +1,4 @@
-"""What a search has evaluated so far, and its results when it ends before the others."""
+"""Results of the candidates evaluated so far, and the attributes of an interrupted search."""
 
 from __future__ import annotations
 
@@ -10,70 +10,70 @@ from typing import Any
 
 from skfleet._sklearn_private import format_results, scorers_in_use, select_best_index
 
-__all__ = ["Evaluation", "set_results"]
+__all__ = ["CandidateResults", "set_results"]
 
 
 @dataclass
-class Evaluation:
+class CandidateResults:
     """Candidates that are fitted on the same splits, and the results of their fits.
 
-    ``more_results`` are values of each candidate that go into ``cv_results_`` too.
+    ``more_results`` are further columns of ``cv_results_``. Fits are numbered by candidate, and
+    within a candidate by split.
     """
 
     candidates: Sequence[Mapping[str, Any]]
     n_splits: int
     more_results: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    results: dict[int, dict[str, Any]] = field(default_factory=dict)  # by the place of the fit
+    results: dict[int, dict[str, Any]] = field(default_factory=dict)  # by number of the fit
 
-    def watch(self, place: int, report: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Make a report of a fit that leaves its result here too."""
+    def watch(self, number: int, report: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Return a callback that records the result of a fit before it calls `report`."""
 
-        def watched(outcome: Any) -> Any:
+        def record_and_report(outcome: Any) -> Any:
             if outcome.ok:
-                (self.results[place],) = outcome.value
+                (self.results[number],) = outcome.value
             return report(outcome)
 
-        return watched
+        return record_and_report
 
     @property
     def complete(self) -> list[int]:
-        """Places of the candidates of which all splits have been scored."""
+        """Numbers of the candidates of which all splits have been scored."""
         return [
             candidate
             for candidate in range(len(self.candidates))
-            if all(place in self.results for place in self._places(candidate))
+            if all(number in self.results for number in self._fit_numbers(candidate))
         ]
 
     @property
     def is_complete(self) -> bool:
-        """Whether that is so of all candidates."""
+        """True if all splits of all candidates have been scored."""
         return len(self.results) == len(self.candidates) * self.n_splits
 
     def fits_of(self, candidates: Sequence[int]) -> list[dict[str, Any]]:
-        """Give the results of the fits of candidates, in the order of the splits."""
-        return [self.results[place] for one in candidates for place in self._places(one)]
+        """Return the results of candidates' fits, in the order of the splits."""
+        return [self.results[number] for c in candidates for number in self._fit_numbers(c)]
 
-    def _places(self, candidate: int) -> range:
-        """Give the places of the fits of a candidate."""
+    def _fit_numbers(self, candidate: int) -> range:
         return range(candidate * self.n_splits, (candidate + 1) * self.n_splits)
 
 
-def set_results(search: Any, evaluations: Sequence[Evaluation]) -> bool:
-    """Set what is known after a search of scikit-learn's was interrupted, all but the last fit.
+def set_results(search: Any, evaluations: Sequence[CandidateResults]) -> bool:
+    """Set the attributes of an interrupted scikit-learn search, but for ``best_estimator_``.
 
-    In ``cv_results_`` are the candidates of which all splits have been scored. Where there is none,
-    or all of them failed, nothing is set. Tell whether anything was.
+    ``cv_results_`` has the candidates of which all splits have been scored. If there is none, or
+    all of them failed, no attribute is set, and False is returned.
     """
     candidates: list[Any] = []
     fits: list[dict[str, Any]] = []
     more_results: dict[str, list[Any]] = {}
-    n_compared = 0  # candidates up to the last evaluation that can be compared as a whole
+    n_compared = 0  # candidates up to the last complete evaluation
     for evaluation in evaluations:
         complete = evaluation.complete
-        candidates += [evaluation.candidates[one] for one in complete]
+        candidates += [evaluation.candidates[n] for n in complete]
         fits += evaluation.fits_of(complete)
         for name, values in evaluation.more_results.items():
-            more_results.setdefault(name, []).extend(values[one] for one in complete)
+            more_results.setdefault(name, []).extend(values[n] for n in complete)
         if evaluation.is_complete or not n_compared:
             n_compared = len(candidates)
     if all(fit["fit_error"] is not None for fit in fits):
@@ -91,7 +91,7 @@ def set_results(search: Any, evaluations: Sequence[Evaluation]) -> bool:
     if callable(search.scoring) and search.multimetric_:
         metric = search.refit
     compared = {name: values[:n_compared] for name, values in results.items()}
-    with suppress(Exception):  # a function of the user's may want what is not there
+    with suppress(Exception):  # a callable refit may need columns that are missing
         best = select_best_index(search, metric, compared)
         search.best_index_, search.best_params_ = best, results["params"][best]
         if not callable(search.refit):

@@ -1,4 +1,4 @@
-"""What a search of scikit-learn's needs to run on a fleet."""
+"""Mixin that runs scikit-learn's searches on a fleet."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ from skfleet.engine import (
 from skfleet.metrics._scorers import check_scorer
 from skfleet.model_selection._checkpoint import Checkpoint
 from skfleet.model_selection._dispatch._context import SearchContext, current_context, is_running
-from skfleet.model_selection._evaluations import Evaluation, set_results
+from skfleet.model_selection._evaluations import CandidateResults, set_results
 from skfleet.model_selection._plot import plot_search
 
 __all__ = ["FleetSearchMixin"]
 
 
-# Parameters of searches on which no result of a fit depends.
-_CHANGES_NO_FIT = frozenset(
+# Parameters that may change between a search and its resumption.
+_NOT_IN_CHECKPOINT_KEY = frozenset(
     ["checkpoint", "n_jobs", "pre_dispatch", "refit", "time_budget", "verbose"]
 )
 
 
 class FleetSearchMixin(DocumentationLink):
-    """What a search of scikit-learn's needs to run on a fleet; everything else it keeps."""
+    """Mixin for scikit-learn's searches: rows, checkpoint, joblib backend, refit on a GPU."""
 
     scoring: Any
     share_fits: bool | str
@@ -69,23 +69,24 @@ class FleetSearchMixin(DocumentationLink):
 
         Parameters
         ----------
-        X : array-like, sparse matrix or Dask collection of shape (n_samples, n_features)
-            Training rows. On Dask they stay where they are for estimators of this library; for
-            others they are brought to the calling process, and from there once to each worker.
-        y : array-like or Dask collection of shape (n_samples,) or (n_samples, n_outputs), \
-                default=None
-            Targets; None for unsupervised learning. Labels are brought to the calling process.
+        X : {array-like, sparse matrix, dataframe, Dask array or Dask DataFrame} of shape \
+                (n_samples, n_features)
+            Training data. Dask collections stay on the workers for estimators of this library; for
+            others they are computed in the calling process, and scattered to each worker once.
+        y : array-like, Dask array or Dask Series of shape (n_samples,) or \
+                (n_samples, n_outputs), default=None
+            Targets; None for unsupervised learning. Labels are computed in the calling process.
         **params : dict of str -> object
-            What the estimator, the scorer and the splitter are to be given: ``groups``,
-            ``sample_weight``, or what metadata routing asks for.
+            Parameters for the estimator, the scorer and the splitter: ``groups``,
+            ``sample_weight``, or the metadata that they request.
 
         Returns
         -------
         self : object
-            The fitted search.
+            Fitted search.
         """
-        is_flag = isinstance(self.share_fits, (bool, np.bool_))
-        if not is_flag and not _is_approximate(self.share_fits):
+        is_bool = isinstance(self.share_fits, (bool, np.bool_))
+        if not is_bool and not _is_approximate(self.share_fits):
             raise ValueError(
                 f"share_fits must be True, False or 'approximate'. Got {self.share_fits!r} "
                 "instead. Leave it out for the scores of separate fits, and give 'approximate' "
@@ -95,16 +96,18 @@ class FleetSearchMixin(DocumentationLink):
             check_in_interval("time_budget", self.time_budget, 0, open="l")
         self._check_rows(X, y)
         check_scorer(self.scoring)
-        with _on_fleet():
-            given = {"X": X, "y": y, **params}
-            X, y, params = self._rows(X, y, params)
-            rows = {"X": X, "y": y, **params}
-            # counted rows have names of their own
-            records = self._records({k: given[k] if is_lazy(v) else v for k, v in rows.items()})
-            n_known = 0 if records is None else len(records)
+        with _fleet_backend():
+            original = {"X": X, "y": y, **params}
+            X, y, params = self._prepare_rows(X, y, params)
+            prepared = {"X": X, "y": y, **params}
+            # Lazy rows whose chunk sizes were computed have other tokens than the original ones.
+            checkpoint = self._open_checkpoint(
+                {name: original[name] if is_lazy(v) else v for name, v in prepared.items()}
+            )
+            n_recorded = 0 if checkpoint is None else len(checkpoint)
             run = SearchContext(
-                share_fits=bool(self.share_fits) if is_flag else self.share_fits,
-                records=records,
+                share_fits=bool(self.share_fits) if is_bool else self.share_fits,
+                records=checkpoint,
                 time_budget=self.time_budget,
                 fit_in_driver=is_lazy(X),
                 verbose=self.verbose,
@@ -115,11 +118,11 @@ class FleetSearchMixin(DocumentationLink):
             except KeyboardInterrupt:
                 if set_results(self, run.evaluations):
                     self._set_uses(run)
-                raise KeyboardInterrupt from None  # where it was at work says nothing
+                raise KeyboardInterrupt from None  # the traceback shows only where it waited
             self._set_uses(run)
-        if n_known and not run.n_checkpoint_fits:
+        if n_recorded and not run.n_checkpoint_fits:
             warn(
-                f"checkpoint={self.checkpoint!r} has {n_known} fits, and none of them was asked "
+                f"checkpoint={self.checkpoint!r} has {n_recorded} fits, and none of them was asked "
                 "for: other candidates were drawn, or other splits. Give random_state a number, "
                 "and the splitter.",
                 UserWarning,
@@ -127,33 +130,34 @@ class FleetSearchMixin(DocumentationLink):
         return self
 
     def _check_rows(self, X: Any, y: Any) -> None:
-        """Raise for what cannot be rows and targets, before any work."""
+        """Raise for invalid rows and targets, before any work."""
         check_rows(X=X, y=y)
-        if is_lazy(X) and hasattr(X, "columns"):  # splits of it go without the names
+        if is_lazy(X) and hasattr(X, "columns"):  # the splits have no column names
             validate_data(BaseEstimator(), meta_of(X), skip_check_array=True)
         for name, values in {"X": X, "y": y}.items():
             if not is_lazy(values) and (values is not None or name == "X"):
                 as_sized(name, values)
         estimator = self.get_params(deep=False)["estimator"]
-        # those that say nothing of themselves need not be scikit-learn's
-        says = hasattr(estimator, "__sklearn_tags__")
-        if y is None and says and get_tags(estimator).target_tags.required:
+        has_tags = hasattr(estimator, "__sklearn_tags__")  # estimators of other libraries may not
+        if y is None and has_tags and get_tags(estimator).target_tags.required:
             raise ValueError(
                 f"This {type(self).__name__} estimator requires y to be passed, but the target y "
                 "is None. Pass y."
             )
 
     def score(self, X: Rows, y: Values | None = None, **params: Any) -> float:
-        """Score the best estimator by the metric that decided.
+        """Score the best estimator by the metric that `refit` names.
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
-        y : values of shape (n_samples,) or (n_samples, n_outputs), default=None
+        X : {array-like, sparse matrix, dataframe, Dask array or Dask DataFrame} of shape \
+                (n_samples, n_features)
+            Test data.
+        y : array-like, Dask array or Dask Series of shape (n_samples,) or \
+                (n_samples, n_outputs), default=None
             True labels or targets.
         **params : dict
-            What the scorer is told besides, with metadata routing.
+            Further parameters of the scorer, with metadata routing.
 
         Returns
         -------
@@ -164,7 +168,7 @@ class FleetSearchMixin(DocumentationLink):
         return super().score(X, y, **params)  # type: ignore[misc]
 
     def _set_uses(self, run: SearchContext) -> None:
-        """Set what the fits had in common, and where they were made."""
+        """Set the attributes on shared fits, workers and checkpoint."""
         self.shared_fits_ = run.sharing.uses()
         self.timeline_ = tuple(run.timeline)
         self.n_checkpoint_fits_ = run.n_checkpoint_fits
@@ -177,12 +181,12 @@ class FleetSearchMixin(DocumentationLink):
         Parameters
         ----------
         scoring : str, default=None
-            Which of several scores; None is the one that ``refit`` names, or the first.
+            Name of the metric; by default the one that ``refit`` names, or the first.
 
         Returns
         -------
         axes : ndarray of matplotlib.axes.Axes of shape (2,)
-            The scores; the fits. ``axes[0].figure`` is the picture.
+            Scores, and fits. ``axes[0].figure`` is the figure.
 
         Raises
         ------
@@ -193,75 +197,83 @@ class FleetSearchMixin(DocumentationLink):
         """
         return plot_search(self, scoring)
 
-    def _rows(self, X: Any, y: Any, params: dict[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
-        """Leave rows on Dask for an estimator that is fitted on them there; bring others home.
+    def _prepare_rows(
+        self, X: Any, y: Any, params: dict[str, Any]
+    ) -> tuple[Any, Any, dict[str, Any]]:
+        """Compute Dask collections, unless the estimator is fitted on them blockwise.
 
-        What the splitter sees is brought home either way: labels and groups.
+        Labels and groups are computed in any case, for the splitter.
         """
         estimator = self.get_params(deep=False)["estimator"]
-        stay = is_lazy(X) and _fits_blocks(estimator)
-        if stay and not _is_planned():
+        keep_lazy = is_lazy(X) and _is_blockwise(estimator)
+        if keep_lazy and not _supports_fit_planning():
             raise ValueError(
                 "X must be in this process under another backend of joblib. Got a Dask collection "
                 'instead. Use parallel_config("skfleet").'
             )
-        if is_lazy(X) and not stay:
-            check_fits_in_memory(row_blocks(X, dtype=None), type(estimator).__name__)
-        if not stay:
+        if not keep_lazy:
+            if is_lazy(X):
+                check_fits_in_memory(row_blocks(X, dtype=None), type(estimator).__name__)
             X, y, *values = compute_together(X, y, *params.values())
             return X, y, dict(zip(params, values, strict=True))
-        per_row = {"X": X, "y": y, **params}
-        lazy = [name for name, value in per_row.items() if is_lazy(value)]
-        per_row |= zip(lazy, compute_chunk_sizes(*(per_row[name] for name in lazy)), strict=True)
-        seen = [name for name in ("y", "groups") if name in lazy]
-        if "y" in seen and not is_classifier(estimator):
-            seen.remove("y")
-        per_row |= zip(seen, compute_together(*(per_row[name] for name in seen)), strict=True)
-        return per_row.pop("X"), per_row.pop("y"), per_row
+        arrays = {"X": X, "y": y, **params}
+        lazy = [name for name, value in arrays.items() if is_lazy(value)]
+        arrays |= zip(lazy, compute_chunk_sizes(*(arrays[name] for name in lazy)), strict=True)
+        computed = [name for name in ("y", "groups") if name in lazy]
+        if "y" in computed and not is_classifier(estimator):
+            computed.remove("y")
+        arrays |= zip(computed, compute_together(*(arrays[name] for name in computed)), strict=True)
+        return arrays.pop("X"), arrays.pop("y"), arrays
 
-    def _records(self, rows: dict[str, Any]) -> Checkpoint | None:
-        """Find the records of this search, or raise."""
-        wanted = [name for name in ("checkpoint", "time_budget") if getattr(self, name) is not None]
-        if not wanted:
+    def _open_checkpoint(self, rows: dict[str, Any]) -> Checkpoint | None:
+        """Open the checkpoint of this search, or raise."""
+        set_params = [
+            name for name in ("checkpoint", "time_budget") if getattr(self, name) is not None
+        ]
+        if not set_params:
             return None
         if self._backend() is None:
             raise ValueError(
-                f"{wanted[0]} must be used with fits that a fleet makes. Got n_jobs=1 or another "
-                'backend of joblib instead. Leave n_jobs out, or use parallel_config("skfleet").'
+                f"{set_params[0]} must be used with fits that a fleet makes. Got n_jobs=1 or "
+                "another backend of joblib instead. Leave n_jobs out, or use "
+                'parallel_config("skfleet").'
             )
         if self.checkpoint is None:
             return None
-        own = self.get_params(deep=False)
-        search = {name: value for name, value in own.items() if name not in _CHANGES_NO_FIT}
-        # whether fits are shared or not, their scores are the same
+        search = self.get_params(deep=False)
+        for name in _NOT_IN_CHECKPOINT_KEY & search.keys():
+            del search[name]
+        # the scores with share_fits=True are those with share_fits=False
         search["share_fits"] = "approximate" if _is_approximate(self.share_fits) else True
-        if not hasattr(own.get("cv"), "__getitem__") and hasattr(own.get("cv"), "__next__"):
-            del search["cv"]  # to look at a generator is to use it up
+        cv = search.get("cv")
+        if not hasattr(cv, "__getitem__") and hasattr(cv, "__next__"):
+            del search["cv"]  # hashing a generator would consume it
         return Checkpoint(self.checkpoint, {**search, **rows})
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute; of the best estimator, see to it that it is fitted where it can be.
+        """Set an attribute; route the refit of ``best_estimator_`` to a GPU worker if needed.
 
-        scikit-learn makes it and fits it in the next line. Ours go to a GPU worker by themselves.
+        scikit-learn has no hook for the refit, as of 1.9: it sets the attribute, and calls ``fit``
+        in the next line. Estimators of this library find a GPU worker themselves.
         """
         if name == "best_estimator_" and is_running() and self._backend() is not None:
-            ours = type(value).__module__.startswith("skfleet.")
-            if not ours and device_of(value) == "cuda":
+            is_skfleet = type(value).__module__.startswith("skfleet.")
+            if not is_skfleet and device_of(value) == "cuda":
                 vars(value)["fit"] = partial(self._refit, value)
         super().__setattr__(name, value)
 
     def _backend(self) -> Any:
-        """Give the backend that plans the fits; None where it is another, or there is no plan."""
+        """Return the joblib backend if it schedules the fits of searches; None with n_jobs=1."""
         with joblib.parallel_config() as config:
             backend = config["backend"]
-        is_planned = getattr(backend, "supports_fit_planning", False)
         n_jobs = self.get_params(deep=False)["n_jobs"]
+        is_planned = getattr(backend, "supports_fit_planning", False)
         return backend if is_planned and joblib.effective_n_jobs(n_jobs) != 1 else None
 
     def _refit(self, estimator: Any, X: Any, *args: Any, **params: Any) -> Any:
-        """Fit the best estimator on a GPU worker, and take what comes home for it."""
+        """Fit the best estimator on a GPU worker, and replace it by the fitted one."""
         del vars(estimator)["fit"]
-        if is_lazy(X):  # each step of it is ours
+        if is_lazy(X):  # then each step is an estimator of this library
             return estimator.fit(X, *args, **params)
         with joblib.parallel_config() as config, config_context(device="cuda"):
             engine = fleet_engine(config["backend"].client)
@@ -272,36 +284,37 @@ class FleetSearchMixin(DocumentationLink):
     def _run_search(
         self, evaluate_candidates: Callable[..., dict[str, Any]], *, callback_ctx: Any = None
     ) -> None:
-        """Evaluate the candidates, and tell the run which they are."""
+        """Evaluate the candidates, and announce them to the running search."""
         estimator = self.get_params(deep=False)["estimator"]
 
         def evaluate(
             candidate_params: Any, cv: Any = None, more_results: Any = None, **kwargs: Any
         ) -> dict[str, Any]:
-            candidates, placements = list(candidate_params), CandidateDevices(estimator)
-            if any(placements.of(candidate) == "cuda" for candidate in candidates):
+            candidates, devices = list(candidate_params), CandidateDevices(estimator)
+            if any(devices.of(candidate) == "cuda" for candidate in candidates):
                 backend = self._backend()
                 if backend is not None:
                     backend.check_device("cuda")
-            current_context().expect(Evaluation(candidates, self.n_splits_, more_results or {}))
+            current_context().expect(
+                CandidateResults(candidates, self.n_splits_, more_results or {})
+            )
             return evaluate_candidates(candidates, cv, more_results, **kwargs)
 
         super()._run_search(evaluate, callback_ctx=callback_ctx)  # type: ignore[misc]
 
 
 def _is_approximate(share_fits: Any) -> bool:
-    """Tell whether fits are shared where scores agree within a solver's tolerance only."""
     return isinstance(share_fits, str) and share_fits == "approximate"
 
 
-def _is_planned() -> bool:
-    """Tell whether the backend in use plans the fits of searches."""
+def _supports_fit_planning() -> bool:
+    """Return whether the joblib backend in use schedules the fits of searches."""
     with joblib.parallel_config() as config:
         return bool(getattr(config["backend"], "supports_fit_planning", False))
 
 
-def _fits_blocks(estimator: Any) -> bool:
-    """Tell whether an estimator is fitted on rows where they are: each step is one of ours."""
+def _is_blockwise(estimator: Any) -> bool:
+    """Return whether each step of an estimator is of this library, and so is fitted blockwise."""
     steps = [step for _, step in estimator.steps] if type(estimator) is Pipeline else [estimator]
     return all(
         step is None or step == "passthrough" or type(step).__module__.startswith("skfleet.")
@@ -310,11 +323,11 @@ def _fits_blocks(estimator: Any) -> bool:
 
 
 @contextmanager
-def _on_fleet() -> Iterator[None]:
-    """Make the fleet joblib's backend, unless an enclosing context chose a backend itself."""
+def _fleet_backend() -> Iterator[None]:
+    """Make the fleet joblib's backend, unless an enclosing context has set a backend."""
     with joblib.parallel_config() as config:
-        chosen = isinstance(config["backend"], ParallelBackendBase)
-    if chosen:
+        has_backend = isinstance(config["backend"], ParallelBackendBase)
+    if has_backend:
         yield
     else:
         with joblib.parallel_config("skfleet"):

@@ -1,4 +1,4 @@
-"""Pictures of a search: the score over the parameters, and which worker fitted when."""
+"""Plots of a search: scores over parameters, and the timeline of fits per worker."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from skfleet._optional_dependencies import check_extra
 
 __all__ = ["FitTime", "plot_search", "pyplot_for"]
 
-# More lines than these nobody can tell apart.
-_MOST_LINES = 8
+_MAX_LINES = 8  # more than these cannot be told apart
 
 
 class FitTime(NamedTuple):
-    """When a worker was at a fit, in seconds since the search began.
+    """Begin and end of a fit on a worker, in seconds since the search began.
 
-    Workers' clocks may differ by as much as those of their machines do.
+    Times are those of the workers' clocks.
 
     Parameters
     ----------
@@ -39,7 +38,7 @@ class FitTime(NamedTuple):
 
 
 def pyplot_for(search: Any) -> Any:
-    """Return matplotlib's pyplot, to draw a search that was fitted."""
+    """Return matplotlib's pyplot; raise if it is missing or the search is not fitted."""
     check_extra("plot()", "matplotlib", "plot")
     from matplotlib import pyplot
 
@@ -52,7 +51,7 @@ def pyplot_for(search: Any) -> Any:
 
 
 def plot_search(search: Any, scoring: str | None = None) -> Any:
-    """Draw the scores and the timeline of a fitted search side by side; give the two axes."""
+    """Draw the scores and the timeline of a fitted search, and return the two axes."""
     pyplot = pyplot_for(search)
     name = _score_name(search, scoring)
     _, (scores, times) = pyplot.subplots(1, 2, figsize=(11, 4), layout="constrained")
@@ -62,15 +61,15 @@ def plot_search(search: Any, scoring: str | None = None) -> Any:
 
 
 def _score_name(search: Any, scoring: str | None) -> str:
-    """Give the name of the score to draw, as `cv_results_` calls it."""
+    """Return the name of the score to draw, as in `cv_results_`."""
     prefix = "mean_test_"
-    known = [key.removeprefix(prefix) for key in search.cv_results_ if key.startswith(prefix)]
+    names = [key.removeprefix(prefix) for key in search.cv_results_ if key.startswith(prefix)]
     if scoring is None:
         refit = getattr(search, "refit", None)
-        return refit if isinstance(refit, str) and refit in known else known[0]
-    if scoring not in known:
+        return refit if isinstance(refit, str) and refit in names else names[0]
+    if scoring not in names:
         raise ValueError(
-            f"scoring must be one of {', '.join(map(repr, known))}. Got {scoring!r} instead."
+            f"scoring must be one of {', '.join(map(repr, names))}. Got {scoring!r} instead."
         )
     return scoring
 
@@ -83,27 +82,25 @@ def _draw_scores(axes: Any, results: dict[str, Any], name: str) -> None:
         for key, column in results.items()
         if key.startswith("param_")
     }
-    counts = {key: len({repr(one) for one in column}) for key, column in values.items()}
-    numeric = [key for key in values if _are_numbers(values[key]) and counts[key] > 1]
-    across = max(numeric, key=lambda key: counts[key], default=None)
-    others = [key for key in values if key != across and counts[key] > 1]
+    n_values = {key: len({repr(value) for value in column}) for key, column in values.items()}
+    numeric = [key for key in values if _are_numbers(values[key]) and n_values[key] > 1]
+    x_name = max(numeric, key=lambda key: n_values[key], default=None)
+    label_names = [key for key in values if key != x_name and n_values[key] > 1]
     axes.set_ylabel("score" if name == "score" else name)
-    if across is None:
+    if x_name is None:
         axes.errorbar(range(len(mean)), mean, spread, fmt="o", capsize=3)
         axes.set_xlabel("candidate")
         axes.set_title("Score of each candidate, with its spread over the splits")
         return
-    x = values[across].astype(float)
-    labels = [", ".join(f"{key}={values[key][n]}" for key in others) for n in range(len(x))]
+    x = values[x_name].astype(float)
+    labels = [", ".join(f"{key}={values[key][n]}" for key in label_names) for n in range(len(x))]
     groups = list(dict.fromkeys(labels))
-    if len(groups) > _MOST_LINES:
+    if len(groups) > _MAX_LINES:
         axes.errorbar(x, mean, spread, fmt="o", capsize=2, alpha=0.6)
     else:
         for label in groups:
-            chosen = [n for n in np.argsort(x, kind="stable") if labels[n] == label]
-            axes.errorbar(
-                x[chosen], mean[chosen], spread[chosen], marker="o", capsize=3, label=label
-            )
+            line = [n for n in np.argsort(x, kind="stable") if labels[n] == label]
+            axes.errorbar(x[line], mean[line], spread[line], marker="o", capsize=3, label=label)
         if len(groups) > 1:
             axes.legend(fontsize="small")
     if x.min() > 0 and x.max() / x.min() >= 50:
@@ -111,22 +108,23 @@ def _draw_scores(axes: Any, results: dict[str, Any], name: str) -> None:
     best = int(np.nanargmax(mean)) if np.isfinite(mean).any() else None
     if best is not None:
         axes.plot(x[best], mean[best], "*", markersize=14, color="black", zorder=3)
-    axes.set_xlabel(across)
+    axes.set_xlabel(x_name)
     axes.set_title("Mean score and its spread over the splits (star: best)")
 
 
 def _are_numbers(column: np.ndarray) -> bool:
-    """Tell whether all values of a parameter are numbers."""
+    """Return whether all values of a parameter are numbers."""
     return all(
-        isinstance(one, (int, float, np.number)) and not isinstance(one, bool) for one in column
+        isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+        for value in column
     )
 
 
 def _draw_times(axes: Any, timeline: Any) -> None:
     """Draw a row for each worker, with a bar for each fit."""
-    workers = sorted({one.worker for one in timeline})
+    workers = sorted({fit.worker for fit in timeline})
     for row, worker in enumerate(workers):
-        bars = [(one.begin, one.end - one.begin) for one in timeline if one.worker == worker]
+        bars = [(fit.begin, fit.end - fit.begin) for fit in timeline if fit.worker == worker]
         axes.broken_barh(bars, (row - 0.4, 0.8), edgecolor="white", linewidth=0.5)
     axes.set_yticks(
         range(len(workers)), [worker.partition("://")[2] or worker for worker in workers]

@@ -10,11 +10,13 @@ import numpy as np
 from sklearn import model_selection
 
 from skfleet._typing import Estimator, RandomState, Scoring, Splitter
+from skfleet.model_selection._docstrings import documented
 from skfleet.model_selection._fleet_search import FleetSearchMixin
 
 __all__ = ["GridSearchCV", "RandomizedSearchCV"]
 
 
+@documented
 class GridSearchCV(FleetSearchMixin, model_selection.GridSearchCV):
     r"""Exhaustive search over a grid of parameters, with its fits on a fleet.
 
@@ -30,83 +32,21 @@ class GridSearchCV(FleetSearchMixin, model_selection.GridSearchCV):
     Parameters
     ----------
     estimator : estimator object
-        What to fit. Each candidate is fitted on a clone.
+        Estimator to fit. Each candidate is a clone.
     param_grid : dict or list of dict
-        Parameter names, and for each the values to try.
-    scoring : str, callable, list, tuple or dict, default=None
-        How a fitted candidate is scored; None is the estimator's own ``score``.
-    n_jobs : int, default=None
-        Most fits in flight at once. None and -1 mean the whole fleet, 1 the calling process.
-    refit : bool, str or callable, default=True
-        Whether, or by which score, the best candidate is fitted again on all rows.
-    cv : int, cross-validation generator or iterable, default=None
-        The splits; None means 5 folds.
-    verbose : int, default=0
-        1 shows how far the search is, by a bar or by lines at intervals; from 2 on each fit is
-        printed. What fits print on the workers is printed here.
-    pre_dispatch : int or str, default='2*n_jobs'
-        Most bundles of fits on their way to the fleet at once.
-    error_score : 'raise' or numeric, default=np.nan
-        The score of a candidate whose fit fails.
-    return_train_score : bool, default=False
-        Whether to score on the training rows too.
-    share_fits : bool or "approximate", default=True
-        Whether fits that contain others are made once for all of them, where the scores stay those
-        of separate fits; with "approximate" also where they stay within the solver's tolerance:
-        see Notes.
-    checkpoint : str or path-like, default=None
-        Where finished fits are recorded: a directory, or any location that fsspec knows. The same
-        search with the same checkpoint makes only those that are missing.
-    time_budget : float, default=None
-        Seconds after which no fit is begun any more. Candidates are then taken one after the
-        other; those with a split that was not fitted score NaN.
+        Parameter names, with the values to try for each.
+    {dispatch_parameters}
+    {search_parameters}
 
     Attributes
     ----------
     cv_results_ : dict of str -> ndarray of shape (n_candidates,)
         Parameters, scores, ranks and times of all candidates.
-    best_estimator_ : estimator
-        The best candidate, fitted on all rows. Only with ``refit``.
-    best_score_ : float
-        Mean score of the best candidate over the splits.
-    best_params_ : dict
-        Its parameters.
-    best_index_ : int
-        Its place in ``cv_results_``.
-    scorer_ : callable or dict of str -> callable
-        The scorers in use.
-    n_splits_ : int
-        Number of splits.
-    refit_time_ : float
-        Seconds that the last fit took. Only with ``refit``.
-    multimetric_ : bool
-        Whether there are several scores.
-    classes_ : ndarray of shape (n_classes,)
-        Labels, of a classifier. Only with ``refit``.
-    n_features_in_ : int
-        Number of columns. Only with ``refit``.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns, where X has names that are strings.
-    families_ : tuple of SharedFitUse
-        What was had from fits that contain others: for each family the estimator, the parameters,
-        the number of fits and of those that were saved, or why it was not used. Empty with
-        ``n_jobs=1``.
-    n_checkpoint_fits_ : int
-        Number of fits whose results came from the checkpoint.
-    timeline_ : tuple of FitTime
-        Which worker was at a fit from when to when, the last fit and those of earlier searches that
-        were recorded left out. Empty with ``n_jobs=1``.
+    {search_attributes}
 
     Raises
     ------
-    skfleet.exceptions.FleetError
-        When a fit kills its workers again and again, or the fleet is gone.
-    ValueError
-        When the checkpoint is of another search: it says what changed.
-    KeyboardInterrupt
-        After Ctrl-C. The fleet's work is cancelled. ``cv_results_``, ``best_params_``,
-        ``best_score_`` and ``best_index_`` tell of the candidates of which all splits were scored;
-        there is no ``best_estimator_``.
+    {search_errors}
 
     See Also
     --------
@@ -117,25 +57,25 @@ class GridSearchCV(FleetSearchMixin, model_selection.GridSearchCV):
     Fits run on the current fleet: the current default client, or the embedded fleet that is
     started where there is none. An enclosing ``joblib.parallel_config`` that names a backend wins,
     ``parallel_config("skfleet", client=...)`` included. Rows travel once to the fleet, and each
-    candidate makes one pass over them per split, and one more for the last fit, which runs in the
+    candidate makes one pass over them per split, and one more for the refit, which runs in the
     calling process.
 
-    Fits on the same split are bundled, and equal first steps of pipelines are fitted once on a
+    Fits on the same split are sent in batches. Equal first steps of pipelines are fitted once on a
     split, and applied to its test rows once. In ``cv_results_`` a shared step counts for the
     ``mean_fit_time``, and its transform of the test rows for the ``mean_score_time``, of every
     candidate that has it, as if each had been alone. A candidate given twice is fitted once and
     reported twice; ``1``, ``1.0`` and ``True`` are different values. Fits that share rows of 1 MB
     and more cannot write to them; one that fails so is made again on rows of its own.
 
-    Some fits contain others, the ensemble of 100 trees that of 50: where candidates differ in such
-    a parameter only, one fit on a split is made for all of them. The scores are those of separate
-    fits, to 7 digits and mostly to the last; where that is not sure (random numbers without a seed,
-    early stopping, callbacks, subclasses, parameters of another version of scikit-learn) each is
-    fitted by itself. Logistic regression over ``C`` ends elsewhere within its ``tol`` when it
-    begins elsewhere, and another candidate may come out best: it is shared with
-    ``share_fits="approximate"`` only. In ``mean_fit_time`` the one fit counts in equal parts. The
-    kinds of fits are those of :class:`SharedFit`; ``shared_fits_`` tells what was used, and what
-    was not and why.
+    Some fits contain others: an ensemble of 100 trees has that of 50 in it. Where candidates differ
+    in such a parameter only, one fit on a split is shared by all of them. The scores are those of
+    separate fits, to 7 digits and mostly to the last; where that is not certain (random numbers
+    without a seed, early stopping, callbacks, subclasses, parameters of another version of
+    scikit-learn) each candidate is fitted by itself. Logistic regression over ``C`` ends at another
+    point within its ``tol`` with a warm start, and another candidate may come out best: it is
+    shared with ``share_fits="approximate"`` only. In ``mean_fit_time`` a shared fit counts in equal
+    parts. The kinds of shared fits are those of :class:`SharedFit`; ``shared_fits_`` lists what was
+    shared, and what was not and why.
 
     Examples
     --------
@@ -184,6 +124,7 @@ class GridSearchCV(FleetSearchMixin, model_selection.GridSearchCV):
         self.time_budget = time_budget
 
 
+@documented
 class RandomizedSearchCV(FleetSearchMixin, model_selection.RandomizedSearchCV):
     r"""Search over candidates drawn at random, with its fits on a fleet.
 
@@ -199,87 +140,25 @@ class RandomizedSearchCV(FleetSearchMixin, model_selection.RandomizedSearchCV):
     Parameters
     ----------
     estimator : estimator object
-        What to fit. Each candidate is fitted on a clone.
+        Estimator to fit. Each candidate is a clone.
     param_distributions : dict or list of dict
-        Parameter names, and for each a list of values or a distribution with ``rvs``.
+        Parameter names, with a list of values or a distribution with ``rvs`` for each.
     n_iter : int, default=10
         Number of candidates.
-    scoring : str, callable, list, tuple or dict, default=None
-        How a fitted candidate is scored; None is the estimator's own ``score``.
-    n_jobs : int, default=None
-        Most fits in flight at once. None and -1 mean the whole fleet, 1 the calling process.
-    refit : bool, str or callable, default=True
-        Whether, or by which score, the best candidate is fitted again on all rows.
-    cv : int, cross-validation generator or iterable, default=None
-        The splits; None means 5 folds.
-    verbose : int, default=0
-        1 shows how far the search is, by a bar or by lines at intervals; from 2 on each fit is
-        printed. What fits print on the workers is printed here.
-    pre_dispatch : int or str, default='2*n_jobs'
-        Most bundles of fits on their way to the fleet at once.
+    {dispatch_parameters}
     random_state : int, RandomState instance or None, default=None
         Seed of the draws.
-    error_score : 'raise' or numeric, default=np.nan
-        The score of a candidate whose fit fails.
-    return_train_score : bool, default=False
-        Whether to score on the training rows too.
-    share_fits : bool or "approximate", default=True
-        Whether fits that contain others are made once for all of them, where the scores stay those
-        of separate fits; with "approximate" also where they stay within the solver's tolerance:
-        see Notes.
-    checkpoint : str or path-like, default=None
-        Where finished fits are recorded: a directory, or any location that fsspec knows. The same
-        search with the same checkpoint makes only those that are missing.
-    time_budget : float, default=None
-        Seconds after which no fit is begun any more. Candidates are then taken one after the
-        other; those with a split that was not fitted score NaN.
+    {search_parameters}
 
     Attributes
     ----------
     cv_results_ : dict of str -> ndarray of shape (n_iter,)
         Parameters, scores, ranks and times of all candidates.
-    best_estimator_ : estimator
-        The best candidate, fitted on all rows. Only with ``refit``.
-    best_score_ : float
-        Mean score of the best candidate over the splits.
-    best_params_ : dict
-        Its parameters.
-    best_index_ : int
-        Its place in ``cv_results_``.
-    scorer_ : callable or dict of str -> callable
-        The scorers in use.
-    n_splits_ : int
-        Number of splits.
-    refit_time_ : float
-        Seconds that the last fit took. Only with ``refit``.
-    multimetric_ : bool
-        Whether there are several scores.
-    classes_ : ndarray of shape (n_classes,)
-        Labels, of a classifier. Only with ``refit``.
-    n_features_in_ : int
-        Number of columns. Only with ``refit``.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns, where X has names that are strings.
-    families_ : tuple of SharedFitUse
-        What was had from fits that contain others: for each family the estimator, the parameters,
-        the number of fits and of those that were saved, or why it was not used. Empty with
-        ``n_jobs=1``.
-    n_checkpoint_fits_ : int
-        Number of fits whose results came from the checkpoint.
-    timeline_ : tuple of FitTime
-        Which worker was at a fit from when to when, the last fit and those of earlier searches that
-        were recorded left out. Empty with ``n_jobs=1``.
+    {search_attributes}
 
     Raises
     ------
-    skfleet.exceptions.FleetError
-        When a fit kills its workers again and again, or the fleet is gone.
-    ValueError
-        When the checkpoint is of another search: it says what changed.
-    KeyboardInterrupt
-        After Ctrl-C. The fleet's work is cancelled. ``cv_results_``, ``best_params_``,
-        ``best_score_`` and ``best_index_`` tell of the candidates of which all splits were scored;
-        there is no ``best_estimator_``.
+    {search_errors}
 
     See Also
     --------
@@ -290,7 +169,7 @@ class RandomizedSearchCV(FleetSearchMixin, model_selection.RandomizedSearchCV):
     Fits run on the current fleet: the current default client, or the embedded fleet that is
     started where there is none. An enclosing ``joblib.parallel_config`` that names a backend wins,
     ``parallel_config("skfleet", client=...)`` included. Rows travel once to the fleet, and each
-    candidate makes one pass over them per split, and one more for the last fit, which runs in the
+    candidate makes one pass over them per split, and one more for the refit, which runs in the
     calling process.
 
     What fits share, and how it is timed, is as for :class:`GridSearchCV`.

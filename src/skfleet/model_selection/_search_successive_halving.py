@@ -11,11 +11,13 @@ from sklearn import model_selection
 from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 
 from skfleet._typing import Estimator, RandomState, Scoring, Splitter
+from skfleet.model_selection._docstrings import documented
 from skfleet.model_selection._fleet_search import FleetSearchMixin
 
 __all__ = ["HalvingGridSearchCV", "HalvingRandomSearchCV"]
 
 
+@documented
 class HalvingGridSearchCV(FleetSearchMixin, model_selection.HalvingGridSearchCV):
     r"""Search over a grid by successive halving, with its fits on a fleet.
 
@@ -28,98 +30,25 @@ class HalvingGridSearchCV(FleetSearchMixin, model_selection.HalvingGridSearchCV)
     Parameters
     ----------
     estimator : estimator object
-        What to fit. Each candidate is fitted on a clone.
+        Estimator to fit. Each candidate is a clone.
     param_grid : dict or list of dict
-        Parameter names, and for each the values to try.
-    factor : int or float, default=3
-        Candidates are divided, and resources multiplied, by this in each iteration.
-    resource : str, default='n_samples'
-        What candidates get more of: rows, or an integer parameter of the estimator.
-    max_resources : int or 'auto', default='auto'
-        The most that a candidate gets; 'auto' is the number of rows.
+        Parameter names, with the values to try for each.
+    {resource_parameters}
     min_resources : {'exhaust', 'smallest'} or int, default='exhaust'
         What candidates begin with; 'exhaust' lets the last iteration use as much as there is.
-    aggressive_elimination : bool, default=False
-        Whether to repeat the first iteration until few enough candidates are left.
-    cv : int, cross-validation generator or iterable, default=5
-        The splits.
-    scoring : str or callable, default=None
-        How a fitted candidate is scored; None is the estimator's own ``score``.
-    refit : bool or callable, default=True
-        Whether the best candidate is fitted again on all rows.
-    error_score : 'raise' or numeric, default=np.nan
-        The score of a candidate whose fit fails.
-    return_train_score : bool, default=True
-        Whether to score on the training rows too.
+    {halving_parameters}
     random_state : int, RandomState instance or None, default=None
         Seed of the draws of rows.
-    n_jobs : int or None, default=None
-        Most fits in flight at once. None and -1 mean the whole fleet, 1 the calling process.
-    verbose : int, default=0
-        1 shows how far the search is, by a bar or by lines at intervals; from 2 on each fit is
-        printed. What fits print on the workers is printed here.
-    share_fits : bool or "approximate", default=True
-        Whether fits that contain others are made once for all of them, where the scores stay those
-        of separate fits, or within the solver's tolerance: see :class:`GridSearchCV`.
-    checkpoint : str or path-like, default=None
-        Where finished fits are recorded: see :class:`GridSearchCV`. Needs a ``random_state``.
+    {fleet_parameters}
 
     Attributes
     ----------
-    cv_results_ : dict of str -> ndarray
-        Parameters, scores, ranks and times of all candidates in all iterations.
-    n_resources_ : list of int
-        Resources of a candidate in each iteration.
-    n_candidates_ : list of int
-        Number of candidates in each iteration.
-    n_remaining_candidates_ : int
-        Number of candidates left at the end.
-    max_resources_ : int
-        The most that a candidate may get.
-    min_resources_ : int
-        What candidates began with.
-    n_iterations_ : int
-        Number of iterations made.
-    n_possible_iterations_ : int
-        Number that the resources would allow.
-    n_required_iterations_ : int
-        Number that it takes to be left with fewer than `factor` candidates.
-    best_estimator_ : estimator
-        The best candidate, fitted on all rows. Only with ``refit``.
-    best_score_ : float
-        Its mean score in the last iteration.
-    best_params_ : dict
-        Its parameters.
-    best_index_ : int
-        Its place in ``cv_results_``.
-    scorer_ : callable
-        The scorer in use.
-    n_splits_ : int
-        Number of splits.
-    refit_time_ : float
-        Seconds that the last fit took. Only with ``refit``.
-    multimetric_ : bool
-        Whether there are several scores; here there is one.
-    classes_ : ndarray of shape (n_classes,)
-        Labels, of a classifier. Only with ``refit``.
-    n_features_in_ : int
-        Number of columns. Only with ``refit``.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns, where X has names that are strings.
-    families_ : tuple of SharedFitUse
-        What was had from fits that contain others: for each family the estimator, the parameters,
-        the number of fits and of those that were saved, or why it was not used. Empty with
-        ``n_jobs=1``.
-    n_checkpoint_fits_ : int
-        Number of fits whose results came from the checkpoint.
-    timeline_ : tuple of FitTime
-        Which worker was at a fit from when to when, the last fit and those of earlier searches that
-        were recorded left out. Empty with ``n_jobs=1``.
+    {halving_attributes}
 
     Raises
     ------
     skfleet.exceptions.FleetError
-        When a fit kills its workers again and again, or the fleet is gone.
+        If a fit kills its workers again and again, or the fleet is gone.
 
     See Also
     --------
@@ -127,9 +56,9 @@ class HalvingGridSearchCV(FleetSearchMixin, model_selection.HalvingGridSearchCV)
 
     Notes
     -----
-    Where fits run, what travels, and what fits share is as for :class:`GridSearchCV`. An iteration
-    begins when all fits of the one before have ended. scikit-learn calls these searches
-    experimental; to import them from here enables them there.
+    Where fits run, which data move, and what fits share is as for :class:`GridSearchCV`. An
+    iteration begins when all fits of the previous one have ended. scikit-learn calls these searches
+    experimental; importing them from here enables them there.
 
     Examples
     --------
@@ -188,6 +117,7 @@ class HalvingGridSearchCV(FleetSearchMixin, model_selection.HalvingGridSearchCV)
         self.checkpoint = checkpoint
 
 
+@documented
 class HalvingRandomSearchCV(FleetSearchMixin, model_selection.HalvingRandomSearchCV):
     r"""Search over candidates drawn at random, by successive halving, with its fits on a fleet.
 
@@ -200,101 +130,28 @@ class HalvingRandomSearchCV(FleetSearchMixin, model_selection.HalvingRandomSearc
     Parameters
     ----------
     estimator : estimator object
-        What to fit. Each candidate is fitted on a clone.
+        Estimator to fit. Each candidate is a clone.
     param_distributions : dict or list of dict
-        Parameter names, and for each a list of values or a distribution with ``rvs``.
+        Parameter names, with a list of values or a distribution with ``rvs`` for each.
     n_candidates : 'exhaust' or int, default='exhaust'
         Number of candidates to begin with; 'exhaust' is as many as the last iteration can use all
         resources for.
-    factor : int or float, default=3
-        Candidates are divided, and resources multiplied, by this in each iteration.
-    resource : str, default='n_samples'
-        What candidates get more of: rows, or an integer parameter of the estimator.
-    max_resources : int or 'auto', default='auto'
-        The most that a candidate gets; 'auto' is the number of rows.
+    {resource_parameters}
     min_resources : {'exhaust', 'smallest'} or int, default='smallest'
         What candidates begin with.
-    aggressive_elimination : bool, default=False
-        Whether to repeat the first iteration until few enough candidates are left.
-    cv : int, cross-validation generator or iterable, default=5
-        The splits.
-    scoring : str or callable, default=None
-        How a fitted candidate is scored; None is the estimator's own ``score``.
-    refit : bool or callable, default=True
-        Whether the best candidate is fitted again on all rows.
-    error_score : 'raise' or numeric, default=np.nan
-        The score of a candidate whose fit fails.
-    return_train_score : bool, default=True
-        Whether to score on the training rows too.
+    {halving_parameters}
     random_state : int, RandomState instance or None, default=None
         Seed of the draws of candidates and rows.
-    n_jobs : int or None, default=None
-        Most fits in flight at once. None and -1 mean the whole fleet, 1 the calling process.
-    verbose : int, default=0
-        1 shows how far the search is, by a bar or by lines at intervals; from 2 on each fit is
-        printed. What fits print on the workers is printed here.
-    share_fits : bool or "approximate", default=True
-        Whether fits that contain others are made once for all of them, where the scores stay those
-        of separate fits, or within the solver's tolerance: see :class:`GridSearchCV`.
-    checkpoint : str or path-like, default=None
-        Where finished fits are recorded: see :class:`GridSearchCV`. Needs a ``random_state``.
+    {fleet_parameters}
 
     Attributes
     ----------
-    cv_results_ : dict of str -> ndarray
-        Parameters, scores, ranks and times of all candidates in all iterations.
-    n_resources_ : list of int
-        Resources of a candidate in each iteration.
-    n_candidates_ : list of int
-        Number of candidates in each iteration.
-    n_remaining_candidates_ : int
-        Number of candidates left at the end.
-    max_resources_ : int
-        The most that a candidate may get.
-    min_resources_ : int
-        What candidates began with.
-    n_iterations_ : int
-        Number of iterations made.
-    n_possible_iterations_ : int
-        Number that the resources would allow.
-    n_required_iterations_ : int
-        Number that it takes to be left with fewer than `factor` candidates.
-    best_estimator_ : estimator
-        The best candidate, fitted on all rows. Only with ``refit``.
-    best_score_ : float
-        Its mean score in the last iteration.
-    best_params_ : dict
-        Its parameters.
-    best_index_ : int
-        Its place in ``cv_results_``.
-    scorer_ : callable
-        The scorer in use.
-    n_splits_ : int
-        Number of splits.
-    refit_time_ : float
-        Seconds that the last fit took. Only with ``refit``.
-    multimetric_ : bool
-        Whether there are several scores; here there is one.
-    classes_ : ndarray of shape (n_classes,)
-        Labels, of a classifier. Only with ``refit``.
-    n_features_in_ : int
-        Number of columns. Only with ``refit``.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns, where X has names that are strings.
-    families_ : tuple of SharedFitUse
-        What was had from fits that contain others: for each family the estimator, the parameters,
-        the number of fits and of those that were saved, or why it was not used. Empty with
-        ``n_jobs=1``.
-    n_checkpoint_fits_ : int
-        Number of fits whose results came from the checkpoint.
-    timeline_ : tuple of FitTime
-        Which worker was at a fit from when to when, the last fit and those of earlier searches that
-        were recorded left out. Empty with ``n_jobs=1``.
+    {halving_attributes}
 
     Raises
     ------
     skfleet.exceptions.FleetError
-        When a fit kills its workers again and again, or the fleet is gone.
+        If a fit kills its workers again and again, or the fleet is gone.
 
     See Also
     --------
@@ -302,9 +159,9 @@ class HalvingRandomSearchCV(FleetSearchMixin, model_selection.HalvingRandomSearc
 
     Notes
     -----
-    Where fits run, what travels, and what fits share is as for :class:`GridSearchCV`. An iteration
-    begins when all fits of the one before have ended. scikit-learn calls these searches
-    experimental; to import them from here enables them there.
+    Where fits run, which data move, and what fits share is as for :class:`GridSearchCV`. An
+    iteration begins when all fits of the previous one have ended. scikit-learn calls these searches
+    experimental; importing them from here enables them there.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Keys of objects: equal for equal contents, in every process and on every machine."""
+"""Content keys of objects: equal for equal contents, in every process and on every machine."""
 
 from __future__ import annotations
 
@@ -35,33 +35,30 @@ _LIBRARY_FOLDERS = frozenset(["site-packages", "dist-packages"])
 
 
 def content_key(*objects: Any) -> str:
-    """Return what equal objects have in common, in any process.
+    """Return a hash of the contents of objects, the same in every process.
 
-    joblib's hash and Dask's tokens are hashes of pickles, which tell more than the content: which
-    of two equal objects are one, in what order a set was iterated, where a function stands in its
-    file, the state of NumPy's global generator in a distribution. Here the parts of an object, as
-    pickle would take it apart, are hashed one by one:
+    joblib's hash and Dask's tokens are hashes of pickles, which depend on more than the contents:
+    the identity of equal objects, the iteration order of a set, the line number of a function, the
+    state of NumPy's global generator in a distribution. Here the parts of an object, as pickle
+    would reduce it, are hashed one by one:
 
-    - functions and classes by module and name; outside of installed libraries also by their code,
-      with what it refers to;
-    - estimators by class and parameters (those that are fitted, by what they have learned too);
+    - functions and classes by module and name; outside of installed libraries also by their code
+      and the globals that it reads;
+    - estimators by class and parameters, and by their fitted attributes;
     - distributions of SciPy by name, arguments and seed;
-    - sets and dicts without an order, arrays and frames by their values;
-    - whatever has Dask's ``__dask_tokenize__``, collections among them, by its token.
+    - sets and dicts without an order, arrays and DataFrames by their values;
+    - objects with Dask's ``__dask_tokenize__``, collections among them, by their token.
 
     Raises
     ------
     TypeError
-        For an object that cannot be taken apart, as a lock or an open file.
+        For an object that cannot be pickled, such as a lock or an open file.
     """
     return _Contents().digest(objects).hex()
 
 
 def unfitted(values: Any) -> Any:
-    """Return what a search makes of an estimator, of candidates, or of what they are drawn from.
-
-    Estimators in them are cloned, so that nothing depends on what they have learned.
-    """
+    """Return a copy of parameters in which all estimators are cloned, and so are not fitted."""
     if isinstance(values, Mapping):
         return {name: unfitted(value) for name, value in values.items()}
     if type(values) in (list, tuple):
@@ -71,11 +68,12 @@ def unfitted(values: Any) -> Any:
 
 
 class _Contents:
-    """The digests of objects that refer to one another."""
+    """Recursive hash of objects that may refer to one another."""
 
     def __init__(self) -> None:
-        self._path: dict[int, int] = {}  # the depth of the objects that the present one is part of
-        self._code: dict[int, tuple[Any, bytes]] = {}  # of functions and classes, which are held
+        self._path: dict[int, int] = {}  # depths of the objects that contain the current one, by id
+        # digests of functions and classes by id, with a reference that keeps the id valid
+        self._code: dict[int, tuple[Any, bytes]] = {}
         self._in_distribution = False
 
     def digest(self, obj: Any) -> bytes:
@@ -105,12 +103,12 @@ class _Contents:
         for part in parts:
             yield self.digest(part)
 
-    def _unordered(self, name: str, parts: Iterable[Any], *others: Any) -> Iterator[str | bytes]:
-        yield from self._node(name, *others)
+    def _unordered(self, name: str, parts: Iterable[Any], *ordered: Any) -> Iterator[str | bytes]:
+        yield from self._node(name, *ordered)
         yield from sorted(map(self.digest, parts))
 
     def _parts(self, obj: Any) -> Iterable[str | bytes]:
-        """Return what an object is, and the digests of its parts."""
+        """Return the kind of an object, and the digests of its parts."""
         kind = type(obj)
         if isinstance(obj, type):
             return self._class(obj)
@@ -134,10 +132,10 @@ class _Contents:
             return self._node("estimator", kind, estimator_state(obj))
         return self._object(obj)
 
-    # -- what is made of code -------------------------------------------------------------------
+    # -- code -----------------------------------------------------------------------------------
 
     def _function(self, function: Any) -> Iterable[str | bytes]:
-        """A library's function by its name, others by their code and what it refers to as well."""
+        """Hash a library's function by name, others by code, defaults, closure and globals too."""
         if isinstance(function, MethodType):
             return self._node("method", function.__self__, function.__func__)
         owner = getattr(function, "__self__", None)
@@ -164,9 +162,9 @@ class _Contents:
         )
 
     def _global_value(self, value: Any) -> Any:
-        """Return what counts of a global that code refers to: data and code, or else the class.
+        """Return the digest of a global if it is data or code; else its class.
 
-        A global may be anything, as a client or a lock, that has nothing to do with scores.
+        A global may be a client or a lock, which cannot be hashed and do not affect scores.
         """
         is_code = isinstance(value, (FunctionType, BuiltinFunctionType, MethodType, type))
         is_data = isinstance(value, _DATA) or normalize_token(value) is not None
@@ -176,7 +174,7 @@ class _Contents:
             return type(value)
 
     def _code_parts(self, code: CodeType) -> Iterator[str | bytes]:
-        """Code without the place where it stands."""
+        """Hash code without its file name and line numbers."""
         return self._node(
             "code",
             code.co_code,
@@ -190,9 +188,9 @@ class _Contents:
         )
 
     def _class(self, cls: type) -> Iterator[str | bytes]:
-        """A library's class by its name, others by their bases and methods as well.
+        """Hash a library's class by name, others by their bases and methods too.
 
-        Its values are left out: they may be what its objects count or cache.
+        Class attributes that are no functions are ignored: they may be counters or caches.
         """
         if _is_library(cls):
             return self._node("class", *_name(cls))
@@ -201,10 +199,10 @@ class _Contents:
             "class", *_name(cls), cls.__bases__, {name: m for name, m in methods.items() if m}
         )
 
-    # -- all other objects ----------------------------------------------------------------------
+    # -- other objects --------------------------------------------------------------------------
 
     def _object(self, obj: Any) -> Iterable[str | bytes]:
-        """Take an object apart as pickle does."""
+        """Hash an object by the parts to which pickle reduces it."""
         kind = type(obj)
         if kind is np.random.RandomState:
             is_global = obj is check_random_state(None)
@@ -230,8 +228,8 @@ class _Contents:
         return self._node("object", kind, make, args, state, list(items or ()), dict(pairs or ()))
 
     def _distribution(self, obj: Any) -> Iterable[str | bytes]:
-        """A distribution by its name, its arguments and its seed; unnamed ones by their state."""
-        was, self._in_distribution = self._in_distribution, True
+        """Hash a distribution by name, arguments and seed; an unnamed one by its state."""
+        outer, self._in_distribution = self._in_distribution, True
         try:
             dist = getattr(obj, "dist", None)
             name = getattr(dist, "name", None)
@@ -241,11 +239,11 @@ class _Contents:
                 content = {key: v for key, v in _state(obj).items() if key != "__doc__"}
             return list(self._node("distribution", type(obj), content))
         finally:
-            self._in_distribution = was
+            self._in_distribution = outer
 
 
 def _hash(*parts: str | bytes) -> bytes:
-    """Hash parts such that no others give the same bytes."""
+    """Hash parts with their lengths, so that different parts never give the same bytes."""
     digest = hashlib.blake2b(digest_size=16)
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
@@ -262,19 +260,19 @@ def _name(obj: Any) -> tuple[str, str]:
 
 
 def _is_library(obj: Any) -> bool:
-    """Say whether a function or class is of an installed library, and found there by its name."""
+    """Return whether a function or class can be imported by its name from an installed library."""
     if not isinstance(getattr(obj, "__qualname__", None), str):
         return False
     module, name = _name(obj)
-    found: Any = sys.modules.get(module)
+    imported: Any = sys.modules.get(module)
     for part in name.split("."):
-        found = getattr(found, part, None)
-    return found is obj and _is_installed(module.partition(".")[0])
+        imported = getattr(imported, part, None)
+    return imported is obj and _is_installed(module.partition(".")[0])
 
 
 @lru_cache(maxsize=1024)
 def _is_installed(package: str) -> bool:
-    """Say whether a package is Python's own, this one, or one that was installed."""
+    """Return whether a package is of the standard library, this one, or in site-packages."""
     if package == "__main__":
         return False
     if package in sys.stdlib_module_names or package == __name__.partition(".")[0]:
@@ -284,7 +282,7 @@ def _is_installed(package: str) -> bool:
 
 
 def _functions_in(value: Any) -> list[Any]:
-    """Return the functions of a method, a property and the like; none for other values."""
+    """Return the functions of a method, property or wrapper; an empty list for other values."""
     if isinstance(value, (staticmethod, classmethod)):
         value = value.__func__
     if isinstance(value, property):
@@ -299,20 +297,20 @@ def _functions_in(value: Any) -> list[Any]:
 
 @lru_cache(maxsize=1024)
 def _global_names(code: CodeType) -> frozenset[str]:
-    """Return the global names that code reads, with the code in it, and does not set."""
+    """Return the global names that code, with nested code, reads and does not set."""
     names: dict[str, set[str]] = {"LOAD_GLOBAL": set(), "LOAD_NAME": set(), "STORE_GLOBAL": set()}
     codes = [code]
     while codes:
-        one = codes.pop()
-        codes += [const for const in one.co_consts if isinstance(const, CodeType)]
-        for instruction in dis.get_instructions(one):
+        nested = codes.pop()
+        codes += [const for const in nested.co_consts if isinstance(const, CodeType)]
+        for instruction in dis.get_instructions(nested):
             if instruction.opname in names:
                 names[instruction.opname].add(instruction.argval)
     return frozenset((names["LOAD_GLOBAL"] | names["LOAD_NAME"]) - names["STORE_GLOBAL"])
 
 
 def _content(cell: Any) -> Any:
-    """Return what is in the cell of a closure, if there is anything yet."""
+    """Return the content of a closure's cell, None if it is empty."""
     try:
         return cell.cell_contents
     except ValueError:
@@ -324,7 +322,7 @@ def _is_of_scipy_stats(kind: type) -> bool:
 
 
 def _library_content(obj: Any) -> Any:
-    """Return the content of objects that would be pickled with a random name."""
+    """Return the content of library objects whose pickles contain a random name."""
     library = type(obj).__module__.partition(".")[0]
     if library == "numba" and hasattr(obj, "py_func"):
         return obj.py_func
@@ -335,16 +333,16 @@ def _library_content(obj: Any) -> Any:
 
 
 def _state(obj: Any) -> Mapping[str, Any]:
-    """Return the state of an object, as its class would have it pickled."""
+    """Return the state of an object as it is pickled."""
     state = obj.__getstate__()
     return state if isinstance(state, dict) else {"": state}
 
 
 def _seed(random_state: np.random.RandomState) -> Any:
-    """Return the seed of a generator that has not been used; None if it was, or has none.
+    """Return the seed of an unused generator; None if it was used, or has no seed.
 
-    Distributions without a seed have NumPy's global generator, or once they are copied one that
-    stands where that happened to stand.
+    Distributions without a seed have NumPy's global generator, or a copy of it in its state at that
+    moment.
     """
     state = random_state.get_state(legacy=False)
     if state["bit_generator"] != "MT19937":

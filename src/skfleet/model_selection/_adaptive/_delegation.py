@@ -1,4 +1,4 @@
-"""What a search answers once it is over: what its best model answers, for rows anywhere."""
+"""Delegation of predict, transform, score and fitted attributes to the best estimator."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ __all__ = ["DelegatesToBestEstimator"]
 
 
 def _has(method: str) -> Any:
-    """Offer a method exactly when the best model, or before the fit the estimator, has it."""
+    """Make a method available if the best estimator, or before the fit the estimator, has it."""
     return available_where(
         lambda self: require_method(getattr(self, "best_estimator_", self.estimator), method)
     )
 
 
 class DelegatesToBestEstimator(DocumentationLink, MetaEstimatorMixin, BaseEstimator):
-    """The methods of a search that its best model answers, lazily for Dask collections."""
+    """Mixin for methods that the best estimator computes, lazily for Dask collections."""
 
     estimator: Any
     scoring: Any
     refit: Any
 
-    def _answer(self, method: str, X: Any) -> Any:
-        """Answer with a method of the best model."""
+    def _call_best(self, method: str, X: Any) -> Any:
+        """Call a method of the best estimator."""
         check_is_fitted(self)
         if not self.refit:
             raise AttributeError(
@@ -49,15 +49,16 @@ class DelegatesToBestEstimator(DocumentationLink, MetaEstimatorMixin, BaseEstima
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
+        X : {array-like, sparse matrix, dataframe, Dask array or Dask DataFrame} of shape \
+                (n_samples, n_features)
+            Input data.
 
         Returns
         -------
-        predictions : values of shape (n_samples,) or (n_samples, n_outputs)
+        predictions : ndarray or Dask collection of shape (n_samples,) or (n_samples, n_outputs)
             Lazy for Dask collections.
         """
-        return self._answer("predict", X)
+        return self._call_best("predict", X)
 
     @_has("predict_proba")
     def predict_proba(self, X: Rows) -> Answer:
@@ -65,15 +66,16 @@ class DelegatesToBestEstimator(DocumentationLink, MetaEstimatorMixin, BaseEstima
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
+        X : {array-like, sparse matrix, dataframe, Dask array or Dask DataFrame} of shape \
+                (n_samples, n_features)
+            Input data.
 
         Returns
         -------
-        probabilities : values of shape (n_samples, n_classes)
+        probabilities : ndarray or Dask collection of shape (n_samples, n_classes)
             Lazy for Dask collections.
         """
-        return self._answer("predict_proba", X)
+        return self._call_best("predict_proba", X)
 
     @_has("predict_log_proba")
     def predict_log_proba(self, X: Rows) -> Answer:
@@ -81,15 +83,16 @@ class DelegatesToBestEstimator(DocumentationLink, MetaEstimatorMixin, BaseEstima
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
+        X : {array-like, sparse matrix, dataframe, Dask array or Dask DataFrame} of shape \
+                (n_samples, n_features)
+            Input data.
 
         Returns
         -------
-        log_probabilities : values of shape (n_samples, n_classes)
+        log_probabilities : ndarray or Dask collection of shape (n_samples, n_classes)
             Lazy for Dask collections.
         """
-        return self._answer("predict_log_proba", X)
+        return self._call_best("predict_log_proba", X)
 
     @_has("decision_function")
     def decision_function(self, X: Rows) -> Answer:
@@ -97,15 +100,16 @@ class DelegatesToBestEstimator(DocumentationLink, MetaEstimatorMixin, BaseEstima
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
+        X : {array-like, sparse matrix, dataframe, Dask array or Dask DataFrame} of shape \
+                (n_samples, n_features)
+            Input data.
 
         Returns
         -------
-        values : values of shape (n_samples,) or (n_samples, n_classes)
+        values : ndarray or Dask collection of shape (n_samples,) or (n_samples, n_classes)
             Lazy for Dask collections.
         """
-        return self._answer("decision_function", X)
+        return self._call_best("decision_function", X)
 
     @_has("score_samples")
     def score_samples(self, X: Rows) -> Answer:
@@ -113,15 +117,16 @@ class DelegatesToBestEstimator(DocumentationLink, MetaEstimatorMixin, BaseEstima
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
+        X : {array-like, sparse matrix, dataframe, Dask array or Dask DataFrame} of shape \
+                (n_samples, n_features)
+            Input data.
 
         Returns
         -------
-        scores : values of shape (n_samples,)
+        scores : ndarray or Dask collection of shape (n_samples,)
             Lazy for Dask collections.
         """
-        return self._answer("score_samples", X)
+        return self._call_best("score_samples", X)
 
     @_has("transform")
     def transform(self, X: Rows) -> Answer:
@@ -129,15 +134,16 @@ class DelegatesToBestEstimator(DocumentationLink, MetaEstimatorMixin, BaseEstima
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
+        X : {array-like, sparse matrix, dataframe, Dask array or Dask DataFrame} of shape \
+                (n_samples, n_features)
+            Input data.
 
         Returns
         -------
-        transformed : values of shape (n_samples, n_features_out)
+        transformed : ndarray or Dask collection of shape (n_samples, n_features_out)
             Lazy for Dask collections.
         """
-        return self._answer("transform", X)
+        return self._call_best("transform", X)
 
     @_has("inverse_transform")
     def inverse_transform(self, X: Rows) -> Answer:
@@ -145,27 +151,30 @@ class DelegatesToBestEstimator(DocumentationLink, MetaEstimatorMixin, BaseEstima
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features_out)
-            Rows.
+        X : {array-like, sparse matrix, dataframe, Dask array or Dask DataFrame} of shape \
+                (n_samples, n_features_out)
+            Transformed data.
 
         Returns
         -------
-        original : values of shape (n_samples, n_features)
+        original : ndarray or Dask collection of shape (n_samples, n_features)
             Lazy for Dask collections.
         """
-        return self._answer("inverse_transform", X)
+        return self._call_best("inverse_transform", X)
 
     def score(self, X: Rows, y: Values | None = None, **params: Any) -> float:
-        """Score the best model by the metric that decided.
+        """Score the best model by the metric that `refit` names.
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
-        y : values of shape (n_samples,) or (n_samples, n_outputs), default=None
+        X : {array-like, sparse matrix, dataframe, Dask array or Dask DataFrame} of shape \
+                (n_samples, n_features)
+            Test data.
+        y : array-like, Dask array or Dask Series of shape (n_samples,) or \
+                (n_samples, n_outputs), default=None
             True labels or targets.
         **params : dict
-            What the scorer is told besides, ``sample_weight`` say.
+            Further parameters of the scorer, such as ``sample_weight``.
 
         Returns
         -------
@@ -173,18 +182,20 @@ class DelegatesToBestEstimator(DocumentationLink, MetaEstimatorMixin, BaseEstima
             The higher the better.
         """
         check_is_fitted(self)
-        self._answer_check()
+        self._check_has_best()
         check_rows(X=X, y=y, sample_weight=params.get("sample_weight"))
         if is_lazy(X):
-            several = isinstance(self.scoring, dict)
-            name = self.scoring[self.refit] if several else self.scoring
-            name = self.refit if self.multimetric_ and not several else name
-            return check_scoring(self.best_estimator_, name)(self, X, y, **params)
+            metric = self.scoring
+            if isinstance(metric, dict):
+                metric = metric[self.refit]
+            elif self.multimetric_:
+                metric = self.refit
+            return check_scoring(self.best_estimator_, metric)(self, X, y, **params)
         scorer = self.scorer_[self.refit] if self.multimetric_ else self.scorer_
         return scorer(self.best_estimator_, X, y, **params)
 
-    def _answer_check(self) -> None:
-        """Raise unless a model was kept."""
+    def _check_has_best(self) -> None:
+        """Raise unless the search was refit."""
         if not self.refit:
             raise AttributeError(
                 f"refit must be true to use score. Got refit={self.refit!r} instead."
@@ -195,38 +206,37 @@ class DelegatesToBestEstimator(DocumentationLink, MetaEstimatorMixin, BaseEstima
 
     @property
     def classes_(self) -> Any:
-        """Labels that the best model knows."""
-        return self._best.classes_
+        """Class labels of the best estimator."""
+        return self._fitted_best.classes_
 
     @property
     def n_features_in_(self) -> int:
-        """Number of columns that the best model was trained on."""
-        return self._best.n_features_in_
+        """Number of features seen by the best estimator."""
+        return self._fitted_best.n_features_in_
 
     @property
     def feature_names_in_(self) -> Any:
-        """Names of the columns that the best model was trained on."""
-        return self._best.feature_names_in_
+        """Names of the features seen by the best estimator."""
+        return self._fitted_best.feature_names_in_
 
     @property
-    def _best(self) -> Any:
-        """The best model; an attribute error where there is none."""
+    def _fitted_best(self) -> Any:
+        """Best estimator; AttributeError if there is none."""
         if not hasattr(self, "best_estimator_"):
             raise AttributeError(f"This {type(self).__name__} has no best_estimator_ (yet).")
         return self.best_estimator_
 
     def get_metadata_routing(self) -> MetadataRouter:
-        """Say which metadata the estimator and the scorer get.
+        """Return the metadata routing of the estimator and the scorer.
 
         Returns
         -------
         routing : sklearn.utils.metadata_routing.MetadataRouter
-            What ``fit`` hands on is what the estimator's ``partial_fit``, and the scorer, request.
+            ``fit`` passes on what the estimator's ``partial_fit`` and the scorer request.
         """
         router = MetadataRouter(owner=self).add_self_request(self)
-        learner = self._learner()
         router.add(
-            estimator=learner,
+            estimator=self._last_step(),
             method_mapping=MethodMapping().add(caller="fit", callee="partial_fit"),
         )
         scorer = self._scorer()

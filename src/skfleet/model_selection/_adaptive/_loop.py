@@ -1,4 +1,4 @@
-"""The only loop of adaptive search: it carries out a schedule's orders on an engine."""
+"""The event loop of an adaptive search: submit a schedule's instructions, handle finished tasks."""
 
 from __future__ import annotations
 
@@ -15,232 +15,240 @@ from typing import Any
 from skfleet._captured_output import output_replayer
 from skfleet.engine import ANY_WORKER, Call, Engine, ResourceRequest, Task, TaskResult
 from skfleet.exceptions import FleetError
-from skfleet.model_selection._adaptive._data import Rows
+from skfleet.model_selection._adaptive._data import PlacedData
 from skfleet.model_selection._adaptive._replay import Replay
 from skfleet.model_selection._adaptive._samplers import CandidateSource
-from skfleet.model_selection._adaptive._schedules import Schedule, Train
+from skfleet.model_selection._adaptive._schedules import Schedule, TrainInstruction
 from skfleet.model_selection._adaptive._trial import Candidate, Listener
 from skfleet.model_selection._adaptive._worker import (
     Failure,
     Record,
-    Setting,
-    answer,
+    TrainingContext,
+    compute_responses,
     failure_of,
-    fit_head,
-    learn_more,
-    news_of,
-    score_answers,
+    fit_preprocessing,
+    score_responses,
+    summary_of,
     train,
+    train_on_test_rows,
 )
 
-__all__ = ["Run"]
+__all__ = ["AdaptiveLoop"]
 
 logger = logging.getLogger("skfleet.model_selection")
 
-# A task that trains takes about so many seconds at most: what a lost worker costs, and how long
-# it takes to hear of the end of the time.
-TASK_SECONDS = 2.0
-# Below these a slot has its next task before it has ended one.
-AHEAD_BELOW = 1.0
-# Seconds from the end of a task until the next one has come to its worker; and how many wait there
-# at most.
-TRIP, MOST_AHEAD = 0.03, 6
-# How often, in seconds, the fleet is looked at; and for how long it may have no worker.
-LOOK_EVERY, PATIENCE = 1.0, 60.0
-# Messages within a few milliseconds of one another wait: what need not be said at once is said when
-# nothing has arrived for so many seconds, or when there is much of it.
-QUIET, MOST_OUTLIVED = 0.02, 200
-# How often what was lost with a worker is sent again.
-N_RESENDS = 10
+# Bounds the work that a lost worker costs, and the delay after which time_budget is noticed.
+MAX_TASK_SECONDS = 2.0
+# A slot whose tasks are shorter than this has further tasks queued behind the running one.
+QUEUE_BELOW_SECONDS = 1.0
+ROUND_TRIP_SECONDS, MAX_QUEUED = 0.03, 6
+POLL_SECONDS, NO_WORKER_TIMEOUT = 1.0, 60.0
+# Releasing a future sends a message that delays the next submission. So stale futures are released
+# when no result has arrived for a moment, or when there are many.
+IDLE_SECONDS, MAX_STALE = 0.02, 200
+MAX_RESTARTS = 10
 
 
 @dataclass
-class Run:
-    """A search under way."""
+class AdaptiveLoop:
+    """State of a running adaptive search; calling it runs the search."""
+
+    # Until the schedule has no more instructions, or time is up:
+    # 1. Ask it for instructions while a slot is free. A score that the checkpoint has is replayed;
+    #    for any other instruction a chain of training tasks is submitted.
+    # 2. Count the slots of the fleet, and fail if a required kind of worker stays away.
+    # 3. Wait for finished tasks. A score goes to the schedule, the sampler and the listener. After
+    #    a lost task its candidate is trained again from the start, and if its worker was killed,
+    #    with nothing else running: the cause may have been another candidate on that worker.
+    # 4. Release the futures of models that are not needed any more.
 
     engine: Engine
     schedule: Schedule
     source: CandidateSource
-    setting: Setting
-    rows: Rows
+    context: TrainingContext
+    data: PlacedData
     decide: Callable[[Mapping[str, float]], float]
     name: str
-    placement_of: Callable[[Mapping[str, Any]], ResourceRequest]
-    head_of: Callable[[Mapping[str, Any]], Any] | None = None
-    keep_all: bool = False
+    resources_of: Callable[[Mapping[str, Any]], ResourceRequest]
+    preprocessing_key: Callable[[Mapping[str, Any]], Any] | None = None
+    keeps_all_models: bool = False
     n_jobs: int | None = None
     retries: int = 0
     time_budget: float | None = None
-    raises: bool = False
+    raises_errors: bool = False
     listener: Listener = field(default_factory=Listener)
 
     def __post_init__(self) -> None:
         self.candidates: dict[int, Candidate] = {}
-        self._begin = time.monotonic()
-        self.n_orders = 0
-        self._replay = Replay(self.listener.course())
-        self._shared = self.engine.scatter(self.setting)
-        self._heads: dict[Any, Task] = {}
-        self._running: dict[int, Candidate] = {}  # by the identity of the last task
+        self._start_time = time.monotonic()
+        self.n_instructions = 0
+        self._replay = Replay(self.listener.past_scores())
+        self._shared = self.engine.scatter(self.context)
+        self._preprocessing: dict[Any, Task] = {}
+        self._running: dict[int, Candidate] = {}  # by the id of the last task of its chain
         self._chains: dict[int, list[Task]] = {}
         self._waiting: dict[ResourceRequest, deque[Candidate]] = {}
-        self._outlived: list[Task] = []  # tasks that nobody needs any more
-        self._suspects: deque[Candidate] = deque()
+        self._stale_futures: list[Task] = []
+        self._suspected_killers: deque[Candidate] = deque()
         self._slots: dict[ResourceRequest, int] = {}
-        self._looked = -math.inf
-        self._alone_since: float | None = None
+        self._last_poll = -math.inf
+        self._no_worker_since: float | None = None
         self.best: Candidate | None = None
-        self._error: BaseException | None = None
-        self._lasted: deque[float] = deque(maxlen=32)
+        self._first_error: BaseException | None = None
+        self._recent_seconds: deque[float] = deque(maxlen=32)
 
     @property
     def seconds(self) -> float:
         """Seconds since the search began."""
-        return time.monotonic() - self._begin
+        return time.monotonic() - self._start_time
 
     @property
     def n_slots(self) -> int:
-        """How many candidates are trained at once."""
+        """Number of candidates that are trained at the same time."""
         slots = self._slots.get(ANY_WORKER, 1)
         return slots if self.n_jobs is None else min(slots, self.n_jobs)
 
     def __call__(self) -> None:
-        """Carry out what the schedule orders until it orders no more, or time is up."""
-        self._watch = self.engine.completion_queue()
+        """Run the search until the schedule has no more instructions, or time is up."""
+        self._completions = self.engine.completion_queue()
         with output_replayer() as self._replay_output:
             try:
-                self._loop()
+                self._run()
             finally:
-                self._give_up()
+                self._cancel_pending()
 
-    def _loop(self) -> None:
-        """Give orders and take what comes of them."""
+    def _run(self) -> None:
         while True:
-            self._give_orders()
+            self._submit_instructions()
             if not self._running:
                 break
-            self._look()
-            left = math.inf if self.time_budget is None else self.time_budget - self.seconds
-            if left <= 0:
+            self._poll_workers()
+            remaining = math.inf if self.time_budget is None else self.time_budget - self.seconds
+            if remaining <= 0:
                 break
-            self._take_all(self._watch.next(min(left, QUIET if self._outlived else LOOK_EVERY)))
-            if self._error is not None:
-                raise self._error  # from here, where no frame of it holds on to tasks
+            timeout = IDLE_SECONDS if self._stale_futures else POLL_SECONDS
+            self._handle_all(self._completions.next(min(remaining, timeout)))
+            if self._first_error is not None:
+                # raised from this frame, as the traceback of a deeper one would keep tasks alive
+                raise self._first_error
 
-    def _give_up(self) -> None:
-        """Cancel what is under way."""
-        under_way = [task for chain in self._chains.values() for task in chain]
-        if under_way:
-            self.engine.cancel(under_way)
+    def _cancel_pending(self) -> None:
+        """Cancel all submitted tasks."""
+        pending = [task for chain in self._chains.values() for task in chain]
+        if pending:
+            self.engine.cancel(pending)
         self._running.clear()
         self._chains.clear()
 
-    # -- orders ---------------------------------------------------------------------------------
+    # -- instructions ---------------------------------------------------------------------------
 
-    def _look(self) -> None:
-        """Look at the fleet now and then: how many tasks it can run, and that it is still there."""
+    def _poll_workers(self) -> None:
+        """Count the slots of the fleet at intervals; raise if it has had no worker for long."""
         now = time.monotonic()
-        if now - self._looked < LOOK_EVERY:
+        if now - self._last_poll < POLL_SECONDS:
             return
-        self._looked = now
-        placements = {ANY_WORKER, *(c.resources for c in self.candidates.values())}
-        self._slots = {resources: self.engine.count_slots(resources) for resources in placements}
-        wanted = {one.resources for one in self._running.values()} or {ANY_WORKER}
-        missing = [resources for resources in wanted if not self._slots[resources]]
+        self._last_poll = now
+        requests = {ANY_WORKER, *(c.resources for c in self.candidates.values())}
+        self._slots = {resources: self.engine.count_slots(resources) for resources in requests}
+        required = {c.resources for c in self._running.values()} or {ANY_WORKER}
+        missing = [resources for resources in required if not self._slots[resources]]
         if not missing:
-            self._alone_since = None
-        elif self._alone_since is None:
-            self._alone_since = now
-        elif now - self._alone_since > PATIENCE:
-            asked = " or ".join(sorted(str(one) for one in missing if one != ANY_WORKER))
-            offering = f" that offer {asked}" if asked else ""
+            self._no_worker_since = None
+        elif self._no_worker_since is None:
+            self._no_worker_since = now
+        elif now - self._no_worker_since > NO_WORKER_TIMEOUT:
+            names = " or ".join(
+                sorted(str(request) for request in missing if request != ANY_WORKER)
+            )
+            offering = f" that offer {names}" if names else ""
             raise FleetError(
-                f"a search must have workers. Got none{offering} for {PATIENCE:.0f} s. Start "
-                "workers, and look in the logs of those that died; with checkpoint= the search "
-                "goes on where it stood."
+                f"a search must have workers. Got none{offering} for {NO_WORKER_TIMEOUT:.0f} s. "
+                "Start workers, and look in the logs of those that died; with checkpoint= the "
+                "search goes on where it stood."
             )
 
-    def _room(self, resources: ResourceRequest) -> int:
-        """Return how many more orders may be under way with a placement.
+    def _n_free_slots(self, resources: ResourceRequest) -> int:
+        """Return how many more instructions of a resource request may be submitted.
 
-        Where orders are carried out in less time than it takes to send the next one, several wait
-        at each slot; and so do those to begin with, of which nobody knows.
+        Where tasks take less time than to submit the next one, several are queued at each slot.
+        The same holds at the start, when no duration is known.
         """
         if resources not in self._slots:
             self._slots[resources] = self.engine.count_slots(resources)
-        n_under_way = sum(c.resources == resources for c in self._running.values())
+        n_running = sum(c.resources == resources for c in self._running.values())
         if self.n_jobs is not None:
             return self.n_jobs - len(self._running)
-        mean = sum(self._lasted) / len(self._lasted) if self._lasted else 0.0
-        ahead = 0 if mean > AHEAD_BELOW else min(MOST_AHEAD, 1 + math.ceil(TRIP / max(mean, 1e-3)))
-        # Without a worker an order waits for one, and the look at the fleet sees to the end of it.
-        return max(1, self._slots[resources]) * (1 + ahead) - n_under_way
+        recent = self._recent_seconds
+        mean = sum(recent) / len(recent) if recent else 0.0
+        n_queued = 0
+        if mean <= QUEUE_BELOW_SECONDS:
+            n_queued = min(MAX_QUEUED, 1 + math.ceil(ROUND_TRIP_SECONDS / max(mean, 1e-3)))
+        # Without a worker one task is submitted nevertheless: `_poll_workers` ends that wait.
+        return max(1, self._slots[resources]) * (1 + n_queued) - n_running
 
-    def _give_orders(self) -> None:
-        """Submit what there is room for. Orders that must wait for a slot of theirs wait."""
-        if self._suspects or any(one.is_suspect for one in self._running.values()):
-            # It is found out alone whether it kills its workers.
+    def _submit_instructions(self) -> None:
+        """Submit instructions while slots are free; queue those whose kind of slot is not."""
+        if self._suspected_killers or any(c.may_kill_workers for c in self._running.values()):
             if not self._running:
-                self._submit([self._suspects.popleft()])
+                self._submit([self._suspected_killers.popleft()])
             return
-        self._send_waiting()
-        while self._replay.has_orders(self.n_orders) or self._wants_orders():
-            if (past := self._replay.next(self.n_orders)) is not None:
-                self._conclude(*past)
+        self._submit_waiting()
+        while self._replay.has_instructions(self.n_instructions) or self._has_free_slots():
+            if (replayed_score := self._replay.next(self.n_instructions)) is not None:
+                self._record_score(*replayed_score)
                 continue
-            order = self.schedule.next()
-            if order is None:
-                if (past := self._replay.next(self.n_orders, is_last=True)) is None:
+            instruction = self.schedule.next()
+            if instruction is None:
+                replayed_score = self._replay.next(self.n_instructions, is_last=True)
+                if replayed_score is None:
                     break
-                self._conclude(*past)
+                self._record_score(*replayed_score)
                 continue
-            self.n_orders += 1
-            candidate = self._candidate(order)
-            candidate.order = order
-            known = self.listener.known(candidate, order)
-            if known is not None:
-                self._replay.add(candidate, known)
+            self.n_instructions += 1
+            candidate = self._candidate(instruction)
+            candidate.instruction = instruction
+            record = self.listener.recorded(candidate, instruction)
+            if record is not None:
+                self._replay.add(candidate, record)
                 continue
             self._waiting.setdefault(candidate.resources, deque()).append(candidate)
-        self._send_waiting()
+        self._submit_waiting()
 
-    def _send_waiting(self) -> None:
-        """Submit the orders that were waiting for a slot, all in one go."""
-        for resources, waiting in self._waiting.items():
-            together: list[Candidate] = []
-            while waiting and self._room(resources) > len(together):
-                together.append(waiting.popleft())
-            for _, alike in groupby(together, key=_priority):
-                self._submit(list(alike))
+    def _submit_waiting(self) -> None:
+        """Submit as many queued instructions as slots are free, with one call per priority."""
+        for resources, queue in self._waiting.items():
+            batch: list[Candidate] = []
+            while queue and self._n_free_slots(resources) > len(batch):
+                batch.append(queue.popleft())
+            for _, candidates in groupby(batch, key=_priority):
+                self._submit(list(candidates))
 
-    def _wants_orders(self) -> bool:
-        """Say whether some kind of slot has nothing to do, nor anything that waits for it.
-
-        Of what must wait there is never more than the fleet can run at once.
-        """
-        excess = sum(max(0, len(waiting) - self._room(p)) for p, waiting in self._waiting.items())
-        if excess > sum(self._slots.values()):
+    def _has_free_slots(self) -> bool:
+        """Return whether a kind of slot is idle and has no instruction queued for it."""
+        queues = self._waiting.items()
+        excess = sum(max(0, len(queue) - self._n_free_slots(key)) for key, queue in queues)
+        if excess > sum(self._slots.values()):  # enough are queued for other kinds of slots
             return False
-        placements = {c.resources for c in self.candidates.values()} or {ANY_WORKER}
-        return any(self._room(p) > len(self._waiting.get(p, ())) for p in placements)
+        requests = {c.resources for c in self.candidates.values()} or {ANY_WORKER}
+        return any(self._n_free_slots(key) > len(self._waiting.get(key, ())) for key in requests)
 
-    def _candidate(self, order: Train) -> Candidate:
-        """Return the candidate of an order, asking for its parameters when it begins."""
-        number = order.candidate
+    def _candidate(self, instruction: TrainInstruction) -> Candidate:
+        """Return the candidate of an instruction, sampling its parameters when it is new."""
+        number = instruction.candidate
         if number not in self.candidates:
             pending = {c.number: c.params for c in self._running.values()}
-            params = dict(self.source.ask(order, pending))
-            resources = self.placement_of(params)
+            params = dict(self.source.ask(instruction, pending))
+            resources = self.resources_of(params)
             self.engine.check(resources)
             self.candidates[number] = Candidate(number, params, resources)
         return self.candidates[number]
 
     def _submit(self, candidates: Sequence[Candidate]) -> None:
-        """Submit orders of one placement: for each a chain of tasks, the last of which tells."""
+        """Submit a chain of tasks per candidate of one priority; the last publishes the record."""
         chains = []
         for candidate in candidates:
-            chain = self._train_until(candidate, candidate.order.n_calls, is_scored=True)
-            chains.append([*chain[:-1], chain[-1]._replace(summarize=news_of)])
+            chain = self._training_calls(candidate, candidate.instruction.n_calls, is_scored=True)
+            chains.append([*chain[:-1], chain[-1]._replace(summarize=summary_of)])
         calls = list(chain_of.from_iterable(chains))
         priority, resources = _priority(candidates[0]), candidates[0].resources
         tasks = iter(self.engine.submit_all(calls, priority=priority, resources=resources))
@@ -248,55 +256,55 @@ class Run:
             submitted = [next(tasks) for _ in chain]
             self._chains[candidate.number] = submitted
             self._running[id(submitted[-1])] = candidate
-            self._watch.add(submitted[-1], news_of)
+            self._completions.add(submitted[-1], summary_of)
 
-    def _train_until(
+    def _training_calls(
         self, candidate: Candidate, n_calls: int, *, is_scored: bool = False
     ) -> list[Call]:
-        """Return the calls that train a candidate until it has learned so often, and score it."""
+        """Return the tasks that train a candidate up to `n_calls` calls, and score it."""
         low = candidate.n_calls if candidate.model is not None else 0
         state: Any = candidate.model if candidate.model is not None else candidate.params
-        head = self._head(candidate) if candidate.model is None else None
+        preprocessing = self._preprocessing_of(candidate) if candidate.model is None else None
         chain: list[Call] = []
         while low < n_calls:
-            calls = range(low, min(n_calls, low + self._chunk(candidate)))
-            scores_now = is_scored and calls.stop == n_calls and len(self.rows.test) == 1
-            blocks = [self.rows.blocks[n] for n in self.rows.lessons.blocks_of(calls)]
-            test = self.rows.test[0] if scores_now else None
-            what = (state, head, calls, self.rows.lessons, blocks, test)
-            state = Call(train, (self._shared, candidate.number, *what), f"train-{self.name}")
+            calls = range(low, min(n_calls, low + self._calls_per_task(candidate)))
+            scores_model = is_scored and calls.stop == n_calls and len(self.data.test) == 1
+            blocks = [self.data.blocks[n] for n in self.data.batches.blocks_of(calls)]
+            test = self.data.test[0] if scores_model else None
+            args = (state, preprocessing, calls, self.data.batches, blocks, test)
+            state = Call(train, (self._shared, candidate.number, *args), f"train-{self.name}")
             chain.append(state)
-            low, head = calls.stop, None
-        if is_scored and len(self.rows.test) > 1:
-            answers = [
-                Call(answer, (self._shared, state, part), f"answer-{self.name}")
-                for part in self.rows.test
+            low, preprocessing = calls.stop, None
+        if is_scored and len(self.data.test) > 1:
+            responses = [
+                Call(compute_responses, (self._shared, state, part), f"answer-{self.name}")
+                for part in self.data.test
             ]
-            what = (self._shared, candidate.number, state, *answers)
-            chain += [*answers, Call(score_answers, what, f"score-{self.name}")]
+            args = (self._shared, candidate.number, state, *responses)
+            chain += [*responses, Call(score_responses, args, f"score-{self.name}")]
         return chain
 
-    def _chunk(self, candidate: Candidate) -> int:
-        """Return how many calls one task makes."""
-        if not self.rows.are_everywhere:
-            return 1  # the model goes to where the next rows are
+    def _calls_per_task(self, candidate: Candidate) -> int:
+        """Return how many calls of ``partial_fit`` one task makes."""
+        if not self.data.is_replicated:
+            return 1  # the model moves to the worker that has the next batch
         seconds = candidate.seconds
         if math.isnan(seconds):
-            known = [c.seconds for c in self.candidates.values() if not math.isnan(c.seconds)]
-            if not known:
+            timed = [c.seconds for c in self.candidates.values() if not math.isnan(c.seconds)]
+            if not timed:
                 return 1
-            seconds = sorted(known)[len(known) // 2]
-        return max(1, int(TASK_SECONDS / max(seconds, 1e-9)))
+            seconds = sorted(timed)[len(timed) // 2]
+        return max(1, int(MAX_TASK_SECONDS / max(seconds, 1e-9)))
 
-    def _head(self, candidate: Candidate) -> Task | None:
-        """Return the fitted steps before the last, which candidates with the same ones share."""
-        if self.head_of is None:
+    def _preprocessing_of(self, candidate: Candidate) -> Task | None:
+        """Return the fitted steps before the last, shared by all candidates that have the same."""
+        if self.preprocessing_key is None:
             return None
-        key = self.head_of(candidate.params)
-        if key not in self._heads:
-            blocks = list(self.rows.blocks if self.rows.are_everywhere else self.rows.blocks[:1])
-            self._heads[key] = self.engine.submit(
-                fit_head,
+        key = self.preprocessing_key(candidate.params)
+        if key not in self._preprocessing:
+            blocks = list(self.data.blocks if self.data.is_replicated else self.data.blocks[:1])
+            self._preprocessing[key] = self.engine.submit(
+                fit_preprocessing,
                 self._shared,
                 candidate.params,
                 blocks,
@@ -304,162 +312,160 @@ class Run:
                 priority=1,
                 resources=candidate.resources,
             )
-        return self._heads[key]
+        return self._preprocessing[key]
 
-    # -- what comes of them ---------------------------------------------------------------------
+    # -- results --------------------------------------------------------------------------------
 
-    def _take_all(self, arrived: Sequence[TaskResult]) -> None:
-        """Take what has ended, and let go of the tasks before when there is time for it."""
-        for ended in arrived:
-            self._take(ended)
-        if not arrived or len(self._outlived) > MOST_OUTLIVED:
-            self._outlived.clear()
+    def _handle_all(self, results: Sequence[TaskResult]) -> None:
+        """Handle finished tasks, and release stale futures while no others finish."""
+        for result in results:
+            self._handle_done(result)
+        if not results or len(self._stale_futures) > MAX_STALE:
+            self._stale_futures.clear()
 
-    def _take(self, ended: TaskResult) -> None:
-        """Take what has ended: a record, or the news that there will be none."""
-        self._alone_since = None
-        candidate = self._running.pop(id(ended.task), None)
+    def _handle_done(self, result: TaskResult) -> None:
+        """Record the score of a finished chain, or resubmit a lost one, or fail its candidate."""
+        self._no_worker_since = None
+        candidate = self._running.pop(id(result.task), None)
         if candidate is None:
             return
         chain = self._chains.pop(candidate.number)
-        self._outlived += [*chain, candidate.model]
-        if ended.was_lost and candidate.n_lost < N_RESENDS:
+        self._stale_futures += [*chain, candidate.model]
+        if result.was_lost and candidate.n_lost < MAX_RESTARTS:
             candidate.n_lost += 1
-            self._begin_anew(candidate)
+            self._restart(candidate)
             self._submit([candidate])
-        elif ended.killed_workers and not candidate.is_suspect:
-            # Perhaps another one beside it killed their worker.
-            candidate.is_suspect = True
-            self._begin_anew(candidate)
-            self._suspects.append(candidate)
-        elif ended.error is not None:
-            self._fail(candidate, self._failure(candidate, ended))
+        elif result.killed_workers and not candidate.may_kill_workers:
+            candidate.may_kill_workers = True
+            self._restart(candidate)
+            self._suspected_killers.append(candidate)
+        elif result.error is not None:
+            self._fail(candidate, self._failure(candidate, result))
         else:
-            record, notes = ended.value
-            self._replay_output(notes)
-            self._take_record(candidate, record, chain[-1])
+            record, output = result.value
+            self._replay_output(output)
+            self._handle_record(candidate, record, chain[-1])
 
-    def _take_record(self, candidate: Candidate, record: Record, model: Task) -> None:
-        """Take what came of an order that was carried out, or try again."""
+    def _handle_record(self, candidate: Candidate, record: Record, model: Task) -> None:
+        """Record the score of an instruction, or retry one that failed."""
         if record.failure is None:
-            candidate.model, candidate.is_suspect, candidate.n_tries = model, False, 0
-            self._conclude(candidate, record)
+            candidate.model, candidate.may_kill_workers, candidate.n_tries = model, False, 0
+            self._record_score(candidate, record)
         elif candidate.n_tries < self.retries:
             candidate.n_tries += 1
             self._submit([candidate])
         else:
             self._fail(candidate, record.failure)
 
-    def _begin_anew(self, candidate: Candidate) -> None:
-        """Let a candidate be trained from its beginning, with what may have died made again."""
-        for kept in (*self.rows.kept, self._shared):
-            self.engine.rescatter(kept)
-        self._heads.clear()
+    def _restart(self, candidate: Candidate) -> None:
+        """Reset a candidate to its first call, and restore scattered data that may be lost."""
+        for scattered in (*self.data.scattered, self._shared):
+            self.engine.rescatter(scattered)
+        self._preprocessing.clear()
         candidate.model, candidate.n_calls = None, 0
 
-    def _failure(self, candidate: Candidate, ended: TaskResult) -> Failure:
-        """Say what an error outside of the training is about."""
-        assert ended.error is not None
-        if ended.killed_workers:
-            told = (
+    def _failure(self, candidate: Candidate, result: TaskResult) -> Failure:
+        """Return the failure for an error outside of the training itself."""
+        assert result.error is not None
+        if result.killed_workers:
+            message = (
                 f"candidate {candidate.number} must leave its worker alive. Its workers died again "
                 f"and again while they trained it alone, with {dict(candidate.params)!r}. "
-                f"{ended.error}"
+                f"{result.error}"
             )
-        elif ended.was_lost:
-            told = (
+        elif result.was_lost:
+            message = (
                 f"candidate {candidate.number} was lost with its workers again and again: "
-                f"{ended.error}. Look in their logs."
+                f"{result.error}. Look in their logs."
             )
         else:
-            return failure_of(ended.error)
-        error = FleetError(told)
-        error.__cause__ = ended.error
+            return failure_of(result.error)
+        error = FleetError(message)
+        error.__cause__ = result.error
         return Failure(error, "")
 
     def _fail(self, candidate: Candidate, failure: Failure) -> None:
-        """Note that a candidate cannot be trained; it is out of the race."""
-        if self.raises:
+        """Record that a candidate cannot be trained; the schedule then stops it."""
+        if self.raises_errors:
             failure.error.add_note(
                 f"While candidate {candidate.number} was trained, with "
                 f"{dict(candidate.params)!r}:\n{failure.trace}"
             )
-            self._error = failure.error
+            self._first_error = failure.error
         candidate.failure = failure
-        record = Record(candidate.order.n_calls, {}, ended=time.time(), failure=failure)
-        self._tell(candidate, record, math.nan)
+        record = Record(candidate.instruction.n_calls, {}, failure=failure)
+        self._notify(candidate, record, math.nan)
 
-    def _conclude(self, candidate: Candidate, record: Record) -> None:
-        """Note the scores of a candidate."""
-        order = candidate.order
+    def _record_score(self, candidate: Candidate, record: Record) -> None:
+        """Record the scores of a candidate, and keep its model if it is the best so far."""
+        instruction = candidate.instruction
         n_new = max(1, record.n_calls - candidate.n_calls)
         candidate.seconds = record.fit_time / n_new
-        self._lasted.append(record.fit_time + record.score_time)
+        self._recent_seconds.append(record.fit_time + record.score_time)
         candidate.n_calls = record.n_calls
         score = self.decide(record.scores)
         if not math.isnan(score) and not score < candidate.best_score:
-            candidate.best, candidate.best_score = (order, record), score
+            candidate.best, candidate.best_score = (instruction, record), score
             candidate.best_model = candidate.model
-            self._compare(candidate)
-        self._tell(candidate, record, score)
+            self._update_best(candidate)
+        self._notify(candidate, record, score)
 
-    def _compare(self, candidate: Candidate) -> None:
+    def _update_best(self, candidate: Candidate) -> None:
         """Keep the model of the best: of equals the one with more calls, then the first."""
 
-        def mark(one: Candidate) -> tuple[float, int, int]:
-            assert one.best is not None
-            return one.best_score, one.best[1].n_calls, -one.number
+        def rank(candidate: Candidate) -> tuple[float, int, int]:
+            assert candidate.best is not None
+            return candidate.best_score, candidate.best[1].n_calls, -candidate.number
 
-        before = self.best
-        if before is None or mark(candidate) >= mark(before):
+        previous = self.best
+        if previous is None or rank(candidate) >= rank(previous):
             self.best = candidate
-            if before is not None and before is not candidate:
-                self._release(before)
+            if previous is not None and previous is not candidate:
+                self._release_best_model(previous)
         else:
-            self._release(candidate)
+            self._release_best_model(candidate)
 
-    def _release(self, candidate: Candidate) -> None:
-        """Let go of the model that was a candidate's best."""
-        if not self.keep_all:
-            self._outlived.append(candidate.best_model)
+    def _release_best_model(self, candidate: Candidate) -> None:
+        if not self.keeps_all_models:
+            self._stale_futures.append(candidate.best_model)
             candidate.best_model = None
 
-    def _tell(self, candidate: Candidate, record: Record, score: float) -> None:
-        """Tell everybody of a score, and let go of the models that are not trained any more."""
-        order = candidate.order
-        self.listener.on_record(candidate, order, record)
-        self.source.tell(order, candidate.params, score)
-        for gone in self.schedule.on_score(candidate.number, score):
-            one = self.candidates[gone]
-            self._outlived.append(one.model)
-            one.model, one.is_gone = None, True
-            if not self.keep_all:
-                self.listener.on_gone(one)
+    def _notify(self, candidate: Candidate, record: Record, score: float) -> None:
+        """Pass a score to listener, sampler and schedule; release the models that are stopped."""
+        instruction = candidate.instruction
+        self.listener.on_record(candidate, instruction, record)
+        self.source.tell(instruction, candidate.params, score)
+        for number in self.schedule.on_score(candidate.number, score):
+            stopped = self.candidates[number]
+            self._stale_futures.append(stopped.model)
+            stopped.model, stopped.is_stopped = None, True
+            if not self.keeps_all_models:
+                self.listener.on_stopped(stopped)
 
     # -- the end --------------------------------------------------------------------------------
 
     def model_of(self, candidate: Candidate, *, refit_on_test: bool = False) -> Any:
-        """Fetch the model of a candidate as it was when its score was best."""
+        """Fetch the model that a candidate had when its score was best."""
         assert candidate.best is not None
         n_calls = candidate.best[1].n_calls
-        models = self.setting.models
+        models = self.context.models
         trained = models.exact(candidate.number, n_calls) if models is not None else None
         if trained is None and candidate.best_model is not None:
             trained = self._fetch(candidate.best_model, is_last_try=False)
-        if trained is None:  # it is lost, or of an earlier search: it is trained again
+        if trained is None:  # lost with its worker, or of an earlier search: train it again
             candidate.model = None
-            chain = self._train_until(candidate, n_calls)
+            chain = self._training_calls(candidate, n_calls)
             trained = self._fetch(self.engine.submit_all(chain)[-1])
         if trained.record.failure is not None:
             raise trained.record.failure.error
         if not refit_on_test:
             return trained.model
-        epochs = max(1, round(n_calls / len(self.rows.lessons)))
+        epochs = max(1, round(n_calls / len(self.data.batches)))
         state = self.engine.submit(
-            learn_more,
+            train_on_test_rows,
             self._shared,
             trained,
-            list(self.rows.test),
+            list(self.data.test),
             epochs,
             name=f"train-{self.name}",
             resources=candidate.resources,
@@ -467,30 +473,28 @@ class Run:
         return self._fetch(state).model
 
     def close(self) -> None:
-        """Let go of everything on the fleet."""
+        """Release everything that the search has on the fleet."""
         for candidate in self.candidates.values():
             candidate.model = candidate.best_model = None
-        self._heads.clear()
-        self._outlived.clear()
-        for held in {id(one): one for one in (self._shared, *self.rows.held)}.values():
-            self.engine.release(held)
-        self.setting.copies.close()
+        self._preprocessing.clear()
+        self._stale_futures.clear()
+        owned = (self._shared, *self.data.owned)
+        for value in {id(value): value for value in owned}.values():
+            self.engine.release(value)
+        self.context.device_cache.close()
 
     def _fetch(self, task: Task, *, is_last_try: bool = True) -> Any:
-        """Bring a value home; None, or an error, where it died with its workers."""
-        watch = self.engine.completion_queue()
-        watch.add(task)
+        """Fetch the value of a task; if it is lost with its worker, return None or raise."""
+        completions = self.engine.completion_queue()
+        completions.add(task)
         while True:
-            for ended in watch.next(LOOK_EVERY):
-                died = ended.was_lost or ended.killed_workers
-                if ended.error is not None and (is_last_try or not died):
-                    raise ended.error
-                return ended.value
+            for result in completions.next(POLL_SECONDS):
+                is_lost = result.was_lost or result.killed_workers
+                if result.error is not None and (is_last_try or not is_lost):
+                    raise result.error
+                return result.value
 
 
 def _priority(candidate: Candidate) -> int:
-    """Return what goes first where several wait: the bracket that has most to do.
-
-    That is the order in which the schedule gives orders to slots that are free.
-    """
-    return candidate.order.bracket
+    """Return the priority of a candidate's tasks: the larger its bracket, the earlier."""
+    return candidate.instruction.bracket

@@ -1,4 +1,4 @@
-"""Models of candidates, recorded where a search that begins again finds them."""
+"""Store of partially trained models, part of the checkpoint of an adaptive search."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from uuid import uuid4
 import cloudpickle
 import fsspec
 
-from skfleet.model_selection._adaptive._worker import Trained
+from skfleet.model_selection._adaptive._worker import TrainedModel
 
-__all__ = ["Models"]
+__all__ = ["ModelStore"]
 
 logger = logging.getLogger(__name__)
 
 
-class Models:
-    """A directory of models, which workers write and read.
+class ModelStore:
+    """A directory of pickled models that workers write and read.
 
-    A file is named by its candidate and the number of calls that it has had, and begins with a
-    checksum: what was cut off, or damaged, does not count.
+    A file is named by its candidate and the number of calls that the model has had, and begins
+    with a checksum: damaged and incomplete files are ignored.
 
     Parameters
     ----------
     location : str or path-like
         Any location that fsspec knows, the same for all workers.
     search : str
-        What tells this search from others.
+        Key of the search.
     """
 
     def __init__(self, location: str | os.PathLike[str], search: str) -> None:
@@ -44,63 +44,65 @@ class Models:
         return files, f"{root}/models-{self.search}"
 
     def is_seen(self) -> bool:
-        """Say whether the place where the search is recorded is seen from this process."""
+        """Return whether this process sees the directory of the checkpoint."""
         files, root = fsspec.core.url_to_fs(self.location)
         files.invalidate_cache()
         return bool(files.exists(f"{root}/search.json"))
 
-    def find(self, candidate: int, n_calls: int) -> Trained | None:
-        """Return a candidate as it was after so many calls or more; else as late as it is known."""
+    def find(self, candidate: int, n_calls: int) -> TrainedModel | None:
+        """Return the first model after `n_calls` calls or more; else the latest before them."""
         files, root = self._files()
         files.invalidate_cache()
-        known = sorted(self._known(files, root, candidate))
-        enough = [n for n in known if n >= n_calls]
-        for n in [*enough, *reversed([n for n in known if n < n_calls])]:
-            found = self._read(files, f"{root}/{candidate}-{n}.model")
-            if found is not None:
-                return found
+        stored = sorted(self._stored_calls(files, root, candidate))
+        later = [n for n in stored if n >= n_calls]
+        earlier = [n for n in stored if n < n_calls]
+        for n in [*later, *reversed(earlier)]:
+            trained = self._read(files, f"{root}/{candidate}-{n}.model")
+            if trained is not None:
+                return trained
         return None
 
-    def exact(self, candidate: int, n_calls: int) -> Trained | None:
-        """Return a candidate as it was after just so many calls."""
+    def exact(self, candidate: int, n_calls: int) -> TrainedModel | None:
+        """Return the model after exactly `n_calls` calls, or None."""
         files, root = self._files()
         return self._read(files, f"{root}/{candidate}-{n_calls}.model")
 
-    def put(self, candidate: int, trained: Trained) -> None:
-        """Record a model. What was recorded within the same order, without a score, is dropped."""
+    def put(self, candidate: int, trained: TrainedModel) -> None:
+        """Write a model."""
         files, root = self._files()
         files.makedirs(root, exist_ok=True)
         content = cloudpickle.dumps(trained)
         path = f"{root}/{candidate}-{trained.n_calls}.model"
+        # moved in place when it is complete, as the worker may die while it writes
         draft = f"{root}/draft-{uuid4().hex}"
         files.pipe_file(draft, b"%08x" % zlib.crc32(content) + content)
         files.mv(draft, path)
 
-    def keep(self, wanted: set[tuple[int, int]], candidate: int) -> None:
-        """Drop what is recorded of a candidate, but for what is wanted."""
+    def prune(self, needed: set[tuple[int, int]], candidate: int) -> None:
+        """Delete the models of a candidate that are not among the needed (candidate, n_calls)."""
         files, root = self._files()
         files.invalidate_cache()
-        for n in self._known(files, root, candidate):
-            if (candidate, n) not in wanted:
+        for n in self._stored_calls(files, root, candidate):
+            if (candidate, n) not in needed:
                 files.rm_file(f"{root}/{candidate}-{n}.model")
 
     @staticmethod
-    def _known(files: Any, root: str, candidate: int) -> list[int]:
-        """Return after how many calls a candidate was recorded."""
+    def _stored_calls(files: Any, root: str, candidate: int) -> list[int]:
+        """Return the numbers of calls of the stored models of a candidate."""
         paths = files.glob(f"{root}/{candidate}-*.model")
         return [int(path.rpartition("-")[2].removesuffix(".model")) for path in paths]
 
     @staticmethod
-    def _read(files: Any, path: str) -> Trained | None:
-        """Read a model; None where there is none, or it is damaged."""
+    def _read(files: Any, path: str) -> TrainedModel | None:
+        """Read a model; return None if the file is missing or damaged."""
         try:
             content = files.cat_file(path)
             if int(content[:8], 16) != zlib.crc32(content[8:]):
                 raise ValueError("another checksum")
-            found: Trained = pickle.loads(content[8:])
+            trained: TrainedModel = pickle.loads(content[8:])
         except FileNotFoundError:
             return None
         except Exception:
             logger.warning("%s is damaged, and counts for nothing", path)
             return None
-        return found
+        return trained

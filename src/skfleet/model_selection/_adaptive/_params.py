@@ -1,4 +1,4 @@
-"""What the parameters of an adaptive search may be."""
+"""Parameter validation of adaptive searches."""
 
 from __future__ import annotations
 
@@ -28,75 +28,74 @@ __all__ = [
     "check_number",
     "check_parameters",
     "check_patience",
-    "head_key",
     "metric_names",
+    "preprocessing_key",
     "scorer_for",
 ]
 
 
-_INSTEAD = "search with HalvingRandomSearchCV"
+_ALTERNATIVE = "search with HalvingRandomSearchCV"
 
 
-def head_key(pipeline: Pipeline, params: Mapping[str, Any]) -> str:
-    """Return what candidates have in common whose steps before the last are the same."""
+def preprocessing_key(pipeline: Pipeline, params: Mapping[str, Any]) -> str:
+    """Return a key that is equal for candidates whose steps before the last are the same."""
     last = pipeline.steps[-1][0]
     return content_key(unfitted({k: v for k, v in params.items() if k.partition("__")[0] != last}))
 
 
 def metric_names(scoring: Any) -> list[str]:
-    """Return the names of several metrics, none where there is one."""
+    """Return the names of several metrics; an empty list for a single one."""
     return list(scoring) if isinstance(scoring, list | tuple | set | dict) else []
 
 
 def scorer_for(estimator: Any, scoring: Any) -> Any:
-    """Return what scores a model, by one metric or by several at once."""
+    """Return the scorer of one metric, or of several."""
     check_scorer(scoring)
     if hasattr(estimator, "fit"):
         return check_scoring(estimator, scoring=scoring)
-    # scikit-learn wants that; to learn by partial_fit it takes no more than that.
+    # scikit-learn's check_scoring requires `fit`, which a search by partial_fit never calls
     if scoring is None:
         if not hasattr(estimator, "score"):
             raise TypeError(
                 "scoring must be given for an estimator without score. Got "
                 f"{type(estimator).__name__} and no scoring instead."
             )
-        return _own_score
+        return _estimator_score
     return check_scoring(None, scoring=scoring)
 
 
-def _own_score(estimator: Any, X: Any, y: Any = None, **told: Any) -> float:
-    """Let a model score itself."""
-    return estimator.score(X, y, **told)
+def _estimator_score(estimator: Any, X: Any, y: Any = None, **params: Any) -> float:
+    return estimator.score(X, y, **params)
 
 
 def check_candidate(estimator: Any, params: Mapping[str, Any]) -> None:
-    """Raise unless the estimator can be set to these parameters, and learns incrementally."""
-    own = {name: clone(value, safe=False) for name, value in params.items()}
-    learner = learner_of(clone(estimator).set_params(**own))
-    check_has_partial_fit(f"the candidate {params!r}", learner, _INSTEAD)
+    """Raise unless the estimator takes these parameters, and has ``partial_fit`` with them."""
+    values = {name: clone(value, safe=False) for name, value in params.items()}
+    learner = learner_of(clone(estimator).set_params(**values))
+    check_has_partial_fit(f"the candidate {params!r}", learner, _ALTERNATIVE)
 
 
 def check_parameters(search: Any) -> None:
-    """Raise for parameters that cannot be, before any work."""
+    """Raise for invalid parameters of a search, before any work."""
     learner = learner_of(search.estimator)
-    check_has_partial_fit("estimator", learner, _INSTEAD)
+    check_has_partial_fit("estimator", learner, _ALTERNATIVE)
     search._check_schedule()
     _check_refit(search)
     _check_rows(search)
     _check_work(search)
-    if search.checkpoint is not None and not _is_whole(search.random_state):
+    if search.checkpoint is not None and not _is_integer(search.random_state):
         raise ValueError(
             "random_state must be a number with a checkpoint, to draw the same candidates and "
             f"rows again. Got {search.random_state!r} instead."
         )
 
 
-def _is_whole(value: Any) -> bool:
+def _is_integer(value: Any) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def _check_refit(search: Any) -> None:
-    """Check what decides."""
+    """Check `refit` and `error_score`."""
     names = metric_names(search.scoring)
     if names and search.refit not in names:
         raise ValueError(
@@ -110,8 +109,8 @@ def _check_refit(search: Any) -> None:
 
 
 def _check_rows(search: Any) -> None:
-    """Check what is learned and what is scored on."""
-    if _is_whole(search.test_size):
+    """Check the parameters of the rows and of the sampler."""
+    if _is_integer(search.test_size):
         check_positive_int("test_size", search.test_size)
     elif search.test_size is not None:
         check_in_interval("test_size", search.test_size, 0, 1, open="lr")
@@ -120,7 +119,7 @@ def _check_rows(search: Any) -> None:
     check_bool("refit_on_test", search.refit_on_test)
     if not all(hasattr(search.sampler, name) for name in ("ask", "tell")):
         check_option("sampler", search.sampler, SAMPLERS)
-    elif search._n_wanted() == "grid":
+    elif search._n_candidates() == "grid":
         raise ValueError(
             "n_initial_parameters must be a number with a sampler of your own. Got 'grid' instead."
         )
@@ -132,7 +131,7 @@ def _check_rows(search: Any) -> None:
 
 
 def _check_work(search: Any) -> None:
-    """Check how the work is done."""
+    """Check the parameters of the execution."""
     if search.n_jobs is not None and search.n_jobs != -1:
         check_positive_int("n_jobs", search.n_jobs)
     check_positive_int("retries", search.retries, 0)
@@ -142,13 +141,13 @@ def _check_work(search: Any) -> None:
 
 
 def check_number(n: Any) -> None:
-    """Raise unless this says how many candidates to begin with."""
+    """Raise unless `n_initial_parameters` is valid."""
     if n != "grid":
         check_positive_int("n_initial_parameters", n)
 
 
 def check_patience(patience: Any, tol: Any) -> None:
-    """Raise unless these say when nothing is to be gained any more."""
+    """Raise unless `patience` and `tol` are valid."""
     if not isinstance(patience, bool | np.bool_):
         check_positive_int("patience", patience)
     check_in_interval("tol", tol, 0, open="r")

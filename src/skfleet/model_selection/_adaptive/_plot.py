@@ -1,4 +1,4 @@
-"""A picture of an adaptive search: its learning curves."""
+"""Plot of the learning curves of an adaptive search."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ __all__ = ["plot_curves"]
 
 
 def plot_curves(search: Any, scoring: str | None = None) -> Any:
-    """Draw the score of every candidate over its calls; give the axes."""
+    """Draw the score of every candidate over its calls, and return the axes."""
     pyplot = pyplot_for(search)
     table = search.history_
-    known = [name.removeprefix("test_") for name in table.columns if name.startswith("test_")]
+    names = [name.removeprefix("test_") for name in table.columns if name.startswith("test_")]
     if scoring is None:
-        scoring = search.refit if search.multimetric_ else known[0]
-    if scoring not in known:
+        scoring = search.refit if search.multimetric_ else names[0]
+    if scoring not in names:
         raise ValueError(
-            f"scoring must be one of {', '.join(map(repr, known))}. Got {scoring!r} instead."
+            f"scoring must be one of {', '.join(map(repr, names))}. Got {scoring!r} instead."
         )
     _, axes = pyplot.subplots(figsize=(8, 4.5), layout="constrained")
     brackets = sorted(table["bracket"].unique(), reverse=True)
@@ -26,8 +26,8 @@ def plot_curves(search: Any, scoring: str | None = None) -> Any:
     best = search.cv_results_["candidate"][search.best_index_]
     for i, bracket in enumerate(brackets):
         label: str | None = f"bracket {bracket}" if len(brackets) > 1 else "candidates"
-        own = table[table["bracket"] == bracket]
-        for _, curve in own.groupby("candidate", sort=False):
+        rows = table[table["bracket"] == bracket]
+        for _, curve in rows.groupby("candidate", sort=False):
             axes.plot(
                 curve["partial_fit_calls"],
                 curve[f"test_{scoring}"],

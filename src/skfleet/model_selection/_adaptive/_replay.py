@@ -1,4 +1,4 @@
-"""The course that an earlier search took, for one that goes on where it stood."""
+"""Replay of the scores in a checkpoint, in the order in which they first came."""
 
 from __future__ import annotations
 
@@ -12,41 +12,46 @@ __all__ = ["Replay"]
 
 
 class Replay:
-    """Gives scores that are known when they came, as orders are given once more.
+    """Recorded scores, each replayed after as many instructions as when it first came.
 
-    What is ordered next, and what a sampler asks for, may depend on which scores came before. So a
-    search takes the same course again as long as all is known, whatever workers there are.
+    The next instruction, and the parameters that a sampler chooses, may depend on which scores came
+    before. So a resumed search makes the same decisions as long as all scores are in the
+    checkpoint, whatever workers there are.
 
     Parameters
     ----------
-    course : iterable of Score
-        The scores that are known, as they came.
+    past_scores : iterable of Score
+        The scores in the checkpoint, in the order in which they came.
     """
 
-    def __init__(self, course: Iterable[Score]) -> None:
-        self._course = deque(course)
-        self._known: dict[tuple[int, int], tuple[Candidate, Record]] = {}
+    def __init__(self, past_scores: Iterable[Score]) -> None:
+        self._past_scores = deque(past_scores)
+        self._records: dict[tuple[int, int], tuple[Candidate, Record]] = {}
 
     def add(self, candidate: Candidate, record: Record) -> None:
-        """Take the record of an order that was given again."""
-        self._known[candidate.number, candidate.order.n_calls] = candidate, record
+        """Add the record of an instruction that was issued again."""
+        self._records[candidate.number, candidate.instruction.n_calls] = candidate, record
 
-    def has_orders(self, n_orders: int) -> bool:
-        """Say whether more orders than these had been given before the next score came."""
-        return bool(self._known or (self._course and self._course[0].n_orders > n_orders))
+    def has_instructions(self, n_instructions: int) -> bool:
+        """Return whether more instructions were issued before the next score came."""
+        pending = self._past_scores
+        return bool(self._records or (pending and pending[0].n_instructions > n_instructions))
 
-    def next(self, n_orders: int, *, is_last: bool = False) -> tuple[Candidate, Record] | None:
-        """Return the record that came after so many orders; None where another order came first.
+    def next(
+        self, n_instructions: int, *, is_last: bool = False
+    ) -> tuple[Candidate, Record] | None:
+        """Return the next record to replay; None if a further instruction was issued before it.
 
-        With `is_last` no other order comes first. When the course cannot be taken, because an order
-        failed or is another one, records are given at once.
+        With `is_last` there is no further instruction. If the search takes another course, because
+        an instruction failed or is another one, the records are returned without waiting.
         """
-        if self._course and (self._known if is_last else self._course[0].n_orders <= n_orders):
-            score = self._course.popleft()
-            known = self._known.pop((score.candidate, score.n_calls), None)
-            if known is not None:
-                return known
-            self._course.clear()
-        if self._course or not self._known:
+        pending = self._past_scores
+        if pending and (self._records if is_last else pending[0].n_instructions <= n_instructions):
+            score = pending.popleft()
+            record = self._records.pop((score.candidate, score.n_calls), None)
+            if record is not None:
+                return record
+            pending.clear()  # the course has changed: the order of past scores means nothing now
+        if pending or not self._records:
             return None
-        return self._known.pop(next(iter(self._known)))
+        return self._records.pop(next(iter(self._records)))

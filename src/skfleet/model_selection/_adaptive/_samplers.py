@@ -1,4 +1,4 @@
-"""Where parameters of candidates come from: drawn, listed, or asked of something that learns."""
+"""Samplers of candidates: random, quasi-random (Sobol, Halton), grid, and `CandidateSource`."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import numpy as np
 from sklearn.model_selection import ParameterGrid, ParameterSampler
 from sklearn.utils import check_random_state
 
-__all__ = ["SAMPLERS", "CandidateSource", "Listed", "candidates_of"]
+__all__ = ["SAMPLERS", "CandidateSource", "FixedCandidates", "candidates_of"]
 
 SAMPLERS = ("random", "sobol", "halton")
 
 
 class CandidateSource(ABC):
-    """Gives the parameters of candidates, one candidate at a time, and hears of their scores.
+    """Ask-and-tell interface of samplers that choose each candidate by the scores so far.
 
-    The schedule decides what is trained: a candidate that was told of may be trained further and
-    told of again, after more calls. Candidates go by number, from 0 on. Orders are
-    ``(candidate, n_calls, bracket, rung)``: to train that candidate until it has had so many calls
-    of ``partial_fit``. Any object with these two methods will do.
+    The schedule decides which candidates are trained: one whose score was reported may be trained
+    further and reported again, after more calls. Candidates are numbered from 0. An order is a
+    tuple ``(candidate, n_calls, bracket, rung)``: train that candidate until it has had `n_calls`
+    calls of ``partial_fit``. Any object with these two methods will do.
 
     Examples
     --------
@@ -42,39 +42,39 @@ class CandidateSource(ABC):
 
     @abstractmethod
     def ask(self, order: Any, pending: Mapping[int, Mapping[str, Any]]) -> Mapping[str, Any]:
-        """Give the parameters of a candidate that is to begin.
+        """Return the parameters of a new candidate.
 
         Parameters
         ----------
         order : tuple
-            Its first order.
+            The candidate's first order.
         pending : mapping of int to mapping
             The parameters of the candidates that are being trained, by number.
 
         Returns
         -------
         params : mapping of str to object
-            What the estimator is to be set to.
+            Parameters for the estimator's ``set_params``.
         """
 
     def tell(  # noqa: B027
         self, order: Any, params: Mapping[str, Any], score: float
     ) -> None:
-        """Take note of a score; by default nothing is learned from it.
+        """Record a score; the default ignores it.
 
         Parameters
         ----------
         order : tuple
-            What was carried out.
+            The order that was executed.
         params : mapping of str to object
             The parameters of its candidate.
         score : float
-            The score that decides, the higher the better; NaN where the candidate failed.
+            The score that `refit` names, the higher the better; NaN where the candidate failed.
         """
 
 
-class Listed(CandidateSource):
-    """Candidates that are known beforehand."""
+class FixedCandidates(CandidateSource):
+    """A list of candidates, fixed before the search."""
 
     def __init__(self, candidates: Sequence[Mapping[str, Any]]) -> None:
         self._candidates = [dict(params) for params in candidates]
@@ -83,11 +83,11 @@ class Listed(CandidateSource):
         return len(self._candidates)
 
     def all(self) -> list[dict[str, Any]]:
-        """Give the parameters of all candidates."""
+        """Return the parameters of all candidates."""
         return self._candidates
 
     def ask(self, order: Any, pending: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
-        """Give the parameters of the next candidate."""
+        """Return the parameters of the next candidate."""
         return self._candidates[order.candidate]
 
 
@@ -99,28 +99,28 @@ def candidates_of(
     random_state: Any,
     *,
     may_be_fewer: bool = True,
-) -> Listed:
-    """Draw n candidates, or list the whole grid; the given points come first.
+) -> FixedCandidates:
+    """Draw n candidates, or list the whole grid; `points` are the first candidates.
 
-    A point that leaves parameters out gets those that were drawn in its place. Of a grid with
-    fewer points than n all are taken, or each several times where the number is fixed.
+    Parameters that a point does not have are drawn. A grid with fewer points than n is taken as a
+    whole, or repeatedly where the number of candidates is fixed.
     """
     if n == "grid":
         drawn: list[dict[str, Any]] = list(ParameterGrid(parameters))
     elif sampler == "random":
         drawn = _draw(parameters, int(n), random_state, may_be_fewer)
     else:
-        drawn = _fill(parameters, int(n), sampler, random_state)
+        drawn = _quasi_random(parameters, int(n), sampler, random_state)
     for i, point in enumerate(points or ()):
         if i < len(drawn):
             drawn[i] = {**drawn[i], **point}
         else:
             drawn.append(dict(point))
-    return Listed(drawn)
+    return FixedCandidates(drawn)
 
 
 def _draw(parameters: Any, n: int, random_state: Any, may_be_fewer: bool) -> list[dict[str, Any]]:
-    """Draw candidates at random, without repetition where all parameters are lists."""
+    """Draw candidates at random, without replacement where all parameters are lists."""
     rng = check_random_state(random_state)
     with warnings.catch_warnings():
         if not may_be_fewer:
@@ -131,11 +131,11 @@ def _draw(parameters: Any, n: int, random_state: Any, may_be_fewer: bool) -> lis
     return drawn
 
 
-def _fill(parameters: Any, n: int, sampler: str, random_state: Any) -> list[dict[str, Any]]:
-    """Place candidates evenly, each parameter by the inverse of its distribution's function.
+def _quasi_random(parameters: Any, n: int, sampler: str, random_state: Any) -> list[dict[str, Any]]:
+    """Draw candidates from a low-discrepancy sequence, by the quantiles of each parameter.
 
     (Bergstra and Bengio, *Random Search for Hyper-Parameter Optimization*, JMLR 13, 2012, section
-    3, compare such sequences.) With several dicts of parameters, each gets its share of candidates.
+    3, compare such sequences.) Several parameter dicts get equal numbers of candidates.
     """
     from scipy.stats import qmc
 
@@ -144,22 +144,22 @@ def _fill(parameters: Any, n: int, sampler: str, random_state: Any) -> list[dict
     engine = qmc.Sobol if sampler == "sobol" else qmc.Halton
     drawn: list[dict[str, Any]] = []
     for i, space in enumerate(spaces):
-        share = n // len(spaces) + (i < n % len(spaces))
+        n_points = n // len(spaces) + (i < n % len(spaces))
         names = sorted(space)
         if sampler == "sobol":
-            # A power of two is what makes the sequence even, and what SciPy asks for.
-            places = engine(len(names), rng=rng).random_base2(max(0, (share - 1)).bit_length())
+            # Sobol' points are balanced only for a power of two, which SciPy asks for.
+            points = engine(len(names), rng=rng).random_base2(max(0, (n_points - 1)).bit_length())
         else:
-            places = engine(len(names), rng=rng).random(share)
+            points = engine(len(names), rng=rng).random(n_points)
         drawn += [
-            {name: _at(space[name], name, u) for name, u in zip(names, place, strict=True)}
-            for place in places[:share]
+            {name: _quantile(space[name], name, u) for name, u in zip(names, point, strict=True)}
+            for point in points[:n_points]
         ]
     return drawn
 
 
-def _at(values: Any, name: str, u: float) -> Any:
-    """Return the value of a list or a distribution below which a share u of it lies."""
+def _quantile(values: Any, name: str, u: float) -> Any:
+    """Return the u-quantile of a list or a distribution."""
     if hasattr(values, "ppf"):
         value = values.ppf(u)
         return value.item() if hasattr(value, "item") else value

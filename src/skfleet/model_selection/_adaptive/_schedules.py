@@ -1,4 +1,4 @@
-"""Which candidate is trained next, and for how long: decisions that see nothing but scores."""
+"""Schedules: successive halving, Hyperband, ASHA, round robin, and stopping on a plateau."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = [
     "Schedule",
     "StopOnPlateau",
     "SuccessiveHalving",
-    "Train",
+    "TrainInstruction",
     "asynchronous_levels",
     "calls_of",
     "halving_rungs",
@@ -26,14 +26,14 @@ __all__ = [
 
 
 class Rung(NamedTuple):
-    """How many candidates are trained until they have had how many calls."""
+    """A rung of a bracket: `n_candidates` are trained up to `n_calls` calls each."""
 
     n_candidates: int
     n_calls: int
 
 
-class Train(NamedTuple):
-    """The order to train a candidate until it has had `n_calls` calls, and to score it."""
+class TrainInstruction(NamedTuple):
+    """Instruction to train a candidate up to `n_calls` calls in all, and to score it."""
 
     candidate: int
     n_calls: int
@@ -42,19 +42,19 @@ class Train(NamedTuple):
 
 
 class Schedule(Protocol):
-    """Decides what is trained. It knows candidates by number, from 0, and no clock."""
+    """Protocol of schedules: they choose the next instruction by the scores so far.
+
+    Candidates are numbered from 0. A schedule knows neither parameters nor durations.
+    """
 
     n_candidates: int
 
-    def next(self) -> Train | None:
-        """Give an order that can be carried out now; None where a score must come first."""
+    def next(self) -> TrainInstruction | None:
+        """Return the next instruction, or None until a further score has come."""
         ...
 
     def on_score(self, candidate: int, score: float) -> list[int]:
-        """Take the score of a candidate that was trained as ordered, NaN if that failed.
-
-        Returns the candidates that will not be trained any more.
-        """
+        """Record the score of an instruction, NaN for a failure; return the candidates to stop."""
         ...
 
 
@@ -66,21 +66,22 @@ def _power_floor(value: float) -> int:
 def halving_rungs(n: int, n_calls: int, max_calls: int | None, eta: float) -> list[Rung]:
     """Return the rungs of successive halving that begins with n candidates of n_calls each.
 
-    Of every rung the best ``1 / eta`` go on to `eta` times as many calls, until one is left or has
-    had `max_calls` (Li et al., *Hyperband*, JMLR 18, 2018, algorithm 1, lines 4 to 9).
+    Of every rung the best ``1 / eta`` go on to `eta` times as many calls, until one candidate
+    remains or has had `max_calls` (Li et al., *Hyperband*, JMLR 18, 2018, algorithm 1, lines 4 to
+    9).
     """
     rungs: list[Rung] = []
     while True:
         i = len(rungs)
-        left = _power_floor(n * eta**-i)
-        if left < 1:
+        n_remaining = _power_floor(n * eta**-i)
+        if n_remaining < 1:
             return rungs
         calls = max(1, _power_floor(n_calls * eta**i))
         calls = calls if max_calls is None else min(calls, max_calls)
         if rungs and calls == rungs[-1].n_calls:
             return rungs
-        rungs.append(Rung(left, calls))
-        if left == 1:
+        rungs.append(Rung(n_remaining, calls))
+        if n_remaining == 1:
             return rungs
 
 
@@ -118,77 +119,77 @@ def asynchronous_levels(n_calls: int, max_calls: int, eta: float) -> list[int]:
 def inverse_decay_rungs(n: int, max_calls: int, decay_rate: float) -> list[Rung]:
     """Return the rungs that leave ``ceil(n / (1 + t)**decay_rate)`` candidates after t calls."""
     rungs: list[Rung] = []
-    left = n
+    n_remaining = n
     for t in range(1, max_calls + 1):
-        # those that are left for the call after this one
-        then = max(1, math.ceil(n / (1 + t) ** decay_rate - 1e-9))
-        if then < left or t == max_calls:
-            rungs.append(Rung(left, t))
-            left = then
+        n_next = max(1, math.ceil(n / (1 + t) ** decay_rate - 1e-9))
+        if n_next < n_remaining or t == max_calls:
+            rungs.append(Rung(n_remaining, t))
+            n_remaining = n_next
     return rungs
 
 
 def calls_of(rungs: Sequence[Rung]) -> int:
-    """Return how many calls the rungs take, of candidates that go on where they stood."""
-    before, total = 0, 0
+    """Return the total number of calls of a bracket's candidates, which train on warm."""
+    previous, total = 0, 0
     for rung in rungs:
-        total += rung.n_candidates * (rung.n_calls - before)
-        before = rung.n_calls
+        total += rung.n_candidates * (rung.n_calls - previous)
+        previous = rung.n_calls
     return total
 
 
 class SuccessiveHalving:
-    """Rungs of candidates, the best of each of which go on.
+    """Successive halving: the best candidates of each rung are promoted to the next.
 
-    Who is sure to be among the best of his rung, whatever the others will score, goes on before
-    these have been scored: the same candidates go on, and fewer workers wait. Ties go to the lower
-    number. What failed is never promoted; then fewer go on.
+    A candidate is promoted as soon as its place among the best of its rung is certain, whatever the
+    pending scores will be: the same candidates are promoted, and fewer workers are idle. Ties go to
+    the lower number. A failed candidate is never promoted; then fewer are.
     """
 
     def __init__(self, rungs: Sequence[Rung], *, first: int = 0, bracket: int = 0) -> None:
         self.rungs = list(rungs)
         self.n_candidates = self.rungs[0].n_candidates
         self._bracket = bracket
-        everybody = range(first, first + self.n_candidates)
-        self._queue = deque(everybody)
-        self._at = dict.fromkeys(everybody, 0)  # the rung that a candidate is at or on its way to
+        candidates = range(first, first + self.n_candidates)
+        self._queue = deque(candidates)
+        self._rung_of = dict.fromkeys(candidates, 0)  # the rung in which it is or will be scored
         self._scores: list[dict[int, float]] = [{} for _ in rungs]
-        # how many candidates each rung has, as far as the ones before it are complete
+        # actual sizes of the rungs, as far as the ones before them are complete
         self._sizes = [self.n_candidates]
 
-    def next(self) -> Train | None:
-        """Give the next order."""
+    def next(self) -> TrainInstruction | None:
+        """Return the next instruction."""
         if not self._queue:
             return None
         candidate = self._queue.popleft()
-        rung = self._at[candidate]
-        return Train(candidate, self.rungs[rung].n_calls, self._bracket, rung)
+        rung = self._rung_of[candidate]
+        return TrainInstruction(candidate, self.rungs[rung].n_calls, self._bracket, rung)
 
     def on_score(self, candidate: int, score: float) -> list[int]:
-        """Take a score, and promote whoever is sure to go on."""
-        rung = self._at[candidate]
+        """Record a score, and promote the candidates whose promotion is certain."""
+        rung = self._rung_of[candidate]
         self._scores[rung][candidate] = score
-        gone: list[int] = []
+        stopped: list[int] = []
         while rung < len(self.rungs):
             scores = self._scores[rung]
             is_last = rung == len(self.rungs) - 1
             n_next = 0 if is_last else self.rungs[rung + 1].n_candidates
-            is_known = rung < len(self._sizes)
-            size = self._sizes[rung] if is_known else self.rungs[rung].n_candidates
-            n_awaited = size - len(scores)
-            sure = _ranked(scores)[: max(0, n_next - n_awaited)]
-            for one in sure:
-                if self._at[one] == rung:
-                    self._at[one] = rung + 1
-                    self._queue.append(one)
-            if n_awaited or not is_known:
-                return gone
-            # The rung is complete; perhaps with it the next one is.
-            gone += [one for one in scores if one not in sure]
+            has_final_size = rung < len(self._sizes)
+            size = self._sizes[rung] if has_final_size else self.rungs[rung].n_candidates
+            n_pending = size - len(scores)
+            # each pending score may push one candidate out of the best n_next
+            promoted = _ranked(scores)[: max(0, n_next - n_pending)]
+            for number in promoted:
+                if self._rung_of[number] == rung:
+                    self._rung_of[number] = rung + 1
+                    self._queue.append(number)
+            if n_pending or not has_final_size:
+                return stopped
+            # This rung is complete, and that may complete the next one.
+            stopped += [number for number in scores if number not in promoted]
             if not is_last:
-                self._sizes.append(len(sure))
+                self._sizes.append(len(promoted))
             rung += 1
-        return gone
+        return stopped
 
 
 class Hyperband:
@@ -198,36 +199,36 @@ class Hyperband:
         self.brackets: list[SuccessiveHalving] = []
         for number, rungs in enumerate(brackets):
             first = sum(bracket.n_candidates for bracket in self.brackets)
-            # Brackets are called s in the paper: how often their candidates are divided.
-            name = len(brackets) - 1 - number
-            self.brackets.append(SuccessiveHalving(rungs, first=first, bracket=name))
+            # the paper's s: the number of times that its candidates are divided
+            s = len(brackets) - 1 - number
+            self.brackets.append(SuccessiveHalving(rungs, first=first, bracket=s))
         self.n_candidates = sum(bracket.n_candidates for bracket in self.brackets)
-        self._of = {
+        self._bracket_of = {
             candidate: bracket
-            for bracket, low in zip(self.brackets, self._lows(), strict=True)
+            for bracket, low in zip(self.brackets, self._first_candidates(), strict=True)
             for candidate in range(low, low + bracket.n_candidates)
         }
 
-    def _lows(self) -> list[int]:
+    def _first_candidates(self) -> list[int]:
         """Return the number of each bracket's first candidate."""
         sizes = [bracket.n_candidates for bracket in self.brackets]
         return [sum(sizes[:i]) for i in range(len(sizes))]
 
-    def next(self) -> Train | None:
-        """Give an order of the first bracket that has one."""
+    def next(self) -> TrainInstruction | None:
+        """Return an instruction of the first bracket that has one."""
         for bracket in self.brackets:
-            order = bracket.next()
-            if order is not None:
-                return order
+            instruction = bracket.next()
+            if instruction is not None:
+                return instruction
         return None
 
     def on_score(self, candidate: int, score: float) -> list[int]:
-        """Take a score in the bracket of the candidate."""
-        return self._of[candidate].on_score(candidate, score)
+        """Pass a score to the bracket of its candidate."""
+        return self._bracket_of[candidate].on_score(candidate, score)
 
 
 class AsynchronousHalving:
-    """Candidates go on as soon as they are among the best ``1 / eta`` of their rung so far.
+    """ASHA: a candidate is promoted while it is among the best ``1 / eta`` of its rung so far.
 
     (Li et al., *A System for Massively Parallel Hyperparameter Tuning*, MLSys 2020, algorithm 2.)
     A candidate that is not promoted is only paused.
@@ -237,35 +238,34 @@ class AsynchronousHalving:
         self.n_candidates = n
         self._levels = list(levels)
         self._eta = eta
-        self._n_begun = 0
-        self._at: dict[int, int] = {}  # the rung that a candidate is at or on its way to
-        # of every rung, (failed, -score, number) in order, and who was promoted from it
+        self._n_started = 0
+        self._rung_of: dict[int, int] = {}  # the rung in which it is or will be scored
+        # per rung: sorted (failed, -score, candidate), and the candidates that were promoted
         self._scored: list[list[tuple[bool, float, int]]] = [[] for _ in self._levels]
         self._promoted: list[set[int]] = [set() for _ in self._levels]
 
-    def next(self) -> Train | None:
-        """Promote from the highest rung that can; else begin with another candidate."""
+    def next(self) -> TrainInstruction | None:
+        """Promote a candidate of the highest rung that has one to promote; else start a new one."""
         for rung in range(len(self._levels) - 2, -1, -1):
             scored, promoted = self._scored[rung], self._promoted[rung]
-            # With a score for each of the top, nobody below can pass.
             for _, _, candidate in scored[: _power_floor(len(scored) / self._eta)]:
                 if candidate not in promoted:
                     promoted.add(candidate)
-                    return self._order(candidate, rung + 1)
-        if self._n_begun == self.n_candidates:
+                    return self._instruct(candidate, rung + 1)
+        if self._n_started == self.n_candidates:
             return None
-        self._n_begun += 1
-        return self._order(self._n_begun - 1, 0)
+        self._n_started += 1
+        return self._instruct(self._n_started - 1, 0)
 
-    def _order(self, candidate: int, rung: int) -> Train:
-        self._at[candidate] = rung
-        return Train(candidate, self._levels[rung], 0, rung)
+    def _instruct(self, candidate: int, rung: int) -> TrainInstruction:
+        self._rung_of[candidate] = rung
+        return TrainInstruction(candidate, self._levels[rung], 0, rung)
 
     def on_score(self, candidate: int, score: float) -> list[int]:
-        """Take a score; what failed, or has come to the top, is trained no more."""
-        rung = self._at[candidate]
+        """Record a score; a candidate that failed, or is in the top rung, is stopped."""
+        rung = self._rung_of[candidate]
         if math.isnan(score):
-            # It counts among those of its rung, as the last one.
+            # A failure counts for the size of its rung, in last place.
             insort(self._scored[rung], (True, 0.0, candidate))
             self._promoted[rung].add(candidate)
             return [candidate]
@@ -274,87 +274,91 @@ class AsynchronousHalving:
 
 
 class RoundRobin:
-    """All candidates are trained to the end, a few calls at a time and in turns."""
+    """Round robin: all candidates are trained to the end, `step` calls at a time and in turns."""
 
     def __init__(self, n: int, max_calls: int, step: int = 1) -> None:
         self.n_candidates = n
         self._max_calls, self._step = max_calls, step
-        self._had = dict.fromkeys(range(n), 0)
+        self._n_calls_instructed = dict.fromkeys(range(n), 0)
         self._queue = deque(range(n))
 
-    def next(self) -> Train | None:
-        """Give the next order, of the candidate that has waited longest."""
+    def next(self) -> TrainInstruction | None:
+        """Return an instruction for the candidate at the head of the queue."""
         if not self._queue:
             return None
         candidate = self._queue.popleft()
-        self._had[candidate] = min(self._had[candidate] + self._step, self._max_calls)
-        return Train(candidate, self._had[candidate])
+        self._n_calls_instructed[candidate] = min(
+            self._n_calls_instructed[candidate] + self._step, self._max_calls
+        )
+        return TrainInstruction(candidate, self._n_calls_instructed[candidate])
 
     def on_score(self, candidate: int, score: float) -> list[int]:
-        """Take a score; what failed, or is through, is trained no more."""
-        if math.isnan(score) or self._had[candidate] >= self._max_calls:
+        """Record a score; a candidate that failed, or has had all calls, is stopped."""
+        if math.isnan(score) or self._n_calls_instructed[candidate] >= self._max_calls:
             return [candidate]
         self._queue.append(candidate)
         return []
 
 
 class StopOnPlateau:
-    """Another schedule whose candidates stop where they gain nothing any more.
+    """Early stopping on a plateau, around another schedule.
 
-    A candidate whose score has not risen by more than `tol` for `patience` calls keeps the score
-    that it has: the other schedule is told of it whenever it orders more. To see that, long orders
-    are divided, and the candidate is scored every `step` calls.
+    A candidate whose score has not risen by more than `tol` for `patience` calls is not trained
+    any more: each further instruction of the inner schedule gets its last score at once. Long
+    instructions are divided, so that the candidate is scored every `step` calls.
     """
 
     def __init__(self, inner: Schedule, patience: int, tol: float, step: int) -> None:
         self.n_candidates = inner.n_candidates
         self._inner, self._patience, self._tol, self._step = inner, patience, tol, step
-        self._had: dict[int, int] = {}
-        self._orders: dict[int, Train] = {}
-        self._best: dict[int, tuple[float, int]] = {}  # score, and after how many calls
-        self._settled: dict[int, float] = {}
-        self._continued: deque[int] = deque()
-        self._gone: list[int] = []
+        self._n_calls_scored: dict[int, int] = {}
+        self._instructions: dict[int, TrainInstruction] = {}
+        self._best: dict[int, tuple[float, int]] = {}  # score, and its number of calls
+        self._plateau_scores: dict[int, float] = {}
+        self._to_continue: deque[int] = deque()
+        self._stopped: list[int] = []
 
-    def next(self) -> Train | None:
-        """Go on with a divided order, or pass on another one."""
-        if self._continued:
-            return self._part(self._continued.popleft())
+    def next(self) -> TrainInstruction | None:
+        """Return the next part of a divided instruction, or of a new one of the inner schedule."""
+        if self._to_continue:
+            return self._next_part(self._to_continue.popleft())
         while True:
-            order = self._inner.next()
-            if order is None:
+            instruction = self._inner.next()
+            if instruction is None:
                 return None
-            if order.candidate in self._settled:
-                self._gone += self._inner.on_score(order.candidate, self._settled[order.candidate])
+            if instruction.candidate in self._plateau_scores:
+                self._stopped += self._inner.on_score(
+                    instruction.candidate, self._plateau_scores[instruction.candidate]
+                )
                 continue
-            self._orders[order.candidate] = order
-            return self._part(order.candidate)
+            self._instructions[instruction.candidate] = instruction
+            return self._next_part(instruction.candidate)
 
-    def _part(self, candidate: int) -> Train:
-        """Give the next part of a candidate's order."""
-        order = self._orders[candidate]
-        upto = min(self._had.get(candidate, 0) + self._step, order.n_calls)
-        return order._replace(n_calls=upto)
+    def _next_part(self, candidate: int) -> TrainInstruction:
+        """Return the next part of a candidate's instruction."""
+        return self._instructions[candidate]._replace(n_calls=self._next_n_calls(candidate))
+
+    def _next_n_calls(self, candidate: int) -> int:
+        n_calls = self._n_calls_scored.get(candidate, 0) + self._step
+        return min(n_calls, self._instructions[candidate].n_calls)
 
     def on_score(self, candidate: int, score: float) -> list[int]:
-        """Take a score; hand it on where the order is carried out or nothing is to be gained."""
-        order = self._orders[candidate]
-        had = min(self._had.get(candidate, 0) + self._step, order.n_calls)
-        self._had[candidate] = had
-        best, at = self._best.get(candidate, (-math.inf, 0))
+        """Record a score; pass it on when the instruction is complete or a plateau is reached."""
+        n_calls = self._n_calls_scored[candidate] = self._next_n_calls(candidate)
+        best, best_n_calls = self._best.get(candidate, (-math.inf, 0))
         if score > best + self._tol:
-            self._best[candidate] = score, had
-        elif had - at >= self._patience:
-            self._settled[candidate] = score
-        gone, self._gone = self._gone, []
-        done = had >= order.n_calls or candidate in self._settled or math.isnan(score)
-        if not done:
-            self._continued.append(candidate)
-            return gone
-        return gone + self._inner.on_score(candidate, score)
+            self._best[candidate] = score, n_calls
+        elif n_calls - best_n_calls >= self._patience:
+            self._plateau_scores[candidate] = score
+        stopped, self._stopped = self._stopped, []
+        is_complete = n_calls >= self._instructions[candidate].n_calls
+        if not (is_complete or candidate in self._plateau_scores or math.isnan(score)):
+            self._to_continue.append(candidate)
+            return stopped
+        return stopped + self._inner.on_score(candidate, score)
 
 
 def _ranked(scores: dict[int, float]) -> list[int]:
-    """Return the candidates that have a score, the best first."""
+    """Return the candidates with a score that is not NaN, the best first."""
     scored = [candidate for candidate, score in scores.items() if not math.isnan(score)]
     return sorted(scored, key=lambda candidate: (-scores[candidate], candidate))

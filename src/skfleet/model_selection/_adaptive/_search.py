@@ -1,10 +1,10 @@
-"""What every adaptive search does: check, hold the rows, run its schedule, and tell what came."""
+"""Base class of the adaptive searches: check parameters, place data, run the loop, set results."""
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Self
 
@@ -25,38 +25,38 @@ from skfleet.engine import ANY_WORKER, Engine, LocalEngine, ResourceRequest, dev
 from skfleet.metrics._reductions import classes_for_partial_fit
 from skfleet.metrics._scorers import response_scorer
 from skfleet.model_selection._adaptive._callbacks import Report
-from skfleet.model_selection._adaptive._data import Rows, hold_rows
+from skfleet.model_selection._adaptive._data import PlacedData, place_data
 from skfleet.model_selection._adaptive._delegation import DelegatesToBestEstimator
-from skfleet.model_selection._adaptive._loop import Run
-from skfleet.model_selection._adaptive._model_store import Models
+from skfleet.model_selection._adaptive._loop import AdaptiveLoop
+from skfleet.model_selection._adaptive._model_store import ModelStore
 from skfleet.model_selection._adaptive._params import (
     check_candidate,
     check_parameters,
-    head_key,
     metric_names,
+    preprocessing_key,
     scorer_for,
 )
 from skfleet.model_selection._adaptive._plot import plot_curves
 from skfleet.model_selection._adaptive._results import (
     History,
-    best_place,
-    described,
-    executed,
+    best_index,
+    check_and_warn_failures,
+    executed_metadata,
+    planned_metadata,
     search_results,
-    warn_of_failures,
 )
 from skfleet.model_selection._adaptive._samplers import CandidateSource, candidates_of
 from skfleet.model_selection._adaptive._schedules import Rung, Schedule, StopOnPlateau, calls_of
 from skfleet.model_selection._adaptive._simulation import simulate
-from skfleet.model_selection._adaptive._worker import Setting
+from skfleet.model_selection._adaptive._worker import TrainingContext
 from skfleet.model_selection._checkpoint import Checkpoint
 
 __all__ = ["AdaptiveSearch"]
 
 logger = logging.getLogger("skfleet.model_selection")
 
-# Parameters on which no record depends.
-_CHANGES_NO_RECORD = frozenset(
+# Parameters that may change between a search and its resumption.
+_NOT_IN_CHECKPOINT_KEY = frozenset(
     [
         "checkpoint",
         "error_score",
@@ -72,7 +72,7 @@ _CHANGES_NO_RECORD = frozenset(
 
 
 class AdaptiveSearch(DelegatesToBestEstimator):
-    """What adaptive searches have in common; each has a schedule of its own."""
+    """Base class of adaptive searches; subclasses define the schedule."""
 
     def __init__(
         self,
@@ -113,14 +113,14 @@ class AdaptiveSearch(DelegatesToBestEstimator):
         self.random_state = random_state
         self.verbose = verbose
 
-    # -- what each search says itself -----------------------------------------------------------
+    # -- defined by subclasses ------------------------------------------------------------------
 
-    def _n_wanted(self) -> int | str:
-        """Return how many candidates there are to be, or "grid"."""
+    def _n_candidates(self) -> int | str:
+        """Return the number of candidates, or "grid"."""
         raise NotImplementedError
 
     def _rungs(self, n: int) -> list[list[Rung]]:
-        """Return what is planned for n candidates: the rungs of every bracket."""
+        """Return the planned rungs of every bracket for n candidates."""
         raise NotImplementedError
 
     def _schedule(self, n: int) -> Schedule:
@@ -128,17 +128,16 @@ class AdaptiveSearch(DelegatesToBestEstimator):
         raise NotImplementedError
 
     def _check_schedule(self) -> None:
-        """Raise for parameters of the schedule that cannot be."""
+        """Raise for invalid parameters of the schedule."""
         raise NotImplementedError
 
-    # True where the number of candidates does not depend on the parameters
-    _has_fixed_number = False
+    _has_fixed_number = False  # of candidates, whatever the parameters
 
     # -- before the fit -------------------------------------------------------------------------
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What the search will take.
+        """Planned models, calls and rungs.
 
         Returns
         -------
@@ -148,35 +147,33 @@ class AdaptiveSearch(DelegatesToBestEstimator):
             ``partial_fit`` that they have had).
         """
         self._check_schedule()
-        return described(self._rungs(self._n_planned()))
+        return planned_metadata(self._rungs(self._n_planned()))
 
     def _n_planned(self) -> int:
-        """Return how many candidates there will be: all points of a grid that has too few."""
-        wanted = self._n_wanted()
-        if self._has_fixed_number and not isinstance(wanted, str):
-            return wanted
+        """Return the number of candidates of `fit`: no more than a grid has points."""
+        n_requested = self._n_candidates()
+        if self._has_fixed_number and not isinstance(n_requested, str):
+            return n_requested
         spaces = [self.parameters] if isinstance(self.parameters, Mapping) else self.parameters
         is_grid = all(not hasattr(v, "rvs") for space in spaces for v in space.values())
-        if isinstance(wanted, str):
+        if isinstance(n_requested, str):
             return len(ParameterGrid(self.parameters))
         if is_grid and self.sampler == "random":
-            wanted = min(wanted, len(ParameterGrid(self.parameters)))
-        return max(wanted, len(self.points_to_evaluate or ()))
+            n_requested = min(n_requested, len(ParameterGrid(self.parameters)))
+        return max(n_requested, len(self.points_to_evaluate or ()))
 
-    def _learner(self) -> Any:
-        """Return what learns."""
+    def _last_step(self) -> Any:
         return learner_of(self.estimator)
 
     def _scorer(self) -> Any:
-        """Return what scores a model, by one metric or by several at once."""
         return scorer_for(self.estimator, self.scoring)
 
-    def _placement(self, params: Mapping[str, Any]) -> ResourceRequest:
-        """Return which workers may train a candidate."""
-        wanted = self.resources(params) if callable(self.resources) else self.resources
-        if wanted is None and device_of(self.estimator, params) == "cuda":
-            wanted = {"GPU": 1}
-        return ResourceRequest.of(wanted) if wanted else ANY_WORKER
+    def _resources_of(self, params: Mapping[str, Any]) -> ResourceRequest:
+        """Return the resource request for training a candidate."""
+        request = self.resources(params) if callable(self.resources) else self.resources
+        if request is None and device_of(self.estimator, params) == "cuda":
+            request = {"GPU": 1}
+        return ResourceRequest.of(request) if request else ANY_WORKER
 
     # -- the fit --------------------------------------------------------------------------------
 
@@ -185,20 +182,21 @@ class AdaptiveSearch(DelegatesToBestEstimator):
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Training rows: array, sparse matrix, frame, list, Dask array or Dask DataFrame. Frames
-            reach the estimator as frames.
-        y : values of shape (n_samples,) or (n_samples, n_outputs), default=None
-            Labels or targets.
+        X : {array-like, sparse matrix, dataframe, Dask array or Dask DataFrame} of shape \
+                (n_samples, n_features)
+            Training data. DataFrames reach the estimator as DataFrames.
+        y : array-like, Dask array or Dask Series of shape (n_samples,) or \
+                (n_samples, n_outputs), default=None
+            Class labels or targets.
         **params : dict
-            Handed on to ``partial_fit``: values per row, as ``sample_weight``, cut along with the
-            rows, all others as they are; ``classes`` are looked up in y where they are not given.
-            With metadata routing enabled, what ``partial_fit`` and the scorer request.
+            Parameters of ``partial_fit``. Those that are aligned with the samples, such as
+            ``sample_weight``, are sliced with the rows. ``classes`` are looked up in y by default.
+            With metadata routing enabled, the metadata that ``partial_fit`` and the scorer request.
 
         Returns
         -------
         self : object
-            The fitted search.
+            Fitted search.
         """
         check_parameters(self)
         check_rows(X=X, y=y, sample_weight=params.get("sample_weight"))
@@ -213,43 +211,43 @@ class AdaptiveSearch(DelegatesToBestEstimator):
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=2)
         engine = self._engine(X)
         source, schedule = self._candidates(engine, int(seeds[1]))
-        learn_params, score_params = self._routed(params)
+        learn_params, score_params = self._route_params(params)
         classes = learn_params.pop("classes", None)
-        per_row, told = split_per_sample({**learn_params, **score_params}, X)
-        weight = per_row.pop("sample_weight", None)
-        named = ["sample_weight"] * (weight is not None) + list(per_row)
-        rows_of = X.tocsr() if is_sparse(X) else X  # rows can be taken of that
-        blocks = row_blocks(rows_of, y, weight, more=per_row, dtype=None)
-        told = {name: value for name, value in told.items() if name in learn_params}
-        told |= classes_for_partial_fit(self._learner(), y, classes)
-        records, models = self._records(engine, X, y, params)
+        per_sample, constant = split_per_sample({**learn_params, **score_params}, X)
+        weight = per_sample.pop("sample_weight", None)
+        names = ["sample_weight"] * (weight is not None) + list(per_sample)
+        sliceable = X.tocsr() if is_sparse(X) else X
+        blocks = row_blocks(sliceable, y, weight, more=per_sample, dtype=None)
+        fit_params = {name: value for name, value in constant.items() if name in learn_params}
+        fit_params |= classes_for_partial_fit(self._last_step(), y, classes)
+        checkpoint, models = self._open_checkpoint(engine, X, y, params)
         stratify = is_classifier(self.estimator) and y is not None
-        with engine.persist(blocks) as held:
-            rows = hold_rows(
+        with engine.persist(blocks) as persisted:
+            data = place_data(
                 engine,
-                held,
+                persisted,
                 y,
                 test_size=self.test_size,
                 stratify=stratify,
                 batch_size=self.batch_size,
                 seed=int(seeds[0]),
             )
-            setting = Setting(
+            context = TrainingContext(
                 estimator=clone(self.estimator),
                 scorer=scorer,
-                told=told,
-                learn_told=[name for name in named if name in learn_params],
-                score_told=[name for name in named if name in score_params],
+                fit_params=fit_params,
+                per_sample_fit_params=[name for name in names if name in learn_params],
+                per_sample_score_params=[name for name in names if name in score_params],
                 seed=int(seeds[0]),
-                aside=rows.aside,
-                answered=self._answered() if len(rows.test) > 1 else {},
+                holdout=data.holdout,
+                response_scorers=self._response_scorers() if len(data.test) > 1 else {},
                 models=models,
             )
-            self._search(engine, schedule, source, setting, rows, records)
+            self._search(engine, schedule, source, context, data, checkpoint)
         return self
 
     def _engine(self, X: Any) -> Engine:
-        """Return where candidates are trained: on the fleet, or in this process with n_jobs=1."""
+        """Return the engine of the fleet, or that of this process with n_jobs=1."""
         if self.n_jobs == 1 and not is_lazy(X):
             return LocalEngine()
         from skfleet.fleet import default_client
@@ -257,13 +255,13 @@ class AdaptiveSearch(DelegatesToBestEstimator):
         return fleet_engine(default_client())
 
     def _candidates(self, engine: Engine, seed: int) -> tuple[CandidateSource, Schedule]:
-        """Return where candidates come from, and the schedule for so many."""
+        """Return the sampler of candidates, and the schedule for their number."""
         if not isinstance(self.sampler, str):
-            source, n = self.sampler, self._n_wanted()
+            source, n = self.sampler, self._n_candidates()
         else:
             source = candidates_of(
                 self.parameters,
-                self._n_wanted(),
+                self._n_candidates(),
                 self.sampler,
                 self.points_to_evaluate,
                 seed,
@@ -272,31 +270,28 @@ class AdaptiveSearch(DelegatesToBestEstimator):
             n = len(source)
             for params in source.all():
                 check_candidate(self.estimator, params)
-                engine.check(self._placement(params))
+                engine.check(self._resources_of(params))
         schedule = self._schedule(int(n))
-        patience = self._patience()
-        if patience is not None:
-            schedule = StopOnPlateau(schedule, *patience)
+        if (plateau_params := self._plateau_params()) is not None:
+            schedule = StopOnPlateau(schedule, *plateau_params)
         return source, schedule
 
-    def _patience(self) -> tuple[int, float, int] | None:
-        """Return after how many calls without a gain of how much to stop, looking how often."""
-        wanted = getattr(self, "patience", False)
-        if wanted is False:
+    def _plateau_params(self) -> tuple[int, float, int] | None:
+        """Return patience and interval of scores, in calls, with the tolerance between them."""
+        patience = getattr(self, "patience", False)
+        if patience is False:
             return None
-        patience = max(1, self._most_calls() // 3) if wanted is True else int(wanted)
-        return patience, float(self.tol), self._score_every(patience)
+        if patience is True:
+            rungs = [rung for bracket in self._rungs(self._n_planned()) for rung in bracket]
+            patience = max(1, max(rung.n_calls for rung in rungs) // 3)
+        return int(patience), float(self.tol), self._scoring_interval(int(patience))
 
-    def _score_every(self, patience: int) -> int:
-        """Return after how many calls a candidate is scored, to see whether it still gains."""
+    def _scoring_interval(self, patience: int) -> int:
+        """Return the number of calls between two scores of a candidate."""
         return max(1, patience // 3)
 
-    def _most_calls(self) -> int:
-        """Return the most calls that a candidate may have."""
-        return max(rung.n_calls for rungs in self._rungs(self._n_planned()) for rung in rungs)
-
-    def _routed(self, params: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return what of the metadata goes to partial_fit, and what to the scorer."""
+    def _route_params(self, params: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the metadata for partial_fit, and those for the scorer."""
         params = {name: value for name, value in params.items() if value is not None}
         if not get_config()["enable_metadata_routing"]:
             return params, {}
@@ -305,142 +300,138 @@ class AdaptiveSearch(DelegatesToBestEstimator):
         routed = process_routing(self, "fit", **params)
         return dict(routed["estimator"]["partial_fit"]), dict(routed["scorer"]["score"])
 
-    def _answered(self) -> dict[str, Any]:
-        """Return what scores the answers for rows that no worker can hold together."""
-        names = self.scoring if isinstance(self.scoring, dict) else None
-        names = (
-            names or {name: name for name in metric_names(self.scoring)} or {"score": self.scoring}
-        )
-        return {key: response_scorer(self.estimator, name) for key, name in names.items()}
+    def _response_scorers(self) -> dict[str, Any]:
+        """Return the scorers of responses, for test rows that no worker can hold together."""
+        metrics = self._metrics_by_name() or {"score": self.scoring}
+        return {name: response_scorer(self.estimator, metric) for name, metric in metrics.items()}
 
-    def _records(
+    def _open_checkpoint(
         self, engine: Engine, X: Any, y: Any, params: dict[str, Any]
-    ) -> tuple[Checkpoint | None, Models | None]:
-        """Find what an earlier search recorded, or raise if it was another one."""
+    ) -> tuple[Checkpoint | None, ModelStore | None]:
+        """Open the checkpoint and its model store, or raise if they are of another search."""
         if self.checkpoint is None:
             return None, None
-        own = self.get_params(deep=False)
-        search = {name: value for name, value in own.items() if name not in _CHANGES_NO_RECORD}
+        all_params = self.get_params(deep=False).items()
+        search = {name: value for name, value in all_params if name not in _NOT_IN_CHECKPOINT_KEY}
         search |= {"search": type(self).__name__, "X": X, "y": y, **params}
-        records = Checkpoint(self.checkpoint, search)
-        models = Models(self.checkpoint, records.name)
+        checkpoint = Checkpoint(self.checkpoint, search)
+        models = ModelStore(self.checkpoint, checkpoint.name)
         if not all(engine.run_on_all(models.is_seen)):
             raise ValueError(
                 "checkpoint must be a place that all workers see, to record models there. Got "
                 f"{models.location!r} instead. Take a shared folder, or s3://... and the like."
             )
-        return records, models
+        return checkpoint, models
 
     def _search(
         self,
         engine: Engine,
         schedule: Schedule,
         source: CandidateSource,
-        setting: Setting,
-        rows: Rows,
-        records: Checkpoint | None,
+        context: TrainingContext,
+        data: PlacedData,
+        checkpoint: Checkpoint | None,
     ) -> None:
-        """Run the search and set what it has found, also when it is interrupted."""
-        planned = self._rungs(schedule.n_candidates)
-        n_planned = sum(map(calls_of, planned))
+        """Run the search and set the fitted attributes, also when it is interrupted."""
+        n_planned = sum(map(calls_of, self._rungs(schedule.n_candidates)))
         history = History()
-        name = type(self._learner()).__name__
+        name = type(self._last_step()).__name__
         bar = open_bar(name, "calls of partial_fit", n_planned) if self.verbose == 1 else None
         report = Report(
             history,
             n_planned=n_planned,
             seconds_of=self._seconds_of,
             bar=bar,
-            records=records,
-            models=setting.models,
+            checkpoint=checkpoint,
+            models=context.models,
             verbose=self.verbose,
         )
-        run = Run(
+        loop = AdaptiveLoop(
             engine,
             schedule,
             source,
-            setting,
-            rows,
+            context,
+            data,
             decide=self._decide,
             name=name,
-            placement_of=self._placement,
-            head_of=partial(head_key, self.estimator) if self._has_head() else None,
-            keep_all=callable(self.refit),
+            resources_of=self._resources_of,
+            preprocessing_key=self._preprocessing_key(),
+            keeps_all_models=callable(self.refit),
             n_jobs=None if self.n_jobs in (None, -1) else self.n_jobs,
             retries=self.retries,
             time_budget=self.time_budget,
-            raises=self.error_score == "raise",
+            raises_errors=self.error_score == "raise",
             listener=report,
         )
-        report.run = run
+        report.loop = loop
         try:
             try:
                 with ProgressHint(is_enabled=not self.verbose):
-                    run()
+                    loop()
             finally:
                 if bar is not None:
                     bar.close()
         except KeyboardInterrupt:
-            if run.best is not None:
-                self._tell(run, history)
+            if loop.best is not None:
+                self._set_attributes(loop, history)
             raise
         else:
-            self._tell(run, history)
+            self._set_attributes(loop, history)
         finally:
-            report.tell_checkpoint()
+            report.report_checkpoint()
             logger.info("%s", report.line(is_over=True))
-            run.close()
+            loop.close()
 
-    def _has_head(self) -> bool:
-        """Say whether there are steps before the one that learns."""
-        return isinstance(self.estimator, Pipeline) and len(self.estimator.steps) > 1
+    def _preprocessing_key(self) -> Callable[[Mapping[str, Any]], str] | None:
+        """Return the key function of the steps before the last, or None without such steps."""
+        if isinstance(self.estimator, Pipeline) and len(self.estimator.steps) > 1:
+            return partial(preprocessing_key, self.estimator)
+        return None
 
     def _decide(self, scores: Mapping[str, float]) -> float:
-        """Return the score that decides."""
+        """Return the score of the metric that `refit` names."""
         if set(scores) == {"score"}:
             return scores["score"]
         if self.refit not in scores:
-            known = ", ".join(map(repr, scores))
+            names = ", ".join(map(repr, scores))
             raise ValueError(
-                f"refit must name the metric that decides, one of {known}. Got {self.refit!r} "
+                f"refit must name the metric that decides, one of {names}. Got {self.refit!r} "
                 "instead."
             )
         return scores[self.refit]
 
     def _seconds_of(self, call_seconds: float, n_slots: int) -> float:
-        """Estimate how long the whole search takes on so many slots."""
+        """Estimate the duration of the search by a simulation of its schedule."""
         schedule = self._schedule(self._n_planned())
         rng = np.random.default_rng(0)
-        fleet = simulate(
+        result = simulate(
             schedule,
             max(1, n_slots),
-            lambda order, before: (order.n_calls - before) * call_seconds,
-            lambda order: rng.random(),
+            lambda instruction, n_before: (instruction.n_calls - n_before) * call_seconds,
+            lambda instruction: rng.random(),
         )
-        return fleet.makespan
+        return result.makespan
 
     # -- after the fit --------------------------------------------------------------------------
 
-    def _tell(self, run: Run, history: History) -> None:
-        """Fetch the best model, and only then set what is known after the search."""
-        warn_of_failures(run, self.error_score)
-        scored = next((one.best[1] for one in run.candidates.values() if one.best), None)
-        names = metric_names(self.scoring) or list(scored.scores if scored else ["score"])
+    def _set_attributes(self, loop: AdaptiveLoop, history: History) -> None:
+        """Fetch the best model, and only then set the fitted attributes."""
+        check_and_warn_failures(loop, self.error_score)
+        record = next((c.best[1] for c in loop.candidates.values() if c.best), None)
+        names = metric_names(self.scoring) or list(record.scores if record else ["score"])
         is_multimetric = names != ["score"]
-        scorer = (
-            {name: scorer_for(self.estimator, one) for name, one in self._named().items()}
-            if metric_names(self.scoring)
-            else self._scorer()
-        )
+        metrics = self._metrics_by_name()
+        scorers = {name: scorer_for(self.estimator, metric) for name, metric in metrics.items()}
+        scorer = scorers or self._scorer()
         error_score = math.nan if self.error_score == "raise" else float(self.error_score)
-        results = search_results(run.candidates, history, names, error_score)
-        best = best_place(self.refit, results, run)
-        candidate = run.candidates[int(results["candidate"][best])]
+        results = search_results(loop.candidates, history, names, error_score)
+        best = best_index(self.refit, results, loop)
+        candidate = loop.candidates[int(results["candidate"][best])]
         if self.refit:
-            self.best_estimator_ = run.model_of(candidate, refit_on_test=self.refit_on_test)
+            self.best_estimator_ = loop.model_of(candidate, refit_on_test=self.refit_on_test)
         self.multimetric_, self.scorer_, self.n_splits_ = is_multimetric, scorer, 1
         self.cv_results_, self.history_ = results, history.table(names)
-        self.metadata_, self.search_time_ = executed(run, history), run.seconds
+        self.metadata_, self.search_time_ = executed_metadata(history), loop.seconds
         self.n_checkpoint_calls_ = history.n_checkpoint_calls
         self.best_index_ = best
         self.best_params_ = dict(candidate.params)
@@ -449,13 +440,11 @@ class AdaptiveSearch(DelegatesToBestEstimator):
             deciding = self.refit if is_multimetric else "score"
             self.best_score_ = float(results[f"mean_test_{deciding}"][best])
 
-    def _named(self) -> dict[str, Any]:
-        """Return several metrics by name."""
-        return (
-            dict(self.scoring)
-            if isinstance(self.scoring, dict)
-            else {name: name for name in metric_names(self.scoring)}
-        )
+    def _metrics_by_name(self) -> dict[str, Any]:
+        """Return several metrics by name; an empty dict for a single one."""
+        if isinstance(self.scoring, dict):
+            return dict(self.scoring)
+        return {name: name for name in metric_names(self.scoring)}
 
     def plot(self, scoring: str | None = None) -> np.ndarray:
         """Draw the learning curves: the score of every candidate over its calls.
@@ -465,7 +454,7 @@ class AdaptiveSearch(DelegatesToBestEstimator):
         Parameters
         ----------
         scoring : str, default=None
-            Which of several scores; None is the one that decided.
+            Name of the metric; by default the one that `refit` names.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-"""The searches that divide their candidates: successive halving, Hyperband and ASHA."""
+"""Searches by successive halving, Hyperband and ASHA."""
 
 from __future__ import annotations
 
@@ -47,21 +47,21 @@ class SuccessiveHalvingSearchCV(AdaptiveSearch):
     n_initial_iter : int, default=1
         Calls r of ``partial_fit`` that all of them get.
     max_iter : int, default=None
-        The most calls that a candidate gets. By default the last one that is left gets what the
-        schedule says.
+        Maximum number of calls per candidate. By default as many as the schedule gives the last
+        remaining candidate.
     aggressiveness : float, default=3
         The :math:`\eta` by which candidates are divided and calls multiplied.
     patience : int or bool, default=False
-        Stop training a candidate whose score has not risen by more than `tol` for so many calls;
-        True is a third of the most calls. It keeps its score, and may still be the best.
+        Number of calls without an improvement of the score after which a candidate is not trained
+        any more; True is a third of the maximum. It keeps its score, and may still be the best.
     tol : float, default=1e-3
-        What a score must rise by, with `patience`.
+        Minimum rise of a score that counts as an improvement, with `patience`.
     {parameters}
 
     Attributes
     ----------
     metadata : dict
-        What the search will take, known before the fit.
+        Planned models, calls and rungs, known before the fit.
     {attributes}
 
     See Also
@@ -74,7 +74,7 @@ class SuccessiveHalvingSearchCV(AdaptiveSearch):
     {notes}
 
     Ties go to the candidate that was drawn first, so the same `random_state` (with an estimator
-    that has one) gives the same answer on every number of workers.
+    that has one) gives the same result on every number of workers.
 
     Examples
     --------
@@ -157,7 +157,7 @@ class SuccessiveHalvingSearchCV(AdaptiveSearch):
         check_in_interval("aggressiveness", self.aggressiveness, 1, open="lr")
         check_patience(self.patience, self.tol)
 
-    def _n_wanted(self) -> int | str:
+    def _n_candidates(self) -> int | str:
         return self.n_initial_parameters
 
     def _rungs(self, n: int) -> list[list[Rung]]:
@@ -186,21 +186,21 @@ class HyperbandSearchCV(AdaptiveSearch):
     ----------
     {estimator}
     max_iter : int, default=81
-        The most calls R of ``partial_fit`` that a candidate gets. It decides how many candidates
-        there are: see `metadata`.
+        Maximum number R of calls of ``partial_fit`` per candidate. It determines the number of
+        candidates: see `metadata`.
     aggressiveness : float, default=3
         The :math:`\eta` by which candidates are divided and calls multiplied.
     patience : int or bool, default=False
-        Stop training a candidate whose score has not risen by more than `tol` for so many calls;
-        True is a third of the most calls. It keeps its score, and may still be the best.
+        Number of calls without an improvement of the score after which a candidate is not trained
+        any more; True is a third of the maximum. It keeps its score, and may still be the best.
     tol : float, default=1e-3
-        What a score must rise by, with `patience`.
+        Minimum rise of a score that counts as an improvement, with `patience`.
     {parameters}
 
     Attributes
     ----------
     metadata : dict
-        What the search will take, known before the fit.
+        Planned models, calls and rungs, known before the fit.
     {attributes}
 
     See Also
@@ -213,7 +213,7 @@ class HyperbandSearchCV(AdaptiveSearch):
     {notes}
 
     Ties go to the candidate that was drawn first, so the same `random_state` (with an estimator
-    that has one) gives the same answer on every number of workers.
+    that has one) gives the same result on every number of workers.
 
     Examples
     --------
@@ -291,7 +291,7 @@ class HyperbandSearchCV(AdaptiveSearch):
         check_in_interval("aggressiveness", self.aggressiveness, 1, open="lr")
         check_patience(self.patience, self.tol)
 
-    def _n_wanted(self) -> int | str:
+    def _n_candidates(self) -> int | str:
         return sum(rungs[0].n_candidates for rungs in self._rungs(0))
 
     def _rungs(self, n: int) -> list[list[Rung]]:
@@ -305,7 +305,7 @@ class HyperbandSearchCV(AdaptiveSearch):
 class ASHASearchCV(AdaptiveSearch):
     r"""Successive halving without waiting: a candidate goes on as soon as it is good enough.
 
-    The rungs are those of successive halving, but nobody waits for the last of a rung: whenever a
+    The rungs are those of successive halving, without waiting for the last of a rung: whenever a
     worker is free, the best candidate of the highest rung that is among the best
     :math:`1 / \eta` of those scored there so far goes on, where it stood, until it has had
     :math:`\eta` times as many calls of ``partial_fit``; if there is none, another candidate begins
@@ -320,33 +320,33 @@ class ASHASearchCV(AdaptiveSearch):
     n_initial_iter : int, default=1
         Calls of ``partial_fit`` after which a candidate is first compared.
     max_iter : int, default=81
-        The most calls that a candidate gets.
+        Maximum number of calls per candidate.
     aggressiveness : float, default=3
         The :math:`\eta` by which candidates are divided and calls multiplied.
     patience : int or bool, default=False
-        Stop training a candidate whose score has not risen by more than `tol` for so many calls;
-        True is a third of the most calls. It keeps its score, and may still be the best.
+        Number of calls without an improvement of the score after which a candidate is not trained
+        any more; True is a third of the maximum. It keeps its score, and may still be the best.
     tol : float, default=1e-3
-        What a score must rise by, with `patience`.
+        Minimum rise of a score that counts as an improvement, with `patience`.
     {parameters}
 
     Attributes
     ----------
     metadata : dict
-        What the search will take, known before the fit, if those that go on turn out to be the best
-        of their rung; it takes more where a better one comes later.
+        Planned models, calls and rungs, known before the fit. The search makes more calls if better
+        candidates come after others were promoted.
     {attributes}
 
     See Also
     --------
-    SuccessiveHalvingSearchCV : Waits for the last of a rung, and promotes nobody too early.
+    SuccessiveHalvingSearchCV : Waits for the last of a rung, and so promotes no wrong candidate.
 
     Notes
     -----
     {notes}
 
-    Who goes on depends on who ends first, so the answer may depend on the number of workers and on
-    how fast they are; with ``n_jobs=1`` it does not.
+    Promotions depend on which candidate is scored first, so the result may depend on the number and
+    the speed of workers; with ``n_jobs=1`` it does not.
 
     Examples
     --------
@@ -428,7 +428,7 @@ class ASHASearchCV(AdaptiveSearch):
         check_in_interval("aggressiveness", self.aggressiveness, 1, open="lr")
         check_patience(self.patience, self.tol)
 
-    def _n_wanted(self) -> int | str:
+    def _n_candidates(self) -> int | str:
         return self.n_initial_parameters
 
     def _rungs(self, n: int) -> list[list[Rung]]:

@@ -1,4 +1,4 @@
-"""The searches that train all candidates in turns, until there is nothing to gain."""
+"""Searches that train all candidates in turns: incremental and inverse decay."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ class IncrementalSearchCV(AdaptiveSearch):
     n_initial_parameters : int or "grid", default=10
         Number of candidates; "grid" is every combination of lists.
     max_iter : int, default=100
-        The most calls of ``partial_fit`` that a candidate gets.
+        Maximum number of calls of ``partial_fit`` per candidate.
     fits_per_score : int, default=1
-        How many calls lie between two scores.
+        Number of calls between two scores.
     patience : int or bool, default=False
-        Stop training a candidate whose score has not risen by more than `tol` for so many calls;
-        True is a third of `max_iter`.
+        Number of calls without an improvement of the score after which a candidate is not trained
+        any more; True is a third of `max_iter`.
     tol : float, default=1e-3
-        What a score must rise by, with `patience`.
+        Minimum rise of a score that counts as an improvement, with `patience`.
     {parameters}
 
     Attributes
     ----------
     metadata : dict
-        What the search will take at most, known before the fit.
+        Planned models, calls and rungs at most, known before the fit.
     {attributes}
 
     See Also
@@ -140,7 +140,7 @@ class IncrementalSearchCV(AdaptiveSearch):
         check_positive_int("fits_per_score", self.fits_per_score)
         check_patience(self.patience, self.tol)
 
-    def _n_wanted(self) -> int | str:
+    def _n_candidates(self) -> int | str:
         return self.n_initial_parameters
 
     def _rungs(self, n: int) -> list[list[Rung]]:
@@ -149,7 +149,7 @@ class IncrementalSearchCV(AdaptiveSearch):
     def _schedule(self, n: int) -> Schedule:
         return RoundRobin(n, self.max_iter, self.fits_per_score)
 
-    def _score_every(self, patience: int) -> int:
+    def _scoring_interval(self, patience: int) -> int:
         return self.fits_per_score
 
 
@@ -161,7 +161,7 @@ class InverseDecaySearchCV(AdaptiveSearch):
 
     .. math:: \left\lceil n (1 + t)^{{-d}} \right\rceil
 
-    of n candidates are left, with d = `decay_rate`, until one is left, which is trained to the end.
+    of n candidates remain, with d = `decay_rate`, until one remains, which is trained to the end.
     This is the rule of dask-ml's search of the same name.
 
     Parameters
@@ -170,20 +170,20 @@ class InverseDecaySearchCV(AdaptiveSearch):
     n_initial_parameters : int or "grid", default=10
         Number n of candidates to begin with; "grid" is every combination of lists.
     max_iter : int, default=100
-        The most calls of ``partial_fit`` that a candidate gets.
+        Maximum number of calls of ``partial_fit`` per candidate.
     decay_rate : float, default=1.0
-        How fast candidates are dropped; 0 drops none.
+        Rate d at which candidates are dropped; 0 drops none.
     patience : int or bool, default=False
-        Stop training a candidate whose score has not risen by more than `tol` for so many calls;
-        True is a third of the most calls. It keeps its score, and may still be the best.
+        Number of calls without an improvement of the score after which a candidate is not trained
+        any more; True is a third of the maximum. It keeps its score, and may still be the best.
     tol : float, default=1e-3
-        What a score must rise by, with `patience`.
+        Minimum rise of a score that counts as an improvement, with `patience`.
     {parameters}
 
     Attributes
     ----------
     metadata : dict
-        What the search will take, known before the fit.
+        Planned models, calls and rungs, known before the fit.
     {attributes}
 
     See Also
@@ -196,7 +196,7 @@ class InverseDecaySearchCV(AdaptiveSearch):
     {notes}
 
     Ties go to the candidate that was drawn first, so the same `random_state` (with an estimator
-    that has one) gives the same answer on every number of workers.
+    that has one) gives the same result on every number of workers.
 
     Examples
     --------
@@ -275,7 +275,7 @@ class InverseDecaySearchCV(AdaptiveSearch):
         check_in_interval("decay_rate", self.decay_rate, 0, open="r")
         check_patience(self.patience, self.tol)
 
-    def _n_wanted(self) -> int | str:
+    def _n_candidates(self) -> int | str:
         return self.n_initial_parameters
 
     def _rungs(self, n: int) -> list[list[Rung]]:

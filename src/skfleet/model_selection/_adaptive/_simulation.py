@@ -1,4 +1,4 @@
-"""An imagined fleet: what a schedule does on any number of workers, without training."""
+"""Simulation of a schedule on any number of workers, without training."""
 
 from __future__ import annotations
 
@@ -7,68 +7,69 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from skfleet.model_selection._adaptive._schedules import Schedule, Train
+from skfleet.model_selection._adaptive._schedules import Schedule, TrainInstruction
 
-__all__ = ["Simulated", "simulate"]
+__all__ = ["SimulationResult", "simulate"]
 
 
 @dataclass
-class Simulated:
-    """What happened: when it was over, the seconds of work, and the orders as they ended."""
+class SimulationResult:
+    """Makespan, seconds of work, and the instructions with the times at which they ended."""
 
     makespan: float = 0.0
     work: float = 0.0
     n_calls: int = 0
-    orders: list[tuple[float, Train]] = field(default_factory=list)
+    instructions: list[tuple[float, TrainInstruction]] = field(default_factory=list)
     longest: float = 0.0  # seconds of work on one candidate
 
 
 def simulate(
     schedule: Schedule,
     n_workers: int,
-    seconds: Callable[[Train, int], float],
-    score: Callable[[Train], float],
+    seconds: Callable[[TrainInstruction, int], float],
+    score: Callable[[TrainInstruction], float],
     *,
     until: float = math.inf,
-) -> Simulated:
-    """Run a schedule on workers that take no time for anything but training.
+) -> SimulationResult:
+    """Run a schedule on simulated workers without any overhead.
 
     Parameters
     ----------
     schedule : Schedule
-        It is used up.
+        Consumed.
     n_workers : int
-        How many orders are carried out at once.
+        Number of instructions that run at the same time.
     seconds : callable
-        How long an order takes for a candidate that has had a number of calls before.
+        Duration of an instruction, given the number of calls that the candidate had before.
     score : callable
-        The score at the end of an order, NaN for a failure.
+        Score of an instruction, NaN for a failure.
     until : float, default=inf
-        When to stop giving orders.
+        Time after which no instruction is started.
     """
-    told = Simulated()
-    had: dict[int, int] = {}
-    spent: dict[int, float] = {}
-    running: list[tuple[float, int, Train, int]] = []
-    clock, n_given = 0.0, 0
+    result = SimulationResult()
+    n_calls: dict[int, int] = {}
+    work_of: dict[int, float] = {}
+    running: list[tuple[float, int, TrainInstruction, int]] = []
+    clock, n_started = 0.0, 0
     while True:
         while len(running) < n_workers and clock < until:
-            order = schedule.next()
-            if order is None:
+            instruction = schedule.next()
+            if instruction is None:
                 break
-            before = had.get(order.candidate, 0)
-            lasts = seconds(order, before)
-            told.work += lasts
-            spent[order.candidate] = spent.get(order.candidate, 0.0) + lasts
-            heapq.heappush(running, (clock + lasts, n_given, order, before))
-            n_given += 1
+            candidate = instruction.candidate
+            n_before = n_calls.get(candidate, 0)
+            duration = seconds(instruction, n_before)
+            result.work += duration
+            work_of[candidate] = work_of.get(candidate, 0.0) + duration
+            heapq.heappush(running, (clock + duration, n_started, instruction, n_before))
+            n_started += 1
         if not running:
             break
-        clock, _, order, before = heapq.heappop(running)
-        had[order.candidate] = order.n_calls
-        told.n_calls += order.n_calls - before
-        told.orders.append((clock, order))
-        schedule.on_score(order.candidate, score(order))
-    told.makespan = clock
-    told.longest = max(spent.values(), default=0.0)
-    return told
+        clock, _, instruction, n_before = heapq.heappop(running)
+        n_calls[instruction.candidate] = instruction.n_calls
+        result.n_calls += instruction.n_calls - n_before
+        result.instructions.append((clock, instruction))
+        schedule.on_score(instruction.candidate, score(instruction))
+    result.makespan = clock
+    result.longest = max(work_of.values(), default=0.0)
+    return result

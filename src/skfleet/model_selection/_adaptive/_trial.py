@@ -1,4 +1,4 @@
-"""What is known of a candidate while it is searched for the best, and who hears of it."""
+"""A candidate of an adaptive search with its training state, and the listener of a search."""
 
 from __future__ import annotations
 
@@ -8,56 +8,58 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from skfleet.engine import ANY_WORKER, ResourceRequest, Task
-from skfleet.model_selection._adaptive._schedules import Train
+from skfleet.model_selection._adaptive._schedules import TrainInstruction
 from skfleet.model_selection._adaptive._worker import Failure, Record
 
 __all__ = ["Candidate", "Listener", "Score"]
 
-_NO_ORDER = Train(-1, 0)
+_NO_INSTRUCTION = TrainInstruction(-1, 0)
 
 
 @dataclass
 class Candidate:
-    """What is known of a candidate."""
+    """Parameters, model and state of a candidate."""
 
     number: int
     params: Mapping[str, Any]
     resources: ResourceRequest = ANY_WORKER
-    model: Task | None = None  # as it was after the last order that was carried out
+    model: Task | None = None  # after the last completed instruction
     n_calls: int = 0
-    order: Train = _NO_ORDER  # the last one
-    best: tuple[Train, Record] | None = None  # when its score was best
+    instruction: TrainInstruction = _NO_INSTRUCTION  # the last one
+    best: tuple[TrainInstruction, Record] | None = None  # with the best score
     best_score: float = math.nan
-    best_model: Task | None = None  # as it was then, where anybody may ask for it
-    seconds: float = math.nan  # of one call
+    best_model: Task | None = None
+    seconds: float = math.nan  # per call
     n_tries: int = 0
     n_lost: int = 0
-    is_suspect: bool = False
-    is_gone: bool = False  # it is not trained any more
+    may_kill_workers: bool = False
+    is_stopped: bool = False
     failure: Failure | None = None
 
 
 class Score(NamedTuple):
-    """That a score came, and how many orders had been given until then."""
+    """A recorded score, and the number of instructions that were issued before it came."""
 
-    n_orders: int
+    n_instructions: int
     candidate: int
     n_calls: int
 
 
 class Listener:
-    """Hears of a search under way; this one does nothing with it."""
+    """Receiver of the events of a search; this base class ignores them."""
 
-    def course(self) -> Iterable[Score]:
-        """Return the scores that are known already, as they came."""
+    def past_scores(self) -> Iterable[Score]:
+        """Return the scores in the checkpoint, in the order in which they came."""
         return ()
 
-    def known(self, candidate: Candidate, order: Train) -> Record | None:
-        """Return what is known of an order already, so that it need not be carried out."""
+    def recorded(self, candidate: Candidate, instruction: TrainInstruction) -> Record | None:
+        """Return the record of an instruction that need not be executed again, or None."""
         return None
 
-    def on_record(self, candidate: Candidate, order: Train, record: Record) -> None:
-        """Take note of a record."""
+    def on_record(
+        self, candidate: Candidate, instruction: TrainInstruction, record: Record
+    ) -> None:
+        """Receive a record."""
 
-    def on_gone(self, candidate: Candidate) -> None:
-        """Take note of a candidate that will not be trained any more."""
+    def on_stopped(self, candidate: Candidate) -> None:
+        """Receive a candidate that is not trained any more."""

@@ -1,4 +1,4 @@
-"""What a worker does in an adaptive search: train a candidate for some calls, and score it."""
+"""Tasks of an adaptive search on a worker: train a candidate for some calls, and score it."""
 
 from __future__ import annotations
 
@@ -33,312 +33,319 @@ from skfleet.engine import (
 )
 from skfleet.metrics._reductions import host_values
 from skfleet.metrics._scorers import ResponseScorer
-from skfleet.model_selection._adaptive._data import Batch, Lessons, learn_from, opened_rows
+from skfleet.model_selection._adaptive._data import BatchOrder, BatchSpec, open_rows, rows_of_batch
 
 __all__ = [
     "Failure",
     "Record",
-    "Setting",
-    "Trained",
-    "answer",
+    "TrainedModel",
+    "TrainingContext",
+    "compute_responses",
     "failure_of",
-    "fit_head",
-    "learn_more",
-    "news_of",
-    "score_answers",
+    "fit_preprocessing",
+    "score_responses",
+    "summary_of",
     "train",
+    "train_on_test_rows",
 ]
 
 
 class Failure(NamedTuple):
-    """What went wrong with a candidate."""
+    """Error of a candidate, and its traceback as text."""
 
     error: BaseException
     trace: str
 
 
 class Record(NamedTuple):
-    """What is known of a candidate after an order."""
+    """Scores and times of a candidate after one instruction."""
 
     n_calls: int
     scores: Mapping[str, float]
-    fit_time: float = 0.0  # seconds in partial_fit, for this order
+    fit_time: float = 0.0  # seconds in partial_fit, for this instruction
     score_time: float = 0.0
     n_samples: int = 0  # rows learned so far, counted once per epoch
-    ended: float = 0.0  # seconds of the day's clock
     failure: Failure | None = None
 
 
 @dataclass(frozen=True)
-class Setting:
-    """What all candidates have in common."""
+class TrainingContext:
+    """Inputs that all candidates share; scattered to the workers once."""
 
     estimator: Any
     scorer: Callable[..., Any]
-    told: Mapping[str, Any]  # what partial_fit is told besides values per row
-    learn_told: Sequence[str]  # which values per row it is told
-    score_told: Sequence[str]  # which values per row the scorer is told
+    fit_params: Mapping[str, Any]  # of partial_fit, the same for every batch
+    per_sample_fit_params: Sequence[str]  # names of those that are sliced with the rows
+    per_sample_score_params: Sequence[str]
     seed: int
-    aside: Holdout | None
-    answered: Mapping[str, ResponseScorer]  # the metrics, where answers are scored and not models
-    models: Any = None  # where models are recorded
-    home: str = field(default_factory=process_token)  # the process of the search
-    # of the rows, where candidates are trained on a GPU
-    copies: DeviceArrayCache = field(default_factory=DeviceArrayCache)
-    device: str = field(default_factory=lambda: get_config().device)  # for those that leave it open
+    holdout: Holdout | None
+    response_scorers: Mapping[str, ResponseScorer]  # empty where the test rows are in one block
+    models: Any = None  # ModelStore of the checkpoint
+    driver: str = field(
+        default_factory=process_token
+    )  # process of the search, to which output is replayed
+    device_cache: DeviceArrayCache = field(default_factory=DeviceArrayCache)
+    device: str = field(default_factory=lambda: get_config().device)  # as configured in the driver
 
 
 @dataclass(frozen=True)
-class Trained:
-    """A model and how it came about. It is never changed: to train it on makes another one."""
+class TrainedModel:
+    """Model with its training history. Immutable: training goes on with a copy of the model."""
 
     model: Any
     n_calls: int = 0
     n_samples: int = 0
     fit_time: float = 0.0
     record: Record = field(default_factory=lambda: Record(0, {}))
-    notes: tuple[OutputEvent, ...] = ()  # what was printed and warned of since the record before
+    output: tuple[OutputEvent, ...] = ()  # printed and warned since the record before
 
 
-def make(setting: Setting, params: Mapping[str, Any], head: Any) -> Any:
-    """Return an untrained candidate, its steps before the last fitted already."""
-    own = {name: clone(value, safe=False) for name, value in params.items()}
-    model = clone(setting.estimator).set_params(**own)
-    return model if head is None else Pipeline([*head.steps, model.steps[-1]])
+def build_candidate(context: TrainingContext, params: Mapping[str, Any], preprocessing: Any) -> Any:
+    """Build an untrained candidate; its steps before the last are fitted already."""
+    values = {name: clone(value, safe=False) for name, value in params.items()}
+    model = clone(context.estimator).set_params(**values)
+    return model if preprocessing is None else Pipeline([*preprocessing.steps, model.steps[-1]])
 
 
-def _as_asked(task: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a task open its setting, and heed the device that was asked for in the driver."""
+def _with_context(task: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate a task to open its scattered context, and to use the device of the driver."""
 
     @wraps(task)
-    def asked(setting: Any, *args: Any) -> Any:
-        setting = open_scattered(setting)
-        with config_context(device=setting.device):
-            return task(setting, *args)
+    def wrapper(context: Any, *args: Any) -> Any:
+        context = open_scattered(context)
+        with config_context(device=context.device):
+            return task(context, *args)
 
-    return asked
+    return wrapper
 
 
-@_as_asked
-def fit_head(setting: Setting, params: Mapping[str, Any], handles: Sequence[Block]) -> Any:
-    """Fit the steps before the last of a pipeline on rows that are learned."""
-    model = make(setting, params, None)
-    blocks = [opened_rows(handle) for handle in handles]
-    whole = Batch(0, 0, 0.0, 1.0)
+@_with_context
+def fit_preprocessing(
+    context: TrainingContext, params: Mapping[str, Any], handles: Sequence[Block]
+) -> Any:
+    """Fit the steps of a pipeline before the last on the training rows of blocks."""
+    model = build_candidate(context, params, None)
+    blocks = [open_rows(handle) for handle in handles]
     rows = concat_rows(
         [
-            learn_from(b, whole._replace(block=i), setting.seed, setting.aside)
-            for i, b in enumerate(blocks)
+            rows_of_batch(block, BatchSpec(i, 0, 0.0, 1.0), context.seed, context.holdout)
+            for i, block in enumerate(blocks)
         ]
     )
     return model[:-1].fit(rows.X, rows.y)
 
 
-@_as_asked
+@_with_context
 def train(
-    setting: Setting,
+    context: TrainingContext,
     candidate: int,
-    before: Trained | Mapping[str, Any],
-    head: Any,
+    state: TrainedModel | Mapping[str, Any],
+    preprocessing: Any,
     calls: range,
-    lessons: Lessons,
+    batches: BatchOrder,
     handles: Sequence[Block],
     test: Block | None = None,
-) -> Trained:
-    """Train a candidate, given as it was or by its parameters, for some calls.
+) -> TrainedModel:
+    """Train a candidate for a range of calls, and score it on `test` unless that is None.
 
-    `handles` are of the blocks that the calls learn, in the order of their numbers. With `test`,
-    the rows for that, the candidate is scored. What was recorded before is not done again.
+    `state` is the model so far, or the parameters of a new candidate. `handles` are of the blocks
+    that the calls need, by number. A model in the checkpoint is loaded instead of trained again.
     """
-    if isinstance(before, Trained) and before.record.failure is not None:
-        return before
-    wanted = calls.stop
-    known = before.n_calls if isinstance(before, Trained) else 0
-    if setting.models is not None and known < wanted:
-        found = setting.models.find(candidate, wanted)
-        before = found if found is not None and found.n_calls > known else before
-    is_done = isinstance(before, Trained) and before.n_calls >= wanted
-    if isinstance(before, Trained) and is_done and (test is None or before.record.scores):
-        return before
-    with capture_output(setting.home) as notes:
+    if isinstance(state, TrainedModel) and state.record.failure is not None:
+        return state
+    n_calls = calls.stop
+    n_calls_before = state.n_calls if isinstance(state, TrainedModel) else 0
+    if context.models is not None and n_calls_before < n_calls:
+        stored = context.models.find(candidate, n_calls)
+        state = stored if stored is not None and stored.n_calls > n_calls_before else state
+    is_done = isinstance(state, TrainedModel) and state.n_calls >= n_calls
+    if isinstance(state, TrainedModel) and is_done and (test is None or state.record.scores):
+        return state
+    with capture_output(context.driver) as output:
         try:
-            trained = _learn(setting, before, head, calls, lessons, handles)
+            trained = _train_batches(context, state, preprocessing, calls, batches, handles)
             if test is not None:
-                trained = _score(setting, trained, test)
+                trained = _score(context, trained, test)
         except Exception as error:
-            trained = _failed(wanted, failure_of(error))
-    if setting.models is not None and trained.record.failure is None:
-        setting.models.put(candidate, trained)
-    earlier = before.notes if isinstance(before, Trained) and not before.record.scores else ()
-    trained = replace(trained, notes=(*earlier, *notes))
-    setting.copies.tie_to(trained)  # Dask may send for the setting again
+            trained = _failed(n_calls, failure_of(error))
+    if context.models is not None and trained.record.failure is None:
+        context.models.put(candidate, trained)
+    earlier = state.output if isinstance(state, TrainedModel) and not state.record.scores else ()
+    trained = replace(trained, output=(*earlier, *output))
+    # The cache lives as long as the model: Dask may drop the context and fetch it again.
+    context.device_cache.tie_to(trained)
     return trained
 
 
-def _learn(
-    setting: Setting,
-    before: Trained | Mapping[str, Any],
-    head: Any,
+def _train_batches(
+    context: TrainingContext,
+    state: TrainedModel | Mapping[str, Any],
+    preprocessing: Any,
     calls: range,
-    lessons: Lessons,
+    batches: BatchOrder,
     handles: Sequence[Block],
-) -> Trained:
-    """Make those of the calls that the model has not had, on a copy of it."""
-    if not isinstance(before, Trained):
-        before = Trained(make(setting, before, head))
-    numbers = lessons.blocks_of(calls)
-    calls = calls[max(0, before.n_calls - calls.start) :]
+) -> TrainedModel:
+    """Make those of the calls that the model has not had yet, on a copy of it."""
+    if not isinstance(state, TrainedModel):
+        state = TrainedModel(build_candidate(context, state, preprocessing))
+    numbers = batches.blocks_of(calls)
+    calls = calls[max(0, state.n_calls - calls.start) :]
     if not calls:
-        return before
-    blocks = {n: opened_rows(handle) for n, handle in zip(numbers, handles, strict=True)}
-    model, n_samples = copy_learner(before.model), before.n_samples
-    goes_up = accepts_device_arrays(model)
-    began = time.perf_counter()
+        return state
+    blocks = {n: open_rows(handle) for n, handle in zip(numbers, handles, strict=True)}
+    model, n_samples = copy_learner(state.model), state.n_samples
+    on_device = accepts_device_arrays(model)
+    start = time.perf_counter()
     for call in calls:
-        batch = lessons[call]
+        batch = batches[call]
         block = blocks[batch.block]
-        if goes_up:
-            block = block._replace(X=setting.copies.get(("learned", batch.block), block.X))
-        rows = learn_from(block, batch, setting.seed, setting.aside)
-        learn(model, rows, setting)
+        if on_device:
+            block = block._replace(X=context.device_cache.get(("learned", batch.block), block.X))
+        rows = rows_of_batch(block, batch, context.seed, context.holdout)
+        partial_fit_rows(model, rows, context)
         n_samples += rows.n_rows
     attributes_to_host(learner_of(model))
-    if not before.n_calls:
+    if not state.n_calls:
         check_picklable(model)
-    seconds = before.fit_time + time.perf_counter() - began
-    return Trained(model, calls.stop, n_samples, seconds)
+    seconds = state.fit_time + time.perf_counter() - start
+    return TrainedModel(model, calls.stop, n_samples, seconds)
 
 
-def _test_rows(setting: Setting, model: Any, handle: Block) -> Block:
-    """Open rows to score on, X on the device where the model takes it there."""
-    rows = opened_rows(handle)
+def _test_rows(context: TrainingContext, model: Any, handle: Block) -> Block:
+    """Open test rows, with X on the device if the model accepts device arrays."""
+    rows = open_rows(handle)
     if not accepts_device_arrays(model):
         return rows
-    return rows._replace(X=setting.copies.get(("scored", handle.number), rows.X))
+    return rows._replace(X=context.device_cache.get(("scored", handle.number), rows.X))
 
 
-def learn(model: Any, rows: Block, setting: Setting) -> None:
-    """Let a model, or the last step of a pipeline, learn some rows."""
-    told = {**setting.told, **_per_row(rows, setting.learn_told)}
-    partial_fit(model, rows.X, rows.y, **told)
+def partial_fit_rows(model: Any, rows: Block, context: TrainingContext) -> None:
+    """Call ``partial_fit`` of a model, or of the last step of a pipeline, on a block of rows."""
+    per_sample = _per_sample_params(rows, context.per_sample_fit_params)
+    partial_fit(model, rows.X, rows.y, **context.fit_params, **per_sample)
 
 
-def _per_row(rows: Block, names: Sequence[str]) -> dict[str, Any]:
-    """Return the values per row of some names."""
+def _per_sample_params(rows: Block, names: Sequence[str]) -> dict[str, Any]:
+    """Return the per-sample parameters of a block by name."""
     return {
         name: rows.sample_weight if name == "sample_weight" else (rows.more or {})[name]
         for name in names
     }
 
 
-def _score(setting: Setting, trained: Trained, test: Block) -> Trained:
-    """Score a candidate on the rows for that, which are all in one place."""
-    began = time.perf_counter()
-    rows = _test_rows(setting, trained.model, test)
-    told = arrays_to_host(_per_row(rows, setting.score_told))
-    with _answering(trained.model, rows) as model:
-        scores = named(setting.scorer(model, rows.X, to_host_if_array(rows.y), **told))
-    return _scored(trained, scores, time.perf_counter() - began)
+def _score(context: TrainingContext, trained: TrainedModel, test: Block) -> TrainedModel:
+    """Score a candidate on the test rows, which are one block."""
+    start = time.perf_counter()
+    rows = _test_rows(context, trained.model, test)
+    params = arrays_to_host(_per_sample_params(rows, context.per_sample_score_params))
+    with _returning_numpy(trained.model, rows) as model:
+        scores = scores_by_name(context.scorer(model, rows.X, to_host_if_array(rows.y), **params))
+    return _with_record(trained, scores, time.perf_counter() - start)
 
 
 @contextmanager
-def _answering(model: Any, rows: Block) -> Iterator[Any]:
-    """Give a model whose answers for rows on a device come home."""
+def _returning_numpy(model: Any, rows: Block) -> Iterator[Any]:
+    """Yield a model that returns NumPy arrays, also for rows on a device."""
     if not is_not_numpy(rows.X):
         yield model
         return
-    model = copy.copy(model)  # others may ask the model itself meanwhile
+    model = copy.copy(model)  # another task may use the model itself at the same time
     with numpy_responses(model):
         yield model
 
 
-@_as_asked
-def answer(setting: Setting, trained: Trained, part: Block) -> tuple[Any, ...] | None:
-    """Return what a candidate answers for some of the rows to score on, with what is true there."""
+@_with_context
+def compute_responses(
+    context: TrainingContext, trained: TrainedModel, part: Block
+) -> tuple[Any, ...] | None:
+    """Return y_true, sample_weight and the responses per metric of a block of test rows.
+
+    A failure is returned as a tuple of one; None stands for a model that has scores already.
+    """
     if trained.record.failure is not None or trained.record.scores:
         return None
+    scorers = context.response_scorers
     try:
-        rows = _test_rows(setting, trained.model, part)
-        with _answering(trained.model, rows) as model:
-            given = {name: one.ask(model, rows.X) for name, one in setting.answered.items()}
+        rows = _test_rows(context, trained.model, part)
+        with _returning_numpy(trained.model, rows) as model:
+            responses = {name: scorer.ask(model, rows.X) for name, scorer in scorers.items()}
     except Exception as error:
         return (failure_of(error),)
-    weight = rows.sample_weight if "sample_weight" in setting.score_told else None
-    return host_values(rows.y), weight if weight is None else host_values(weight), given
+    weight = rows.sample_weight if "sample_weight" in context.per_sample_score_params else None
+    return host_values(rows.y), weight if weight is None else host_values(weight), responses
 
 
-@_as_asked
-def score_answers(
-    setting: Setting, candidate: int, trained: Trained, *parts: tuple[Any, ...] | None
-) -> Trained:
-    """Score a candidate by its answers for all rows to score on."""
+@_with_context
+def score_responses(
+    context: TrainingContext, candidate: int, trained: TrainedModel, *parts: tuple[Any, ...] | None
+) -> TrainedModel:
+    """Score a candidate from its responses for all blocks of test rows."""
     if trained.record.failure is not None or trained.record.scores:
         return trained
     for part in parts:
         if part is not None and len(part) == 1:
             return _failed(trained.n_calls, part[0])
-    began = time.perf_counter()
+    start = time.perf_counter()
     try:
-        known = [part for part in parts if part is not None]
-        y = np.concatenate([part[0] for part in known])
-        weight = None if known[0][1] is None else np.concatenate([part[1] for part in known])
-        scores = {
-            name: one.score(trained.model, y, np.concatenate([p[2][name] for p in known]), weight)
-            for name, one in setting.answered.items()
-        }
+        ys, weights, responses = zip(*[part for part in parts if part is not None], strict=True)
+        y = np.concatenate(ys)
+        weight = None if weights[0] is None else np.concatenate(weights)
+        scores = {}
+        for name, scorer in context.response_scorers.items():
+            response = np.concatenate([by_name[name] for by_name in responses])
+            scores[name] = scorer.score(trained.model, y, response, weight)
     except Exception as error:
         return _failed(trained.n_calls, failure_of(error))
-    trained = _scored(trained, scores, time.perf_counter() - began)
-    if setting.models is not None:
-        setting.models.put(candidate, trained)
+    trained = _with_record(trained, scores, time.perf_counter() - start)
+    if context.models is not None:
+        context.models.put(candidate, trained)
     return trained
 
 
-def _failed(n_calls: int, failure: Failure) -> Trained:
-    """Return what stands for a candidate that failed."""
-    return Trained(None, n_calls, record=Record(n_calls, {}, failure=failure))
+def _failed(n_calls: int, failure: Failure) -> TrainedModel:
+    return TrainedModel(None, n_calls, record=Record(n_calls, {}, failure=failure))
 
 
-def _scored(trained: Trained, scores: Mapping[str, float], seconds: float) -> Trained:
-    """Note the scores of a candidate, and begin to count seconds anew."""
-    record = Record(
-        trained.n_calls, scores, trained.fit_time, seconds, trained.n_samples, time.time()
-    )
+def _with_record(
+    trained: TrainedModel, scores: Mapping[str, float], seconds: float
+) -> TrainedModel:
+    """Return a model with its scores on record, and its fit time reset to zero."""
+    record = Record(trained.n_calls, scores, trained.fit_time, seconds, trained.n_samples)
     return replace(trained, fit_time=0.0, record=record)
 
 
-def named(scores: Any) -> dict[str, float]:
-    """Return scores by name; one alone is called "score"."""
-    several = scores if isinstance(scores, dict) else {"score": scores}
-    for name, value in several.items():
+def scores_by_name(scores: Any) -> dict[str, float]:
+    """Return scores by metric name; the score of a single metric is named "score"."""
+    by_name = scores if isinstance(scores, dict) else {"score": scores}
+    for name, value in by_name.items():
         if np.ndim(value) or not np.issubdtype(np.asarray(value).dtype, np.number):
             raise ValueError(
                 f"scoring must return a number. Got {value!r} ({type(value).__name__}) for "
                 f"{name} instead."
             )
-    return {name: float(value) for name, value in several.items()}
+    return {name: float(value) for name, value in by_name.items()}
 
 
-@_as_asked
-def learn_more(
-    setting: Setting, trained: Trained, handles: Sequence[Block], epochs: int
-) -> Trained:
-    """Let a model learn the rows that it was scored on, as often as it has learned the others."""
+@_with_context
+def train_on_test_rows(
+    context: TrainingContext, trained: TrainedModel, handles: Sequence[Block], epochs: int
+) -> TrainedModel:
+    """Train a model on the test rows for a number of epochs."""
     model = copy_learner(trained.model)
     for _ in range(epochs):
         for handle in handles:
-            learn(model, _test_rows(setting, model, handle), setting)
+            partial_fit_rows(model, _test_rows(context, model, handle), context)
     attributes_to_host(learner_of(model))
     return replace(trained, model=model)
 
 
-def news_of(trained: Trained) -> tuple[Record, tuple[OutputEvent, ...]]:
-    """Give what the driver wants to know; the model stays."""
-    return trained.record, trained.notes
+def summary_of(trained: TrainedModel) -> tuple[Record, tuple[OutputEvent, ...]]:
+    """Return what is published to the driver; the model stays on its worker."""
+    return trained.record, trained.output
 
 
 def failure_of(error: BaseException) -> Failure:
-    """Pack an error such that it travels, and holds on to nothing: its traceback becomes text."""
+    """Return a picklable error, with its traceback as text so that no frame stays alive."""
     trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     try:
         pickle.loads(pickle.dumps(error))

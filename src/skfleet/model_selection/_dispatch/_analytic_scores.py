@@ -42,11 +42,11 @@ class AnalyticScores:
 
     def add(self, fit: FitRequest, job: SearchJob, n_slots: int) -> bool:
         """Add a fit; return False if it must run."""
-        if fit.call.member is None or not fit.call.member.family.scorings:
+        if fit.call.member is None or not fit.call.member.shared_fit.scorings:
             return False
         key = fit.job, fit.call.estimator, fit.device
         if key not in self._groups:
-            family = fit.call.member.family
+            family = fit.call.member.shared_fit
             client = self._client if fit.device == "cuda" else None
             self._groups[key] = _CandidateGroup(job, fit.call.estimator, family, n_slots, client)
         return self._groups[key].add(fit)

@@ -15,7 +15,7 @@ from weakref import WeakSet
 from skfleet._progress_bar import ProgressHint, show_progress
 from skfleet.engine import DeviceArrayCache
 from skfleet.model_selection._checkpoint import Checkpoint, checkpoint_line
-from skfleet.model_selection._evaluations import Evaluation
+from skfleet.model_selection._evaluations import CandidateResults
 from skfleet.model_selection._plot import FitTime
 from skfleet.model_selection._shared_fits._registry import SharedFitLog
 
@@ -53,7 +53,7 @@ class SearchContext:
         verbose: int = 0,
     ) -> None:
         is_approximate = share_fits == "approximate"
-        self.sharing = SharedFitLog(is_wanted=bool(share_fits), is_approximate=is_approximate)
+        self.sharing = SharedFitLog(is_enabled=bool(share_fits), is_approximate=is_approximate)
         self.records = records
         self.fit_in_driver = fit_in_driver
         self.n_checkpoint_fits = 0
@@ -64,7 +64,7 @@ class SearchContext:
         self._start, self._start_time_of_day = time.monotonic(), time.time()
         self.timeline: list[FitTime] = []
         self.active_calls: WeakSet = WeakSet()  # their dispatchers
-        self.evaluations: list[Evaluation] = []
+        self.evaluations: list[CandidateResults] = []
         self._has_begun_evaluation = True
         self.device_cache = DeviceArrayCache()  # of the rows, on the GPUs of workers
 
@@ -83,12 +83,12 @@ class SearchContext:
             return None
         return f"time_budget={self._time_budget} s was over"
 
-    def expect(self, evaluation: Evaluation) -> None:
+    def expect(self, evaluation: CandidateResults) -> None:
         """Announce the candidates that the next call evaluates."""
         self.evaluations.append(evaluation)
         self._has_begun_evaluation = False
 
-    def begin_evaluation(self) -> Evaluation | None:
+    def begin_evaluation(self) -> CandidateResults | None:
         """Return what a call evaluates; None for a call within a fit, such as a nested search."""
         if self._has_begun_evaluation:
             return None

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from skfleet._array import is_not_numpy
 from skfleet.engine import MMAP_THRESHOLD, Pickled
-from skfleet.model_selection._shared_fits._execution import ALONE, FitOrigin, SharedFitRun
+from skfleet.model_selection._shared_fits._execution import OWN_FIT, FitOrigin, SharedFitRun
 
 __all__ = ["CachedRows", "PipelineCache"]
 
@@ -84,7 +84,7 @@ class PipelineCache:
         self.is_open = is_open
         self._depth = 0
         self._path: tuple[int, SharedFitRun, Mapping[str, Any]] | None = None
-        self.origin = ALONE
+        self.origin = OWN_FIT
         self.fit_time_saved = self.score_time_saved = self.shared_time = 0.0
 
     def expect_path(self, depth: int, shared_fit: SharedFitRun, values: Mapping[str, Any]) -> None:
@@ -157,12 +157,12 @@ class PipelineCache:
                 _, shared_fit, values = path
                 shared_fit.begin()
                 if shared_fit.n_candidates > 1:
-                    shared_fit.offer(transformer, values, "fit_transform")
+                    shared_fit.install(transformer, values, "fit_transform")
             rows, fitted = func(transformer, X, *args, **kwargs)
             seconds = time.perf_counter() - start
             self.shared_time += seconds
             if path is not None:
-                self.origin = shared_fit.came
+                self.origin = shared_fit.origin
                 if shared_fit.was_saved:
                     seconds += shared_fit.saved
                     self.fit_time_saved += shared_fit.saved

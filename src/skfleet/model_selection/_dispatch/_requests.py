@@ -18,7 +18,7 @@ from skfleet.model_selection._dispatch._worker import (
     SharedStep,
     has_prefix_steps,
 )
-from skfleet.model_selection._shared_fits._execution import ALONE, FitOrigin
+from skfleet.model_selection._shared_fits._execution import OWN_FIT, FitOrigin
 from skfleet.model_selection._shared_fits._registry import SharedFitMember, member_of
 from skfleet.model_selection._tokenize import content_key, unfitted
 
@@ -188,7 +188,7 @@ class RequestReader:
             info.candidate,
             info.prefix_key,
             member is not None,
-            member is not None and member.family.is_divisible,
+            member is not None and member.shared_fit.is_divisible,
             self._group_order(step),
             info.device,
             call=FitCall(estimator_number, fold, own, info.prefix_key, member, step),
@@ -230,7 +230,7 @@ class RequestReader:
         digests: tuple[bytes, ...] = ()
         member = step = None
         if job.shares_results:
-            if self._sharing.is_wanted:
+            if self._sharing.is_enabled:
                 options = {
                     "has_callbacks": listens,
                     "is_approximate": self._sharing.is_approximate,
@@ -260,7 +260,7 @@ class RequestReader:
         return self._group_orders.setdefault(digest, len(self._group_orders))
 
     def finish(
-        self, fit: FitRequest, origin: FitOrigin = ALONE, prefix_origin: FitOrigin = ALONE
+        self, fit: FitRequest, origin: FitOrigin = OWN_FIT, prefix_origin: FitOrigin = OWN_FIT
     ) -> None:
         """Remove a fit that is done, and log whether its results came from another fit."""
         self._pending.pop((fit.fold, fit.candidate), None)
@@ -315,7 +315,7 @@ def prefix_digests(
     names = [name for name, _ in estimator.steps]
     covered: set[str] = set()
     if step is not None and not step.member.refused:
-        covered = {f"{names[step.depth]}__{name}" for name in step.member.family.parameters}
+        covered = {f"{names[step.depth]}__{name}" for name in step.member.shared_fit.parameters}
     # A parameter of the pipeline itself: a memory of the user's, or other steps.
     if any(name.partition("__")[0] not in names for name in parameters):
         return ()

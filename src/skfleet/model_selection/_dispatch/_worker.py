@@ -29,7 +29,7 @@ from skfleet.engine import (
 )
 from skfleet.model_selection._dispatch._pipeline_cache import CachedRows, PipelineCache
 from skfleet.model_selection._dispatch._scheduler import should_yield
-from skfleet.model_selection._shared_fits._execution import ALONE, FitOrigin, SharedFitRun
+from skfleet.model_selection._shared_fits._execution import OWN_FIT, FitOrigin, SharedFitRun
 from skfleet.model_selection._shared_fits._registry import SharedFitMember, last_step
 
 __all__ = [
@@ -99,8 +99,8 @@ class FitOutcome(NamedTuple):
     result: dict[str, Any]
     seconds: float
     shared_seconds: float
-    origin: FitOrigin = ALONE
-    prefix_origin: FitOrigin = ALONE
+    origin: FitOrigin = OWN_FIT
+    prefix_origin: FitOrigin = OWN_FIT
 
 
 # For each fit:
@@ -179,7 +179,7 @@ def run_fits(
         if shared_fit is not None and not has_failed:
             if shared_fit.spent:  # it may have saved scoring time of the following fits too
                 outcome = outcome._replace(shared_seconds=outcome.seconds)
-            outcome = outcome._replace(origin=shared_fit.came)
+            outcome = outcome._replace(origin=shared_fit.origin)
         elif reason is not None:
             outcome = outcome._replace(origin=FitOrigin(refused=reason))
         if not has_failed:
@@ -205,7 +205,7 @@ def _shared_fit(fit: FitCall, following: Sequence[FitCall]) -> SharedFitRun | No
     values = [
         call.member.values for call in following if call.member and call.shares_work_with(fit)
     ]
-    return SharedFitRun(fit.member.family, values) if len(values) > 1 else None
+    return SharedFitRun(fit.member.shared_fit, values) if len(values) > 1 else None
 
 
 class _SharedPrefix(NamedTuple):
@@ -233,7 +233,7 @@ def _shared_prefix(fit: FitCall, following: Sequence[FitCall]) -> _SharedPrefix 
         for call in following
         if call.shared_step and call.fold == fit.fold and _has_prefix(call, prefix_key)
     ]
-    return _SharedPrefix(prefix_key, depth, SharedFitRun(member.family, values))
+    return _SharedPrefix(prefix_key, depth, SharedFitRun(member.shared_fit, values))
 
 
 def _has_prefix(fit: FitCall, prefix_key: Sequence[Hashable]) -> bool:
@@ -269,7 +269,7 @@ def _fit_and_score(
     estimator = new_estimator(fit.estimator)
     if shared_fit is not None and fit.member is not None:
         shared_fit.begin()
-        shared_fit.offer(last_step(estimator), fit.member.values)
+        shared_fit.install(last_step(estimator), fit.member.values)
     split.steps.start_fit(is_open=split.is_shared and job.shares_steps)
     if fit.shared_step is not None and shared_prefix is not None:
         split.steps.expect_path(

@@ -1,1 +1,1 @@
-"""Fits that contain others: what families there are, and how their fits come out of one."""
+"""Shared fits: one fit that yields the models of many candidates, by kind of estimator."""

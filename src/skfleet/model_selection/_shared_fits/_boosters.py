@@ -1,4 +1,4 @@
-"""XGBoost and LightGBM over the number of rounds, with what their public interfaces offer."""
+"""Shared fits of XGBoost and LightGBM over the number of boosting rounds, by public interfaces."""
 
 from __future__ import annotations
 
@@ -8,47 +8,47 @@ from typing import Any
 
 from sklearn.base import clone
 
-from skfleet.model_selection._shared_fits._ensembles import Growing
+from skfleet.model_selection._shared_fits._ensembles import StagedEnsemble
 from skfleet.model_selection._shared_fits._registry import register_shared_fit
 
 __all__ = ["LightGBMRounds", "XGBoostRounds"]
 
 
-class _Rounds(Growing):
-    """Boosting whose first n rounds are the model of n rounds."""
+class _BoostingRounds(StagedEnsemble):
+    """Boosting libraries whose first n rounds are the model of n rounds."""
 
-    def __init__(self, known: str, asks: Mapping[str, tuple[Any, ...]]) -> None:
+    def __init__(self, known: str, allowed: Mapping[str, tuple[Any, ...]]) -> None:
         super().__init__("n_estimators", known, "")
-        self._allowed = dict(asks)
+        self._allowed = dict(allowed)
 
-    def refuses(self, params: Mapping[str, Any]) -> str | None:
-        """Tell why: rounds that change earlier ones, that may stop early, or cannot be repeated."""
+    def unsupported_reason(self, params: Mapping[str, Any]) -> str | None:
+        """Reject dropout boosters, early stopping, and rounds that are not repeatable."""
         for name, values in self._allowed.items():
-            value = params.get(name, values[0])  # LightGBM takes more than its signature names
-            if not any(value is one or value == one for one in values):
+            value = params.get(name, values[0])  # LightGBM accepts more than its signature names
+            if not any(value is allowed or value == allowed for allowed in values):
                 return f"{name} must be {values[0]!r}. Got {value!r} instead"
-        # Without a seed there is one that is always the same.
+        # The libraries' default seed is a constant.
         seed = 0 if params["random_state"] is None else params["random_state"]
         size = 100 if params["n_estimators"] is None else params["n_estimators"]
-        return super().refuses({**params, "random_state": seed, "n_estimators": size})
+        return super().unsupported_reason({**params, "random_state": seed, "n_estimators": size})
 
 
-class XGBoostRounds(_Rounds):
-    """XGBoost, whose booster can be sliced."""
+class XGBoostRounds(_BoostingRounds):
+    """XGBoost, by slices of its booster."""
 
-    def _cut(self, largest: Any, size: int) -> Any:
-        cut = clone(largest).set_params(n_estimators=size)
-        cut.load_model(largest.get_booster()[:size].save_raw())
-        return cut
+    def _truncate(self, largest: Any, size: int) -> Any:
+        model = clone(largest).set_params(n_estimators=size)
+        model.load_model(largest.get_booster()[:size].save_raw())
+        return model
 
 
-class LightGBMRounds(_Rounds):
-    """LightGBM, which predicts with the rounds up to its best one."""
+class LightGBMRounds(_BoostingRounds):
+    """LightGBM, by the best iteration, up to which it predicts."""
 
-    def _cut(self, largest: Any, size: int) -> Any:
-        cut = copy.deepcopy(largest).set_params(n_estimators=size)
-        cut.booster_.best_iteration = size
-        return cut
+    def _truncate(self, largest: Any, size: int) -> Any:
+        model = copy.deepcopy(largest).set_params(n_estimators=size)
+        model.booster_.best_iteration = size
+        return model
 
 
 _XGBOOST = XGBoostRounds(
@@ -69,7 +69,7 @@ _LIGHTGBM = LightGBMRounds(
     "boosting_type class_weight colsample_bytree importance_type learning_rate max_depth "
     "min_child_samples min_child_weight min_split_gain n_estimators n_jobs num_leaves objective "
     "random_state reg_alpha reg_lambda subsample subsample_for_bin subsample_freq "
-    # of those it takes besides, what is printed, and what it prints less with
+    # accepted as keyword arguments: verbosity, and threading options that it warns without
     "force_col_wise force_row_wise verbose verbosity",
     {"boosting_type": ("gbdt",)},
 )

@@ -1,4 +1,4 @@
-"""What families ask of parameters and rows."""
+"""Checks of parameters and data that the shared fits have in common."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import numpy as np
 from scipy import sparse
 
 __all__ = [
-    "check_end",
+    "check_converged",
     "check_finite",
-    "dense_rows",
-    "penalty_problem",
-    "refuse_more",
-    "seed_problem",
-    "size_problem",
+    "check_no_fit_params",
+    "dense_float64",
+    "invalid_penalty",
+    "invalid_seed",
+    "invalid_size",
 ]
 
 
-def penalty_problem(name: str, value: Any) -> str | None:
-    """Tell what is wrong with a penalty."""
+def invalid_penalty(name: str, value: Any) -> str | None:
+    """Return why a penalty is not supported, or None."""
     if (
         isinstance(value, bool)
         or not isinstance(value, numbers.Real)
@@ -31,28 +31,28 @@ def penalty_problem(name: str, value: Any) -> str | None:
     return None
 
 
-def size_problem(name: str, value: Any) -> str | None:
-    """Tell what is wrong with a number of members."""
+def invalid_size(name: str, value: Any) -> str | None:
+    """Return why a number of members is not supported, or None."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
         return f"{name} must be a positive integer. Got {value!r} instead"
     return None
 
 
-def seed_problem(value: Any) -> str | None:
-    """Tell why draws cannot be repeated."""
+def invalid_seed(value: Any) -> str | None:
+    """Return why a random state does not give repeatable draws, or None."""
     if not isinstance(value, (int, np.integer)):
         return f"random_state must be an integer. Got {type(value).__name__} instead"
     return None
 
 
-def refuse_more(fit_params: Mapping[str, Any]) -> None:
-    """Raise for parameters of ``fit`` that nobody here knows."""
+def check_no_fit_params(fit_params: Mapping[str, Any]) -> None:
+    """Raise NotImplementedError for parameters of ``fit``."""
     if any(value is not None for value in fit_params.values()):
         raise NotImplementedError(f"fit must not be given {', '.join(sorted(fit_params))}")
 
 
-def dense_rows(X: Any) -> np.ndarray:
-    """Give rows as an array of doubles, or raise."""
+def dense_float64(X: Any) -> np.ndarray:
+    """Return rows as a float64 array, or raise NotImplementedError."""
     if sparse.issparse(X):
         raise NotImplementedError("rows must be dense")
     rows = np.asarray(X)
@@ -64,12 +64,15 @@ def dense_rows(X: Any) -> np.ndarray:
 
 
 def check_finite(values: np.ndarray) -> None:
-    """Raise for what each fit is to refuse by itself."""
+    """Raise NotImplementedError for NaN and infinity, which each fit rejects by itself."""
     if not np.isfinite(values.sum()):
         raise NotImplementedError("rows and targets must be finite")
 
 
-def check_end(n_iter: int, max_iter: int) -> None:
-    """Raise for a path that was left before its end: others would be left elsewhere."""
+def check_converged(n_iter: int, max_iter: int) -> None:
+    """Raise NotImplementedError for a solver that stopped at `max_iter`.
+
+    A separate fit would stop at another point.
+    """
     if n_iter >= max_iter:
         raise NotImplementedError(f"it must converge within max_iter={max_iter} iterations")

@@ -1,4 +1,4 @@
-"""Transformers whose result holds that for fewer columns: components, and columns by their rank."""
+"""Shared fits over the number of output columns: PCA, truncated SVD, univariate selection."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from scipy import sparse
 from sklearn.feature_selection import chi2, f_classif, f_regression, r_regression
 
 from skfleet._sklearn_private import take_columns
-from skfleet.model_selection._shared_fits._checks import refuse_more, size_problem
+from skfleet.model_selection._shared_fits._checks import check_no_fit_params, invalid_size
 from skfleet.model_selection._shared_fits._registry import SharedFit, register_shared_fit
 
-__all__ = ["PrincipalComponents", "SingularVectors", "Univariate"]
+__all__ = ["PCAPath", "SelectKPath", "TruncatedSVDPath"]
 
-# Singular values that differ by less than this, relative to the largest, share their vectors; and
-# of smaller ones, rounding shows in the rows that whatever follows is fitted on.
-_APART = 1e-6
+# Relative to the largest singular value. Vectors of singular values with a smaller gap are not
+# unique, and those of smaller singular values carry rounding into the steps that follow.
+_MIN_RELATIVE_GAP = 1e-6
 
-# What is the same whenever it is asked.
+# deterministic score functions
 _SCORE_FUNCS = (chi2, f_classif, f_regression, r_regression)
 
 
-class _Components(SharedFit):
-    """A decomposition of which the first components are kept."""
+class _ComponentsPath(SharedFit):
+    """Decomposition of which each candidate keeps the first components."""
 
     parameters = ("n_components",)
     _attributes = (
@@ -36,13 +36,13 @@ class _Components(SharedFit):
         "singular_values_",
     )
 
-    def refuses(self, params: Mapping[str, Any]) -> str | None:
-        """Tell why: a number of components that the rows decide on."""
-        return size_problem("n_components", params["n_components"])
+    def unsupported_reason(self, params: Mapping[str, Any]) -> str | None:
+        """Reject a number of components that depends on the data."""
+        return invalid_size("n_components", params["n_components"])
 
     @abstractmethod
     def _largest(self, estimator: Any, sizes: Sequence[int], X: Any, y: Any) -> Any:
-        """Fit what holds all that are asked for."""
+        """Fit a decomposition with at least as many components as any candidate."""
 
     def fit(
         self,
@@ -52,34 +52,34 @@ class _Components(SharedFit):
         y: Any,
         **fit_params: Any,
     ) -> list[Any]:
-        """Decompose once, and give the first components."""
+        """Decompose once, and return the first components for each candidate."""
         sizes = self._sizes(candidates, fit_params)
-        return self._cuts(self._largest(estimator, sizes, X, y), sizes)
+        return self._truncate_all(self._largest(estimator, sizes, X, y), sizes)
 
     @staticmethod
     def _sizes(candidates: Sequence[Mapping[str, Any]], fit_params: Mapping[str, Any]) -> list[int]:
-        """Give how many components each candidate asks for."""
-        refuse_more(fit_params)
-        return [int(one["n_components"]) for one in candidates]
+        """Return the number of components of each candidate."""
+        check_no_fit_params(fit_params)
+        return [int(candidate["n_components"]) for candidate in candidates]
 
-    def _cuts(self, largest: Any, sizes: Sequence[int]) -> list[Any]:
-        """Give the decomposition into as many components as each candidate asks for."""
+    def _truncate_all(self, largest: Any, sizes: Sequence[int]) -> list[Any]:
+        """Return the truncated decomposition of each size."""
         values = largest.singular_values_
-        if not values[max(sizes) - 1] > _APART * values[0]:
+        if not values[max(sizes) - 1] > _MIN_RELATIVE_GAP * values[0]:
             raise NotImplementedError("components must be larger than rounding")
-        return [self._cut(largest, size) for size in sizes]
+        return [self._truncate(largest, size) for size in sizes]
 
-    def _cut(self, largest: Any, size: int) -> Any:
-        """Give the decomposition into fewer components."""
-        cut = copy.copy(largest).set_params(n_components=size)
+    def _truncate(self, largest: Any, size: int) -> Any:
+        """Return the decomposition with the first `size` components."""
+        model = copy.copy(largest).set_params(n_components=size)
         for name in self._attributes:
-            # in the order in memory that scikit-learn gives it, which shows in products
-            setattr(cut, name, np.array(getattr(largest, name)[:size], order="K"))
-        return cut
+            # scikit-learn's memory order: it affects the rounding of products
+            setattr(model, name, np.array(getattr(largest, name)[:size], order="K"))
+        return model
 
 
-class PrincipalComponents(_Components):
-    """PCA by a full decomposition, of which each number of components is a part."""
+class PCAPath(_ComponentsPath):
+    """PCA by a full decomposition, of which each candidate takes the first components."""
 
     known = frozenset(
         [
@@ -95,8 +95,8 @@ class PrincipalComponents(_Components):
         ]
     )
 
-    def refuses(self, params: Mapping[str, Any]) -> str | None:
-        """Tell why: solvers that look for no more components than they are asked for."""
+    def unsupported_reason(self, params: Mapping[str, Any]) -> str | None:
+        """Reject solvers whose components depend on their number."""
         if params["svd_solver"] not in ("auto", "full", "covariance_eigh"):
             return (
                 "svd_solver must be 'auto', 'full' or 'covariance_eigh'. "
@@ -104,7 +104,7 @@ class PrincipalComponents(_Components):
             )
         if not params["copy"]:
             return "copy must be True. Got False instead"
-        return super().refuses(params)
+        return super().unsupported_reason(params)
 
     def fit_transform(
         self,
@@ -114,9 +114,10 @@ class PrincipalComponents(_Components):
         y: Any,
         **fit_params: Any,
     ) -> list[tuple[Any, Any]]:
-        """Decompose once, and give the first components and the rows in them.
+        """Decompose once, and return the first components with the transformed rows.
 
-        A decomposition of the rows has them itself; that of their covariance transforms them.
+        After an SVD ``fit_transform`` takes the rows from it, with other rounding than
+        ``transform``; after an eigendecomposition of the covariance the two are the same.
         """
         if self._solver(estimator, X) != "full":
             return super().fit_transform(estimator, candidates, X, y, **fit_params)
@@ -124,8 +125,10 @@ class PrincipalComponents(_Components):
         self._check(sizes, X)
         largest = estimator.set_params(n_components=None)
         rows = largest.fit_transform(X, y)
-        cuts = self._cuts(largest, sizes)
-        return [(one, take_columns(rows, size)) for one, size in zip(cuts, sizes, strict=True)]
+        models = self._truncate_all(largest, sizes)
+        return [
+            (model, take_columns(rows, size)) for model, size in zip(models, sizes, strict=True)
+        ]
 
     def _largest(self, estimator: Any, sizes: Sequence[int], X: Any, y: Any) -> Any:
         self._solver(estimator, X)
@@ -134,7 +137,7 @@ class PrincipalComponents(_Components):
 
     @staticmethod
     def _solver(estimator: Any, X: Any) -> str:
-        """Tell which solver "auto" is, as scikit-learn's documentation does, or raise."""
+        """Return the solver that "auto" stands for, as documented by scikit-learn, or raise."""
         n_rows, n_columns = X.shape
         if sparse.issparse(X):
             raise NotImplementedError("rows must be dense")
@@ -150,20 +153,20 @@ class PrincipalComponents(_Components):
 
     @staticmethod
     def _check(sizes: Sequence[int], X: Any) -> None:
-        """Raise for more components than there can be."""
+        """Raise for more components than rows or columns."""
         if max(sizes) > min(X.shape):
             raise NotImplementedError(f"n_components must be at most {min(X.shape)}")
 
-    def _cut(self, largest: Any, size: int) -> Any:
-        cut = super()._cut(largest, size)
-        cut.n_components_ = size
-        rest = largest.explained_variance_[size:]
-        cut.noise_variance_ = rest.mean() if len(rest) else 0.0
-        return cut
+    def _truncate(self, largest: Any, size: int) -> Any:
+        model = super()._truncate(largest, size)
+        model.n_components_ = size
+        noise = largest.explained_variance_[size:]
+        model.noise_variance_ = noise.mean() if len(noise) else 0.0
+        return model
 
 
-class SingularVectors(_Components):
-    """TruncatedSVD by ARPACK, which goes on until the vectors are as precise as can be."""
+class TruncatedSVDPath(_ComponentsPath):
+    """Truncated SVD by ARPACK, which iterates to machine precision with ``tol=0``."""
 
     known = frozenset(
         [
@@ -177,39 +180,39 @@ class SingularVectors(_Components):
         ]
     )
 
-    def refuses(self, params: Mapping[str, Any]) -> str | None:
-        """Tell why: random vectors, of which there are as many as components."""
-        for name, wanted in {"algorithm": "arpack", "tol": 0.0}.items():
-            if params[name] != wanted:
-                return f"{name} must be {wanted!r}. Got {params[name]!r} instead"
-        return super().refuses(params)
+    def unsupported_reason(self, params: Mapping[str, Any]) -> str | None:
+        """Reject the randomized solver, whose draws depend on the number of components."""
+        for name, value in {"algorithm": "arpack", "tol": 0.0}.items():
+            if params[name] != value:
+                return f"{name} must be {value!r}. Got {params[name]!r} instead"
+        return super().unsupported_reason(params)
 
     def _largest(self, estimator: Any, sizes: Sequence[int], X: Any, y: Any) -> Any:
         largest = estimator.set_params(n_components=max(sizes)).fit(X, y)
         values = largest.singular_values_
         last = np.array(sorted(set(sizes))[:-1], dtype=int) - 1
-        if not (values[last] - values[last + 1] > _APART * values[0]).all():
+        if not (values[last] - values[last + 1] > _MIN_RELATIVE_GAP * values[0]).all():
             raise NotImplementedError("singular values must be apart where they are cut")
         return largest
 
 
-class Univariate(SharedFit):
-    """Columns by their rank: the scores of all are the same, however many are kept."""
+class SelectKPath(SharedFit):
+    """Univariate feature selection: the scores of columns do not depend on the number selected."""
 
-    def __init__(self, size: str, most: float) -> None:
+    def __init__(self, size: str, max_size: float) -> None:
         self.parameters = (size,)
         self.known = frozenset([size, "score_func"])
-        self._most = most
+        self._max_size = max_size
 
-    def refuses(self, params: Mapping[str, Any]) -> str | None:
-        """Tell why: scores that may be others each time."""
-        if not any(params["score_func"] is one for one in _SCORE_FUNCS):
-            names = ", ".join(one.__name__ for one in _SCORE_FUNCS)
+    def unsupported_reason(self, params: Mapping[str, Any]) -> str | None:
+        """Reject score functions that may be random."""
+        if not any(params["score_func"] is func for func in _SCORE_FUNCS):
+            names = ", ".join(func.__name__ for func in _SCORE_FUNCS)
             return f"score_func must be one of {names}. Got {params['score_func']!r} instead"
         (name,) = self.parameters
         size = params[name]
-        if isinstance(size, (bool, str)) or not 0 <= size <= self._most:
-            return f"{name} must be a number from 0 to {self._most}. Got {size!r} instead"
+        if isinstance(size, (bool, str)) or not 0 <= size <= self._max_size:
+            return f"{name} must be a number from 0 to {self._max_size}. Got {size!r} instead"
         return None
 
     def fit(
@@ -220,16 +223,16 @@ class Univariate(SharedFit):
         y: Any,
         **fit_params: Any,
     ) -> list[Any]:
-        """Score the columns once."""
-        refuse_more(fit_params)
+        """Compute the scores of the columns once."""
+        check_no_fit_params(fit_params)
         (name,) = self.parameters
-        if name == "k" and max(one[name] for one in candidates) > X.shape[1]:
+        if name == "k" and max(candidate[name] for candidate in candidates) > X.shape[1]:
             raise NotImplementedError(f"k must be at most {X.shape[1]}")
-        scored = estimator.fit(X, y)
-        return [copy.copy(scored).set_params(**one) for one in candidates]
+        fitted = estimator.fit(X, y)
+        return [copy.copy(fitted).set_params(**candidate) for candidate in candidates]
 
 
-register_shared_fit("sklearn.decomposition.PCA", PrincipalComponents())
-register_shared_fit("sklearn.decomposition.TruncatedSVD", SingularVectors())
-register_shared_fit("sklearn.feature_selection.SelectKBest", Univariate("k", np.inf))
-register_shared_fit("sklearn.feature_selection.SelectPercentile", Univariate("percentile", 100))
+register_shared_fit("sklearn.decomposition.PCA", PCAPath())
+register_shared_fit("sklearn.decomposition.TruncatedSVD", TruncatedSVDPath())
+register_shared_fit("sklearn.feature_selection.SelectKBest", SelectKPath("k", np.inf))
+register_shared_fit("sklearn.feature_selection.SelectPercentile", SelectKPath("percentile", 100))

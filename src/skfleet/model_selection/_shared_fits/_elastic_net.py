@@ -1,4 +1,4 @@
-"""Linear models over their penalty: coordinate descent on products that are made once."""
+"""Shared fits of Lasso and elastic net: coordinate descent on one Gram matrix."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from sklearn.utils.validation import validate_data
 from skfleet.glm import PathPoint, coordinate_descent, elastic_net_path
 from skfleet.glm._normal_equations import CrossProducts
 from skfleet.model_selection._shared_fits._checks import (
-    check_end,
+    check_converged,
     check_finite,
-    dense_rows,
-    penalty_problem,
-    refuse_more,
+    check_no_fit_params,
+    dense_float64,
+    invalid_penalty,
 )
 from skfleet.model_selection._shared_fits._from_gram import (
     SCORINGS,
@@ -28,15 +28,15 @@ from skfleet.model_selection._shared_fits._from_gram import (
 )
 from skfleet.model_selection._shared_fits._registry import register_shared_fit
 
-__all__ = ["ElasticNetPenalties"]
+__all__ = ["ElasticNetPath"]
 
 
-class ElasticNetPenalties(ScoredFromGram):
-    """Lasso and elastic net: products of columns are made once, for every penalty and split.
+class ElasticNetPath(ScoredFromGram):
+    """Lasso and elastic net: the Gram matrix is computed once for all penalties.
 
-    On products coordinate descent takes the very steps that it takes on rows, and stops after as
-    many. Each penalty begins from zero, as in a fit of its own: from the optimum of another one it
-    would end elsewhere within its tolerance.
+    Coordinate descent takes the same steps on the Gram matrix as on the rows, and stops after the
+    same number. Each penalty starts from zero, as in a separate fit: with a warm start it would end
+    at another point within its tolerance.
     """
 
     known = frozenset(
@@ -61,15 +61,14 @@ class ElasticNetPenalties(ScoredFromGram):
     def __init__(self, *parameters: str) -> None:
         self.parameters = parameters
 
-    def refuses(self, params: Mapping[str, Any]) -> str | None:
-        """Tell why: what begins elsewhere, or goes in another order."""
-        wanted = {"warm_start": False, "selection": "cyclic"}
-        for name, value in wanted.items():
+    def unsupported_reason(self, params: Mapping[str, Any]) -> str | None:
+        """Reject warm starts and random orders of the coordinates."""
+        for name, value in {"warm_start": False, "selection": "cyclic"}.items():
             if params[name] != value:
                 return f"{name} must be {value!r}. Got {params[name]!r} instead"
         if not isinstance(params["precompute"], bool):
             return "precompute must be True or False. Got a Gram matrix instead"
-        return penalty_problem("alpha", params["alpha"])
+        return invalid_penalty("alpha", params["alpha"])
 
     def fit(
         self,
@@ -79,9 +78,9 @@ class ElasticNetPenalties(ScoredFromGram):
         y: Any,
         **fit_params: Any,
     ) -> list[Any]:
-        """Make the products once, and descend on them for each candidate."""
-        refuse_more(fit_params)
-        rows, targets = dense_rows(X), np.asarray(y, dtype=float)
+        """Compute the Gram matrix once, and run coordinate descent for each candidate."""
+        check_no_fit_params(fit_params)
+        rows, targets = dense_float64(X), np.asarray(y, dtype=float)
         if targets.ndim != 1:
             raise NotImplementedError("y must have one column")
         check_finite(targets)
@@ -91,7 +90,7 @@ class ElasticNetPenalties(ScoredFromGram):
         x_mean = rows.mean(axis=0) if centre else np.zeros(rows.shape[1])
         y_mean = targets.mean() if centre else 0.0
         rows, targets = np.asfortranarray(rows - x_mean), targets - y_mean
-        how: dict[str, Any] = {
+        options: dict[str, Any] = {
             "precompute": rows.T @ rows,
             "Xy": rows.T @ targets,
             "copy_X": False,
@@ -100,28 +99,28 @@ class ElasticNetPenalties(ScoredFromGram):
             **{name: getattr(estimator, name) for name in ("max_iter", "positive", "tol")},
         }
         model = clone(estimator)
-        validate_data(model, X, skip_check_array=True)  # takes note of the columns
-        fitted = []
+        validate_data(model, X, skip_check_array=True)  # sets n_features_in_
+        models = []
         for candidate in candidates:
-            one = copy.copy(model).set_params(**candidate)
-            alphas, ratio = [one.alpha], one.l1_ratio
-            _, coefs, gaps, n_iters = enet_path(rows, targets, alphas=alphas, l1_ratio=ratio, **how)
-            check_end(n_iters[0], estimator.max_iter)
-            one.coef_, one.dual_gap_, one.n_iter_ = coefs[:, 0], gaps[0], n_iters[0]
-            one.intercept_ = y_mean - one.coef_ @ x_mean if centre else 0.0
-            fitted.append(one)
-        return fitted
+            fitted = copy.copy(model).set_params(**candidate)
+            penalty = {"alphas": [fitted.alpha], "l1_ratio": fitted.l1_ratio}
+            _, coefs, gaps, n_iters = enet_path(rows, targets, **penalty, **options)
+            check_converged(n_iters[0], estimator.max_iter)
+            fitted.coef_, fitted.dual_gap_, fitted.n_iter_ = coefs[:, 0], gaps[0], n_iters[0]
+            fitted.intercept_ = y_mean - fitted.coef_ @ x_mean if centre else 0.0
+            models.append(fitted)
+        return models
 
     def coefficients(
         self, fitted: CrossProducts, params: Sequence[Mapping[str, Any]]
     ) -> np.ndarray:
-        """Descend for each candidate, on a few rows that have the same products."""
+        """Run coordinate descent on the cross products for each candidate."""
         if fitted.xy.shape[1] != 1:
             raise NotImplementedError("y must have one column")
         check_condition(fitted.gram)
         points = self._points(fitted, params)
-        for point, one in zip(points, params, strict=True):
-            check_end(point.n_iter, one["max_iter"])
+        for point, candidate in zip(points, params, strict=True):
+            check_converged(point.n_iter, candidate["max_iter"])
         if not all(point.converged for point in points):
             raise NotImplementedError("coordinate descent must converge")
         return np.array([[point.coef for point in points]])
@@ -129,34 +128,34 @@ class ElasticNetPenalties(ScoredFromGram):
     def _points(
         self, fitted: CrossProducts, params: Sequence[Mapping[str, Any]]
     ) -> list[PathPoint]:
-        """Give where each candidate ends."""
-        return coordinate_descent(fitted.quadratic(), [_limits(one) for one in params])
+        """Return the solution of each candidate."""
+        return coordinate_descent(fitted.quadratic(), [_solver_params(c) for c in params])
 
 
-def _limits(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the parameters of a candidate by which it is fitted; a Lasso has no ``l1_ratio``."""
+def _solver_params(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the solver's parameters of a candidate; a Lasso has no ``l1_ratio``."""
     names = ("alpha", "tol", "max_iter", "positive")
     return {name: params[name] for name in names} | {"l1_ratio": params.get("l1_ratio", 1.0)}
 
 
-class OurElasticNet(ScoreOnly, ElasticNetPenalties):
-    """Lasso and elastic net of this library, which go on from there to the optimum."""
+class SkfleetElasticNetPath(ScoreOnly, ElasticNetPath):
+    """Lasso and elastic net of this library, which go on to the exact optimum."""
 
-    is_ours = True
-    known = ElasticNetPenalties.known | {"device"}
+    is_skfleet = True
+    known = ElasticNetPath.known | {"device"}
 
     def _points(
         self, fitted: CrossProducts, params: Sequence[Mapping[str, Any]]
     ) -> list[PathPoint]:
         points: list[PathPoint] = []
-        for one in params:
-            limits = _limits(one)
-            alphas, ratio = np.array([float(limits.pop("alpha"))]), float(limits.pop("l1_ratio"))
-            points += elastic_net_path(fitted.quadratic(), alphas, ratio, **limits)
+        for candidate in params:
+            solver = _solver_params(candidate)
+            alphas, ratio = np.array([float(solver.pop("alpha"))]), float(solver.pop("l1_ratio"))
+            points += elastic_net_path(fitted.quadratic(), alphas, ratio, **solver)
         return points
 
 
-register_shared_fit("sklearn.linear_model.Lasso", ElasticNetPenalties("alpha"))
-register_shared_fit("sklearn.linear_model.ElasticNet", ElasticNetPenalties("alpha", "l1_ratio"))
-register_shared_fit("skfleet.estimators.Lasso", OurElasticNet("alpha"))
-register_shared_fit("skfleet.estimators.ElasticNet", OurElasticNet("alpha", "l1_ratio"))
+register_shared_fit("sklearn.linear_model.Lasso", ElasticNetPath("alpha"))
+register_shared_fit("sklearn.linear_model.ElasticNet", ElasticNetPath("alpha", "l1_ratio"))
+register_shared_fit("skfleet.estimators.Lasso", SkfleetElasticNetPath("alpha"))
+register_shared_fit("skfleet.estimators.ElasticNet", SkfleetElasticNetPath("alpha", "l1_ratio"))

@@ -1,4 +1,4 @@
-"""Ensembles that grow by one member at a time: each one begins with all smaller ones."""
+"""Shared fits of ensembles over the number of members: the largest one, truncated."""
 
 from __future__ import annotations
 
@@ -7,42 +7,42 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from skfleet._sklearn_private import truncate_hist_boosting
-from skfleet.model_selection._shared_fits._checks import seed_problem, size_problem
+from skfleet.model_selection._shared_fits._checks import invalid_seed, invalid_size
 from skfleet.model_selection._shared_fits._registry import SharedFit, register_shared_fit
 
-__all__ = ["Growing"]
+__all__ = ["StagedEnsemble"]
 
 
-class Growing(SharedFit):
-    """Ensembles whose first n members are the ensemble of n: the largest is fitted, and cut.
+class StagedEnsemble(SharedFit):
+    """Ensembles whose first n members are the ensemble of size n.
 
     Parameters
     ----------
     size : str
-        The parameter that says how many members there are.
+        Name of the parameter for the number of members.
     known : str
         Names of all parameters, separated by spaces.
     attributes : str
-        Names of the fitted attributes that have one entry a member.
-    asks : mapping of str to object, default={}
+        Names of the fitted attributes with one entry per member.
+    required : mapping of str to object, default={}
         Values that other parameters must have.
     """
 
     def __init__(
-        self, size: str, known: str, attributes: str, asks: Mapping[str, Any] | None = None
+        self, size: str, known: str, attributes: str, required: Mapping[str, Any] | None = None
     ) -> None:
         self.parameters = (size,)
         self.known = frozenset(known.split())
         self._attributes = attributes.split()
-        self._asks = dict(asks or {})
+        self._required = dict(required or {})
 
-    def refuses(self, params: Mapping[str, Any]) -> str | None:
-        """Tell why: an ensemble that may stop early, or whose draws cannot be repeated."""
-        for name, wanted in self._asks.items():
-            if params.get(name, wanted) is not wanted and params[name] != wanted:
-                return f"{name} must be {wanted!r}. Got {params[name]!r} instead"
+    def unsupported_reason(self, params: Mapping[str, Any]) -> str | None:
+        """Reject early stopping, and random states whose draws are not repeatable."""
+        for name, value in self._required.items():
+            if params.get(name, value) is not value and params[name] != value:
+                return f"{name} must be {value!r}. Got {params[name]!r} instead"
         (name,) = self.parameters
-        return seed_problem(params["random_state"]) or size_problem(name, params[name])
+        return invalid_seed(params["random_state"]) or invalid_size(name, params[name])
 
     def fit(
         self,
@@ -52,38 +52,38 @@ class Growing(SharedFit):
         y: Any,
         **fit_params: Any,
     ) -> list[Any]:
-        """Fit the largest, and give it cut to each size."""
+        """Fit the largest ensemble, and return it truncated to each size."""
         (name,) = self.parameters
         sizes = [candidate[name] for candidate in candidates]
         largest = estimator.set_params(**{name: max(sizes)}).fit(X, y, **fit_params)
-        return [self._cut(largest, size) for size in sizes]
+        return [self._truncate(largest, size) for size in sizes]
 
-    def _cut(self, largest: Any, size: int) -> Any:
-        """Give the ensemble of the first members."""
-        cut = copy.copy(largest)
-        vars(cut)[self.parameters[0]] = size
+    def _truncate(self, largest: Any, size: int) -> Any:
+        """Return the ensemble of the first `size` members."""
+        model = copy.copy(largest)
+        vars(model)[self.parameters[0]] = size
         for name in self._attributes:
-            if hasattr(cut, name):
-                setattr(cut, name, getattr(cut, name)[:size])
-        return cut
+            if hasattr(model, name):
+                setattr(model, name, getattr(model, name)[:size])
+        return model
 
 
-class GradientBoosting(Growing):
-    """Gradient boosting, that counts its members itself."""
+class GradientBoosting(StagedEnsemble):
+    """Gradient boosting, which has its size in a fitted attribute too."""
 
-    def _cut(self, largest: Any, size: int) -> Any:
-        cut = super()._cut(largest, size)
-        cut.n_estimators_ = size
-        if hasattr(cut, "oob_scores_"):
-            cut.oob_score_ = cut.oob_scores_[-1]
-        return cut
+    def _truncate(self, largest: Any, size: int) -> Any:
+        model = super()._truncate(largest, size)
+        model.n_estimators_ = size
+        if hasattr(model, "oob_scores_"):
+            model.oob_score_ = model.oob_scores_[-1]
+        return model
 
 
-class HistGradientBoosting(Growing):
-    """Gradient boosting on histograms, whose members are not public."""
+class HistGradientBoosting(StagedEnsemble):
+    """Histogram gradient boosting, whose members are a private attribute."""
 
-    def _cut(self, largest: Any, size: int) -> Any:
-        return truncate_hist_boosting(super()._cut(largest, size), size)
+    def _truncate(self, largest: Any, size: int) -> Any:
+        return truncate_hist_boosting(super()._truncate(largest, size), size)
 
 
 _TREE = (
@@ -91,22 +91,22 @@ _TREE = (
     "min_samples_leaf min_samples_split min_weight_fraction_leaf n_estimators random_state "
     "verbose warm_start "
 )
-_ONCE = {"warm_start": False}
+_COLD_START = {"warm_start": False}
 
-_FOREST = Growing(
+_FOREST = StagedEnsemble(
     "n_estimators",
     _TREE + "bootstrap class_weight max_samples monotonic_cst n_jobs oob_score",
     "estimators_",
-    {**_ONCE, "oob_score": False},
+    {**_COLD_START, "oob_score": False},
 )
-_BAGGING = Growing(
+_BAGGING = StagedEnsemble(
     "n_estimators",
     "bootstrap bootstrap_features estimator max_features max_samples n_estimators n_jobs "
     "oob_score random_state verbose warm_start",
     "estimators_ estimators_features_",
-    {**_ONCE, "oob_score": False},
+    {**_COLD_START, "oob_score": False},
 )
-_ADABOOST = Growing(
+_ADABOOST = StagedEnsemble(
     "n_estimators",
     "estimator learning_rate loss n_estimators random_state",
     "estimators_ estimator_weights_ estimator_errors_",
@@ -115,7 +115,7 @@ _GRADIENT_BOOSTING = GradientBoosting(
     "n_estimators",
     _TREE + "alpha init learning_rate loss n_iter_no_change subsample tol validation_fraction",
     "estimators_ train_score_ oob_improvement_ oob_scores_",
-    {**_ONCE, "n_iter_no_change": None, "init": None},
+    {**_COLD_START, "n_iter_no_change": None, "init": None},
 )
 _HIST_GRADIENT_BOOSTING = HistGradientBoosting(
     "max_iter",
@@ -124,10 +124,10 @@ _HIST_GRADIENT_BOOSTING = HistGradientBoosting(
     "monotonic_cst n_iter_no_change quantile random_state scoring tol validation_fraction verbose "
     "warm_start",
     "",
-    {**_ONCE, "early_stopping": False},
+    {**_COLD_START, "early_stopping": False},
 )
 
-for _name, _family in {
+for _name, _shared_fit in {
     "AdaBoost": _ADABOOST,
     "Bagging": _BAGGING,
     "ExtraTrees": _FOREST,
@@ -136,4 +136,4 @@ for _name, _family in {
     "RandomForest": _FOREST,
 }.items():
     for _kind in ("Classifier", "Regressor"):
-        register_shared_fit(f"sklearn.ensemble.{_name}{_kind}", _family)
+        register_shared_fit(f"sklearn.ensemble.{_name}{_kind}", _shared_fit)

@@ -1,4 +1,4 @@
-"""How fits that one fit contains come out of it, on a worker."""
+"""Execution of a shared fit on a worker: one fit whose models are assigned to all candidates."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from sklearn.base import clone
 from skfleet.engine import Pickled
 from skfleet.model_selection._shared_fits._registry import SharedFit
 
-__all__ = ["ALONE", "FitOrigin", "SharedFitRun"]
+__all__ = ["OWN_FIT", "FitOrigin", "SharedFitRun"]
 
 
 class FitOrigin(NamedTuple):
-    """How a member of a family was fitted: by another's fit, or why it could not be."""
+    """Origin of a fitted candidate: a shared fit, or the reason why it was fitted by itself."""
 
     was_saved: bool = False
     refused: str | None = None
 
 
-# By a fit of its own.
-ALONE = FitOrigin()
+OWN_FIT = FitOrigin()
 
 
 class SharedFitRun:
-    """The fits of a family on the same rows: all made when the first of them is asked for.
+    """A shared fit on the rows of one split, made when the first candidate is fitted.
 
-    scikit-learn calls ``fit`` of each candidate as it is used to, and finds it fitted after. So
-    what it scores, and how, is none of a family's business.
+    ``fit`` of each candidate is replaced by a call that copies the state fitted for all. Scoring
+    stays scikit-learn's.
 
     Parameters
     ----------
-    family : Family
+    shared_fit : SharedFit
+        Implementation for the estimator.
     candidates : sequence of mapping
-        The values of each candidate; those that are equal count once.
+        Parameter values of each candidate; equal ones count once.
     """
 
-    def __init__(self, family: SharedFit, candidates: Sequence[Mapping[str, Any]]) -> None:
-        self._family = family
-        self._candidates = {_name(values): values for values in candidates}
+    def __init__(self, shared_fit: SharedFit, candidates: Sequence[Mapping[str, Any]]) -> None:
+        self._shared_fit = shared_fit
+        self._candidates = {_digest(values): values for values in candidates}
         self._fitted: dict[bytes, tuple[Any, Any]] | None = None
         self.refused: str | None = None
         self._seconds = 0.0
@@ -48,34 +48,35 @@ class SharedFitRun:
 
     @property
     def n_candidates(self) -> int:
-        """How many different candidates there are."""
+        """Number of distinct candidates."""
         return len(self._candidates)
 
     def begin(self) -> None:
-        """Expect the next candidate."""
+        """Reset the times for the next candidate."""
         self.spent = 0.0
         self.was_saved = False
 
     @property
-    def came(self) -> FitOrigin:
-        """How the latest candidate was fitted."""
+    def origin(self) -> FitOrigin:
+        """Origin of the latest candidate."""
         return FitOrigin(self.was_saved, self.refused)
 
     @property
     def correction(self) -> float:
-        """Seconds by which the latest fit took longer than its equal part of the one fit."""
+        """Seconds of the latest candidate beyond its equal share of the shared fit."""
         return self.spent - self._seconds / len(self._candidates)
 
     @property
     def saved(self) -> float:
-        """Seconds that the latest fit would have taken longer, had it been the only one."""
+        """Seconds by which the latest candidate was faster than the whole shared fit."""
         return self._seconds - self.spent
 
-    def offer(self, estimator: Any, values: Mapping[str, Any], method: str = "fit") -> None:
-        """Let the next call of an estimator's ``fit`` take what was fitted for all."""
-        vars(estimator)[method] = _Taking(self, estimator, values, method)
+    def install(self, estimator: Any, values: Mapping[str, Any], method: str = "fit") -> None:
+        """Replace the next call of an estimator's ``fit`` by the shared fit."""
+        # An instance attribute shadows the method of the class; sklearn.base.clone drops it.
+        vars(estimator)[method] = _FitFromShared(self, estimator, values, method)
 
-    def take(
+    def assign(
         self,
         estimator: Any,
         values: Mapping[str, Any],
@@ -84,39 +85,38 @@ class SharedFitRun:
         y: Any,
         params: dict[str, Any],
     ) -> Any:
-        """Make an estimator fitted, and give what the method would.
+        """Assign the fitted state to an estimator, and return the result of the method.
 
-        NotImplemented if the family could not, and the estimator must do so itself.
+        Returns NotImplemented if the fits cannot be shared: the estimator must be fitted itself.
         """
         if self._fitted is None and self.refused is None:
             start = time.perf_counter()
             try:
-                fit = self._family.fit_transform if method == "fit_transform" else self._fit
+                fit = self._shared_fit.fit_transform if method == "fit_transform" else self._fit
                 fitted = fit(clone(estimator), list(self._candidates.values()), X, y, **params)
                 self._fitted = dict(zip(self._candidates, fitted, strict=True))
             except NotImplementedError as error:
                 self.refused = str(error)
             except Exception as error:
-                # What is wrong, the fit of each candidate will tell.
+                # the fit of each candidate raises what is wrong with it
                 self.refused = f"it must not fail. Got {type(error).__name__}: {error} instead"
             self._seconds = self.spent = time.perf_counter() - start
         else:
             self.was_saved = self._fitted is not None
         if self._fitted is None:
             return NotImplemented
-        fitted, rows = self._fitted[_name(values)]
+        fitted, rows = self._fitted[_digest(values)]
         vars(estimator).update(vars(fitted))
         if method == "fit":
             return estimator
         return estimator.transform(X) if rows is None else rows
 
     def _fit(self, *args: Any, **params: Any) -> list[tuple[Any, Any]]:
-        """Fit without a thought of what becomes of the rows."""
-        return [(fitted, None) for fitted in self._family.fit(*args, **params)]
+        return [(fitted, None) for fitted in self._shared_fit.fit(*args, **params)]
 
 
-class _Taking:
-    """Stands in for the ``fit`` of an estimator, or the ``fit_transform``, once."""
+class _FitFromShared:
+    """Replacement for one call of an estimator's ``fit`` or ``fit_transform``."""
 
     def __init__(
         self, shared: SharedFitRun, estimator: Any, values: Mapping[str, Any], method: str
@@ -129,10 +129,10 @@ class _Taking:
     def __call__(self, X: Any, y: Any = None, **params: Any) -> Any:
         estimator = self._estimator
         del vars(estimator)[self._method]
-        taken = self._shared.take(estimator, self._values, self._method, X, y, params)
-        if taken is NotImplemented:
+        result = self._shared.assign(estimator, self._values, self._method, X, y, params)
+        if result is NotImplemented:
             return getattr(estimator, self._method)(X, y, **params)
-        return taken
+        return result
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError(
@@ -141,6 +141,6 @@ class _Taking:
         )
 
 
-def _name(values: Mapping[str, Any]) -> bytes:
-    """Name values, so that equal ones of the same types have the same name."""
+def _digest(values: Mapping[str, Any]) -> bytes:
+    """Return a digest that is equal for equal values of the same types."""
     return Pickled.dumps(dict(values)).digest()

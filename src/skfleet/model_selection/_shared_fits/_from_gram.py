@@ -1,4 +1,4 @@
-"""Least squares, penalised or not, whose scores follow from sums of products over the rows."""
+"""Scores of least-squares models from cross products, without fitted models."""
 
 from __future__ import annotations
 
@@ -18,64 +18,63 @@ from skfleet.glm._dense_solvers import to_unit
 from skfleet.glm._normal_equations import CrossProducts, score_from_errors
 from skfleet.model_selection._shared_fits._registry import SharedFit
 
-__all__ = ["SCORINGS", "WORST_OF_SUMS", "ScoreOnly", "ScoredFromGram", "check_condition"]
+__all__ = ["MAX_CONDITION", "SCORINGS", "ScoreOnly", "ScoredFromGram", "check_condition"]
 
-# What can be scored from sums over rows, and from their errors in a second pass.
+# Scorers that follow from the cross products, and those that take a second pass for the residuals.
 _FROM_SUMS = ("score", "r2", "neg_mean_squared_error", "neg_root_mean_squared_error")
 _FROM_ERRORS = ("neg_mean_absolute_error", "neg_max_error")
 SCORINGS = _FROM_SUMS + _FROM_ERRORS
 
-# With a condition number beyond this, rounding would show in the scores: scikit-learn works with
-# other products.
-WORST_OF_SUMS = 1e6
+# Beyond this condition number rounding is visible in the scores, as scikit-learn sums up the
+# products in another order.
+MAX_CONDITION = 1e6
 
-# How far scores may be off, relative to the spread of the targets or to the errors, where they
-# follow from sums.
-_MOST_ROUNDING = 1e-10
+# relative to the variance of the targets, or to the squared errors
+_MAX_ROUNDING_ERROR = 1e-10
 
-# A column of rows is sent to a worker in the time in which it is multiplied by so many others.
-_COLUMNS_PER_SENT = 400
+# Sending a column to a worker takes as long as multiplying it by so many other columns.
+_COLUMNS_PER_TRANSFER = 400
 
-# Systems of more unknowns than these are left to workers, each its own.
-_MOST_UNKNOWNS = 2000
+# Larger systems are solved by workers, one per split.
+_MAX_UNKNOWNS = 2000
 
 
 class ScoredFromGram(SharedFit):
-    """Least squares whose scores follow from sums of products, made in one pass for all splits.
+    """Least squares scored from cross products, which one pass computes for all splits.
 
-    The sums are of doubles. Scores of fits in single precision would be others, if only by their
-    rounding, which an estimator of this library may leave out.
+    The sums are in float64. Scores of scikit-learn's fits in float32 have a rounding of their own,
+    so only this library's estimators are scored this way on float32 rows.
     """
 
-    is_ours = False
+    is_skfleet = False
 
     @abstractmethod
     def coefficients(
         self, fitted: CrossProducts, params: Sequence[Mapping[str, Any]]
     ) -> np.ndarray:
-        """Give coefficients by target and candidate, of shape (n_targets, n_candidates, p)."""
+        """Return coefficients of shape (n_targets, n_candidates, n_features)."""
 
     def prepare(
         self, X: Any, y: Any, splits: Sequence[tuple[Any, Any]], n_slots: int
     ) -> SplitProducts:
-        """Sum up the products of each part of the rows.
+        """Compute the cross products of each fold.
 
-        The rows that a split trains on are the parts that it does not test on: their products are
-        sums of products, and no row is multiplied twice.
+        Those of a training set are sums over the folds outside of its test set, so no row is
+        multiplied twice.
         """
         rows = row_blocks(X, _numbers(y))
         n_columns = rows.n_features
-        if is_sparse_kind(X) or not (rows.dtype == np.float64 or self.is_ours):
+        if is_sparse_kind(X) or not (rows.dtype == np.float64 or self.is_skfleet):
             raise NotImplementedError("rows must be dense, and not of single precision")
         rows = replace(rows, dtype=FLOAT64)
-        if n_columns > _MOST_UNKNOWNS:
-            raise NotImplementedError(f"columns must be at most {_MOST_UNKNOWNS}")
-        if not rows.on_dask and n_columns * (1 - len(splits) / n_slots) > _COLUMNS_PER_SENT:
+        if n_columns > _MAX_UNKNOWNS:
+            raise NotImplementedError(f"columns must be at most {_MAX_UNKNOWNS}")
+        if not rows.on_dask and n_columns * (1 - len(splits) / n_slots) > _COLUMNS_PER_TRANSFER:
             raise NotImplementedError("workers would have it sooner")
-        found = split_products(rows, X, y, splits, {})
-        if any(train.weight <= n_columns or test.weight < 2 for train, test in found.splits):
+        products = split_products(rows, X, y, splits, {})
+        if any(train.weight <= n_columns or test.weight < 2 for train, test in products.splits):
             raise NotImplementedError("splits must have more rows than there are columns")
-        return found
+        return products
 
     def score(
         self,
@@ -85,25 +84,27 @@ class ScoredFromGram(SharedFit):
         *,
         train_scores: bool,
     ) -> np.ndarray:
-        """Solve for each split and penalty.
+        """Solve and score for each split and candidate.
 
-        Squared errors are quadratic forms of the products; for absolute ones there is another pass.
+        Squared errors are quadratic forms of the cross products; absolute errors take another pass.
         """
         n_splits, (train, _) = len(prepared.splits), prepared.splits[0]
         shape = (n_splits, train.xy.shape[1], len(params))
         coefs, intercepts = np.empty((*shape, len(train.gram))), np.empty(shape)
         scores = np.full((2, len(scorings), n_splits, len(params)), np.nan)
-        squared = [n for n, one in enumerate(scorings) if one in _FROM_SUMS]
+        squared = [n for n, scoring in enumerate(scorings) if scoring in _FROM_SUMS]
+        names = [scorings[n] for n in squared]
+        has_intercept = [candidate["fit_intercept"] for candidate in params]
         for j, (train, test) in enumerate(prepared.splits):
-            for centres in {bool(one["fit_intercept"]) for one in params}:
-                chosen = [n for n, one in enumerate(params) if one["fit_intercept"] == centres]
-                fitted = train if centres else train.about_zero()
-                found = self.coefficients(fitted, [params[n] for n in chosen])
-                coefs[j][:, chosen] = found
-                intercepts[j][:, chosen] = fitted.y_mean[:, None] - found @ fitted.x_mean
+            for centre in set(map(bool, has_intercept)):
+                group = [n for n, value in enumerate(has_intercept) if value == centre]
+                fitted = train if centre else train.about_zero()
+                coef = self.coefficients(fitted, [params[n] for n in group])
+                coefs[j][:, group] = coef
+                intercepts[j][:, group] = fitted.y_mean[:, None] - coef @ fitted.x_mean
                 for side, tested in enumerate((test, train)[: 1 + train_scores]):
-                    known = _scores(tested, fitted, found, [scorings[n] for n in squared])
-                    scores[side][np.ix_(squared, [j], chosen)] = known[:, None]
+                    values = _scores(tested, fitted, coef, names)
+                    scores[side][np.ix_(squared, [j], group)] = values[:, None]
         if "neg_max_error" in scorings and shape[1] > 1:
             raise NotImplementedError("y must have one column for its largest error")
         if len(squared) < len(scorings):
@@ -120,7 +121,7 @@ class ScoredFromGram(SharedFit):
 
 
 class ScoreOnly(SharedFit):
-    """A family whose fits have nothing in common but the pass that scores them."""
+    """Shared fit that only scores candidates; workers fit each of them by itself."""
 
     def fit(
         self,
@@ -130,12 +131,12 @@ class ScoreOnly(SharedFit):
         y: Any,
         **fit_params: Any,
     ) -> list[Any]:
-        """Leave it to each fit."""
+        """Raise NotImplementedError: each candidate is fitted by itself."""
         raise NotImplementedError("scores must follow from sums of products over the rows")
 
 
 def _numbers(y: Any) -> Any:
-    """Give targets as an array, or raise."""
+    """Return targets as a numeric array, or raise."""
     targets = y if is_lazy(y) else np.asarray(y)
     if targets.dtype.kind not in "biuf" or targets.ndim not in (1, 2):
         raise NotImplementedError("y must be numbers")
@@ -145,7 +146,7 @@ def _numbers(y: Any) -> Any:
 def _scores(
     tested: CrossProducts, fitted: CrossProducts, coefs: np.ndarray, scorings: Sequence[str]
 ) -> np.ndarray:
-    """Give the scores on some rows, of shape (n_scorings, n_alphas), averaged over targets."""
+    """Return scores of shape (n_scorings, n_candidates), averaged over targets."""
     scores = np.zeros((len(scorings), coefs.shape[1]))
     lengths = np.sqrt(np.diag(tested.gram))
     for k, coef in enumerate(coefs):
@@ -154,22 +155,21 @@ def _scores(
         variance = target.yy / target.weight
         terms = (np.abs(coef) @ lengths) ** 2 / target.weight + variance
         for n, scoring in enumerate(scorings):
-            is_share = scoring in ("score", "r2")
-            scale = variance if is_share else errors
-            if not (np.finfo(float).eps * terms < _MOST_ROUNDING * scale).all():
+            is_r2 = scoring in ("score", "r2")
+            scale = variance if is_r2 else errors
+            if not (np.finfo(float).eps * terms < _MAX_ROUNDING_ERROR * scale).all():
                 raise NotImplementedError("errors must not be lost in rounding")
-            name = "r2" if is_share else scoring
+            name = "r2" if is_r2 else scoring
             scores[n] += score_from_errors(name, errors, errors, variance) / len(coefs)
     return scores
 
 
-def check_condition(system: np.ndarray, worst: float = WORST_OF_SUMS) -> None:
-    """Raise for a system that is as good as singular.
+def check_condition(system: np.ndarray, max_condition: float = MAX_CONDITION) -> None:
+    """Raise for an ill-conditioned system, whatever the scales of its columns.
 
-    The scale of a column does not matter, neither to a Cholesky factorisation nor to coordinate
-    descent.
+    The scales affect neither a Cholesky factorisation nor coordinate descent.
     """
     unit, _ = to_unit(system)
-    lengths = linalg.eigvalsh(unit, check_finite=False)
-    if not lengths[-1] < worst * lengths[0]:
+    eigenvalues = linalg.eigvalsh(unit, check_finite=False)
+    if not eigenvalues[-1] < max_condition * eigenvalues[0]:
         raise NotImplementedError("rows must be better conditioned, or the penalty larger")

@@ -1,4 +1,4 @@
-"""Kernel methods over their penalties: the kernel of the rows is made once."""
+"""Shared fits of support vector machines and kernel ridge: one kernel matrix for all penalties."""
 
 from __future__ import annotations
 
@@ -15,43 +15,41 @@ from sklearn.metrics.pairwise import pairwise_kernels
 from sklearn.utils import gen_batches
 
 from skfleet._sklearn_private import svm_from_kernel_fit, take_rows
-from skfleet.model_selection._shared_fits._checks import dense_rows, penalty_problem
+from skfleet.model_selection._shared_fits._checks import dense_float64, invalid_penalty
 from skfleet.model_selection._shared_fits._registry import SharedFit, register_shared_fit
 
-__all__ = ["KernelPenalties", "MachinePenalties"]
+__all__ = ["KernelRidgePath", "SVMPath"]
 
 _KERNELS = ("linear", "poly", "rbf", "sigmoid")
 
-# The kernel of more rows takes more than a fifth of a gigabyte, and libsvm makes only the part of
-# it that it looks at.
-_MOST_ROWS = 5000
+# The kernel matrix of more rows exceeds 200 MB, and libsvm computes only the part that it needs.
+_MAX_ROWS = 5000
 
-# So many elements of a kernel are looked at at a time.
-_ELEMENTS = 2**20
+_BATCH_ELEMENTS = 2**20
 
-# Of a kernel's elements those that are smaller than the largest by this much need not be libsvm's
-# in single precision; and of others so many a row may be computed as it does, one after the other.
-_NOTHING, _MOST_IN_DOUBT = 1e-9, 20
+# Elements below this fraction of the largest need not be libsvm's in single precision. Of others
+# so many per row are recomputed exactly as libsvm does, one by one.
+_NEGLIGIBLE, _MAX_UNCERTAIN_PER_ROW = 1e-9, 20
 
 
-class _OnKernel(SharedFit):
-    """Fits that differ in what is done with the same kernel."""
+class _KernelPath(SharedFit):
+    """Estimators that take a precomputed kernel matrix, which does not depend on the penalty."""
 
     is_divisible = True
 
-    def refuses(self, params: Mapping[str, Any]) -> str | None:
-        """Tell why: a kernel of the user's, or a penalty that is none."""
+    def unsupported_reason(self, params: Mapping[str, Any]) -> str | None:
+        """Reject kernels of the user's own, and invalid penalties."""
         if params["kernel"] not in _KERNELS:
-            known = ", ".join(_KERNELS)
-            return f"kernel must be one of {known}. Got {params['kernel']!r} instead"
+            names = ", ".join(_KERNELS)
+            return f"kernel must be one of {names}. Got {params['kernel']!r} instead"
         name = self.parameters[0]
-        return penalty_problem(name, params[name])
+        return invalid_penalty(name, params[name])
 
     @abstractmethod
     def _model(self, template: Any, fitted: Any, rows: np.ndarray) -> Any:
-        """Give the model of the rows that was fitted on their kernel.
+        """Return the model of the rows, given the model that was fitted on their kernel.
 
-        The template was fitted on a few of them: all but what was found is as it should be.
+        The template was fitted on a few of the rows: only its solution has to be replaced.
         """
 
     def fit(
@@ -62,33 +60,32 @@ class _OnKernel(SharedFit):
         y: Any,
         **fit_params: Any,
     ) -> list[Any]:
-        """Make the kernel, and fit each candidate on it."""
+        """Compute the kernel matrix, and fit each candidate on it."""
         rows = self._rows(X)
-        if len(rows) > _MOST_ROWS:
-            raise NotImplementedError(f"rows must be at most {_MOST_ROWS}")
+        if len(rows) > _MAX_ROWS:
+            raise NotImplementedError(f"rows must be at most {_MAX_ROWS}")
         gamma = estimator.gamma
         if isinstance(gamma, str):
             variance = rows.var() if gamma == "scale" else 1.0
             gamma = 1.0 / (rows.shape[1] * variance) if variance else 1.0
         kernel = self._kernel(clone(estimator).set_params(gamma=gamma), rows)
-        few = np.arange(2)
+        sample = np.arange(2)
         if is_classifier(estimator):
-            few = np.unique(np.asarray(y), return_index=True)[1]
+            sample = np.unique(np.asarray(y), return_index=True)[1]
         template = clone(estimator).set_params(gamma=gamma)
-        template.fit(take_rows(X, few), take_rows(y, few)).set_params(gamma=estimator.gamma)
-        found = []
+        template.fit(take_rows(X, sample), take_rows(y, sample)).set_params(gamma=estimator.gamma)
+        models = []
         for candidate in candidates:
-            own = clone(estimator).set_params(kernel="precomputed", **candidate)
-            fitted = own.fit(kernel, y, **fit_params).set_params(kernel=estimator.kernel)
-            found.append(self._model(copy.copy(template), fitted, rows).set_params(**candidate))
-        return found
+            model = clone(estimator).set_params(kernel="precomputed", **candidate)
+            fitted = model.fit(kernel, y, **fit_params).set_params(kernel=estimator.kernel)
+            models.append(self._model(copy.copy(template), fitted, rows).set_params(**candidate))
+        return models
 
     def _rows(self, X: Any) -> np.ndarray:
-        """Give the rows as the estimator has them."""
-        return dense_rows(X)
+        return dense_float64(X)
 
     def _kernel(self, estimator: Any, rows: np.ndarray) -> np.ndarray:
-        """Give the kernel of all rows with all."""
+        """Return the kernel matrix of the rows."""
         return pairwise_kernels(
             rows,
             metric=estimator.kernel,
@@ -100,7 +97,7 @@ class _OnKernel(SharedFit):
         )
 
 
-class KernelPenalties(_OnKernel):
+class KernelRidgePath(_KernelPath):
     """Kernel ridge over its penalty."""
 
     parameters = ("alpha",)
@@ -111,11 +108,11 @@ class KernelPenalties(_OnKernel):
         return template
 
 
-class MachinePenalties(_OnKernel):
-    """Support vector machines over C, and the width of the tube in regression.
+class SVMPath(_KernelPath):
+    """Support vector machines over C, and over epsilon in regression.
 
-    libsvm sees kernels in single precision. On the same ones it takes the same way, and ends at the
-    same place.
+    libsvm stores kernels in single precision. Given equal kernels it takes equal steps, and ends at
+    the same solution.
     """
 
     known = frozenset(
@@ -142,58 +139,58 @@ class MachinePenalties(_OnKernel):
     def __init__(self, *parameters: str) -> None:
         self.parameters = parameters
 
-    def refuses(self, params: Mapping[str, Any]) -> str | None:
-        """Tell why, besides: solvers that are stopped, and probabilities from random splits."""
+    def unsupported_reason(self, params: Mapping[str, Any]) -> str | None:
+        """Reject an iteration limit too, and probabilities, which come from random splits."""
         if params["max_iter"] != -1:
             return f"max_iter must be -1. Got {params['max_iter']!r} instead"
         if params.get("probability", False) not in (False, "deprecated"):
             return "probability must be False. Got True instead"
-        return super().refuses(params)
+        return super().unsupported_reason(params)
 
     def _rows(self, X: Any) -> np.ndarray:
-        """Give the rows in the order in memory that gamma="scale" sums them up in."""
+        # gamma="scale" sums the rows up in their order in memory
         return np.ascontiguousarray(super()._rows(X))
 
     def _kernel(self, estimator: Any, rows: np.ndarray) -> np.ndarray:
-        """Give the kernel that is libsvm's in single precision, its diagonal to the last bit."""
+        """Return the kernel matrix, equal to libsvm's in float32 and in float64 on the diagonal."""
         kernel = super()._kernel(estimator, rows)
-        product = _PairProduct(estimator, rows)
-        in_doubt = [(n, n) for n in range(len(rows))]
-        for batch in gen_batches(len(rows), max(1, _ELEMENTS // len(rows))):
+        libsvm = _LibsvmKernel(estimator, rows)
+        uncertain = [(n, n) for n in range(len(rows))]
+        for batch in gen_batches(len(rows), max(1, _BATCH_ELEMENTS // len(rows))):
             part = kernel[batch]
-            off = product.rounding(part, batch)
-            differs = (part - off).astype(np.float32) != (part + off).astype(np.float32)
-            some, others = np.nonzero(differs)
-            # The single precision of what is this much smaller is the double of the rest.
-            matters = np.abs(part[some, others]) > _NOTHING * max(part.max(), -part.min())
-            some, others = some[matters] + batch.start, others[matters]
-            in_doubt += zip(some.tolist(), others.tolist(), strict=True)
-            if len(in_doubt) > _MOST_IN_DOUBT * len(rows):
+            bound = libsvm.rounding(part, batch)
+            differs = (part - bound).astype(np.float32) != (part + bound).astype(np.float32)
+            i, j = np.nonzero(differs)
+            # the float32 rounding of a negligible element is below the float64 rounding of others
+            matters = np.abs(part[i, j]) > _NEGLIGIBLE * max(part.max(), -part.min())
+            i, j = i[matters] + batch.start, j[matters]
+            uncertain += zip(i.tolist(), j.tolist(), strict=True)
+            if len(uncertain) > _MAX_UNCERTAIN_PER_ROW * len(rows):
                 raise NotImplementedError("kernels must not be lost in rounding")
-        for one, other in in_doubt:
-            kernel[one, other] = product(one, other)
+        for row, column in uncertain:
+            kernel[row, column] = libsvm(row, column)
         return kernel
 
     def _model(self, template: Any, fitted: Any, rows: np.ndarray) -> Any:
         return svm_from_kernel_fit(template, fitted, rows)
 
 
-class _PairProduct:
-    """The kernel of two rows, computed as libsvm does: from their product, by BLAS."""
+class _LibsvmKernel:
+    """The kernel of two rows with libsvm's operations: dot products by BLAS, integer powers."""
 
-    def __init__(self, machine: Any, rows: np.ndarray) -> None:
-        self._kind, self._rows = machine.kernel, rows
-        self._gamma, self._coef0 = machine.gamma, machine.coef0
-        self._degree = machine.degree
-        self._lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    def __init__(self, svm: Any, rows: np.ndarray) -> None:
+        self._kind, self._rows = svm.kernel, rows
+        self._gamma, self._coef0 = svm.gamma, svm.coef0
+        self._degree = svm.degree
+        self._norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
 
-    def __call__(self, one: int, other: int) -> float:
+    def __call__(self, i: int, j: int) -> float:
         rows = self._rows
-        product = blas.ddot(rows[one], rows[other])
+        product = blas.ddot(rows[i], rows[j])
         if self._kind == "linear":
             return float(product)
         if self._kind == "rbf":
-            squares = blas.ddot(rows[one], rows[one]) + blas.ddot(rows[other], rows[other])
+            squares = blas.ddot(rows[i], rows[i]) + blas.ddot(rows[j], rows[j])
             return math.exp(-self._gamma * (squares - 2 * product))
         base = self._gamma * product + self._coef0
         if self._kind == "sigmoid":
@@ -205,21 +202,21 @@ class _PairProduct:
         return power
 
     def rounding(self, part: np.ndarray, batch: slice) -> np.ndarray:
-        """Bound by how much the kernel of some rows may differ from libsvm's."""
-        own, all_ = self._lengths[batch, None], self._lengths[None, :]
+        """Bound the rounding errors of a batch of kernel rows, in this and in libsvm's order."""
+        row_norms, norms = self._norms[batch, None], self._norms[None, :]
         eps = np.finfo(float).eps
-        of_sums, of_function = 2 * (self._rows.shape[1] + 4) * eps, 16 * eps * np.abs(part)
+        sum_error, function_error = 2 * (self._rows.shape[1] + 4) * eps, 16 * eps * np.abs(part)
         if self._kind == "linear":
-            return of_sums * own * all_
+            return sum_error * row_norms * norms
         if self._kind == "rbf":
-            return of_sums * self._gamma * (own + all_) ** 2 * part + of_function
-        of_base = of_sums * (self._gamma * own * all_ + abs(self._coef0))
+            return sum_error * self._gamma * (row_norms + norms) ** 2 * part + function_error
+        max_base = self._gamma * row_norms * norms + abs(self._coef0)
+        base_error = sum_error * max_base
         if self._kind == "sigmoid":
-            return of_base + of_function
-        largest = self._gamma * own * all_ + abs(self._coef0)
-        return self._degree * (largest ** max(self._degree - 1, 0) * of_base + of_function)
+            return base_error + function_error
+        return self._degree * (max_base ** max(self._degree - 1, 0) * base_error + function_error)
 
 
-register_shared_fit("sklearn.kernel_ridge.KernelRidge", KernelPenalties())
-register_shared_fit("sklearn.svm.SVC", MachinePenalties("C"))
-register_shared_fit("sklearn.svm.SVR", MachinePenalties("C", "epsilon"))
+register_shared_fit("sklearn.kernel_ridge.KernelRidge", KernelRidgePath())
+register_shared_fit("sklearn.svm.SVC", SVMPath("C"))
+register_shared_fit("sklearn.svm.SVR", SVMPath("C", "epsilon"))

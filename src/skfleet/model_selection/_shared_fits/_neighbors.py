@@ -1,4 +1,4 @@
-"""Nearest neighbours: whoever knows the 30 nearest rows knows the 5 nearest."""
+"""Shared fits of nearest neighbours: one query for the largest `n_neighbors`."""
 
 from __future__ import annotations
 
@@ -13,27 +13,26 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.utils import gen_batches
 
 from skfleet._sklearn_private import uses_tree
-from skfleet.model_selection._shared_fits._checks import size_problem
+from skfleet.model_selection._shared_fits._checks import invalid_size
 from skfleet.model_selection._shared_fits._registry import SharedFit, register_shared_fit
 
-__all__ = ["Neighbors"]
+__all__ = ["KNeighborsPath"]
 
-# So many rows tell which way to search is quicker, where there are so many times as many.
-_FEW, _MANY = 64, 8
+# Brute force and the tree are timed on so many rows, if that is a small part of the query.
+_TIMING_ROWS, _MIN_TIMING_RATIO = 64, 8
 
-# The share of rows whose neighbours rounding must not decide on.
-_MOST_APART = 0.9
+# Brute force is used only if rounding cannot change the neighbours of so many rows.
+_MIN_SEPARATED_FRACTION = 0.9
 
-# So many differences of coordinates are made at a time.
-_ELEMENTS = 2**20
+_BATCH_ELEMENTS = 2**20
 
 
-class Neighbors(SharedFit):
-    """Estimators that ask the k nearest rows: the most that a candidate asks for are found once.
+class KNeighborsPath(SharedFit):
+    """K-neighbors estimators: one query for the largest k serves all smaller ones.
 
-    Where the k-th and the next row are equally far, which of them is among the nearest depends on
-    the search: such rows are asked for again, with that k. A candidate that is searched for in
-    another way, because it asks for half of all rows, is fitted by itself.
+    If the k-th and the next neighbour are equally far, the result depends on the search: such rows
+    are queried again with that k. A candidate with k of half the rows or more is fitted by itself,
+    as scikit-learn then uses another algorithm.
     """
 
     parameters = ("n_neighbors", "weights")
@@ -50,9 +49,9 @@ class Neighbors(SharedFit):
         }
     )
 
-    def refuses(self, params: Mapping[str, Any]) -> str | None:
-        """Tell why: numbers of neighbours that the estimator itself is to refuse."""
-        return size_problem("n_neighbors", params["n_neighbors"])
+    def unsupported_reason(self, params: Mapping[str, Any]) -> str | None:
+        """Reject invalid numbers of neighbours."""
+        return invalid_size("n_neighbors", params["n_neighbors"])
 
     def fit(
         self,
@@ -62,153 +61,154 @@ class Neighbors(SharedFit):
         y: Any,
         **fit_params: Any,
     ) -> list[Any]:
-        """Fit one that finds neighbours for all."""
+        """Fit once, and share a cache of the neighbours among all candidates."""
         sizes = {candidate["n_neighbors"] for candidate in candidates}
         if estimator.algorithm == "auto":
             half = max(1, np.shape(X)[0] // 2)
             sizes = {size for size in sizes if size < half} or {min(sizes)}
-        most = max(sizes)
-        asked = clone(estimator).set_params(n_neighbors=most).fit(X, y, **fit_params)
-        queries = _Queries(asked, most, X)
-        fitted = []
+        n_neighbors = max(sizes)
+        fitted = clone(estimator).set_params(n_neighbors=n_neighbors).fit(X, y, **fit_params)
+        cache = _NeighborCache(fitted, n_neighbors, X)
+        models = []
         for candidate in candidates:
             model = clone(estimator).set_params(**candidate)
             if candidate["n_neighbors"] in sizes:
-                vars(model).update({**vars(asked), **candidate})
-                queries.serve(model)
+                vars(model).update({**vars(fitted), **candidate})
+                cache.attach(model)
             else:
                 model.fit(X, y, **fit_params)
-            fitted.append(model)
-        return fitted
+            models.append(model)
+        return models
 
 
-class _Queries:
-    """The neighbours of rows that were asked for, the nearest first."""
+class _NeighborCache:
+    """Cache of the sorted neighbours of the latest query."""
 
-    def __init__(self, asked: Any, most: int, X: Any) -> None:
-        self._asked = asked
+    def __init__(self, fitted: Any, n_neighbors: int, X: Any) -> None:
+        self.fitted = fitted
         self._X = X
-        self._most = min(most, asked.n_samples_fit_)
-        self._found: dict[str, _Found] = {}
+        self._n_neighbors = min(n_neighbors, fitted.n_samples_fit_)
+        self._neighbors: dict[str, _SortedNeighbors] = {}
 
-    def serve(self, model: Any) -> None:
-        """Let a fitted model find its neighbours here."""
+    def attach(self, model: Any) -> None:
+        """Replace ``kneighbors`` of a fitted model by look-ups in this cache."""
         k = model.n_neighbors
-        if k > self._most:
-            return  # there are not so many rows, as it will say itself
-        vars(model)["kneighbors"] = _Nearest(self, k)
+        if k > self._n_neighbors:
+            return  # the model raises: there are fewer rows than neighbours
+        vars(model)["kneighbors"] = _PrecomputedKNeighbors(self, k)
         if isinstance(model.weights, str) and model.weights == "uniform":
-            # Else rows found by brute force would be counted while they are found.
-            model.weights = _alike
+            # With "uniform" scikit-learn bypasses `kneighbors` where it searches by brute force.
+            model.weights = _uniform_weights
 
-    def nearest(self, X: Any, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Give distances and places of the k nearest."""
+    def kneighbors(self, X: Any, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return distances and indices of the k nearest rows."""
         key = joblib.hash(X)
-        if key not in self._found:
-            self._found = {key: self._search(X)}
-        distances, places, doubt = self._found[key]
-        near, at = distances[:, :k], places[:, :k]
-        if k < distances.shape[1]:
-            tied = np.flatnonzero(~_is_apart(near[:, -1:], distances[:, k : k + 1], doubt))
+        if key not in self._neighbors:
+            self._neighbors = {key: self._search(X)}
+        all_distances, all_indices, tolerance = self._neighbors[key]
+        distances, indices = all_distances[:, :k], all_indices[:, :k]
+        if k < all_distances.shape[1]:
+            is_separated = _is_separated(distances[:, -1:], all_distances[:, k : k + 1], tolerance)
+            tied = np.flatnonzero(~is_separated)
             if len(tied):
-                near, at = near.copy(), at.copy()
-                near[tied], at[tied] = self._asked.kneighbors(X[tied], k)
-        return near, at
+                distances, indices = distances.copy(), indices.copy()
+                distances[tied], indices[tied] = self.fitted.kneighbors(X[tied], k)
+        return distances, indices
 
-    def _search(self, X: Any) -> _Found:
-        """Find one more than are asked for, in the quicker way.
+    def _search(self, X: Any) -> _SortedNeighbors:
+        """Search for one neighbour more than any candidate needs, by the faster algorithm.
 
-        In more than a few columns that is to multiply all rows with all, which loses digits: so
-        distances are computed again, and where rounding decides who is among the nearest, it shows.
+        With more than a few columns that is brute force, a matrix product that loses digits.
+        Therefore distances are computed again, and brute force is rejected if rounding might change
+        the neighbours.
         """
-        n = min(self._most + 1, self._asked.n_samples_fit_)
-        if self._may_multiply(X):
-            brute = NearestNeighbors(algorithm="brute", n_jobs=self._asked.n_jobs).fit(self._X)
-            few = X[:_FEW]
-            if _seconds(brute.kneighbors, few, n) < _seconds(self._asked.kneighbors, few, n):
-                found = _exact(X, self._X, brute.kneighbors(X, n)[1])
-                apart = _is_apart(found.distances[:, :-1], found.distances[:, 1:], found.doubt)
-                if apart.all(axis=1).mean() > _MOST_APART:
-                    return found
-        distances, places = self._asked.kneighbors(X, n)
-        return _Found(distances, places, np.array(-1.0))
+        n = min(self._n_neighbors + 1, self.fitted.n_samples_fit_)
+        if self._may_use_brute_force(X):
+            brute = NearestNeighbors(algorithm="brute", n_jobs=self.fitted.n_jobs).fit(self._X)
+            sample, tree = X[:_TIMING_ROWS], self.fitted
+            if _time_search(brute.kneighbors, sample, n) < _time_search(tree.kneighbors, sample, n):
+                result = _exact_distances(X, self._X, brute.kneighbors(X, n)[1])
+                nearer, farther = result.distances[:, :-1], result.distances[:, 1:]
+                is_separated = _is_separated(nearer, farther, result.tolerance).all(axis=1)
+                if is_separated.mean() > _MIN_SEPARATED_FRACTION:
+                    return result
+        distances, indices = self.fitted.kneighbors(X, n)
+        return _SortedNeighbors(distances, indices, np.array(-1.0))
 
-    def _may_multiply(self, X: Any) -> bool:
-        """Tell whether a tree finds Euclidean distances, and there are many to find.
+    def _may_use_brute_force(self, X: Any) -> bool:
+        """Return whether a tree would compute many Euclidean distances in float64.
 
-        Whoever multiplies rows himself is to get his own distances, digits that are lost included.
+        Where scikit-learn itself uses brute force, its rounded distances have to be reproduced.
         """
-        rows = (X, self._X)
         return (
-            uses_tree(self._asked)
-            and all(type(one) is np.ndarray and one.dtype == np.float64 for one in rows)
-            and len(X) > _MANY * _FEW
-            and self._asked.effective_metric_ == "euclidean"
-            and not self._asked.effective_metric_params_
+            uses_tree(self.fitted)
+            and all(type(rows) is np.ndarray and rows.dtype == np.float64 for rows in (X, self._X))
+            and len(X) > _MIN_TIMING_RATIO * _TIMING_ROWS
+            and self.fitted.effective_metric_ == "euclidean"
+            and not self.fitted.effective_metric_params_
         )
 
 
-class _Found(NamedTuple):
-    """Distances to the nearest rows and their places, of shape (n_rows, n).
+class _SortedNeighbors(NamedTuple):
+    """Distances and indices of the nearest rows, of shape (n_queries, n_neighbors).
 
-    Squared distances of other rows that are within ``doubt`` might be smaller.
+    Squared distances that differ by less than ``tolerance`` may be in the wrong order.
     """
 
     distances: np.ndarray
-    places: np.ndarray
-    doubt: np.ndarray
+    indices: np.ndarray
+    tolerance: np.ndarray
 
 
-def _exact(X: np.ndarray, rows: np.ndarray, places: np.ndarray) -> _Found:
-    """Compute the distances to some rows, and put them in order."""
-    distances = np.empty(places.shape)
-    for batch in gen_batches(len(X), max(1, _ELEMENTS // (places.shape[1] * rows.shape[1]))):
-        squared = np.zeros(places[batch].shape)
+def _exact_distances(X: np.ndarray, rows: np.ndarray, indices: np.ndarray) -> _SortedNeighbors:
+    """Compute the distances to given neighbours by differences, and sort them."""
+    distances = np.empty(indices.shape)
+    for batch in gen_batches(len(X), max(1, _BATCH_ELEMENTS // (indices.shape[1] * rows.shape[1]))):
+        squared = np.zeros(indices[batch].shape)
         for column, values in zip(rows.T, X[batch].T, strict=True):  # as trees do, to the last bit
-            squared += (column[places[batch]] - values[:, None]) ** 2
+            squared += (column[indices[batch]] - values[:, None]) ** 2
         distances[batch] = np.sqrt(squared)
     order = np.argsort(distances, axis=1, kind="stable")
-    lengths = np.einsum("ij,ij->i", X, X) + np.einsum("ij,ij->i", rows, rows).max()
-    return _Found(
+    squared_norms = np.einsum("ij,ij->i", X, X) + np.einsum("ij,ij->i", rows, rows).max()
+    return _SortedNeighbors(
         np.take_along_axis(distances, order, axis=1),
-        np.take_along_axis(places, order, axis=1),
-        4 * (rows.shape[1] + 4) * np.finfo(float).eps * lengths[:, None],
+        np.take_along_axis(indices, order, axis=1),
+        4 * (rows.shape[1] + 4) * np.finfo(float).eps * squared_norms[:, None],
     )
 
 
-def _is_apart(near: np.ndarray, far: np.ndarray, doubt: np.ndarray) -> np.ndarray:
-    """Tell which rows are nearer than others without a doubt."""
-    return (near < far) & (far**2 - near**2 > doubt)
+def _is_separated(nearer: np.ndarray, farther: np.ndarray, tolerance: np.ndarray) -> np.ndarray:
+    """Return whether distances differ by more than their rounding errors."""
+    return (nearer < farther) & (farther**2 - nearer**2 > tolerance)
 
 
-def _seconds(search: Any, X: np.ndarray, n: int) -> float:
-    """Time a search."""
+def _time_search(search: Any, X: np.ndarray, n: int) -> float:
+    """Return the seconds that a search takes."""
     start = time.perf_counter()
     search(X, n)
     return time.perf_counter() - start
 
 
-class _Nearest:
-    """Stands in for the ``kneighbors`` of a model."""
+class _PrecomputedKNeighbors:
+    """Replacement of a model's ``kneighbors``."""
 
-    def __init__(self, queries: _Queries, k: int) -> None:
-        self._queries = queries
+    def __init__(self, cache: _NeighborCache, k: int) -> None:
+        self._cache = cache
         self._k = k
 
     def __call__(
         self, X: Any = None, n_neighbors: int | None = None, return_distance: bool = True
     ) -> Any:
         if X is None or n_neighbors is not None or not hasattr(X, "shape"):
-            found = self._queries._asked.kneighbors(X, n_neighbors or self._k)
+            result = self._cache.fitted.kneighbors(X, n_neighbors or self._k)
         else:
-            found = self._queries.nearest(X, self._k)
-        return found if return_distance else found[1]
+            result = self._cache.kneighbors(X, self._k)
+        return result if return_distance else result[1]
 
 
-def _alike(distances: np.ndarray) -> np.ndarray:
-    """Weigh all neighbours alike."""
+def _uniform_weights(distances: np.ndarray) -> np.ndarray:
     return np.ones_like(distances)
 
 
 for _name in ("KNeighborsClassifier", "KNeighborsRegressor"):
-    register_shared_fit(f"sklearn.neighbors.{_name}", Neighbors())
+    register_shared_fit(f"sklearn.neighbors.{_name}", KNeighborsPath())

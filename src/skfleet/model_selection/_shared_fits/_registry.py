@@ -1,4 +1,4 @@
-"""Fits that contain others: one boosting fit has all shorter ones in it, and is made once."""
+"""Registry of shared fits: one fit, of a regularisation path say, that serves many candidates."""
 
 from __future__ import annotations
 
@@ -22,45 +22,47 @@ __all__ = [
 
 
 class SharedFit(ABC):
-    """What is common to estimators whose fits contain others.
+    """Base class for estimators of which one fit yields the models of many candidates.
 
-    A family stands for fits on the same rows with the same parameters, but for a few: those that
-    one fit contains. It must give the scores that separate fits would, or refuse. Subclasses of an
-    estimator, parameters that are not in `known`, and callbacks are refused without asking it.
+    The candidates are fitted on the same rows and differ in a few parameters only, such as the
+    penalty of a regularisation path or the number of boosting rounds. The scores must be those of
+    separate fits; where they might not be, the shared fit must say that it does not support the
+    parameters. Subclasses of an estimator, parameters that are not in `known`, and callbacks are
+    never supported.
 
     Attributes
     ----------
     parameters : tuple of str
-        The parameters whose values one fit contains.
+        Parameters in which the candidates of one fit may differ.
     known : frozenset of str
-        All parameters, of any of its estimators, that the family knows the effect of.
+        All parameters of the estimators that the implementation takes into account.
     scorings : frozenset of str
-        The scores that it knows without a fit: names of scikit-learn's scorers, and "score" for the
-        estimator's own. None by default.
+        Scorers that `score` computes without fitted models: names of scikit-learn's scorers, and
+        "score" for the estimator's own. Empty by default.
     is_divisible : bool
-        Whether a fit for half of the values takes about half the time, so that idle workers are
-        worth sharing it out to. False by default.
+        Whether a fit for half of the candidates takes about half the time, so that it pays to
+        divide it among idle workers. False by default.
     is_approximate : bool
-        Whether scores are within the tolerance of a solver, and not those of separate fits to
-        rounding. Searches use such a family with ``share_fits="approximate"``. False by default.
+        Whether scores agree with those of separate fits within the tolerance of a solver only.
+        Searches use such a shared fit with ``share_fits="approximate"``. False by default.
 
     See Also
     --------
-    register_shared_fit : Makes searches use a family.
+    register_shared_fit : Makes searches use a shared fit.
 
     Examples
     --------
-    The constant that a dummy predicts needs no fit of its own:
+    The constant of a dummy regressor can be set after the fit:
 
     >>> import copy
     >>> import numpy as np
     >>> from sklearn.dummy import DummyRegressor
-    >>> from skfleet.model_selection import Family
-    >>> class Constants(Family):
+    >>> from skfleet.model_selection import SharedFit
+    >>> class Constants(SharedFit):
     ...     parameters = ("constant",)
     ...     known = frozenset({"constant", "quantile", "strategy"})
     ...
-    ...     def refuses(self, params):
+    ...     def unsupported_reason(self, params):
     ...         return None if params["strategy"] == "constant" else "strategy must be 'constant'"
     ...
     ...     def fit(self, estimator, candidates, X, y, **fit_params):
@@ -70,7 +72,7 @@ class SharedFit(ABC):
     ...             model.constant_ = np.full_like(fitted.constant_, values["constant"])
     ...             models.append(model)
     ...         return models
-    >>> Constants().refuses({"strategy": "mean"})
+    >>> Constants().unsupported_reason({"strategy": "mean"})
     "strategy must be 'constant'"
     """
 
@@ -80,8 +82,8 @@ class SharedFit(ABC):
     is_divisible: bool = False
     is_approximate: bool = False
 
-    def refuses(self, params: Mapping[str, Any]) -> str | None:
-        """Tell why fits with these parameters cannot be had from one; None if they can."""
+    def unsupported_reason(self, params: Mapping[str, Any]) -> str | None:
+        """Return why fits with these parameters cannot be shared, or None if they can."""
         return None
 
     @abstractmethod
@@ -93,28 +95,28 @@ class SharedFit(ABC):
         y: Any,
         **fit_params: Any,
     ) -> list[Any]:
-        """Fit once, and give a fitted estimator for each candidate.
+        """Fit once, and return a fitted estimator for each candidate.
 
         Parameters
         ----------
         estimator : estimator object
             Unfitted, with the parameters of one of the candidates.
         candidates : sequence of mapping
-            The values of `parameters` for each candidate.
+            Values of `parameters` for each candidate.
         X, y : object
-            Training rows, as scikit-learn cut them.
+            Training data of one split.
         **fit_params : object
-            What ``fit`` is called with besides.
+            Further parameters of ``fit``.
 
         Returns
         -------
         list of estimator
-            Fitted, with the parameters of its candidate each; none is fitted again.
+            Fitted estimators with the parameters of their candidates. They are not fitted again.
 
         Raises
         ------
         NotImplementedError
-            With the reason, where only the rows show that each fit must be made by itself.
+            With the reason, if the data do not permit to share the fits.
         """
 
     def fit_transform(
@@ -125,10 +127,10 @@ class SharedFit(ABC):
         y: Any,
         **fit_params: Any,
     ) -> list[tuple[Any, Any]]:
-        """Fit a transformer once, and give what its ``fit_transform`` makes of the rows besides.
+        """Fit a transformer once, and return the results of ``fit_transform`` too.
 
-        For transformers that make something else of them than ``transform`` does after, if only in
-        the last bits: votes of neighbours, and whatever else breaks ties, would show it.
+        For transformers whose ``fit_transform`` differs from ``fit`` and ``transform``, if only in
+        the last bits: the steps after it would break ties in another way.
 
         Parameters
         ----------
@@ -138,20 +140,20 @@ class SharedFit(ABC):
         Returns
         -------
         list of (estimator, object)
-            What `fit` gives, and the transformed rows, or None for what ``transform`` makes of X.
+            Fitted transformer and transformed rows; None stands for the result of ``transform``.
 
         Raises
         ------
         NotImplementedError
             As for `fit`.
         """
-        return [(one, None) for one in self.fit(estimator, candidates, X, y, **fit_params)]
+        return [(model, None) for model in self.fit(estimator, candidates, X, y, **fit_params)]
 
     def prepare(self, X: Any, y: Any, splits: Sequence[tuple[Any, Any]], n_slots: int) -> Any:
-        """Work out what the scores of all candidates depend on, in the process where the rows are.
+        """Compute statistics from which all candidates can be scored, where the rows are.
 
-        For families whose scores cost less than to send the rows to a worker. Called in a thread
-        of its own while the candidates are still being counted.
+        For shared fits whose scores cost less than to send the rows to a worker. Called in a
+        separate thread while the candidates are still being read.
 
         Parameters
         ----------
@@ -160,17 +162,17 @@ class SharedFit(ABC):
         splits : sequence of (array, array)
             Row numbers to train and to test on.
         n_slots : int
-            How many fits the fleet could make at once instead.
+            Number of fits that the fleet could run at once instead.
 
         Returns
         -------
         prepared : object
-            For `score`.
+            Input of `score`.
 
         Raises
         ------
         NotImplementedError
-            Where the fits are to be made by workers.
+            If workers must fit the candidates.
         """
         raise NotImplementedError("fits must be made to be scored")
 
@@ -191,52 +193,52 @@ class SharedFit(ABC):
         params : sequence of mapping
             All parameters of each candidate.
         scorings : sequence of str
-            Which of `scorings` are asked for.
+            Requested names of the attribute `scorings`.
         train_scores : bool
-            Whether the scores on the rows to train on are.
+            Whether to compute the scores on the training rows too.
 
         Returns
         -------
         scores : ndarray of shape (2, n_scorings, n_splits, n_candidates)
-            On the rows to test on, and on those to train on if asked for.
+            Scores on the test rows; and on the training rows, if requested.
 
         Raises
         ------
         NotImplementedError
-            Where the fits are to be made by workers.
+            If workers must fit the candidates.
         """
         raise NotImplementedError("fits must be made to be scored")
 
 
 class SharedFitMember(NamedTuple):
-    """A candidate's place in a family, or why it has none.
+    """A candidate as a member of a shared fit, or the reason why it cannot be one.
 
-    ``values`` tell it from the other members; ``common`` are the parameters, among those that are
-    searched over, that they share.
+    ``values`` are the parameters in which the members differ; ``common`` are the other parameters
+    that are searched over.
     """
 
     kind: str
-    family: SharedFit
+    shared_fit: SharedFit
     values: dict[str, Any]
     common: dict[str, Any]
     refused: str | None
 
 
 class SharedFitUse(NamedTuple):
-    """What a search had from a family of fits.
+    """Number of fits that a search shared, or the reason why it did not.
 
     Parameters
     ----------
     estimator : str
         Name of the estimator.
     parameters : tuple of str
-        The parameters that one fit contains the values of.
+        Parameters in which the candidates of one fit may differ.
     n_fits : int
-        How many fits belonged to the family, candidates times splits.
+        Number of fits that might be shared, candidates times splits.
     n_saved : int
-        How many of them were had from another one.
+        Number of fits that were saved.
     refused : str or None
-        Why each was made by itself, if it was.
+        Reason why each candidate was fitted by itself, if it was.
 
     Examples
     --------
@@ -247,7 +249,7 @@ class SharedFitUse(NamedTuple):
     >>> X, y = load_iris(return_X_y=True)
     >>> with Client(processes=False, n_workers=1, dashboard_address=":0"):
     ...     search = GridSearchCV(KNeighborsClassifier(), {"n_neighbors": [1, 3, 5]}).fit(X, y)
-    >>> search.families_[0].n_fits, search.families_[0].n_saved
+    >>> search.shared_fits_[0].n_fits, search.shared_fits_[0].n_saved
     (15, 10)
     """
 
@@ -259,40 +261,40 @@ class SharedFitUse(NamedTuple):
 
 
 class SharedFitLog:
-    """Whether a search may share fits, and what came of it.
+    """Counts of the fits that a search shared.
 
     Parameters
     ----------
-    is_wanted : bool
-        Whether fits that contain others stand for them.
+    is_enabled : bool
+        Whether the search may share fits.
     is_approximate : bool
-        Whether they do too where scores agree within the tolerance of a solver.
+        Whether also where scores agree within the tolerance of a solver only.
     """
 
-    def __init__(self, *, is_wanted: bool, is_approximate: bool) -> None:
-        self.is_wanted = is_wanted
+    def __init__(self, *, is_enabled: bool, is_approximate: bool) -> None:
+        self.is_enabled = is_enabled
         self.is_approximate = is_approximate
         self._counts: dict[tuple[str, tuple[str, ...], str | None], list[int]] = {}
         self._groups: set[int] = set()
         self._shared: set[tuple[str, tuple[str, ...]]] = set()
 
     def add(self, member: SharedFitMember, group: Hashable) -> None:
-        """Count a fit of a family, which may be had from others of the same group."""
+        """Count a fit that may be shared with those of the same group."""
         self.count(member, fits=1)
-        group = hash((member.kind, member.family.parameters, group))
+        group = hash((member.kind, member.shared_fit.parameters, group))
         if group in self._groups:
-            self._shared.add((member.kind, member.family.parameters))
+            self._shared.add((member.kind, member.shared_fit.parameters))
         self._groups.add(group)
 
     def count(self, member: SharedFitMember, *, fits: int = 0, saved: int = 0) -> None:
-        """Count fits of a family, and those that were had from others."""
-        key = member.kind, member.family.parameters, member.refused
+        """Add to the counts of fits and of saved fits."""
+        key = member.kind, member.shared_fit.parameters, member.refused
         counts = self._counts.setdefault(key, [0, 0])
         counts[0] += fits
         counts[1] += saved
 
     def uses(self) -> tuple[SharedFitUse, ...]:
-        """Tell what came of it."""
+        """Return the counts by estimator, parameters and reason."""
         uses = []
         for (kind, parameters, refused), (n_fits, n_saved) in self._counts.items():
             if refused is None and (kind, parameters) not in self._shared:
@@ -302,65 +304,65 @@ class SharedFitLog:
         return tuple(uses)
 
 
-# Families of estimators, by type; and by name and public module for those that may not be imported
-# yet.
+# Shared fits by estimator class; and by class name and public module, as the module may not be
+# imported yet.
 _by_type: dict[type, SharedFit] = {}
 _by_name: dict[str, dict[str, SharedFit]] = {}
 
 
-def register_shared_fit(estimator: type | str, family: SharedFit) -> None:
-    """Let searches have fits of an estimator from one.
+def register_shared_fit(estimator: type | str, shared_fit: SharedFit) -> None:
+    """Register how searches share the fits of an estimator.
 
     Parameters
     ----------
     estimator : type or str
         The class, or its public name such as ``"sklearn.svm.SVC"``, which imports nothing.
-        Subclasses do not belong to it.
-    family : Family
-        What knows how. It takes the place of one that was registered before.
+        Subclasses are not included.
+    shared_fit : SharedFit
+        Implementation. It replaces one that was registered before.
 
     Raises
     ------
     TypeError
-        When ``family`` is not a `SharedFit`.
+        If ``shared_fit`` is not a `SharedFit`.
 
     Examples
     --------
-    >>> from skfleet.model_selection import Family, register_shared_fit
-    >>> class Stages(Family):
+    >>> from skfleet.model_selection import SharedFit, register_shared_fit
+    >>> class Stages(SharedFit):
     ...     parameters = ("n_stages",)
     ...     known = frozenset({"n_stages", "random_state"})
     ...
     ...     def fit(self, estimator, candidates, X, y, **fit_params):
-    ...         most = max(values["n_stages"] for values in candidates)
-    ...         model = estimator.set_params(n_stages=most).fit(X, y, **fit_params)
+    ...         n_stages = max(values["n_stages"] for values in candidates)
+    ...         model = estimator.set_params(n_stages=n_stages).fit(X, y, **fit_params)
     ...         return [model.first_stages(values["n_stages"]) for values in candidates]
     >>> register_shared_fit("my_package.StagedRegressor", Stages())
     """
-    if not isinstance(family, SharedFit):
+    if not isinstance(shared_fit, SharedFit):
         raise TypeError(
-            f"family must be a Family. Got {type(family).__name__} instead. Subclass "
+            f"shared_fit must be a SharedFit. Got {type(shared_fit).__name__} instead. Subclass "
             "skfleet.model_selection.SharedFit, and pass an instance."
         )
     if isinstance(estimator, str):
         module, _, name = estimator.rpartition(".")
-        _by_name.setdefault(name, {})[module] = family
+        _by_name.setdefault(name, {})[module] = shared_fit
     else:
-        _by_type[estimator] = family
+        _by_type[estimator] = shared_fit
 
 
-def _family_of(kind: type) -> SharedFit | None:
-    """Give the family of exactly this class."""
+def _shared_fit_of(kind: type) -> SharedFit | None:
+    """Return the shared fit that is registered for exactly this class."""
     if kind in _by_type:
         return _by_type[kind]
-    for module, family in _by_name.get(kind.__name__, {}).items():
+    for module, shared_fit in _by_name.get(kind.__name__, {}).items():
         if getattr(sys.modules.get(module), kind.__name__, None) is kind:
-            return family
+            return shared_fit
     return None
 
 
 def last_step(estimator: Any) -> Any:
-    """Give the last step of a pipeline, and any other estimator itself."""
+    """Return the last step of a pipeline, and any other estimator itself."""
     is_pipeline = type(estimator) is Pipeline and estimator.steps
     return estimator.steps[-1][1] if is_pipeline else estimator
 
@@ -373,62 +375,63 @@ def member_of(
     has_callbacks: bool = False,
     is_approximate: bool = False,
 ) -> SharedFitMember | None:
-    """Tell which family a candidate, or an earlier step of it, belongs to.
+    """Return a candidate, or a step of it, as a member of a shared fit.
 
-    None where there is no family for it, and where none of the parameters that one fit contains is
-    searched over. ``is_approximate`` tells whether scores within a solver's tolerance will do.
+    None if no shared fit is registered for it, or if none of its parameters is searched over.
+    ``is_approximate`` permits shared fits whose scores agree within a solver's tolerance only.
     """
     parameters = parameters or {}
-    prefix, last, of_steps = "", estimator, True
+    prefix, last, has_fixed_steps = "", estimator, True
     if type(estimator) is Pipeline and estimator.steps:
         name, last = estimator.steps[step]
         prefix = f"{name}__"
         names = {name for name, _ in estimator.steps}
-        # No parameter of the pipeline itself, and no step.
-        of_steps = all("__" in name and name.partition("__")[0] in names for name in parameters)
-    kind = next((base for base in type(last).__mro__ if _family_of(base)), object)
-    family = _family_of(kind)
-    if family is None:
+        # neither parameters of the pipeline itself nor its steps are searched over
+        has_fixed_steps = all(
+            "__" in name and name.partition("__")[0] in names for name in parameters
+        )
+    kind = next((base for base in type(last).__mro__ if _shared_fit_of(base)), object)
+    shared_fit = _shared_fit_of(kind)
+    if shared_fit is None:
         return None
-    contained = {f"{prefix}{name}" for name in family.parameters}
-    if not contained & parameters.keys():
+    varying = {f"{prefix}{name}" for name in shared_fit.parameters}
+    if not varying & parameters.keys():
         return None
-    own = {
+    params = last.get_params(deep=False) | {
         name.removeprefix(prefix): value
         for name, value in parameters.items()
         if name.startswith(prefix)
     }
-    params = {**last.get_params(deep=False), **own}
-    if not of_steps:
+    if not has_fixed_steps:
         refused: str | None = "the pipeline must be the same for all candidates, but for parameters"
     elif kind is not type(last):
         refused = f"it must be a {kind.__name__} itself. Got a subclass instead"
     else:
-        refused = _reason_against(family, params, has_callbacks, is_approximate)
+        refused = _unsupported_reason(shared_fit, params, has_callbacks, is_approximate)
     return SharedFitMember(
         type(last).__name__,
-        family,
-        {name: params[name] for name in family.parameters if name in params},
-        {name: value for name, value in parameters.items() if name not in contained},
+        shared_fit,
+        {name: params[name] for name in shared_fit.parameters if name in params},
+        {name: value for name, value in parameters.items() if name not in varying},
         refused,
     )
 
 
-def _reason_against(
-    family: SharedFit, params: Mapping[str, Any], has_callbacks: bool, is_approximate: bool
+def _unsupported_reason(
+    shared_fit: SharedFit, params: Mapping[str, Any], has_callbacks: bool, is_approximate: bool
 ) -> str | None:
-    """Tell why a fit must be made by itself."""
+    """Return why a candidate cannot be a member of a shared fit, or None if it can."""
     if has_callbacks:
         return "callbacks must not listen to the search or its estimator"
-    # those of an estimator within the estimator are its own affair
-    unknown = sorted(name for name in params if name not in family.known and "__" not in name)
+    # parameters of a nested estimator belong to that estimator
+    unknown = sorted(name for name in params if name not in shared_fit.known and "__" not in name)
     if unknown:
-        return f"parameters must be known to the family. Got {', '.join(unknown)} besides"
+        return f"parameters must be known to the shared fit. Got {', '.join(unknown)} besides"
     try:
-        refused = family.refuses(params)
+        refused = shared_fit.unsupported_reason(params)
     except Exception as error:
-        return f"the family must know. Got {type(error).__name__}: {error} instead"
-    if refused is None and family.is_approximate and not is_approximate:
+        return f"the shared fit must know. Got {type(error).__name__}: {error} instead"
+    if refused is None and shared_fit.is_approximate and not is_approximate:
         return (
             "share_fits must be 'approximate', as scores are within the solver's tolerance only. "
             "Got True instead"

@@ -1,4 +1,4 @@
-"""Least squares over its penalty: products of rows are made once, and tell the scores too."""
+"""Shared fits of ridge regression and least squares: one Gram matrix for all penalties."""
 
 from __future__ import annotations
 
@@ -16,45 +16,45 @@ from skfleet._sklearn_private import take_rows
 from skfleet.glm._normal_equations import CrossProducts
 from skfleet.model_selection._shared_fits._checks import (
     check_finite,
-    dense_rows,
-    penalty_problem,
-    refuse_more,
+    check_no_fit_params,
+    dense_float64,
+    invalid_penalty,
 )
 from skfleet.model_selection._shared_fits._from_gram import (
+    MAX_CONDITION,
     SCORINGS,
-    WORST_OF_SUMS,
     ScoredFromGram,
     ScoreOnly,
     check_condition,
 )
 from skfleet.model_selection._shared_fits._registry import register_shared_fit
 
-__all__ = ["LeastSquares", "RidgePenalties"]
+__all__ = ["LeastSquares", "RidgePath"]
 
-# With a condition number beyond this, rounding decides on the coefficients.
-_WORST_CONDITION = 1e12
+# Beyond this condition number the coefficients are rounding errors.
+_MAX_FIT_CONDITION = 1e12
 
 
-class _Penalised(ScoredFromGram):
-    """Least squares with a penalty, which may be none, on the sum of squares."""
+class _RidgeFromGram(ScoredFromGram):
+    """Least squares with or without an L2 penalty, scored from cross products."""
 
     def coefficients(
         self, fitted: CrossProducts, params: Sequence[Mapping[str, Any]]
     ) -> np.ndarray:
         """Solve for each penalty."""
-        alphas = [one.get("alpha", 0.0) for one in params]
-        system = _System(fitted.gram, fitted.xy)
+        alphas = [candidate.get("alpha", 0.0) for candidate in params]
+        system = _GramSystem(fitted.gram, fitted.xy)
         system.check(min(alphas))
         return np.stack([system.solve_fast(alpha) for alpha in alphas], axis=1).transpose(2, 1, 0)
 
 
-class RidgePenalties(_Penalised):
-    r"""Ridge over its penalty: the products of the centred rows are made once.
+class RidgePath(_RidgeFromGram):
+    r"""Ridge over its penalty: the Gram matrix of the centred rows is computed once.
 
     The coefficients are :math:`(X^T X + \alpha I)^{-1} X^T y`, or with more columns than rows
     :math:`X^T (X X^T + \alpha I)^{-1} y` (Hastie, Tibshirani and Friedman, *The Elements of
-    Statistical Learning*, 2nd ed., 3.4.1 and 18.3.5). They are solved for as scikit-learn does, so
-    that badly conditioned rows give the same too.
+    Statistical Learning*, 2nd ed., 3.4.1 and 18.3.5). The solver is scikit-learn's, so that the
+    results are the same for ill-conditioned rows too.
     """
 
     parameters = ("alpha",)
@@ -76,13 +76,13 @@ class RidgePenalties(_Penalised):
     def __init__(self, *scorings: str) -> None:
         self.scorings = frozenset(scorings)
 
-    def refuses(self, params: Mapping[str, Any]) -> str | None:
-        """Tell why: a solver that stops before the optimum, or a penalty for each target."""
+    def unsupported_reason(self, params: Mapping[str, Any]) -> str | None:
+        """Reject iterative solvers, and a penalty per target."""
         if params["positive"]:
             return "positive must be False. Got True instead"
         if params["solver"] not in ("auto", "cholesky"):
             return f"solver must be 'auto' or 'cholesky'. Got {params['solver']!r} instead"
-        return penalty_problem("alpha", params["alpha"])
+        return invalid_penalty("alpha", params["alpha"])
 
     def fit(
         self,
@@ -92,39 +92,39 @@ class RidgePenalties(_Penalised):
         y: Any,
         **fit_params: Any,
     ) -> list[Any]:
-        """Make the products once, and solve for each penalty."""
+        """Compute the Gram matrix once, and solve for each penalty."""
         weights = fit_params.pop("sample_weight", None)
-        refuse_more(fit_params)
-        rows = dense_rows(X)
+        check_no_fit_params(fit_params)
+        rows = dense_float64(X)
         targets = np.asarray(y)
-        few = slice(0, 2)
+        sample = slice(0, 2)
         if "class_weight" in estimator.get_params(deep=False):
             if estimator.class_weight is not None:
-                balance = compute_sample_weight(estimator.class_weight, y)
-                weights = balance if weights is None else np.asarray(weights) * balance
+                balanced = compute_sample_weight(estimator.class_weight, y)
+                weights = balanced if weights is None else np.asarray(weights) * balanced
             binarizer = LabelBinarizer(pos_label=1, neg_label=-1)
             axis = 0 if targets.ndim > 1 else None
-            few = np.unique(targets, return_index=True, axis=axis)[1]  # type: ignore[assignment]
+            sample = np.unique(targets, return_index=True, axis=axis)[1]  # type: ignore[assignment]
             targets = binarizer.fit_transform(y)
         targets = targets.astype(float, copy=False).reshape(len(rows), -1)
         check_finite(targets)
-        # Fitted on a few rows: all but its coefficients is as if it were fitted on all of them.
-        model = clone(estimator).fit(take_rows(X, few), take_rows(y, few))
-        solve = _Products(rows, targets, weights, centre=estimator.fit_intercept)
-        solve.system.check(min(candidate["alpha"] for candidate in candidates), _WORST_CONDITION)
-        fitted = []
+        # all attributes but the coefficients are those of a fit on all rows
+        template = clone(estimator).fit(take_rows(X, sample), take_rows(y, sample))
+        solve = _CenteredSystem(rows, targets, weights, centre=estimator.fit_intercept)
+        solve.system.check(min(candidate["alpha"] for candidate in candidates), _MAX_FIT_CONDITION)
+        models = []
         for candidate in candidates:
             coef, intercept = solve(candidate["alpha"])
-            one = copy.copy(model).set_params(**candidate)
-            one.coef_ = coef.reshape(np.shape(model.coef_))
+            model = copy.copy(template).set_params(**candidate)
+            model.coef_ = coef.reshape(np.shape(template.coef_))
             if estimator.fit_intercept:
-                one.intercept_ = intercept.reshape(np.shape(model.intercept_))[()]
-            fitted.append(one)
-        return fitted
+                model.intercept_ = intercept.reshape(np.shape(template.intercept_))[()]
+            models.append(model)
+        return models
 
 
-class _Products:
-    """CrossProducts of centred rows and targets, from which coefficients follow for any penalty."""
+class _CenteredSystem:
+    """Normal equations of centred rows, in the primal or, with more columns, the dual form."""
 
     def __init__(self, X: np.ndarray, Y: np.ndarray, weights: Any, *, centre: bool) -> None:
         self._x_mean, self._y_mean = np.zeros(X.shape[1]), np.zeros(Y.shape[1])
@@ -135,81 +135,80 @@ class _Products:
             self._y_mean = np.average(Y, axis=0, weights=weights)
         X, Y = X - self._x_mean, Y - self._y_mean
         if weights is not None:
-            root = np.sqrt(weights)[:, None]
-            X *= root
-            Y *= root
-        self._wide = X if X.shape[1] > X.shape[0] else None
-        wide = self._wide is not None
-        self.system = _System(X @ X.T if wide else X.T @ X, Y if wide else X.T @ Y)
+            sqrt_weights = np.sqrt(weights)[:, None]
+            X *= sqrt_weights
+            Y *= sqrt_weights
+        is_dual = X.shape[1] > X.shape[0]
+        self._dual_rows = X if is_dual else None
+        self.system = _GramSystem(X @ X.T if is_dual else X.T @ X, Y if is_dual else X.T @ Y)
 
     def __call__(self, alpha: float) -> tuple[np.ndarray, np.ndarray]:
-        """Give coefficients, of shape (n_targets, n_features), and intercepts."""
-        solved = self.system.solve(alpha)
-        coef = (solved if self._wide is None else self._wide.T @ solved).T
+        """Return coefficients of shape (n_targets, n_features), and intercepts."""
+        solution = self.system.solve(alpha)
+        coef = (solution if self._dual_rows is None else self._dual_rows.T @ solution).T
         return coef, self._y_mean - coef @ self._x_mean
 
 
-class _System:
-    """Equations for any penalty, solved as scikit-learn does: by a Cholesky factorisation."""
+class _GramSystem:
+    """Gram matrix and right-hand sides of a ridge regression, for any penalty."""
 
-    def __init__(self, products: np.ndarray, right: np.ndarray) -> None:
-        self._products = products
-        self._right = right
+    def __init__(self, gram: np.ndarray, rhs: np.ndarray) -> None:
+        self._gram = gram
+        self._rhs = rhs
 
     def _shifted(self, alpha: float) -> np.ndarray:
-        """Give the matrix of the system for a penalty."""
-        shifted = self._products.copy()
+        shifted = self._gram.copy()
         shifted.flat[:: len(shifted) + 1] += alpha
         return shifted
 
-    def check(self, alpha: float, worst: float = WORST_OF_SUMS) -> None:
-        """Raise for a system that is as good as singular."""
-        check_condition(self._shifted(alpha), worst)
+    def check(self, alpha: float, max_condition: float = MAX_CONDITION) -> None:
+        """Raise for an ill-conditioned system."""
+        check_condition(self._shifted(alpha), max_condition)
 
     def solve(self, alpha: float) -> np.ndarray:
-        """Give the solution, of shape (n_unknowns, n_targets), to the last bit scikit-learn's."""
+        """Return the solution of shape (n_unknowns, n_targets), by scikit-learn's routine."""
         shifted = self._shifted(alpha)
-        return linalg.solve(shifted, self._right, assume_a="pos", overwrite_a=True)
+        return linalg.solve(shifted, self._rhs, assume_a="pos", overwrite_a=True)
 
     def solve_fast(self, alpha: float) -> np.ndarray:
-        """Give the solution without the checks, which take longer for small systems."""
-        return linalg.lapack.dposv(self._shifted(alpha), self._right)[1]
+        """Return the solution without checks, which take longer than to solve a small system."""
+        return linalg.lapack.dposv(self._shifted(alpha), self._rhs)[1]
 
 
-class LeastSquares(ScoreOnly, _Penalised):
-    """Linear regression with and without an intercept, scored from sums."""
+class LeastSquares(ScoreOnly, _RidgeFromGram):
+    """Linear regression with and without an intercept, scored from cross products."""
 
     parameters = ("fit_intercept",)
     known = frozenset(["copy_X", "device", "fit_intercept", "n_jobs", "positive", "tol"])
     scorings = frozenset(SCORINGS)
 
-    def refuses(self, params: Mapping[str, Any]) -> str | None:
-        """Tell why: coefficients that must not be negative are no solution of a linear system."""
+    def unsupported_reason(self, params: Mapping[str, Any]) -> str | None:
+        """Reject non-negative least squares, which is no linear system."""
         return "positive must be False. Got True instead" if params["positive"] else None
 
 
-class OurLeastSquares(LeastSquares):
+class SkfleetLeastSquares(LeastSquares):
     """Linear regression of this library."""
 
-    is_ours = True
+    is_skfleet = True
 
 
-class OurRidge(ScoreOnly, RidgePenalties):
-    """Ridge of this library, which solves from sums of products itself, whatever its solver."""
+class SkfleetRidgePath(ScoreOnly, RidgePath):
+    """Ridge of this library, which solves the normal equations with any `solver`."""
 
-    is_ours = True
-    known = RidgePenalties.known | {"device"}
+    is_skfleet = True
+    known = RidgePath.known | {"device"}
 
     def __init__(self) -> None:
         super().__init__(*SCORINGS)
 
-    def refuses(self, params: Mapping[str, Any]) -> str | None:
-        """Tell why, as for scikit-learn's."""
-        return super().refuses({**params, "solver": "auto"})
+    def unsupported_reason(self, params: Mapping[str, Any]) -> str | None:
+        """Reject the same parameters as for scikit-learn's, but for the solver."""
+        return super().unsupported_reason({**params, "solver": "auto"})
 
 
 register_shared_fit("sklearn.linear_model.LinearRegression", LeastSquares())
-register_shared_fit("sklearn.linear_model.Ridge", RidgePenalties(*SCORINGS))
-register_shared_fit("sklearn.linear_model.RidgeClassifier", RidgePenalties())
-register_shared_fit("skfleet.estimators.LinearRegression", OurLeastSquares())
-register_shared_fit("skfleet.estimators.Ridge", OurRidge())
+register_shared_fit("sklearn.linear_model.Ridge", RidgePath(*SCORINGS))
+register_shared_fit("sklearn.linear_model.RidgeClassifier", RidgePath())
+register_shared_fit("skfleet.estimators.LinearRegression", SkfleetLeastSquares())
+register_shared_fit("skfleet.estimators.Ridge", SkfleetRidgePath())

@@ -1,4 +1,4 @@
-"""Decision trees over the cost of complexity: the whole tree has all pruned ones in it."""
+"""Shared fits of decision trees: the cost-complexity pruning path of one full tree."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from skfleet._sklearn_private import prune_tree
-from skfleet.model_selection._shared_fits._checks import penalty_problem, seed_problem
+from skfleet.model_selection._shared_fits._checks import invalid_penalty, invalid_seed
 from skfleet.model_selection._shared_fits._registry import SharedFit, register_shared_fit
 
-__all__ = ["Prunings"]
+__all__ = ["CostComplexityPath"]
 
 
-class Prunings(SharedFit):
+class CostComplexityPath(SharedFit):
     """Trees pruned by minimal cost-complexity (Breiman et al., 1984, chapter 3).
 
-    A tree is grown without a look at ``ccp_alpha``, and pruned after.
+    ``ccp_alpha`` has no effect on the growth of a tree, which is pruned afterwards.
     """
 
     parameters = ("ccp_alpha",)
@@ -38,12 +38,12 @@ class Prunings(SharedFit):
         ]
     )
 
-    def refuses(self, params: Mapping[str, Any]) -> str | None:
-        """Tell why: a tree that would be another one each time."""
+    def unsupported_reason(self, params: Mapping[str, Any]) -> str | None:
+        """Reject trees whose growth is not repeatable."""
         alpha = params["ccp_alpha"]
         is_none = isinstance(alpha, (int, float)) and alpha == 0
-        problem = None if is_none else penalty_problem("ccp_alpha", alpha)
-        return problem or seed_problem(params["random_state"])
+        problem = None if is_none else invalid_penalty("ccp_alpha", alpha)
+        return problem or invalid_seed(params["random_state"])
 
     def fit(
         self,
@@ -53,11 +53,11 @@ class Prunings(SharedFit):
         y: Any,
         **fit_params: Any,
     ) -> list[Any]:
-        """Grow the tree, and prune it for each candidate."""
-        whole = estimator.set_params(ccp_alpha=0.0).fit(X, y, **fit_params)
-        return [prune_tree(copy.copy(whole).set_params(**one)) for one in candidates]
+        """Grow the full tree, and prune a copy for each candidate."""
+        full = estimator.set_params(ccp_alpha=0.0).fit(X, y, **fit_params)
+        return [prune_tree(copy.copy(full).set_params(**values)) for values in candidates]
 
 
 for _name in ("DecisionTree", "ExtraTree"):
     for _kind in ("Classifier", "Regressor"):
-        register_shared_fit(f"sklearn.tree.{_name}{_kind}", Prunings())
+        register_shared_fit(f"sklearn.tree.{_name}{_kind}", CostComplexityPath())

@@ -17,7 +17,7 @@ from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 
 from skfleet.glm import WarmNewton
 from skfleet.model_selection import GridSearchCV
-from skfleet.model_selection._shared_fits._logistic import WarmPath
+from skfleet.model_selection._shared_fits._logistic import LogisticPath
 
 Xr, yr = make_regression(150, 10, noise=5, bias=30, random_state=0)
 X, y = make_classification(200, 8, n_informative=8, n_redundant=0, random_state=0)
@@ -330,7 +330,7 @@ def test_newton_steps_that_lead_elsewhere_are_found_out(monkeypatch):
     monkeypatch.setattr(WarmNewton, "solve", lambda self, *args, **kwargs: True)
     candidates = [{"C": C} for C in np.logspace(-2, 2, 8)]
     with pytest.raises(NotImplementedError, match="nothing left to do"):
-        WarmPath().fit(LogisticRegression(), candidates, X, y)
+        LogisticPath().fit(LogisticRegression(), candidates, X, y)
 
 
 @pytest.mark.parametrize("solver", ["lbfgs", "newton-cg", "newton-cholesky"])
@@ -345,7 +345,7 @@ def test_newton_steps_leave_the_solver_nothing_to_do(solver, labels):
 
     candidates = [{"C": C} for C in np.logspace(-2, 2, 8)]
     model = Counting(tol=1e-6, solver=solver, max_iter=1000)
-    found = WarmPath().fit(model, candidates, X, labels)
+    found = LogisticPath().fit(model, candidates, X, labels)
     assert counts[:1] == [100.0]  # and one at the end, to be sure
     assert len(counts) == 2
     for one, candidate in zip(found, candidates, strict=True):

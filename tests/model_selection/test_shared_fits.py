@@ -38,7 +38,7 @@ from skfleet.model_selection import (
     SharedFitUse,
     register_shared_fit,
 )
-from skfleet.model_selection._shared_fits import _registry as families
+from skfleet.model_selection._shared_fits import _registry
 from skfleet.model_selection._shared_fits._execution import SharedFitRun
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.FitFailedWarning")
@@ -102,13 +102,13 @@ def assert_same_scores(search, data, *, rtol=0.0):
 
 
 def use(search):
-    """Give the one family that a search used or refused."""
+    """Return the one shared fit that a search used or refused."""
     (found,) = search.shared_fits_
     return found
 
 
 def assert_saved(search, estimator, parameters, n_fits, most):
-    """Check what is said of a family. (Bundles that take long leave members to others.)"""
+    """Check the report of a shared fit. (Batches that take long leave members to others.)"""
     found = use(search)
     assert found == SharedFitUse(estimator, parameters, n_fits, found.n_saved, None)
     assert most / 2 < found.n_saved <= most
@@ -255,7 +255,7 @@ class Forest(RandomForestRegressor):
 
 
 class More(KNeighborsRegressor):
-    """Has a parameter that no family knows."""
+    """Has a parameter that no shared fit knows."""
 
     def __init__(self, n_neighbors=5, extra=None, **_):
         super().__init__(n_neighbors)
@@ -305,7 +305,7 @@ def test_parameters_that_are_searched_over_may_refuse():
     }
 
 
-def test_subclasses_belong_to_no_family():
+def test_subclasses_share_no_fits():
     search = GridSearchCV(Forest(random_state=0), {"n_estimators": [2, 4]}, cv=2)
     assert_same_scores(search, (Xr, yr))
     assert use(search)[:4] == ("Forest", ("n_estimators",), 4, 0)
@@ -313,7 +313,7 @@ def test_subclasses_belong_to_no_family():
 
 
 def test_unknown_parameters_are_refused(monkeypatch):
-    monkeypatch.setitem(families._by_type, More, families._family_of(KNeighborsRegressor))
+    monkeypatch.setitem(_registry._by_type, More, _registry._shared_fit_of(KNeighborsRegressor))
     search = GridSearchCV(More(), {"n_neighbors": [2, 4]}, cv=2, refit=False).fit(Xr, yr)
     assert "extra" in use(search).refused
 
@@ -349,7 +349,7 @@ def test_it_can_be_turned_off():
 
 def test_plain_searches_share_no_fits(monkeypatch):
     made = []
-    monkeypatch.setattr(families, "member_of", lambda *args, **kwargs: made.append(args))
+    monkeypatch.setattr(_registry, "member_of", lambda *args, **kwargs: made.append(args))
     with joblib.parallel_config("skfleet"):
         reference.GridSearchCV(
             RandomForestRegressor(random_state=0), {"n_estimators": [2, 4]}, cv=2
@@ -357,7 +357,7 @@ def test_plain_searches_share_no_fits(monkeypatch):
     assert made == []
 
 
-def test_nested_steps_are_shared_before_a_family():
+def test_nested_steps_are_shared_before_shared_fits():
     columns = ColumnTransformer([("a", StandardScaler(), [0, 1]), ("b", "passthrough", [2, 3])])
     model = Pipeline([("c", columns), ("m", KNeighborsRegressor())])
     grid = {"c__a__with_mean": [True, False], "m__n_neighbors": [2, 4, 8]}
@@ -366,7 +366,7 @@ def test_nested_steps_are_shared_before_a_family():
     assert 6 < use(search).n_saved <= 3 * 2 * 2
 
 
-# -- families of others ---------------------------------------------------------------------------
+# -- shared fits of users -------------------------------------------------------------------------
 
 
 class Shifted(RegressorMixin, BaseEstimator):
@@ -410,13 +410,13 @@ class Shifts(SharedFit):
 
 @pytest.fixture
 def shifts():
-    """Register the family, for a while."""
+    """Register a shared fit, for a while."""
     register_shared_fit(Shifted, Shifts())
     yield
-    del families._by_type[Shifted]
+    del _registry._by_type[Shifted]
 
 
-def test_others_can_add_families(shifts):
+def test_users_can_register_shared_fits(shifts):
     Shifted.n_fitted = 0
     search = GridSearchCV(Shifted(), {"shift": [0.0, 1.0, -1.0, 50.0]}, cv=3, refit=False)
     search.fit(Xr, yr)
@@ -428,13 +428,13 @@ def test_others_can_add_families(shifts):
     )
 
 
-def test_family_that_fails_is_not_used():
+def test_shared_fit_that_fails_is_not_used():
     register_shared_fit(Shifted, Shifts(fails=True))
     try:
         search = GridSearchCV(Shifted(), {"shift": [0.0, 1.0]}, cv=3, refit=False)
         assert_same_scores(search, (Xr, yr))
     finally:
-        del families._by_type[Shifted]
+        del _registry._by_type[Shifted]
     assert use(search).n_saved == 0
 
 
@@ -452,7 +452,7 @@ def test_fits_that_fail_say_why_themselves(shifts):
 def test_estimators_are_fitted_anew_after(shifts):
     model = Shifted()
     shared = SharedFitRun(Shifts(), [{"shift": 0.0}, {"shift": 1.0}])
-    shared.offer(model, {"shift": 0.0})
+    shared.install(model, {"shift": 0.0})
     model.fit(Xr, yr)
     assert vars(model) == {"shift": 0.0, "fails": False, "mean_": np.mean(yr)}
     model.fit(Xr, yr + 1)
@@ -460,15 +460,15 @@ def test_estimators_are_fitted_anew_after(shifts):
 
 
 def test_names_in_two_modules_are_two():
-    plain = families._family_of(RandomForestRegressor)
+    plain = _registry._shared_fit_of(RandomForestRegressor)
     register_shared_fit("elsewhere.RandomForestRegressor", Shifts())
     try:
-        assert families._family_of(RandomForestRegressor) is plain
-        assert families._family_of(type("RandomForestRegressor", (), {})) is None
+        assert _registry._shared_fit_of(RandomForestRegressor) is plain
+        assert _registry._shared_fit_of(type("RandomForestRegressor", (), {})) is None
     finally:
-        del families._by_name["RandomForestRegressor"]["elsewhere"]
+        del _registry._by_name["RandomForestRegressor"]["elsewhere"]
 
 
-def test_only_families_are_registered():
-    with pytest.raises(TypeError, match="family must be a Family"):
+def test_only_shared_fits_are_registered():
+    with pytest.raises(TypeError, match="shared_fit must be a SharedFit"):
         register_shared_fit(Shifted, Shifts)

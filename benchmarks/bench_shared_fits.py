@@ -1,7 +1,7 @@
-"""Searches whose fits contain others, against scikit-learn's with two processes.
+"""Searches with shared fits, against scikit-learn's with two processes.
 
-``python benchmarks/bench_families.py`` prints the table of the documentation: seconds of both, the
-factor, the fits that were saved, and the largest difference of a score; for logistic regression
+``python benchmarks/bench_shared_fits.py`` prints the table of the documentation: seconds of both,
+the factor, the fits that were saved, and the largest difference of a score; for logistic regression
 with ``share_fits="approximate"`` too. Words after it choose the searches whose names begin with
 one.
 """
@@ -75,7 +75,7 @@ APPROXIMATE = ("LogisticRegression, 20 `C`",)
 
 
 def timed(search, X, y):
-    """Fit, and give the seconds."""
+    """Return the seconds of a fit."""
     began = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -83,7 +83,7 @@ def timed(search, X, y):
     return time.perf_counter() - began
 
 
-class Families:
+class SharedFits:
     """The searches, one a parameter."""
 
     params = (list(SEARCHES),)
@@ -101,7 +101,7 @@ class Families:
         GridSearchCV(*SEARCHES[name], refit=False).fit(*self.rows)
 
 
-class ApproximateFamilies:
+class ApproximateSharedFits:
     """The searches whose fits are shared within the tolerance of a solver, or not."""
 
     params = (list(APPROXIMATE), [True, "approximate"])

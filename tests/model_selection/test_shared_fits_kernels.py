@@ -34,7 +34,7 @@ def _on_a_fleet():
 
 
 def compare(model, grid, rows, targets, *, rtol, scoring=None, **fit_params):
-    """Compare the scores of our search with those of scikit-learn's; give the families' use."""
+    """Compare scores with those of scikit-learn's search; return the shared fits' use."""
     params = {"cv": 3, "refit": False, "scoring": scoring, "return_train_score": True}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -98,8 +98,8 @@ def test_at_random(
 @pytest.mark.parametrize("shape", ["ovr", "ovo"])
 def test_machines_decide_alike(targets, shape):
     model = SVC(decision_function_shape=shape, tol=1e-9, class_weight="balanced")
-    family = _registry.member_of(model, {"C": 1.0}).family
-    found = family.fit(
+    shared_fit = _registry.member_of(model, {"C": 1.0}).shared_fit
+    found = shared_fit.fit(
         clone(model), [{"C": 0.3}, {"C": 30.0}], pd.DataFrame(X).add_prefix("c"), targets
     )
     for one, C in zip(found, (0.3, 30.0), strict=True):
@@ -115,8 +115,8 @@ def test_machines_decide_alike(targets, shape):
 
 def test_linear_machines_have_their_coefficients():
     model = SVC(kernel="linear", tol=1e-9)
-    family = _registry.member_of(model, {"C": 1.0}).family
-    found = family.fit(clone(model), [{"C": 1.0}, {"C": 2.0}], X, y)[1]
+    shared_fit = _registry.member_of(model, {"C": 1.0}).shared_fit
+    found = shared_fit.fit(clone(model), [{"C": 1.0}, {"C": 2.0}], X, y)[1]
     alone = clone(model).set_params(C=2.0).fit(X, y)
     np.testing.assert_array_equal(found.coef_, alone.coef_)
 
@@ -124,7 +124,7 @@ def test_linear_machines_have_their_coefficients():
 @pytest.mark.parametrize("kernel", ["linear", "rbf", "poly", "sigmoid"])
 def test_kernels_are_those_of_libsvm_in_single_precision(monkeypatch, kernel):
     machine = SVC(kernel=kernel, gamma=0.2, coef0=0.1)
-    exact = _kernels._PairProduct(machine, X)
+    exact = _kernels._LibsvmKernel(machine, X)
     expected = np.array([[exact(i, j) for j in range(len(X))] for i in range(len(X))], np.float32)
     plain = _kernels.pairwise_kernels
     # half of an element in single precision is lost where a product ends close to it
@@ -132,27 +132,27 @@ def test_kernels_are_those_of_libsvm_in_single_precision(monkeypatch, kernel):
         plain(X, metric=kernel, filter_params=True, gamma=0.2, coef0=0.1), slice(None)
     )
     sign = np.random.RandomState(0).choice([-1, 1], off.shape)
-    monkeypatch.setattr(_kernels, "_NOTHING", 0.0)
-    monkeypatch.setattr(_kernels, "_MOST_IN_DOUBT", len(X))
+    monkeypatch.setattr(_kernels, "_NEGLIGIBLE", 0.0)
+    monkeypatch.setattr(_kernels, "_MAX_UNCERTAIN_PER_ROW", len(X))
     monkeypatch.setattr(
         _kernels, "pairwise_kernels", lambda *args, **kwargs: plain(*args, **kwargs) + sign * off
     )
-    found = _registry.member_of(machine, {"C": 1.0}).family._kernel(machine, X)
+    found = _registry.member_of(machine, {"C": 1.0}).shared_fit._kernel(machine, X)
     np.testing.assert_array_equal(found.astype(np.float32), expected)
     np.testing.assert_array_equal(np.diag(found), [exact(i, i) for i in range(len(X))])
 
 
 def test_kernels_that_are_lost_in_rounding_are_left_to_each_fit(monkeypatch):
-    monkeypatch.setattr(_kernels, "_MOST_IN_DOUBT", 0.5)
+    monkeypatch.setattr(_kernels, "_MAX_UNCERTAIN_PER_ROW", 0.5)
     (use,) = compare(SVC(), {"C": [0.1, 1.0]}, X, y, rtol=0)
     assert "lost in rounding" in use.refused
 
 
 def test_kernel_ridge_of_several_targets_to_the_last_bit():
     model = KernelRidge(kernel="rbf")
-    family = _registry.member_of(model, {"alpha": 1.0}).family
+    shared_fit = _registry.member_of(model, {"alpha": 1.0}).shared_fit
     targets = np.c_[yr, -yr, yr**2]
-    one = family.fit(clone(model), [{"alpha": 0.1}], X, targets, sample_weight=weights)[0]
+    one = shared_fit.fit(clone(model), [{"alpha": 0.1}], X, targets, sample_weight=weights)[0]
     alone = clone(model).set_params(alpha=0.1).fit(X, targets, sample_weight=weights)
     assert vars(one).keys() == vars(alone).keys()
     np.testing.assert_array_equal(one.dual_coef_, alone.dual_coef_)
@@ -197,6 +197,6 @@ def test_missing_values_fail_as_they_do():
 
 
 def test_kernels_of_many_rows_are_left_to_each_fit(monkeypatch):
-    monkeypatch.setattr(_kernels, "_MOST_ROWS", 100)
+    monkeypatch.setattr(_kernels, "_MAX_ROWS", 100)
     (use,) = compare(SVC(), {"C": [0.1, 1.0]}, X, y, rtol=0)
     assert "at most 100" in use.refused

@@ -323,7 +323,7 @@ def _on_a_fleet():
         yield
 
 
-# In the quick suite: each family, on rows where one or the other was another one's.
+# In the quick suite: each shared fit, on rows where one or the other was another one's.
 QUICK = {
     "adaboost of wine",
     "bagging of iris",
@@ -384,19 +384,19 @@ def test_best_candidate(search):
     assert any(use.n_saved or use.refused for use in ours.shared_fits_)
 
 
-def test_searches_are_many_and_of_all_families():
+def test_searches_are_many_and_of_all_shared_fits():
     assert len(grids()) >= 200
     assert {search.name for search in grids()} >= QUICK
     searched = {
-        type(member.family)
+        type(member.shared_fit)
         for search in grids()
         for step in range(len(getattr(search.model, "steps", [1])))
         if (member := _registry.member_of(search.model, _first_of(search.grid), step=step))
     }
     known = {
-        type(family)
+        type(shared_fit)
         for by_module in _registry._by_name.values()
-        for module, family in by_module.items()
+        for module, shared_fit in by_module.items()
         if module.partition(".")[0] in ("sklearn", "xgboost", "lightgbm")
     }
     assert searched >= known

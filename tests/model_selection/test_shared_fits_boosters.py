@@ -52,7 +52,7 @@ def search(model, grid, targets, kind=GridSearchCV, **params):
 
 
 def compare(model, grid, targets, **params):
-    """Compare all scores with scikit-learn's search, and give what came of the family."""
+    """Compare all scores with scikit-learn's search, and return the use of the shared fit."""
     ours = search(model, grid, targets, **params)
     theirs = search(model, grid, targets, reference.GridSearchCV, **params)
     for name, expected in theirs.cv_results_.items():

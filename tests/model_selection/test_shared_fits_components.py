@@ -44,7 +44,7 @@ def _on_a_fleet():
 
 
 def compare(model, grid, rows=X, targets=y, *, rtol=1e-9, cv=3, **params):
-    """Compare the scores of our search with those of scikit-learn's; give the families' use."""
+    """Compare scores with those of scikit-learn's search; return the shared fits' use."""
     params = {"cv": cv, "refit": False, "return_train_score": True, **params}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -128,7 +128,7 @@ def test_each_step_is_fitted_once_a_split(step, name, values):
     assert n_fits / 2 < use.n_saved <= n_fits - 3  # bundles that take long leave some to others
 
 
-def test_a_family_before_a_family():
+def test_a_shared_fit_before_a_shared_fit():
     model = make_pipeline(PCA(), KNeighborsClassifier())
     grid = {"pca__n_components": [3, 6], "kneighborsclassifier__n_neighbors": [1, 3, 5, 7]}
     uses = {use.estimator: use for use in compare(model, grid)}
@@ -164,9 +164,9 @@ def test_last_step():
 )
 def test_fitted_as_if_alone(model, rows, size):
     size = min(size, 19) if isinstance(model, TruncatedSVD) else size
-    family = _registry.member_of(model, {"n_components": size}).family
+    shared_fit = _registry.member_of(model, {"n_components": size}).shared_fit
     sizes = [{"n_components": n} for n in (size, 3, 19)]
-    found = family.fit(clone(model), sizes, rows, y)[0]
+    found = shared_fit.fit(clone(model), sizes, rows, y)[0]
     alone = clone(model).set_params(n_components=size).fit(rows, y)
     assert vars(found).keys() == vars(alone).keys()
     assert found.get_params() == alone.get_params()
@@ -186,9 +186,9 @@ def test_components_are_scikit_learns_to_the_last_bit(solver, whiten, container)
     model = PCA(svd_solver=solver, whiten=whiten)
     model.set_output(transform="pandas" if container == "frame" else "default")
     sizes = [{"n_components": size} for size in (1, 4, 2)]
-    family = _registry.member_of(model, sizes[0]).family
+    shared_fit = _registry.member_of(model, sizes[0]).shared_fit
     for (found, made), size in zip(
-        family.fit_transform(clone(model), sizes, rows, y), sizes, strict=True
+        shared_fit.fit_transform(clone(model), sizes, rows, y), sizes, strict=True
     ):
         alone = clone(model).set_params(**size)
         expected = alone.fit_transform(rows)
@@ -252,9 +252,9 @@ def test_steps_are_their_own_without_sharing():
 @pytest.mark.parametrize("model", [PCA(), ARPACK, SelectKBest()])
 def test_parameters_of_fit_that_nobody_knows_are_refused(model):
     values = {"k": 2} if isinstance(model, SelectKBest) else {"n_components": 2}
-    family = _registry.member_of(model, values).family
+    shared_fit = _registry.member_of(model, values).shared_fit
     with pytest.raises(NotImplementedError, match="must not be given weight"):
-        family.fit(clone(model), [values], X, y, weight=1.0)
+        shared_fit.fit(clone(model), [values], X, y, weight=1.0)
 
 
 class Mine(PCA):

@@ -20,7 +20,7 @@ from sklearn.tree import (
 )
 
 from skfleet.model_selection import GridSearchCV
-from skfleet.model_selection._shared_fits._trees import Prunings
+from skfleet.model_selection._shared_fits._trees import CostComplexityPath
 
 KINDS = [DecisionTreeClassifier, DecisionTreeRegressor, ExtraTreeClassifier, ExtraTreeRegressor]
 rng = np.random.RandomState(0)
@@ -36,7 +36,7 @@ def _on_a_fleet():
 
 
 def compare(model, grid, rows, targets, **fit_params):
-    """Check that scores are scikit-learn's to the last bit; give the families' use."""
+    """Check that scores are scikit-learn's to the last bit; return the shared fits' use."""
     params = {"cv": 3, "refit": False, "return_train_score": True, "error_score": -9}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -98,7 +98,7 @@ def test_at_random(
 def test_the_whole_tree_is_pruned(kind):
     targets = y if is_classifier(kind()) else np.c_[yr, -yr]
     candidates = [{"ccp_alpha": alpha} for alpha in (0.0, 0.05, 0.01)]
-    found = Prunings().fit(kind(random_state=0), candidates, X, targets)
+    found = CostComplexityPath().fit(kind(random_state=0), candidates, X, targets)
     sizes = []
     for one, candidate in zip(found, candidates, strict=True):
         alone = clone(one).set_params(**candidate).fit(X, targets)

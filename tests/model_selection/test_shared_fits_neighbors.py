@@ -8,7 +8,7 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 
 from skfleet.model_selection._shared_fits import _neighbors
-from skfleet.model_selection._shared_fits._neighbors import Neighbors
+from skfleet.model_selection._shared_fits._neighbors import KNeighborsPath
 
 SIZES = [1, 2, 5, 20]
 
@@ -21,14 +21,14 @@ def tree_is_slower(search, X, n):
 @pytest.fixture
 def _multiplies(monkeypatch):
     """Let the tree be the slower one, however few rows there are."""
-    monkeypatch.setattr(_neighbors, "_MANY", 0)
-    monkeypatch.setattr(_neighbors, "_seconds", tree_is_slower)
+    monkeypatch.setattr(_neighbors, "_MIN_TIMING_RATIO", 0)
+    monkeypatch.setattr(_neighbors, "_time_search", tree_is_slower)
 
 
 def compare(model, X, y, queries, *, by_products=None):
     """Compare neighbours and answers for each size with those of a model of its own."""
     candidates = [{"n_neighbors": k, "weights": w} for k in SIZES for w in ("uniform", "distance")]
-    found = Neighbors().fit(model, candidates, X, y)
+    found = KNeighborsPath().fit(model, candidates, X, y)
     for one, candidate in zip(found, candidates, strict=True):
         alone = type(model)(**{**model.get_params(), **candidate}).fit(X, y)
         distances, places = one.kneighbors(queries)
@@ -36,9 +36,9 @@ def compare(model, X, y, queries, *, by_products=None):
         np.testing.assert_array_equal(distances, expected)
         np.testing.assert_array_equal(np.sort(places), np.sort(expected_places))
         np.testing.assert_allclose(one.predict(queries), alone.predict(queries), 1e-9, 1e-9)
-    (made,) = found[0].kneighbors._queries._found.values()
+    (neighbors,) = found[0].kneighbors._cache._neighbors.values()
     if by_products is not None:
-        assert (made.doubt.ndim > 0) == by_products
+        assert (neighbors.tolerance.ndim > 0) == by_products
 
 
 @pytest.mark.usefixtures("_multiplies")
@@ -72,12 +72,12 @@ def test_products_at_random(n_columns, shift, scale, ties, twins, seed):
         X[::3] = X[1::3]
     X, queries = scale * (X + shift), scale * (queries + shift)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_neighbors, "_MANY", 0)
-        patch.setattr(_neighbors, "_FEW", 16)
-        patch.setattr(_neighbors, "_seconds", tree_is_slower)
+        patch.setattr(_neighbors, "_MIN_TIMING_RATIO", 0)
+        patch.setattr(_neighbors, "_TIMING_ROWS", 16)
+        patch.setattr(_neighbors, "_time_search", tree_is_slower)
         targets = rng.randn(120)
         candidates = [{"n_neighbors": k, "weights": "uniform"} for k in SIZES]
-        found = Neighbors().fit(KNeighborsRegressor(), candidates, X, targets)
+        found = KNeighborsPath().fit(KNeighborsRegressor(), candidates, X, targets)
         for one, candidate in zip(found, candidates, strict=True):
             alone = KNeighborsRegressor(**candidate).fit(X, targets)
             np.testing.assert_array_equal(
@@ -106,8 +106,8 @@ def test_other_distances_are_left_to_the_estimator(params):
 
 
 def test_the_quicker_way_is_taken(monkeypatch):
-    monkeypatch.setattr(_neighbors, "_MANY", 0)
-    monkeypatch.setattr(_neighbors, "_seconds", lambda *search: -tree_is_slower(*search))
+    monkeypatch.setattr(_neighbors, "_MIN_TIMING_RATIO", 0)
+    monkeypatch.setattr(_neighbors, "_time_search", lambda *search: -tree_is_slower(*search))
     rng = np.random.RandomState(0)
     compare(
         KNeighborsRegressor(),

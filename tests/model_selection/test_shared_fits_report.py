@@ -31,7 +31,7 @@ def _on_a_fleet():
 
 
 def use(search):
-    """Give the one family that a search used or refused."""
+    """Return the one shared fit that a search used or refused."""
     (one,) = search.shared_fits_
     return one
 
