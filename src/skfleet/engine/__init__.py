@@ -37,6 +37,8 @@ from skfleet.engine._resources import (
     WorkerResources,
     check_device,
     check_satisfiable,
+    count_slots,
+    resources_for_call,
     resources_for_device,
 )
 from skfleet.engine._select import (
@@ -108,6 +110,7 @@ __all__ = [
     "check_satisfiable",
     "check_synchronous",
     "check_workers",
+    "count_slots",
     "counting",
     "counting_disabled",
     "current_client",
@@ -132,6 +135,7 @@ __all__ = [
     "numpy_responses",
     "open_scattered",
     "register_client",
+    "resources_for_call",
     "resources_for_device",
     "rows_cached_on_workers",
     "run_on_gpu_worker",
