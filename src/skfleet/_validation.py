@@ -190,7 +190,7 @@ def check_has_partial_fit(subject: str, learner: Any, otherwise: str) -> None:
         )
 
 
-def unique_labels(y: np.ndarray, *, return_inverse: bool = False) -> Any:
+def unique_values(y: np.ndarray, *, return_inverse: bool = False) -> Any:
     """Return the labels in y in order, and each row's place among them if asked to, or raise."""
     try:
         return np.unique(y, return_inverse=return_inverse)

@@ -38,7 +38,7 @@ from skfleet.engine import (
     fleet_engine,
     rows_cached_on_workers,
 )
-from skfleet.metrics._scorers import check_scorer
+from skfleet.metrics import check_scorer
 from skfleet.model_selection._checkpoint import Checkpoint
 from skfleet.model_selection._dispatch._context import SearchRun, current_run, is_running
 from skfleet.model_selection._evaluations import Evaluation, set_results

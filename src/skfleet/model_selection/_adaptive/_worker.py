@@ -24,8 +24,7 @@ from skfleet.blocks import Block, concat_rows
 from skfleet.engine import Holdout, attributes_to_host, check_picklable, open_scattered
 from skfleet.engine._gpu._device_cache import DeviceArrayCache
 from skfleet.engine._gpu._estimator_device import accepts_device_arrays, at_home, numpy_responses
-from skfleet.metrics._reductions import host_values
-from skfleet.metrics._scorers import ResponseScorer
+from skfleet.metrics import ResponseScorer, host_values
 from skfleet.model_selection._adaptive._data import Batch, Lessons, learn_from, opened_rows
 
 __all__ = [
@@ -253,7 +252,7 @@ def answer(setting: Setting, trained: Trained, part: Block) -> tuple[Any, ...] |
     try:
         rows = _test_rows(setting, trained.model, part)
         with _answering(trained.model, rows) as model:
-            given = {name: one.ask(model, rows.X) for name, one in setting.answered.items()}
+            given = {name: one.response(model, rows.X) for name, one in setting.answered.items()}
     except Exception as error:
         return (failure_of(error),)
     weight = rows.sample_weight if "sample_weight" in setting.score_told else None
