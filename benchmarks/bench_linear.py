@@ -17,8 +17,14 @@ from sklearn import linear_model as reference
 from skfleet import Fleet, config_context, estimators
 from skfleet.blocks import row_blocks
 from skfleet.engine import LocalEngine, Reduction, counting, limit_threadpools, map_reduce
-from skfleet.glm import BinaryLogistic, Labels, Objective, Scaling
-from skfleet.glm._normal_equations import combine_products, products
+from skfleet.glm import (
+    BinaryLogistic,
+    ClassEncoding,
+    Objective,
+    Scaling,
+    block_cross_products,
+    combine_products,
+)
 
 N_ROWS, N_COLUMNS = 1_000_000, 50
 
@@ -129,14 +135,14 @@ class Bandwidth:
             BinaryLogistic(),
             total_weight=float(N_ROWS),
             scaling=Scaling(self.X.mean(axis=0), self.X.std(axis=0)),
-            labels=Labels(np.array([0, 1])),
+            labels=ClassEncoding(np.array([0, 1])),
         )
 
     def track_reads(self, of):
         coef = np.full(N_COLUMNS + 1, 0.1)
         passes = {
             "products": lambda: map_reduce(
-                LocalEngine(), Reduction(products, combine_products), self.rows
+                LocalEngine(), Reduction(block_cross_products, combine_products), self.rows
             ),
             "gradient": lambda: self.objective.evaluate(coef),
             "gradient and Hessian": lambda: self.objective.evaluate(coef, hessian=True),

@@ -126,7 +126,7 @@ LINEAR = {
 def test_linear_models_survive_a_killed_worker(processes, name, resident, monkeypatch):
     model, after_passes = LINEAR[name]
     if name == "proximal gradient":
-        monkeypatch.setattr("skfleet.glm._proximal_solvers.WIDEST", 0)
+        monkeypatch.setattr("skfleet.glm._proximal_solvers.MAX_WORKING_SET", 0)
     X, y = _rows(1_000_000 if resident else 400_000)
     with config_context(keep_blocks=resident):
         undisturbed = model.fit(X, y).coef_.copy()

@@ -223,7 +223,7 @@ def test_failed_fits_are_told_of_by_scikit_learn(threads):
 def test_pca_that_did_not_converge_points_at_the_call(threads, monkeypatch):
     from skfleet.estimators.decomposition import _svd_solvers
 
-    monkeypatch.setattr(_svd_solvers, "MOST_PASSES", 1)
+    monkeypatch.setattr(_svd_solvers, "MAX_PASSES", 1)
     wide = RNG.normal(size=(200, 150))
     with pytest.warns(ConvergenceWarning, match="1 passes") as log:
         PCA(5, svd_solver="arpack", tol=1e-14).fit(da.from_array(wide, chunks=(50, 150)))

@@ -182,7 +182,7 @@ def check_has_partial_fit(subject: str, learner: Any, alternative: str) -> None:
         )
 
 
-def unique_labels(y: np.ndarray, *, return_inverse: bool = False) -> Any:
+def unique_values(y: np.ndarray, *, return_inverse: bool = False) -> Any:
     """Return the sorted labels in y, and optionally their codes per row, or raise."""
     try:
         return np.unique(y, return_inverse=return_inverse)

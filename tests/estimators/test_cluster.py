@@ -143,8 +143,8 @@ def test_a_cluster_that_a_sample_misses_is_found(monkeypatch):
     rng = np.random.default_rng(0)
     X = np.concatenate([rng.normal(size=(3000, 2)), 1000 + rng.normal(size=(3, 2))])
     X = X[rng.permutation(len(X))]
-    monkeypatch.setattr(starts, "FEW_ROWS", 100)
-    monkeypatch.setattr(starts, "ROWS_A_CLUSTER", 10)
+    monkeypatch.setattr(starts, "MAX_LOCAL_ROWS", 100)
+    monkeypatch.setattr(starts, "SAMPLE_ROWS_PER_CLUSTER", 10)
     model = KMeans(4, random_state=0).fit(X)
     assert np.sum((model.cluster_centers_ > 900).all(axis=1)) == 1
 
@@ -159,13 +159,13 @@ def test_bounds_spare_rows_and_change_nothing(to, shift, dtype, monkeypatch):
     X, _ = make_blobs(20_000, 6, centers=12, cluster_std=1.5, random_state=1)
     X = to((X + shift).astype(dtype))
     looked = []
-    look = Bounds._look
+    look = Bounds._refresh
 
     def counted(self, rows, which, *args):
         looked.append(len(which))
         return look(self, rows, which, *args)
 
-    monkeypatch.setattr(Bounds, "_look", counted)
+    monkeypatch.setattr(Bounds, "_refresh", counted)
     settings = {"init": X[:12].toarray() if sparse.issparse(X) else X[:12], "tol": 0}
     fast = KMeans(12, algorithm="auto", **settings).fit(X)
     plain = KMeans(12, algorithm="lloyd", **settings).fit(X)
@@ -211,7 +211,7 @@ def test_sparse_rows_with_wide_indices(blobs):
 
 
 def test_many_rows_start_with_k_means_parallel(monkeypatch, blobs):
-    monkeypatch.setattr(starts, "FEW_ROWS", 100)
+    monkeypatch.setattr(starts, "MAX_LOCAL_ROWS", 100)
     many = KMeans(6, random_state=0).fit(blobs).cluster_centers_
     explicit = KMeans(6, init="k-means||", random_state=0).fit(blobs).cluster_centers_
     np.testing.assert_array_equal(many, explicit)

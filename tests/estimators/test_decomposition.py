@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import warnings
 
 import bench_large_svd as large
@@ -20,7 +19,6 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from skfleet import config_context
 from skfleet.engine import counting
 from skfleet.estimators import PCA, IncrementalPCA, TruncatedSVD
-from skfleet.estimators.decomposition import _incremental_pca as incremental_pca
 from skfleet.estimators.decomposition import _pca as pca
 from skfleet.estimators.decomposition import _randomized_svd as subspace
 from skfleet.estimators.decomposition import _svd_solvers as spectrum
@@ -135,81 +133,6 @@ def test_truncated_svd_is_scikit_learns(digits, algorithm):
     np.testing.assert_allclose(
         ours.inverse_transform(got), theirs.inverse_transform(got), atol=1e-8
     )
-
-
-@pytest.mark.parametrize(("n", "size"), [(5, None), (10, 100), (None, 200), (3, 17)])
-def test_incremental_pca_is_scikit_learns(digits, n, size):
-    X = digits[:, digits.std(axis=0) > 0]
-    theirs = reference.IncrementalPCA(n, batch_size=size).fit(X)
-    theirs_of_blocks = reference.IncrementalPCA(n, batch_size=size or 10_000).fit(X)
-    for given_rows in (
-        X,
-        sparse.csr_array(X),
-        da.from_array(X, chunks=(37, 20)),
-        da.from_array(X, chunks=(800, -1)),
-    ):
-        ours = IncrementalPCA(n, batch_size=size).fit(given_rows)
-        theirs = theirs_of_blocks if isinstance(given_rows, da.Array) else theirs
-        _same(ours, theirs, names=(*OF_PCA, "var_"))
-        assert ours.n_samples_seen_ == theirs.n_samples_seen_
-        assert ours.batch_size_ == theirs.batch_size_
-        assert ours.n_components_ == theirs.n_components_
-    np.testing.assert_allclose(ours.transform(X), theirs.transform(X), atol=1e-7)
-    np.testing.assert_allclose(ours.get_covariance(), theirs.get_covariance(), atol=1e-8)
-
-
-def test_incremental_pca_goes_on(digits):
-    theirs, ours = reference.IncrementalPCA(5), IncrementalPCA(5)
-    for low in range(0, 1797, 300):
-        theirs.partial_fit(digits[low : low + 300])
-        ours.partial_fit(digits[low : low + 300])
-        ours = pickle.loads(pickle.dumps(ours))
-    _same(ours, theirs, names=(*OF_PCA, "var_"))
-    lazy = IncrementalPCA(5).partial_fit(da.from_array(digits, chunks=(300, 64)))
-    _same(lazy, theirs, names=(*OF_PCA, "var_"))
-    before = ours.components_.copy()
-    with pytest.raises(ValueError, match="NaN"):
-        ours.partial_fit(np.full((10, 64), np.nan))
-    np.testing.assert_array_equal(ours.components_, before)
-    with pytest.raises(ValueError, match="must be 5"):
-        ours.set_params(n_components=4).partial_fit(digits)
-    with pytest.raises(ValueError, match="first partial_fit"):
-        IncrementalPCA(5).partial_fit(digits[:3])
-    with pytest.raises(TypeError, match="sparse"):
-        IncrementalPCA(5).partial_fit(sparse.csr_array(digits))
-
-
-@pytest.mark.parametrize("n", [10, None])
-def test_incremental_pca_gathers_blocks_for_a_first_batch(n):
-    X = np.random.default_rng(0).normal(size=(60, 12))
-    theirs = reference.IncrementalPCA(n).partial_fit(X[:12])
-    for low in range(12, 60, 4):
-        theirs.partial_fit(X[low : low + 4])
-    ours = IncrementalPCA(n).partial_fit(da.from_array(X, chunks=(4, 12)))
-    assert ours.n_components_ == theirs.n_components_ == (n or 12)
-    _same(ours, theirs, names=(*OF_PCA, "var_"))
-    few = da.from_array(X[:8], chunks=(4, 12))
-    if n is None:
-        assert IncrementalPCA().partial_fit(few).n_components_ == 8
-    else:
-        with pytest.raises(ValueError, match="batch number of samples 8 for the first"):
-            IncrementalPCA(n).partial_fit(few)
-
-
-def test_batches_of_blocks_are_large_by_default(monkeypatch, digits):
-    batches = []
-    learn_batch = incremental_pca.learn_batch
-
-    def count(seen, X, n_components):
-        batches.append(len(X))
-        return learn_batch(seen, X, n_components)
-
-    monkeypatch.setattr(incremental_pca, "learn_batch", count)
-    X = np.tile(digits[:, :20], (14, 1))[:25_000]
-    lazy = IncrementalPCA(3).fit(da.from_array(X, chunks=(700, 20)))
-    assert batches == [10_000, 10_000, 5_000]
-    assert lazy.batch_size_ == 10_000
-    assert IncrementalPCA(3).fit(X[:500]).batch_size_ == 100
 
 
 def test_tsqr_is_another_name_for_full(digits):
@@ -376,7 +299,7 @@ def test_arpack_makes_as_many_passes_as_it_takes(monkeypatch):
     X = np.random.default_rng(0).normal(size=(500, 400))
     want = reference.TruncatedSVD(3, algorithm="arpack").fit(X)
     _same(TruncatedSVD(3, algorithm="arpack", random_state=0).fit(X), want, tol=1e-7)
-    monkeypatch.setattr(spectrum, "MOST_PASSES", 3)
+    monkeypatch.setattr(spectrum, "MAX_PASSES", 3)
     with pytest.warns(ConvergenceWarning, match="TruncatedSVD did not converge in 3 passes"):
         TruncatedSVD(3, algorithm="arpack", random_state=0).fit(X)
     with warnings.catch_warnings():
@@ -387,14 +310,14 @@ def test_arpack_makes_as_many_passes_as_it_takes(monkeypatch):
 def test_a_basis_that_grows_too_large_is_cut_back(monkeypatch):
     X = np.random.default_rng(0).normal(size=(500, 300)) * np.linspace(3, 1, 300)
     want = linalg.svdvals(X)[:3]
-    monkeypatch.setattr(subspace, "MOST_BYTES", 300 * 40 * 8)
+    monkeypatch.setattr(subspace, "MAX_BASIS_BYTES", 300 * 40 * 8)
     model = TruncatedSVD(3, algorithm="arpack", random_state=0).fit(X)
     np.testing.assert_allclose(model.singular_values_, want, rtol=1e-9)
 
 
 def test_wide_rows_are_not_multiplied_all_with_all(monkeypatch):
     X = _wide()
-    for few in ("FEW_COLUMNS", "FEW_SPARSE_COLUMNS"):
+    for few in ("MAX_COVARIANCE_COLUMNS", "MAX_SPARSE_COVARIANCE_COLUMNS"):
         monkeypatch.setattr(spectrum, few, 100)
     model = PCA(5, random_state=0).fit(X)
     assert model.svd_solver_ == "randomized"
@@ -404,7 +327,7 @@ def test_wide_rows_are_not_multiplied_all_with_all(monkeypatch):
     assert model.svd_solver_ == "arpack"
     _same(model, reference.PCA(5, svd_solver="arpack").fit(thin), tol=1e-7, names=OF_PCA)
     assert PCA().fit(X).svd_solver_ == "covariance_eigh"
-    monkeypatch.setattr("skfleet.glm._normal_equations.MOST_COLUMNS", 200)
+    monkeypatch.setattr("skfleet.glm._normal_equations.MAX_GRAM_COLUMNS", 200)
     for bad in (PCA(), PCA(0.5), PCA(5, svd_solver="full"), TruncatedSVD(5, algorithm="tsqr")):
         with counting() as counts, pytest.raises(ValueError, match="at most 200 columns"):
             bad.fit(X)

@@ -20,15 +20,15 @@ from skfleet._linalg import row_bytes
 from skfleet.blocks import _block, row_blocks
 from skfleet.engine import LocalEngine, Reduction, map_reduce
 from skfleet.engine._prefetch import prefetch
-from skfleet.estimators._column_statistics import merge_moments, moments
+from skfleet.estimators._column_statistics import combine_moments, moments
 from skfleet.estimators.cluster import KMeans, MiniBatchKMeans
 from skfleet.estimators.decomposition import PCA, IncrementalPCA, TruncatedSVD
 from skfleet.estimators.decomposition._randomized_svd import (
+    combine_first_sketches,
     first_sketch,
-    merge_first_sketches,
     sketch,
 )
-from skfleet.estimators.decomposition._tsqr import merge_triangles, triangle
+from skfleet.estimators.decomposition._tsqr import combine_r, local_r
 from skfleet.estimators.linear_model import (
     ElasticNet,
     LogisticRegression,
@@ -40,8 +40,8 @@ from skfleet.estimators.linear_model import (
     SGDRegressor,
 )
 from skfleet.glm._losses import BinaryLogistic, Multinomial, Tweedie
-from skfleet.glm._normal_equations import combine_products, products
-from skfleet.glm._objective import Labels, Objective, Scaling
+from skfleet.glm._normal_equations import block_cross_products, combine_products
+from skfleet.glm._objective import ClassEncoding, Objective, Scaling
 
 X, target = make_regression(400, 8, noise=3, random_state=0)
 labels = make_classification(400, 8, n_classes=3, n_informative=4, random_state=0)[1]
@@ -78,7 +78,7 @@ def objective(loss, rows, classes=None, class_weight=None):
         loss,
         total_weight=1.0,
         scaling=Scaling(X.mean(axis=0), X.std(axis=0)),
-        labels=Labels(classes, class_weight),
+        labels=ClassEncoding(classes, class_weight),
     )
 
 
@@ -102,11 +102,11 @@ PASSES = {
     "hessian": evaluate(BinaryLogistic(), labels > 0, weight, True, np.array([False, True])),
     "multinomial": evaluate(Multinomial(3), labels, weight, True, np.arange(3), even),
     "poisson": evaluate(Tweedie(1.0), np.abs(target), weight, True),
-    "products": reduce(Reduction(products, combine_products), y=target, weight=weight),
-    "moments": reduce(Reduction(moments, merge_moments)),
-    "first sketch": reduce(Reduction(first_sketch, merge_first_sketches), basis),
+    "products": reduce(Reduction(block_cross_products, combine_products), y=target, weight=weight),
+    "moments": reduce(Reduction(moments, combine_moments)),
+    "first sketch": reduce(Reduction(first_sketch, combine_first_sketches), basis),
     "sketch": reduce(Reduction(sketch), basis, X.mean(axis=0)),
-    "triangle": reduce(Reduction(triangle, merge_triangles)),
+    "triangle": reduce(Reduction(local_r, combine_r)),
 }
 
 

@@ -20,12 +20,12 @@ from skfleet.blocks import Block, BlockCache, row_blocks
 from skfleet.engine import LocalEngine, map_reduce
 from skfleet.estimators import Incremental
 from skfleet.estimators.cluster import KMeans, MiniBatchKMeans, _cuda_kernel, _device_assign
-from skfleet.estimators.cluster._cuda_kernel import Build, Limits, Plan
+from skfleet.estimators.cluster._cuda_kernel import CompileOptions, DeviceLimits, LaunchConfig
 from skfleet.estimators.cluster._distances import Centers
 from skfleet.estimators.cluster._reductions import (
     LLOYD,
     Candidates,
-    Step,
+    LloydStep,
     candidate_weights,
     farthest,
     lloyd,
@@ -33,8 +33,8 @@ from skfleet.estimators.cluster._reductions import (
 )
 
 SOURCE = Path(_cuda_kernel.__file__).with_name("nearest.cu")
-H100 = Limits(2, 227 * 1024, 228 * 1024)
-SMALL = Limits(1, 99 * 1024, 100 * 1024)  # where fewer sums fit beside rows
+H100 = DeviceLimits(2, 227 * 1024, 228 * 1024)
+SMALL = DeviceLimits(1, 99 * 1024, 100 * 1024)  # where fewer sums fit beside rows
 
 
 class Emulator:
@@ -71,7 +71,9 @@ def emulator(compiled, monkeypatch):
     compiled.reversed = False
     monkeypatch.setattr(_cuda_kernel, "launch", compiled.launch)
     monkeypatch.setattr(_cuda_kernel, "limits", lambda x: H100)
-    monkeypatch.setattr(_cuda_kernel, "BLOCKS_EACH", 1)  # so that blocks have several tiles
+    monkeypatch.setattr(
+        _cuda_kernel, "BLOCKS_PER_PROCESSOR", 1
+    )  # so that blocks have several tiles
     return compiled
 
 
@@ -131,7 +133,7 @@ def test_kernel_is_exact_on_whole_numbers(emulator, n, d, k, dtype):
         assert found.labels.dtype == np.int32
         alone = assigned(rows, centers, about, w, sums=True)
         np.testing.assert_array_equal(alone.sums, found.sums)
-    n_tiles = -(-n // Build.of(rows.dtype, k).tile)
+    n_tiles = -(-n // CompileOptions.of(rows.dtype, k).tile)
     assert emulator.launched[0][1] == (min(n_tiles, 2), 1, 1)
 
 
@@ -180,7 +182,7 @@ def test_infinite_scores_have_labels(emulator):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_trial_finds_the_kernel_right(emulator, dtype):
-    assert _cuda_kernel.trial(np.zeros((0, 5), dtype), 9) == ""
+    assert _cuda_kernel.self_test(np.zeros((0, 5), dtype), 9) == ""
 
 
 @pytest.mark.parametrize(
@@ -203,7 +205,7 @@ def test_a_kernel_that_is_wrong_is_not_used(emulator, monkeypatch, spoil):
     monkeypatch.setattr(_cuda_kernel, "_limits", lambda number: H100)
     monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(zeros=np.zeros))
     with pytest.warns(RuntimeWarning, match="without its CUDA kernel for 9 centres of 5 columns"):
-        assert not _cuda_kernel.is_right.__wrapped__(np.dtype(np.float32), 9, 5, 0)
+        assert not _cuda_kernel.self_test_passes.__wrapped__(np.dtype(np.float32), 9, 5, 0)
 
 
 def test_a_kernel_that_cannot_be_launched_is_not_used(monkeypatch):
@@ -215,10 +217,10 @@ def test_a_kernel_that_cannot_be_launched_is_not_used(monkeypatch):
     monkeypatch.setattr(_cuda_kernel, "_limits", lambda number: H100)
     monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(zeros=np.zeros))
     with pytest.warns(RuntimeWarning, match="OSError: CUDA_ERROR_INVALID_VALUE"):
-        assert not _cuda_kernel.is_right.__wrapped__(np.dtype(np.float32), 9, 5, 0)
-    none = Limits(10, 48 * 1024, 64 * 1024)  # as little as a device of 2016 has
+        assert not _cuda_kernel.self_test_passes.__wrapped__(np.dtype(np.float32), 9, 5, 0)
+    none = DeviceLimits(10, 48 * 1024, 64 * 1024)  # as little as a device of 2016 has
     monkeypatch.setattr(_cuda_kernel, "_limits", lambda number: none)
-    assert not _cuda_kernel.is_right.__wrapped__(np.dtype(np.float32), 100, 5, 0)
+    assert not _cuda_kernel.self_test_passes.__wrapped__(np.dtype(np.float32), 100, 5, 0)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -226,9 +228,9 @@ def test_a_kernel_that_cannot_be_launched_is_not_used(monkeypatch):
 @pytest.mark.parametrize("d", [0, 1, 50, 64, 4_096])
 @pytest.mark.parametrize("limit", [H100, SMALL], ids=["large", "small"])
 def test_plans_fit(dtype, k, d, limit):
-    plan = Plan.of(np.dtype(dtype), k, d, limit)
+    plan = LaunchConfig.of(np.dtype(dtype), k, d, limit)
     assert max(plan.shared, plan.sums_shared) <= limit.shared
-    assert plan.build.centers <= _cuda_kernel.MOST_CENTERS[np.dtype(dtype).itemsize]
+    assert plan.build.centers <= _cuda_kernel.MAX_CENTERS_PER_THREAD[np.dtype(dtype).itemsize]
     x, y, z = plan.sums_grid(10**8, k, d, limit)
     assert y * plan.n_columns > d
     assert z * plan.n_clusters >= k
@@ -248,7 +250,7 @@ def path(request, on_device, monkeypatch):
     """Both ways in which rows on a device are assigned."""
     if request.param == "kernel":
         request.getfixturevalue("emulator")
-        monkeypatch.setattr(_cuda_kernel, "takes", lambda X, k: True)
+        monkeypatch.setattr(_cuda_kernel, "supports", lambda X, k: True)
     else:
         monkeypatch.setattr(_device_assign, "TILE_BYTES", 2**14)
     return request.param
@@ -266,11 +268,11 @@ def syncs(monkeypatch):
 
 
 def _noting(method, name, seen):
-    def noted(self, *args, **kwargs):
+    def capture_output(self, *args, **kwargs):
         seen.append(name)
         return method(self, *args, **kwargs)
 
-    return noted
+    return capture_output
 
 
 def passed(centers, mean, X, weight, start):
@@ -280,13 +282,13 @@ def passed(centers, mean, X, weight, start):
     both = Centers(np.concatenate([centers, new.values]), mean, near.dtype)
     block = Block(X, None, weight, 0, start, notes=BlockCache())
     first, second = Candidates(near, 0, near, 0), Candidates(both, len(near), new, 0)
-    yield lambda: lloyd(block, Step(near))
-    yield lambda: lloyd(block, Step(near, final=True))
-    yield lambda: lloyd(block, Step(near, final=True, with_sums=False))
+    yield lambda: lloyd(block, LloydStep(near))
+    yield lambda: lloyd(block, LloydStep(near, final=True))
+    yield lambda: lloyd(block, LloydStep(near, final=True, with_sums=False))
     yield lambda: candidate_weights(block, first)
     yield lambda: candidate_weights(block, second)
     yield lambda: nearest_candidate(block, first)
-    yield lambda: farthest(block, Step(near), 3)
+    yield lambda: farthest(block, LloydStep(near), 3)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -317,11 +319,11 @@ def test_rows_that_a_device_forgets_are_missed(
         for left in (args[4],) if name == "add_up" else (args[8],) * with_sums:
             left._array[0, 1] *= 0.9
 
-    monkeypatch.setattr(_cuda_kernel, "takes", lambda X, k: True)
+    monkeypatch.setattr(_cuda_kernel, "supports", lambda X, k: True)
     monkeypatch.setattr(_cuda_kernel, "launch", launch)
     X = to_device(np.random.default_rng(0).normal(size=(60, 2)))
     weight = to_device(np.full(60, 0.5)) if weighted else None
-    step = Step(Centers(np.eye(2), None, np.float64), final=not with_sums, with_sums=with_sums)
+    step = LloydStep(Centers(np.eye(2), None, np.float64), final=not with_sums, with_sums=with_sums)
     rows = row_blocks(X, None, weight)
     with pytest.raises(RuntimeError, match="Every row must count once"):
         map_reduce(LocalEngine(1), LLOYD, rows, step)
@@ -385,7 +387,7 @@ def test_rows_without_a_kernel_are_taken_by_tiles(on_device, monkeypatch):
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 @pytest.mark.parametrize("itemsize", [4, 8])
 def test_compiles_for_devices_without_spilling_registers(tmp_path, arch, itemsize):
-    build = Build(itemsize, _cuda_kernel.MOST_CENTERS[itemsize])
+    build = CompileOptions(itemsize, _cuda_kernel.MAX_CENTERS_PER_THREAD[itemsize])
     command = ["nvcc", *build.options, f"-arch={arch}", "-Xptxas", "-v", "-cubin"]
     command += ["-o", tmp_path / "nearest.cubin", SOURCE]
     said = subprocess.run(command, check=True, capture_output=True, text=True).stderr
@@ -402,7 +404,7 @@ def test_kernel_on_a_device(n, d, k, dtype, weighted):
     rows, centers, mean, weight = whole_numbers(n, d, k, dtype)
     weight = weight if weighted else None
     X = cupy.asarray(rows)
-    assert _cuda_kernel.takes(X, k)
+    assert _cuda_kernel.supports(X, k)
     there = None if weight is None else cupy.asarray(weight)
     found = assigned(X, cupy.asarray(centers), cupy.asarray(mean), there)
     part = slice(None) if n < 1000 else slice(0, 1000)
@@ -463,7 +465,7 @@ def test_kernel_is_only_for_rows_one_after_the_other(order):
         "strided": X[::2],
         "integers": X.astype(cupy.int32),
     }[order]
-    assert _cuda_kernel.takes(X, 4) == (order == "contiguous")
+    assert _cuda_kernel.supports(X, 4) == (order == "contiguous")
     if order != "integers":
         centers = Centers(to_host(X[:4]).astype(np.float64), None, np.float32)
         found = _device_assign.assign(centers, X, squared=True)

@@ -256,7 +256,8 @@ def test_a_start_that_is_no_better_than_zero_is_given_up(monkeypatch):
     y = _labels(X, [0, 1])
     want = LogisticRegression(tol=1e-10).fit(X, y)
     monkeypatch.setattr(
-        "skfleet.estimators.linear_model._glm_fit._start_on", lambda *args: np.full(6, 1e3)
+        "skfleet.estimators.linear_model._glm_fit._warm_start_on_sample",
+        lambda *args: np.full(6, 1e3),
     )
     got = LogisticRegression(tol=1e-10).fit(X, y)
     np.testing.assert_allclose(got.coef_, want.coef_, rtol=1e-6, atol=1e-9)

@@ -125,7 +125,7 @@ def test_passes(monkeypatch, labels, cluster_client):
         model.fit(rows)
     assert counts.passes == 1 + labels
     # a sample of a tenth holds ten batches: 30 of them take three
-    monkeypatch.setattr(mini_batch, "FEWEST_BYTES", 0)
+    monkeypatch.setattr(mini_batch, "MIN_SAMPLE_BYTES", 0)
     model.set_params(max_no_improvement=None, max_iter=1, batch_size=50)
     with cluster_client.as_current(), counting() as counts:
         model.fit(rows)

@@ -20,7 +20,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skfleet.engine import counting
 from skfleet.estimators import Incremental, SGDClassifier, SGDRegressor
-from skfleet.glm import REGRESSION_LOSSES, SGD_LOSSES, Descent
+from skfleet.glm import REGRESSION_LOSSES, SGD_LOSSES, SGDConfig
 from skfleet.model_selection import HyperbandSearchCV
 
 _IN_SEQUENCE = "a row of weight two makes one step, and not two, one after the other"
@@ -250,7 +250,7 @@ def test_large_batches_of_correlated_columns_do_not_run_away(loss, monkeypatch):
     model = SGDRegressor(loss=loss, max_iter=20, tol=None, random_state=0)
     for batch_size in (64, 512):
         assert model.set_params(batch_size=batch_size).fit(X, y).score(X, y) > 0.8
-    monkeypatch.setattr(Descent, "is_limited", False)
+    monkeypatch.setattr(SGDConfig, "is_limited", False)
     assert model.fit(X, y).score(X, y) < -1e6
     with pytest.raises(ValueError, match="Coefficients must stay finite"):
         model.fit(1e200 * X, y)

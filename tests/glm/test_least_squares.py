@@ -12,7 +12,7 @@ from skfleet.glm import (
     Quadratic,
     _coordinate_descent,
     elastic_net_path,
-    equivalent_rows,
+    rows_with_gram,
     solve_positive,
     solve_ridge,
 )
@@ -50,7 +50,7 @@ def test_the_solution_is_the_shortest(log_scale, rank):
 )
 def test_few_rows_stand_for_many(p, rank, log_scale, seed):
     X, y = _design(40, p, seed, log_scale, rank)
-    design, target = equivalent_rows(X.T @ X, X.T @ y, y @ y)
+    design, target = rows_with_gram(X.T @ X, X.T @ y, y @ y)
     assert design.shape == (p + 1, p)
     scale = np.linalg.norm(X, axis=0)
     unit = np.outer(scale, scale)
@@ -125,7 +125,9 @@ def test_a_minimum_that_is_not_reached_is_said_to_be(monkeypatch):
     X, y = _design(30, 200)
     problem = Quadratic(X.T @ X / 30, X.T @ y / 30, y @ y / 30)
     monkeypatch.setattr(
-        _coordinate_descent._Penalised, "solve_for_used", lambda self, coef, wanted: coef
+        _coordinate_descent._PenalizedQuadratic,
+        "refine_active_set",
+        lambda self, coef, gradient_tol: coef,
     )
     (point,) = elastic_net_path(problem, np.array([1e-9]), 1.0, tol=1e-9, max_iter=1)
     assert not point.converged

@@ -8,7 +8,7 @@ from scipy import optimize, sparse
 
 from skfleet.blocks import row_blocks
 from skfleet.engine import counting, engine_for
-from skfleet.glm import BinaryLogistic, Labels, Multinomial, Objective, Scaling
+from skfleet.glm import BinaryLogistic, ClassEncoding, Multinomial, Objective, Scaling
 
 
 def _objective(n_classes=2, *, weighted=False, to=lambda X: X, scaled=True, fit_intercept=True):
@@ -26,7 +26,7 @@ def _objective(n_classes=2, *, weighted=False, to=lambda X: X, scaled=True, fit_
         BinaryLogistic() if n_classes == 2 else Multinomial(n_classes),
         total_weight=80.0,
         scaling=Scaling(shift, X.std(axis=0) if scaled else np.ones(3)),
-        labels=Labels(names, class_weight),
+        labels=ClassEncoding(names, class_weight),
         fit_intercept=fit_intercept,
     )
 
@@ -73,7 +73,7 @@ def test_the_hessian_of_some_columns_is_a_part_of_it(n_classes, to):
     objective = _objective(n_classes, weighted=True, to=to)
     coef = np.random.default_rng(1).normal(size=4 if n_classes == 2 else 12)
     columns = np.array([0, 2])
-    where = objective.of_columns(columns)
+    where = objective.coef_indices(columns)
     whole = objective.evaluate(coef, hessian=True)
     part = objective.evaluate(coef, hessian=True, columns=columns)
     np.testing.assert_allclose(part.hessian, whole.hessian[np.ix_(where, where)], rtol=1e-12)
@@ -93,7 +93,7 @@ def test_large_offsets_are_taken_off_the_rows():
             BinaryLogistic(),
             total_weight=500.0,
             scaling=Scaling(np.full(3, offset), np.ones(3)),
-            labels=Labels(np.array([0, 1])),
+            labels=ClassEncoding(np.array([0, 1])),
         )
         found.append(objective.evaluate(coef, hessian=True))
     for near, far in zip(*found, strict=True):

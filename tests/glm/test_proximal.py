@@ -10,9 +10,9 @@ from skfleet.blocks import row_blocks
 from skfleet.engine import counting, engine_for
 from skfleet.glm import (
     BinaryLogistic,
-    Labels,
+    ClassEncoding,
     Multinomial,
-    Null,
+    NullModel,
     Objective,
     Penalty,
     Scaling,
@@ -44,16 +44,16 @@ def _problem(loss, n_features=12, n_rows=300, strength=0.02, l2=0.0, to=lambda X
         loss,
         total_weight=float(n_rows),
         scaling=Scaling(np.zeros(n_features), np.ones(n_features)),
-        labels=Labels(classes),
+        labels=ClassEncoding(classes),
     )
     each = np.tile(np.append(np.ones(n_features), 0.0), loss.n_outputs)
     zero = np.zeros(len(each))
-    return objective, Penalty(strength * each, l2 * each), Null(zero, np.inf)
+    return objective, Penalty(strength * each, l2 * each), NullModel(zero, np.inf)
 
 
 def _violation(objective, penalty, coef):
     gradient = objective.evaluate(coef).gradient + penalty.gradient(coef)
-    return penalty.violation(coef, gradient).max()
+    return penalty.kkt_violation(coef, gradient).max()
 
 
 @pytest.mark.parametrize("loss", [BinaryLogistic(), Multinomial(3), SquaredError()], ids=str)
@@ -77,8 +77,8 @@ def test_both_reach_the_same_optimum(loss, l2, to):
 def test_a_working_set_leaves_the_optimum_alone(loss, monkeypatch):
     objective, penalty, null = _problem(loss, n_features=60, strength=0.05)
     want = proximal_newton(objective, penalty, null.coef, null, tol=1e-8, max_iter=100)
-    monkeypatch.setattr(_proximal_solvers, "WIDEST", 30 * loss.n_outputs)
-    monkeypatch.setattr(_proximal_solvers, "JOINING", 4)
+    monkeypatch.setattr(_proximal_solvers, "MAX_WORKING_SET", 30 * loss.n_outputs)
+    monkeypatch.setattr(_proximal_solvers, "MIN_ADDED_COLUMNS", 4)
     with counting() as counts:
         got = proximal_newton(objective, penalty, null.coef, null, tol=1e-8, max_iter=100)
     assert got.converged
@@ -90,7 +90,7 @@ def test_a_working_set_leaves_the_optimum_alone(loss, monkeypatch):
 def test_too_many_columns_in_use_are_left_to_gradients(monkeypatch):
     objective, penalty, null = _problem(BinaryLogistic(), n_features=30, strength=1e-3)
     want = proximal_newton(objective, penalty, null.coef, null, tol=1e-8, max_iter=100)
-    monkeypatch.setattr(_proximal_solvers, "WIDEST", 8)
+    monkeypatch.setattr(_proximal_solvers, "MAX_WORKING_SET", 8)
     got = proximal_newton(objective, penalty, null.coef, null, tol=1e-8, max_iter=5000)
     assert got.converged
     assert got.solver == "proximal_gradient"
@@ -106,9 +106,9 @@ def test_an_unfinished_solution_says_so(solver):
 
 def test_at_the_optimum_there_is_nothing_to_do():
     objective, penalty, null = _problem(BinaryLogistic(), strength=10.0)
-    null = Null(null.coef, np.inf)
+    null = NullModel(null.coef, np.inf)
     found = proximal_newton(objective, penalty, null.coef, null, tol=1e-6, max_iter=50)
     assert not found.coef[:-1].any()
-    again = Null(null.coef, np.inf, objective.evaluate(null.coef).gradient)
+    again = NullModel(null.coef, np.inf, objective.evaluate(null.coef).gradient)
     found = proximal_newton(objective, penalty, found.coef, again, tol=1e-3, max_iter=50)
     assert found.n_iter == 0

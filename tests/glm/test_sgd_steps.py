@@ -6,7 +6,7 @@ import array_api_strict
 import numpy as np
 import pytest
 
-from skfleet.glm import SGD_LOSSES, Descent, Targets, Weights, descend
+from skfleet.glm import SGD_LOSSES, SGDConfig, SGDTargets, SGDWeights, descend
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 0.7])
@@ -24,22 +24,22 @@ def test_gradients_are_the_values_slopes(name, epsilon):
 def _how(**settings):
     usual = {"loss": "squared_error", "epsilon": 0.1, "l1": 0.0, "l2": 0.0, "alpha": 1e-3}
     usual |= {"learning_rate": "constant", "eta0": 0.01, "power_t": 0.5, "fit_intercept": True}
-    return Descent(**usual | {"average": 0, "batch_size": 10, "adds_up": True} | settings)
+    return SGDConfig(**usual | {"average": 0, "batch_size": 10, "track_objective": True} | settings)
 
 
 def _start(n_outputs, n_features, **others):
-    return Weights(np.zeros((n_outputs, n_features)), np.zeros(n_outputs), **others)
+    return SGDWeights(np.zeros((n_outputs, n_features)), np.zeros(n_outputs), **others)
 
 
 def test_auto_takes_a_256th_of_a_block():
     how = _how(batch_size=None)
-    assert [how.size_for(n) for n in (1, 3, 100, 25600, 10**6)] == [1, 3, 8, 100, 256]
-    assert _how(batch_size=512).size_for(100) == 100
+    assert [how.batch_rows(n) for n in (1, 3, 100, 25600, 10**6)] == [1, 3, 8, 100, 256]
+    assert _how(batch_size=512).batch_rows(100) == 100
 
 
 def test_a_batch_in_a_narrow_bowl_goes_as_far_as_its_rows_would():
     """Equal rows change the slope alike, so that the batch is as good as one after the other."""
-    X, y = np.ones((50, 1)), Targets(np.ones(50))
+    X, y = np.ones((50, 1)), SGDTargets(np.ones(50))
     for eta0 in (1e-3, 0.05, 0.5, 1.0):
         how = _how(eta0=eta0, fit_intercept=False, batch_size=50)
         got = descend(_start(1, 1), X, y, how)
@@ -49,17 +49,17 @@ def test_a_batch_in_a_narrow_bowl_goes_as_far_as_its_rows_would():
 
 
 def test_rows_that_are_met_already_move_nothing():
-    got = descend(_start(1, 2), np.ones((20, 2)), Targets(np.zeros(20)), _how())
+    got = descend(_start(1, 2), np.ones((20, 2)), SGDTargets(np.zeros(20)), _how())
     assert (got.coef == 0).all()
     assert (got.intercept == 0).all()
 
 
 def test_weights_given_stay_as_they_were():
-    start = _start(1, 2, paid=np.zeros((1, 2)))
+    start = _start(1, 2, l1_applied=np.zeros((1, 2)))
     X = np.random.default_rng(0).normal(size=(40, 2))
-    learned = descend(start, X, Targets(X[:, 0]), _how(l1=0.01, l2=0.1))
+    learned = descend(start, X, SGDTargets(X[:, 0]), _how(l1=0.01, l2=0.1))
     assert (start.coef == 0).all()
-    assert (start.paid == 0).all()
+    assert (start.l1_applied == 0).all()
     assert learned.t == 41
     assert (learned.n_rows, learned.weight) == (40, 40.0)
 
@@ -69,9 +69,9 @@ def test_nothing_leaves_a_device_between_batches(settings, monkeypatch):
     xp = array_api_strict
     X = np.random.default_rng(0).normal(size=(120, 3))
     codes = (X[:, 0] > 0).astype(int)
-    targets = Targets(codes, np.ones(120), np.array([1]), np.array([[2.0], [1.0]]))
+    targets = SGDTargets(codes, np.ones(120), np.array([1]), np.array([[2.0], [1.0]]))
     start = _start(1, 3, mean_coef=np.zeros((1, 3)), mean_intercept=np.zeros(1))
-    start = start._replace(paid=np.zeros((1, 3)))
+    start = start._replace(l1_applied=np.zeros((1, 3)))
     there = xp.asarray(X, device=xp.Device("device1"))
     left = []
     for name in ("__bool__", "__float__", "__int__", "__index__", "__array__", "to_device"):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skfleet.glm import Evaluation, Null, Penalty, lbfgs, newton
+from skfleet.glm import NullModel, ObjectiveValue, Penalty, lbfgs, newton
 
 SOLVERS = [newton, lbfgs]
 
@@ -23,7 +23,7 @@ class Quadratic:
         self.n_evaluations += 1
         self.n_hessians += hessian
         value, gradient, curve = self.at(coef)
-        return Evaluation(value, gradient, curve if hessian else None)
+        return ObjectiveValue(value, gradient, curve if hessian else None)
 
     def at(self, coef):
         off = coef - self.target
@@ -52,7 +52,7 @@ def _free(n):
 def _solve(solver, objective, penalty, start=None, **how):
     """Solve from zero, which is the null model, or from elsewhere."""
     zero = np.zeros(len(objective.target))
-    null = Null(zero, objective.at(zero)[0], objective.at(zero)[1])
+    null = NullModel(zero, objective.at(zero)[0], objective.at(zero)[1])
     return solver(objective, penalty, zero if start is None else start, null, **how)
 
 
@@ -107,7 +107,7 @@ def test_an_unfinished_solution_says_so(solver):
 def test_a_thrifty_newton_does_without_hessians_near_the_solution():
     objective = Softplus(np.diag([1.0, 2.0, 3.0]), np.array([0.3, -0.2, 0.1]))
     start = objective.target + 0.05
-    found = _solve(newton, objective, _free(3), start, tol=1e-10, max_iter=50, thrifty=True)
+    found = _solve(newton, objective, _free(3), start, tol=1e-10, max_iter=50, reuse_hessian=True)
     assert found.converged
     assert objective.n_hessians == 1 < objective.n_evaluations
     np.testing.assert_allclose(found.coef, objective.target, atol=1e-8)
@@ -116,7 +116,7 @@ def test_a_thrifty_newton_does_without_hessians_near_the_solution():
 def test_a_start_worse_than_the_null_model_is_given_up():
     objective = Softplus(np.eye(3), np.array([0.3, -0.2, 0.1]))
     far = np.full(3, 1e3)
-    found = _solve(newton, objective, _free(3), far, tol=1e-10, max_iter=50, thrifty=True)
+    found = _solve(newton, objective, _free(3), far, tol=1e-10, max_iter=50, reuse_hessian=True)
     assert found.converged
     np.testing.assert_allclose(found.coef, objective.target, atol=1e-8)
 
@@ -131,6 +131,6 @@ def test_penalty():
     np.testing.assert_allclose(smooth + penalty.l1 * np.sign(coef), slope, atol=1e-8)
     np.testing.assert_array_equal(penalty.prox(np.array([0.1, 0.3, -1]), 1.0), [0.1, 0.0, -1])
     # at zero a slope within the strength violates nothing
-    at_zero = penalty.violation(np.zeros(3), np.array([0.1, -0.4, 0.0]))
+    at_zero = penalty.kkt_violation(np.zeros(3), np.array([0.1, -0.4, 0.0]))
     np.testing.assert_allclose(at_zero, [0.1, 0, 0])
-    np.testing.assert_allclose(penalty.violation(coef, -penalty.l1 * np.sign(coef)), 0)
+    np.testing.assert_allclose(penalty.kkt_violation(coef, -penalty.l1 * np.sign(coef)), 0)

@@ -17,7 +17,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from skfleet.engine import counting
 from skfleet.estimators import ParallelPostFit
 from skfleet.metrics import check_scoring, get_scorer, get_scorer_names
-from skfleet.metrics._scorers import MEANINGS
+from skfleet.metrics._scorers import SCORERS
 
 WEIGHT = np.random.default_rng(0).uniform(size=300)
 
@@ -65,7 +65,7 @@ def test_every_scorer_equals_scikit_learns(name, weight):
                 continue  # not for this kind of targets
             if np.isnan(want):
                 continue
-            if name == "multilabel" and MEANINGS[scoring].responses != ("predict",):
+            if name == "multilabel" and SCORERS[scoring].responses != ("predict",):
                 with pytest.raises(ValueError, match="one column"):
                     get_scorer(scoring)(model, *_lazy(X, y), **told)
                 continue

@@ -139,7 +139,7 @@ def test_values_in_this_process_are_left_to_scikit_learn(name, true, predicted, 
 
 
 def test_every_public_metric_is_tried():
-    helpers = {"check_scoring", "find_labels", "get_scorer", "get_scorer_names"}
+    helpers = {"check_scoring", "unique_labels", "get_scorer", "get_scorer_names"}
     assert {case[0] for case in CASES} == set(metrics.__all__) - helpers
 
 

@@ -1,4 +1,4 @@
-"""What every estimator on rows does first and last: check its input, and answer in kind."""
+"""Base class of the estimators: input validation and blockwise prediction."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from skfleet._validation import (
 from skfleet.blocks import Block, RowBlocks, check_rows, is_lazy, meta_of, row_blocks, warn_of_trip
 from skfleet.inference import OutputSpec, cached_scatter, constant_per_row, map_rows
 
-# scikit-learn's word for "this method takes no target", which is not the same as None.
+# scikit-learn's marker of a method without a target, which differs from y=None.
 _NO_TARGET = "no_validation"
 
 
 def check_lazy_rows(rows: Any) -> None:
-    """Raise unless rows that the driver has not seen make a matrix of numbers."""
+    """Raise unless the metadata of lazy rows describes a numeric matrix."""
     check_two_dims(rows)
     check_numeric(rows, on_dask=True)
 
 
 def check_two_dims(rows: Any) -> None:
-    """Raise unless rows that the driver has not seen make a matrix."""
+    """Raise unless the metadata of lazy rows describes a matrix."""
     if len(rows.shape) != 2:
         column = "X.to_frame()" if hasattr(rows, "iloc") else "X[:, None]"
         if rows.dtype == object:  # as the items of a bag are
@@ -48,9 +48,9 @@ def check_two_dims(rows: Any) -> None:
 
 
 def check_columns(estimator: Any, rows: Any, y: Any = _NO_TARGET, *, reset: bool = False) -> None:
-    """Record, or compare with those of its fit, the number and names of columns, as scikit-learn.
+    """Record or check the number and names of columns, as scikit-learn does.
 
-    `rows` need not have any row.
+    `rows` may be empty.
     """
     if not reset:
         warn_of_names(estimator, rows)
@@ -59,12 +59,12 @@ def check_columns(estimator: Any, rows: Any, y: Any = _NO_TARGET, *, reset: bool
 
 
 class FleetEstimator(DocumentationLink, BaseEstimator):
-    """An estimator on rows of any container: scikit-learn's checks, wherever the rows are."""
+    """Base class for estimators on data in any container, with scikit-learn's input validation."""
 
-    def _fit_rows(
+    def _validate_rows(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, reset: bool = True, **check: Any
     ) -> RowBlocks:
-        """Check what is given to ``fit`` and cut it into blocks.
+        """Validate X, y and sample_weight of ``fit`` and partition them into blocks.
 
         `check` goes to scikit-learn's ``check_X_y`` (``y_numeric``, ``multi_output``) for rows in
         this process. Of Dask collections the driver checks kind, width and lengths; their values
@@ -73,7 +73,7 @@ class FleetEstimator(DocumentationLink, BaseEstimator):
         check_rows(X=X, y=y, sample_weight=sample_weight)
         numeric = check.get("y_numeric", False)
         if is_lazy(X):
-            self._check_width(meta_of(X), y, reset=reset)
+            self._check_n_columns(meta_of(X), y, reset=reset)
             check_target_shape(y, several=check.get("multi_output", False))
             check_target_type(y, numeric=numeric)
             if isinstance(sample_weight, Real):
@@ -85,39 +85,39 @@ class FleetEstimator(DocumentationLink, BaseEstimator):
             return rows
         if numeric:
             check_target_type(y, numeric=True)
-        X, checked_y = self._checked(X, y, reset=reset, **check)
+        X, checked_y = self._validate_local(X, y, reset=reset, **check)
         warn_of_trip(X, y, sample_weight)
         y = checked_y
         sample_weight = check_sample_weight(sample_weight, X.shape[0])
         return row_blocks(X, to_device_of(y, X), to_device_of(sample_weight, X))
 
-    def _answer(
+    def _predict_blockwise(
         self, func: Callable[[Any, Any], Any], X: Any, output: OutputSpec, *, model: Any = None
     ):
-        """Return func(model, rows) for all rows of X, in the container X came in."""
+        """Return ``func(model, rows)`` of all blocks of X, in the container of X."""
         check_is_fitted(self)
         check_rows(X=X)
         model = self if model is None else model
         if is_lazy(X):
-            self._check_width(meta_of(X), reset=False)
+            self._check_n_columns(meta_of(X), reset=False)
             name = f"{func.__name__.strip('_')}-{type(self).__name__}"
             model = cached_scatter(self, model, name=f"model-of-{type(self).__name__}")
             return map_rows(func, model, X, output, check=check_block, name=name)
-        X, _ = self._checked(X, reset=False)
+        X, _ = self._validate_local(X, reset=False)
         warn_of_trip(X)
         return map_rows(func, model, X, output)
 
-    def _check_width(self, rows: Any, y: Any = _NO_TARGET, *, reset: bool) -> None:
-        """Record, or compare, the number and the names of the columns."""
+    def _check_n_columns(self, rows: Any, y: Any = _NO_TARGET, *, reset: bool) -> None:
+        """Record or check the number and names of the columns."""
         check_lazy_rows(rows)
         check_columns(self, rows, y, reset=reset)
 
-    def _checked(
+    def _validate_local(
         self, X: Any, y: Any = _NO_TARGET, *, reset: bool, **check: Any
     ) -> tuple[Any, Any]:
-        """Check rows in this process as scikit-learn does."""
+        """Validate rows in this process as scikit-learn does."""
         if is_not_numpy(X):
-            self._check_width(np.empty((0, *X.shape[1:])), y, reset=reset)
+            self._check_n_columns(np.empty((0, *X.shape[1:])), y, reset=reset)
             check_block(Block(X))
             return X, None if y is _NO_TARGET else y
         check_numeric(X, on_dask=False)
@@ -134,9 +134,11 @@ class FleetEstimator(DocumentationLink, BaseEstimator):
         return checked if isinstance(checked, tuple) else (checked, None)
 
     def __sklearn_is_fitted__(self) -> bool:
-        """Say whether anything was learned; a fit that failed may have noted the columns only."""
-        noted = {"n_features_in_", "feature_names_in_"}
-        return any(k.endswith("_") and not k.startswith("_") and k not in noted for k in vars(self))
+        """Return whether any attribute was fitted; a failed fit may have set the columns only."""
+        columns = {"n_features_in_", "feature_names_in_"}
+        return any(
+            k.endswith("_") and not k.startswith("_") and k not in columns for k in vars(self)
+        )
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

@@ -1,4 +1,4 @@
-"""What a first pass finds out: moments of columns, labels or targets, a sample of the rows."""
+"""Summary statistics of a first pass: column moments, label counts or target sums, a sample."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import numpy as np
 
 from skfleet._array import FLOAT64, astype, dtype_of, is_not_numpy, namespace, to_device_of, to_host
 from skfleet._linalg import column_sums, is_sparse, vstack
-from skfleet._validation import unique_labels
+from skfleet._validation import unique_values
 from skfleet.blocks import Block, row_uniform, take_to_host
-from skfleet.glm._normal_equations import targets_of, weights_of
+from skfleet.glm import targets_of, weights_of
 
 
 class Moments(NamedTuple):
@@ -42,21 +42,21 @@ def moments(block: Block) -> Moments:
     return Moments(n_rows, mean, column_sums(X * X))
 
 
-def merge_moments(a: Moments, b: Moments) -> Moments:
-    """Merge the moments of two blocks (Chan, Golub and LeVeque, 1983)."""
+def combine_moments(a: Moments, b: Moments) -> Moments:
+    """Combine the moments of two blocks (Chan, Golub and LeVeque, 1983)."""
     n_rows = a.n_rows + b.n_rows
-    shift = b.mean - a.mean
-    share = b.n_rows / n_rows
-    squares = a.squares + b.squares + a.n_rows * share * shift**2
-    return Moments(n_rows, a.mean + share * shift, squares)
+    delta = b.mean - a.mean
+    fraction = b.n_rows / n_rows
+    squares = a.squares + b.squares + a.n_rows * fraction * delta**2
+    return Moments(n_rows, a.mean + fraction * delta, squares)
 
 
-# Sums of rows by label or target are cheap for up to so many columns and labels.
-FEW_COLUMNS, FEW_LABELS = 2000, 100
+# Sums of rows by label or target cost little up to these sizes.
+MAX_SUMMED_COLUMNS, MAX_SUMMED_LABELS = 2000, 100
 
 
 class LabelCounts(NamedTuple):
-    """Labels in order, with the number and weight of their rows, and (maybe) their sums of X."""
+    """Sorted labels, with the number and weight of their rows, and the sums of X if requested."""
 
     labels: np.ndarray
     n_rows: np.ndarray
@@ -65,53 +65,53 @@ class LabelCounts(NamedTuple):
 
 
 def label_counts(block: Block, with_x: bool = False) -> LabelCounts:
-    """Count the labels of a block, and sum its rows by label if asked to."""
+    """Count the labels of a block and, with `with_x`, sum its rows by label."""
     X, weight = block.X, weights_of(block)
-    labels, codes = coded(block.y)
-    codes, few = to_device_of(codes, X), len(labels) <= FEW_LABELS
-    if few and is_not_numpy(codes):
-        found = zip(*(_count(X, codes == k, weight) for k in range(len(labels))), strict=True)
-        n_rows, counted, x = (to_host(namespace(X).stack(part)) for part in found)
-        return LabelCounts(labels, n_rows, counted, x if with_x else None)
+    labels, codes = unique_inverse(block.y)
+    codes, is_summed = to_device_of(codes, X), len(labels) <= MAX_SUMMED_LABELS
+    if is_summed and is_not_numpy(codes):
+        counts = zip(*(_count(X, codes == k, weight) for k in range(len(labels))), strict=True)
+        n_rows, class_weight, x = (to_host(namespace(X).stack(part)) for part in counts)
+        return LabelCounts(labels, n_rows, class_weight, x if with_x else None)
     codes, weight = to_host(codes), None if weight is None else to_host(weight)
     n_rows = np.bincount(codes, minlength=len(labels)).astype(np.float64)
-    counted = n_rows if weight is None else np.bincount(codes, weight, len(labels))
+    class_weight = n_rows if weight is None else np.bincount(codes, weight, len(labels))
     x = None
-    if with_x and few:
+    if with_x and is_summed:
         x = np.stack([_count(X, codes == k, weight)[2] for k in range(len(labels))])
-    return LabelCounts(labels, n_rows, counted, x)
+    return LabelCounts(labels, n_rows, class_weight, x)
 
 
-def coded(y: Any) -> tuple[np.ndarray, Any]:
-    """Return the labels in y in order, on the host, and each row's place among them, where y is."""
+def unique_inverse(y: Any) -> tuple[np.ndarray, Any]:
+    """Return the sorted labels of y on the host, and their indices on the device of y."""
     if not is_not_numpy(y):
-        return unique_labels(y, return_inverse=True)
-    found = namespace(y).unique_inverse(y)
-    return to_host(found.values), found.inverse_indices
+        return unique_values(y, return_inverse=True)
+    result = namespace(y).unique_inverse(y)
+    return to_host(result.values), result.inverse_indices
 
 
-def _count(X: Any, chosen: Any, weight: Any) -> tuple[Any, Any, Any]:
-    """Return the number and the weight of chosen rows, and their weighted sum."""
-    chosen = astype(chosen, FLOAT64)
-    weight = chosen if weight is None else chosen * weight
-    xp = namespace(chosen)
-    return xp.sum(chosen), xp.sum(weight), column_sums(X, astype(weight, dtype_of(X)))
+def _count(X: Any, mask: Any, weight: Any) -> tuple[Any, Any, Any]:
+    """Return the number, the weight and the weighted sum of the rows of a mask."""
+    mask = astype(mask, FLOAT64)
+    weight = mask if weight is None else mask * weight
+    xp = namespace(mask)
+    return xp.sum(mask), xp.sum(weight), column_sums(X, astype(weight, dtype_of(X)))
 
 
-def merge_label_counts(a: LabelCounts, b: LabelCounts) -> LabelCounts:
-    """Merge the counts of two blocks."""
-    labels, codes = unique_labels(np.concatenate([a.labels, b.labels]), return_inverse=True)
+def combine_label_counts(a: LabelCounts, b: LabelCounts) -> LabelCounts:
+    """Combine the counts of two blocks."""
+    labels, codes = unique_values(np.concatenate([a.labels, b.labels]), return_inverse=True)
     n_rows = np.bincount(codes, np.concatenate([a.n_rows, b.n_rows]))
     weight = np.bincount(codes, np.concatenate([a.weight, b.weight]))
     x = None
-    if a.x is not None and b.x is not None and len(labels) <= FEW_LABELS:
+    if a.x is not None and b.x is not None and len(labels) <= MAX_SUMMED_LABELS:
         x = np.zeros((len(labels), a.x.shape[1]))
         np.add.at(x, codes, np.concatenate([a.x, b.x]))
     return LabelCounts(labels, n_rows, weight, x)
 
 
 class TargetSums(NamedTuple):
-    """Weighted sums of targets, and (maybe) of rows and of their products."""
+    """Weighted sums of targets and, if requested, of rows and of their products."""
 
     weight: Any
     y: np.ndarray
@@ -120,7 +120,7 @@ class TargetSums(NamedTuple):
 
 
 def target_sums(block: Block, with_x: bool = False) -> TargetSums:
-    """Sum a block's targets, and what else is asked for."""
+    """Sum the targets of a block and, with `with_x`, its rows and their products."""
     X, y, w = block.X, targets_of(block), weights_of(block)
     xp, dtype = namespace(y), dtype_of(X)
     wy = y if w is None else y * w[:, None]
@@ -132,15 +132,14 @@ def target_sums(block: Block, with_x: bool = False) -> TargetSums:
     return TargetSums(weight, xp.sum(wy, axis=0), x, xy)
 
 
-def merge_target_sums(a: TargetSums, b: TargetSums) -> TargetSums:
-    """Add the sums of two blocks."""
+def combine_target_sums(a: TargetSums, b: TargetSums) -> TargetSums:
     if a.x is None or b.x is None or a.xy is None or b.xy is None:
         return TargetSums(a.weight + b.weight, a.y + b.y)
     return TargetSums(a.weight + b.weight, a.y + b.y, a.x + b.x, a.xy + b.xy)
 
 
-class Sample(NamedTuple):
-    """Rows drawn without replacement, with their targets and weights, and where they begin."""
+class RowSample(NamedTuple):
+    """Rows sampled without replacement, with targets, weights and the offset of their block."""
 
     start: int
     X: Any
@@ -148,50 +147,49 @@ class Sample(NamedTuple):
     sample_weight: np.ndarray | None
 
 
-def sample(block: Block, share: float, seed: int = 0) -> Sample:
-    """Draw a share of a block's rows, the same ones for every cut of the rows."""
+def sample(block: Block, fraction: float, seed: int = 0) -> RowSample:
+    """Sample a fraction of the rows of a block, the same rows for every partition."""
     start = block.start or 0
-    drawn = np.flatnonzero(row_uniform(seed, start, block.n_rows) < share)
+    indices = np.flatnonzero(row_uniform(seed, start, block.n_rows) < fraction)
     y, weight = (
-        None if values is None else take_to_host(values, drawn)
+        None if values is None else take_to_host(values, indices)
         for values in (block.y, block.sample_weight)
     )
-    return Sample(start, take_to_host(block.X, drawn), y, weight)
+    return RowSample(start, take_to_host(block.X, indices), y, weight)
 
 
-def join_samples(drawn: list[Sample]) -> Sample:
-    """Make one of the samples of all blocks."""
-    parts = sorted(drawn, key=lambda part: part.start)
+def concat_samples(samples: list[RowSample]) -> RowSample:
+    """Concatenate the samples of all blocks, in the order of the rows."""
+    parts = sorted(samples, key=lambda part: part.start)
     y, weight = (
         None if values[0] is None else np.concatenate(values)
         for values in zip(*((part.y, part.sample_weight) for part in parts), strict=True)
     )
-    return Sample(0, vstack([part.X for part in parts]), y, weight)
+    return RowSample(0, vstack([part.X for part in parts]), y, weight)
 
 
 class DataSummary(NamedTuple):
-    """What a first pass finds out of columns and targets, and (maybe) rows that it draws."""
+    """Moments of the columns, statistics of the targets, and row samples where requested."""
 
     columns: Moments
     targets: Any
-    drawn: list[Sample]
+    samples: list[RowSample]
 
 
-def summarize(block: Block, share: float, check: Any) -> DataSummary:
-    """Survey a block of rows, and draw a share of them.
+def summarize(block: Block, fraction: float, check: Any) -> DataSummary:
+    """Summarise a block of rows, and sample a fraction of them.
 
-    `check` may refuse targets; None stands for labels, which anything may be.
+    `check` raises for invalid targets; None stands for class labels.
     """
-    with_x = block.X.shape[1] <= FEW_COLUMNS
-    drawn = [sample(block, share)] if share else []
+    with_x = block.X.shape[1] <= MAX_SUMMED_COLUMNS
+    samples = [sample(block, fraction)] if fraction else []
     if check is None:
-        return DataSummary(moments(block), label_counts(block, with_x), drawn)
+        return DataSummary(moments(block), label_counts(block, with_x), samples)
     check(block.y)
-    return DataSummary(moments(block), target_sums(block, with_x), drawn)
+    return DataSummary(moments(block), target_sums(block, with_x), samples)
 
 
 def combine_summaries(a: DataSummary, b: DataSummary) -> DataSummary:
-    """Merge what is known of two blocks."""
     labels = isinstance(a.targets, LabelCounts)
-    merged = (merge_label_counts if labels else merge_target_sums)(a.targets, b.targets)
-    return DataSummary(merge_moments(a.columns, b.columns), merged, a.drawn + b.drawn)
+    merged = (combine_label_counts if labels else combine_target_sums)(a.targets, b.targets)
+    return DataSummary(combine_moments(a.columns, b.columns), merged, a.samples + b.samples)

@@ -1,4 +1,4 @@
-"""How a fit comes to where its estimator's `device` says."""
+"""Dispatch of estimator methods to the device that the parameter `device` names."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ __all__ = ["fit_on_device", "run_on_device"]
 
 
 def run_on_device(method: Function) -> Function:
-    """Make a method that is given rows compute on the device that the estimator asks for.
+    """Decorate a method to compute on the device of the estimator's `device` parameter.
 
-    "cuda" brings Dask collections to GPU workers block by block. Rows of this process go as a whole
-    to one GPU worker, where the method runs from its beginning to its end, or to the GPU of this
-    process where no worker has any; what comes of it comes home to the host.
+    With "cuda", Dask collections are processed block by block on GPU workers. Rows of this process
+    are sent as a whole to one GPU worker, or to the GPU of this process where no worker has one;
+    results are copied back to the host.
     """
 
     @wraps(method)
@@ -44,16 +44,16 @@ def run_on_device(method: Function) -> Function:
             engine = gpu_engine()
             if engine is not None:
                 return call_method_on_gpu_worker(engine, method.__name__, self, X, args, kwargs)
-            answer = method(self, X, *args, **kwargs)
+            result = method(self, X, *args, **kwargs)
             attributes_to_host(self)
-            return to_host_if_array(answer)
+            return to_host_if_array(result)
 
     return cast(Function, on_device)
 
 
 @contextmanager
 def unchanged_on_failure(estimator: Any) -> Iterator[None]:
-    """Leave an estimator as it was, fitted or not, when what is done with it fails."""
+    """Restore the attributes of an estimator when the body of the context raises."""
     before = dict(vars(estimator))
     try:
         yield
@@ -64,10 +64,10 @@ def unchanged_on_failure(estimator: Any) -> Iterator[None]:
 
 
 def fit_on_device(estimator: Any, X: Any, y: Any, params: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Fit an estimator of another library on rows of this process, here or on a GPU worker.
+    """Fit an estimator of another library on rows of this process, locally or on a GPU worker.
 
-    It goes to a worker when it computes on a GPU and this process has none. Return what is fitted,
-    such that it can be used here, and what answers in place of it in tasks, if anything.
+    A worker fits it when it computes on a GPU and this process has none. Return the fitted
+    estimator for this process, and the model that predicts in tasks if that is another one.
     """
     engine = None
     if device_of(estimator) == "cuda" and not is_not_numpy(X) and device_library() is None:

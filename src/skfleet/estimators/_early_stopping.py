@@ -1,4 +1,4 @@
-"""Stopping early: rows set aside, scored after every epoch, and when to stop for lack of gain."""
+"""Early stopping: holdout rows, their score after every epoch, and the stopping rule."""
 
 from __future__ import annotations
 
@@ -10,60 +10,55 @@ import numpy as np
 
 from skfleet.blocks import Block, RowBlocks, open_block, take_block_rows
 from skfleet.engine import Engine, Holdout, Reduction, map_reduce
-from skfleet.metrics._reductions import host_values
-from skfleet.metrics._scorers import ResponseScorer
+from skfleet.metrics import ResponseScorer, host_values
 
 
 def training_rows(block: Block, holdout: Holdout) -> Block:
-    """Return the rows of a block to learn from."""
     return take_block_rows(block, ~holdout.mask(block))
 
 
 def validation_rows(engine: Engine, rows: RowBlocks, holdout: Holdout) -> RowBlocks:
-    """Take the validation rows out of all blocks, once; they stay in memory."""
-    tasks = engine.map(partial(_set_aside, holdout), rows.blocks, name="set-validation-aside")
+    """Return the validation rows of all blocks, which are persisted."""
+    tasks = engine.map(partial(_holdout_rows, holdout), rows.blocks, name="set-validation-aside")
     blocks = tuple(Block(task, number=i) for i, task in enumerate(tasks))
     return replace(rows, blocks=blocks, lengths=None)
 
 
-def _set_aside(holdout: Holdout, handle: Block) -> Block:
-    """Return the validation rows of a block."""
-    block = open_block(handle)
+def _holdout_rows(holdout: Holdout, block_ref: Block) -> Block:
+    block = open_block(block_ref)
     return take_block_rows(block, holdout.mask(block)) if block.n_rows else block
 
 
 def validation_score(engine: Engine, rows: RowBlocks, model: Any, scorer: ResponseScorer) -> float:
-    """Score a model on the validation rows: their answers come home, the rows do not."""
-    ask = Reduction(partial(_ask, scorer), _join)
-    y, answer, weight = map_reduce(engine, ask, rows, model)
-    return scorer.score(model, y, answer, weight)
+    """Score a model on the validation rows; only responses and targets are gathered."""
+    reduction = Reduction(partial(_responses, scorer), _concat_responses)
+    y, response, weight = map_reduce(engine, reduction, rows, model)
+    return scorer.score(model, y, response, weight)
 
 
-def _ask(scorer: ResponseScorer, block: Block, model: Any) -> tuple[Any, ...]:
-    """Return true values, answers and weights of a block's rows."""
-    answer = scorer.ask(model, block.X)
-    return _host(block.y), answer, _host(block.sample_weight)
+def _responses(scorer: ResponseScorer, block: Block, model: Any) -> tuple[Any, ...]:
+    """Return true values, responses and weights of the rows of a block."""
+    response = scorer.response(model, block.X)
+    return _host_or_none(block.y), response, _host_or_none(block.sample_weight)
 
 
-def _host(values: Any) -> Any:
-    """Return values on the host, None as it is."""
+def _host_or_none(values: Any) -> Any:
     return None if values is None else host_values(values)
 
 
-def _join(a: tuple[Any, ...], b: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Join the answers of two runs of rows."""
+def _concat_responses(a: tuple[Any, ...], b: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(None if x is None else np.concatenate([x, y]) for x, y in zip(a, b, strict=True))
 
 
-class Patience:
-    """Counts epochs without a gain of at least `tol`, as scikit-learn's SGDClassifier does."""
+class EarlyStopping:
+    """Stops after `n_epochs` without an improvement of `tol`, as scikit-learn's SGDClassifier."""
 
     def __init__(self, n_epochs: int, tol: float) -> None:
         self.n_epochs, self.tol = n_epochs, tol
-        self.best, self.n_without = -np.inf, 0
+        self.best, self.n_no_change = -np.inf, 0
 
-    def is_out(self, score: float) -> bool:
-        """Take note of a score; say whether it is time to stop."""
-        self.n_without = self.n_without + 1 if score < self.best + self.tol else 0
+    def should_stop(self, score: float) -> bool:
+        """Record a score; return whether to stop."""
+        self.n_no_change = self.n_no_change + 1 if score < self.best + self.tol else 0
         self.best = max(self.best, score)
-        return self.n_without >= self.n_epochs
+        return self.n_no_change >= self.n_epochs

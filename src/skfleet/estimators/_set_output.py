@@ -1,4 +1,4 @@
-"""What ``set_output`` means for answers that are lazy: frames that are lazy too."""
+"""``set_output`` for lazy data: Dask DataFrames instead of computed pandas DataFrames."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ __all__ = ["lazy_output"]
 
 
 def lazy_output(cls: Class) -> Class:
-    """Keep scikit-learn from computing what a transformer answers for Dask rows.
+    """Decorate a transformer so that scikit-learn does not compute its output for Dask rows.
 
-    Its wrapper around ``transform`` and ``fit_transform`` makes a pandas frame of any answer.
+    scikit-learn wraps ``transform`` and ``fit_transform`` to return a pandas DataFrame.
     """
     for name in ("transform", "fit_transform"):
-        setattr(cls, name, _lazily(getattr(cls, name)))
+        setattr(cls, name, _without_wrapper(getattr(cls, name)))
     return cls
 
 
-def _lazily(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a method that hands rows in this process alone to scikit-learn's wrapper."""
+def _without_wrapper(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method that calls scikit-learn's wrapper for rows in this process only."""
 
     @wraps(method)
-    def answer(self: Any, X: Any, *args: Any, **kwargs: Any) -> Any:
+    def lazy_method(self: Any, X: Any, *args: Any, **kwargs: Any) -> Any:
         if not is_lazy(X):
             return method(self, X, *args, **kwargs)
         container = output_container(self)
@@ -37,9 +37,9 @@ def _lazily(method: Callable[..., Any]) -> Callable[..., Any]:
                 f"set_output must be 'default' or 'pandas' for Dask rows. Got {container!r} "
                 "instead. Choose 'pandas' for a Dask DataFrame, or compute X."
             )
-        found = method.__wrapped__(self, X, *args, **kwargs)  # type: ignore[attr-defined]
-        if container == "default" or hasattr(found, "columns"):
-            return found
-        return name_columns(found, self.get_feature_names_out())
+        output = method.__wrapped__(self, X, *args, **kwargs)  # type: ignore[attr-defined]
+        if container == "default" or hasattr(output, "columns"):
+            return output
+        return name_columns(output, self.get_feature_names_out())
 
-    return answer
+    return lazy_method

@@ -1,4 +1,4 @@
-"""Generalised linear models: a loss, a penalty, and solvers that see only an objective."""
+"""Generalised linear models: losses, penalties, objectives and solvers."""
 
 from skfleet.glm._coordinate_descent import (
     PathPoint,
@@ -6,44 +6,76 @@ from skfleet.glm._coordinate_descent import (
     coordinate_descent,
     elastic_net_path,
 )
-from skfleet.glm._dense_solvers import equivalent_rows, solve_positive, solve_ridge
+from skfleet.glm._cv_normal_equations import SplitProducts, split_products, split_residuals
+from skfleet.glm._dense_solvers import equilibrate, rows_with_gram, solve_positive, solve_ridge
 from skfleet.glm._losses import BinaryLogistic, Loss, Multinomial, SquaredError, Tweedie
-from skfleet.glm._objective import Evaluation, Labels, Objective, Scaling
+from skfleet.glm._normal_equations import (
+    CrossProducts,
+    block_cross_products,
+    combine_products,
+    compute_cross_products,
+    cross_products,
+    max_gram_columns,
+    score_from_errors,
+    targets_of,
+    weights_of,
+)
+from skfleet.glm._objective import (
+    ClassEncoding,
+    Objective,
+    ObjectiveValue,
+    Scaling,
+    encode_labels,
+)
 from skfleet.glm._penalties import Penalty
 from skfleet.glm._proximal_solvers import proximal_gradient, proximal_newton
-from skfleet.glm._sgd import Descent, Targets, Weights, descend
+from skfleet.glm._sgd import SGDConfig, SGDTargets, SGDWeights, descend
 from skfleet.glm._sgd_losses import REGRESSION_LOSSES, SGD_LOSSES
-from skfleet.glm._smooth_solvers import Null, Solution, WarmNewton, lbfgs, newton
+from skfleet.glm._smooth_solvers import NullModel, Solution, WarmNewton, lbfgs, newton
 
 __all__ = [
     "REGRESSION_LOSSES",
     "SGD_LOSSES",
     "BinaryLogistic",
-    "Descent",
-    "Evaluation",
-    "Labels",
+    "ClassEncoding",
+    "CrossProducts",
     "Loss",
     "Multinomial",
-    "Null",
+    "NullModel",
     "Objective",
+    "ObjectiveValue",
     "PathPoint",
     "Penalty",
     "Quadratic",
+    "SGDConfig",
+    "SGDTargets",
+    "SGDWeights",
     "Scaling",
     "Solution",
+    "SplitProducts",
     "SquaredError",
-    "Targets",
     "Tweedie",
     "WarmNewton",
-    "Weights",
+    "block_cross_products",
+    "combine_products",
+    "compute_cross_products",
     "coordinate_descent",
+    "cross_products",
     "descend",
     "elastic_net_path",
-    "equivalent_rows",
+    "encode_labels",
+    "equilibrate",
     "lbfgs",
+    "max_gram_columns",
     "newton",
     "proximal_gradient",
     "proximal_newton",
+    "rows_with_gram",
+    "score_from_errors",
     "solve_positive",
     "solve_ridge",
+    "split_products",
+    "split_residuals",
+    "targets_of",
+    "weights_of",
 ]

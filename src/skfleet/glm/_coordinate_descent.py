@@ -1,4 +1,4 @@
-"""Least squares with L1 and L2 penalties from sums of products alone, without the rows."""
+"""Elastic net on the normal equations, by coordinate descent with active-set refinement."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import enet_path
 
 from skfleet.glm._dense_solvers import (
-    equivalent_rows,
-    least_share,
+    equilibrate,
+    rank_tolerance,
+    rows_with_gram,
     solve_positive,
     solve_ridge,
-    to_unit,
 )
 
 
@@ -29,7 +29,7 @@ class Quadratic(NamedTuple):
 
 
 class PathPoint(NamedTuple):
-    """A minimiser on a path of penalties, and how it was found."""
+    """A minimiser on a regularisation path, with its convergence."""
 
     coef: np.ndarray
     dual_gap: float
@@ -37,11 +37,10 @@ class PathPoint(NamedTuple):
     converged: bool
 
 
-# Solving for the coefficients in use aims at this share of the tolerance: of one minimum it costs
-# next to nothing.
+# Fraction of the tolerance for the active set, which costs little for a single minimum.
 EXCESS = 1e-3
-# Repeats of coordinate descent to a hundredth of the tolerance where the optimum is not met yet.
-ROUNDS = 4
+# Each refinement divides the tolerance of coordinate descent by 100.
+MAX_REFINEMENTS = 4
 
 
 def elastic_net_path(
@@ -67,33 +66,40 @@ def elastic_net_path(
     smooth = alphas * l1_ratio == 0
     n = len(problem.xy)
     if not smooth.all():
-        rows = equivalent_rows(*problem)
-        problem = _possible(problem, rows[0])
+        rows = rows_with_gram(*problem)
+        problem = _positive_semidefinite(problem, rows[0])
         order = order[~smooth[order]]
         coefs, n_iters = _descend(
             problem, rows, alphas[order], l1_ratio, tol, max_iter, positive, start
         )
         for i, coef, n_iter in zip(order, coefs, n_iters, strict=True):
-            penalty = _Penalised(
+            penalty = _PenalizedQuadratic(
                 problem, alphas[i] * l1_ratio, alphas[i] * (1 - l1_ratio), positive
             )
-            at_zero = penalty.violation(np.zeros(n))
-            wanted = excess * tol * at_zero + penalty.rounding
-            closer = tol
-            for _ in range(ROUNDS):
-                if penalty.violation(coef) > wanted:
-                    coef = penalty.solve_for_used(coef, wanted)
-                if n_iter >= max_iter or penalty.violation(coef) <= tol * at_zero:
+            at_zero = penalty.kkt_violation(np.zeros(n))
+            gradient_tol = excess * tol * at_zero + penalty.rounding
+            tighter_tol = tol
+            for _ in range(MAX_REFINEMENTS):
+                if penalty.kkt_violation(coef) > gradient_tol:
+                    coef = penalty.refine_active_set(coef, gradient_tol)
+                if n_iter >= max_iter or penalty.kkt_violation(coef) <= tol * at_zero:
                     break
-                closer /= 100
+                tighter_tol /= 100
                 again, more = _descend(
-                    problem, rows, alphas[[i]], l1_ratio, closer, max_iter - n_iter, positive, coef
+                    problem,
+                    rows,
+                    alphas[[i]],
+                    l1_ratio,
+                    tighter_tol,
+                    max_iter - n_iter,
+                    positive,
+                    coef,
                 )
                 coef, n_iter = again[0], n_iter + more[0]
-            converged = penalty.violation(coef) <= tol * at_zero + 10 * penalty.rounding
+            converged = penalty.kkt_violation(coef) <= tol * at_zero + 10 * penalty.rounding
             points[i] = PathPoint(coef, penalty.dual_gap(coef), n_iter, bool(converged))
     for i in np.flatnonzero(smooth):
-        penalty = _Penalised(problem, 0.0, alphas[i], positive)
+        penalty = _PenalizedQuadratic(problem, 0.0, alphas[i], positive)
         xy = problem.xy[:, None]
         if positive:
             coef = solve_positive(problem.gram, xy, alphas[i])[0]
@@ -111,8 +117,8 @@ def coordinate_descent(
     The steps are those that it takes on rows with these products, and as many, to rounding; so
     coefficients that it leaves before the optimum are left where it leaves them.
     """
-    rows = equivalent_rows(*problem)
-    problem = _possible(problem, rows[0])
+    rows = rows_with_gram(*problem)
+    problem = _positive_semidefinite(problem, rows[0])
     points = []
     for one in candidates:
         limits = {name: one[name] for name in ("l1_ratio", "tol", "max_iter", "positive")}
@@ -122,8 +128,8 @@ def coordinate_descent(
     return points
 
 
-def _possible(problem: Quadratic, design: np.ndarray) -> Quadratic:
-    """Return the problem of some rows where it differs from the one given, by rounding."""
+def _positive_semidefinite(problem: Quadratic, design: np.ndarray) -> Quadratic:
+    """Return the problem of some rows where it differs by more than rounding."""
     gram = design.T @ design
     scale = np.sqrt(np.diag(gram))
     unit = np.outer(scale, scale)
@@ -162,8 +168,8 @@ def _descend(
     return list(coefs.T), list(n_iters)
 
 
-class _Penalised:
-    """A quadratic with penalties of given strength: its optimality conditions and their use."""
+class _PenalizedQuadratic:
+    """A quadratic with L1 and L2 penalties: KKT conditions, active-set solver, dual gap."""
 
     def __init__(self, problem: Quadratic, l1: float, l2: float, positive: bool) -> None:
         self.problem, self.l1, self.l2, self.positive = problem, l1, l2, positive
@@ -177,14 +183,14 @@ class _Penalised:
         return self._product(coef) - self.problem.xy + self.l2 * coef
 
     def _product(self, coef: np.ndarray) -> np.ndarray:
-        """Return gram @ coef, of which few coefficients need few rows."""
-        used = np.flatnonzero(coef)
-        if 4 * used.size > coef.size:
+        """Return gram @ coef, from the rows of nonzero coefficients where these are few."""
+        active = np.flatnonzero(coef)
+        if 4 * active.size > coef.size:
             return np.asarray(self.problem.gram @ coef)
-        return np.asarray(coef[used] @ self.problem.gram[used])
+        return np.asarray(coef[active] @ self.problem.gram[active])
 
     def _violations(self, coef: np.ndarray) -> np.ndarray:
-        """Return by how much each optimality condition fails, for columns at unit deviation."""
+        """Return the violation of each KKT condition, for columns at unit deviation."""
         gradient = self.gradient(coef)
         unused = -gradient if self.positive else np.abs(gradient)
         return (
@@ -196,46 +202,46 @@ class _Penalised:
             / self.deviation
         )
 
-    def violation(self, coef: np.ndarray) -> float:
-        """Return the largest violation of an optimality condition."""
+    def kkt_violation(self, coef: np.ndarray) -> float:
+        """Return the largest violation of a KKT condition."""
         return float(np.max(self._violations(coef), initial=0.0))
 
-    def solve_for_used(self, coef: np.ndarray, wanted: float) -> np.ndarray:
-        """Solve for the coefficients in use, dropping and adding until none is left to change."""
-        best, least = coef, self.violation(coef)
+    def refine_active_set(self, coef: np.ndarray, gradient_tol: float) -> np.ndarray:
+        """Solve for the active set, and add violating coefficients until none is left."""
+        best, min_violation = coef, self.kkt_violation(coef)
         coef = coef.copy()
         for _ in range(10 + 2 * len(coef)):
-            coef = self._to_the_solution(coef)
+            coef = self._solve_active_set(coef)
             violations = self._violations(coef)
-            if violations.max(initial=0.0) < least:
-                best, least = coef.copy(), float(violations.max())
+            if violations.max(initial=0.0) < min_violation:
+                best, min_violation = coef.copy(), float(violations.max())
             violations[coef != 0] = 0.0
             worst = int(np.argmax(violations))
-            if violations[worst] <= wanted:
+            if violations[worst] <= gradient_tol:
                 break
-            # The smallest number: of the right sign, and in use from now on.
+            # The smallest number of the right sign makes it active.
             coef[worst] = -np.sign(self.gradient(coef)[worst]) * np.finfo(np.float64).tiny
         return best
 
-    def _to_the_solution(self, coef: np.ndarray) -> np.ndarray:
-        """Go to the solution for these signs; where one changes, stop there, drop it, go on."""
-        while (used := np.flatnonzero(coef)).size:
-            signs = np.sign(coef[used])
-            system = self.problem.gram[np.ix_(used, used)] + self.l2 * np.eye(len(used))
-            slope = self.gradient(coef)[used] + self.l1 * signs
+    def _solve_active_set(self, coef: np.ndarray) -> np.ndarray:
+        """Solve for the active set with fixed signs; drop a coefficient where its sign changes."""
+        while (active := np.flatnonzero(coef)).size:
+            signs = np.sign(coef[active])
+            system = self.problem.gram[np.ix_(active, active)] + self.l2 * np.eye(len(active))
+            slope = self.gradient(coef)[active] + self.l1 * signs
             step, ends = _direction(system, slope)
             shrinking = step * signs < 0
-            shares = np.where(shrinking, -coef[used] / np.where(shrinking, step, 1.0), np.inf)
+            shares = np.where(shrinking, -coef[active] / np.where(shrinking, step, 1.0), np.inf)
             first = int(np.argmin(shares))
             if shares[first] >= 1 and (ends or shares[first] == np.inf):
-                coef[used] += step
+                coef[active] += step
                 return coef
-            coef[used] += shares[first] * step
-            coef[used[first]] = 0.0
+            coef[active] += shares[first] * step
+            coef[active[first]] = 0.0
         return coef
 
     def dual_gap(self, coef: np.ndarray) -> float:
-        """Return how far the value may be above the minimum (Kim et al., 2007, section III)."""
+        """Return the duality gap (Kim et al., 2007, section III)."""
         problem, l1, l2 = self.problem, self.l1, self.l2
         product = self._product(coef)
         residual = max(problem.yy - 2 * problem.xy @ coef + coef @ product, 0.0)
@@ -250,13 +256,13 @@ class _Penalised:
 
 
 def _direction(system: np.ndarray, slope: np.ndarray) -> tuple[np.ndarray, bool]:
-    """Return a step downhill, and whether its end is the minimum: system @ step = -slope.
+    """Return a descent step, and whether it ends in the minimum: system @ step = -slope.
 
     Where the system is singular and the slope has a part along which nothing curves, that part is
     the direction: only the change of a sign ends it.
     """
-    unit, scale = to_unit(system)
-    slope, smallest = slope / scale, least_share(len(unit))
+    unit, scale = equilibrate(system)
+    slope, smallest = slope / scale, rank_tolerance(len(unit))
     try:
         root = linalg.cho_factor(unit, lower=True)
         if np.diag(root[0]).min() ** 2 > smallest:

@@ -1,4 +1,4 @@
-"""Sums of products by fold: every split's training and test sums from one pass over the rows."""
+"""Cross products of every training and test set of a splitter, from one pass."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from skfleet._linalg import dot
 from skfleet._validation import check_total_weight
 from skfleet.blocks import Block, Folds, RowBlocks, is_lazy, make_folds
 from skfleet.engine import Reduction, engine_for, map_reduce, with_row_offsets
-from skfleet.glm._normal_equations import CrossProducts, combine_products, products
+from skfleet.glm._normal_equations import CrossProducts, block_cross_products, combine_products
 
 
 class SplitProducts(NamedTuple):
-    """The sums of all rows, and for each split those to train on and to test on.
+    """Cross products of all rows, and of the training and test set of each split.
 
-    With the rows, each block's first one numbered, and how they are cut, for passes that follow.
+    With the rows and folds, for further passes.
     """
 
     total: CrossProducts
@@ -45,52 +45,52 @@ def split_products(
 ) -> SplitProducts:
     """Return the sums of products of all splits, from one pass; `params` go to the splitter."""
     engine = engine_for(rows)
-    # what a device of this process holds it may keep for the passes that follow
-    several = rows.lengths is None or not rows.on_dask
-    with engine.persist(rows) if several else nullcontext(rows) as rows:
+    # Local rows may stay on the device for the passes that follow.
+    is_reused = rows.lengths is None or not rows.on_dask
+    with engine.persist(rows) if is_reused else nullcontext(rows) as rows:
         rows = with_row_offsets(engine, rows)
         assert rows.n_rows is not None
-        seen = (None, None) if is_lazy(X) else (X, y)
-        folds = make_folds(check_cv(cv), rows.n_rows, *seen, **params)
-        reduction = Reduction(products_by_part, merge_by_part)
-        found = map_reduce(engine, reduction, rows, folds)
-    total = _merged(found.values())
+        data = (None, None) if is_lazy(X) else (X, y)
+        folds = make_folds(check_cv(cv), rows.n_rows, *data, **params)
+        reduction = Reduction(cross_products_by_group, combine_by_group)
+        products = map_reduce(engine, reduction, rows, folds)
+    total = _combined(products.values())
     check_total_weight(total.weight)
     splits = []
     for i, (train, test) in enumerate(folds.splits):
         sums = tuple(
-            _merged(found[part] for part in side if part in found) for side in (train, test)
+            _combined(products[part] for part in side if part in products) for side in (train, test)
         )
-        for name, one in zip(("train", "test"), sums, strict=True):
-            if one is None or one.weight == 0:
+        for name, sums_of_side in zip(("train", "test"), sums, strict=True):
+            if sums_of_side is None or sums_of_side.weight == 0:
                 raise ValueError(f"cv must {name} on rows with a weight. Got none in split {i}.")
         splits.append(sums)
     return SplitProducts(total, splits, rows, folds)
 
 
-def products_by_part(block: Block, folds: Folds) -> dict[int, CrossProducts]:
-    """Return the products of a block's rows by part."""
-    return {part: products(rows) for part, rows in folds.cut(block)}
+def cross_products_by_group(block: Block, folds: Folds) -> dict[int, CrossProducts]:
+    """Return the cross products of a block by group of rows."""
+    return {part: block_cross_products(rows) for part, rows in folds.cut(block)}
 
 
 def split_residuals(
-    found: SplitProducts, coefs: np.ndarray, intercepts: np.ndarray, *, both: bool
+    products: SplitProducts, coefs: np.ndarray, intercepts: np.ndarray, *, both: bool
 ) -> Residuals:
-    """Return what is known of the errors of linear models, from one pass over the rows.
+    """Return the residuals of linear models, from one pass over the rows.
 
     `coefs` are of shape (n_splits, n_targets, n_models, n_features), `intercepts` without the last;
     of rows to train on only if `both`.
     """
-    reduction = Reduction(residuals_by_split, merge_residuals)
+    reduction = Reduction(residuals_by_split, combine_residuals)
     return map_reduce(
-        engine_for(found.rows), reduction, found.rows, found.folds, coefs, intercepts, both
+        engine_for(products.rows), reduction, products.rows, products.folds, coefs, intercepts, both
     )
 
 
 def residuals_by_split(
     block: Block, folds: Folds, coefs: np.ndarray, intercepts: np.ndarray, both: bool
 ) -> Residuals:
-    """Return what is known of the errors in a block."""
+    """Return the residuals of a block."""
     shape = (2, *intercepts.shape)
     total, largest = np.zeros(shape), np.zeros(shape)
     for part, rows in folds.cut(block):
@@ -107,20 +107,17 @@ def residuals_by_split(
     return Residuals(total, largest)
 
 
-def merge_residuals(a: Residuals, b: Residuals) -> Residuals:
-    """Merge what is known of the errors in two blocks."""
+def combine_residuals(a: Residuals, b: Residuals) -> Residuals:
     return Residuals(a.total + b.total, np.maximum(a.largest, b.largest))
 
 
-def merge_by_part(
+def combine_by_group(
     a: dict[int, CrossProducts], b: dict[int, CrossProducts]
 ) -> dict[int, CrossProducts]:
-    """Merge the products of two blocks, part by part."""
     both = a.keys() & b.keys()
     return a | b | {part: combine_products(a[part], b[part]) for part in both}
 
 
-def _merged(sums: Iterable[CrossProducts]) -> Any:
-    """Merge any number of sums, None where there are none."""
+def _combined(sums: Iterable[CrossProducts]) -> Any:
     sums = list(sums)
     return reduce(combine_products, sums) if sums else None

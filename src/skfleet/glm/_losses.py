@@ -9,8 +9,8 @@ import numpy as np
 
 from skfleet._array import asarray_like, namespace
 
-# Means below, of counts that are all 0 say, have a logarithm that is far enough out to start from.
-RAREST = 1e-8
+# Keeps the logarithm finite for means of 0, of counts that are all 0 for example.
+MIN_MEAN = 1e-8
 
 
 class Pointwise(NamedTuple):
@@ -24,20 +24,20 @@ class Pointwise(NamedTuple):
 class Loss(Protocol):
     """A loss of a target y and a linear predictor eta of one column per output.
 
-    `curve_bound` is the largest eigenvalue that its second derivative has anywhere, which is what a
-    step along the gradient must heed.
+    `hessian_bound` is the largest eigenvalue that its second derivative has anywhere, which bounds
+    the length of a gradient step.
     """
 
     n_outputs: int
-    curve_bound: float
-    target: str  # what y must be, in words; empty where anything will do
+    hessian_bound: float
+    valid_targets: str  # the range of y in words; empty for all numbers
 
     def evaluate(self, y: Any, eta: Any) -> Pointwise:
         """Return the loss of each row, its derivative in eta, and the expected target."""
         ...
 
-    def curve(self, y: Any, mean: Any, i: int, j: int) -> Any:
-        """Return the second derivative of each row for outputs i and j, or a positive stand-in."""
+    def hessian(self, y: Any, mean: Any, i: int, j: int) -> Any:
+        """Return the second derivative by outputs i and j, or a positive substitute for it."""
         ...
 
     def mean(self, eta: Any) -> Any:
@@ -48,22 +48,22 @@ class Loss(Protocol):
         """Return the linear predictor with the given expected targets."""
         ...
 
-    def value_of(self, mean: np.ndarray, eta: np.ndarray) -> float:
+    def mean_loss(self, mean: np.ndarray, eta: np.ndarray) -> float:
         """Return the average loss of rows of one predictor and targets of a given average."""
         ...
 
-    def allows(self, y: Any) -> Any:
-        """Say of each target whether the loss is defined for it."""
+    def in_y_true_range(self, y: Any) -> Any:
+        """Return for each target whether the loss is defined for it."""
         ...
 
 
 class _AnyTarget:
     """A loss that is defined for every target."""
 
-    target = ""
+    valid_targets = ""
 
-    def allows(self, y: Any) -> Any:
-        """Say yes."""
+    def in_y_true_range(self, y: Any) -> Any:
+        """Return True for every target."""
         return namespace(y).ones_like(y, dtype=bool)
 
 
@@ -72,7 +72,7 @@ class BinaryLogistic(_AnyTarget):
     """Negative log-likelihood of y in {0, 1} with probability 1 / (1 + exp(-eta)) of 1."""
 
     n_outputs: int = 1
-    curve_bound: float = 0.25
+    hessian_bound: float = 0.25
 
     def evaluate(self, y: Any, eta: Any) -> Pointwise:
         """Return log(1 + exp(eta)) - y * eta and the rest, without overflow."""
@@ -84,7 +84,7 @@ class BinaryLogistic(_AnyTarget):
         value = positive + xp.log1p(small[:, 0]) - y * line
         return Pointwise(value, mean - y[:, None], mean)
 
-    def curve(self, y: Any, mean: Any, i: int, j: int) -> Any:
+    def hessian(self, y: Any, mean: Any, i: int, j: int) -> Any:
         """Return the variance of y."""
         return mean[:, 0] * (1 - mean[:, 0])
 
@@ -96,10 +96,10 @@ class BinaryLogistic(_AnyTarget):
 
     def link(self, mean: np.ndarray) -> np.ndarray:
         """Return the log odds."""
-        mean = np.clip(mean, RAREST, 1 - RAREST)
+        mean = np.clip(mean, MIN_MEAN, 1 - MIN_MEAN)
         return np.log(mean) - np.log1p(-mean)
 
-    def value_of(self, mean: np.ndarray, eta: np.ndarray) -> float:
+    def mean_loss(self, mean: np.ndarray, eta: np.ndarray) -> float:
         """Return the average of log(1 + exp(eta)) - y * eta."""
         return float(np.logaddexp(0.0, eta[0]) - mean[0] * eta[0])
 
@@ -109,7 +109,7 @@ class Multinomial(_AnyTarget):
     """Negative log-likelihood of class y in {0, ..., n_outputs - 1} with softmax probabilities."""
 
     n_outputs: int
-    curve_bound: float = 0.5
+    hessian_bound: float = 0.5
 
     def evaluate(self, y: Any, eta: Any) -> Pointwise:
         """Return log(sum(exp(eta))) - eta[y] and the rest, without overflow."""
@@ -123,7 +123,7 @@ class Multinomial(_AnyTarget):
         value = largest + xp.log(total) - xp.sum(eta * truth, axis=1)
         return Pointwise(value, mean - truth, mean)
 
-    def curve(self, y: Any, mean: Any, i: int, j: int) -> Any:
+    def hessian(self, y: Any, mean: Any, i: int, j: int) -> Any:
         """Return a covariance of the class indicators."""
         return mean[:, i] * ((1.0 if i == j else 0.0) - mean[:, j])
 
@@ -135,10 +135,10 @@ class Multinomial(_AnyTarget):
 
     def link(self, mean: np.ndarray) -> np.ndarray:
         """Return the logarithms of the probabilities, about their mean."""
-        logarithms = np.log(np.maximum(mean, RAREST))
+        logarithms = np.log(np.maximum(mean, MIN_MEAN))
         return logarithms - logarithms.mean()
 
-    def value_of(self, mean: np.ndarray, eta: np.ndarray) -> float:
+    def mean_loss(self, mean: np.ndarray, eta: np.ndarray) -> float:
         """Return the average of log(sum(exp(eta))) - eta[y]."""
         return float(np.logaddexp.reduce(eta) - mean @ eta)
 
@@ -148,7 +148,7 @@ class SquaredError(_AnyTarget):
     """Half the squared error, less the part that no predictor changes: eta^2 / 2 - y eta."""
 
     n_outputs: int = 1
-    curve_bound: float = 1.0
+    hessian_bound: float = 1.0
 
     def evaluate(self, y: Any, eta: Any) -> Pointwise:
         """Return eta^2 / 2 - y eta and the rest, summed over the outputs."""
@@ -156,7 +156,7 @@ class SquaredError(_AnyTarget):
         y = y if len(y.shape) == 2 else y[:, None]
         return Pointwise(xp.sum(eta * (eta / 2 - y), axis=1), eta - y, eta)
 
-    def curve(self, y: Any, mean: Any, i: int, j: int) -> Any:
+    def hessian(self, y: Any, mean: Any, i: int, j: int) -> Any:
         """Return 1 for an output with itself, else 0."""
         xp = namespace(mean)
         return (xp.ones_like if i == j else xp.zeros_like)(mean[:, 0])
@@ -169,7 +169,7 @@ class SquaredError(_AnyTarget):
         """Return the mean."""
         return mean
 
-    def value_of(self, mean: np.ndarray, eta: np.ndarray) -> float:
+    def mean_loss(self, mean: np.ndarray, eta: np.ndarray) -> float:
         """Return the average of eta^2 / 2 - y eta."""
         return float(np.sum(eta * (eta / 2 - mean)))
 
@@ -186,17 +186,17 @@ class Tweedie:
     power: float
     log_link: bool = True
     n_outputs: int = 1
-    curve_bound: float = np.inf
+    hessian_bound: float = np.inf
 
     @property
-    def target(self) -> str:
-        """What y must be."""
+    def valid_targets(self) -> str:
+        """The range of y in words."""
         if self.power <= 0:
             return ""
         return "at least 0" if self.power < 2 else "above 0"
 
-    def allows(self, y: Any) -> Any:
-        """Say where y is in the range of the distribution."""
+    def in_y_true_range(self, y: Any) -> Any:
+        """Return for each target whether it is in the range of the distribution."""
         if self.power <= 0:
             return namespace(y).ones_like(y, dtype=bool)
         return y >= 0 if self.power < 2 else y > 0
@@ -227,7 +227,7 @@ class Tweedie:
         other = log_mu if p == 1 else _power(mu, 1 - p) / (1 - p)
         return own, other
 
-    def curve(self, y: Any, mean: Any, i: int, j: int) -> Any:
+    def hessian(self, y: Any, mean: Any, i: int, j: int) -> Any:
         """Return the second derivative, or its expectation where it may be negative."""
         p, mu = self.power, mean[:, 0]
         if self.log_link and 1 <= p <= 2:
@@ -240,9 +240,9 @@ class Tweedie:
 
     def link(self, mean: np.ndarray) -> np.ndarray:
         """Return the logarithm of the mean or the mean."""
-        return np.log(np.maximum(mean, RAREST)) if self.log_link else mean
+        return np.log(np.maximum(mean, MIN_MEAN)) if self.log_link else mean
 
-    def value_of(self, mean: np.ndarray, eta: np.ndarray) -> float:
+    def mean_loss(self, mean: np.ndarray, eta: np.ndarray) -> float:
         """Return the loss, which is linear in y, for the average of y."""
         with np.errstate(over="ignore"):
             return float(self.evaluate(mean, eta[:, None]).value[0])

@@ -1,4 +1,4 @@
-"""Sums of products of rows and targets: all that least squares and covariances need."""
+"""Cross products of rows and targets: normal equations and covariances in one pass."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from skfleet.blocks import Block, RowBlocks
 from skfleet.engine import Reduction, engine_for, map_reduce
 from skfleet.glm._coordinate_descent import Quadratic
 
-# Products of more columns than these take more than 3 GB, and hours to solve; of sparse rows they
-# are dense, and take longer than a few passes long before that.
-MOST_COLUMNS, MOST_SPARSE_COLUMNS = 20_000, 5_000
+# A larger Gram matrix takes more than 3 GB, and hours to solve. That of sparse rows is dense, and
+# takes longer than a few passes.
+MAX_GRAM_COLUMNS, MAX_SPARSE_GRAM_COLUMNS = 20_000, 5_000
 
 
 def max_gram_columns(X: Any) -> int:
-    """Return for how many columns there may be products of all with all."""
-    return MOST_SPARSE_COLUMNS if is_sparse_kind(X) else MOST_COLUMNS
+    """Return the largest number of columns for a Gram matrix."""
+    return MAX_SPARSE_GRAM_COLUMNS if is_sparse_kind(X) else MAX_GRAM_COLUMNS
 
 
 class CrossProducts(NamedTuple):
@@ -33,8 +33,8 @@ class CrossProducts(NamedTuple):
     xy: np.ndarray
     yy: np.ndarray  # one number a target
 
-    def about_zero(self) -> CrossProducts:
-        """Return the sums of products about zero, for a model without an intercept."""
+    def uncentered(self) -> CrossProducts:
+        """Return the cross products about zero, for a model without an intercept."""
         return self._replace(
             x_mean=np.zeros_like(self.x_mean),
             y_mean=np.zeros_like(self.y_mean),
@@ -43,8 +43,7 @@ class CrossProducts(NamedTuple):
             yy=self.yy + self.weight * self.y_mean**2,
         )
 
-    def of_targets(self, chosen: list[int]) -> CrossProducts:
-        """Return the sums of some of the targets."""
+    def select_targets(self, chosen: list[int]) -> CrossProducts:
         return self._replace(y_mean=self.y_mean[chosen], xy=self.xy[:, chosen], yy=self.yy[chosen])
 
     def quadratic(self, target: int = 0) -> Quadratic:
@@ -57,11 +56,11 @@ class CrossProducts(NamedTuple):
 
         They were fitted to other rows, and lead through the means of those.
         """
-        # Differences first: means may be much larger than what they differ by.
-        off = (self.y_mean - fitted.y_mean) - coef @ (self.x_mean - fitted.x_mean)
-        about = self.yy - 2 * np.sum(coef * self.xy.T, axis=1)
-        about += np.sum((coef @ self.gram) * coef, axis=1)
-        return off**2 + np.maximum(about, 0.0) / self.weight
+        # Subtract first: means may be much larger than their differences.
+        mean_error = (self.y_mean - fitted.y_mean) - coef @ (self.x_mean - fitted.x_mean)
+        variance_error = self.yy - 2 * np.sum(coef * self.xy.T, axis=1)
+        variance_error += np.sum((coef @ self.gram) * coef, axis=1)
+        return mean_error**2 + np.maximum(variance_error, 0.0) / self.weight
 
 
 def score_from_errors(scoring: str, squared: Any, absolute: Any, variance: Any) -> np.ndarray:
@@ -72,34 +71,34 @@ def score_from_errors(scoring: str, squared: Any, absolute: Any, variance: Any) 
         return -np.sqrt(squared)
     if scoring == "neg_mean_absolute_error":
         return -absolute
-    # Of targets that do not vary, all is explained by a perfect model and nothing by others.
+    # As in r2_score, constant targets score 1 for a perfect model and 0 for others.
     unexplained = squared / np.where(variance > 0, variance, 1.0)
     return np.where(variance > 0, 1 - unexplained, np.where(squared == 0, 1.0, 0.0))
 
 
-def products(block: Block) -> CrossProducts:
-    """Return a block's sums of products about its own means."""
-    return block_cross_products_with(block, targets_of(block), weights_of(block))
+def block_cross_products(block: Block) -> CrossProducts:
+    """Return the cross products of a block about its own means."""
+    return cross_products(block, targets_of(block), weights_of(block))
 
 
 def targets_of(block: Block) -> Any:
-    """Return the targets of a block, of shape (n_rows, n_targets), where its rows are."""
+    """Return the targets of a block, of shape (n_rows, n_targets), on the device of X."""
     y = np.empty((block.n_rows, 0)) if block.y is None else block.y
     y = astype(to_device_of(y, block.X), FLOAT64)
     return y if len(y.shape) == 2 else y[:, None]
 
 
 def weights_of(block: Block) -> Any:
-    """Return the weights of a block's rows, where these are."""
+    """Return the sample weights of a block on the device of X, None for none."""
     weight = block.sample_weight
     return None if weight is None else astype(to_device_of(weight, block.X), FLOAT64)
 
 
-def block_cross_products_with(block: Block, y: Any, w: Any) -> CrossProducts:
-    """Return sums of products of a block's rows and targets of shape (n_rows, n_targets)."""
+def cross_products(block: Block, y: Any, w: Any) -> CrossProducts:
+    """Return the cross products of the rows of a block with targets and weights."""
     X, xp, dtype = block.X, namespace(y), dtype_of(block.X)
     weight = float(block.n_rows) if w is None else xp.sum(w)
-    divisor = _or_one(weight)
+    divisor = _nonzero(weight)
     x_mean = column_sums(X, None if w is None else astype(w, dtype)) / divisor
     y_mean = (xp.sum(y, axis=0) if w is None else w @ y) / divisor
     y = y - y_mean
@@ -107,7 +106,7 @@ def block_cross_products_with(block: Block, y: Any, w: Any) -> CrossProducts:
     yy = xp.sum(wy * y, axis=0)
     if is_sparse(X):
         product = gram(X, w) - weight * np.outer(x_mean, x_mean)
-        # Weighted deviations of y add up to nothing, so X need not be about its mean.
+        # Weighted deviations of y sum to 0, so X need not be centred.
         xy = np.asarray(X.T @ wy.astype(dtype))
         return CrossProducts(weight, x_mean, y_mean, product, xy, yy)
     root = None if w is None else xp.sqrt(w)
@@ -116,8 +115,8 @@ def block_cross_products_with(block: Block, y: Any, w: Any) -> CrossProducts:
     return CrossProducts(weight, x_mean, y_mean, *weighted_gram(X, x_mean, root, y), yy)
 
 
-def _or_one(weight: Any) -> Any:
-    """Return a total weight to divide by: of rows without any, sums are 0 anyway."""
+def _nonzero(weight: Any) -> Any:
+    """Return a total weight as a divisor: 1 instead of 0, for which all sums are 0."""
     if not is_not_numpy(weight):
         return weight or 1.0
     xp = namespace(weight)
@@ -125,15 +124,15 @@ def _or_one(weight: Any) -> Any:
 
 
 def combine_products(a: CrossProducts, b: CrossProducts) -> CrossProducts:
-    """Merge the sums of two blocks (Chan, Golub and LeVeque, 1983)."""
+    """Combine the sums of two blocks (Chan, Golub and LeVeque, 1983)."""
     weight = a.weight + b.weight
-    share = b.weight / _or_one(weight)
+    fraction = b.weight / _nonzero(weight)
     dx, dy = b.x_mean - a.x_mean, b.y_mean - a.y_mean
-    factor = a.weight * share
+    factor = a.weight * fraction
     return CrossProducts(
         weight,
-        a.x_mean + share * dx,
-        a.y_mean + share * dy,
+        a.x_mean + fraction * dx,
+        a.y_mean + fraction * dy,
         a.gram + b.gram + factor * dx[:, None] * dx[None, :],
         a.xy + b.xy + factor * dx[:, None] * dy[None, :],
         a.yy + b.yy + factor * dy**2,
@@ -141,7 +140,6 @@ def combine_products(a: CrossProducts, b: CrossProducts) -> CrossProducts:
 
 
 def compute_cross_products(rows: RowBlocks) -> CrossProducts:
-    """Return the sums of products of all rows, from one pass."""
-    sums = map_reduce(engine_for(rows), Reduction(products, combine_products), rows)
+    sums = map_reduce(engine_for(rows), Reduction(block_cross_products, combine_products), rows)
     check_total_weight(sums.weight)
     return sums

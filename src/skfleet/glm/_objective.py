@@ -1,4 +1,4 @@
-"""The average loss over blocks and its derivatives: the only bridge from solvers to engines."""
+"""The average loss over blocks and its derivatives, one pass per evaluation."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from skfleet.blocks import Block, RowBlocks, row_blocks
 from skfleet.engine import Engine, LocalEngine, Reduction, map_reduce
 from skfleet.glm._losses import Loss
 
-# A mean of more deviations than these costs digits unless it is taken off the rows, which copies.
-FAR = {"float64": 100.0, "float32": 1.0}
+# A shift of more deviations costs digits unless the rows are centred, which copies them.
+MAX_SHIFT = {"float64": 100.0, "float32": 1.0}
 
 
 @dataclass(frozen=True)
@@ -34,22 +34,22 @@ class Scaling:
 
 
 @dataclass(frozen=True)
-class Labels:
-    """How labels become targets: their order, and a weight for each class."""
+class ClassEncoding:
+    """Classes in the order of their codes, and their weights."""
 
     classes: np.ndarray | None = None
     class_weight: np.ndarray | None = None
 
 
-class Evaluation(NamedTuple):
-    """The average loss at some coefficients, its gradient, and its Hessian where asked for."""
+class ObjectiveValue(NamedTuple):
+    """The average loss at some coefficients, its gradient, and its Hessian if requested."""
 
     value: float
     gradient: np.ndarray
     hessian: np.ndarray | None = None
 
 
-class Curves(NamedTuple):
+class HessianSums(NamedTuple):
     """Weighted sums for a pair of outputs: of products of columns, of columns, and of 1."""
 
     gram: Any
@@ -57,39 +57,39 @@ class Curves(NamedTuple):
     total: Any
 
 
-class Sums(NamedTuple):
-    """Sums over rows: losses, slopes by output, slopes times columns, and maybe second derivatives.
+class GradientSums(NamedTuple):
+    """Sums over rows: losses, their gradients by output and by coefficient, and Hessian parts.
 
-    Float64 arrays where the rows are, of columns as they are or about their means.
+    Float64 arrays on the device of the rows, for columns as they are or about their means.
     """
 
     value: Any
-    slopes: Any
-    columns: Any
-    curves: tuple[Curves, ...] = ()
+    loss_gradient: Any
+    coef_gradient: Any
+    hessian_sums: tuple[HessianSums, ...] = ()
 
 
-class Terms(NamedTuple):
-    """What a pass is to sum up.
+class LinearPredictor(NamedTuple):
+    """Coefficients of a pass over the rows.
 
     Parameters
     ----------
-    slopes, constant : ndarray of shape (n_outputs, n_features) and (n_outputs,)
-        The linear predictor, of columns as they are after `about` is taken off.
+    coef, constant : ndarray of shape (n_outputs, n_features) and (n_outputs,)
+        The linear predictor, for unscaled columns less `center`.
     about : ndarray of shape (n_features,) or None
-        What is taken off the rows, at the price of a copy.
+        Subtracted from the rows, which copies them.
     chosen : ndarray of int, default=None
-        Of which columns second derivatives are wanted, where they are; None for all.
+        Columns of the Hessian; None for all.
     """
 
-    slopes: np.ndarray
+    coef: np.ndarray
     constant: np.ndarray
-    about: np.ndarray | None
-    chosen: np.ndarray | None = None
+    center: np.ndarray | None
+    hessian_columns: np.ndarray | None = None
 
 
 class Objective:
-    """The weighted average loss of rows as a function of coefficients, which live on the host.
+    """The weighted average loss of rows as a function of coefficients on the host.
 
     Coefficients are a flat array of n_outputs rows of n_features (+ 1 for an intercept) numbers,
     for columns as `scaling` sees them. Every evaluation is one pass over the rows.
@@ -103,12 +103,12 @@ class Objective:
         *,
         total_weight: float,
         scaling: Scaling,
-        labels: Labels,
+        labels: ClassEncoding,
         fit_intercept: bool = True,
     ) -> None:
         self._engine = engine
-        self._rows, self._known = _encoded(rows, labels)
-        self._labels = labels
+        self._rows, self._encoding = _encoded(rows, labels)
+        self._class_encoding = labels
         self._scaling = scaling
         self._total_weight = total_weight
         self.loss = loss
@@ -117,42 +117,46 @@ class Objective:
 
     def evaluate(
         self, coef: np.ndarray, *, hessian: bool = False, columns: np.ndarray | None = None
-    ) -> Evaluation:
-        """Return the average loss, its gradient, and its Hessian (of some columns) if asked for.
+    ) -> ObjectiveValue:
+        """Return the average loss, its gradient, and its Hessian (of some columns) if requested.
 
-        The Hessian of columns is in the order of `self.of_columns(columns)`. Scale and, where that
-        costs no digits, shift go into the coefficients and out of the results, so that the rows
-        need no copy and sparse ones keep their zeros.
+        The Hessian of columns is in the order of `self.coef_indices(columns)`. Scale and, where
+        that costs no digits, shift are applied to coefficients and results, so that the rows are
+        not copied and sparse rows stay sparse.
         """
         scale, shift, n_features = self._scaling.scale, self._shift, self.n_features
         coef = coef.reshape(self.loss.n_outputs, n_features + self.fit_intercept)
-        slopes = coef[:, :n_features]
+        feature_coef = coef[:, :n_features]
         constant = coef[:, n_features] if self.fit_intercept else np.zeros(self.loss.n_outputs)
-        about = None if shift is not None else self._scaling.shift
+        center = None if shift is not None else self._scaling.shift
         if shift is not None:
-            constant = constant - slopes @ shift
-        terms = Terms(slopes / scale, constant, about, columns)
+            constant = constant - feature_coef @ shift
+        predictor = LinearPredictor(feature_coef / scale, constant, center, columns)
         reduction = Reduction(glm_hessian if hessian else glm_gradient)
-        sums: Sums = map_reduce(self._engine, reduction, self._rows, terms, self.loss, self._known)
+        sums: GradientSums = map_reduce(
+            self._engine, reduction, self._rows, predictor, self.loss, self._encoding
+        )
         gradient = np.empty(coef.shape)
-        gradient[:, :n_features] = sums.columns / scale
+        gradient[:, :n_features] = sums.coef_gradient / scale
         if shift is not None:
-            gradient[:, :n_features] -= np.outer(sums.slopes, shift)
+            gradient[:, :n_features] -= np.outer(sums.loss_gradient, shift)
         if self.fit_intercept:
-            gradient[:, n_features] = sums.slopes
+            gradient[:, n_features] = sums.loss_gradient
         total = self._total_weight
-        found = self._hessian(sums.curves, columns) / total if hessian else None
-        return Evaluation(float(sums.value) / total, gradient.ravel() / total, found)
+        second = self._hessian(sums.hessian_sums, columns) / total if hessian else None
+        return ObjectiveValue(float(sums.value) / total, gradient.ravel() / total, second)
 
     @property
     def _shift(self) -> np.ndarray | None:
-        """What columns at unit deviation are moved by; None where the rows are moved instead."""
+        """Shift of the scaled columns; None where the rows are centred instead."""
         shift = self._scaling.shift / self._scaling.scale
         assert self._rows.dtype is not None
-        far = np.abs(shift).max(initial=0.0) > FAR[self._rows.dtype.name]
+        far = np.abs(shift).max(initial=0.0) > MAX_SHIFT[self._rows.dtype.name]
         return None if far else shift
 
-    def _hessian(self, curves: tuple[Curves, ...], columns: np.ndarray | None) -> np.ndarray:
+    def _hessian(
+        self, hessian_sums: tuple[HessianSums, ...], columns: np.ndarray | None
+    ) -> np.ndarray:
         """Return the Hessian, for columns as the scaling sees them and a 1 for an intercept."""
         scale, shift, n_outputs = self._scaling.scale, self._shift, self.loss.n_outputs
         shift = np.zeros(self.n_features) if shift is None else shift
@@ -162,7 +166,7 @@ class Objective:
         size = n_features + self.fit_intercept
         hessian = np.empty((n_outputs, size, n_outputs, size))
         pairs = [(i, j) for i in range(n_outputs) for j in range(i + 1)]
-        for (i, j), (product, sums, total) in zip(pairs, curves, strict=True):
+        for (i, j), (product, sums, total) in zip(pairs, hessian_sums, strict=True):
             part = np.empty((size, size))
             sums = sums / scale
             moved = sums - total * shift
@@ -174,22 +178,22 @@ class Objective:
             hessian[i, :, j, :] = hessian[j, :, i, :] = part
         return hessian.reshape(n_outputs * size, n_outputs * size)
 
-    def of_columns(self, columns: np.ndarray) -> np.ndarray:
-        """Return where the coefficients of some columns are, with the intercepts at the end."""
+    def coef_indices(self, columns: np.ndarray) -> np.ndarray:
+        """Return the indices of the coefficients of some columns, and of the intercepts."""
         size = self.n_features + self.fit_intercept
         each = np.append(columns, self.n_features) if self.fit_intercept else columns
         return (np.arange(self.loss.n_outputs)[:, None] * size + each).ravel()
 
-    def rarest(self, y: np.ndarray) -> int:
-        """Return how often the rarest class occurs among some targets; all of them, without."""
-        classes = self._labels.classes
+    def min_class_count(self, y: np.ndarray) -> int:
+        """Return the count of the rarest class in y; len(y) for a regression."""
+        classes = self._class_encoding.classes
         if classes is None:
             return len(y)
         return int(np.bincount(encode_labels(y, classes), minlength=len(classes)).min())
 
     def on_sample(self, X: Any, y: Any, sample_weight: Any) -> Objective:
         """Return the same objective for a few rows in this process."""
-        labels = self._labels
+        labels = self._class_encoding
         weight = np.ones(len(y)) if sample_weight is None else np.asarray(sample_weight)
         if labels.class_weight is not None and labels.classes is not None:
             weight = weight * labels.class_weight[np.searchsorted(labels.classes, y)]
@@ -204,46 +208,51 @@ class Objective:
         )
 
 
-def glm_gradient(block: Block, *how: Any) -> Sums:
-    """Return a block's sums of losses and of gradients."""
-    return _sums(block, *how, with_curves=False)
+def glm_gradient(block: Block, *args: Any) -> GradientSums:
+    return _sums(block, *args, with_hessian=False)
 
 
-def glm_hessian(block: Block, *how: Any) -> Sums:
-    """Return a block's sums of losses, of gradients and of second derivatives."""
-    return _sums(block, *how, with_curves=True)
+def glm_hessian(block: Block, *args: Any) -> GradientSums:
+    return _sums(block, *args, with_hessian=True)
 
 
-def _sums(block: Block, terms: Terms, loss: Loss, labels: Labels, *, with_curves: bool) -> Sums:
+def _sums(
+    block: Block,
+    predictor: LinearPredictor,
+    loss: Loss,
+    labels: ClassEncoding,
+    *,
+    with_hessian: bool,
+) -> GradientSums:
     """Sum up the losses of a block and their derivatives in one traversal."""
-    X = block.X if terms.about is None else block.X - asarray_like(terms.about, block.X)
-    eta = X @ asarray_like(np.ascontiguousarray(terms.slopes.T), X)
+    X = block.X if predictor.center is None else block.X - asarray_like(predictor.center, block.X)
+    eta = X @ asarray_like(np.ascontiguousarray(predictor.coef.T), X)
     xp = namespace(eta)
-    if terms.constant.any():
-        eta = eta + asarray_like(terms.constant, eta)
-    y, weight = targets(block, labels, eta)
+    if predictor.constant.any():
+        eta = eta + asarray_like(predictor.constant, eta)
+    y, weight = encode_targets(block, labels, eta)
     value, slope, mean = loss.evaluate(y, eta)
     if weight is not None:
         value, slope = value * weight, slope * weight[:, None]
-    sums = Sums(
+    sums = GradientSums(
         xp.sum(value, dtype=xp.float64),
         xp.sum(slope, axis=0, dtype=xp.float64),
         astype(X.T @ slope, FLOAT64).T,
     )
-    if not with_curves:
+    if not with_hessian:
         return sums
-    if terms.chosen is not None:
-        X = take_columns(X, terms.chosen)
-    curves = []
+    if predictor.hessian_columns is not None:
+        X = take_columns(X, predictor.hessian_columns)
+    hessian_sums = []
     for i in range(loss.n_outputs):
         for j in range(i + 1):
-            curve = loss.curve(y, mean, i, j)
+            curve = loss.hessian(y, mean, i, j)
             curve = curve if weight is None else curve * weight
-            curves.append(_curves(X, curve, positive=i == j))
-    return sums._replace(curves=tuple(curves))
+            hessian_sums.append(_hessian_sums(X, curve, positive=i == j))
+    return sums._replace(hessian_sums=tuple(hessian_sums))
 
 
-def _curves(X: Any, curve: Any, *, positive: bool) -> Curves:
+def _hessian_sums(X: Any, curve: Any, *, positive: bool) -> HessianSums:
     """Return X.T @ diag(curve) @ X, X.T @ curve and the sum of curve."""
     xp = namespace(curve)
     if is_sparse(X) or not positive:
@@ -252,11 +261,11 @@ def _curves(X: Any, curve: Any, *, positive: bool) -> Curves:
         root = xp.sqrt(curve)
         product, cross = weighted_gram(X, None, root, root[:, None])
         sums = cross[:, 0]
-    return Curves(product, sums, xp.sum(curve, dtype=xp.float64))
+    return HessianSums(product, sums, xp.sum(curve, dtype=xp.float64))
 
 
 def encode_labels(y: Any, classes: np.ndarray) -> Any:
-    """Return the place of each label among the classes, where the labels are."""
+    """Return the codes of labels in sorted classes, on the device of the labels."""
     if is_not_numpy(y):
         xp = namespace(y)
         if xp.isdtype(y.dtype, "bool"):
@@ -270,8 +279,8 @@ def encode_labels(y: Any, classes: np.ndarray) -> Any:
     return np.searchsorted(classes, y)
 
 
-def _encoded(rows: RowBlocks, labels: Labels) -> tuple[RowBlocks, Labels]:
-    """Put codes in place of the labels of rows in this process, once for all passes."""
+def _encoded(rows: RowBlocks, labels: ClassEncoding) -> tuple[RowBlocks, ClassEncoding]:
+    """Replace the labels of rows in this process by codes, once for all passes."""
     classes, dtype = labels.classes, rows.dtype
     if rows.on_dask or classes is None or dtype is None:
         return rows, labels
@@ -282,8 +291,8 @@ def _encoded(rows: RowBlocks, labels: Labels) -> tuple[RowBlocks, Labels]:
     return replace(rows, blocks=tuple(blocks)), replace(labels, classes=None)
 
 
-def targets(block: Block, labels: Labels, eta: Any) -> tuple[Any, Any]:
-    """Return a block's targets and weights where its predictor is, None for weights of 1."""
+def encode_targets(block: Block, labels: ClassEncoding, eta: Any) -> tuple[Any, Any]:
+    """Return targets and weights of a block on the device of eta, None for weights of 1."""
     xp, dtype = namespace(eta), dtype_of(eta)
     y, weight = block.y, block.sample_weight
     if labels.classes is not None:

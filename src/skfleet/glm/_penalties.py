@@ -9,7 +9,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Penalty:
-    """sum(l1 |coef|) + sum(l2 coef^2) / 2, each coefficient with strengths of its own.
+    """sum(l1 |coef|) + sum(l2 coef^2) / 2, with a strength for each coefficient.
 
     Strengths of 0 leave a coefficient (an intercept) free.
     """
@@ -19,7 +19,7 @@ class Penalty:
 
     @property
     def is_smooth(self) -> bool:
-        """Whether there is no L1 part."""
+        """True without an L1 part."""
         return not self.l1.any()
 
     def value(self, coef: np.ndarray) -> float:
@@ -31,11 +31,11 @@ class Penalty:
         return self.l2 * coef
 
     def prox(self, coef: np.ndarray, step: float) -> np.ndarray:
-        """Return the point that the L1 part draws coef to in a step: soft thresholding."""
+        """Return the proximal operator of the L1 part: soft thresholding."""
         return np.sign(coef) * np.maximum(np.abs(coef) - step * self.l1, 0.0)
 
-    def violation(self, coef: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-        """Return by how much each condition of a minimum fails, for a gradient with the L2 part."""
+    def kkt_violation(self, coef: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+        """Return the violation of each KKT condition, for a gradient with the L2 part."""
         if self.is_smooth:
             return np.abs(gradient)
         used = np.abs(gradient + self.l1 * np.sign(coef))

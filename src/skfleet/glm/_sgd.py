@@ -1,4 +1,4 @@
-"""Stochastic gradient descent of a linear model: how the batches of a block move its weights."""
+"""Mini-batch stochastic gradient descent of a linear model on one block."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from skfleet._array import (
 from skfleet._linalg import has_values, is_sparse, row_norms, rows_between
 from skfleet.glm._sgd_losses import REGRESSION_LOSSES, SGD_LOSSES
 
-# scikit-learn's bound of a loss's derivative, and how much slower intercepts of sparse rows learn.
-STEEPEST = 1e12
-SPARSE_INTERCEPT_SHARE = 0.01
-# "auto": so many steps a block, but of no fewer and no more rows than these.
-STEPS, FEWEST_ROWS, MOST_ROWS = 256, 8, 256
+# As in scikit-learn: the bound of a loss gradient, and the rate of intercepts of sparse rows.
+MAX_SLOPE = 1e12
+SPARSE_INTERCEPT_RATE = 0.01
+# batch_size="auto".
+STEPS_PER_BLOCK, MIN_BATCH_ROWS, MAX_BATCH_ROWS = 256, 8, 256
 
 
 @dataclass(frozen=True)
-class Descent:
-    """What to descend and how: what is the same for all rows."""
+class SGDConfig:
+    """Loss, penalty, learning rate and batch size of a descent."""
 
     loss: str
     epsilon: float
@@ -42,13 +42,13 @@ class Descent:
     fit_intercept: bool
     average: int  # the row from which on to average; 0 for never
     batch_size: int | None
-    adds_up: bool  # the objective, for whoever asks whether it still falls
+    track_objective: bool  # sums the objective, for early stopping
 
-    def size_for(self, n_rows: int) -> int:
-        """Return how many rows of a block of so many to learn at once."""
+    def batch_rows(self, n_rows: int) -> int:
+        """Return the batch size for a block of n_rows."""
         if self.batch_size is not None:
             return min(self.batch_size, n_rows)
-        return min(max(n_rows // STEPS, FEWEST_ROWS), MOST_ROWS, n_rows)
+        return min(max(n_rows // STEPS_PER_BLOCK, MIN_BATCH_ROWS), MAX_BATCH_ROWS, n_rows)
 
     def rates(self, t: float, n_rows: int) -> np.ndarray:
         """Return the learning rates of rows number t, t + 1, ..., the first of all being 1."""
@@ -56,41 +56,41 @@ class Descent:
             return self.eta0 / (t + np.arange(n_rows)) ** self.power_t
         if self.learning_rate != "optimal":
             return np.full(n_rows, self.eta0)
-        # Bottou's heuristic: the first step is as long as a weight is likely to be. That no loss
-        # rises towards the truth spares scikit-learn's look at the derivative there.
+        # Bottou's heuristic: the first step has the expected size of a weight. scikit-learn divides
+        # by the loss gradient there if that is above 1, which it is for no loss.
         first = np.sqrt(1.0 / np.sqrt(self.alpha))
         return 1.0 / (self.alpha * (1.0 / (first * self.alpha) + t - 1.0 + np.arange(n_rows)))
 
     @property
     def is_passive_aggressive(self) -> bool:
-        """Say whether a row's loss makes its step (Crammer et al., 2006)."""
+        """True where the loss of a row sets its step (Crammer et al., 2006)."""
         return self.learning_rate in ("pa1", "pa2")
 
     @property
     def is_limited(self) -> bool:
-        """Say whether the sum of a batch's steps may be too long to be taken.
+        """True where the sum of the steps of a batch may overshoot.
 
-        It cannot be where the derivative is bounded and losses are flat beyond a margin, nor with
-        the shrinkage that goes with "optimal" there (Pegasos).
+        It cannot where the gradient is bounded and the loss is flat beyond a margin, nor with the
+        shrinkage of "optimal" rates there (Pegasos).
         """
         if self.loss == "squared_hinge":
             return self.learning_rate != "optimal"
         return self.loss in REGRESSION_LOSSES or self.is_passive_aggressive
 
 
-class Weights(NamedTuple):
-    """What is learned, a row or a value per output, and what was added up over rows.
+class SGDWeights(NamedTuple):
+    """Coefficients and intercepts, a row or a value per output, with sums over the rows.
 
-    `paid` is the L1 penalty that each coefficient has received, `owed` what it should have by now
-    (q and u of Tsuruoka, Tsujii and Ananiadou, 2009). `rate` multiplies the rates.
+    `l1_applied` is the L1 penalty that each coefficient has received, `l1_due` what it should have
+    received by now (q and u of Tsuruoka, Tsujii and Ananiadou, 2009). `rate` multiplies the rates.
     """
 
     coef: Any
     intercept: Any
     mean_coef: Any = None
     mean_intercept: Any = None
-    paid: Any = None
-    owed: Any = 0.0
+    l1_applied: Any = None
+    l1_due: Any = 0.0
     rate: Any = 1.0
     value: Any = 0.0  # sum of losses
     penalty: Any = 0.0  # sum of penalties, once a row
@@ -99,66 +99,73 @@ class Weights(NamedTuple):
     weight: float = 0.0
 
 
-class Targets(NamedTuple):
-    """What rows are to learn: numbers, or to tell each of some classes from others."""
+class SGDTargets(NamedTuple):
+    """Targets of the rows: numbers, or codes of classes for one-vs-rest outputs."""
 
     values: Any  # (n,): numbers, or codes of classes
     sample_weight: Any = None
-    positive: np.ndarray | None = None  # (k,): the code of each output's own class
-    side_weights: np.ndarray | None = None  # (2, k): weights of its own class, of the others
+    positive: np.ndarray | None = None  # (k,): the code of each output's positive class
+    side_weights: np.ndarray | None = None  # (2, k): weights of the positive class, of the rest
 
 
 def descend(
-    weights: Weights, X: Any, targets: Targets, how: Descent, order: np.ndarray | None = None
-) -> Weights:
-    """Learn the rows of X, batch by batch, in the order given; weights come and go on the host.
+    weights: SGDWeights,
+    X: Any,
+    targets: SGDTargets,
+    config: SGDConfig,
+    order: np.ndarray | None = None,
+) -> SGDWeights:
+    """Return the weights after descending on the rows of X, batch by batch.
 
-    In between nothing leaves the device of X, so that its queue never runs dry.
+    Weights are on the host before and after; in between nothing leaves the device of X, so that
+    its queue never runs dry.
     """
     n_rows = X.shape[0]
-    size = how.size_for(n_rows)
-    # Weights that run away are found out at the end of the epoch.
+    size = config.batch_rows(n_rows)
+    # Diverging weights are detected at the end of the epoch.
     with np.errstate(all="ignore"):
-        learner = _Learner(weights, X, targets, how, size)
-        y, weight = _beside(targets.values, X), targets.sample_weight
-        weight = None if weight is None else _beside(weight, X)
-        places = None if order is None else asarray_like(order, X)
-        if places is not None:
+        updater = _SGDUpdater(weights, X, targets, config, size)
+        y, weight = _to_device(targets.values, X), targets.sample_weight
+        weight = None if weight is None else _to_device(weight, X)
+        device_order = None if order is None else asarray_like(order, X)
+        if device_order is not None:
             xp = namespace(y)
-            y = xp.take(y, places, axis=0)
-            weight = None if weight is None else xp.take(weight, places, axis=0)
+            y = xp.take(y, device_order, axis=0)
+            weight = None if weight is None else xp.take(weight, device_order, axis=0)
         for step, low in enumerate(range(0, n_rows, size)):
-            here = slice(low, min(low + size, n_rows))
-            if places is None:
-                rows = rows_between(X, low, here.stop)
+            batch = slice(low, min(low + size, n_rows))
+            if device_order is None:
+                rows = rows_between(X, low, batch.stop)
             elif is_not_numpy(X):
-                rows = namespace(X).take(X, places[here], axis=0)
+                rows = namespace(X).take(X, device_order[batch], axis=0)
             else:
-                rows = X[places[here]]
-            learner.learn(step, here, rows, y[here], None if weight is None else weight[here])
-        total = n_rows if weight is None else namespace(weight).sum(weight, dtype=learner.double)
-        return learner.come_home(weights, n_rows, float(total))
+                rows = X[device_order[batch]]
+            updater.step(step, batch, rows, y[batch], None if weight is None else weight[batch])
+        total = n_rows if weight is None else namespace(weight).sum(weight, dtype=updater.double)
+        return updater.to_host(weights, n_rows, float(total))
 
 
-def _beside(values: Any, X: Any) -> Any:
-    """Bring values to where the rows are, numbers in the precision of the rows."""
+def _to_device(values: Any, X: Any) -> Any:
+    """Return values on the device of X, floats in the precision of X."""
     values = to_device_of(values, X)
     return astype(values, dtype_of(X)) if is_floating(values) else values
 
 
-class _Learner:
-    """Weights where the rows are, in float64, and all that is known of the steps beforehand."""
+class _SGDUpdater:
+    """Float64 weights on the device of the rows, with precomputed steps of all batches."""
 
     coef: Any
     intercept: Any
     mean_coef: Any
     mean_intercept: Any
-    paid: Any
+    l1_applied: Any
 
-    def __init__(self, weights: Weights, X: Any, targets: Targets, how: Descent, size: int) -> None:
+    def __init__(
+        self, weights: SGDWeights, X: Any, targets: SGDTargets, config: SGDConfig, size: int
+    ) -> None:
         xp = namespace(X)
-        self.xp, self.double, self.dtype, self.how = xp, xp.float64, dtype_of(X), how
-        self.coef, self.intercept, self.mean_coef, self.mean_intercept, self.paid = (
+        self.xp, self.double, self.dtype, self.config = xp, xp.float64, dtype_of(X), config
+        self.coef, self.intercept, self.mean_coef, self.mean_intercept, self.l1_applied = (
             None if v is None else asarray_like(v, X, dtype=xp.float64) for v in weights[:5]
         )
         zero = np.zeros(len(weights.intercept))
@@ -170,78 +177,80 @@ class _Learner:
         self.sides = (
             None if sides is None else (asarray_like(sides[0], X), asarray_like(sides[1], X))
         )
-        self.intercept_share = SPARSE_INTERCEPT_SHARE if is_sparse(X) else 1.0
+        self.intercept_share = SPARSE_INTERCEPT_RATE if is_sparse(X) else 1.0
 
         n_rows = X.shape[0]
         rate = np.atleast_1d(weights.rate)
         rate = rate[:1] if (rate == rate[0]).all() else rate
         eta = np.zeros((-(-n_rows // size) * size, len(rate)))
-        eta[:n_rows] = how.rates(weights.t, n_rows)[:, None] * rate
+        eta[:n_rows] = config.rates(weights.t, n_rows)[:, None] * rate
         eta = eta.reshape(-1, size, len(rate))
-        # An L2 penalty that would turn weights round makes them zero, as in scikit-learn.
-        keep = np.maximum(0.0, 1.0 - how.l2 * eta)
-        # What a row adds is shrunk by the rows of its batch that come after it.
-        later = np.ones_like(keep)
-        later[:, :-1] = np.cumprod(keep[:, :0:-1], axis=1)[:, ::-1]
-        steps = later if how.is_passive_aggressive else eta * later
-        owed = weights.owed + zero + np.cumsum(how.l1 * eta.sum(axis=1), axis=0)
+        # An L2 step that would change the sign of weights sets them to zero, as in scikit-learn.
+        decay = np.maximum(0.0, 1.0 - config.l2 * eta)
+        # The step of a row is shrunk by the later rows of its batch.
+        shrinkage = np.ones_like(decay)
+        shrinkage[:, :-1] = np.cumprod(decay[:, :0:-1], axis=1)[:, ::-1]
+        steps = shrinkage if config.is_passive_aggressive else eta * shrinkage
+        l1_due = weights.l1_due + zero + np.cumsum(config.l1 * eta.sum(axis=1), axis=0)
         self.steps = asarray_like(steps.reshape(-1, len(rate))[:n_rows], X)
-        self.keep = asarray_like(keep.prod(axis=1)[:, :, None], X, dtype=xp.float64)
-        self.owed = asarray_like(owed[:, :, None], X, dtype=xp.float64)
-        self.owed_at_last = owed[-1]
+        self.decay = asarray_like(decay.prod(axis=1)[:, :, None], X, dtype=xp.float64)
+        self.l1_due = asarray_like(l1_due[:, :, None], X, dtype=xp.float64)
+        self.l1_due_at_end = l1_due[-1]
 
-    def learn(self, step: int, here: slice, rows: Any, y: Any, weight: Any) -> None:
-        """Make one step."""
-        xp, how, n_rows = self.xp, self.how, here.stop - here.start
-        loss = SGD_LOSSES[how.loss]
+    def step(self, step: int, batch: slice, rows: Any, y: Any, weight: Any) -> None:
+        """Update the weights with one batch."""
+        xp, config, n_rows = self.xp, self.config, batch.stop - batch.start
+        loss = SGD_LOSSES[config.loss]
         p = rows @ astype(self.coef, self.dtype).T + astype(self.intercept, self.dtype)
         y = y[:, None]
         if self.positive is not None:
             y = 2 * xp.astype(y == self.positive, p.dtype) - 1
-        if how.adds_up:
-            self._add_up(loss.value(y, p, how.epsilon), n_rows)
+        if config.track_objective:
+            self._add_to_objective(loss.value(y, p, config.epsilon), n_rows)
         share = None if weight is None else weight[:, None]
         if self.sides is not None:
             own = xp.where(y > 0, *self.sides)
             share = own if share is None else own * share
-        slope = self._slope(y, p, share)
-        if how.is_passive_aggressive:
-            length = self._length(rows, loss.value(y, p, how.epsilon))
+        gradient = self._loss_gradient(y, p, share)
+        if config.is_passive_aggressive:
+            length = self._passive_aggressive_length(rows, loss.value(y, p, config.epsilon))
             length = length if share is None else length * share
-            change = -xp.sign(slope) * length * self.steps[here, ...]
+            change = -xp.sign(gradient) * length * self.steps[batch, ...]
         else:
-            change = -slope * self.steps[here, ...]
-        move = (rows.T @ change).T
-        shift = xp.sum(change, axis=0) * (self.intercept_share if how.fit_intercept else 0.0)
-        if how.is_limited and n_rows > 1:
+            change = -gradient * self.steps[batch, ...]
+        move = rows.T @ change.T
+        shift = xp.sum(change, axis=0) * (self.intercept_share if config.fit_intercept else 0.0)
+        if config.is_limited and n_rows > 1:
             ahead = rows @ move.T + shift
-            part = self._part(slope, self._slope(y, p + ahead, share), ahead, n_rows)
-            move, shift = move * part[:, None], shift * part
-        self.coef = self.coef * self.keep[step, ...] + move
+            fraction = self._step_fraction(
+                gradient, self._loss_gradient(y, p + ahead, share), ahead, n_rows
+            )
+            move, shift = move * fraction[:, None], shift * fraction
+        self.coef = self.coef * self.decay[step, ...] + move
         self.intercept = self.intercept + shift
         self.t += n_rows
-        if how.average and self.t > how.average:
+        if config.average and self.t > config.average:
             self._average(n_rows)
-        if how.l1:
-            self._pay(self.owed[step, ...], has_values(rows))
+        if config.l1:
+            self._apply_l1(self.l1_due[step, ...], has_values(rows))
 
-    def _slope(self, y: Any, p: Any, share: Any) -> Any:
+    def _loss_gradient(self, y: Any, p: Any, share: Any) -> Any:
         """Return the derivative of the rows' losses, weighted."""
-        slope = SGD_LOSSES[self.how.loss].gradient(y, p, self.how.epsilon)
-        slope = self.xp.minimum(self.xp.maximum(slope, -STEEPEST), STEEPEST)
-        return slope if share is None else slope * share
+        gradient = SGD_LOSSES[self.config.loss].gradient(y, p, self.config.epsilon)
+        gradient = self.xp.minimum(self.xp.maximum(gradient, -MAX_SLOPE), MAX_SLOPE)
+        return gradient if share is None else gradient * share
 
-    def _length(self, rows: Any, value: Any) -> Any:
-        """Return how far a passive-aggressive step goes along a row."""
-        squares, eta0 = row_norms(rows)[:, None], self.how.eta0
-        if self.how.learning_rate == "pa2":
+    def _passive_aggressive_length(self, rows: Any, value: Any) -> Any:
+        """Return the length of a passive-aggressive step along a row."""
+        squares, eta0 = row_norms(rows)[:, None], self.config.eta0
+        if self.config.learning_rate == "pa2":
             return value / (squares + 0.5 / eta0)
-        some = squares > 0  # a row of zeros teaches nothing
-        length = self.xp.minimum(value / self.xp.where(some, squares, 1.0), eta0)
-        return self.xp.where(some, length, 0.0)
+        is_nonzero = squares > 0  # a row of zeros teaches nothing
+        length = self.xp.minimum(value / self.xp.where(is_nonzero, squares, 1.0), eta0)
+        return self.xp.where(is_nonzero, length, 0.0)
 
-    def _part(self, slope: Any, slope_there: Any, ahead: Any, n_rows: int) -> Any:
-        """Return which part of the sum of steps to go: what one after the other they would come to.
+    def _step_fraction(self, gradient: Any, gradient_ahead: Any, ahead: Any, n_rows: int) -> Any:
+        """Return the fraction of the summed steps that sequential steps would add up to.
 
         Along the sum the loss's slope changes from `before` to `after`, by a share `bend` of it. So
         by the share bend / n with each of n steps, which makes the sum of their lengths a geometric
@@ -249,51 +258,52 @@ class _Learner:
         """
         xp = self.xp
         before, after = (
-            xp.sum(there * ahead, axis=0, dtype=self.double) for there in (slope, slope_there)
+            xp.sum(g * ahead, axis=0, dtype=self.double) for g in (gradient, gradient_ahead)
         )
         bend = xp.maximum(1 - after / xp.where(before < 0, before, -1.0), 1e-9)
         each = xp.minimum(bend / n_rows, 1.0)
         return xp.maximum(-xp.expm1(n_rows * xp.log1p(-each)) / bend, 1.0 / n_rows)
 
-    def _add_up(self, value: Any, n_rows: int) -> None:
-        """Add the batch to the objective, at the weights that it found."""
-        xp, how = self.xp, self.how
+    def _add_to_objective(self, value: Any, n_rows: int) -> None:
+        """Add the batch to the objective, at the weights before its step."""
+        xp, config = self.xp, self.config
         self.value = self.value + xp.sum(value, axis=0, dtype=self.double)
-        if how.l2:
+        if config.l2:
             squares = xp.sum(self.coef * self.coef, axis=1)
-            self.penalty = self.penalty + (n_rows * how.l2 / 2) * squares
-        if how.l1:
+            self.penalty = self.penalty + (n_rows * config.l2 / 2) * squares
+        if config.l1:
             sizes = xp.sum(xp.abs(self.coef), axis=1)
-            self.penalty = self.penalty + (n_rows * how.l1) * sizes
+            self.penalty = self.penalty + (n_rows * config.l1) * sizes
 
     def _average(self, n_rows: int) -> None:
-        """Take the new weights into the mean, once for each row since averaging began."""
-        n_averaged = self.t - self.how.average
+        """Update the averaged weights, once for each row since averaging began."""
+        n_averaged = self.t - self.config.average
         share = min(n_rows, n_averaged) / n_averaged
         self.mean_coef = self.mean_coef + share * (self.coef - self.mean_coef)
         self.mean_intercept = self.mean_intercept + share * (self.intercept - self.mean_intercept)
 
-    def _pay(self, owed: Any, held: np.ndarray | None) -> None:
-        """Take the L1 penalty that is owed off the coefficients of columns with values, to zero."""
+    def _apply_l1(self, l1_due: Any, has_values_in_batch: np.ndarray | None) -> None:
+        """Apply the due L1 penalty to the coefficients of columns with values."""
         xp, coef = self.xp, self.coef
-        lower = xp.maximum(coef - (owed + self.paid), 0.0)
-        higher = xp.minimum(coef + (owed - self.paid), 0.0)
-        left = xp.where(coef > 0, lower, xp.where(coef < 0, higher, coef))
-        left = left if held is None else xp.where(held, left, coef)
-        self.paid = self.paid + (left - coef)
-        self.coef = left
+        lower = xp.maximum(coef - (l1_due + self.l1_applied), 0.0)
+        higher = xp.minimum(coef + (l1_due - self.l1_applied), 0.0)
+        clipped = xp.where(coef > 0, lower, xp.where(coef < 0, higher, coef))
+        if has_values_in_batch is not None:
+            clipped = xp.where(has_values_in_batch, clipped, coef)
+        self.l1_applied = self.l1_applied + (clipped - coef)
+        self.coef = clipped
 
-    def come_home(self, weights: Weights, n_rows: int, weight: float) -> Weights:
+    def to_host(self, weights: SGDWeights, n_rows: int, weight: float) -> SGDWeights:
         """Return the weights on the host."""
-        learned = (self.coef, self.intercept, self.mean_coef, self.mean_intercept, self.paid)
-        coef, intercept, *others = (None if v is None else to_host(v) for v in learned)
+        learned = (self.coef, self.intercept, self.mean_coef, self.mean_intercept, self.l1_applied)
+        coef, intercept, *averages = (None if v is None else to_host(v) for v in learned)
         return weights._replace(
             coef=coef,
             intercept=intercept,
-            mean_coef=others[0],
-            mean_intercept=others[1],
-            paid=others[2],
-            owed=self.owed_at_last,
+            mean_coef=averages[0],
+            mean_intercept=averages[1],
+            l1_applied=averages[2],
+            l1_due=self.l1_due_at_end,
             value=to_host(self.value),
             penalty=to_host(self.penalty),
             t=self.t,

@@ -11,7 +11,7 @@ from skfleet._array import namespace
 class SGDLoss(NamedTuple):
     """A loss of targets y and predictions p of one shape; classes are y = -1 and y = 1.
 
-    Both functions get y, p and epsilon, which only some of them heed. Where a loss has a kink the
+    Both functions get y, p and epsilon, which only some of them use. Where a loss has a kink the
     gradient is scikit-learn's.
     """
 
@@ -39,7 +39,6 @@ def _squared_hinge_value(y: Any, p: Any, epsilon: float) -> Any:
 
 
 def _squared_hinge_gradient(y: Any, p: Any, epsilon: float) -> Any:
-    """Return its derivative in p."""
     return -2 * y * _above_zero(1 - y * p)
 
 
@@ -51,7 +50,6 @@ def _modified_huber_value(y: Any, p: Any, epsilon: float) -> Any:
 
 
 def _modified_huber_gradient(y: Any, p: Any, epsilon: float) -> Any:
-    """Return its derivative in p."""
     return -2 * y * namespace(p).minimum(_above_zero(1 - y * p), 2.0)
 
 
@@ -72,7 +70,6 @@ def _squared_value(y: Any, p: Any, epsilon: float) -> Any:
 
 
 def _squared_gradient(y: Any, p: Any, epsilon: float) -> Any:
-    """Return p - y."""
     return p - y
 
 
@@ -105,7 +102,6 @@ def _squared_epsilon_insensitive_value(y: Any, p: Any, epsilon: float) -> Any:
 
 
 def _squared_epsilon_insensitive_gradient(y: Any, p: Any, epsilon: float) -> Any:
-    """Return its derivative in p."""
     return 2 * namespace(p).sign(p - y) * _epsilon_insensitive_value(y, p, epsilon)
 
 

@@ -1,4 +1,4 @@
-"""Solvers of smooth objectives with few evaluations, each of which is a pass over the rows."""
+"""Newton and L-BFGS solvers of smooth objectives, with few passes over the rows."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import Any, Protocol
 import numpy as np
 from scipy import linalg, optimize
 
-from skfleet.glm._objective import Evaluation
+from skfleet.glm._objective import ObjectiveValue
 from skfleet.glm._penalties import Penalty
 
 logger = logging.getLogger("skfleet.glm")
 
 
 class Smooth(Protocol):
-    """What solvers see of rows."""
+    """An objective with value, gradient and Hessian."""
 
     def evaluate(
         self, coef: np.ndarray, *, hessian: bool = False, columns: np.ndarray | None = None
-    ) -> Evaluation:
-        """Return value, gradient and, if asked for, Hessian (of some columns) at coef."""
+    ) -> ObjectiveValue:
+        """Return value, gradient and, if requested, Hessian (of some columns) at coef."""
         ...
 
 
 @dataclass(frozen=True)
 class Solution:
-    """Where a solver ended: the coefficients, its iterations, whether it met its tolerance."""
+    """Final coefficients of a solver, its iterations, and convergence."""
 
     coef: np.ndarray
     n_iter: int
@@ -36,31 +36,30 @@ class Solution:
 
 
 @dataclass(frozen=True)
-class Null:
-    """The best model without columns: where solvers start, and what they are measured by.
+class NullModel:
+    """The intercept-only model: default start of solvers, and reference of their tolerance.
 
-    `gradient` is that of the average loss, None where only a pass would tell.
+    `gradient` is that of the average loss, None where it would need a pass.
     """
 
     coef: np.ndarray
     value: float
     gradient: np.ndarray | None = None
 
-    def violation(
+    def kkt_violation(
         self, penalty: Penalty, first: np.ndarray, measure: np.ndarray | float = 1.0
     ) -> float:
         """Return the largest violation there; a solver that starts there knows its `first` ones."""
         if self.gradient is not None:
-            first = penalty.violation(self.coef, self.gradient + penalty.gradient(self.coef))
+            first = penalty.kkt_violation(self.coef, self.gradient + penalty.gradient(self.coef))
         return float(np.max(first * measure, initial=0.0))
 
 
-# How far a step may be halved before the solver gives up.
 MAX_HALVINGS = 30
-# A Hessian serves for another step while a step leaves less than this of the gradient.
-STALE = 0.1
-# The same where the next penalties may use it too.
-_MOST_LEFT = 0.5
+# A Hessian is reused while steps reduce the gradient to this fraction.
+NEWTON_REDUCTION_RATIO = 0.1
+# The same where the Hessian serves further penalties too.
+MAX_REDUCTION_RATIO = 0.5
 EPS = np.finfo(np.float64).eps
 
 
@@ -68,58 +67,63 @@ def newton(
     objective: Smooth,
     penalty: Penalty,
     start: np.ndarray,
-    null: Null,
+    null: NullModel,
     *,
     tol: float,
     max_iter: int,
-    thrifty: bool = False,
+    reuse_hessian: bool = False,
 ) -> Solution:
     """Minimise objective + penalty by Newton's method (Nocedal and Wright, 2006, section 3.3).
 
     Value, gradient and Hessian come from one evaluation, so the evaluation that finds a full step
-    good enough is the next iteration's; only a step that must be halved costs another one. If
-    `thrifty`, for a start near the solution, evaluations do without the Hessian as long as the last
-    one, updated by the gradients (BFGS, section 6.1), serves. Stops when the largest entry of the
-    gradient is at most `tol` times that at the null model, or when no step can lower the value by
-    more than its own rounding. A start no better than the null model is given up for it.
+    good enough is the next iteration's; only a step that must be halved costs another one. With
+    `reuse_hessian`, for a start near the solution, evaluations do without the Hessian as long as
+    the last one, updated by the gradients (BFGS, section 6.1), serves. Stops when the largest entry
+    of the gradient is at most `tol` times that at the null model, or when no step can lower the
+    value by more than its own rounding. A start no better than the null model is replaced by it.
     """
     coef = start
-    now = _with_penalty(objective, penalty, coef, hessian=True)
-    at_null = now.value if start is null.coef else null.value + penalty.value(null.coef)
-    if not now.value <= at_null:
-        coef, thrifty = null.coef, False
-        now = _with_penalty(objective, penalty, coef, hessian=True)
-    hessian: Any = now.hessian
-    wanted = tol * null.violation(penalty, np.abs(now.gradient))
+    current = _with_penalty(objective, penalty, coef, hessian=True)
+    at_null = current.value if start is null.coef else null.value + penalty.value(null.coef)
+    if not current.value <= at_null:
+        coef, reuse_hessian = null.coef, False
+        current = _with_penalty(objective, penalty, coef, hessian=True)
+    hessian: Any = current.hessian
+    gradient_tol = tol * null.kkt_violation(penalty, np.abs(current.gradient))
     for n_iter in range(max_iter):
-        if np.abs(now.gradient).max(initial=0.0) <= wanted:
+        if np.abs(current.gradient).max(initial=0.0) <= gradient_tol:
             return Solution(coef, n_iter, True, "newton")
-        step = _newton_step(hessian, now.gradient)
-        slope = float(now.gradient @ step)
-        logger.debug("newton %d: value %.15g, decrement %.3g", n_iter, now.value, -slope)
-        rounding = 8 * EPS * max(abs(now.value), np.finfo(np.float64).tiny)
+        step = _newton_step(hessian, current.gradient)
+        directional_derivative = float(current.gradient @ step)
+        logger.debug(
+            "newton %d: value %.15g, decrement %.3g", n_iter, current.value, -directional_derivative
+        )
+        rounding = 8 * EPS * max(abs(current.value), np.finfo(np.float64).tiny)
         size = 1.0
         for _ in range(MAX_HALVINGS):
-            tried = _with_penalty(objective, penalty, coef + size * step, hessian=not thrifty)
-            # Near the minimum rounding hides the decrease; there a smaller gradient will do.
-            if tried.value <= now.value + 1e-4 * size * slope or (
-                -slope <= rounding and np.abs(tried.gradient).max() < np.abs(now.gradient).max()
+            trial = _with_penalty(objective, penalty, coef + size * step, hessian=not reuse_hessian)
+            # Near the minimum rounding hides the decrease; there a smaller gradient is enough.
+            if trial.value <= current.value + 1e-4 * size * directional_derivative or (
+                -directional_derivative <= rounding
+                and np.abs(trial.gradient).max() < np.abs(current.gradient).max()
             ):
                 break
-            if -slope * size <= rounding:
+            if -directional_derivative * size <= rounding:
                 return Solution(coef, n_iter + 1, True, "newton")
             size /= 2
         else:
             return Solution(coef, n_iter + 1, False, "newton")
         coef = coef + size * step
-        if tried.hessian is not None:
-            hessian = tried.hessian
+        if trial.hessian is not None:
+            hessian = trial.hessian
         else:
-            hessian = _updated(hessian, size * step, tried.gradient - now.gradient)
-        left = np.abs(tried.gradient).max() / np.abs(now.gradient).max()
-        thrifty = thrifty and bool(left <= STALE)
-        now = tried
-    return Solution(coef, max_iter, bool(np.abs(now.gradient).max(initial=0.0) <= wanted), "newton")
+            hessian = _updated(hessian, size * step, trial.gradient - current.gradient)
+        reduction_ratio = np.abs(trial.gradient).max() / np.abs(current.gradient).max()
+        reuse_hessian = reuse_hessian and bool(reduction_ratio <= NEWTON_REDUCTION_RATIO)
+        current = trial
+    return Solution(
+        coef, max_iter, bool(np.abs(current.gradient).max(initial=0.0) <= gradient_tol), "newton"
+    )
 
 
 class WarmNewton:
@@ -127,48 +131,48 @@ class WarmNewton:
 
     The rows' part of value, gradient and Hessian is the same for every penalty, so the first step
     of each costs no evaluation; and the Hessian, updated by the gradients, serves for several
-    penalties (BFGS: Nocedal and Wright, 2006, section 6.1). It is made anew when a step with it
+    penalties (BFGS: Nocedal and Wright, 2006, section 6.1). It is recomputed when a step with it
     leaves more than half of the gradient.
     """
 
     def __init__(self, objective: Smooth, start: np.ndarray) -> None:
         self._objective = objective
         self.coef = start
-        self._now = objective.evaluate(start, hessian=True)
-        self._hessian: Any = self._now.hessian
+        self._current = objective.evaluate(start, hessian=True)
+        self._hessian: Any = self._current.hessian
         self.n_iter = 0
 
     def solve(self, l2: np.ndarray, *, tol: float, max_iter: int) -> bool:
-        """Move `coef` to where no entry of the gradient exceeds `tol`; False if it cannot."""
+        """Minimise until no entry of the gradient exceeds `tol`; return whether that succeeded."""
         is_new = False
         for self.n_iter in range(max_iter):
-            gradient = self._now.gradient + l2 * self.coef
+            gradient = self._current.gradient + l2 * self.coef
             largest = np.abs(gradient).max(initial=0.0)
             if largest <= tol:
                 return True
             coef = self.coef + _newton_step(self._hessian + np.diag(l2), gradient)
-            then = self._objective.evaluate(coef)
-            left = np.abs(then.gradient + l2 * coef).max()
-            if left <= _MOST_LEFT * largest:
-                change = then.gradient - self._now.gradient
+            next_value = self._objective.evaluate(coef)
+            reduction_ratio = np.abs(next_value.gradient + l2 * coef).max()
+            if reduction_ratio <= MAX_REDUCTION_RATIO * largest:
+                change = next_value.gradient - self._current.gradient
                 self._hessian = _updated(self._hessian, coef - self.coef, change)
-                self.coef, self._now, is_new = coef, then, False
+                self.coef, self._current, is_new = coef, next_value, False
             elif is_new:
                 return False
             else:
-                self._now = self._objective.evaluate(self.coef, hessian=True)
-                self._hessian, is_new = self._now.hessian, True
+                self._current = self._objective.evaluate(self.coef, hessian=True)
+                self._hessian, is_new = self._current.hessian, True
         return False
 
 
 def _with_penalty(
     objective: Smooth, penalty: Penalty, coef: np.ndarray, *, hessian: bool
-) -> Evaluation:
+) -> ObjectiveValue:
     """Evaluate objective + penalty."""
-    found = objective.evaluate(coef, hessian=hessian)
-    value = found.value + penalty.value(coef)
-    curve = None if found.hessian is None else found.hessian + np.diag(penalty.l2)
-    return Evaluation(value, found.gradient + penalty.gradient(coef), curve)
+    result = objective.evaluate(coef, hessian=hessian)
+    value = result.value + penalty.value(coef)
+    curve = None if result.hessian is None else result.hessian + np.diag(penalty.l2)
+    return ObjectiveValue(value, result.gradient + penalty.gradient(coef), curve)
 
 
 def _updated(hessian: np.ndarray, step: np.ndarray, change: np.ndarray) -> np.ndarray:
@@ -181,7 +185,7 @@ def _updated(hessian: np.ndarray, step: np.ndarray, change: np.ndarray) -> np.nd
 
 
 def _newton_step(hessian: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-    """Solve hessian @ step = -gradient; the shortest solution where the Hessian is singular."""
+    """Solve hessian @ step = -gradient; the minimum-norm solution for a singular Hessian."""
     eps = EPS * len(hessian)
     try:
         factor = linalg.cho_factor(hessian, lower=True)
@@ -191,46 +195,46 @@ def _newton_step(hessian: np.ndarray, gradient: np.ndarray) -> np.ndarray:
     except linalg.LinAlgError:
         pass
     values, vectors = linalg.eigh(hessian)
-    keep = values > eps * values[-1]
-    along = vectors[:, keep]
-    return -along @ ((along.T @ gradient) / values[keep])
+    mask = values > eps * values[-1]
+    along = vectors[:, mask]
+    return -along @ ((along.T @ gradient) / values[mask])
 
 
 def lbfgs(
     objective: Smooth,
     penalty: Penalty,
     start: np.ndarray,
-    null: Null,
+    null: NullModel,
     *,
     tol: float,
     max_iter: int,
     measure: np.ndarray | float = 1.0,
 ) -> Solution:
-    """Minimise objective + penalty by L-BFGS (Liu and Nocedal, 1989), as SciPy has it.
+    """Minimise objective + penalty by L-BFGS (Liu and Nocedal, 1989), by SciPy.
 
     An iteration is one evaluation of value and gradient where its first step is taken. Stops when
     the largest entry of the gradient times `measure` is at most `tol` times that of the null model,
     or when the value falls by its rounding only.
     """
-    last = _with_penalty(objective, penalty, start, hessian=False)
-    largest = null.violation(penalty, np.abs(last.gradient), measure)
-    waiting = True  # the first evaluation was made above
+    evaluation = _with_penalty(objective, penalty, start, hessian=False)
+    largest = null.kkt_violation(penalty, np.abs(evaluation.gradient), measure)
+    is_first = True  # the first evaluation was made above
 
-    def left() -> float:
-        return float(np.max(np.abs(last.gradient) * measure, initial=0.0))
+    def max_gradient() -> float:
+        return float(np.max(np.abs(evaluation.gradient) * measure, initial=0.0))
 
     def evaluate(coef: np.ndarray) -> tuple[float, np.ndarray]:
-        nonlocal last, waiting
-        if not waiting:
-            last = _with_penalty(objective, penalty, coef, hessian=False)
-        waiting = False
-        return last.value, last.gradient
+        nonlocal evaluation, is_first
+        if not is_first:
+            evaluation = _with_penalty(objective, penalty, coef, hessian=False)
+        is_first = False
+        return evaluation.value, evaluation.gradient
 
     def stop(intermediate_result: Any) -> None:
-        if left() <= tol * largest:
+        if max_gradient() <= tol * largest:
             raise StopIteration
 
-    if left() <= tol * largest:
+    if max_gradient() <= tol * largest:
         return Solution(start, 0, True, "lbfgs")
     options: dict[str, Any] = {
         "maxiter": max_iter,
@@ -239,9 +243,12 @@ def lbfgs(
         "ftol": EPS,
         "maxfun": 50 * max_iter,
     }
-    found = optimize.minimize(
+    result = optimize.minimize(
         evaluate, start, method="L-BFGS-B", jac=True, options=options, callback=stop
     )
-    # Where the gradient is about the square root of the value's rounding, no more can be had.
-    at_rounding = found.status in (0, 2) and left() <= 100 * np.sqrt(EPS) * max(largest, 1.0)
-    return Solution(found.x, int(found.nit), left() <= tol * largest or at_rounding, "lbfgs")
+    # Rounding limits the gradient to about the square root of the precision of the value.
+    rounding = 100 * np.sqrt(EPS) * max(largest, 1.0)
+    at_rounding = result.status in (0, 2) and max_gradient() <= rounding
+    return Solution(
+        result.x, int(result.nit), max_gradient() <= tol * largest or at_rounding, "lbfgs"
+    )

@@ -1,11 +1,13 @@
-"""Metrics of labels and predictions that need not be in one place."""
+"""Metrics and scorers for NumPy arrays and Dask collections."""
 
-from skfleet.metrics._reductions import find_labels
-from skfleet.metrics._scorers import (
-    check_scoring,
-    get_scorer,
-    get_scorer_names,
-)
+# Not in __all__: for other packages of scikit-fleet only.
+from skfleet.metrics._reductions import classes_for_partial_fit as classes_for_partial_fit
+from skfleet.metrics._reductions import host_values as host_values
+from skfleet.metrics._reductions import unique_labels
+from skfleet.metrics._scorers import ResponseScorer as ResponseScorer
+from skfleet.metrics._scorers import check_scorer as check_scorer
+from skfleet.metrics._scorers import check_scoring, get_scorer, get_scorer_names
+from skfleet.metrics._scorers import response_scorer as response_scorer
 from skfleet.metrics._scores import (
     accuracy_score,
     average_precision_score,
@@ -54,7 +56,6 @@ __all__ = [
     "explained_variance_score",
     "f1_score",
     "fbeta_score",
-    "find_labels",
     "get_scorer",
     "get_scorer_names",
     "hamming_loss",
@@ -79,5 +80,6 @@ __all__ = [
     "root_mean_squared_error",
     "root_mean_squared_log_error",
     "top_k_accuracy_score",
+    "unique_labels",
     "zero_one_loss",
 ]

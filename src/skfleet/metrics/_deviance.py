@@ -1,4 +1,4 @@
-"""The share of a Tweedie deviance that is explained, from sums that merge exactly."""
+"""D2 score of a Tweedie deviance, from sums that combine exactly."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from sklearn import metrics
 
-from skfleet.metrics._reductions import Statistic
+from skfleet.metrics._reductions import MetricReduction
 
 
 class Deviances(NamedTuple):
@@ -17,14 +17,14 @@ class Deviances(NamedTuple):
 
     weight: float
     mean: float
-    left: float
+    residual: float
     spread: float
     n_rows: int
 
 
-def d2_statistic(power: float) -> Statistic:
-    """Return the statistic of 1 - deviance / deviance of the mean (D squared)."""
-    return Statistic(partial(deviances, power), _Merge(power), _explained)
+def d2_reduction(power: float) -> MetricReduction:
+    """Return the reduction of 1 - deviance / deviance of the mean (D squared)."""
+    return MetricReduction(partial(deviances, power), _CombineDeviances(power), _explained_fraction)
 
 
 def deviances(
@@ -36,13 +36,13 @@ def deviances(
     if not total:
         return Deviances(0.0, 0.0, 0.0, 0.0, len(true))
     mean = float(np.average(true, weights=weight))
-    left = metrics.mean_tweedie_deviance(true, predicted, sample_weight=weight, power=power)
+    residual = metrics.mean_tweedie_deviance(true, predicted, sample_weight=weight, power=power)
     spread = _from(true, mean, power, weight)
-    return Deviances(total, mean, left * total, spread * total, len(true))
+    return Deviances(total, mean, residual * total, spread * total, len(true))
 
 
 def _from(true: np.ndarray, mean: float, power: float, weight: np.ndarray | None = None) -> float:
-    """Return the mean deviance from a constant; counts that are all 0 have none from 0."""
+    """Return the mean deviance from a constant, 0 for counts that are all 0."""
     if 1 <= power < 2 and mean == 0:
         return 0.0
     predicted = np.full(len(true), mean)
@@ -50,8 +50,8 @@ def _from(true: np.ndarray, mean: float, power: float, weight: np.ndarray | None
 
 
 @dataclass(frozen=True)
-class _Merge:
-    """Merges the sums of two runs of rows: deviances are Bregman divergences (Banerjee, 2005)."""
+class _CombineDeviances:
+    """Combines the sums of two runs of rows: deviances are Bregman divergences (Banerjee, 2005)."""
 
     power: float
 
@@ -65,14 +65,14 @@ class _Merge:
             for part in (a, b)
             if part.weight
         )
-        return Deviances(weight, mean, a.left + b.left, spread, a.n_rows + b.n_rows)
+        return Deviances(weight, mean, a.residual + b.residual, spread, a.n_rows + b.n_rows)
 
 
-def _explained(sums: Deviances) -> float:
-    """Return the share; of targets that are all alike nothing, or all, is explained."""
+def _explained_fraction(sums: Deviances) -> float:
+    """Return the explained fraction: 0 or 1 for constant targets."""
     if sums.n_rows < 2:
-        # scikit-learn warns and answers NaN; have it do so itself
+        # scikit-learn itself warns and returns NaN
         return metrics.d2_tweedie_score([1.0], [1.0])
     if not sums.spread:
-        return 1.0 if not sums.left else 0.0
-    return 1 - sums.left / sums.spread
+        return 1.0 if not sums.residual else 0.0
+    return 1 - sums.residual / sums.spread

@@ -1,4 +1,4 @@
-"""Metrics of rankings, exact for rows anywhere: scores are sorted across the workers.
+"""Exact ranking metrics on Dask collections, by a distributed sample sort of the scores.
 
 A sort by samples (Shi and Schaeffer, 1992, Parallel sorting by regular sampling): quantiles of the
 scores cut their range into buckets, each bucket is sorted by one task, and what a bucket adds to
@@ -21,13 +21,12 @@ from sklearn.utils.multiclass import type_of_target
 from skfleet._warnings import warn
 from skfleet.blocks import Block, RowBlocks, open_block
 from skfleet.engine import Engine, engine_for
-from skfleet.metrics._reductions import find_labels, open_pair, pair_rows
+from skfleet.metrics._reductions import align_pairs, open_pair, unique_labels
 
-# How many distinct scores one task sorts, about, which takes 100 bytes for each.
+# Distinct scores that one task sorts; each takes 100 bytes.
 BUCKET_ROWS = 2**20
-# Each bucket takes a piece of every run of rows: beyond so many, the buckets grow.
+# Every bucket has a task for each run of rows, so their number is limited and buckets grow.
 MAX_BUCKETS = 128
-# How many quantiles of a piece's scores tell where to cut.
 N_QUANTILES = 64
 
 
@@ -39,8 +38,8 @@ class Curve(NamedTuple):
     negative: np.ndarray
 
 
-class Sample(NamedTuple):
-    """Evenly spaced scores of a curve, and how many it has."""
+class ScoreSample(NamedTuple):
+    """Evenly spaced scores of a curve, and the number of its scores."""
 
     scores: np.ndarray
     n_rows: int
@@ -54,7 +53,7 @@ Area = Callable[[Curve, float, float, float, float], float]
 
 @dataclass(frozen=True)
 class Versus:
-    """One label against all others, or against one; its score is a column, or the only one."""
+    """One label against the rest, or against one other; its score is a column, or the only one."""
 
     label: Any
     column: int | None = None
@@ -98,11 +97,11 @@ class Ranked(NamedTuple):
     total: float
 
 
-def rank(problem: Problem, area: Area, rows: RowBlocks, swapped: bool) -> Ranked:
-    """Sort the rows by score, in one pass over them, and add up what the buckets give."""
+def rank(problem: Problem, area: Area, rows: RowBlocks, pred_first: bool) -> Ranked:
+    """Sort the rows by score in one pass, and sum the areas of the buckets."""
     engine = engine_for(rows)
     curves = engine.map(
-        partial(_curve_of_group, problem, swapped), _groups(engine, rows), name="sort-scores"
+        partial(_curve_of_group, problem, pred_first), _groups(engine, rows), name="sort-scores"
     )
     samples = engine.gather(engine.map(_quantiles, curves, name="sample-scores"))
     buckets = _buckets(engine, curves, samples)
@@ -118,15 +117,15 @@ def rank(problem: Problem, area: Area, rows: RowBlocks, swapped: bool) -> Ranked
 
 
 def _groups(engine: Engine, rows: RowBlocks) -> list[list[Block]]:
-    """Group blocks by who holds them, about as many as one task sorts."""
+    """Group blocks by worker, in groups of the size of a sort task."""
     n_blocks = len(rows.blocks)
     n = 1 if rows.n_rows is None else max(1, BUCKET_ROWS * n_blocks // max(rows.n_rows, 1))
     groups = engine.group_by_worker(rows.blocks)
     return [group[i : i + n] for group in groups for i in range(0, len(group), n)]
 
 
-def _buckets(engine: Engine, curves: Sequence[Any], samples: Sequence[Sample]) -> list[Any]:
-    """Cut sorted curves, which are tasks, by score into buckets of about equal numbers of rows."""
+def _buckets(engine: Engine, curves: Sequence[Any], samples: Sequence[ScoreSample]) -> list[Any]:
+    """Split the futures of sorted curves by score into buckets of about equal size."""
     n_rows = sum(sample.n_rows for sample in samples)
     size = max(BUCKET_ROWS, n_rows // MAX_BUCKETS)
     if n_rows <= size:
@@ -138,15 +137,15 @@ def _buckets(engine: Engine, curves: Sequence[Any], samples: Sequence[Sample]) -
     return [
         engine.submit(
             _merge_curves,
-            [engine.submit(_pick, part, i, name="pick-scores") for part in parts],
+            [engine.submit(_select_bucket, part, i, name="pick-scores") for part in parts],
             name="merge-scores",
         )
         for i in range(len(splitters) + 1)
     ]
 
 
-def _splitters(samples: Sequence[Sample], size: int) -> np.ndarray:
-    """Return the scores that cut all scores into buckets of about so many rows."""
+def _splitters(samples: Sequence[ScoreSample], size: int) -> np.ndarray:
+    """Return the scores that split all scores into buckets of about `size` rows."""
     scores = np.concatenate([sample.scores for sample in samples])
     weights = np.repeat(
         [sample.n_rows / max(len(sample.scores), 1) for sample in samples],
@@ -159,29 +158,27 @@ def _splitters(samples: Sequence[Sample], size: int) -> np.ndarray:
     return np.unique(scores[order][cuts])
 
 
-def _quantiles(curve: Curve) -> Sample:
-    """Return evenly spaced scores of a curve, and of how many rows it is."""
+def _quantiles(curve: Curve) -> ScoreSample:
     n = len(curve.score)
     chosen = np.linspace(0, n - 1, min(N_QUANTILES, n)).astype(int)
-    return Sample(curve.score[chosen], n)
+    return ScoreSample(curve.score[chosen], n)
 
 
 def _split_curves(curves: Sequence[Curve], splitters: np.ndarray) -> list[Curve]:
-    """Merge some curves and cut them at the splitters."""
+    """Merge curves and split them at the splitters."""
     whole = _merge_curves(curves)
     cuts = len(whole.score) - np.searchsorted(whole.score[::-1], splitters, side="right")
     edges = [len(whole.score), *cuts, 0]
     return [Curve(*(part[low:high].copy() for part in whole)) for high, low in pairwise(edges)]
 
 
-def _curve_of_group(problem: Problem, swapped: bool, handles: Sequence[Block]) -> Curve:
-    """Sort the scores of some blocks."""
-    return _merge_curves([_curve_of(problem, open_block(h), swapped) for h in handles])
+def _curve_of_group(problem: Problem, pred_first: bool, block_refs: Sequence[Block]) -> Curve:
+    return _merge_curves([_curve_of(problem, open_block(h), pred_first) for h in block_refs])
 
 
-def _curve_of(problem: Problem, block: Block, swapped: bool) -> Curve:
+def _curve_of(problem: Problem, block: Block, pred_first: bool) -> Curve:
     """Sort the scores of one block; rows without weight are left out."""
-    true, scores, weight = open_pair(block, swapped)
+    true, scores, weight = open_pair(block, pred_first)
     is_positive, score, rows = problem(true, scores)
     weight = np.ones(len(score)) if weight is None else weight[rows]
     if not np.isfinite(score).all():
@@ -189,8 +186,8 @@ def _curve_of(problem: Problem, block: Block, swapped: bool) -> Curve:
             f"Input y_score contains NaN or infinity in block {block.number}. "
             "Scores must be finite. Drop those rows, or see why they were predicted."
         )
-    kept = weight != 0
-    is_positive, score, weight = is_positive[kept], score[kept], weight[kept]
+    has_weight = weight != 0
+    is_positive, score, weight = is_positive[has_weight], score[has_weight], weight[has_weight]
     return _by_score(score, weight * is_positive, weight * ~is_positive)
 
 
@@ -205,26 +202,23 @@ def _by_score(score: np.ndarray, positive: np.ndarray, negative: np.ndarray) -> 
 
 
 def _merge_curves(curves: Sequence[Curve]) -> Curve:
-    """Merge curves into one."""
     if len(curves) == 1:
         return curves[0]
     return _by_score(*(np.concatenate(parts) for parts in zip(*curves, strict=True)))
 
 
-def _pick(parts: Sequence[Curve], i: int) -> Curve:
-    """Take the part of one bucket."""
+def _select_bucket(parts: Sequence[Curve], i: int) -> Curve:
     return parts[i]
 
 
 def _totals(curve: Curve) -> tuple[float, float]:
-    """Return the weights of a bucket's positives and negatives."""
     return float(curve.positive.sum()), float(curve.negative.sum())
 
 
 def roc_area(
     max_fpr: float | None, curve: Curve, tp: float, fp: float, positive: float, negative: float
 ) -> float:
-    """Return what a bucket adds to the area under the ROC curve, by the trapezoidal rule."""
+    """Return the area of a bucket under the ROC curve, by the trapezoidal rule."""
     if not len(curve.score) or not positive or not negative:
         return 0.0
     tpr = np.concatenate([[tp], tp + np.cumsum(curve.positive)]) / positive
@@ -240,16 +234,16 @@ def roc_area(
 
 
 def precision_area(curve: Curve, tp: float, fp: float, positive: float, negative: float) -> float:
-    """Return what a bucket adds to the average precision: gains in recall times precision."""
+    """Return the area of a bucket in average precision: gains in recall times precision."""
     if not positive:
         return 0.0
     hits = tp + np.cumsum(curve.positive)
     return float((curve.positive / positive) @ (hits / (hits + fp + np.cumsum(curve.negative))))
 
 
-def _binary_roc(rows: RowBlocks, swapped: bool, max_fpr: Any, problem: Problem) -> Ranked:
+def _binary_roc(rows: RowBlocks, pred_first: bool, max_fpr: Any, problem: Problem) -> Ranked:
     """Return the area under the ROC curve of one problem."""
-    ranked = rank(problem, partial(roc_area, max_fpr), rows, swapped)
+    ranked = rank(problem, partial(roc_area, max_fpr), rows, pred_first)
     if ranked.positive in (0.0, ranked.total):
         warn(
             "Only one class is present in y_true. ROC AUC score is not defined in that case.",
@@ -259,13 +253,13 @@ def _binary_roc(rows: RowBlocks, swapped: bool, max_fpr: Any, problem: Problem) 
     if max_fpr is None or max_fpr == 1:
         return ranked
     # McClish's correction (1989, Medical Decision Making 9): 0.5 for a random ranking
-    least = 0.5 * max_fpr**2
-    return ranked._replace(value=0.5 * (1 + (ranked.value - least) / (max_fpr - least)))
+    random_area = 0.5 * max_fpr**2
+    return ranked._replace(value=0.5 * (1 + (ranked.value - random_area) / (max_fpr - random_area)))
 
 
-def _binary_precision(rows: RowBlocks, swapped: bool, problem: Problem) -> Ranked:
+def _binary_precision(rows: RowBlocks, pred_first: bool, problem: Problem) -> Ranked:
     """Return the average precision of one problem."""
-    ranked = rank(problem, precision_area, rows, swapped)
+    ranked = rank(problem, precision_area, rows, pred_first)
     if not ranked.positive:
         warn(
             "No positive class found in y_true, recall is set to one for all thresholds.",
@@ -284,13 +278,13 @@ def _averaged(score: Callable[[Problem], Ranked], average: Any, n: int, labels: 
             f"Got {average!r} instead."
         )
     problems = [Indicator(i) if labels is None else Versus(labels[i], i) for i in range(n)]
-    each = [score(problem) for problem in problems]
-    values = np.array([one.value for one in each])
+    results = [score(problem) for problem in problems]
+    values = np.array([one.value for one in results])
     if average is None:
         return values
     if average == "macro":
         return float(values.mean())
-    weights = np.array([one.positive for one in each])
+    weights = np.array([one.positive for one in results])
     if not weights.any():
         return 0
     return float(np.average(np.where(weights == 0, 0.0, values), weights=weights))
@@ -313,18 +307,18 @@ def roc_auc(
     sample_weight: Any,
     options: dict[str, Any],
     rows: RowBlocks | None = None,
-    swapped: bool = False,
+    pred_first: bool = False,
 ) -> Any:
-    """Return what `roc_auc_score` returns, for lazy values; `rows` are these, where cut already."""
+    """Return `roc_auc_score` of lazy values; `rows` are the aligned values if there are any."""
     average, max_fpr = options["average"], options["max_fpr"]
     multi_class, labels = options["multi_class"], options["labels"]
     n_columns = _n_columns(y_score)
     if rows is None:
-        rows, swapped = pair_rows(y_true, y_score, sample_weight)
-    score = partial(_binary_roc, rows, swapped, max_fpr)
+        rows, pred_first = align_pairs(y_true, y_score, sample_weight)
+    score = partial(_binary_roc, rows, pred_first, max_fpr)
     if _n_columns(y_true) > 1:
         return _averaged(score, average, n_columns, None)
-    present = find_labels(y_true)
+    present = unique_labels(y_true)
     if type_of_target(present).startswith("continuous"):
         raise ValueError("y_true must hold labels. Got continuous values instead.")
     if len(present) <= 2 and n_columns <= 2:
@@ -363,15 +357,15 @@ def average_precision(
     sample_weight: Any,
     options: dict[str, Any],
     rows: RowBlocks | None = None,
-    swapped: bool = False,
+    pred_first: bool = False,
 ) -> Any:
-    """Return what `average_precision_score` returns, as `roc_auc` does."""
+    """Return `average_precision_score` of lazy values, as `roc_auc` does."""
     average, pos_label = options["average"], options["pos_label"]
     n_columns = _n_columns(y_score)
     if rows is None:
-        rows, swapped = pair_rows(y_true, y_score, sample_weight)
-    score = partial(_binary_precision, rows, swapped)
-    present = None if _n_columns(y_true) > 1 else find_labels(y_true)
+        rows, pred_first = align_pairs(y_true, y_score, sample_weight)
+    score = partial(_binary_precision, rows, pred_first)
+    present = None if _n_columns(y_true) > 1 else unique_labels(y_true)
     if present is not None and len(present) <= 2:
         if len(present) == 2 and pos_label not in present:
             raise ValueError(
@@ -389,7 +383,6 @@ def average_precision(
 
 
 def _n_columns(values: Any) -> int:
-    """Return how many values a row has."""
     shape = getattr(values, "shape", None)
     shape = np.shape(values) if shape is None else shape
     return int(shape[1]) if len(shape) == 2 else 1

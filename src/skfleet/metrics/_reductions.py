@@ -1,4 +1,4 @@
-"""Metrics as reductions: what a run of rows adds to each, several of them in one pass."""
+"""Metrics as reductions over aligned blocks of true values and predictions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from skfleet._validation import (
     check_target_type,
     check_weight_type,
     n_dims_of,
-    unique_labels,
+    unique_values,
     weights_as_numbers,
 )
 from skfleet.blocks import (
@@ -35,16 +35,16 @@ from skfleet.engine import Reduction, add, engine_for, identity, map_reduce
 
 
 @dataclass(frozen=True)
-class Statistic:
-    """What a metric needs of the rows.
+class MetricReduction:
+    """A metric as a reduction over blocks.
 
-    `part(true, predicted, weight)` makes a partial result of some rows on the host, `weight` None
-    where there are no weights; `merge` is associative; `finish` makes the metric of the total.
+    `per_block(true, predicted, weight)` returns a partial result of a block on the host, with
+    `weight` None for no weights; `combine` is associative; `finalize` returns the metric.
     """
 
-    part: Callable[[np.ndarray, np.ndarray, np.ndarray | None], Any]
-    merge: Callable[[Any, Any], Any] = add
-    finish: Callable[[Any], Any] = identity
+    per_block: Callable[[np.ndarray, np.ndarray, np.ndarray | None], Any]
+    combine: Callable[[Any, Any], Any] = add
+    finalize: Callable[[Any], Any] = identity
 
 
 def check_pair(
@@ -55,18 +55,19 @@ def check_pair(
     true_is_number: bool,
     predicted_is_number: bool,
 ) -> tuple[Any, Any, Any]:
-    """Return values to compare, or raise if what is known without work tells that they cannot be.
+    """Return values to compare; raise for invalid types, dimensions or lengths.
 
-    Values in this process are left to whoever compares them, but for their length.
+    Of values in this process only dimensions and lengths are checked.
     """
-    named = {"y_true": y_true, "y_pred": y_pred, "sample_weight": sample_weight}
+    values_by_name = {"y_true": y_true, "y_pred": y_pred, "sample_weight": sample_weight}
     numbers = {"y_true": true_is_number, "y_pred": predicted_is_number}
-    for name, values in named.items():
+    for name, values in values_by_name.items():
         if name == "sample_weight" and values is None:
             continue
         if not is_lazy(values):
             values = as_sized(name, values)
-            values = named[name] = values if hasattr(values, "shape") else np.asarray(values)
+            values = values if hasattr(values, "shape") else np.asarray(values)
+            values_by_name[name] = values
         if name == "sample_weight":
             check_weight_type(values)
             continue
@@ -75,12 +76,12 @@ def check_pair(
                 f"{name} must have one dimension, or two. Got {n_dims_of(values)} instead."
             )
         check_target_type(values, numeric=numbers[name], name=name)
-    check_lengths(*named.values())
-    return named["y_true"], named["y_pred"], named["sample_weight"]
+    check_lengths(*values_by_name.values())
+    return values_by_name["y_true"], values_by_name["y_pred"], values_by_name["sample_weight"]
 
 
 def check_lengths(y_true: Any, y_pred: Any, sample_weight: Any) -> None:
-    """Raise if values are known to be not as many as true ones."""
+    """Raise for lengths that are known to differ."""
     n_rows = n_rows_if_known(y_true)
     for name, values in (("y_pred", y_pred), ("sample_weight", sample_weight)):
         n_values = n_rows if values is None else n_rows_if_known(values)
@@ -90,86 +91,90 @@ def check_lengths(y_true: Any, y_pred: Any, sample_weight: Any) -> None:
             )
 
 
-def pair_rows(y_true: Any, y_pred: Any, sample_weight: Any = None) -> tuple[RowBlocks, bool]:
-    """Cut true values and predictions alike, as the lazy one is cut; say whether they are swapped.
+def align_pairs(y_true: Any, y_pred: Any, sample_weight: Any = None) -> tuple[RowBlocks, bool]:
+    """Align true values and predictions by the chunks of the lazy one.
 
-    The first of both is the blocks' X, the other one their y.
+    The lazy one is X of the blocks, the other one y. Also return whether predictions are X.
     """
     check_lengths(y_true, y_pred, sample_weight)
-    swapped = not is_lazy(y_true)
-    first, second = (y_pred, y_true) if swapped else (y_true, y_pred)
+    pred_first = not is_lazy(y_true)
+    first, second = (y_pred, y_true) if pred_first else (y_true, y_pred)
     rows = row_blocks(first, second, sample_weight, dtype=None)
-    return replace(rows, checked=True), swapped  # by name, when they are opened
+    return replace(rows, checked=True), pred_first  # by name, when they are opened
 
 
-def open_pair(block: Block, swapped: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Return a block's true values, predictions and weights on the host."""
+def open_pair(block: Block, pred_first: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Return true values, predictions and weights of a block on the host."""
     first, second = (host_values(v) for v in (block.X, block.y))
     weight = block.sample_weight
     if weight is not None:
         weight = weights_as_numbers(host_values(weight))
-    true, predicted = (second, first) if swapped else (first, second)
+    true, predicted = (second, first) if pred_first else (first, second)
     for name, values in (("y_true", true), ("y_pred", predicted), ("sample_weight", weight)):
         check_finite(name, values)
     return true, predicted, weight
 
 
 def host_values(values: Any) -> np.ndarray:
-    """Return values on the host: dense, and a single column as a vector."""
+    """Return values as a dense NumPy array, a single column as a vector."""
     dense = dense_rows(values) if is_sparse(values) else np.asarray(to_host(values))
     return dense[:, 0] if dense.ndim == 2 and dense.shape[1] == 1 else dense
 
 
-def measure(
-    statistics: Sequence[Statistic], y_true: Any, y_pred: Any, sample_weight: Any = None
+def compute_metrics(
+    reductions: Sequence[MetricReduction], y_true: Any, y_pred: Any, sample_weight: Any = None
 ) -> list[Any]:
-    """Return the metrics of all statistics, in one pass over pairs of values."""
-    rows, swapped = pair_rows(y_true, y_pred, sample_weight)
-    return measure_rows(statistics, rows, swapped)
+    """Return all metrics in one pass over true values and predictions."""
+    rows, pred_first = align_pairs(y_true, y_pred, sample_weight)
+    return reduce_rows(reductions, rows, pred_first)
 
 
-def measure_rows(statistics: Sequence[Statistic], rows: RowBlocks, swapped: bool) -> list[Any]:
-    """Return the metrics of all statistics, in one pass over rows that are pairs already."""
-    every = tuple(statistics)
-    reduction = Reduction(_Measure(every), _Merge(every))
-    totals = map_reduce(engine_for(rows), reduction, rows, swapped)
-    return [one.finish(total) for one, total in zip(every, totals, strict=True)]
+def reduce_rows(
+    reductions: Sequence[MetricReduction], rows: RowBlocks, pred_first: bool
+) -> list[Any]:
+    """Return all metrics in one pass over aligned rows."""
+    metrics = tuple(reductions)
+    reduction = Reduction(_ReduceAll(metrics), _CombineAll(metrics))
+    totals = map_reduce(engine_for(rows), reduction, rows, pred_first)
+    return [metric.finalize(total) for metric, total in zip(metrics, totals, strict=True)]
 
 
 @dataclass(frozen=True)
-class _Measure:
-    """Makes the partial results of several statistics of one block."""
+class _ReduceAll:
+    """Computes the partial results of several metrics of one block."""
 
-    statistics: tuple[Statistic, ...]
+    reductions: tuple[MetricReduction, ...]
     __name__ = "measure"
 
-    def __call__(self, block: Block, swapped: bool) -> tuple[Any, ...]:
-        true, predicted, weight = open_pair(block, swapped)
-        return tuple(one.part(true, predicted, weight) for one in self.statistics)
+    def __call__(self, block: Block, pred_first: bool) -> tuple[Any, ...]:
+        true, predicted, weight = open_pair(block, pred_first)
+        return tuple(metric.per_block(true, predicted, weight) for metric in self.reductions)
 
 
 @dataclass(frozen=True)
-class _Merge:
-    """Merges the partial results of several statistics."""
+class _CombineAll:
+    """Combines the partial results of several metrics."""
 
-    statistics: tuple[Statistic, ...]
+    reductions: tuple[MetricReduction, ...]
 
     def __call__(self, a: tuple[Any, ...], b: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple(one.merge(x, y) for one, x, y in zip(self.statistics, a, b, strict=True))
+        return tuple(
+            metric.combine(x, y) for metric, x, y in zip(self.reductions, a, b, strict=True)
+        )
 
 
-def find_labels(y: Any) -> np.ndarray:
-    """Return the sorted labels that occur in y, wherever y is.
+def unique_labels(y: Any) -> np.ndarray:
+    """Return the sorted unique labels of y, an array or a Dask collection.
 
     Parameters
     ----------
-    y : values of shape (n_samples,)
-        Labels in any container.
+    y : array-like, Dask array or Dask Series of shape (n_samples,)
+        Class labels.
 
     Returns
     -------
     ndarray of shape (n_labels,)
-        Each label once, in order.
+        Sorted unique labels.
 
     Notes
     -----
@@ -178,44 +183,42 @@ def find_labels(y: Any) -> np.ndarray:
     Examples
     --------
     >>> import dask.array as da
-    >>> from skfleet.metrics import find_labels
-    >>> find_labels(da.from_array([2, 1, 2], chunks=2))
+    >>> from skfleet.metrics import unique_labels
+    >>> unique_labels(da.from_array([2, 1, 2], chunks=2))
     array([1, 2])
     """
     if not is_lazy(y):
         labels = host_values(y)
         assert_all_finite(labels, input_name="y")
-        return unique_labels(labels)
+        return unique_values(labels)
     rows = replace(row_blocks(y, dtype=None), checked=True)
-    return map_reduce(engine_for(rows), Reduction(_labels, _merge_labels), rows)
+    return map_reduce(engine_for(rows), Reduction(_labels, _combine_labels), rows)
 
 
 def _labels(block: Block) -> np.ndarray:
-    """Return the labels in a block."""
     labels = host_values(block.X)
     check_finite("y", labels)
-    return unique_labels(labels)
+    return unique_values(labels)
 
 
-def _merge_labels(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Merge the labels of two blocks."""
-    return unique_labels(np.concatenate([a, b]))
+def _combine_labels(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return unique_values(np.concatenate([a, b]))
 
 
 def classes_for_partial_fit(model: Any, y: Any, classes: Any = None) -> dict[str, Any]:
-    """Return what ``partial_fit`` is told of the labels: all of them, where it wants to know.
+    """Return the `classes` argument of the first ``partial_fit`` of a classifier, in a dict.
 
-    They are the `classes` given, also as a Dask collection or a Future, or looked up in y unless
-    the model knows them already.
+    It is `classes`, which may be a Dask collection or a Future, or the unique labels of y. The
+    dict is empty for a fitted model, and for one that does not accept `classes`.
     """
-    takes = inspect.signature(model.partial_fit).parameters.values()
-    takes_classes = any(p.name == "classes" or p.kind is p.VAR_KEYWORD for p in takes)
-    if not takes_classes or not is_classifier(model):
+    parameters = inspect.signature(model.partial_fit).parameters.values()
+    accepts_classes = any(p.name == "classes" or p.kind is p.VAR_KEYWORD for p in parameters)
+    if not accepts_classes or not is_classifier(model):
         return {}
     if classes is not None:
         return {"classes": np.asarray(fetch(classes))}
     if hasattr(model, "classes_"):
         return {}
-    labels = find_labels(y)
+    labels = unique_labels(y)
     check_classification_targets(labels)
     return {"classes": labels}

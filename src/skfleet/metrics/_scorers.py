@@ -1,4 +1,4 @@
-"""Scorers: which metric of which answers a name stands for, and several in one prediction."""
+"""Scorers by name; metrics of the same response share one prediction."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from sklearn.base import is_classifier, is_regressor
 
 from skfleet.blocks import check_rows, is_lazy
 from skfleet.engine import engine_for
-from skfleet.metrics._reductions import host_values, measure_rows, pair_rows
-from skfleet.metrics._scores import NEED_LABELS, RANKINGS, STATISTICS, check_options
+from skfleet.metrics._reductions import align_pairs, host_values, reduce_rows
+from skfleet.metrics._scores import METRIC_REDUCTIONS, NEED_LABELS, RANKING_METRICS, check_options
 
 
-class Meaning(NamedTuple):
-    """What the name of a scorer stands for."""
+class ScorerSpec(NamedTuple):
+    """Metric, sign, options and responses of a named scorer."""
 
     metric: str
     sign: int = 1
@@ -29,18 +29,18 @@ class Meaning(NamedTuple):
 _PROBA = ("predict_proba",)
 _ANY_SCORE = ("decision_function", "predict_proba")
 
-MEANINGS: dict[str, Meaning] = {
-    "accuracy": Meaning("accuracy_score"),
-    "balanced_accuracy": Meaning("balanced_accuracy_score"),
-    "matthews_corrcoef": Meaning("matthews_corrcoef"),
-    "neg_log_loss": Meaning("log_loss", -1, {}, _PROBA),
-    "neg_brier_score": Meaning("brier_score_loss", -1, {}, _PROBA),
-    "top_k_accuracy": Meaning("top_k_accuracy_score", 1, {}, _ANY_SCORE),
-    "roc_auc": Meaning("roc_auc_score", 1, {}, _ANY_SCORE),
-    "average_precision": Meaning("average_precision_score", 1, {}, _ANY_SCORE),
-    "r2": Meaning("r2_score"),
-    "explained_variance": Meaning("explained_variance_score"),
-    "neg_max_error": Meaning("max_error", -1),
+SCORERS: dict[str, ScorerSpec] = {
+    "accuracy": ScorerSpec("accuracy_score"),
+    "balanced_accuracy": ScorerSpec("balanced_accuracy_score"),
+    "matthews_corrcoef": ScorerSpec("matthews_corrcoef"),
+    "neg_log_loss": ScorerSpec("log_loss", -1, {}, _PROBA),
+    "neg_brier_score": ScorerSpec("brier_score_loss", -1, {}, _PROBA),
+    "top_k_accuracy": ScorerSpec("top_k_accuracy_score", 1, {}, _ANY_SCORE),
+    "roc_auc": ScorerSpec("roc_auc_score", 1, {}, _ANY_SCORE),
+    "average_precision": ScorerSpec("average_precision_score", 1, {}, _ANY_SCORE),
+    "r2": ScorerSpec("r2_score"),
+    "explained_variance": ScorerSpec("explained_variance_score"),
+    "neg_max_error": ScorerSpec("max_error", -1),
 }
 for _error in (
     "mean_absolute_error",
@@ -50,22 +50,22 @@ for _error in (
     "root_mean_squared_error",
     "root_mean_squared_log_error",
 ):
-    MEANINGS[f"neg_{_error}"] = Meaning(_error, -1)
+    SCORERS[f"neg_{_error}"] = ScorerSpec(_error, -1)
 for _family in ("poisson", "gamma"):
-    MEANINGS[f"neg_mean_{_family}_deviance"] = Meaning(f"mean_{_family}_deviance", -1)
+    SCORERS[f"neg_mean_{_family}_deviance"] = ScorerSpec(f"mean_{_family}_deviance", -1)
 for _name in ("precision", "recall", "f1", "jaccard"):
-    MEANINGS[_name] = Meaning(f"{_name}_score", 1, {"average": "binary"})
+    SCORERS[_name] = ScorerSpec(f"{_name}_score", 1, {"average": "binary"})
     for _average in ("micro", "macro", "samples", "weighted"):
-        MEANINGS[f"{_name}_{_average}"] = Meaning(f"{_name}_score", 1, {"average": _average})
+        SCORERS[f"{_name}_{_average}"] = ScorerSpec(f"{_name}_score", 1, {"average": _average})
 for _kind in ("ovr", "ovo"):
     for _suffix, _average in (("", "macro"), ("_weighted", "weighted")):
-        MEANINGS[f"roc_auc_{_kind}{_suffix}"] = Meaning(
+        SCORERS[f"roc_auc_{_kind}{_suffix}"] = ScorerSpec(
             "roc_auc_score", 1, {"multi_class": _kind, "average": _average}, _PROBA
         )
 
 
 def get_scorer_names() -> list[str]:
-    """Return the names of all scorers that rows on workers can be scored by, in order.
+    """Return the sorted names of all scorers that support Dask collections.
 
     Returns
     -------
@@ -78,24 +78,24 @@ def get_scorer_names() -> list[str]:
     >>> "roc_auc" in get_scorer_names()
     True
     """
-    return sorted(MEANINGS)
+    return sorted(SCORERS)
 
 
 @dataclass(frozen=True)
 class Scorer:
-    """Scores a fitted estimator on rows anywhere: ``scorer(estimator, X, y, sample_weight=None)``.
+    """Scores a fitted estimator on any data: ``scorer(estimator, X, y, sample_weight=None)``.
 
-    Rows in this process are scored by scikit-learn's scorers. On Dask collections the estimator
-    answers block by block; metrics of one kind of answer share one prediction, and all that need no
-    sort share one pass.
+    Data in this process is scored by scikit-learn's scorers. On Dask collections the estimator
+    predicts block by block; metrics of the same response share one prediction, and all that need
+    no sort share one pass.
     """
 
     names: Mapping[str, str]
     single: bool
 
     def __repr__(self) -> str:
-        told = repr(next(iter(self.names.values()))) if self.single else repr(dict(self.names))
-        return f"get_scorer({told})" if self.single else f"check_scoring(scoring={told})"
+        scoring = repr(next(iter(self.names.values()))) if self.single else repr(dict(self.names))
+        return f"get_scorer({scoring})" if self.single else f"check_scoring(scoring={scoring})"
 
     def __call__(self, estimator: Any, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
         check_rows(X=X, y=y, sample_weight=sample_weight)
@@ -112,35 +112,35 @@ class Scorer:
 
 @dataclass(frozen=True)
 class ResponseScorer:
-    """Scores answers that were brought home: what to ask an estimator, and what to make of it."""
+    """Scores gathered responses: the response of an estimator, and the metric of it."""
 
     name: str
 
-    def ask(self, estimator: Any, X: Any) -> np.ndarray:
-        """Return what the estimator answers for some rows: one column for two labels."""
-        response = _response(estimator, MEANINGS[self.name].responses)
-        answer = getattr(estimator, response)(X)
-        if isinstance(answer, list):
+    def response(self, estimator: Any, X: Any) -> np.ndarray:
+        """Return the response of an estimator to rows, as one column for two labels."""
+        response = _response(estimator, SCORERS[self.name].responses)
+        y_pred = getattr(estimator, response)(X)
+        if isinstance(y_pred, list):
             raise ValueError(
-                f"y must have one column to be scored by {response}. Got {len(answer)} instead. "
+                f"y must have one column to be scored by {response}. Got {len(y_pred)} instead. "
                 "Take a metric of predictions."
             )
-        answer = host_values(answer)
-        return answer[:, 1] if response == "predict_proba" and answer.shape[1] == 2 else answer
+        y_pred = host_values(y_pred)
+        return y_pred[:, 1] if response == "predict_proba" and y_pred.shape[1] == 2 else y_pred
 
-    def score(self, estimator: Any, y: Any, answer: Any, sample_weight: Any) -> float:
-        """Return the score of the answers."""
-        meaning = MEANINGS[self.name]
-        response = _response(estimator, meaning.responses)
+    def score(self, estimator: Any, y: Any, y_pred: Any, sample_weight: Any) -> float:
+        """Return the score of responses."""
+        spec = SCORERS[self.name]
+        response = _response(estimator, spec.responses)
         classes = None if response == "predict" else getattr(estimator, "classes_", None)
-        options = _told(meaning, classes)
+        options = _metric_kwargs(spec, classes)
         if sample_weight is not None:
             options["sample_weight"] = sample_weight
-        return float(meaning.sign * getattr(metrics, meaning.metric)(y, answer, **options))
+        return float(spec.sign * getattr(metrics, spec.metric)(y, y_pred, **options))
 
 
 def response_scorer(estimator: Any, scoring: Any) -> ResponseScorer:
-    """Return what scores answers of an estimator by one named metric, or by its kind's own."""
+    """Return the response scorer of one named metric, or of the estimator's type."""
     scorer = check_scoring(estimator, scoring)
     if not isinstance(scorer, Scorer) or not scorer.single:
         raise TypeError(
@@ -151,22 +151,24 @@ def response_scorer(estimator: Any, scoring: Any) -> ResponseScorer:
 
 
 def check_scorer(scoring: Any) -> None:
-    """Raise for a metric, or one among several, in place of a scorer: it knows no estimator."""
-    several = scoring.values() if isinstance(scoring, Mapping) else scoring
-    for one in several if isinstance(scoring, Mapping | list | tuple | set) else [scoring]:
-        place = str(getattr(one, "__module__", ""))
-        is_theirs = place.startswith("sklearn.metrics.") and place != "sklearn.metrics._scorer"
-        if callable(one) and (is_theirs or place == "skfleet.metrics"):
+    """Raise for a metric function in place of a scorer."""
+    scorers = scoring.values() if isinstance(scoring, Mapping) else scoring
+    for scorer in scorers if isinstance(scoring, Mapping | list | tuple | set) else [scoring]:
+        module = str(getattr(scorer, "__module__", ""))
+        is_sklearn_metric = (
+            module.startswith("sklearn.metrics.") and module != "sklearn.metrics._scorer"
+        )
+        if callable(scorer) and (is_sklearn_metric or module == "skfleet.metrics"):
             raise ValueError(
                 "scoring must be the name of a metric, or call (estimator, X, y). Got the metric "
-                f"function {one.__name__} instead. Give its name, one of "
+                f"function {scorer.__name__} instead. Give its name, one of "
                 "sklearn.metrics.get_scorer_names(), or make a scorer of it with "
                 "sklearn.metrics.make_scorer."
             )
 
 
 def get_scorer(scoring: str | Callable[..., Any]) -> Callable[..., Any]:
-    """Return a scorer for rows anywhere.
+    """Return a scorer for arrays and Dask collections.
 
     Parameters
     ----------
@@ -198,7 +200,7 @@ def get_scorer(scoring: str | Callable[..., Any]) -> Callable[..., Any]:
     if callable(scoring):
         check_scorer(scoring)
         return scoring
-    return Scorer({str(scoring): _known(scoring)}, single=True)
+    return Scorer({str(scoring): _check_scorer_name(scoring)}, single=True)
 
 
 def check_scoring(estimator: Any = None, scoring: Any = None) -> Callable[..., Any]:
@@ -244,12 +246,12 @@ def check_scoring(estimator: Any = None, scoring: Any = None) -> Callable[..., A
     named = scoring if isinstance(scoring, Mapping) else {name: name for name in scoring}
     if not named:
         raise ValueError("scoring must name a metric. Got none instead.")
-    return Scorer({key: _known(name) for key, name in named.items()}, single=False)
+    return Scorer({key: _check_scorer_name(name) for key, name in named.items()}, single=False)
 
 
-def _known(name: Any) -> str:
-    """Return the name of a scorer, or say which there are."""
-    if name not in MEANINGS:
+def _check_scorer_name(name: Any) -> str:
+    """Return the name of a scorer; raise for an unknown one."""
+    if name not in SCORERS:
         raise ValueError(
             f"scoring must be one of {', '.join(get_scorer_names())}. Got {name!r} instead."
         )
@@ -259,22 +261,22 @@ def _known(name: Any) -> str:
 def _score_lazy(
     names: Mapping[str, str], estimator: Any, X: Any, y: Any, sample_weight: Any
 ) -> dict[str, float]:
-    """Score on a Dask collection, with one prediction for each kind of answer."""
+    """Score on a Dask collection, with one prediction for each response method."""
     if y is None:
         raise ValueError("y must be given to score by a metric. Got None instead.")
-    wanted: dict[str, list[str]] = {}
+    keys_by_response: dict[str, list[str]] = {}
     for key, name in names.items():
-        wanted.setdefault(_response(estimator, MEANINGS[name].responses), []).append(key)
-    found: dict[str, float] = {}
-    for response, keys in wanted.items():
-        answer = getattr(estimator, response)(X)
-        meanings = {key: MEANINGS[names[key]] for key in keys}
-        found |= _score_answer(meanings, response, estimator, answer, y, sample_weight)
-    return {key: found[key] for key in names}
+        keys_by_response.setdefault(_response(estimator, SCORERS[name].responses), []).append(key)
+    scores: dict[str, float] = {}
+    for response, keys in keys_by_response.items():
+        y_pred = getattr(estimator, response)(X)
+        specs = {key: SCORERS[names[key]] for key in keys}
+        scores |= _score_response(specs, response, estimator, y_pred, y, sample_weight)
+    return {key: scores[key] for key in names}
 
 
 def _response(estimator: Any, responses: tuple[str, ...]) -> str:
-    """Return the first method that the estimator has."""
+    """Return the first response method that the estimator has."""
     for response in responses:
         if hasattr(estimator, response):
             return response
@@ -284,55 +286,54 @@ def _response(estimator: Any, responses: tuple[str, ...]) -> str:
     )
 
 
-def _score_answer(
-    meanings: Mapping[str, Meaning],
+def _score_response(
+    specs: Mapping[str, ScorerSpec],
     response: str,
     estimator: Any,
-    answer: Any,
+    y_pred: Any,
     y: Any,
     sample_weight: Any,
 ) -> dict[str, float]:
-    """Score one kind of answer by all metrics that want it."""
+    """Score one response by all metrics of it."""
     classes = None if response == "predict" else getattr(estimator, "classes_", None)
     if response != "predict":
-        if isinstance(answer, list):
+        if isinstance(y_pred, list):
             raise ValueError(
-                f"y must have one column to be scored by {response}. Got {len(answer)} instead. "
+                f"y must have one column to be scored by {response}. Got {len(y_pred)} instead. "
                 "Take a metric of predictions."
             )
-        if classes is not None and len(classes) == 2 and len(answer.shape) == 2:
-            answer = _column(answer, 1)
-    rows, swapped = pair_rows(y, answer, sample_weight)
+        if classes is not None and len(classes) == 2 and len(y_pred.shape) == 2:
+            y_pred = _column(y_pred, 1)
+    rows, pred_first = align_pairs(y, y_pred, sample_weight)
     weighted = sample_weight is not None
-    sums, sorts = {}, {}
-    for key, meaning in meanings.items():
-        options = check_options(meaning.metric, _told(meaning, classes))
-        if meaning.metric in RANKINGS:
-            sorts[key] = options
+    sums, rankings = {}, {}
+    for key, spec in specs.items():
+        options = check_options(spec.metric, _metric_kwargs(spec, classes))
+        if spec.metric in RANKING_METRICS:
+            rankings[key] = options
         else:
-            sums[key] = STATISTICS[meaning.metric](options, weighted, classes)
-    found: dict[str, float] = {}
-    # sums take one pass, which can do without
-    with engine_for(rows).persist(rows) if sorts else nullcontext(rows) as held:
+            sums[key] = METRIC_REDUCTIONS[spec.metric](options, weighted, classes)
+    scores: dict[str, float] = {}
+    # Sums take a single pass, for which persisting does not pay.
+    with engine_for(rows).persist(rows) if rankings else nullcontext(rows) as persisted:
         if sums:
-            values = measure_rows(list(sums.values()), held, swapped)
-            found |= dict(zip(sums, values, strict=True))
-        for key, options in sorts.items():
-            rank = RANKINGS[meanings[key].metric]
-            found[key] = rank(y, answer, sample_weight, options, held, swapped)
-    return {key: float(meanings[key].sign * value) for key, value in found.items()}
+            values = reduce_rows(list(sums.values()), persisted, pred_first)
+            scores |= dict(zip(sums, values, strict=True))
+        for key, options in rankings.items():
+            rank = RANKING_METRICS[specs[key].metric]
+            scores[key] = rank(y, y_pred, sample_weight, options, persisted, pred_first)
+    return {key: float(specs[key].sign * value) for key, value in scores.items()}
 
 
-def _told(meaning: Meaning, classes: Any) -> dict[str, Any]:
-    """Return what a metric is told, the labels that the estimator knows included."""
-    told = dict(meaning.options)
+def _metric_kwargs(spec: ScorerSpec, classes: Any) -> dict[str, Any]:
+    """Return the options of a metric, with the labels of the estimator."""
+    kwargs = dict(spec.options)
     if classes is None:
-        return told
-    if meaning.metric in ("average_precision_score", "brier_score_loss") and len(classes) == 2:
-        return told | {"pos_label": classes[1]}
-    return told | {"labels": np.asarray(classes)} if meaning.metric in NEED_LABELS else told
+        return kwargs
+    if spec.metric in ("average_precision_score", "brier_score_loss") and len(classes) == 2:
+        return kwargs | {"pos_label": classes[1]}
+    return kwargs | {"labels": np.asarray(classes)} if spec.metric in NEED_LABELS else kwargs
 
 
-def _column(answer: Any, i: int) -> Any:
-    """Take a column of lazy answers."""
-    return answer.iloc[:, i] if hasattr(answer, "iloc") else answer[:, i]
+def _column(y_pred: Any, i: int) -> Any:
+    return y_pred.iloc[:, i] if hasattr(y_pred, "iloc") else y_pred[:, i]

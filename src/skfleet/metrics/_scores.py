@@ -13,41 +13,41 @@ from sklearn import get_config, metrics
 from skfleet._array import is_not_numpy, to_host
 from skfleet.blocks import check_rows, is_lazy
 from skfleet.metrics import _ranking
-from skfleet.metrics._contingency import pairs_statistic
-from skfleet.metrics._deviance import d2_statistic
-from skfleet.metrics._reductions import Statistic, check_pair, find_labels, measure
+from skfleet.metrics._contingency import pairs_reduction
+from skfleet.metrics._deviance import d2_reduction
+from skfleet.metrics._reductions import MetricReduction, check_pair, compute_metrics, unique_labels
 from skfleet.metrics._weighted_means import (
-    explained_statistic,
-    max_statistic,
-    mean_statistic,
+    explained_reduction,
+    max_reduction,
+    mean_reduction,
     over_outputs,
     root_over_outputs,
 )
 
-# name -> (options, are there weights, labels there are) -> Statistic
-STATISTICS: dict[str, Callable[[dict[str, Any], bool, Any], Statistic]] = {}
-# name -> (y_true, y_score, sample_weight, options) -> metric, by a sort
-RANKINGS: dict[str, Callable[[Any, Any, Any, dict[str, Any]], Any]] = {
+# name -> (options, is weighted, labels) -> MetricReduction
+METRIC_REDUCTIONS: dict[str, Callable[[dict[str, Any], bool, Any], MetricReduction]] = {}
+# name -> (y_true, y_score, sample_weight, options) -> metric, by a distributed sort
+RANKING_METRICS: dict[str, Callable[[Any, Any, Any, dict[str, Any]], Any]] = {
     "average_precision_score": _ranking.average_precision,
     "roc_auc_score": _ranking.roc_auc,
 }
-# those whose blocks must be told which labels there are in all
+# metrics whose blocks need the labels of all rows
 NEED_LABELS = {"brier_score_loss", "log_loss", "top_k_accuracy_score"}
 
 _DOC = """{what}
 
     Parameters
     ----------
-    {true} : values of shape (n_samples,){more}
-        {true_is}. NumPy, CuPy, pandas, Dask arrays and Series alike, however they are cut.
-    {predicted} : values of shape (n_samples,){more_predicted}
-        {predicted_is}, likewise; either may be in this process.
+    {true} : array-like or Dask collection of shape (n_samples,){more}
+        {true_is}.
+    {predicted} : array-like or Dask collection of shape (n_samples,){more_predicted}
+        {predicted_is}; either one may be in this process.
     {options}
 
     Returns
     -------
     {returned}
-        As :func:`sklearn.metrics.{name}`, which does the work when nothing is lazy.
+        As :func:`sklearn.metrics.{name}`, which is called for data in this process.
 
     Notes
     -----
@@ -61,7 +61,7 @@ _DOC = """{what}
     >>> value = {name}(da.from_array(y_true, chunks=2), da.from_array({predicted}, chunks=3){extra})
     """
 
-# What the options are, wherever they occur: type and meaning.
+# option -> (type, description), shared by all metrics
 _OPTIONS = {
     "adjusted": ("bool", "Scale so that 0 is chance and 1 is perfect."),
     "alpha": ("float", "The quantile that is predicted."),
@@ -77,7 +77,7 @@ _OPTIONS = {
     "pos_label": ("label", "The label that is the positive one of two."),
     "power": ("float", "The power of the mean that the variance is."),
     "replace_undefined_by": ("float or dict", "What takes the place of an undefined quotient."),
-    "sample_weight": ("values of shape (n_samples,)", "Weights of the rows, however cut."),
+    "sample_weight": ("array-like or Dask collection of shape (n_samples,)", "Sample weights."),
     "samplewise": ("bool", "A matrix for each row, not for each label."),
     "scale_by_half": ("bool or 'auto'", "Halve, so that the worst is 1 for two labels."),
     "warn_for": ("tuple of str", "Which of the values warn when they are undefined."),
@@ -91,10 +91,10 @@ _TARGETS = ("Targets", "Predictions", "([1.0, 2.0, 3.0, 5.0], [1.0, 2.5, 3.0, 4.
 _SCORES = ("Labels", "Scores or probabilities", "([0, 1, 1, 0], [0.1, 0.8, 0.4, 0.3])")
 
 _PAIRS_PASS = (
-    "One pass. Each block is reduced to its distinct pairs of labels and their weights, and\n"
-    "    these come home: a number for every cell of the confusion matrix."
+    "One pass. Each block is reduced to its distinct pairs of labels and their weights: a\n"
+    "    number for every cell of the confusion matrix."
 )
-_MEAN_PASS = "One pass over both; a few numbers a block come home."
+_MEAN_PASS = "One pass over both; each block is reduced to a few numbers."
 _LABELS_PASS = (
     _MEAN_PASS[:-1] + ", and one more over the\n    labels alone unless ``labels`` is given."
 )
@@ -106,7 +106,7 @@ _RANK_PASS = (
 
 
 def _public(name: str, what: str, words: tuple[str, str, str], passes: str) -> Any:
-    """Make a metric that takes lazy values of one that does not."""
+    """Return a metric for lazy values that delegates to scikit-learn's for others."""
     reference = getattr(metrics, name)
     signature = inspect.signature(reference)
     true, predicted = list(signature.parameters)[:2]
@@ -149,7 +149,7 @@ def _public(name: str, what: str, words: tuple[str, str, str], passes: str) -> A
         more_predicted=wide if words is not _LABELS else "",
         true_is=words[0],
         predicted_is=words[1],
-        options="\n    ".join(map(_describe, list(signature.parameters.values())[2:])),
+        options="\n    ".join(map(_option_doc, list(signature.parameters.values())[2:])),
         returned="float, array or tuple of arrays" if words is _LABELS else "float or array",
         example=words[2],
         extra=", beta=2" if name == "fbeta_score" else ", k=1" if name.startswith("top_k") else "",
@@ -158,8 +158,8 @@ def _public(name: str, what: str, words: tuple[str, str, str], passes: str) -> A
     return score
 
 
-def _describe(parameter: inspect.Parameter) -> str:
-    """Describe an option for a docstring."""
+def _option_doc(parameter: inspect.Parameter) -> str:
+    """Return the numpydoc entry of an option."""
     kind, meaning = _OPTIONS[parameter.name]
     has_default = parameter.default is not inspect.Parameter.empty
     default = f", default={parameter.default!r}" if has_default else ""
@@ -169,22 +169,22 @@ def _describe(parameter: inspect.Parameter) -> str:
 def lazy_score(
     name: str, y_true: Any, y_pred: Any, sample_weight: Any, options: dict[str, Any]
 ) -> Any:
-    """Return a metric of values of which some are lazy."""
+    """Return a metric of lazy values."""
     options = check_options(name, options)
     if not (is_lazy(y_true) or is_lazy(y_pred)):
         raise TypeError("y_true or y_pred must be lazy where sample_weight is. Compute it first.")
-    if name in RANKINGS:
-        return RANKINGS[name](y_true, y_pred, sample_weight, options)
+    if name in RANKING_METRICS:
+        return RANKING_METRICS[name](y_true, y_pred, sample_weight, options)
     labels = None
     if name in NEED_LABELS:
         labels = options.get("labels")
-        labels = find_labels(y_true) if labels is None else np.asarray(labels)
-    statistic = STATISTICS[name](options, sample_weight is not None, labels)
-    return measure([statistic], y_true, y_pred, sample_weight)[0]
+        labels = unique_labels(y_true) if labels is None else np.asarray(labels)
+    reduction = METRIC_REDUCTIONS[name](options, sample_weight is not None, labels)
+    return compute_metrics([reduction], y_true, y_pred, sample_weight)[0]
 
 
 def check_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Return a metric's options with its defaults filled in; raise for values it does not take."""
+    """Return the options of a metric with defaults; raise for invalid ones."""
     reference = getattr(metrics, name)
     parameters = list(inspect.signature(reference).parameters.values())[2:]
     try:
@@ -196,65 +196,69 @@ def check_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(
             "samplewise must be False on Dask collections. Got True instead. Compute the labels."
         )
-    known = {p.name: p.default for p in parameters if p.name not in ("sample_weight", "y_pred")}
-    return known | options
+    defaults = {p.name: p.default for p in parameters if p.name not in ("sample_weight", "y_pred")}
+    return defaults | options
 
 
 def _pairs(name: str, what: str) -> Any:
-    """Make a metric of labels."""
+    """Build a metric of labels."""
     reference = getattr(metrics, name)
-    STATISTICS[name] = lambda options, weighted, _: pairs_statistic(reference, options, weighted)
+    METRIC_REDUCTIONS[name] = lambda options, weighted, _: pairs_reduction(
+        reference, options, weighted
+    )
     return _public(name, what, _LABELS, _PAIRS_PASS)
 
 
 def _mean(name: str, what: str) -> Any:
-    """Make a metric of targets that is a mean over rows, for one output or several."""
+    """Build a metric of targets that is a mean over rows, for one output or several."""
     reference = getattr(metrics, name)
 
-    def statistic(options: dict[str, Any], weighted: bool, labels: Any) -> Statistic:
+    def reduction(options: dict[str, Any], weighted: bool, labels: Any) -> MetricReduction:
         if "multioutput" not in options:
-            return mean_statistic(reference, options)
-        finish = partial(over_outputs, options["multioutput"])
-        return mean_statistic(reference, options | {"multioutput": "raw_values"}, finish)
+            return mean_reduction(reference, options)
+        finalize = partial(over_outputs, options["multioutput"])
+        return mean_reduction(reference, options | {"multioutput": "raw_values"}, finalize)
 
-    STATISTICS[name] = statistic
+    METRIC_REDUCTIONS[name] = reduction
     return _public(name, what, _TARGETS, _MEAN_PASS)
 
 
 def _root(name: str, squared: Callable[..., Any], what: str) -> Any:
-    """Make a metric that is the square root of a mean over rows."""
+    """Build a metric that is the square root of a mean over rows."""
 
-    def statistic(options: dict[str, Any], weighted: bool, labels: Any) -> Statistic:
-        finish = partial(root_over_outputs, options["multioutput"])
-        return mean_statistic(squared, {"multioutput": "raw_values"}, finish)
+    def reduction(options: dict[str, Any], weighted: bool, labels: Any) -> MetricReduction:
+        finalize = partial(root_over_outputs, options["multioutput"])
+        return mean_reduction(squared, {"multioutput": "raw_values"}, finalize)
 
-    STATISTICS[name] = statistic
+    METRIC_REDUCTIONS[name] = reduction
     return _public(name, what, _TARGETS, _MEAN_PASS)
 
 
 def _explained(name: str, what: str, *, centred: bool) -> Any:
-    """Make a metric of the share of the targets' spread that is explained."""
-    STATISTICS[name] = lambda options, weighted, _: explained_statistic(centred=centred, **options)
+    """Build a metric of the explained fraction of the variance of the targets."""
+    METRIC_REDUCTIONS[name] = lambda options, weighted, _: explained_reduction(
+        centred=centred, **options
+    )
     return _public(name, what, _TARGETS, _MEAN_PASS)
 
 
 def _of_labels(name: str, what: str) -> Any:
-    """Make a metric of labels and scores that is a mean, or a sum, over rows."""
+    """Build a metric of labels and scores that is a mean, or a sum, over rows."""
     reference = getattr(metrics, name)
 
-    def statistic(options: dict[str, Any], weighted: bool, labels: Any) -> Statistic:
+    def reduction(options: dict[str, Any], weighted: bool, labels: Any) -> MetricReduction:
         normalize = options.get("normalize", True)
         options = options | {"labels": labels}
         if "normalize" in options:
             options["normalize"] = True
-        return mean_statistic(reference, options, normalize=normalize)
+        return mean_reduction(reference, options, normalize=normalize)
 
-    STATISTICS[name] = statistic
+    METRIC_REDUCTIONS[name] = reduction
     return _public(name, what, _SCORES, _LABELS_PASS)
 
 
 def _brier(true: Any, probability: Any, *, sample_weight: Any = None, **options: Any) -> float:
-    """Return the Brier score of some rows, which need not hold every label."""
+    """Return the Brier score of a block, which may lack some labels."""
     labels, positive = options["labels"], options["pos_label"]
     if probability.ndim == 1:
         if len(labels) > 2:
@@ -272,7 +276,6 @@ def _brier(true: Any, probability: Any, *, sample_weight: Any = None, **options:
 
 
 def _ranked(name: str, what: str) -> Any:
-    """Make a metric of the order that scores give."""
     return _public(name, what, _SCORES, _RANK_PASS)
 
 
@@ -296,7 +299,7 @@ recall_score = _pairs("recall_score", "Fraction of the true labels that were fou
 zero_one_loss = _pairs("zero_one_loss", "Fraction of rows that were predicted wrong.")
 
 brier_score_loss = _of_labels("brier_score_loss", "Mean squared error of probabilities.")
-STATISTICS["brier_score_loss"] = lambda options, weighted, labels: mean_statistic(
+METRIC_REDUCTIONS["brier_score_loss"] = lambda options, weighted, labels: mean_reduction(
     _brier, options | {"labels": labels}
 )
 log_loss = _of_labels("log_loss", "Mean negative log-likelihood of probabilities.")
@@ -311,9 +314,11 @@ r2_score = _explained("r2_score", "Coefficient of determination.", centred=False
 d2_tweedie_score = _public(
     "d2_tweedie_score", "Share of a Tweedie deviance that is explained.", _TARGETS, _MEAN_PASS
 )
-STATISTICS["d2_tweedie_score"] = lambda options, weighted, labels: d2_statistic(**options)
+METRIC_REDUCTIONS["d2_tweedie_score"] = lambda options, weighted, labels: d2_reduction(**options)
 max_error = _public("max_error", "Largest absolute error.", _TARGETS, _MEAN_PASS)
-STATISTICS["max_error"] = lambda options, weighted, labels: max_statistic(metrics.max_error, {})
+METRIC_REDUCTIONS["max_error"] = lambda options, weighted, labels: max_reduction(
+    metrics.max_error, {}
+)
 mean_absolute_error = _mean("mean_absolute_error", "Mean absolute error.")
 mean_absolute_percentage_error = _mean(
     "mean_absolute_percentage_error", "Mean absolute error over the size of the target."

@@ -1,4 +1,4 @@
-"""Metrics that are weighted means over rows, or follow from a few of them."""
+"""Metrics that are weighted means over rows, or functions of several means."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn import metrics
 
-from skfleet.metrics._reductions import Statistic
+from skfleet.metrics._reductions import MetricReduction
 
 
 class Mean(NamedTuple):
@@ -21,20 +21,20 @@ class Mean(NamedTuple):
     n_rows: int
 
 
-def mean_statistic(
+def mean_reduction(
     reference: Callable[..., Any],
     options: dict[str, Any],
-    finish: Callable[[Any], Any] | None = None,
+    finalize: Callable[[Any], Any] | None = None,
     *,
     normalize: bool = True,
-) -> Statistic:
-    """Return the statistic of a metric that is a weighted mean over rows.
+) -> MetricReduction:
+    """Return the reduction of a metric that is a weighted mean over rows.
 
     `reference(true, predicted, sample_weight=, **options)` computes it for some rows.
     """
-    return Statistic(
+    return MetricReduction(
         partial(_part_of_mean, reference, options),
-        finish=partial(_finish_mean, normalize, finish),
+        finalize=partial(_finalize_mean, normalize, finalize),
     )
 
 
@@ -45,22 +45,22 @@ def _part_of_mean(
     predicted: np.ndarray,
     weight: np.ndarray | None,
 ) -> Mean:
-    """Return what some rows add to the mean; the metric itself says so of their own mean."""
+    """Return the weighted sum of a block, from the metric of the block."""
     total = float(len(true) if weight is None else weight.sum())
-    known = {} if weight is None else {"sample_weight": weight}
+    weight_kwargs = {} if weight is None else {"sample_weight": weight}
     if not total:  # scikit-learn divides by it
         value = reference(true, predicted, **options)
         return Mean(np.zeros_like(np.asarray(value, dtype=np.float64)), 0.0, len(true))
-    value = np.asarray(reference(true, predicted, **known, **options), dtype=np.float64)
+    value = np.asarray(reference(true, predicted, **weight_kwargs, **options), dtype=np.float64)
     return Mean(value * total, total, len(true))
 
 
-def _finish_mean(normalize: bool, finish: Callable[[Any], Any] | None, mean: Mean) -> Any:
+def _finalize_mean(normalize: bool, finalize: Callable[[Any], Any] | None, mean: Mean) -> Any:
     """Divide by the weight of all rows."""
     if normalize and not mean.weight:
         raise ZeroDivisionError("Weights sum to zero, can't be normalized")
     value = mean.total / mean.weight if normalize else mean.total
-    return float(value) if finish is None else finish(value)
+    return float(value) if finalize is None else finalize(value)
 
 
 def over_outputs(multioutput: Any, values: np.ndarray) -> Any:
@@ -76,15 +76,14 @@ def root_over_outputs(multioutput: Any, values: np.ndarray) -> Any:
     return over_outputs(multioutput, np.sqrt(values))
 
 
-def max_statistic(reference: Callable[..., Any], options: dict[str, Any]) -> Statistic:
-    """Return the statistic of a metric that is the largest over rows; it knows no weights."""
-    return Statistic(partial(_part_of_max, reference), max, float)
+def max_reduction(reference: Callable[..., Any], options: dict[str, Any]) -> MetricReduction:
+    """Return the reduction of a metric that is the largest over rows; it knows no weights."""
+    return MetricReduction(partial(_part_of_max, reference), max, float)
 
 
 def _part_of_max(
     reference: Callable[..., Any], true: np.ndarray, predicted: np.ndarray, weight: Any
 ) -> float:
-    """Return the largest value among some rows."""
     if weight is not None:
         raise TypeError("max_error takes no sample_weight. Drop the rows of weight 0 instead.")
     return float(reference(true, predicted))
@@ -125,24 +124,24 @@ def spread_of(true: np.ndarray, predicted: np.ndarray, weight: np.ndarray | None
     )
 
 
-def merge_spread(a: Spread, b: Spread) -> Spread:
-    """Merge the sums of two runs of rows (Chan, Golub and LeVeque, 1983)."""
+def combine_spread(a: Spread, b: Spread) -> Spread:
+    """Combine the sums of two runs of rows (Chan, Golub and LeVeque, 1983)."""
     weight = a.weight + b.weight
-    share = b.weight / weight if weight else 0.0
+    fraction = b.weight / weight if weight else 0.0
     shifts = b.mean - a.mean, b.residual_mean - a.residual_mean
     return Spread(
         weight,
-        a.mean + share * shifts[0],
-        a.total + b.total + a.weight * share * shifts[0] ** 2,
-        a.residual_mean + share * shifts[1],
-        a.residual + b.residual + a.weight * share * shifts[1] ** 2,
+        a.mean + fraction * shifts[0],
+        a.total + b.total + a.weight * fraction * shifts[0] ** 2,
+        a.residual_mean + fraction * shifts[1],
+        a.residual + b.residual + a.weight * fraction * shifts[1] ** 2,
         a.n_rows + b.n_rows,
     )
 
 
 @dataclass(frozen=True)
 class _Explained:
-    """Makes the share of the targets' spread that the predictions explain."""
+    """Computes the fraction of the variance of the targets that is explained."""
 
     centred: bool
     multioutput: Any
@@ -150,13 +149,13 @@ class _Explained:
 
     def __call__(self, s: Spread) -> Any:
         if s.n_rows < 2 and not self.centred:
-            # scikit-learn warns and answers NaN; have it do so itself
+            # scikit-learn itself warns and returns NaN
             return metrics.r2_score([0.0], [0.0])
         residual = s.residual if self.centred else s.residual + s.weight * s.residual_mean**2
-        left, constant = residual != 0, s.total == 0
+        has_residual, constant = residual != 0, s.total == 0
         if self.force_finite:
             score = 1 - residual / np.where(constant, 1.0, s.total)
-            score = np.where(constant, np.where(left, 0.0, 1.0), score)
+            score = np.where(constant, np.where(has_residual, 0.0, 1.0), score)
         else:
             with np.errstate(divide="ignore", invalid="ignore"):
                 score = 1 - residual / s.total
@@ -166,8 +165,10 @@ class _Explained:
         return float(np.average(score, weights=s.total) if s.total.any() else score.mean())
 
 
-def explained_statistic(
+def explained_reduction(
     *, centred: bool, multioutput: Any = "uniform_average", force_finite: bool = True
-) -> Statistic:
-    """Return the statistic of r2 or, with residuals about their mean, of explained variance."""
-    return Statistic(spread_of, merge_spread, _Explained(centred, multioutput, force_finite))
+) -> MetricReduction:
+    """Return the reduction of r2 or, with residuals about their mean, of explained variance."""
+    return MetricReduction(
+        spread_of, combine_spread, _Explained(centred, multioutput, force_finite)
+    )

@@ -38,7 +38,7 @@ from skfleet.engine import (
     fleet_engine,
     rows_cached_on_workers,
 )
-from skfleet.metrics._scorers import check_scorer
+from skfleet.metrics import check_scorer
 from skfleet.model_selection._checkpoint import Checkpoint
 from skfleet.model_selection._dispatch._context import SearchContext, current_context, is_running
 from skfleet.model_selection._evaluations import CandidateResults, set_results
@@ -75,7 +75,7 @@ class FleetSearchMixin(DocumentationLink):
             others they are computed in the calling process, and scattered to each worker once.
         y : array-like, Dask array or Dask Series of shape (n_samples,) or \
                 (n_samples, n_outputs), default=None
-            Targets; None for unsupervised learning. Labels are computed in the calling process.
+            Targets; None for unsupervised learning. ClassEncoding are computed in the calling process.
         **params : dict of str -> object
             Parameters for the estimator, the scorer and the splitter: ``groups``,
             ``sample_weight``, or the metadata that they request.
@@ -202,7 +202,7 @@ class FleetSearchMixin(DocumentationLink):
     ) -> tuple[Any, Any, dict[str, Any]]:
         """Compute Dask collections, unless the estimator is fitted on them blockwise.
 
-        Labels and groups are computed in any case, for the splitter.
+        ClassEncoding and groups are computed in any case, for the splitter.
         """
         estimator = self.get_params(deep=False)["estimator"]
         keep_lazy = is_lazy(X) and _is_blockwise(estimator)

@@ -1,4 +1,4 @@
-"""Clustering: what there is."""
+"""Clustering estimators."""
 
 from skfleet.estimators.cluster._kmeans import KMeans
 from skfleet.estimators.cluster._mini_batch_kmeans import MiniBatchKMeans

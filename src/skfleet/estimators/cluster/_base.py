@@ -1,4 +1,4 @@
-"""Estimators whose model is a centre per cluster: answers, given starts, labels of the rows."""
+"""Base class of centroid-based clustering: prediction, initial centres, labels."""
 
 from __future__ import annotations
 
@@ -18,49 +18,51 @@ from skfleet.estimators._column_statistics import Moments
 from skfleet.estimators._device_dispatch import run_on_device
 from skfleet.estimators._set_output import lazy_output
 from skfleet.estimators.cluster._distances import Centers, as_dense, distances, labels_of
-from skfleet.estimators.cluster._reductions import LLOYD, Step
+from skfleet.estimators.cluster._reductions import LLOYD, LloydStep
 from skfleet.inference import OutputSpec
 
-# Up to so many times the variance, a mean costs no digits that matter.
-SMALL_MEAN = {"float64": 100.0, "float32": 1.0}
+# A squared mean up to this multiple of the variance costs no significant digits.
+MAX_MEAN_TO_VARIANCE = {"float64": 100.0, "float32": 1.0}
 
 
 @lazy_output
 class CenterModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, FleetEstimator):
-    """An estimator with `cluster_centers_`, taken about `_mean` where that is not None."""
+    """Base class for estimators with `cluster_centers_`, centred on `_mean` unless that is None."""
 
     def predict(self, X: Rows) -> Answer:
         """Return the number of the nearest centre for every row.
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
+        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
+            Samples.
 
         Returns
         -------
-        labels : array of shape (n_samples,)
-            int32, in the container X came in.
+        labels : ndarray or Dask collection of shape (n_samples,)
+            int32, in the container of X.
         """
-        return self._answer(labels_of, X, OutputSpec(np.dtype(np.int32)), model=self._model)
+        return self._predict_blockwise(
+            labels_of, X, OutputSpec(np.dtype(np.int32)), model=self._model
+        )
 
     def transform(self, X: Rows) -> Answer:
         """Return the distances of every row to all centres.
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
+        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
+            Samples.
 
         Returns
         -------
-        distances : array of shape (n_samples, n_clusters)
-            In the container X came in.
+        distances : ndarray or Dask collection of shape (n_samples, n_clusters)
+            In the container of X.
         """
         columns = self.get_feature_names_out() if hasattr(self, "cluster_centers_") else None
         dtype = getattr(getattr(self, "cluster_centers_", None), "dtype", np.dtype(np.float64))
         output = OutputSpec(dtype, self.n_clusters, columns)
-        return self._answer(distances, X, output, model=self._model)
+        return self._predict_blockwise(distances, X, output, model=self._model)
 
     @run_on_device
     def score(
@@ -70,12 +72,12 @@ class CenterModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
+        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
+            Test samples.
         y : None
-            Ignored.
-        sample_weight : values of shape (n_samples,), default=None
-            Weights of the rows.
+            Not used, present for API consistency by convention.
+        sample_weight : array-like, Dask array or Dask Series of shape (n_samples,), default=None
+            Sample weights.
 
         Returns
         -------
@@ -83,43 +85,43 @@ class CenterModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
             Minus the weighted sum of squared distances to the nearest centre.
         """
         check_is_fitted(self)
-        rows = self._fit_rows(X, sample_weight=sample_weight, reset=False)
+        rows = self._validate_rows(X, sample_weight=sample_weight, reset=False)
         centers, mean = self._model
-        step = Step(Centers(centers, mean, rows.dtype), final=True)
+        step = LloydStep(Centers(centers, mean, rows.dtype), final=True)
         return -map_reduce(engine_for(rows), LLOYD, rows, step).inertia
 
     @property
     def _model(self) -> tuple[np.ndarray, np.ndarray | None] | None:
-        """What answers need: the centres about the mean, and the mean, if it matters."""
+        """The model of a prediction: centres about the mean, and the mean or None."""
         if not hasattr(self, "cluster_centers_"):
             return None
         centers = self.cluster_centers_.astype(np.float64)
         return centers if self._mean is None else centers - self._mean, self._mean
 
-    def _take_centers(self, centers: np.ndarray, mean: np.ndarray | None, dtype: Any) -> None:
-        """Take over centres about a mean."""
+    def _set_centers(self, centers: np.ndarray, mean: np.ndarray | None, dtype: Any) -> None:
+        """Set `cluster_centers_` from centres about a mean."""
         self._mean = mean
         centers = centers if mean is None else centers + mean
         self.cluster_centers_ = centers.astype(dtype, copy=False)
         self._n_features_out = len(centers)
 
-    def _n_starts(self, several: int) -> int:
-        """Return how many starts to try, `several` of those that are drawn without any care."""
+    def _n_inits(self, auto: int) -> int:
+        """Return the number of initialisations to try; `auto` for those drawn at random."""
         if not isinstance(self.init, str) and not callable(self.init):
             return 1  # every start would be the same one
         if self.n_init != "auto":
             return self.n_init
-        return several if self.init == "random" or callable(self.init) else 1
+        return auto if self.init == "random" or callable(self.init) else 1
 
-    def _check_start(self, names: tuple[str, ...]) -> None:
-        """Raise for an init, or a number of starts, that cannot be."""
+    def _check_init(self, names: tuple[str, ...]) -> None:
+        """Raise for an invalid `n_clusters`, `init` or `n_init`."""
         check_positive_int("n_clusters", self.n_clusters)
         if self.n_init != "auto":
             check_positive_int("n_init", self.n_init)
         if isinstance(self.init, str) and self.init not in names:
-            known = ", ".join(map(repr, names))
+            valid = ", ".join(map(repr, names))
             raise ValueError(
-                f"init must be one of {known}, a callable or an array. Got {self.init!r} instead."
+                f"init must be one of {valid}, a callable or an array. Got {self.init!r} instead."
             )
 
     def _check_n_rows(self, n_rows: int) -> None:
@@ -128,11 +130,10 @@ class CenterModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
             raise ValueError(f"n_samples={n_rows} should be >= n_clusters={self.n_clusters}.")
 
     def _call_init(self, X: Any, rows: RowBlocks, rng: np.random.RandomState) -> np.ndarray:
-        """Return the centres that a callable finds."""
         return self._check_centers(self.init(X, self.n_clusters, random_state=rng), rows)
 
-    def _given_centers(self, rows: RowBlocks) -> np.ndarray | None:
-        """Return the centres that the caller gives, None where they are to be found."""
+    def _init_centers(self, rows: RowBlocks) -> np.ndarray | None:
+        """Return the centres of an array `init`, None for other kinds of `init`."""
         if isinstance(self.init, str):
             return None
         if callable(self.init):
@@ -145,13 +146,13 @@ class CenterModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
         return self._check_centers(self.init, rows)
 
     def _check_centers(self, centers: Any, rows: RowBlocks) -> np.ndarray:
-        """Return given centres as numbers of the right shape, or raise."""
+        """Return centres as a float64 matrix; raise for an invalid shape or values."""
         centers = as_dense(centers if hasattr(centers, "shape") else np.asarray(centers))
-        wanted = (self.n_clusters, rows.n_features)
-        if centers.shape != wanted:
+        expected_shape = (self.n_clusters, rows.n_features)
+        if centers.shape != expected_shape:
             raise ValueError(
                 f"The shape of the initial centers {centers.shape} does not match n_clusters and "
-                f"the number of features of the data, {wanted}."
+                f"the number of features of the data, {expected_shape}."
             )
         if not np.isfinite(centers).all():
             raise ValueError("init must be finite. Got centres with NaN or infinity instead.")
@@ -159,23 +160,25 @@ class CenterModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
-        # Lazy labels hold on to the rows, and to the cluster where these are in its memory.
+        # Lazy labels keep the rows alive, and the cluster that holds them.
         return {k: v for k, v in state.items() if not (k == "labels_" and is_lazy(v))}
 
 
-def mean_to_take_off(columns: Moments, dtype: np.dtype) -> np.ndarray | None:
-    """Return the mean to take rows about, exact in their precision; None where it is small."""
+def centering_mean(columns: Moments, dtype: np.dtype) -> np.ndarray | None:
+    """Return the mean to centre rows on, exact in their precision; None where it is small."""
     variance = float(np.sum(columns.squares)) / columns.n_rows
-    if float(columns.mean @ columns.mean) <= SMALL_MEAN[dtype.name] * variance:
+    if float(columns.mean @ columns.mean) <= MAX_MEAN_TO_VARIANCE[dtype.name] * variance:
         return None
     return columns.mean.astype(dtype).astype(np.float64)
 
 
-def labels_in(rows: RowBlocks) -> Any:
-    """Return the labels that a last pass has left beside rows in this process."""
-    found: dict[int, Any] = {}
+def labels_from_cache(rows: RowBlocks) -> Any:
+    """Return the labels that the last pass has cached for rows in this process."""
+    labels_by_offset: dict[int, Any] = {}
     for block in rows.blocks:
-        found |= {key[1]: left for key, left in block.notes.items() if isinstance(key, tuple)}
-    parts = [found[start] for start in sorted(found)]
+        labels_by_offset |= {
+            key[1]: labels for key, labels in block.notes.items() if isinstance(key, tuple)
+        }
+    parts = [labels_by_offset[start] for start in sorted(labels_by_offset)]
     xp = namespace(*parts)
     return xp.astype(xp.concat(parts), xp.int32)

@@ -1,4 +1,4 @@
-"""How nearest.cu is compiled and launched: which blocks of threads, with how much shared memory."""
+"""Compilation and launch of nearest.cu: thread blocks, shared memory, self-test."""
 
 from __future__ import annotations
 
@@ -13,32 +13,31 @@ from array_api_compat import device
 from skfleet._array import asarray_like, dtype_of, namespace, to_host
 from skfleet._warnings import warn
 
-# Whether rows on a CUDA device get the kernel; benchmarks compare it with what others get.
+# Benchmarks switch this off to compare the kernel with matrix products.
 ENABLED = True
 # Threads of a block, and how many of them share rows.
 THREADS, LANES = 128, 8
-# Bytes of rows that a thread, and of columns that shared memory, hold at once.
 ROW_BYTES, WIDTH_BYTES = 32, 256
-# Centres of a thread, at most, as registers allow: float32 and float64.
-MOST_CENTERS = {4: 13, 8: 7}
-# Blocks for each multiprocessor: some more than run at once, to even them out.
-BLOCKS_EACH = 8
+# As registers allow, by the size of a float.
+MAX_CENTERS_PER_THREAD = {4: 13, 8: 7}
+# More than run at once, which evens out their load.
+BLOCKS_PER_PROCESSOR = 8
 # Shared memory that CUDA takes for itself of each block's, and what needs no permission.
-RESERVED, FREELY = 1024, 48 * 1024
-# Where the kernel expects an array that may be left out.
-NOTHING = np.uint64(0)
+RESERVED_SHARED_BYTES, DEFAULT_SHARED_BYTES = 1024, 48 * 1024
+# In place of an optional array.
+NULL_POINTER = np.uint64(0)
 
 
-class Build(NamedTuple):
-    """What the source is compiled for."""
+class CompileOptions(NamedTuple):
+    """Compile-time constants of nearest.cu."""
 
     itemsize: int
     centers: int  # of a thread at once
 
     @classmethod
-    def of(cls, dtype: np.dtype, k: int) -> Build:
-        """Choose so many centres that the last chunk of k is as full as the others."""
-        n_chunks = -(-k // (LANES * MOST_CENTERS[dtype.itemsize]))
+    def of(cls, dtype: np.dtype, k: int) -> CompileOptions:
+        """Return constants for k centres, with chunks of centres of equal size."""
+        n_chunks = -(-k // (LANES * MAX_CENTERS_PER_THREAD[dtype.itemsize]))
         return cls(dtype.itemsize, -(-k // (LANES * n_chunks)))
 
     @property
@@ -78,18 +77,18 @@ class Build(NamedTuple):
         return 12 * self.tile + self.itemsize * reals + 8 * k * pitch * with_sums
 
 
-class Limits(NamedTuple):
-    """What a device has: multiprocessors, shared memory for a block and for all on one of them."""
+class DeviceLimits(NamedTuple):
+    """Multiprocessors, and bytes of shared memory of a thread block and of a multiprocessor."""
 
     n_processors: int
     shared: int
     shared_by_all: int
 
 
-class Plan(NamedTuple):
-    """How rows are assigned and summed up: in one kernel where the sums fit beside the rows."""
+class LaunchConfig(NamedTuple):
+    """Grid and shared memory of the kernels; one fused kernel where the sums fit."""
 
-    build: Build
+    build: CompileOptions
     fused: bool
     shared: int
     n_columns: int  # of `add_up`, with what follows
@@ -97,40 +96,42 @@ class Plan(NamedTuple):
     sums_shared: int
 
     @classmethod
-    def of(cls, dtype: np.dtype, k: int, d: int, limits: Limits) -> Plan | None:
-        """Return a plan for k centres and d columns, None where the device is too small."""
-        build = Build.of(dtype, k)
+    def of(cls, dtype: np.dtype, k: int, d: int, limits: DeviceLimits) -> LaunchConfig | None:
+        """Return the configuration for k centres and d columns, None if it exceeds the limits."""
+        build = CompileOptions.of(dtype, k)
         shared = build.assign_bytes(k, d, True)
         # two blocks together: one loads and sums up while the other one multiplies
-        two = limits.shared_by_all // 2 - RESERVED
-        fused = 0 < d <= build.width and shared <= min(limits.shared, two)
+        half_processor = limits.shared_by_all // 2 - RESERVED_SHARED_BYTES
+        fused = 0 < d <= build.width and shared <= min(limits.shared, half_processor)
         if not fused:
             shared = build.assign_bytes(k, d, False)
-        room = min(limits.shared, limits.shared_by_all // 4 - RESERVED) - 12 * build.tile
+        sums_bytes = (
+            min(limits.shared, limits.shared_by_all // 4 - RESERVED_SHARED_BYTES) - 12 * build.tile
+        )
         n_columns = 1
         while n_columns < min(d + 1, THREADS):
             n_columns *= 2
-        while n_columns > 16 and 8 * k * n_columns > room:
+        while n_columns > 16 and 8 * k * n_columns > sums_bytes:
             n_columns //= 2
-        n_clusters = min(k, room // (8 * n_columns))
+        n_clusters = min(k, sums_bytes // (8 * n_columns))
         if shared > limits.shared or n_clusters < 1:
             return None
         sums_shared = 12 * build.tile + 8 * n_clusters * n_columns
         return cls(build, fused, shared, n_columns, n_clusters, sums_shared)
 
-    def assign_grid(self, n: int, limits: Limits) -> tuple[int, int, int]:
-        """Return how many blocks label n rows."""
-        return min(-(-n // self.build.tile), BLOCKS_EACH * limits.n_processors), 1, 1
+    def assign_grid(self, n: int, limits: DeviceLimits) -> tuple[int, int, int]:
+        """Return the grid of thread blocks that label n rows."""
+        return min(-(-n // self.build.tile), BLOCKS_PER_PROCESSOR * limits.n_processors), 1, 1
 
-    def sums_grid(self, n: int, k: int, d: int, limits: Limits) -> tuple[int, int, int]:
-        """Return how many blocks sum up n rows, their columns and their clusters."""
+    def sums_grid(self, n: int, k: int, d: int, limits: DeviceLimits) -> tuple[int, int, int]:
+        """Return the grid of thread blocks that sum up n rows, by columns and clusters."""
         y, z = -(-(d + 1) // self.n_columns), -(-k // self.n_clusters)
-        x = max(1, BLOCKS_EACH * limits.n_processors // (y * z))
+        x = max(1, BLOCKS_PER_PROCESSOR * limits.n_processors // (y * z))
         return min(-(-n // self.build.tile), x), y, z
 
 
-class Found(NamedTuple):
-    """What is known of rows on a device; sums have the weights as their last column."""
+class Assignment(NamedTuple):
+    """Labels of rows on a device, with optional outputs; sums have the weights as last column."""
 
     labels: Any
     squared: Any = None
@@ -138,15 +139,15 @@ class Found(NamedTuple):
     sums: Any = None
 
 
-def takes(X: Any, k: int) -> bool:
-    """Say whether rows are of the kind, on a device, that the kernel is right about."""
+def supports(X: Any, k: int) -> bool:
+    """Return whether the kernel supports rows, and passes its self-test for their shape."""
     if not ENABLED or not is_suitable(X):
         return False
-    return is_right(dtype_of(X), k, int(X.shape[1]), X.device.id)
+    return self_test_passes(dtype_of(X), k, int(X.shape[1]), X.device.id)
 
 
 def is_suitable(X: Any) -> bool:
-    """Say whether X is a CuPy matrix of reals, row by row, on the current device."""
+    """Return whether X is a C-contiguous CuPy matrix of floats on the current device."""
     if not array_api_compat.is_cupy_array(X):
         return False
     import cupy
@@ -155,26 +156,25 @@ def is_suitable(X: Any) -> bool:
     return kind and X.flags.c_contiguous and X.device == cupy.cuda.Device()
 
 
-def limits(x: Any) -> Limits:
-    """Return what the CUDA device of an array has."""
+def limits(x: Any) -> DeviceLimits:
+    """Return the limits of the CUDA device of an array."""
     return _limits(x.device.id)
 
 
 @cache
-def _limits(number: int) -> Limits:
-    """Ask CUDA what a device has."""
+def _limits(number: int) -> DeviceLimits:
     import cupy
 
-    said = cupy.cuda.Device(number).attributes
-    return Limits(
-        said["MultiProcessorCount"],
-        said["MaxSharedMemoryPerBlockOptin"],
-        said["MaxSharedMemoryPerMultiprocessor"],
+    attributes = cupy.cuda.Device(number).attributes
+    return DeviceLimits(
+        attributes["MultiProcessorCount"],
+        attributes["MaxSharedMemoryPerBlockOptin"],
+        attributes["MaxSharedMemoryPerMultiprocessor"],
     )
 
 
 @cache
-def _module(build: Build) -> Any:
+def _module(build: CompileOptions) -> Any:
     """Return the compiled source; CuPy compiles it at its first launch on each device."""
     import cupy
 
@@ -183,24 +183,23 @@ def _module(build: Build) -> Any:
 
 
 @cache
-def _function(build: Build, name: str) -> Any:
-    """Return one of the kernels."""
+def _function(build: CompileOptions, name: str) -> Any:
     return _module(build).get_function(name)
 
 
 def launch(
-    build: Build, name: str, grid: tuple[int, int, int], shared: int, args: tuple[Any, ...]
+    build: CompileOptions, name: str, grid: tuple[int, int, int], shared: int, args: tuple[Any, ...]
 ) -> None:
-    """Launch a kernel on the current device; a launch that is impossible raises."""
+    """Launch a kernel on the current device; raise where that is impossible."""
     function = _function(build, name)
-    if shared > FREELY:
+    if shared > DEFAULT_SHARED_BYTES:
         function.max_dynamic_shared_size_bytes = shared
     function(grid, (THREADS, 1, 1), args, shared_mem=shared)
 
 
 def assign(
     X: Any,
-    near: Any,
+    centers: Any,
     norms: Any,
     mean: Any,
     weight: Any,
@@ -209,31 +208,31 @@ def assign(
     squared: bool = False,
     inertia: bool = False,
     sums: bool = False,
-) -> Found:
-    """Label rows by their nearest centre, and find what else is asked for, in their own library.
+) -> Assignment:
+    """Label rows by their nearest centre and compute the requested outputs, on their device.
 
     Centres, their squared norms and the mean are of the rows' type, weights float64. Squared
     distances up to `rounding` times the squared norm of a centre count as none.
     """
     xp = namespace(X)
-    n, d, k = int(X.shape[0]), int(X.shape[1]), int(near.shape[0])
+    n, d, k = int(X.shape[0]), int(X.shape[1]), int(centers.shape[0])
     limit = limits(X)
-    plan = Plan.of(dtype_of(X), k, d, limit)
-    grid = plan.assign_grid(n, limit)
+    config = LaunchConfig.of(dtype_of(X), k, d, limit)
+    grid = config.assign_grid(n, limit)
 
-    def empty(*shape: int, wanted: bool = True, dtype: Any = xp.float64) -> Any:
-        return xp.empty(shape, dtype=dtype, device=device(X)) if wanted else None
+    def empty(*shape: int, is_needed: bool = True, dtype: Any = xp.float64) -> Any:
+        return xp.empty(shape, dtype=dtype, device=device(X)) if is_needed else None
 
     labels = empty(n, dtype=xp.int32)
-    distances, parts = empty(n, wanted=squared), empty(grid[0], wanted=inertia)
-    by_block = empty(grid[0], k, d + 1, wanted=sums and plan.fused)
-    args = (X, mean, near, norms, weight, labels, distances, parts, by_block)
+    distances, parts = empty(n, is_needed=squared), empty(grid[0], is_needed=inertia)
+    by_block = empty(grid[0], k, d + 1, is_needed=sums and config.fused)
+    args = (X, mean, centers, norms, weight, labels, distances, parts, by_block)
     numbers = (np.int64(n), np.int32(d), np.int32(k), np.float64(rounding))
-    launch(plan.build, "assign", grid, plan.shared, (*map(_or_nothing, args), *numbers))
+    launch(config.build, "assign", grid, config.shared, (*map(_null_if_none, args), *numbers))
     total = None
     if sums:
-        total = xp.sum(by_block, axis=0) if plan.fused else add_up(X, mean, weight, labels, k)
-    return Found(labels, distances, xp.sum(parts) if inertia else None, total)
+        total = xp.sum(by_block, axis=0) if config.fused else add_up(X, mean, weight, labels, k)
+    return Assignment(labels, distances, xp.sum(parts) if inertia else None, total)
 
 
 def add_up(X: Any, mean: Any, weight: Any, labels: Any, k: int) -> Any:
@@ -249,33 +248,32 @@ def count(dtype: np.dtype, weight: Any, labels: Any, k: int) -> Any:
 def _add_up(dtype: np.dtype, d: int, X: Any, mean: Any, weight: Any, labels: Any, k: int) -> Any:
     """Launch `add_up` for d columns."""
     xp, n, limit = namespace(labels), int(labels.shape[0]), limits(labels)
-    plan = Plan.of(dtype, k, d, limit)
-    grid = plan.sums_grid(n, k, d, limit)
+    config = LaunchConfig.of(dtype, k, d, limit)
+    grid = config.sums_grid(n, k, d, limit)
     by_block = xp.empty((grid[0], k, d + 1), dtype=xp.float64, device=device(labels))
     args = (X, mean, weight, labels, by_block)
-    numbers = (n, d, k, plan.n_columns, plan.n_clusters)
+    numbers = (n, d, k, config.n_columns, config.n_clusters)
     sizes = (np.int64(n), *map(np.int32, numbers[1:]))
-    launch(plan.build, "add_up", grid, plan.sums_shared, (*map(_or_nothing, args), *sizes))
+    launch(config.build, "add_up", grid, config.sums_shared, (*map(_null_if_none, args), *sizes))
     return xp.sum(by_block, axis=0)
 
 
-def _or_nothing(array: Any) -> Any:
-    """Return an array, or what stands for one that is left out."""
-    return NOTHING if array is None else array
+def _null_if_none(array: Any) -> Any:
+    return NULL_POINTER if array is None else array
 
 
 @cache
-def is_right(dtype: np.dtype, k: int, d: int, number: int) -> bool:
-    """Try the kernel on a few rows, once for each shape, device and process.
+def self_test_passes(dtype: np.dtype, k: int, d: int, number: int) -> bool:
+    """Run the self-test, once for each shape, device and process.
 
-    What cannot be compiled or launched, or answers wrongly, is not used: one line says why.
+    A kernel that cannot be compiled or launched, or that is wrong, is not used; a warning says why.
     """
     import cupy
 
     try:
-        if Plan.of(dtype, k, d, _limits(number)) is None:
+        if LaunchConfig.of(dtype, k, d, _limits(number)) is None:
             return False
-        problem = trial(cupy.zeros((0, d), dtype), k)
+        problem = self_test(cupy.zeros((0, d), dtype), k)
     except Exception as error:
         problem = f"{type(error).__name__}: {error}"
     if problem:
@@ -286,17 +284,17 @@ def is_right(dtype: np.dtype, k: int, d: int, number: int) -> bool:
     return not problem
 
 
-def trial(like_rows: Any, k: int) -> str:
-    """Compare the kernel with NumPy on rows that are made up; return what is wrong."""
-    rng, dtype, d = np.random.default_rng(0), dtype_of(like_rows), int(like_rows.shape[1])
+def self_test(rows_like: Any, k: int) -> str:
+    """Compare the kernel with NumPy on random rows; return the difference in words."""
+    rng, dtype, d = np.random.default_rng(0), dtype_of(rows_like), int(rows_like.shape[1])
     rows, centers = rng.normal(size=(300, d)).astype(dtype), rng.normal(size=(k, d)).astype(dtype)
     weight, mean = rng.random(300), rng.normal(size=d).astype(dtype)
-    there = [
-        asarray_like(values, like_rows) for values in (rows, centers, (centers**2).sum(1), mean)
+    device_arrays = [
+        asarray_like(values, rows_like) for values in (rows, centers, (centers**2).sum(1), mean)
     ]
-    w = asarray_like(weight, like_rows, dtype=namespace(like_rows).float64)
-    found = assign(*there, w, 0.0, squared=True, inertia=True, sums=True)
-    labels, squared, inertia, sums = map(to_host, found)
+    w = asarray_like(weight, rows_like, dtype=namespace(rows_like).float64)
+    assignment = assign(*device_arrays, w, 0.0, squared=True, inertia=True, sums=True)
+    labels, squared, inertia, sums = map(to_host, assignment)
     rows, centers = (rows - mean).astype(np.float64), centers.astype(np.float64)
     scores = (centers**2).sum(1) - 2 * rows @ centers.T
     if labels.min() < 0 or labels.max() >= k:
@@ -311,9 +309,10 @@ def trial(like_rows: Any, k: int) -> str:
     tol = 1e3 * np.finfo(dtype).eps
     if not all(np.allclose(ours, theirs, rtol=tol, atol=tol) for ours, theirs in pairs):
         return "wrong sums"
-    apart, counted = add_up(*there[::3], w, found.labels, k), count(dtype, None, found.labels, k)
-    if not np.allclose(to_host(apart), expected, tol, tol):
+    sums_by_label = add_up(*device_arrays[::3], w, assignment.labels, k)
+    counts = count(dtype, None, assignment.labels, k)
+    if not np.allclose(to_host(sums_by_label), expected, tol, tol):
         return "wrong sums by label"
-    if not np.array_equal(to_host(counted), np.bincount(labels, minlength=k)):
+    if not np.array_equal(to_host(counts), np.bincount(labels, minlength=k)):
         return "wrong counts"
     return ""

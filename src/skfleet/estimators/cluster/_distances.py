@@ -1,4 +1,4 @@
-"""Nearest centres: which they are, how far, and for how long they are sure to stay the nearest."""
+"""Nearest centres: labels, distances, and Hamerly bounds that make both cheap to update."""
 
 from __future__ import annotations
 
@@ -23,12 +23,11 @@ from skfleet._typing import Rows
 from skfleet.engine import limit_threadpools
 from skfleet.estimators.cluster._device_assign import assign
 
-# Rows whose distances to all centres are held at once: they should stay in the processor's cache.
-ROWS_AT_ONCE = 2048
-# Rows of an answer that are copied at once.
-COPIED_AT_ONCE = 2**16
-# How many rows of a piece tell whether bounds would spare the others.
-PROBES = 512
+# The distances of these rows to all centres should fit into the processor's cache.
+CHUNK_ROWS = 2048
+COPY_ROWS = 2**16
+# The first rows of a slice predict whether bounds save work for the others.
+N_PROBED_ROWS = 512
 
 
 class Centers:
@@ -50,7 +49,7 @@ class Centers:
         return len(self.values)
 
     def about_mean(self, X: Rows) -> Any:
-        """Return rows about the mean; sparse rows stay as they are."""
+        """Return centred rows; sparse rows are not changed."""
         return X if self.mean is None or is_sparse(X) else X - asarray_like(self.mean, X)
 
     @cached_property
@@ -59,12 +58,12 @@ class Centers:
         return np.einsum("ij,ij->i", self.values, self.values)
 
     @cached_property
-    def _doubled(self) -> np.ndarray:
-        """Minus two times the centres, as what rows are multiplied with."""
+    def _minus_2_centers(self) -> np.ndarray:
+        """Transposed centres times -2, the factor of the rows in squared distances."""
         return np.ascontiguousarray(-2 * self.values.T, dtype=self.dtype)
 
     @cached_property
-    def largest(self) -> float:
+    def max_norm(self) -> float:
         """The largest squared norm of a centre."""
         return float(self.norms.max(initial=0.0))
 
@@ -83,14 +82,14 @@ class Centers:
 
     def labels(self, rows: Any) -> Any:
         """Return the number of the nearest centre of each host row (about the mean)."""
-        if rows.shape[0] <= ROWS_AT_ONCE and not is_sparse(rows):
+        if rows.shape[0] <= CHUNK_ROWS and not is_sparse(rows):
             return self.scores(rows).argmin(axis=1).astype(np.int32)
         with sklearn.config_context(assume_finite=True):
             return self._assigner.predict(with_int32_indices(rows))
 
     def scores(self, rows: Any) -> Any:
         """Return squared distances of host rows to all centres, less the rows' squared norms."""
-        scores = dot(rows, self._doubled)
+        scores = dot(rows, self._minus_2_centers)
         scores += self.norms.astype(scores.dtype)
         return scores
 
@@ -107,23 +106,23 @@ class Centers:
         return squared
 
     def two_nearest(self, rows: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Return labels of host rows, and how much farther the second nearest centre is at least.
+        """Return labels of host rows, and lower bounds of the extra distance to the second centre.
 
-        Of that difference what rounding may have added is taken off; it may be below 0.
+        Rounding errors are subtracted from the bounds, which may make them negative.
         """
         n_rows, n_columns = rows.shape
         labels = np.empty(n_rows, dtype=np.int32)
         first, second = np.empty((2, n_rows), dtype=self.dtype)
-        for low in range(0, n_rows, ROWS_AT_ONCE):
-            here = slice(low, low + ROWS_AT_ONCE)
-            scores = self.scores(rows[here])
+        for low in range(0, n_rows, CHUNK_ROWS):
+            chunk = slice(low, low + CHUNK_ROWS)
+            scores = self.scores(rows[chunk])
             numbers, nearest = np.arange(len(scores)), scores.argmin(axis=1)
-            labels[here], first[here] = nearest, scores[numbers, nearest]
+            labels[chunk], first[chunk] = nearest, scores[numbers, nearest]
             scores[numbers, nearest] = np.inf
-            scores.min(axis=1, out=second[here])
+            scores.min(axis=1, out=second[chunk])
         norms = row_norms(rows)
         rounding = (np.sqrt(n_columns) + 8) * float(np.finfo(self.dtype).eps)
-        error = 2 * rounding * (norms + self.largest)
+        error = 2 * rounding * (norms + self.max_norm)
         nearer, farther = np.maximum(first + norms, 0.0), np.maximum(second + norms, 0.0)
         with np.errstate(invalid="ignore", divide="ignore"):
             margins = (farther - nearer - error) / (np.sqrt(nearer) + np.sqrt(farther))
@@ -131,55 +130,57 @@ class Centers:
 
 
 class Bounds:
-    """The labels of the rows of a piece, and when each is to be looked at again.
+    """Labels of a slice of rows, and when each must be computed again.
 
     A row keeps its centre until the centres have moved by as much as its second nearest centre was
     farther than its nearest (Hamerly, 2010, Making k-means even faster, with the two bounds of a
-    row kept as their difference). `used` says how far that is for each centre, since the start; a
-    row's label is sure while its `expiry` is above what its centre has used.
+    row kept as their difference). `center_movement` is how far that is for each centre, since the
+    start; the label of a row is certain while its `expiry` is above the movement of its centre.
     """
 
-    __slots__ = ("expiry", "labels", "start")
+    __slots__ = ("expiry", "init_number", "labels")
 
-    def __init__(self, start: int, n_rows: int) -> None:
-        self.start = start
+    def __init__(self, init_number: int, n_rows: int) -> None:
+        self.init_number = init_number
         self.labels = np.zeros(n_rows, dtype=np.int32)
         self.expiry = np.full(n_rows, -np.inf, dtype=np.float32)
 
-    def update(self, rows: Any, centers: Centers, used: np.ndarray) -> np.ndarray:
+    def update(self, rows: Any, centers: Centers, center_movement: np.ndarray) -> np.ndarray:
         """Bring the labels up to date with moved centres and return them."""
-        used = np.nextafter(used.astype(np.float32), np.float32(np.inf))
-        expired = self.expiry <= np.take(used, self.labels)
-        if np.mean(expired[:PROBES]) > 0.5:  # looking at all rows in one go costs less
+        center_movement = np.nextafter(center_movement.astype(np.float32), np.float32(np.inf))
+        expired = self.expiry <= np.take(center_movement, self.labels)
+        if np.mean(expired[:N_PROBED_ROWS]) > 0.5:  # looking at all rows in one go costs less
             self.labels = centers.labels(rows)
-            self.expiry[PROBES:] = -np.inf
-            expired = expired[:PROBES]
-        self._look(rows, np.flatnonzero(expired), centers, used)
+            self.expiry[N_PROBED_ROWS:] = -np.inf
+            expired = expired[:N_PROBED_ROWS]
+        self._refresh(rows, np.flatnonzero(expired), centers, center_movement)
         return self.labels
 
-    def _look(self, rows: Any, which: np.ndarray, centers: Centers, used: np.ndarray) -> None:
-        """Look at some rows again."""
-        if len(which) == 0:
+    def _refresh(
+        self, rows: Any, indices: np.ndarray, centers: Centers, center_movement: np.ndarray
+    ) -> None:
+        """Recompute labels and expiry of the indexed rows."""
+        if len(indices) == 0:
             return
-        chosen = rows if len(which) == rows.shape[0] else rows[which]
+        chosen = rows if len(indices) == rows.shape[0] else rows[indices]
         labels, margins = centers.two_nearest(chosen)
-        expiry = used[labels] + margins
-        self.labels[which], self.expiry[which] = labels, expiry - 1e-6 * np.abs(expiry)
+        expiry = center_movement[labels] + margins
+        self.labels[indices], self.expiry[indices] = labels, expiry - 1e-6 * np.abs(expiry)
 
 
-def drift(before: np.ndarray, after: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Return, for every centre, how much of their margins its rows have used in one movement."""
-    moved = np.sqrt(np.sum((after - before) ** 2, axis=1))
-    farthest = int(np.argmax(moved))
-    others = np.full(len(moved), moved[farthest])
-    others[farthest] = np.delete(moved, farthest).max(initial=0.0)
+def movement_bounds(before: np.ndarray, after: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Return, for every centre, how much of its rows' margins one movement uses up."""
+    movement = np.sqrt(np.sum((after - before) ** 2, axis=1))
+    farthest = int(np.argmax(movement))
+    farthest_other = np.full(len(movement), movement[farthest])
+    farthest_other[farthest] = np.delete(movement, farthest).max(initial=0.0)
     # Rows are compared with centres that were rounded to their precision.
     rounding = 2 * np.finfo(dtype).eps * np.sqrt(np.max(np.sum(after**2, axis=1)))
-    return (moved + others) * (1 + 1e-12) + rounding
+    return (movement + farthest_other) * (1 + 1e-12) + rounding
 
 
 def distances(model: tuple[np.ndarray, np.ndarray | None], X: Any) -> Any:
-    """Return the distances of rows to all centres, where X is."""
+    """Return the distances of rows to all centres, on the device of X."""
     centers = Centers(*model, dtype_of(X))
     rows = centers.about_mean(X)
     xp = namespace(rows)
@@ -189,16 +190,16 @@ def distances(model: tuple[np.ndarray, np.ndarray | None], X: Any) -> Any:
 
 
 def labels_of(model: tuple[np.ndarray, np.ndarray | None], X: Any) -> Any:
-    """Return the numbers of the nearest centres, where X is."""
+    """Return the indices of the nearest centres, on the device of X."""
     centers = Centers(*model, dtype_of(X), one_thread=False)
     if is_not_numpy(X):
         return assign(centers, X).labels
     if centers.mean is None:
         return centers.labels(X).astype(np.int32, copy=False)
     labels = np.empty(len(X), dtype=np.int32)
-    for low in range(0, len(X), COPIED_AT_ONCE):
-        here = slice(low, low + COPIED_AT_ONCE)
-        labels[here] = centers.labels(centers.about_mean(X[here]))
+    for low in range(0, len(X), COPY_ROWS):
+        chunk = slice(low, low + COPY_ROWS)
+        labels[chunk] = centers.labels(centers.about_mean(X[chunk]))
     return labels
 
 

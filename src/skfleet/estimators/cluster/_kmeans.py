@@ -16,9 +16,9 @@ from skfleet._validation import check_in_interval, check_option, check_positive_
 from skfleet._warnings import warn
 from skfleet.engine import engine_for, with_row_offsets
 from skfleet.estimators._device_dispatch import run_on_device
-from skfleet.estimators.cluster._base import CenterModel, labels_in, mean_to_take_off
-from skfleet.estimators.cluster._init import Starts
-from skfleet.estimators.cluster._lloyd import Iterations
+from skfleet.estimators.cluster._base import CenterModel, centering_mean, labels_from_cache
+from skfleet.estimators.cluster._init import CentroidInit
+from skfleet.estimators.cluster._lloyd import LloydSolver
 
 
 class KMeans(CenterModel):
@@ -39,27 +39,27 @@ class KMeans(CenterModel):
         centres. A callable gets X, n_clusters and a ``random_state``, and so needs X in this
         process.
     n_init : "auto" or int, default="auto"
-        How many starts to try; the least inertia wins. "auto" is 10 for ``"random"`` or a callable
-        and 1 otherwise.
+        Number of initialisations to try; the smallest inertia wins. "auto" is 10 for
+        ``"random"`` or a callable and 1 otherwise.
     max_iter : int, default=300
         The most iterations over all rows from one start; those on a sample do not count.
     tol : float, default=1e-4
-        Stop when the squared movement of the centres is at most so many times the mean variance
-        of the columns.
+        Tolerance of the squared movement of the centres, relative to the mean variance of the
+        columns.
     verbose : int, default=0
         Above 0, print the inertia of every iteration.
     random_state : int, RandomState instance or None, default=None
         Draws the start. Rows are drawn by their global number: an int gives the same centres for
         every cut of the rows and any number of workers.
     copy_x : bool, default=True
-        Accepted as in scikit-learn; X is never changed, so the answer is the same.
+        Ignored, present for compatibility with scikit-learn: X is never modified.
     algorithm : {"auto", "lloyd", "elkan"}, default="auto"
         All give the same answer. "lloyd" compares every row with every centre in every iteration.
         "auto", and "elkan" with it, keeps bounds (Hamerly, 2010, Making k-means even faster)
-        beside rows that are in memory, eight bytes a row, and compares those only whose bounds
+        for rows that are in memory, eight bytes a row, and compares those only whose bounds
         allow another centre, once these are few.
     device : {"auto", "cpu", "cuda"}, default="auto"
-        Where to fit: :func:`skfleet.config_context` tells for "auto".
+        Device to fit on; "auto" takes that of :func:`skfleet.config_context`.
 
     Attributes
     ----------
@@ -74,14 +74,14 @@ class KMeans(CenterModel):
     n_iter_ : int
         Iterations of the start that won.
     n_features_in_ : int
-        Number of columns.
+        Number of features seen during ``fit``.
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns, where X has names that are all text.
+        Names of features seen during ``fit``, where X has names that are all strings.
 
     Raises
     ------
     ValueError
-        When a parameter or the rows are not as above, or there are fewer rows than clusters.
+        If a parameter or X is invalid, or there are fewer rows than clusters.
 
     Notes
     -----
@@ -136,44 +136,44 @@ class KMeans(CenterModel):
 
     @run_on_device
     def fit(self, X: Rows, y: Values | None = None, sample_weight: Weights | None = None) -> KMeans:
-        """Find the centres.
+        """Compute the cluster centres.
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows to cluster.
+        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
+            Training data to cluster.
         y : None
-            Ignored; there for the sake of pipelines.
-        sample_weight : values of shape (n_samples,), default=None
-            Weights of the rows.
+            Not used, present for API consistency by convention.
+        sample_weight : array-like, Dask array or Dask Series of shape (n_samples,), default=None
+            Sample weights.
 
         Returns
         -------
         self : KMeans
-            Fitted.
+            Fitted estimator.
         """
         self._check_parameters()
-        rows = self._fit_rows(X, sample_weight=sample_weight)
-        given = self._given_centers(rows)
+        rows = self._validate_rows(X, sample_weight=sample_weight)
+        fixed_centers = self._init_centers(rows)
         kind = self.init if isinstance(self.init, str) else "given"
-        starts = Starts(
+        init = CentroidInit(
             kind,
             self.n_clusters,
-            self._n_starts(10),
+            self._n_inits(10),
             check_random_state(self.random_state),
             is_sparse_kind(X),
         )
         engine = engine_for(rows)
-        with engine.persist(rows) as held:
-            rows = with_row_offsets(engine, held)
+        with engine.persist(rows) as persisted:
+            rows = with_row_offsets(engine, persisted)
             self._check_n_rows(rows.n_rows)
             with_bounds = self.algorithm != "lloyd"
             if with_bounds or not rows.on_dask:  # or labels, for rows in this process
                 rows = engine.with_block_cache(rows)
-            columns = starts.look(engine, rows)
+            columns = init.first_pass(engine, rows)
             rows = replace(rows, checked=True)
-            starts.mean = mean = None if starts.is_sparse else mean_to_take_off(columns, rows.dtype)
-            iterations = Iterations(
+            init.mean = mean = None if init.is_sparse else centering_mean(columns, rows.dtype)
+            solver = LloydSolver(
                 engine,
                 rows,
                 mean,
@@ -184,17 +184,17 @@ class KMeans(CenterModel):
                 verbose=bool(self.verbose),
             )
             best = None
-            for number in range(starts.n_starts):
-                centers = given
+            for number in range(init.n_init):
+                centers = fixed_centers
                 if callable(self.init):
-                    centers = self._call_init(X, rows, starts.rng)
+                    centers = self._call_init(X, rows, init.rng)
                 if centers is None:
-                    centers = starts.centers(engine, rows, number)
+                    centers = init.centers(engine, rows, number)
                 elif mean is not None:
                     centers = centers - mean
-                found = iterations.run(centers, number)
-                if best is None or found.inertia < best.inertia:
-                    best, labels = found, None if rows.on_dask else labels_in(rows)
+                result = solver.run(centers, number)
+                if best is None or result.inertia < best.inertia:
+                    best, labels = result, None if rows.on_dask else labels_from_cache(rows)
         n_distinct = int(np.count_nonzero(best.n_members))
         if n_distinct < self.n_clusters:
             warn(
@@ -203,13 +203,13 @@ class KMeans(CenterModel):
                 ConvergenceWarning,
             )
         self.inertia_, self.n_iter_ = best.inertia, best.n_iter
-        self._take_centers(best.centers, mean, rows.dtype)
+        self._set_centers(best.centers, mean, rows.dtype)
         self.labels_ = self.predict(X) if labels is None else labels
         return self
 
     def _check_parameters(self) -> None:
-        """Raise for parameters that cannot be, before any work."""
-        self._check_start(("k-means++", "k-means||", "random"))
+        """Raise for invalid parameters."""
+        self._check_init(("k-means++", "k-means||", "random"))
         check_positive_int("max_iter", self.max_iter)
         check_in_interval("tol", self.tol, 0)
         check_option("algorithm", self.algorithm, ("auto", "lloyd", "elkan"))

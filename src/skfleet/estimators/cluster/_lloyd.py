@@ -1,4 +1,4 @@
-"""Lloyd's iterations from one start: which passes they make, and when they end."""
+"""Lloyd's algorithm: one pass over the rows per iteration, and the stopping rule."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import numpy as np
 from skfleet._validation import check_total_weight
 from skfleet.blocks import RowBlocks
 from skfleet.engine import Engine, Reduction, map_reduce
-from skfleet.estimators.cluster._distances import Centers, as_dense, drift
-from skfleet.estimators.cluster._reductions import LLOYD, Step, farthest, merge_farthest
+from skfleet.estimators.cluster._distances import Centers, as_dense, movement_bounds
+from skfleet.estimators.cluster._reductions import LLOYD, LloydStep, combine_farthest, farthest
 
 
-class Found(NamedTuple):
-    """Where iterations ended: centres about the mean, with what the last pass says of them."""
+class LloydResult(NamedTuple):
+    """Final centres about the mean, with the statistics of the last pass."""
 
     centers: np.ndarray
     inertia: float
@@ -25,11 +25,11 @@ class Found(NamedTuple):
 
 
 @dataclass
-class Iterations:
-    """Iterations over rows about a mean, from one start after the other.
+class LloydSolver:
+    """Lloyd iterations over centred rows, from one initialisation after the other.
 
-    `tol` and `scale` are squared distances: a movement of the centres after which to stop, and the
-    size of a row, whose last bits do not count.
+    `tol` and `scale` are squared distances: the movement of the centres at which to stop, and the
+    mean squared norm of a row, for the rounding error.
     """
 
     engine: Engine
@@ -41,51 +41,56 @@ class Iterations:
     with_bounds: bool
     verbose: bool
 
-    def run(self, centers: np.ndarray, number: int = 0) -> Found:
-        """Move centres until they stay."""
-        used = np.zeros(len(centers)) if self.with_bounds and len(centers) > 1 else None
-        streams = self.engine.is_out_of_core(self.rows)  # one more pass would load all rows again
+    def run(self, centers: np.ndarray, init_number: int = 0) -> LloydResult:
+        """Iterate from `centers` to convergence."""
+        center_movement = np.zeros(len(centers)) if self.with_bounds and len(centers) > 1 else None
+        # Out of core, a separate last pass would load all rows again.
+        final = self.verbose or self.engine.is_out_of_core(self.rows)
         for n_iter in range(1, self.max_iter + 1):
-            step = self._step(centers, number, used)._replace(final=self.verbose or streams)
-            found = map_reduce(self.engine, LLOYD, self.rows, step)
+            step = self._step(centers, init_number, center_movement)._replace(final=final)
+            result = map_reduce(self.engine, LLOYD, self.rows, step)
             if self.verbose:
-                print(f"Iteration {n_iter - 1}, inertia {found.inertia}.")
-            sums, weights = found.sums, found.weights
+                print(f"Iteration {n_iter - 1}, inertia {result.inertia}.")
+            sums, weights = result.sums, result.weights
             check_total_weight(float(weights.sum()))
             if (weights == 0).any():
                 sums, weights = self._relocate(step, sums, weights)
             moved = np.where(weights[:, None] > 0, sums, centers)
             moved /= np.where(weights > 0, weights, 1.0)[:, None]
             shift = float(np.sum((moved - centers) ** 2))
-            # The last bits of sums follow the cut; a movement within them is none.
+            # Rounding of the sums depends on the partition; a shift within it is none.
             if shift <= (8 * np.finfo(np.float64).eps) ** 2 * self.scale * len(centers):
                 if step.final:
-                    return Found(centers, found.inertia, n_iter, found.n_members)
+                    return LloydResult(centers, result.inertia, n_iter, result.n_members)
                 break
-            if used is not None:
-                used = used + drift(centers, moved, self.rows.dtype)
+            if center_movement is not None:
+                center_movement = center_movement + movement_bounds(centers, moved, self.rows.dtype)
             centers = moved
             if shift <= self.tol:
                 break
-        step = self._step(centers, number, used)._replace(final=True, with_sums=False)
-        found = map_reduce(self.engine, LLOYD, self.rows, step)
-        return Found(centers, found.inertia, n_iter, found.n_members)
+        step = self._step(centers, init_number, center_movement)._replace(
+            final=True, with_sums=False
+        )
+        result = map_reduce(self.engine, LLOYD, self.rows, step)
+        return LloydResult(centers, result.inertia, n_iter, result.n_members)
 
-    def _step(self, centers: np.ndarray, number: int, used: np.ndarray | None) -> Step:
-        """Return what an iteration sends to the rows."""
-        return Step(Centers(centers, self.mean, self.rows.dtype), number, used)
+    def _step(
+        self, centers: np.ndarray, init_number: int, center_movement: np.ndarray | None
+    ) -> LloydStep:
+        return LloydStep(Centers(centers, self.mean, self.rows.dtype), init_number, center_movement)
 
     def _relocate(
-        self, step: Step, sums: np.ndarray, weights: np.ndarray
+        self, step: LloydStep, sums: np.ndarray, weights: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Give empty clusters the rows farthest from their centres, as scikit-learn does."""
+        """Assign to empty clusters the rows farthest from their centres, as scikit-learn does."""
         empty = np.flatnonzero(weights == 0)
-        reduction = Reduction(farthest, partial(merge_farthest, n=len(empty)))
-        far = map_reduce(self.engine, reduction, self.rows, step, len(empty))
-        found = as_dense(far.drawn.rows)
-        found = found if self.mean is None else found - self.mean
+        reduction = Reduction(farthest, partial(combine_farthest, n=len(empty)))
+        farthest_rows = map_reduce(self.engine, reduction, self.rows, step, len(empty))
+        new_centers = as_dense(farthest_rows.drawn.rows)
+        new_centers = new_centers if self.mean is None else new_centers - self.mean
         sums, weights = sums.copy(), weights.copy()
-        for cluster, row, label, w in zip(empty, found, far.labels, far.weights, strict=False):
+        labels_and_weights = farthest_rows.labels, farthest_rows.weights
+        for cluster, row, label, w in zip(empty, new_centers, *labels_and_weights, strict=False):
             sums[label] -= w * row
             weights[label] -= w
             sums[cluster], weights[cluster] = w * row, w

@@ -1,4 +1,4 @@
-"""k-means clustering that learns from small batches of rows."""
+"""Mini-batch k-means clustering."""
 
 from __future__ import annotations
 
@@ -37,14 +37,23 @@ from skfleet.engine import (
 )
 from skfleet.estimators._column_statistics import moments
 from skfleet.estimators._device_dispatch import run_on_device
-from skfleet.estimators.cluster._base import CenterModel, labels_in, mean_to_take_off
+from skfleet.estimators.cluster._base import CenterModel, centering_mean, labels_from_cache
 from skfleet.estimators.cluster._distances import Centers
-from skfleet.estimators.cluster._mini_batch_step import Learned, Progress, learn_batch
-from skfleet.estimators.cluster._reductions import LLOYD, Step, weights_of
-from skfleet.estimators.cluster._sampling import MOST_BYTES, Samples, draw_seed, estimated_bytes
+from skfleet.estimators.cluster._mini_batch_step import (
+    MiniBatchConvergence,
+    MiniBatchState,
+    mini_batch_step,
+)
+from skfleet.estimators.cluster._reductions import LLOYD, LloydStep, host_weights
+from skfleet.estimators.cluster._sampling import (
+    MAX_SAMPLE_BYTES,
+    Samples,
+    draw_seed,
+    estimated_bytes,
+)
 
-# A sample is such a share of the rows, but takes so many bytes and holds so many batches at least.
-SHARE, FEWEST_BYTES, FEWEST_BATCHES = 1 / 50, 2**24, 10
+# The sample in the driver: a fraction of the rows, with a lower bound in bytes and in batches.
+SAMPLE_FRACTION, MIN_SAMPLE_BYTES, MIN_SAMPLE_BATCHES = 1 / 50, 2**24, 10
 
 
 class MiniBatchKMeans(CenterModel):
@@ -76,21 +85,21 @@ class MiniBatchKMeans(CenterModel):
         Draws the start and the batches, by the rows' global numbers: an int gives `fit` the same
         centres for every cut of the rows and any number of workers.
     tol : float, default=0.0
-        Stop when the squared movement of the centres in a step is at most so many times the mean
-        variance of the columns; 0 for never.
+        Tolerance of the squared movement of the centres in a step, relative to the mean variance of
+        the columns; 0 disables it.
     max_no_improvement : int or None, default=10
-        Stop after so many steps in which the smoothed inertia of the batches was no better than
-        before; None for never.
+        Number of consecutive steps without improvement of the smoothed inertia of the batches to
+        stop after; None disables it.
     init_size : int or None, default=None
         Rows to start from; None for three batches, and at least three times `n_clusters`.
     n_init : "auto" or int, default="auto"
-        How many starts to compare, on `init_size` rows. "auto" is 3 for ``"random"`` or a callable
-        and 1 otherwise.
+        Number of initialisations to compare, on `init_size` rows. "auto" is 3 for
+        ``"random"`` or a callable and 1 otherwise.
     reassignment_ratio : float, default=0.01
-        Centres of less than this share of the largest centre's weight begin anew on rows of a
-        batch, every now and then.
+        Centres with less than this fraction of the largest weight are periodically reassigned to
+        random rows of a batch.
     device : {"auto", "cpu", "cuda"}, default="auto"
-        Where to fit: :func:`skfleet.config_context` tells for "auto".
+        Device to fit on; "auto" takes that of :func:`skfleet.config_context`.
 
     Attributes
     ----------
@@ -106,14 +115,14 @@ class MiniBatchKMeans(CenterModel):
     n_steps_ : int
         Steps.
     n_features_in_ : int
-        Number of columns.
+        Number of features seen during ``fit``.
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns, where X has names that are all text.
+        Names of features seen during ``fit``, where X has names that are all strings.
 
     Raises
     ------
     ValueError
-        When a parameter or the rows are not as above, or there are fewer rows than clusters.
+        If a parameter or X is invalid, or there are fewer rows than clusters.
 
     Notes
     -----
@@ -167,180 +176,186 @@ class MiniBatchKMeans(CenterModel):
     def fit(
         self, X: Rows, y: Values | None = None, sample_weight: Weights | None = None
     ) -> MiniBatchKMeans:
-        """Find the centres.
+        """Compute the cluster centres.
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows to cluster.
+        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
+            Training data to cluster.
         y : None
-            Ignored; there for the sake of pipelines.
-        sample_weight : values of shape (n_samples,), default=None
-            Weights of the rows: how often they are drawn, and what they count for in the inertia.
+            Not used, present for API consistency by convention.
+        sample_weight : array-like, Dask array or Dask Series of shape (n_samples,), default=None
+            Sample weights: how often they are drawn, and what they count for in the inertia.
 
         Returns
         -------
         self : MiniBatchKMeans
-            Fitted.
+            Fitted estimator.
         """
         self._check_parameters()
-        rows = self._fit_rows(X, sample_weight=sample_weight)
-        given = self._given_centers(rows)
+        rows = self._validate_rows(X, sample_weight=sample_weight)
+        fixed_centers = self._init_centers(rows)
         rng = check_random_state(self.random_state)
         engine = engine_for(rows)
-        with engine.persist(rows) as held:
-            rows = with_row_offsets(engine, held)
+        with engine.persist(rows) as persisted:
+            rows = with_row_offsets(engine, persisted)
             self._check_n_rows(rows.n_rows)
             rows = rows if rows.on_dask else engine.with_block_cache(rows)
             size, sparse = min(self.batch_size, rows.n_rows), is_sparse_kind(X)
             n_bytes = estimated_bytes(rows, sparse)
-            of_bytes = np.clip(n_bytes * SHARE, FEWEST_BYTES, MOST_BYTES) / n_bytes
-            share = min(max(of_bytes, FEWEST_BATCHES * size / rows.n_rows), 1.0)
-            samples = Samples(engine, rows, share, rng)
-            found = samples.look(self._init_rows(rows.n_rows))
+            sample_bytes = np.clip(n_bytes * SAMPLE_FRACTION, MIN_SAMPLE_BYTES, MAX_SAMPLE_BYTES)
+            fraction = min(
+                max(sample_bytes / n_bytes, MIN_SAMPLE_BATCHES * size / rows.n_rows), 1.0
+            )
+            samples = Samples(engine, rows, fraction, rng)
+            summary = samples.first_pass(self._init_rows(rows.n_rows))
             samples.rows = rows = replace(rows, checked=True)
-            mean = None if sparse else mean_to_take_off(found.columns, rows.dtype)
+            mean = None if sparse else centering_mean(summary.columns, rows.dtype)
             if callable(self.init):
-                given = self._call_init(X, rows, rng)
-            centers = self._start(given, found.drawn.rows, None, mean, rng)
-            learned = Learned(centers, np.zeros(self.n_clusters), mean, rng)
-            tol = self.tol * float(np.mean(found.columns.squares)) / rows.n_rows
-            progress = Progress(rows.n_rows, size, tol, self.max_no_improvement)
-            learned = self._steps(learned, samples, size, progress)
+                fixed_centers = self._call_init(X, rows, rng)
+            centers = self._init_best_of(fixed_centers, summary.drawn.rows, None, mean, rng)
+            state = MiniBatchState(centers, np.zeros(self.n_clusters), mean, rng)
+            tol = self.tol * float(np.mean(summary.columns.squares)) / rows.n_rows
+            convergence = MiniBatchConvergence(rows.n_rows, size, tol, self.max_no_improvement)
+            state = self._run_steps(state, samples, size, convergence)
             samples.current = None
-            self._take(learned, rows.dtype)
-            self.n_iter_ = -(-learned.n_steps * size // rows.n_rows)
+            self._set_state(state, rows.dtype)
+            self.n_iter_ = -(-state.n_steps * size // rows.n_rows)
             if self.compute_labels:
-                self._label(X, engine, rows)
+                self._set_labels(X, engine, rows)
             else:
-                known = progress.average
-                known = learned.inertia / size if known is None else known
-                self.inertia_ = known * samples.weight
+                ewa_inertia = convergence.ewa_inertia
+                ewa_inertia = state.inertia / size if ewa_inertia is None else ewa_inertia
+                self.inertia_ = ewa_inertia * samples.weight
         return self
 
-    def _steps(self, learned: Learned, samples: Samples, size: int, progress: Progress) -> Learned:
-        """Make one step after the other, until they help no more."""
-        n_steps = max(self.max_iter * progress.n_rows // size, 1)
+    def _run_steps(
+        self, state: MiniBatchState, samples: Samples, size: int, convergence: MiniBatchConvergence
+    ) -> MiniBatchState:
+        """Run steps on batches from the samples until convergence."""
+        n_steps = max(self.max_iter * convergence.n_rows // size, 1)
         with limit_threadpools(1):  # the products of a batch are small
             for batch in samples.batches(size):
-                before = learned
-                learned = learn_batch(
-                    learned, batch, None, self.reassignment_ratio, verbose=bool(self.verbose)
+                before = state
+                state = mini_batch_step(
+                    state, batch, None, self.reassignment_ratio, verbose=bool(self.verbose)
                 )
                 if self.verbose:
                     print(
-                        f"Minibatch step {learned.n_steps}/{n_steps}: mean batch inertia: "
-                        f"{learned.inertia / size}"
+                        f"Minibatch step {state.n_steps}/{n_steps}: mean batch inertia: "
+                        f"{state.inertia / size}"
                     )
-                if progress.is_over(before, learned) or learned.n_steps == n_steps:
+                if convergence.has_converged(before, state) or state.n_steps == n_steps:
                     break
-        return learned
+        return state
 
     @run_on_device
     def partial_fit(
         self, X: Rows, y: Values | None = None, sample_weight: Weights | None = None
     ) -> MiniBatchKMeans:
-        """Make one step.
+        """Update the centres by one step for each block.
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
+        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
             Rows, all of which are one batch. Of a Dask collection, each block is one.
         y : None
-            Ignored; there for the sake of pipelines.
-        sample_weight : values of shape (n_samples,), default=None
-            Weights of the rows.
+            Not used, present for API consistency by convention.
+        sample_weight : array-like, Dask array or Dask Series of shape (n_samples,), default=None
+            Sample weights.
 
         Returns
         -------
         self : MiniBatchKMeans
-            One step further, or as many as there are blocks.
+            Partially fitted estimator.
         """
         self._check_parameters()
-        learned = getattr(self, "_learned", None)
-        rows = self._fit_rows(X, sample_weight=sample_weight, reset=learned is None)
+        state = getattr(self, "_state", None)
+        rows = self._validate_rows(X, sample_weight=sample_weight, reset=state is None)
         engine = engine_for(rows)
-        if learned is None:
-            given = self._given_centers(rows)
+        if state is None:
+            fixed_centers = self._init_centers(rows)
             rng = check_random_state(self.random_state)
             if callable(self.init):
-                given = self._call_init(X, rows, rng)
-            start = partial(self._start_from, given, draw_seed(rng))
+                fixed_centers = self._call_init(X, rows, rng)
+            start = partial(self._init_state, fixed_centers, draw_seed(rng))
         else:
             start = None
-        learned = fold(engine, learn_block, learned, rows, start, self.reassignment_ratio)
-        if learned is None:
+        state = fold(engine, mini_batch_step_on_block, state, rows, start, self.reassignment_ratio)
+        if state is None:
             raise ValueError("X must have at least one row. Got none instead.")
-        self._take(learned, rows.dtype)
+        self._set_state(state, rows.dtype)
         if self.compute_labels:
             rows = rows if rows.on_dask else engine.with_block_cache(rows)
-            self._label(X, engine, rows)
+            self._set_labels(X, engine, rows)
         return self
 
-    def _start_from(self, given: np.ndarray | None, seed: int, block: Block) -> Learned:
-        """Return where to start from, given a first batch."""
+    def _init_state(
+        self, fixed_centers: np.ndarray | None, seed: int, block: Block
+    ) -> MiniBatchState:
+        """Return the initial state, from a first batch."""
         rng = np.random.RandomState(seed)
         self._check_n_rows(block.n_rows)
         mean = None
         if not is_sparse(block.X):
-            mean = mean_to_take_off(tree_to_host(moments(block)), dtype_of(block.X))
+            mean = centering_mean(tree_to_host(moments(block)), dtype_of(block.X))
         chosen = rng.permutation(block.n_rows)[: self._init_rows(block.n_rows)]
-        weight = weights_of(block)[chosen]
+        weight = host_weights(block)[chosen]
         check_total_weight(float(weight.sum()))
-        centers = self._start(given, take_to_host(block.X, chosen), weight, mean, rng)
-        return Learned(centers, np.zeros(self.n_clusters), mean, rng)
+        centers = self._init_best_of(
+            fixed_centers, take_to_host(block.X, chosen), weight, mean, rng
+        )
+        return MiniBatchState(centers, np.zeros(self.n_clusters), mean, rng)
 
-    def _start(
+    def _init_best_of(
         self,
-        given: np.ndarray | None,
+        fixed_centers: np.ndarray | None,
         X: Any,
         weight: np.ndarray | None,
         mean: np.ndarray | None,
         rng: np.random.RandomState,
     ) -> np.ndarray:
-        """Return the centres that are given, or the best of some from rows on the host."""
-        if given is not None:
-            return given if mean is None else given - mean
-        best, least = None, np.inf
+        """Return fixed initial centres, or the best of several initialisations on host rows."""
+        if fixed_centers is not None:
+            return fixed_centers if mean is None else fixed_centers - mean
+        best, min_inertia = None, np.inf
         X = with_int32_indices(X) if mean is None else X - mean.astype(X.dtype)
         share = None if weight is None else weight / weight.sum()
-        several = X.shape[0] if weight is None else np.count_nonzero(weight)
-        for _ in range(self._n_starts(3)):
-            if self.init == "random" or several < self.n_clusters:
-                repeat = several < self.n_clusters
-                found = X[rng.choice(X.shape[0], self.n_clusters, repeat, share)]
+        n_rows = X.shape[0] if weight is None else np.count_nonzero(weight)
+        for _ in range(self._n_inits(3)):
+            if self.init == "random" or n_rows < self.n_clusters:
+                repeat = n_rows < self.n_clusters
+                candidate = X[rng.choice(X.shape[0], self.n_clusters, repeat, share)]
             else:
-                found, _ = kmeans_plusplus(
-                    X, self.n_clusters, sample_weight=weight, random_state=rng
-                )
-            near = Centers(dense_rows(found), None, X.dtype)
-            squared = near.squared(X, near.labels(X))
+                kwargs = {"sample_weight": weight, "random_state": rng}
+                candidate, _ = kmeans_plusplus(X, self.n_clusters, **kwargs)
+            centers = Centers(dense_rows(candidate), None, X.dtype)
+            squared = centers.squared(X, centers.labels(X))
             inertia = float(squared.sum() if weight is None else weight @ squared)
-            if inertia < least:
-                best, least = near.values, inertia
+            if inertia < min_inertia:
+                best, min_inertia = centers.values, inertia
         return best
 
     def _init_rows(self, n_rows: int) -> int:
-        """Return from how many rows to start."""
         n = self.init_size or max(3 * self.batch_size, 3 * self.n_clusters)
         return min(max(n, self.n_clusters), n_rows)
 
-    def _take(self, learned: Learned, dtype: Any) -> None:
-        """Take over what was learned."""
-        self._learned = learned
-        self._take_centers(learned.centers, learned.mean, dtype)
-        self.n_steps_ = learned.n_steps
+    def _set_state(self, state: MiniBatchState, dtype: Any) -> None:
+        """Set the fitted attributes from a state."""
+        self._state = state
+        self._set_centers(state.centers, state.mean, dtype)
+        self.n_steps_ = state.n_steps
 
-    def _label(self, X: Any, engine: Engine, rows: RowBlocks) -> None:
-        """Find the labels and the inertia of all rows."""
-        near = Centers(self._learned.centers, self._learned.mean, rows.dtype)
-        step = Step(near, final=True, with_sums=False)
+    def _set_labels(self, X: Any, engine: Engine, rows: RowBlocks) -> None:
+        """Set `labels_` and `inertia_` of all rows, by one pass."""
+        centers = Centers(self._state.centers, self._state.mean, rows.dtype)
+        step = LloydStep(centers, final=True, with_sums=False)
         self.inertia_ = map_reduce(engine, LLOYD, rows, step).inertia
-        self.labels_ = self.predict(X) if rows.on_dask else labels_in(rows)
+        self.labels_ = self.predict(X) if rows.on_dask else labels_from_cache(rows)
 
     def _check_parameters(self) -> None:
-        """Raise for parameters that cannot be, before any work."""
-        self._check_start(("k-means++", "random"))
+        """Raise for invalid parameters."""
+        self._check_init(("k-means++", "random"))
         for name in ("max_iter", "batch_size"):
             check_positive_int(name, getattr(self, name))
         for name in ("max_no_improvement", "init_size"):
@@ -354,8 +369,10 @@ class MiniBatchKMeans(CenterModel):
         check_in_interval("reassignment_ratio", self.reassignment_ratio, 0)
 
 
-def learn_block(learned: Learned | None, block: Block, start: Any, ratio: float) -> Learned:
-    """Make a step with all rows of a block, from a start that the first one gives."""
-    if learned is None:
-        learned = start(block)
-    return learn_batch(learned, block.X, block.sample_weight, ratio)
+def mini_batch_step_on_block(
+    state: MiniBatchState | None, block: Block, start: Any, ratio: float
+) -> MiniBatchState:
+    """Update a state with all rows of a block; the first block initialises it."""
+    if state is None:
+        state = start(block)
+    return mini_batch_step(state, block.X, block.sample_weight, ratio)

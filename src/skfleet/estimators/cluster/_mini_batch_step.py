@@ -1,4 +1,4 @@
-"""k-means by small batches of rows: one step, and when to stop."""
+"""One step of mini-batch k-means, and its convergence test."""
 
 from __future__ import annotations
 
@@ -11,97 +11,105 @@ import numpy as np
 from skfleet._array import dtype_of, is_not_numpy, to_host, tree_to_host
 from skfleet._linalg import dense_rows
 from skfleet.blocks import take_to_host
-from skfleet.estimators.cluster._device_assign import assign, weight_beside
+from skfleet.estimators.cluster._device_assign import assign, weight_on_device
 from skfleet.estimators.cluster._distances import Centers
-from skfleet.estimators.cluster._reductions import sums_of
+from skfleet.estimators.cluster._reductions import sums_by_cluster
 
 
-class Learned(NamedTuple):
-    """What has been learned: centres about a mean, with the weight of the rows that made each."""
+class MiniBatchState(NamedTuple):
+    """Centres about a mean, with the weight of the rows assigned to each so far."""
 
     centers: np.ndarray
     weights: np.ndarray
     mean: np.ndarray | None
     rng: np.random.RandomState
     n_steps: int = 0
-    n_since: int = 0  # rows since centres of little weight were last looked for
+    n_since_reassignment: int = 0  # rows since the last reassignment of clusters
     inertia: float = 0.0  # of the last batch, before its step
 
 
-def learn_batch(
-    learned: Learned, X: Any, weight: Any, ratio: float, *, verbose: bool = False
-) -> Learned:
-    """Move centres towards the rows of a batch that are nearest to them (Sculley, 2010).
+def mini_batch_step(
+    state: MiniBatchState, X: Any, weight: Any, ratio: float, *, verbose: bool = False
+) -> MiniBatchState:
+    """Update centres with the rows of a batch that are nearest to them (Sculley, 2010).
 
-    A centre is the mean of all rows that any batch has given it. Every now and then centres that
-    have got less than `ratio` times the weight of the heaviest begin anew, on rows of the batch.
+    A centre is the mean of all rows ever assigned to it. Periodically, centres with less than
+    `ratio` times the largest weight are reassigned to random rows of the batch.
     """
-    k = len(learned.centers)
-    near = Centers(learned.centers, learned.mean, dtype_of(X))
-    found = _sums(near, X, weight)
-    inertia = found["inertia"]
-    weights = learned.weights + found["weights"]
-    moved = learned.centers * learned.weights[:, None] + found["sums"]
-    moved = np.where(found["weights"][:, None] > 0, moved, learned.centers)
-    moved /= np.where(found["weights"] > 0, weights, 1.0)[:, None]
-    rng, n_rows = copy.deepcopy(learned.rng), int(X.shape[0])
-    n_since = learned.n_since + n_rows
-    if (learned.weights == 0).any() or n_since >= 10 * k:
-        n_since = 0
-        light = _light(weights, ratio, n_rows)
-        if light.any():
+    k = len(state.centers)
+    centers = Centers(state.centers, state.mean, dtype_of(X))
+    batch_sums = _sums(centers, X, weight)
+    inertia = batch_sums["inertia"]
+    weights = state.weights + batch_sums["weights"]
+    moved = state.centers * state.weights[:, None] + batch_sums["sums"]
+    moved = np.where(batch_sums["weights"][:, None] > 0, moved, state.centers)
+    moved /= np.where(batch_sums["weights"] > 0, weights, 1.0)[:, None]
+    rng, n_rows = copy.deepcopy(state.rng), int(X.shape[0])
+    n_since_reassignment = state.n_since_reassignment + n_rows
+    if (state.weights == 0).any() or n_since_reassignment >= 10 * k:
+        n_since_reassignment = 0
+        is_light = _low_weight_clusters(weights, ratio, n_rows)
+        if is_light.any():
             if verbose:
-                print(f"[MiniBatchKMeans] Reassigning {light.sum()} cluster centers.")
-            chosen = rng.choice(n_rows, replace=False, size=light.sum())
-            moved[light] = dense_rows(near.about_mean(take_to_host(X, chosen))).astype(np.float64)
-            weights[light] = weights[~light].min()
-    return Learned(moved, weights, learned.mean, rng, learned.n_steps + 1, n_since, inertia)
+                print(f"[MiniBatchKMeans] Reassigning {is_light.sum()} cluster centers.")
+            chosen = rng.choice(n_rows, replace=False, size=is_light.sum())
+            moved[is_light] = dense_rows(centers.about_mean(take_to_host(X, chosen))).astype(
+                np.float64
+            )
+            weights[is_light] = weights[~is_light].min()
+    return MiniBatchState(
+        moved, weights, state.mean, rng, state.n_steps + 1, n_since_reassignment, inertia
+    )
 
 
-def _sums(near: Centers, X: Any, weight: Any) -> dict[str, Any]:
+def _sums(centers: Centers, X: Any, weight: Any) -> dict[str, Any]:
     """Return inertia, sums of rows and weights by their nearest centre, on the host."""
     if is_not_numpy(X):
-        there = assign(near, X, weight_beside(weight, X), inertia=True, sums=True)
-        parts = {"sums": there.sums[:, :-1], "weights": there.sums[:, -1]}
-        return tree_to_host(parts | {"inertia": there.inertia})
+        assignment = assign(centers, X, weight_on_device(weight, X), inertia=True, sums=True)
+        parts = {"sums": assignment.sums[:, :-1], "weights": assignment.sums[:, -1]}
+        return tree_to_host(parts | {"inertia": assignment.inertia})
     weight = None if weight is None else to_host(weight).astype(np.float64, copy=False)
-    rows = near.about_mean(X)
-    labels = near.labels(rows)
-    squared = near.squared(rows, labels)
+    rows = centers.about_mean(X)
+    labels = centers.labels(rows)
+    squared = centers.squared(rows, labels)
     inertia = float(squared.sum() if weight is None else weight @ squared)
-    return {"inertia": inertia, **sums_of(rows, labels, weight, len(near))}
+    return {"inertia": inertia, **sums_by_cluster(rows, labels, weight, len(centers))}
 
 
-def _light(weights: np.ndarray, ratio: float, n_rows: int) -> np.ndarray:
-    """Say which centres are to begin anew: the lightest, and for at most half of the rows."""
-    light = weights < ratio * weights.max()
-    if light.sum() > 0.5 * n_rows:
-        light[np.argsort(weights)[int(0.5 * n_rows) :]] = False
-    return light
+def _low_weight_clusters(weights: np.ndarray, ratio: float, n_rows: int) -> np.ndarray:
+    """Return a mask of the clusters to reassign: the lightest, at most half as many as rows."""
+    is_light = weights < ratio * weights.max()
+    if is_light.sum() > 0.5 * n_rows:
+        is_light[np.argsort(weights)[int(0.5 * n_rows) :]] = False
+    return is_light
 
 
 @dataclass
-class Progress:
-    """Whether steps still help, by an average of their batches' inertia that forgets slowly."""
+class MiniBatchConvergence:
+    """Convergence test on the exponentially weighted average (ewa) of the batch inertia."""
 
     n_rows: int
     batch_size: int
     tol: float
-    patience: int | None
-    average: float | None = None
-    least: float = field(default=np.inf)
-    n_worse: int = 0
+    max_no_improvement: int | None
+    ewa_inertia: float | None = None
+    ewa_inertia_min: float = field(default=np.inf)
+    n_no_improvement: int = 0
 
-    def is_over(self, before: Learned, after: Learned) -> bool:
-        """Take note of a step, and say whether it was the last one."""
+    def has_converged(self, before: MiniBatchState, after: MiniBatchState) -> bool:
+        """Record a step; return whether the steps have converged."""
         if after.n_steps == 1:
             return False  # the inertia of the start
         inertia = after.inertia / self.batch_size
         share = min(2 * self.batch_size / (self.n_rows + 1), 1.0)
-        known = inertia if self.average is None else self.average
-        self.average = known + share * (inertia - known)
+        previous = inertia if self.ewa_inertia is None else self.ewa_inertia
+        self.ewa_inertia = previous + share * (inertia - previous)
         if self.tol > 0 and np.sum((after.centers - before.centers) ** 2) <= self.tol:
             return True
-        self.n_worse = 0 if self.average < self.least else self.n_worse + 1
-        self.least = min(self.least, self.average)
-        return self.patience is not None and self.n_worse >= self.patience
+        self.n_no_improvement = (
+            0 if self.ewa_inertia < self.ewa_inertia_min else self.n_no_improvement + 1
+        )
+        self.ewa_inertia_min = min(self.ewa_inertia_min, self.ewa_inertia)
+        return (
+            self.max_no_improvement is not None and self.n_no_improvement >= self.max_no_improvement
+        )

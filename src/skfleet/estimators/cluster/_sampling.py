@@ -1,4 +1,4 @@
-"""Rows that come home: to start from, and to draw batches from."""
+"""Samples of rows in the driver, for initialisation and for mini-batches."""
 
 from __future__ import annotations
 
@@ -16,37 +16,34 @@ from skfleet.blocks import Block, RowBlocks, SampledRows, combine_k_smallest
 from skfleet.engine import Engine, Reduction, map_reduce
 from skfleet.estimators._column_statistics import (
     Moments,
-    Sample,
-    join_samples,
-    merge_moments,
+    RowSample,
+    combine_moments,
+    concat_samples,
     moments,
     sample,
 )
-from skfleet.estimators.cluster._reductions import drawn_by_weight
+from skfleet.estimators.cluster._reductions import sample_by_weight
 
-# A sample that comes home takes at most so many bytes.
-MOST_BYTES = 2**26
+MAX_SAMPLE_BYTES = 2**26
 
 
-class Look(NamedTuple):
-    """What a first pass finds out: moments of the columns, rows by weight, a share of all rows."""
+class FirstPass(NamedTuple):
+    """Moments of the columns, rows sampled by weight, and a sample of all rows."""
 
     columns: Moments
     drawn: SampledRows | None
-    sampled: list[Sample]
+    sampled: list[RowSample]
 
 
-def look(block: Block, n: int, seed: int, share: float) -> Look:
-    """Look at a block for the first time."""
-    sampled = [sample(block, share, seed)] if share else []
-    drawn = drawn_by_weight(block, n, seed) if n else None
-    return Look(moments(block), drawn, sampled)
+def summarize_block(block: Block, n: int, seed: int, fraction: float) -> FirstPass:
+    sampled = [sample(block, fraction, seed)] if fraction else []
+    drawn = sample_by_weight(block, n, seed) if n else None
+    return FirstPass(moments(block), drawn, sampled)
 
 
-def merge_looks(a: Look, b: Look, n: int) -> Look:
-    """Merge what is known of two blocks."""
+def combine_first_passes(a: FirstPass, b: FirstPass, n: int) -> FirstPass:
     drawn = combine_k_smallest(a.drawn, b.drawn, n) if n else None
-    return Look(merge_moments(a.columns, b.columns), drawn, a.sampled + b.sampled)
+    return FirstPass(combine_moments(a.columns, b.columns), drawn, a.sampled + b.sampled)
 
 
 def draw_seed(rng: np.random.RandomState) -> int:
@@ -64,48 +61,47 @@ def estimated_bytes(rows: RowBlocks, is_sparse: bool) -> int:
 
 @dataclass
 class Samples:
-    """One sample of all rows after the other, each from a pass, and batches drawn from them."""
+    """Mini-batches drawn from samples of all rows, each sample from one pass."""
 
     engine: Engine
     rows: RowBlocks
-    share: float
+    fraction: float
     rng: np.random.RandomState
-    current: Sample | None = field(init=False, default=None)
+    current: RowSample | None = field(init=False, default=None)
     weight: float = field(init=False, default=0.0)  # of all rows, as the last sample has it
 
-    def look(self, n: int) -> Look:
-        """Make the first pass: moments, n rows drawn by weight, and a first sample."""
-        reduction = Reduction(look, partial(merge_looks, n=n))
+    def first_pass(self, n: int) -> FirstPass:
+        """Run the first pass: moments, n rows drawn by weight, and the first sample."""
+        reduction = Reduction(summarize_block, partial(combine_first_passes, n=n))
         seed = draw_seed(self.rng)
-        found = map_reduce(self.engine, reduction, self.rows, n, seed, self.share)
+        result = map_reduce(self.engine, reduction, self.rows, n, seed, self.fraction)
         if n:
-            check_total_weight(float(len(found.drawn.keys)))  # a row with a weight is always drawn
-        if self.share:
-            self._take(found.sampled)
-        return found._replace(sampled=[])
+            check_total_weight(float(len(result.drawn.keys)))  # a row with a weight is always drawn
+        if self.fraction:
+            self._store(result.sampled)
+        return result._replace(sampled=[])
 
     def batches(self, size: int) -> Iterator[Any]:
-        """Yield batches of rows drawn by weight, from one sample as many rows as it has."""
+        """Yield batches of rows drawn by weight; a sample yields as many rows as it has."""
         while True:
             X, weight = self.current.X, self.current.sample_weight
             if weight is not None:
                 weight = weight / max(float(weight.sum()), np.finfo(float).tiny)
             for _ in range(X.shape[0] // size if weight is None or weight.any() else 0):
                 yield X[self.rng.choice(X.shape[0], size, p=weight)]
-            if self.share < 1:
+            if self.fraction < 1:
                 X = self.current = None  # room for the next one
-                args = (self.share, draw_seed(self.rng))
-                reduction = Reduction(_sampled, operator.add)
-                self._take(map_reduce(self.engine, reduction, self.rows, *args))
+                args = (self.fraction, draw_seed(self.rng))
+                reduction = Reduction(_sample_block, operator.add)
+                self._store(map_reduce(self.engine, reduction, self.rows, *args))
 
-    def _take(self, sampled: list[Sample]) -> None:
-        """Take over what a pass has sampled."""
-        drawn = join_samples(sampled)
+    def _store(self, sampled: list[RowSample]) -> None:
+        """Store the sample of a pass."""
+        drawn = concat_samples(sampled)
         self.current = drawn._replace(X=with_int32_indices(drawn.X))
         weight = drawn.sample_weight
-        self.weight = float(self.rows.n_rows if weight is None else weight.sum() / self.share)
+        self.weight = float(self.rows.n_rows if weight is None else weight.sum() / self.fraction)
 
 
-def _sampled(block: Block, share: float, seed: int) -> list[Sample]:
-    """Draw a share of a block's rows, as a list to be joined with others."""
-    return [sample(block, share, seed)]
+def _sample_block(block: Block, fraction: float, seed: int) -> list[RowSample]:
+    return [sample(block, fraction, seed)]

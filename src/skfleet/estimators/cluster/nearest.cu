@@ -1,6 +1,6 @@
 // The nearest centre of every row, and sums of rows by centre: no matrix of distances is written.
 //
-// _kernel.py compiles this file, and gives the constants:
+// _cuda_kernel.py compiles this file, and defines the constants:
 //   REAL      float or double, the type of rows and centres
 //   THREADS   of a block
 //   LANES     neighbouring threads that share rows, and part the centres among them

@@ -1,4 +1,4 @@
-"""Decompositions: which there are."""
+"""Matrix decompositions."""
 
 from skfleet.estimators.decomposition._incremental_pca import IncrementalPCA
 from skfleet.estimators.decomposition._pca import PCA

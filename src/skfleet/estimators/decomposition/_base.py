@@ -1,4 +1,4 @@
-"""What principal components and singular vectors share: signs, and rows in terms of them."""
+"""Base classes of decompositions: projection, sign convention, probabilistic PCA."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from skfleet.estimators._set_output import lazy_output
 from skfleet.inference import OutputSpec, map_rows
 
 
-def with_signs(vectors: np.ndarray) -> np.ndarray:
-    """Return vectors, one a row, with the largest entry of each above 0, as in scikit-learn."""
+def svd_flip(vectors: np.ndarray) -> np.ndarray:
+    """Return the rows of a matrix with the largest entry of each positive, as in scikit-learn."""
     largest = np.argmax(np.abs(vectors), axis=1)
     signs = np.sign(vectors[np.arange(len(vectors)), largest])
     return vectors * np.where(signs == 0, 1.0, signs)[:, None]
@@ -28,44 +28,44 @@ def with_signs(vectors: np.ndarray) -> np.ndarray:
 
 @lazy_output
 class Projector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, FleetEstimator):
-    """Rows in terms of components, and back."""
+    """A transformer that projects onto `components_`."""
 
     @property
     def _n_features_out(self) -> int:
-        """Number of columns of an answer."""
+        """Number of columns of the transformed data."""
         return self.components_.shape[0]
 
     def transform(self, X: Rows) -> Answer:
-        """Return rows in terms of the components.
+        """Project data onto the components.
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
+        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
+            Samples.
 
         Returns
         -------
-        X_new : array of shape (n_samples, n_components)
-            In the container X came in.
+        X_new : ndarray or Dask collection of shape (n_samples, n_components)
+            In the container of X.
         """
         check_is_fitted(self)
         output = OutputSpec(
             self.components_.dtype, self._n_features_out, self.get_feature_names_out()
         )
-        return self._answer(project, X, output, model=self._projection())
+        return self._predict_blockwise(project, X, output, model=self._projection())
 
     def inverse_transform(self, X: Rows) -> Answer:
-        """Return rows that have the given places along the components.
+        """Transform projections back to the original space.
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_components)
-            Places along the components.
+        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_components)
+            Projected data.
 
         Returns
         -------
-        X_original : array of shape (n_samples, n_features)
-            In the container X came in.
+        X_original : ndarray or Dask collection of shape (n_samples, n_features)
+            In the container of X.
         """
         check_is_fitted(self)
         check_rows(X=X)
@@ -86,24 +86,24 @@ class Projector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, FleetEstimato
         return map_rows(restore, self._projection(), X, output, check=check_block, name=name)
 
     def _projection(self) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
-        """Return what answers need: components, the mean, what to divide by; None for nothing."""
+        """Return components, mean and scale of a projection; None for no mean or scale."""
         return self.components_, None, None
 
 
-class PrincipalComponents(Projector):
-    """Rows about their mean in terms of components, and the normal density that goes with them."""
+class BasePCA(Projector):
+    """A projection of centred data, and the Gaussian density of probabilistic PCA."""
 
     def _projection(self) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
-        """Return what answers need: components, the mean, what to divide by."""
+        """Return components, mean and scale of a projection."""
         scale = None
         if self.whiten:
-            # a direction without variance is not made infinite
+            # avoids a division by zero along directions without variance
             least = np.finfo(self.explained_variance_.dtype).eps
             scale = np.maximum(np.sqrt(self.explained_variance_), least)
         return self.components_, self.mean_, scale
 
     def get_covariance(self) -> np.ndarray:
-        """Return the covariance of rows under the model.
+        """Compute the covariance of the data under the model.
 
         Returns
         -------
@@ -117,7 +117,7 @@ class PrincipalComponents(Projector):
         return covariance
 
     def get_precision(self) -> np.ndarray:
-        """Return the inverse of the covariance of rows under the model.
+        """Compute the precision matrix of the data under the model.
 
         Returns
         -------
@@ -127,23 +127,23 @@ class PrincipalComponents(Projector):
         check_is_fitted(self)
         if self.noise_variance_ == 0:
             return linalg.inv(self.get_covariance())
-        along = 1 / np.maximum(self.explained_variance_, self.noise_variance_)
-        precision = (self.components_.T * (along - 1 / self.noise_variance_)) @ self.components_
+        projected = 1 / np.maximum(self.explained_variance_, self.noise_variance_)
+        precision = (self.components_.T * (projected - 1 / self.noise_variance_)) @ self.components_
         precision[np.diag_indices_from(precision)] += 1 / self.noise_variance_
         return precision
 
 
 def project(model: Any, X: Any) -> Any:
-    """Return rows in terms of components, where X is."""
+    """Return the projection of rows, on the device of X."""
     components, mean, scale = model
-    along = dot(X, components.T)
+    projected = dot(X, components.T)
     if mean is not None:
-        along = along - asarray_like(mean @ components.T, along)
-    return along if scale is None else along / asarray_like(scale, along)
+        projected = projected - asarray_like(mean @ components.T, projected)
+    return projected if scale is None else projected / asarray_like(scale, projected)
 
 
 def restore(model: Any, X: Any) -> Any:
-    """Return the rows that have places along components, where X is."""
+    """Return the rows of projections X, on the device of X."""
     components, mean, scale = model
     rows = dot(X, components if scale is None else components * scale[:, None])
     return rows if mean is None else rows + asarray_like(mean, rows)

@@ -1,4 +1,4 @@
-"""Principal component analysis that learns batch after batch."""
+"""Incremental principal component analysis."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from skfleet._typing import Rows, Values
 from skfleet._validation import check_bool, check_positive_int
 from skfleet.blocks import Block, RowBlocks
 from skfleet.engine import engine_for, fold
-from skfleet.estimators._column_statistics import Moments, merge_moments, moments
+from skfleet.estimators._column_statistics import Moments, combine_moments, moments
 from skfleet.estimators._device_dispatch import run_on_device
-from skfleet.estimators.decomposition._base import PrincipalComponents, with_signs
+from skfleet.estimators.decomposition._base import BasePCA, svd_flip
 
-# Rows in a batch of blocks, at least: a decomposition of few rows costs more than they are worth.
+# Minimum rows of a batch on Dask: a decomposition of few rows is mostly overhead.
 BLOCK_BATCH = 10_000
 
 
 class Batches(NamedTuple):
-    """How rows are cut into batches: so many at a time, and at least so many at the end.
+    """Rows in a batch, and minimum rows of the last batch.
 
-    For 0 at a time a block is a batch, and at least so many rows are the first one.
+    For `n_rows` of 0 every block is a batch, and `least` is the minimum of the first batch.
     """
 
     n_rows: int
@@ -31,17 +31,17 @@ class Batches(NamedTuple):
     n_components: int | None
 
 
-class Seen(NamedTuple):
-    """What is known of the rows seen so far."""
+class IncrementalState(NamedTuple):
+    """Moments and truncated SVD of the rows seen so far."""
 
     columns: Moments | None = None
     values: Any = None  # singular values
     vectors: Any = None  # components
     noise: float = 0.0
-    waiting: Any = None  # rows that do not make a batch yet
+    buffered_rows: Any = None  # rows that do not fill a batch yet
 
 
-class IncrementalPCA(PrincipalComponents):
+class IncrementalPCA(BasePCA):
     r"""Principal component analysis, learned batch after batch.
 
     Keeps `n_components` components, and updates them with each batch by a singular value
@@ -54,18 +54,18 @@ class IncrementalPCA(PrincipalComponents):
     Parameters
     ----------
     n_components : int or None, default=None
-        How many components to keep; None for the lesser of columns and rows of the first batch.
+        Number of components to keep; None for the lesser of columns and rows of the first batch.
     whiten : bool, default=False
-        Give answers of unit variance along each component.
+        Scale transformed data to unit variance along each component.
     copy : bool, default=True
-        Accepted as in scikit-learn; X is never changed, so the answer is the same.
+        Ignored, present for compatibility with scikit-learn: X is never modified.
     batch_size : int or None, default=None
         Rows in a batch of `fit`; None for five times the number of columns, and for at least 10,000
         of a Dask collection, a departure from scikit-learn: decompositions of a few rows at a time
         take far longer than one of all. Batches go across blocks, so that the answer is the same
         for every cut of the rows.
     device : {"auto", "cpu", "cuda"}, default="auto"
-        Where to fit: :func:`skfleet.config_context` tells for "auto".
+        Device to fit on; "auto" takes that of :func:`skfleet.config_context`.
 
     Attributes
     ----------
@@ -91,14 +91,14 @@ class IncrementalPCA(PrincipalComponents):
     batch_size_ : int
         Rows in a batch.
     n_features_in_ : int
-        Number of columns.
+        Number of features seen during ``fit``.
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns, where X has names that are all text.
+        Names of features seen during ``fit``, where X has names that are all strings.
 
     Raises
     ------
     ValueError
-        When a parameter or the rows are not as above, or a first batch has fewer rows than there
+        If a parameter or X is invalid, or a first batch has fewer rows than there
         are components.
 
     Notes
@@ -134,44 +134,46 @@ class IncrementalPCA(PrincipalComponents):
 
     @run_on_device
     def fit(self, X: Rows, y: Values | None = None) -> IncrementalPCA:
-        """Learn rows batch after batch, from nothing.
+        """Fit the model batch after batch.
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
+        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
+            Training data.
         y : None
-            Ignored; there for the sake of pipelines.
+            Not used, present for API consistency by convention.
 
         Returns
         -------
         self : IncrementalPCA
-            Fitted.
+            Fitted estimator.
         """
         self._check_parameters()
-        rows = self._fit_rows(X)
-        self._check_width_of(rows)
+        rows = self._validate_rows(X)
+        self._check_n_components(rows)
         n_batch = self.batch_size or max(5 * rows.n_features, BLOCK_BATCH if rows.on_dask else 0)
-        self._learn(rows, Seen(), Batches(n_batch, self.n_components or 1, self.n_components))
+        self._update(
+            rows, IncrementalState(), Batches(n_batch, self.n_components or 1, self.n_components)
+        )
         self.batch_size_ = n_batch
         return self
 
     @run_on_device
     def partial_fit(self, X: Rows, y: Values | None = None) -> IncrementalPCA:
-        """Learn some more rows.
+        """Update the model with a batch.
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
+        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
             Rows, all of which are one batch. Of a Dask collection, each block is one, and the first
             one goes on to the next block until it has a row for each component.
         y : None
-            Ignored; there for the sake of pipelines.
+            Not used, present for API consistency by convention.
 
         Returns
         -------
         self : IncrementalPCA
-            With more rows seen.
+            Partially fitted estimator.
         """
         self._check_parameters()
         if is_sparse_kind(X):
@@ -180,30 +182,30 @@ class IncrementalPCA(PrincipalComponents):
                 "dense or use IncrementalPCA.fit to do so in batches."
             )
         is_first = not hasattr(self, "components_")
-        rows = self._fit_rows(X, reset=is_first)
-        self._check_width_of(rows)
+        rows = self._validate_rows(X, reset=is_first)
+        self._check_n_components(rows)
         batches = Batches(0, self.n_components or rows.n_features, self.n_components)
-        self._learn(rows, Seen() if is_first else self._seen(), batches)
+        self._update(rows, IncrementalState() if is_first else self._state(), batches)
         return self
 
     def _check_parameters(self) -> None:
-        """Raise for parameters that cannot be, before any work."""
+        """Raise for invalid parameters."""
         for name in ("n_components", "batch_size"):
             if getattr(self, name) is not None:
                 check_positive_int(name, getattr(self, name))
         check_bool("whiten", self.whiten)
         check_bool("copy", self.copy)
 
-    def _check_width_of(self, rows: RowBlocks) -> None:
-        """Raise where there are fewer columns than components."""
+    def _check_n_components(self, rows: RowBlocks) -> None:
+        """Raise for more components than columns."""
         n = self.n_components
         if n is not None and n > rows.n_features:
             raise ValueError(
                 f"n_components must be at most n_features={rows.n_features}. Got {n} instead."
             )
 
-    def _seen(self) -> Seen:
-        """Return the state that the attributes tell of."""
+    def _state(self) -> IncrementalState:
+        """Return the state of the fitted attributes."""
         n_rows = float(self.n_samples_seen_)
         columns = Moments(n_rows, self.mean_.astype(np.float64), self.var_ * n_rows)
         if self.n_components not in (None, len(self.components_)):
@@ -212,52 +214,52 @@ class IncrementalPCA(PrincipalComponents):
                 f"{self.n_components} instead. Fit anew for another number."
             )
         values, vectors = self.singular_values_, self.components_
-        return Seen(columns, values.astype(np.float64), vectors.astype(np.float64))
+        return IncrementalState(columns, values.astype(np.float64), vectors.astype(np.float64))
 
-    def _learn(self, rows: RowBlocks, seen: Seen, batches: Batches) -> None:
-        """Learn rows, and set the attributes once that has gone well."""
-        seen = fold(engine_for(rows), learn, seen, rows, batches)
-        if seen.waiting is not None and seen.waiting.shape[0]:
-            seen = learn_batch(seen, seen.waiting, batches.n_components)
-        if seen.columns is None:
+    def _update(self, rows: RowBlocks, state: IncrementalState, batches: Batches) -> None:
+        """Update the state with rows, and set the fitted attributes on success."""
+        state = fold(engine_for(rows), update, state, rows, batches)
+        if state.buffered_rows is not None and state.buffered_rows.shape[0]:
+            state = update_batch(state, state.buffered_rows, batches.n_components)
+        if state.columns is None:
             raise ValueError("X must have at least one row. Got none instead.")
-        n_rows, dtype = seen.columns.n_rows, rows.dtype
-        squares = seen.values**2
+        n_rows, dtype = state.columns.n_rows, rows.dtype
+        squares = state.values**2
         with np.errstate(invalid="ignore", divide="ignore"):
-            variance, shares = squares / max(n_rows - 1, 1), squares / seen.columns.squares.sum()
-        self.components_ = seen.vectors.astype(dtype)
-        self.singular_values_ = seen.values.astype(dtype)
+            variance, shares = squares / max(n_rows - 1, 1), squares / state.columns.squares.sum()
+        self.components_ = state.vectors.astype(dtype)
+        self.singular_values_ = state.values.astype(dtype)
         self.explained_variance_ = variance.astype(dtype)
         self.explained_variance_ratio_ = shares.astype(dtype)
-        self.mean_ = seen.columns.mean.astype(dtype)
-        self.var_ = (seen.columns.squares / n_rows).astype(dtype)
-        self.noise_variance_ = seen.noise
-        self.n_components_, self.n_samples_seen_ = len(seen.vectors), int(n_rows)
+        self.mean_ = state.columns.mean.astype(dtype)
+        self.var_ = (state.columns.squares / n_rows).astype(dtype)
+        self.noise_variance_ = state.noise
+        self.n_components_, self.n_samples_seen_ = len(state.vectors), int(n_rows)
 
 
-def learn(seen: Seen, block: Block, batches: Batches) -> Seen:
-    """Learn a block: as one batch, or in batches that go on from block to block."""
+def update(state: IncrementalState, block: Block, batches: Batches) -> IncrementalState:
+    """Update the state with a block: as one batch, or in batches that may span blocks."""
     X = to_dense(block.X)
-    if seen.waiting is not None:
-        X = vstack([asarray_like(seen.waiting, X), X])
+    if state.buffered_rows is not None:
+        X = vstack([asarray_like(state.buffered_rows, X), X])
     if not batches.n_rows:
-        if seen.vectors is None and X.shape[0] < batches.least:
-            return seen._replace(waiting=dense_rows(X))
-        return learn_batch(seen, X, batches.n_components)
+        if state.vectors is None and X.shape[0] < batches.least:
+            return state._replace(buffered_rows=dense_rows(X))
+        return update_batch(state, X, batches.n_components)
     low = 0
     while X.shape[0] - low >= batches.n_rows + batches.least:
-        seen = learn_batch(seen, X[low : low + batches.n_rows, :], batches.n_components)
+        state = update_batch(state, X[low : low + batches.n_rows, :], batches.n_components)
         low += batches.n_rows
-    return seen._replace(waiting=dense_rows(X[low:, :]).copy())
+    return state._replace(buffered_rows=dense_rows(X[low:, :]).copy())
 
 
-def learn_batch(seen: Seen, X: Any, n_components: int | None) -> Seen:
-    """Learn one batch."""
+def update_batch(state: IncrementalState, X: Any, n_components: int | None) -> IncrementalState:
+    """Update the state with one batch."""
     n_rows, n_columns = X.shape
     columns = tree_to_host(moments(Block(X)))
     if n_components is None:
-        n = min(n_rows, n_columns) if seen.vectors is None else len(seen.vectors)
-    elif seen.vectors is None and n_components > n_rows:
+        n = min(n_rows, n_columns) if state.vectors is None else len(state.vectors)
+    elif state.vectors is None and n_components > n_rows:
         raise ValueError(
             f"n_components={n_components} must be less or equal to the batch number of samples "
             f"{n_rows} for the first partial_fit call."
@@ -266,11 +268,11 @@ def learn_batch(seen: Seen, X: Any, n_components: int | None) -> Seen:
         n = n_components
     rows = X - asarray_like(columns.mean, X)
     total = columns
-    if seen.columns is not None:
-        total = merge_moments(seen.columns, columns)
-        between = np.sqrt(seen.columns.n_rows / total.n_rows * n_rows)
+    if state.columns is not None:
+        total = combine_moments(state.columns, columns)
+        between = np.sqrt(state.columns.n_rows / total.n_rows * n_rows)
         known = np.vstack(
-            [seen.values[:, None] * seen.vectors, between * (seen.columns.mean - columns.mean)]
+            [state.values[:, None] * state.vectors, between * (state.columns.mean - columns.mean)]
         )
         rows = vstack([asarray_like(known, rows), rows])
     values, vectors = svd_right(rows)
@@ -278,4 +280,4 @@ def learn_batch(seen: Seen, X: Any, n_components: int | None) -> Seen:
     if n not in (n_rows, n_columns):
         noise = float(np.mean(values[n:].astype(np.float64) ** 2)) / max(total.n_rows - 1, 1)
     values, vectors = values[:n].astype(np.float64), vectors[:n].astype(np.float64)
-    return Seen(total, values, with_signs(vectors), noise)
+    return IncrementalState(total, values, svd_flip(vectors), noise)

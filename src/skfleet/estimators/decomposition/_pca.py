@@ -16,23 +16,23 @@ from skfleet._validation import check_bool, check_option, check_positive_int
 from skfleet.blocks import Block, RowBlocks
 from skfleet.engine import Reduction, engine_for, map_reduce, with_row_offsets
 from skfleet.estimators._device_dispatch import run_on_device
-from skfleet.estimators.decomposition._base import PrincipalComponents, project, with_signs
+from skfleet.estimators.decomposition._base import BasePCA, project, svd_flip
 from skfleet.estimators.decomposition._svd_solvers import (
-    Spectrum,
-    check_all_columns,
-    check_passes,
-    few_columns,
-    from_passes,
-    from_products,
-    from_triangle,
+    SVDResult,
+    check_covariance_size,
+    check_randomized_parameters,
+    max_covariance_columns,
+    svd_from_covariance,
+    svd_from_tsqr,
+    svd_randomized,
 )
-from skfleet.glm._normal_equations import max_gram_columns
+from skfleet.glm import max_gram_columns
 from skfleet.inference import OutputSpec
 
 SOLVERS = ("auto", "full", "tsqr", "covariance_eigh", "arpack", "randomized")
 
 
-class PCA(PrincipalComponents):
+class PCA(BasePCA):
     r"""Principal component analysis.
 
     Finds the orthonormal rows of `components_` along which the rows of X vary most: the leading
@@ -41,13 +41,13 @@ class PCA(PrincipalComponents):
     Parameters
     ----------
     n_components : int, float, "mle" or None, default=None
-        How many components to keep: a number; the fewest that explain more than this share of the
+        Number of components to keep: a number; the fewest that explain more than this share of the
         variance, for a float between 0 and 1; by Minka's estimate (2000, Automatic choice of
         dimensionality for PCA), for "mle"; or all, for None.
     copy : bool, default=True
-        Accepted as in scikit-learn; X is never changed, so the answer is the same.
+        Ignored, present for compatibility with scikit-learn: X is never modified.
     whiten : bool, default=False
-        Give answers of unit variance along each component.
+        Scale transformed data to unit variance along each component.
     svd_solver : {"auto", "full", "tsqr", "covariance_eigh", "arpack", "randomized"}, default="auto"
         How to find them. ``"covariance_eigh"`` takes the eigenvectors of the covariance, from one
         pass; singular values below 1e-7 times the largest are lost in rounding. ``"full"`` takes
@@ -66,7 +66,7 @@ class PCA(PrincipalComponents):
         For ``"randomized"``: the most power iterations, each a pass. "auto" is 7 for fewer
         components than a tenth of the lesser of rows and columns, else 4.
     n_oversamples : int, default=10
-        For ``"randomized"`` and ``"arpack"``: so many vectors more than components are worked on.
+        For ``"randomized"`` and ``"arpack"``: number of extra random vectors.
     power_iteration_normalizer : {"auto", "QR", "LU", "none"}, default="auto"
         Accepted as in scikit-learn. Vectors are made orthonormal after each pass in any case, for
         which all of them ask.
@@ -74,7 +74,7 @@ class PCA(PrincipalComponents):
         Draws the first vectors of ``"randomized"`` and ``"arpack"``: an int gives the same answer
         for every cut of the rows and any number of workers.
     device : {"auto", "cpu", "cuda"}, default="auto"
-        Where to fit: :func:`skfleet.config_context` tells for "auto".
+        Device to fit on; "auto" takes that of :func:`skfleet.config_context`.
 
     Attributes
     ----------
@@ -101,15 +101,15 @@ class PCA(PrincipalComponents):
     n_iter_ : int
         Power iterations made, 0 for solvers that make none.
     n_features_in_ : int
-        Number of columns.
+        Number of features seen during ``fit``.
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns, where X has names that are all text.
+        Names of features seen during ``fit``, where X has names that are all strings.
 
     Raises
     ------
     ValueError
-        When a parameter or the rows are not as above, or more components are asked for than there
-        are rows or columns.
+        If a parameter or X is invalid, or there are fewer rows or columns than
+        components.
     TypeError
         For sparse rows with ``svd_solver="full"``.
 
@@ -168,41 +168,41 @@ class PCA(PrincipalComponents):
 
     @run_on_device
     def fit(self, X: Rows, y: Values | None = None) -> PCA:
-        """Find the components.
+        """Fit the model.
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
+        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
+            Training data.
         y : None
-            Ignored; there for the sake of pipelines.
+            Not used, present for API consistency by convention.
 
         Returns
         -------
         self : PCA
-            Fitted.
+            Fitted estimator.
         """
         self._check_parameters()
-        rows = self._fit_rows(X)
+        rows = self._validate_rows(X)
         solver = self._solver(rows, X)
         self._check_n_components(rows.n_rows, rows.n_features, solver)
         engine = engine_for(rows)
         if solver == "full":
-            found = from_triangle(engine, rows, centred=True)
+            svd = svd_from_tsqr(engine, rows, centred=True)
         elif solver == "covariance_eigh":
             n = self.n_components if self._is_count() else None
-            found = from_products(engine, rows, n, centred=True)
+            svd = svd_from_covariance(engine, rows, n, centred=True)
         else:
-            with engine.persist(rows) as held:
-                held = with_row_offsets(engine, held)
-                self._check_n_components(held.n_rows, held.n_features, solver)
-                least = min(held.n_rows, held.n_features)
+            with engine.persist(rows) as persisted:
+                persisted = with_row_offsets(engine, persisted)
+                self._check_n_components(persisted.n_rows, persisted.n_features, solver)
+                least = min(persisted.n_rows, persisted.n_features)
                 n = self.n_components if self._is_count() else least
                 n_iter = None if solver == "arpack" else self._n_iter(n, least)
-                found = from_passes(engine, held, n, self, centred=True, n_iter=n_iter)
-        self._check_n_components(found.n_rows, rows.n_features, solver)
-        self._take(found, rows.dtype)
-        self.svd_solver_, self.n_iter_ = solver, found.n_iter
+                svd = svd_randomized(engine, persisted, n, self, centred=True, n_iter=n_iter)
+        self._check_n_components(svd.n_rows, rows.n_features, solver)
+        self._set_components(svd, rows.dtype)
+        self.svd_solver_, self.n_iter_ = solver, svd.n_iter
         return self
 
     def __sklearn_tags__(self):
@@ -211,11 +211,11 @@ class PCA(PrincipalComponents):
         return tags
 
     def _check_parameters(self) -> None:
-        """Raise for parameters that cannot be, before any work."""
+        """Raise for invalid parameters."""
         check_option("svd_solver", self.svd_solver, SOLVERS)
         check_bool("copy", self.copy)
         check_bool("whiten", self.whiten)
-        check_passes(self)
+        check_randomized_parameters(self)
         if self.iterated_power != "auto":
             check_positive_int("iterated_power", self.iterated_power, 0)
         n = self.n_components
@@ -228,16 +228,16 @@ class PCA(PrincipalComponents):
             )
 
     def _is_count(self) -> bool:
-        """Say whether the number of components is given."""
+        """Return whether `n_components` is a number of components."""
         return isinstance(self.n_components, Integral)
 
     def _solver(self, rows: RowBlocks, X: Any) -> str:
-        """Return what to run, or raise where that cannot be."""
+        """Return the solver to run; raise where it does not support the data."""
         solver = "full" if self.svd_solver == "tsqr" else self.svd_solver
         if solver == "auto":
             solver = self._best_solver(rows, X)
         if solver in ("full", "covariance_eigh"):
-            check_all_columns(rows, X, "svd_solver", solver, dense=solver == "full")
+            check_covariance_size(rows, X, "svd_solver", solver, dense=solver == "full")
         elif not (self._is_count() or self.n_components is None):
             raise ValueError(
                 f"n_components must be a whole number for svd_solver={solver!r}. Got "
@@ -246,17 +246,16 @@ class PCA(PrincipalComponents):
         return solver
 
     def _best_solver(self, rows: RowBlocks, X: Any) -> str:
-        """Return what costs least for components as exact as can be had at that cost."""
+        """Return the cheapest solver for `n_components`."""
         n_columns = rows.n_features
-        few = few_columns(X)
+        max_columns = max_covariance_columns(X)
         if not self._is_count() or self.n_components > n_columns / 10:
-            few = max_gram_columns(X)
-        if n_columns <= few or not self._is_count():
+            max_columns = max_gram_columns(X)
+        if n_columns <= max_columns or not self._is_count():
             return "covariance_eigh"
         return "arpack" if is_sparse_kind(X) else "randomized"
 
     def _n_iter(self, n: int, least: int) -> int:
-        """Return how many power iterations to make at most."""
         if self.iterated_power != "auto":
             return self.iterated_power
         return 7 if n < 0.1 * least else 4
@@ -273,12 +272,12 @@ class PCA(PrincipalComponents):
                 f"min(n_samples, n_features)={least} with svd_solver={solver!r}. Ask for fewer."
             )
 
-    def _take(self, found: Spectrum, dtype: Any) -> None:
-        """Keep as many components as were asked for."""
-        n_rows, n_columns = found.n_rows, len(found.mean)
+    def _set_components(self, svd: SVDResult, dtype: Any) -> None:
+        """Select the number of components, and set the fitted attributes."""
+        n_rows, n_columns = svd.n_rows, len(svd.mean)
         least = min(n_rows, n_columns)
-        variance = found.values**2 / max(n_rows - 1, 1)
-        total = found.squares / max(n_rows - 1, 1)
+        variance = svd.values**2 / max(n_rows - 1, 1)
+        total = svd.squares / max(n_rows - 1, 1)
         n = self.n_components
         if n is None:
             n = least
@@ -293,12 +292,12 @@ class PCA(PrincipalComponents):
             noise = float(np.mean(variance[n:]))
         else:
             noise = max(total - float(variance[:n].sum()), 0.0) / (least - n)
-        self.components_ = with_signs(found.vectors[:n]).astype(dtype)
+        self.components_ = svd_flip(svd.vectors[:n]).astype(dtype)
         self.explained_variance_ = variance[:n].astype(dtype)
         with np.errstate(invalid="ignore"):
             self.explained_variance_ratio_ = (variance[:n] / total).astype(dtype)
-        self.singular_values_ = found.values[:n].astype(dtype)
-        self.mean_ = found.mean.astype(dtype)
+        self.singular_values_ = svd.values[:n].astype(dtype)
+        self.mean_ = svd.mean.astype(dtype)
         self.noise_variance_ = noise
         self.n_components_, self.n_samples_ = int(n), int(n_rows)
 
@@ -307,17 +306,17 @@ class PCA(PrincipalComponents):
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
+        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
+            Samples.
 
         Returns
         -------
-        log_likelihood : array of shape (n_samples,)
+        log_likelihood : ndarray or Dask collection of shape (n_samples,)
             Natural logarithm of the density of each row (Tipping and Bishop, 1999), in the
             container X came in.
         """
         check_is_fitted(self)
-        return self._answer(
+        return self._predict_blockwise(
             log_density, X, OutputSpec(self.components_.dtype), model=self._density()
         )
 
@@ -327,10 +326,10 @@ class PCA(PrincipalComponents):
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
+        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
+            Test samples.
         y : None
-            Ignored.
+            Not used, present for API consistency by convention.
 
         Returns
         -------
@@ -338,12 +337,12 @@ class PCA(PrincipalComponents):
             Mean of the natural logarithms of the densities of the rows.
         """
         check_is_fitted(self)
-        rows = self._fit_rows(X, reset=False)
+        rows = self._validate_rows(X, reset=False)
         total = map_reduce(engine_for(rows), Reduction(_sum_of_logs), rows, self._density())
         return total[0] / total[1]
 
     def _density(self) -> Density:
-        """Return the model of the rows as one of densities."""
+        """Return the Gaussian density of the model."""
         noise, n_left = self.noise_variance_, len(self.mean_) - self.n_components_
         if n_left and not noise:
             raise ValueError(
@@ -360,23 +359,23 @@ class PCA(PrincipalComponents):
 
 
 class Density(NamedTuple):
-    """A normal density with variances along components, and one in all other directions."""
+    """A Gaussian density with variances along components, and isotropic noise elsewhere."""
 
     components: np.ndarray
     mean: np.ndarray
     variance: np.ndarray
-    rest: float | None  # None where there are no others
+    noise: float | None  # None where components span the space
     constant: float
 
 
 def log_density(model: Density, X: Any) -> Any:
-    """Return the logarithms of the densities of rows, where X is."""
-    along = project((model.components, model.mean, None), X)
-    xp = namespace(along)
-    weights = 1 / model.variance - (0.0 if model.rest is None else 1 / model.rest)
-    distance = xp.sum(along * along * asarray_like(weights, along), axis=1)
-    if model.rest is not None:
-        distance = distance + row_norms(X, about=model.mean) / model.rest
+    """Return the log-densities of rows, on the device of X."""
+    projected = project((model.components, model.mean, None), X)
+    xp = namespace(projected)
+    weights = 1 / model.variance - (0.0 if model.noise is None else 1 / model.noise)
+    distance = xp.sum(projected * projected * asarray_like(weights, projected), axis=1)
+    if model.noise is not None:
+        distance = distance + row_norms(X, about=model.mean) / model.noise
     return -0.5 * (distance + model.constant)
 
 
@@ -388,7 +387,7 @@ def _sum_of_logs(block: Block, model: Density) -> tuple[float, int]:
 
 
 def minka_rank(variance: np.ndarray, n_rows: int) -> int:
-    """Return the number of components of which the evidence is largest (Minka, 2000, eq. 30).
+    """Return the number of components with the largest evidence (Minka, 2000, eq. 30).
 
     `variance` holds the eigenvalues of the covariance, all of them, in decreasing order.
     """
@@ -399,14 +398,14 @@ def minka_rank(variance: np.ndarray, n_rows: int) -> int:
         for rank in range(1, p):
             if variance[rank - 1] < 1e-15:
                 break
-            kept, rest = variance[:rank], max(1e-15, float(variance[rank:].sum()) / (p - rank))
+            signal, noise = variance[:rank], max(1e-15, float(variance[rank:].sum()) / (p - rank))
             sizes = p - np.arange(rank)
             volume = -rank * np.log(2) + np.sum(gammaln(sizes / 2) - sizes / 2 * np.log(np.pi))
-            fit = -n_rows / 2 * (np.sum(np.log(kept)) + (p - rank) * np.log(rest))
+            fit = -n_rows / 2 * (np.sum(np.log(signal)) + (p - rank) * np.log(noise))
             m = p * rank - rank * (rank + 1) / 2
-            flattened = np.concatenate([kept, np.full(p - rank, rest)])
-            apart = np.subtract.outer(kept, variance)
-            inverse = np.subtract.outer(-1 / kept, -1 / flattened)
+            flattened = np.concatenate([signal, np.full(p - rank, noise)])
+            apart = np.subtract.outer(signal, variance)
+            inverse = np.subtract.outer(-1 / signal, -1 / flattened)
             above = np.arange(p) > np.arange(rank)[:, None]
             curvature = np.sum(np.log((apart * inverse)[above])) + m * np.log(n_rows)
             evidence = (

@@ -1,4 +1,4 @@
-"""Singular values and vectors of all rows, in each of three ways."""
+"""SVD solvers: covariance eigendecomposition, TSQR, randomized."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from skfleet._validation import check_in_interval, check_option, check_positive_
 from skfleet._warnings import warn
 from skfleet.blocks import RowBlocks
 from skfleet.engine import Engine, Reduction, limit_threadpools, map_reduce
-from skfleet.estimators.decomposition._randomized_svd import find_leading
-from skfleet.estimators.decomposition._tsqr import find_triangle
-from skfleet.glm._normal_equations import combine_products, max_gram_columns, products
+from skfleet.estimators.decomposition._randomized_svd import leading_singular_vectors
+from skfleet.estimators.decomposition._tsqr import tsqr
+from skfleet.glm import block_cross_products, combine_products, max_gram_columns
 
 NORMALIZERS = ("auto", "QR", "LU", "none")
-# Where there is a choice, products of all columns with all are taken for up to so many of them.
-FEW_COLUMNS, FEW_SPARSE_COLUMNS = 2000, 1000
-# Passes that are to be exact end when residuals are within this share, or after so many.
-EXACT, MOST_PASSES = 1e-10, 100
+# Up to these widths, a covariance matrix costs less than a few passes.
+MAX_COVARIANCE_COLUMNS, MAX_SPARSE_COVARIANCE_COLUMNS = 2000, 1000
+# Stopping rule of solvers without a number of iterations: a relative residual, or passes.
+EXACT_TOL, MAX_PASSES = 1e-10, 100
 
 
-class Spectrum(NamedTuple):
+class SVDResult(NamedTuple):
     """Leading singular values and right singular vectors, by rows; moments of all columns."""
 
     n_rows: int
@@ -36,21 +36,21 @@ class Spectrum(NamedTuple):
     n_iter: int = 0
 
 
-def check_passes(estimator: Any) -> None:
-    """Raise for parameters of passes that cannot be."""
+def check_randomized_parameters(estimator: Any) -> None:
+    """Raise for invalid parameters of the randomized solver."""
     check_positive_int("n_oversamples", estimator.n_oversamples)
     check_in_interval("tol", estimator.tol, 0)
     normalizer = estimator.power_iteration_normalizer
     check_option("power_iteration_normalizer", normalizer, NORMALIZERS)
 
 
-def few_columns(X: Any) -> int:
-    """Return up to how many columns products of all with all cost less than a few passes."""
-    return FEW_SPARSE_COLUMNS if is_sparse_kind(X) else FEW_COLUMNS
+def max_covariance_columns(X: Any) -> int:
+    """Return the number of columns up to which a covariance costs less than a few passes."""
+    return MAX_SPARSE_COVARIANCE_COLUMNS if is_sparse_kind(X) else MAX_COVARIANCE_COLUMNS
 
 
-def check_all_columns(rows: RowBlocks, X: Any, name: str, value: str, *, dense: bool) -> None:
-    """Raise where a matrix of all columns by all would be too large, or rows may not be sparse."""
+def check_covariance_size(rows: RowBlocks, X: Any, name: str, value: str, *, dense: bool) -> None:
+    """Raise where a matrix of columns by columns is too large, or rows must not be sparse."""
     if dense and is_sparse_kind(X):
         raise TypeError(
             f"{name} must be another than {value!r} for sparse rows. Take 'arpack' or 'randomized'."
@@ -63,59 +63,61 @@ def check_all_columns(rows: RowBlocks, X: Any, name: str, value: str, *, dense: 
         )
 
 
-def from_products(engine: Engine, rows: RowBlocks, n: int | None, *, centred: bool) -> Spectrum:
-    """Return eigenvectors of the products of all columns with all, n of them or all."""
-    sums = map_reduce(engine, Reduction(products, combine_products), rows)
+def svd_from_covariance(
+    engine: Engine, rows: RowBlocks, n: int | None, *, centred: bool
+) -> SVDResult:
+    """Return n (or all) eigenvectors of the covariance, or of X.T @ X."""
+    sums = map_reduce(engine, Reduction(block_cross_products, combine_products), rows)
     n_rows, n_columns = int(sums.weight), rows.n_features
     squares = float(np.trace(sums.gram))
-    gram = sums.gram if centred else sums.about_zero().gram
-    # A quarter of them takes as long as all.
+    gram = sums.gram if centred else sums.uncentered().gram
+    # LAPACK computes more than a quarter of the eigenvectors as slowly as all.
     subset = [n_columns - n, n_columns - 1] if n and n < n_columns / 4 else None
     values, vectors = linalg.eigh(gram, subset_by_index=subset)
     least = min(n_rows, n_columns)
     values, vectors = values[::-1][:least], vectors[:, ::-1][:, :least]
-    return Spectrum(n_rows, sums.x_mean, squares, np.sqrt(np.maximum(values, 0.0)), vectors.T)
+    return SVDResult(n_rows, sums.x_mean, squares, np.sqrt(np.maximum(values, 0.0)), vectors.T)
 
 
-def from_triangle(engine: Engine, rows: RowBlocks, *, centred: bool) -> Spectrum:
-    """Return the singular vectors of the triangular factor of all rows."""
-    found = find_triangle(engine, rows)
-    reduced = found.rows
+def svd_from_tsqr(engine: Engine, rows: RowBlocks, *, centred: bool) -> SVDResult:
+    """Return the SVD of the triangular factor of all rows."""
+    factor = tsqr(engine, rows)
+    reduced = factor.rows
     if not centred:
-        reduced = np.vstack([reduced, np.sqrt(found.n_rows) * found.mean])
+        reduced = np.vstack([reduced, np.sqrt(factor.n_rows) * factor.mean])
     _, values, vectors = linalg.svd(reduced, full_matrices=False)
-    least = min(found.n_rows, rows.n_features)
-    squares = float(np.sum(found.rows**2))
-    return Spectrum(found.n_rows, found.mean, squares, values[:least], vectors[:least])
+    max_rank = min(factor.n_rows, rows.n_features)
+    squares = float(np.sum(factor.rows**2))
+    return SVDResult(factor.n_rows, factor.mean, squares, values[:max_rank], vectors[:max_rank])
 
 
-def from_passes(
+def svd_randomized(
     engine: Engine, rows: RowBlocks, n: int, estimator: Any, *, centred: bool, n_iter: int | None
-) -> Spectrum:
-    """Return n leading vectors, found by passes as an estimator's parameters say.
+) -> SVDResult:
+    """Return n leading singular vectors by power iterations, with an estimator's parameters.
 
-    Without a number of power iterations there are as many as it takes.
+    For `n_iter` of None, iterate until convergence.
     """
-    tol = estimator.tol or EXACT
-    with limit_threadpools(1):  # those of a small product would go on to wait for another one
-        found = find_leading(
+    tol = estimator.tol or EXACT_TOL
+    with limit_threadpools(1):  # the threads of a small product would keep spinning
+        leading = leading_singular_vectors(
             engine,
             rows,
             n,
             centred=centred,
             n_oversamples=estimator.n_oversamples,
-            n_iter=MOST_PASSES if n_iter is None else n_iter,
+            n_iter=MAX_PASSES if n_iter is None else n_iter,
             tol=tol,
             rng=check_random_state(estimator.random_state),
         )
-    if n_iter is None and found.n_iter == MOST_PASSES and found.residual > tol:
+    if n_iter is None and leading.n_iter == MAX_PASSES and leading.residual > tol:
         warn(
-            f"{type(estimator).__name__} did not converge in {MOST_PASSES} passes: a residual is "
-            f"{found.residual:.1e} of its eigenvalue. Ask for fewer components, or raise tol.",
+            f"{type(estimator).__name__} did not converge in {MAX_PASSES} passes: a residual is "
+            f"{leading.residual:.1e} of its eigenvalue. Ask for fewer components, or raise tol.",
             ConvergenceWarning,
         )
-    columns = found.columns
+    columns = leading.columns
     squares = float(columns.squares.sum())
-    return Spectrum(
-        int(columns.n_rows), columns.mean, squares, found.values, found.vectors, found.n_iter
+    return SVDResult(
+        int(columns.n_rows), columns.mean, squares, leading.values, leading.vectors, leading.n_iter
     )

@@ -1,4 +1,4 @@
-"""Truncated singular value decomposition, of rows as they are."""
+"""Truncated singular value decomposition of uncentred data."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from skfleet._validation import check_option, check_positive_int
 from skfleet.blocks import RowBlocks
 from skfleet.engine import engine_for
 from skfleet.estimators._device_dispatch import run_on_device
-from skfleet.estimators.decomposition._base import Projector, with_signs
+from skfleet.estimators.decomposition._base import Projector, svd_flip
 from skfleet.estimators.decomposition._svd_solvers import (
-    Spectrum,
-    check_all_columns,
-    check_passes,
-    few_columns,
-    from_passes,
-    from_products,
-    from_triangle,
+    SVDResult,
+    check_covariance_size,
+    check_randomized_parameters,
+    max_covariance_columns,
+    svd_from_covariance,
+    svd_from_tsqr,
+    svd_randomized,
 )
 
 ALGORITHMS = ("auto", "randomized", "arpack", "tsqr")
@@ -35,7 +35,7 @@ class TruncatedSVD(Projector):
     Parameters
     ----------
     n_components : int, default=2
-        How many to find, at most the number of columns.
+        Number of components, at most the number of columns.
     algorithm : {"auto", "randomized", "arpack", "tsqr"}, default="auto"
         How to find them. ``"randomized"`` makes `n_iter` power iterations (Halko, Martinsson and
         Tropp, 2011, Finding structure with randomness). ``"arpack"`` stands for the same with as
@@ -47,7 +47,7 @@ class TruncatedSVD(Projector):
     n_iter : int, default=5
         For ``"randomized"``: the most power iterations, each a pass.
     n_oversamples : int, default=10
-        For ``"randomized"`` and ``"arpack"``: so many vectors more than components are worked on.
+        For ``"randomized"`` and ``"arpack"``: number of extra random vectors.
     power_iteration_normalizer : {"auto", "QR", "LU", "none"}, default="auto"
         Accepted as in scikit-learn. Vectors are made orthonormal after each pass in any case, for
         which all of them ask.
@@ -58,7 +58,7 @@ class TruncatedSVD(Projector):
         For ``"arpack"`` and ``"randomized"``: stop once no component's residual is more than this
         share of its eigenvalue. For 0, 1e-10.
     device : {"auto", "cpu", "cuda"}, default="auto"
-        Where to fit: :func:`skfleet.config_context` tells for "auto".
+        Device to fit on; "auto" takes that of :func:`skfleet.config_context`.
 
     Attributes
     ----------
@@ -73,14 +73,14 @@ class TruncatedSVD(Projector):
     n_iter_ : int
         Power iterations made, 0 where none were.
     n_features_in_ : int
-        Number of columns.
+        Number of features seen during ``fit``.
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns, where X has names that are all text.
+        Names of features seen during ``fit``, where X has names that are all strings.
 
     Raises
     ------
     ValueError
-        When a parameter or the rows are not as above.
+        If a parameter or X is invalid.
     TypeError
         For sparse rows with ``algorithm="tsqr"``.
 
@@ -89,7 +89,7 @@ class TruncatedSVD(Projector):
     Passes over the rows: one for ``"auto"`` on few columns and ``"tsqr"``; one, and one for each
     power iteration, for the others: see :class:`PCA`, which shares the method. Rows may be cut
     along both axes, hold small integers, and be larger than all memory: each pass loads a run of
-    rows, converts it piece by piece, and drops it.
+    rows, converts it in slices, and releases it.
 
     Examples
     --------
@@ -126,37 +126,37 @@ class TruncatedSVD(Projector):
 
     @run_on_device
     def fit(self, X: Rows, y: Values | None = None) -> TruncatedSVD:
-        """Find singular values and vectors.
+        """Fit the model.
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
+        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
+            Training data.
         y : None
-            Ignored; there for the sake of pipelines.
+            Not used, present for API consistency by convention.
 
         Returns
         -------
         self : TruncatedSVD
-            Fitted.
+            Fitted estimator.
         """
         self._check_parameters()
-        rows = self._fit_rows(X)
+        rows = self._validate_rows(X)
         if self.n_components > rows.n_features:
             raise ValueError(
                 f"n_components({self.n_components}) must be <= n_features({rows.n_features})."
             )
-        found = self._decompose(rows, X)
-        n = min(self.n_components, len(found.values))
-        values, vectors = found.values[:n], with_signs(found.vectors[:n])
-        variance = np.maximum(values**2 / found.n_rows - (vectors @ found.mean) ** 2, 0.0)
+        svd = self._decompose(rows, X)
+        n = min(self.n_components, len(svd.values))
+        values, vectors = svd.values[:n], svd_flip(svd.vectors[:n])
+        variance = np.maximum(values**2 / svd.n_rows - (vectors @ svd.mean) ** 2, 0.0)
         with np.errstate(invalid="ignore", divide="ignore"):
-            shares = variance / (found.squares / found.n_rows)
+            shares = variance / (svd.squares / svd.n_rows)
         self.components_ = vectors.astype(rows.dtype)
         self.explained_variance_ = variance.astype(rows.dtype)
         self.explained_variance_ratio_ = shares.astype(rows.dtype)
         self.singular_values_ = values.astype(rows.dtype)
-        self.n_iter_ = found.n_iter
+        self.n_iter_ = svd.n_iter
         return self
 
     def __sklearn_tags__(self):
@@ -165,20 +165,20 @@ class TruncatedSVD(Projector):
         return tags
 
     def _check_parameters(self) -> None:
-        """Raise for parameters that cannot be, before any work."""
+        """Raise for invalid parameters."""
         check_positive_int("n_components", self.n_components)
         check_option("algorithm", self.algorithm, ALGORITHMS)
         check_positive_int("n_iter", self.n_iter, 0)
-        check_passes(self)
+        check_randomized_parameters(self)
 
-    def _decompose(self, rows: RowBlocks, X: Any) -> Spectrum:
-        """Find the vectors in the way that was asked for."""
+    def _decompose(self, rows: RowBlocks, X: Any) -> SVDResult:
+        """Return the SVD by the solver that `algorithm` names."""
         engine, n = engine_for(rows), self.n_components
         if self.algorithm == "tsqr":
-            check_all_columns(rows, X, "algorithm", "tsqr", dense=True)
-            return from_triangle(engine, rows, centred=False)
-        if self.algorithm == "auto" and rows.n_features <= few_columns(X):
-            return from_products(engine, rows, n, centred=False)
+            check_covariance_size(rows, X, "algorithm", "tsqr", dense=True)
+            return svd_from_tsqr(engine, rows, centred=False)
+        if self.algorithm == "auto" and rows.n_features <= max_covariance_columns(X):
+            return svd_from_covariance(engine, rows, n, centred=False)
         n_iter = None if self.algorithm == "arpack" else self.n_iter
-        with engine.persist(rows) as held:
-            return from_passes(engine, held, n, self, centred=False, n_iter=n_iter)
+        with engine.persist(rows) as persisted:
+            return svd_randomized(engine, persisted, n, self, centred=False, n_iter=n_iter)

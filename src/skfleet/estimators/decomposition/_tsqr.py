@@ -1,4 +1,4 @@
-"""The triangular factor of all rows, by QR factorisations of blocks: what a full SVD needs."""
+"""TSQR: the triangular factor of all rows, by QR factorisations of blocks."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from skfleet.blocks import Block, RowBlocks
 from skfleet.engine import Engine, Reduction, map_reduce
 
 
-class Triangle(NamedTuple):
-    """Rows about their mean, or fewer rows with the same products."""
+class TriangularFactor(NamedTuple):
+    """Mean of rows, and rows with the products of the centred rows."""
 
     n_rows: int
     mean: np.ndarray
     rows: np.ndarray
 
 
-def triangle(block: Block) -> Triangle:
-    """Return the triangular factor of a block's rows about their mean."""
+def local_r(block: Block) -> TriangularFactor:
+    """Return the triangular factor of the centred rows of a block."""
     mean = column_sums(block.X) / block.n_rows
     rows = block.X - astype(mean, dtype_of(block.X))
-    return Triangle(block.n_rows, mean, astype(_reduced(rows), FLOAT64))
+    return TriangularFactor(block.n_rows, mean, astype(_reduce_rows(rows), FLOAT64))
 
 
-def merge_triangles(a: Triangle, b: Triangle) -> Triangle:
-    """Merge those of two blocks; the difference of their means is a row of its own."""
+def combine_r(a: TriangularFactor, b: TriangularFactor) -> TriangularFactor:
+    """Combine the factors of two blocks; the difference of their means adds one row."""
     n_rows = a.n_rows + b.n_rows
-    apart = b.mean - a.mean
-    between = sqrt(a.n_rows * b.n_rows / n_rows) * apart
+    delta = b.mean - a.mean
+    between = sqrt(a.n_rows * b.n_rows / n_rows) * delta
     rows = vstack([a.rows, b.rows, between[None, :]])
-    return Triangle(n_rows, a.mean + b.n_rows / n_rows * apart, _reduced(rows))
+    return TriangularFactor(n_rows, a.mean + b.n_rows / n_rows * delta, _reduce_rows(rows))
 
 
-def _reduced(rows: Any) -> Any:
-    """Return the triangular factor of rows, or, while they are few, the rows."""
+def _reduce_rows(rows: Any) -> Any:
+    """Return the triangular factor of rows, or the rows while they are few."""
     if rows.shape[0] <= 2 * rows.shape[1]:
         return rows
     return qr_r(rows)
 
 
-def find_triangle(engine: Engine, rows: RowBlocks) -> Triangle:
-    """Reduce all rows to at most twice as many as there are columns (Demmel and others, 2012)."""
-    return map_reduce(engine, Reduction(triangle, merge_triangles), rows)
+def tsqr(engine: Engine, rows: RowBlocks) -> TriangularFactor:
+    """Reduce all rows to at most twice as many as there are columns (Demmel et al., 2012)."""
+    return map_reduce(engine, Reduction(local_r, combine_r), rows)

@@ -1,4 +1,4 @@
-"""Linear models: which there are."""
+"""Linear models."""
 
 from skfleet.estimators.linear_model._elastic_net import ElasticNet, Lasso
 from skfleet.estimators.linear_model._elastic_net_cv import ElasticNetCV, LassoCV

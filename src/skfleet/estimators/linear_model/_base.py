@@ -1,4 +1,4 @@
-"""What linear models share: how they answer, and how class weights are checked."""
+"""Base classes of linear models, and class weights."""
 
 from __future__ import annotations
 
@@ -20,49 +20,49 @@ from skfleet.metrics import accuracy_score, r2_score
 
 
 def linear_predictor(model: tuple[Any, ...], X: Any) -> Any:
-    """Return X @ coef.T + intercept, where X is."""
+    """Return X @ coef.T + intercept, on the device of X."""
     return dot(X, model[0].T) + asarray_like(np.asarray(model[1]), X)
 
 
-def n_dims_of(y: Any) -> int:
-    """Return 1 for targets in a column without another dimension, 2 for a matrix of them."""
+def y_ndim(y: Any) -> int:
+    """Return the number of dimensions of targets."""
     check_rows(y=y)
     return len(y.shape) if hasattr(y, "shape") else np.asarray(y).ndim
 
 
 class LinearRegressor(RegressorMixin, FleetEstimator):
-    """A regressor whose prediction is linear in the columns."""
+    """Base class of linear regressors."""
 
     def predict(self, X: Rows) -> Answer:
         """Predict targets.
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
+        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
+            Samples.
 
         Returns
         -------
-        y : array of shape (n_samples,) or (n_samples, n_targets)
-            In the container X came in; lazy for Dask collections.
+        y : ndarray or Dask collection of shape (n_samples,) or (n_samples, n_targets)
+            In the container of X; lazy for Dask collections.
         """
         coef = getattr(self, "coef_", np.empty(0))
         coef = dense_rows(coef).ravel() if is_sparse(coef) else coef  # of one target
         output = OutputSpec(coef.dtype, None if coef.ndim == 1 else len(coef))
         model = (coef, getattr(self, "intercept_", 0.0))
-        return self._answer(linear_predictor, X, output, model=model)
+        return self._predict_blockwise(linear_predictor, X, output, model=model)
 
     def score(self, X: Rows, y: Values, sample_weight: Weights | None = None) -> float:
         """Return the coefficient of determination of the predictions, in one pass.
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
-        y : values of shape (n_samples,) or (n_samples, n_targets)
-            True targets.
-        sample_weight : values of shape (n_samples,), default=None
-            Weights of the rows.
+        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
+            Test samples.
+        y : array-like or Dask collection of shape (n_samples,) or (n_samples, n_targets)
+            True target values.
+        sample_weight : array-like, Dask array or Dask Series of shape (n_samples,), default=None
+            Sample weights.
 
         Returns
         -------
@@ -71,7 +71,7 @@ class LinearRegressor(RegressorMixin, FleetEstimator):
         """
         return r2_score(y, self.predict(X), sample_weight=sample_weight)
 
-    def _keep(
+    def _set_coef(
         self,
         coef: np.ndarray,
         intercept: np.ndarray,
@@ -80,7 +80,7 @@ class LinearRegressor(RegressorMixin, FleetEstimator):
         one_target: bool,
         column: bool,
     ) -> None:
-        """Set what was fitted: coefficients by target, in the rows' precision."""
+        """Set `coef_` and `intercept_`, in the precision of the rows."""
         self.coef_ = (coef[0] if one_target else coef).astype(rows.dtype, copy=False)
         self.intercept_ = float(intercept[0]) if column else intercept.astype(rows.dtype)
         if not self.fit_intercept:
@@ -88,54 +88,54 @@ class LinearRegressor(RegressorMixin, FleetEstimator):
 
 
 class LinearClassifier(ClassifierMixin, FleetEstimator):
-    """A classifier whose decision values are linear in the columns."""
+    """Base class of linear classifiers."""
 
     def decision_function(self, X: Rows) -> Answer:
-        """Return the linear predictor of every row.
+        """Predict confidence scores for samples.
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
+        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
+            Samples.
 
         Returns
         -------
-        scores : array of shape (n_samples,) or (n_samples, n_classes)
+        scores : ndarray or Dask collection of shape (n_samples,) or (n_samples, n_classes)
             One value a row for two classes; above 0 predicts ``classes_[1]``. In the container X
             came in; lazy for Dask collections.
         """
         n_outputs = getattr(self, "coef_", np.empty((1, 0))).shape[0]
         output = OutputSpec(self._dtype, None if n_outputs == 1 else n_outputs)
-        return self._linear(_scores, X, output)
+        return self._predict_from_linear(_scores, X, output)
 
     def predict(self, X: Rows) -> Answer:
         """Predict a label for every row.
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
+        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
+            Samples.
 
         Returns
         -------
-        labels : array of shape (n_samples,)
-            In the container X came in; lazy for Dask collections.
+        labels : ndarray or Dask collection of shape (n_samples,)
+            In the container of X; lazy for Dask collections.
         """
         check_is_fitted(self)
         output = OutputSpec(self.classes_.dtype, is_label=True)
-        return self._linear(predicted_labels, X, output)
+        return self._predict_from_linear(predicted_labels, X, output)
 
     def score(self, X: Rows, y: Values, sample_weight: Weights | None = None) -> float:
         """Return the accuracy of the predicted labels, in one pass.
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
-        y : values of shape (n_samples,)
+        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
+            Test samples.
+        y : array-like, Dask array or Dask Series of shape (n_samples,)
             True labels.
-        sample_weight : values of shape (n_samples,), default=None
-            Weights of the rows.
+        sample_weight : array-like, Dask array or Dask Series of shape (n_samples,), default=None
+            Sample weights.
 
         Returns
         -------
@@ -144,29 +144,28 @@ class LinearClassifier(ClassifierMixin, FleetEstimator):
         """
         return accuracy_score(y, self.predict(X), sample_weight=sample_weight)
 
-    def _of_classes(self, func: Any, X: Any) -> Any:
-        """Answer with a function that gives a value per class."""
+    def _predict_per_class(self, func: Any, X: Any) -> Any:
+        """Predict by a function that returns a column per class."""
         check_is_fitted(self)
         output = OutputSpec(self._dtype, len(self.classes_), class_names(self.classes_, X))
-        return self._linear(func, X, output)
+        return self._predict_from_linear(func, X, output)
 
-    def _linear(self, func: Any, X: Any, output: OutputSpec) -> Any:
-        """Answer with a function of the linear predictor."""
+    def _predict_from_linear(self, func: Any, X: Any, output: OutputSpec) -> Any:
+        """Predict by a function of the linear predictor."""
         check_is_fitted(self)
         model = (self.coef_, self.intercept_, self.classes_)
-        return self._answer(func, X, output, model=model)
+        return self._predict_blockwise(func, X, output, model=model)
 
     @property
     def _dtype(self) -> np.dtype:
-        """The precision of the answers."""
         return getattr(self, "coef_", np.empty(0)).dtype
 
 
 class SparseCoefficients:
-    """Coefficients that can be kept as a sparse matrix."""
+    """Mixin for converting `coef_` to and from a sparse matrix."""
 
     def sparsify(self) -> Self:
-        """Make `coef_` a SciPy sparse matrix, which saves room where most of it is zero.
+        """Convert `coef_` to a SciPy sparse matrix, which saves memory where most of it is zero.
 
         Returns
         -------
@@ -178,7 +177,7 @@ class SparseCoefficients:
         return self
 
     def densify(self) -> Self:
-        """Make `coef_` a dense array again.
+        """Convert `coef_` back to a dense array.
 
         Returns
         -------
@@ -203,23 +202,22 @@ def check_class_weight(class_weight: Any) -> None:
 
 
 def weights_of_classes(class_weight: Any, counts: Any) -> np.ndarray | None:
-    """Return a weight for each class in order, None for weights of 1."""
+    """Return the weights of the classes in order, None for weights of 1."""
     if class_weight is None:
         return None
     if isinstance(class_weight, str):
         return counts.weight.sum() / (len(counts.labels) * counts.weight)
-    # A sample with every label: this names labels that y does not have.
+    # y is every label once, so that scikit-learn raises for keys that are no label.
     return compute_class_weight(class_weight, classes=counts.labels, y=counts.labels)
 
 
 def _scores(model: Any, X: Any) -> Any:
-    """Return decision values."""
     eta = linear_predictor(model, X)
     return eta[:, 0] if eta.shape[1] == 1 else eta
 
 
 def predicted_labels(model: Any, X: Any) -> Any:
-    """Return predicted labels; labels that no device can hold stay on the host."""
+    """Return predicted labels, on the host where no device can hold them."""
     eta = linear_predictor(model, X)
     xp = namespace(eta)
     codes = xp.astype(eta[:, 0] > 0, xp.int64) if eta.shape[1] == 1 else xp.argmax(eta, axis=1)

@@ -1,4 +1,4 @@
-"""Lasso and elastic net from one pass: sums of products, then coordinate descent on them."""
+"""Lasso and elastic net by coordinate descent on the Gram matrix, from one pass."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from skfleet._validation import check_bool, check_in_interval, check_option, che
 from skfleet._warnings import warn
 from skfleet.blocks import RowBlocks
 from skfleet.estimators._device_dispatch import run_on_device
-from skfleet.estimators.linear_model._base import LinearRegressor, n_dims_of
-from skfleet.estimators.linear_model._iterative_least_squares import fit_wide, is_wide
-from skfleet.glm import PathPoint, elastic_net_path
-from skfleet.glm._normal_equations import CrossProducts, compute_cross_products
+from skfleet.estimators.linear_model._base import LinearRegressor, y_ndim
+from skfleet.estimators.linear_model._iterative_least_squares import (
+    exceeds_gram_limit,
+    fit_iteratively,
+)
+from skfleet.glm import CrossProducts, PathPoint, compute_cross_products, elastic_net_path
 
 
 def check_coordinate_descent(model: Any) -> None:
-    """Raise for parameters of coordinate descent that cannot be."""
+    """Raise for invalid parameters of coordinate descent."""
     check_in_interval("tol", model.tol, 0)
     check_positive_int("max_iter", model.max_iter)
     check_bool("fit_intercept", model.fit_intercept)
@@ -38,7 +40,7 @@ def check_coordinate_descent(model: Any) -> None:
 
 
 def warn_unless_converged(points: list[PathPoint], model: Any) -> None:
-    """Warn of minimisers that were not reached."""
+    """Warn of path points that did not converge."""
     if not all(point.converged for point in points):
         warn(
             f"Coordinate descent did not reach tol={model.tol:g} in max_iter={model.max_iter} "
@@ -62,14 +64,14 @@ class ElasticNet(MultiOutputMixin, LinearRegressor):
     l1_ratio : float, default=0.5
         Share of the L1 penalty, from 0 to 1.
     fit_intercept : bool, default=True
-        Fit the unpenalised intercept b; otherwise it is 0.
+        Fit the intercept b, without a penalty; otherwise it is 0.
     precompute : bool, default=False
-        Accepted as in scikit-learn; products of the columns are always made, and the answer is the
-        same. An array is not accepted.
+        Ignored, present for compatibility with scikit-learn: the Gram matrix is always computed.
+        An array is not accepted.
     max_iter : int, default=1000
         The most sweeps over the coefficients.
     copy_X : bool, default=True
-        Accepted as in scikit-learn; X is never changed, so the answer is the same.
+        Ignored, present for compatibility with scikit-learn: X is never modified.
     tol : float, default=1e-4
         Stop when the duality gap is at most `tol` times the sum of squares of y, as in
         scikit-learn, and the optimality conditions hold to `tol` times their violation at zero, for
@@ -77,13 +79,13 @@ class ElasticNet(MultiOutputMixin, LinearRegressor):
     warm_start : bool, default=False
         Start from the solution of the last ``fit``.
     positive : bool, default=False
-        Keep every coefficient at 0 or above.
+        Constrain coefficients to be at least 0.
     random_state : int, RandomState instance or None, default=None
-        Accepted as in scikit-learn; nothing is drawn, so the answer is the same.
+        Ignored, present for compatibility with scikit-learn: nothing is drawn at random.
     selection : {"cyclic", "random"}, default="cyclic"
-        Accepted as in scikit-learn; the answer is the same.
+        Ignored, present for compatibility with scikit-learn.
     device : {"auto", "cpu", "cuda"}, default="auto"
-        Where to fit: :func:`skfleet.config_context` tells for "auto".
+        Device to fit on; "auto" takes that of :func:`skfleet.config_context`.
 
     Attributes
     ----------
@@ -98,14 +100,14 @@ class ElasticNet(MultiOutputMixin, LinearRegressor):
     dual_gap_ : float or ndarray of shape (n_targets,)
         How far the objective may be above its minimum; NaN where there are no sums of products.
     n_features_in_ : int
-        Number of columns.
+        Number of features seen during ``fit``.
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns, where X has names that are all text.
+        Names of features seen during ``fit``, where X has names that are all strings.
 
     Raises
     ------
     ValueError
-        When a parameter or the rows are not as above.
+        If a parameter or X is invalid.
 
     Warns
     -----
@@ -123,7 +125,7 @@ class ElasticNet(MultiOutputMixin, LinearRegressor):
     5,000 if they are sparse: it sums the products of columns and targets, and all else happens on
     these. With more columns proximal Newton steps take a pass each (typically 5 to 20), for the
     products of the columns in use. Each worker keeps a Gram matrix of
-    n_features x n_features float64 numbers, and one comes home.
+    n_features x n_features float64 numbers, and one is sent to the client.
 
     Examples
     --------
@@ -172,52 +174,54 @@ class ElasticNet(MultiOutputMixin, LinearRegressor):
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
-        y : values of shape (n_samples,) or (n_samples, n_targets)
-            Targets, however they are cut.
-        sample_weight : float or values of shape (n_samples,), default=None
-            Weights of the rows; only their proportions count.
+        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
+            Training data.
+        y : array-like or Dask collection of shape (n_samples,) or (n_samples, n_targets)
+            Target values.
+        sample_weight : float, array-like or Dask collection of shape (n_samples,), default=None
+            Sample weights; only their proportions count.
 
         Returns
         -------
         self : estimator
-            Fitted.
+            Fitted estimator.
         """
         check_in_interval("alpha", self.alpha, 0, open="r")
         check_in_interval("l1_ratio", self.l1_ratio, 0, 1)
         check_coordinate_descent(self)
-        rows = self._fit_rows(X, y, sample_weight, y_numeric=True, multi_output=True)
-        if is_wide(rows, X):
-            self._iterate(rows, X, column=n_dims_of(y) == 1)
+        rows = self._validate_rows(X, y, sample_weight, y_numeric=True, multi_output=True)
+        if exceeds_gram_limit(rows, X):
+            self._iterate(rows, X, column=y_ndim(y) == 1)
             return self
         sums = compute_cross_products(rows)
-        sums = sums if self.fit_intercept else sums.about_zero()
-        points = self._solve(sums, rows, column=n_dims_of(y) == 1)
+        sums = sums if self.fit_intercept else sums.uncentered()
+        points = self._solve(sums, rows, column=y_ndim(y) == 1)
         warn_unless_converged(points, self)
         return self
 
     def _iterate(self, rows: RowBlocks, X: Any, *, column: bool) -> None:
-        """Fit to rows of many columns."""
+        """Fit the model without a Gram matrix."""
         if self.positive or not column:
             raise ValueError(
                 f"positive must be False and y one column for X of {rows.n_features} columns. Got "
                 f"positive={self.positive!r} instead. Leave columns out first."
             )
-        last = getattr(self, "coef_", None)
-        warm = self.warm_start and last is not None and last.shape == (rows.n_features,)
-        start = (last[None, :].astype(np.float64), np.atleast_1d(self.intercept_)) if warm else None
+        previous = getattr(self, "coef_", None)
+        warm = self.warm_start and previous is not None and previous.shape == (rows.n_features,)
+        start = (
+            (previous[None, :].astype(np.float64), np.atleast_1d(self.intercept_)) if warm else None
+        )
         strengths = self.alpha * self.l1_ratio, self.alpha * (1 - self.l1_ratio)
-        how = {"fit_intercept": self.fit_intercept, "tol": self.tol, "max_iter": self.max_iter}
-        found = fit_wide(rows, X, l1=strengths[0], l2=strengths[1], start=start, **how)
-        self._keep(found.coef, found.intercept, rows, one_target=True, column=column)
-        self.n_iter_, self.dual_gap_ = found.n_iter, np.nan
+        options = {"fit_intercept": self.fit_intercept, "tol": self.tol, "max_iter": self.max_iter}
+        fitted = fit_iteratively(rows, X, l1=strengths[0], l2=strengths[1], start=start, **options)
+        self._set_coef(fitted.coef, fitted.intercept, rows, one_target=True, column=column)
+        self.n_iter_, self.dual_gap_ = fitted.n_iter, np.nan
 
     def _solve(self, sums: CrossProducts, rows: Any, *, column: bool) -> list[PathPoint]:
-        """Fit to the sums of products (about zero for no intercept) of every target."""
+        """Fit to the cross products (uncentred without an intercept) of every target."""
         n_targets = sums.xy.shape[1]
-        last = np.atleast_2d(getattr(self, "coef_", np.empty((0, 0))))
-        warm = self.warm_start and last.shape == (n_targets, rows.n_features)
+        previous = np.atleast_2d(getattr(self, "coef_", np.empty((0, 0))))
+        warm = self.warm_start and previous.shape == (n_targets, rows.n_features)
         points = []
         for j in range(n_targets):
             points += elastic_net_path(
@@ -227,7 +231,7 @@ class ElasticNet(MultiOutputMixin, LinearRegressor):
                 tol=self.tol,
                 max_iter=self.max_iter,
                 positive=self.positive,
-                start=last[j].astype(np.float64) if warm else None,
+                start=previous[j].astype(np.float64) if warm else None,
             )
         coef = np.stack([point.coef for point in points])
         self.n_iter_: Any = [point.n_iter for point in points]
@@ -235,7 +239,7 @@ class ElasticNet(MultiOutputMixin, LinearRegressor):
         if n_targets == 1:
             self.n_iter_, self.dual_gap_ = self.n_iter_[0], float(self.dual_gap_[0])
         intercept = sums.y_mean - coef @ sums.x_mean
-        self._keep(coef, intercept, rows, one_target=n_targets == 1, column=column)
+        self._set_coef(coef, intercept, rows, one_target=n_targets == 1, column=column)
         return points
 
     @property
@@ -257,12 +261,12 @@ class Lasso(ElasticNet):
     alpha : float, default=1.0
         Strength of the penalty, at least 0.
     fit_intercept : bool, default=True
-        Fit the unpenalised intercept b; otherwise it is 0.
+        Fit the intercept b, without a penalty; otherwise it is 0.
     precompute : bool, default=False
-        Accepted as in scikit-learn; products of the columns are always made, and the answer is the
-        same. An array is not accepted.
+        Ignored, present for compatibility with scikit-learn: the Gram matrix is always computed.
+        An array is not accepted.
     copy_X : bool, default=True
-        Accepted as in scikit-learn; X is never changed, so the answer is the same.
+        Ignored, present for compatibility with scikit-learn: X is never modified.
     max_iter : int, default=1000
         The most sweeps over the coefficients.
     tol : float, default=1e-4
@@ -270,13 +274,13 @@ class Lasso(ElasticNet):
     warm_start : bool, default=False
         Start from the solution of the last ``fit``.
     positive : bool, default=False
-        Keep every coefficient at 0 or above.
+        Constrain coefficients to be at least 0.
     random_state : int, RandomState instance or None, default=None
-        Accepted as in scikit-learn; nothing is drawn, so the answer is the same.
+        Ignored, present for compatibility with scikit-learn: nothing is drawn at random.
     selection : {"cyclic", "random"}, default="cyclic"
-        Accepted as in scikit-learn; the answer is the same.
+        Ignored, present for compatibility with scikit-learn.
     device : {"auto", "cpu", "cuda"}, default="auto"
-        Where to fit: :func:`skfleet.config_context` tells for "auto".
+        Device to fit on; "auto" takes that of :func:`skfleet.config_context`.
 
     Attributes
     ----------
@@ -291,14 +295,14 @@ class Lasso(ElasticNet):
     dual_gap_ : float or ndarray of shape (n_targets,)
         How far the objective may be above its minimum; NaN where there are no sums of products.
     n_features_in_ : int
-        Number of columns.
+        Number of features seen during ``fit``.
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns, where X has names that are all text.
+        Names of features seen during ``fit``, where X has names that are all strings.
 
     Raises
     ------
     ValueError
-        When a parameter or the rows are not as above.
+        If a parameter or X is invalid.
 
     Warns
     -----

@@ -1,4 +1,4 @@
-"""Lasso and elastic net with their penalties chosen by cross-validation, in one pass."""
+"""Lasso and elastic net with built-in cross-validation, in one pass."""
 
 from __future__ import annotations
 
@@ -12,17 +12,15 @@ from sklearn.utils.metadata_routing import MetadataRouter
 from skfleet._typing import RandomState, Rows, Splitter, Values, Weights
 from skfleet._validation import check_in_interval, check_positive_int, check_verbose
 from skfleet.estimators._device_dispatch import run_on_device
-from skfleet.estimators._metadata_routing import routed_to_splitter, splitter_router
+from skfleet.estimators._metadata_routing import make_splitter_router, route_splitter_params
 from skfleet.estimators.linear_model._base import LinearRegressor
 from skfleet.estimators.linear_model._elastic_net import (
     ElasticNet,
     check_coordinate_descent,
     warn_unless_converged,
 )
-from skfleet.estimators.linear_model._iterative_least_squares import check_width
-from skfleet.glm import elastic_net_path
-from skfleet.glm._cv_normal_equations import split_products
-from skfleet.glm._normal_equations import CrossProducts
+from skfleet.estimators.linear_model._iterative_least_squares import check_gram_limit
+from skfleet.glm import CrossProducts, elastic_net_path, split_products
 
 
 class ElasticNetCV(LinearRegressor):
@@ -40,12 +38,12 @@ class ElasticNetCV(LinearRegressor):
     eps : float, default=1e-3
         The smallest alpha of a path over the largest one.
     alphas : int or array of shape (n_alphas,), default=100
-        How many alphas, or which.
+        Number of alphas along the regularisation path, or the alphas themselves.
     fit_intercept : bool, default=True
-        Fit the unpenalised intercept b; otherwise it is 0.
+        Fit the intercept b, without a penalty; otherwise it is 0.
     precompute : bool or "auto", default="auto"
-        Accepted as in scikit-learn; products of the columns are always made, and the answer is the
-        same. An array is not accepted.
+        Ignored, present for compatibility with scikit-learn: the Gram matrix is always computed.
+        An array is not accepted.
     max_iter : int, default=1000
         The most sweeps over the coefficients.
     tol : float, default=1e-4
@@ -54,19 +52,19 @@ class ElasticNetCV(LinearRegressor):
         Folds, 5 if None; the first ones hold the first rows. A splitter of scikit-learn's, or pairs
         of row numbers. For rows on Dask a splitter sees neither X nor y.
     copy_X : bool, default=True
-        Accepted as in scikit-learn; X is never changed, so the answer is the same.
+        Ignored, present for compatibility with scikit-learn: X is never modified.
     verbose : bool or int, default=0
         Above 0, print what was chosen.
     n_jobs : int, default=None
-        Accepted as in scikit-learn; the whole engine is used, and the answer is the same.
+        Ignored, present for compatibility with scikit-learn: all workers are used.
     positive : bool, default=False
-        Keep every coefficient at 0 or above.
+        Constrain coefficients to be at least 0.
     random_state : int, RandomState instance or None, default=None
-        Accepted as in scikit-learn; nothing is drawn, so the answer is the same.
+        Ignored, present for compatibility with scikit-learn: nothing is drawn at random.
     selection : {"cyclic", "random"}, default="cyclic"
-        Accepted as in scikit-learn; the answer is the same.
+        Ignored, present for compatibility with scikit-learn.
     device : {"auto", "cpu", "cuda"}, default="auto"
-        Where to fit: :func:`skfleet.config_context` tells for "auto".
+        Device to fit on; "auto" takes that of :func:`skfleet.config_context`.
 
     Attributes
     ----------
@@ -87,14 +85,14 @@ class ElasticNetCV(LinearRegressor):
     n_iter_ : int
         Sweeps over the coefficients for the pair chosen.
     n_features_in_ : int
-        Number of columns.
+        Number of features seen during ``fit``.
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns, where X has names that are all text.
+        Names of features seen during ``fit``, where X has names that are all strings.
 
     Raises
     ------
     ValueError
-        When a parameter or the rows are not as above, or there are more than 20,000 columns (5,000
+        If a parameter or X is invalid, or there are more than 20,000 columns (5,000
         sparse ones).
 
     Warns
@@ -107,7 +105,7 @@ class ElasticNetCV(LinearRegressor):
     One pass over the rows for all folds, alphas and shares (rows in blocks of unknown length are
     counted before): products are summed by fold, a fold's model comes from those of the others, and
     its error from its own. A worker keeps a Gram matrix of n_features x n_features float64 numbers
-    for each fold that its rows touch; of n folds, n come home.
+    for each fold that its rows touch; n of them are sent to the client for n folds.
 
     Examples
     --------
@@ -160,62 +158,64 @@ class ElasticNetCV(LinearRegressor):
     def fit(
         self, X: Rows, y: Values, sample_weight: Weights | None = None, **params: Any
     ) -> ElasticNetCV:
-        """Choose the penalties and fit the model, in one pass.
+        """Select the penalties by cross-validation and fit the model, in one pass.
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
-        y : values of shape (n_samples,)
-            Targets, however they are cut.
-        sample_weight : float or values of shape (n_samples,), default=None
-            Weights of the rows, in training and in the errors of a fold.
+        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
+            Training data.
+        y : array-like, Dask array or Dask Series of shape (n_samples,)
+            Target values.
+        sample_weight : float, array-like or Dask collection of shape (n_samples,), default=None
+            Sample weights, in training and in the errors of a fold.
         **params : dict
             For the splitter, where metadata routing is enabled.
 
         Returns
         -------
         self : estimator
-            Fitted.
+            Fitted estimator.
         """
         ratios = self._check_parameters()
-        params = routed_to_splitter(self, params)
-        rows = self._fit_rows(X, y, sample_weight, y_numeric=True)
-        check_width(rows, X, type(self).__name__)
-        found = split_products(rows, X, y, self.cv, params)
+        params = route_splitter_params(self, params)
+        rows = self._validate_rows(X, y, sample_weight, y_numeric=True)
+        check_gram_limit(rows, X, type(self).__name__)
+        products = split_products(rows, X, y, self.cv, params)
         if not self.fit_intercept:
-            splits = [(train.about_zero(), test) for train, test in found.splits]
-            found = found._replace(total=found.total.about_zero(), splits=splits)
-        alphas = np.stack([self._alphas(found.total, ratio) for ratio in ratios])
-        errors = np.empty((len(ratios), alphas.shape[1], len(found.splits)))
+            splits = [(train.uncentered(), test) for train, test in products.splits]
+            products = products._replace(total=products.total.uncentered(), splits=splits)
+        alphas = np.stack([self._alphas(products.total, ratio) for ratio in ratios])
+        errors = np.empty((len(ratios), alphas.shape[1], len(products.splits)))
         points = []
-        for i, (ratio, path) in enumerate(zip(ratios, alphas, strict=True)):
-            for j, (train, test) in enumerate(found.splits):
-                tried = elastic_net_path(train.quadratic(), path, ratio, excess=1.0, **self._how)
-                coefs = [point.coef[None, :] for point in tried]
+        for i, (ratio, alpha_path) in enumerate(zip(ratios, alphas, strict=True)):
+            for j, (train, test) in enumerate(products.splits):
+                path_points = elastic_net_path(
+                    train.quadratic(), alpha_path, ratio, excess=1.0, **self._path_options
+                )
+                coefs = [point.coef[None, :] for point in path_points]
                 errors[i, :, j] = [test.squared_errors(coef, train)[0] for coef in coefs]
-                points += tried
+                points += path_points
         self.mse_path_ = np.squeeze(errors)
         best = np.argmin(errors.mean(axis=2))
         i, at = np.unravel_index(best, alphas.shape)
         self.l1_ratio_, self.alpha_ = ratios[i], float(alphas[i, at])
-        self.alphas_ = alphas if len(ratios) > 1 and self._counts else alphas[0]
+        self.alphas_ = alphas if len(ratios) > 1 and self._is_n_alphas else alphas[0]
         if self.verbose:
             print(f"alpha={self.alpha_:g} and l1_ratio={self.l1_ratio_:g} have the least error.")
-        how = {name: getattr(self, name) for name in ("fit_intercept", "max_iter", "tol")}
-        model = ElasticNet(self.alpha_, l1_ratio=self.l1_ratio_, positive=self.positive, **how)
-        points += model._solve(found.total, rows, column=True)
+        options = {name: getattr(self, name) for name in ("fit_intercept", "max_iter", "tol")}
+        model = ElasticNet(self.alpha_, l1_ratio=self.l1_ratio_, positive=self.positive, **options)
+        points += model._solve(products.total, rows, column=True)
         warn_unless_converged(points, self)
         for name in ("coef_", "intercept_", "dual_gap_", "n_iter_"):
             setattr(self, name, getattr(model, name))
         return self
 
     def _check_parameters(self) -> list[float]:
-        """Return the shares to try, or raise."""
+        """Return the values of `l1_ratio` to try; raise for invalid parameters."""
         check_coordinate_descent(self)
         check_verbose("verbose", self.verbose)
         check_in_interval("eps", self.eps, 0, open="l")
-        if self._counts:
+        if self._is_n_alphas:
             check_positive_int("alphas", self.alphas)
         else:
             if np.ndim(self.alphas) > 1:
@@ -228,7 +228,7 @@ class ElasticNetCV(LinearRegressor):
         ratios = [float(ratio) for ratio in np.atleast_1d(self.l1_ratio)]
         for ratio in ratios:
             check_in_interval("l1_ratio", ratio, 0, 1)
-        if self._counts and 0.0 in ratios:
+        if self._is_n_alphas and 0.0 in ratios:
             raise ValueError(
                 "l1_ratio must be above 0 for a path of alphas. Got 0 instead. Give the alphas."
             )
@@ -236,18 +236,17 @@ class ElasticNetCV(LinearRegressor):
         return ratios
 
     @property
-    def _counts(self) -> bool:
-        """Whether `alphas` says how many rather than which."""
+    def _is_n_alphas(self) -> bool:
+        """True where `alphas` is a number of alphas."""
         return isinstance(self.alphas, Integral)
 
     @property
-    def _how(self) -> dict[str, Any]:
-        """What coordinate descent is told."""
+    def _path_options(self) -> dict[str, Any]:
         return {"tol": self.tol, "max_iter": self.max_iter, "positive": self.positive}
 
     def _alphas(self, sums: CrossProducts, ratio: float) -> np.ndarray:
-        """Return the alphas to try, from the smallest one that leaves no column."""
-        if not self._counts:
+        """Return the alphas of a path, from the smallest one for which all coefficients are 0."""
+        if not self._is_n_alphas:
             return np.sort(np.asarray(self.alphas, dtype=np.float64))[::-1]
         slopes = sums.xy[:, 0] if self.positive else np.abs(sums.xy[:, 0])
         largest = max(0.0, slopes.max()) / (sums.weight * ratio)
@@ -257,14 +256,14 @@ class ElasticNetCV(LinearRegressor):
         return np.geomspace(largest, largest * self.eps, num=self.alphas)
 
     def get_metadata_routing(self) -> MetadataRouter:
-        """Return how metadata reaches the splitter.
+        """Return the metadata routing of the splitter.
 
         Returns
         -------
         routing : sklearn.utils.metadata_routing.MetadataRouter
             What `fit` takes itself, and what it hands on.
         """
-        return splitter_router(self)
+        return make_splitter_router(self)
 
 
 class LassoCV(ElasticNetCV):
@@ -278,32 +277,32 @@ class LassoCV(ElasticNetCV):
     eps : float, default=1e-3
         The smallest alpha of a path over the largest one.
     alphas : int or array of shape (n_alphas,), default=100
-        How many alphas, or which.
+        Number of alphas along the regularisation path, or the alphas themselves.
     fit_intercept : bool, default=True
-        Fit the unpenalised intercept b; otherwise it is 0.
+        Fit the intercept b, without a penalty; otherwise it is 0.
     precompute : bool or "auto", default="auto"
-        Accepted as in scikit-learn; products of the columns are always made, and the answer is the
-        same. An array is not accepted.
+        Ignored, present for compatibility with scikit-learn: the Gram matrix is always computed.
+        An array is not accepted.
     max_iter : int, default=1000
         The most sweeps over the coefficients.
     tol : float, default=1e-4
         When to stop, as for :class:`ElasticNet`.
     copy_X : bool, default=True
-        Accepted as in scikit-learn; X is never changed, so the answer is the same.
+        Ignored, present for compatibility with scikit-learn: X is never modified.
     cv : int, splitter or iterable, default=None
         Splits, as for :class:`ElasticNetCV`.
     verbose : bool or int, default=False
         Above 0, print what was chosen.
     n_jobs : int, default=None
-        Accepted as in scikit-learn; the whole engine is used, and the answer is the same.
+        Ignored, present for compatibility with scikit-learn: all workers are used.
     positive : bool, default=False
-        Keep every coefficient at 0 or above.
+        Constrain coefficients to be at least 0.
     random_state : int, RandomState instance or None, default=None
-        Accepted as in scikit-learn; nothing is drawn, so the answer is the same.
+        Ignored, present for compatibility with scikit-learn: nothing is drawn at random.
     selection : {"cyclic", "random"}, default="cyclic"
-        Accepted as in scikit-learn; the answer is the same.
+        Ignored, present for compatibility with scikit-learn.
     device : {"auto", "cpu", "cuda"}, default="auto"
-        Where to fit: :func:`skfleet.config_context` tells for "auto".
+        Device to fit on; "auto" takes that of :func:`skfleet.config_context`.
 
     Attributes
     ----------
@@ -322,14 +321,14 @@ class LassoCV(ElasticNetCV):
     n_iter_ : int
         Sweeps over the coefficients for the alpha chosen.
     n_features_in_ : int
-        Number of columns.
+        Number of features seen during ``fit``.
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns, where X has names that are all text.
+        Names of features seen during ``fit``, where X has names that are all strings.
 
     Raises
     ------
     ValueError
-        When a parameter or the rows are not as above, or there are more than 20,000 columns (5,000
+        If a parameter or X is invalid, or there are more than 20,000 columns (5,000
         sparse ones).
 
     Warns
@@ -393,23 +392,23 @@ class LassoCV(ElasticNetCV):
     def fit(
         self, X: Rows, y: Values, sample_weight: Weights | None = None, **params: Any
     ) -> LassoCV:
-        """Choose the penalty and fit the model, in one pass.
+        """Select the penalty by cross-validation and fit the model, in one pass.
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
-        y : values of shape (n_samples,)
-            Targets, however they are cut.
-        sample_weight : float or values of shape (n_samples,), default=None
-            Weights of the rows, in training and in the errors of a fold.
+        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
+            Training data.
+        y : array-like, Dask array or Dask Series of shape (n_samples,)
+            Target values.
+        sample_weight : float, array-like or Dask collection of shape (n_samples,), default=None
+            Sample weights, in training and in the errors of a fold.
         **params : dict
             For the splitter, where metadata routing is enabled.
 
         Returns
         -------
         self : estimator
-            Fitted.
+            Fitted estimator.
         """
         super().fit(X, y, sample_weight, **params)
         del self.l1_ratio_

@@ -1,4 +1,4 @@
-"""What regressions for counts, positive and other targets have in common: fit and answers."""
+"""Base class of generalised linear regressors with a Tweedie loss."""
 
 from __future__ import annotations
 
@@ -26,26 +26,27 @@ from skfleet.estimators._device_dispatch import run_on_device
 from skfleet.estimators.linear_model._base import linear_predictor
 from skfleet.estimators.linear_model._glm_fit import (
     SOLVERS,
-    Model,
+    GLMSpec,
+    first_pass,
     fit_glm,
-    null_of_targets,
-    report,
-    surveyed,
+    null_model_from_targets,
+    report_convergence,
 )
-from skfleet.glm import Labels, Tweedie
+from skfleet.glm import ClassEncoding, Tweedie
 from skfleet.inference import OutputSpec
 from skfleet.metrics import d2_tweedie_score
 
 
 def check_targets(y: Any, loss: Tweedie, name: str) -> None:
-    """Raise for targets that a loss is not defined for."""
+    """Raise for targets outside the range of a loss."""
     y = astype(y, FLOAT64)
-    allowed = loss.allows(y)
+    allowed = loss.in_y_true_range(y)
     if not bool(namespace(allowed).all(allowed)):
         wrong = to_host(y)[~to_host(allowed)][0]
         raise ValueError(
-            f"y must be {loss.target} for {name}. Got {wrong:g} instead: some value(s) of y are "
-            "out of the valid range of the loss. Drop those rows, or choose another distribution."
+            f"y must be {loss.valid_targets} for {name}. Got {wrong:g} instead: some value(s) of y "
+            "are out of the valid range of the loss. Drop those rows, or choose another "
+            "distribution."
         )
 
 
@@ -58,32 +59,32 @@ class GlmRegressor(RegressorMixin, FleetEstimator, ABC):
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
-        y : values of shape (n_samples,)
-            Targets, however they are cut.
-        sample_weight : float or values of shape (n_samples,), default=None
-            Weights of the rows; only their proportions count.
+        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
+            Training data.
+        y : array-like, Dask array or Dask Series of shape (n_samples,)
+            Target values.
+        sample_weight : float, array-like or Dask collection of shape (n_samples,), default=None
+            Sample weights; only their proportions count.
 
         Returns
         -------
         self : estimator
-            Fitted.
+            Fitted estimator.
         """
         self._check_parameters()
         loss = self._loss()
         check = partial(check_targets, loss=loss, name=type(self).__name__)
-        rows = self._fit_rows(X, y, sample_weight, y_numeric=True)
-        how = {"fit_intercept": self.fit_intercept, "draw": not self.warm_start}
-        with surveyed(rows, X, check=check, **how) as data:
-            sums = data.found.targets
+        rows = self._validate_rows(X, y, sample_weight, y_numeric=True)
+        options = {"fit_intercept": self.fit_intercept, "use_sample": not self.warm_start}
+        with first_pass(rows, X, check=check, **options) as data:
+            sums = data.summary.targets
             check_total_weight(sums.weight)
-            null, total = null_of_targets(
+            null, total = null_model_from_targets(
                 loss, sums, data.scaling, fit_intercept=self.fit_intercept
             )
-            last = getattr(self, "coef_", None)
-            warm = self.warm_start and last is not None and len(last) == rows.n_features
-            model = Model(
+            previous = getattr(self, "coef_", None)
+            warm = self.warm_start and previous is not None and len(previous) == rows.n_features
+            model = GLMSpec(
                 loss,
                 l1=0.0,
                 l2=float(self.alpha),
@@ -91,18 +92,18 @@ class GlmRegressor(RegressorMixin, FleetEstimator, ABC):
                 solver=self.solver,
                 tol=self.tol,
                 max_iter=self.max_iter,
-                start=_as_start(last, self.intercept_) if warm else None,
+                start=_as_start(previous, self.intercept_) if warm else None,
             )
-            found = fit_glm(data, model, null, total, Labels())
-        report(found, model, self.verbose)
-        self.coef_ = found.coef[0].astype(rows.dtype, copy=False)
-        self.intercept_ = float(found.intercept[0])
-        self.n_iter_ = found.n_iter
-        self.solver_ = found.solver
+            fitted = fit_glm(data, model, null, total, ClassEncoding())
+        report_convergence(fitted, model, self.verbose)
+        self.coef_ = fitted.coef[0].astype(rows.dtype, copy=False)
+        self.intercept_ = float(fitted.intercept[0])
+        self.n_iter_ = fitted.n_iter
+        self.solver_ = fitted.solver
         return self
 
     def _check_parameters(self) -> None:
-        """Raise for parameters that cannot be, before any work."""
+        """Raise for invalid parameters."""
         check_in_interval("alpha", self.alpha, 0, open="r")
         check_in_interval("tol", self.tol, 0, open="l")
         check_positive_int("max_iter", self.max_iter)
@@ -115,17 +116,17 @@ class GlmRegressor(RegressorMixin, FleetEstimator, ABC):
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
+        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
+            Samples.
 
         Returns
         -------
-        y : array of shape (n_samples,)
-            In the container X came in; lazy for Dask collections.
+        y : ndarray or Dask collection of shape (n_samples,)
+            In the container of X; lazy for Dask collections.
         """
         check_is_fitted(self)
         model = (self.coef_[None, :], np.array([self.intercept_]), self._loss())
-        return self._answer(expected, X, OutputSpec(self.coef_.dtype), model=model)
+        return self._predict_blockwise(expected, X, OutputSpec(self.coef_.dtype), model=model)
 
     @run_on_device
     def score(self, X: Rows, y: Values, sample_weight: Weights | None = None) -> float:
@@ -133,12 +134,12 @@ class GlmRegressor(RegressorMixin, FleetEstimator, ABC):
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
-        y : values of shape (n_samples,)
-            True targets.
-        sample_weight : values of shape (n_samples,), default=None
-            Weights of the rows.
+        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
+            Test samples.
+        y : array-like, Dask array or Dask Series of shape (n_samples,)
+            True target values.
+        sample_weight : array-like, Dask array or Dask Series of shape (n_samples,), default=None
+            Sample weights.
 
         Returns
         -------
@@ -155,15 +156,14 @@ class GlmRegressor(RegressorMixin, FleetEstimator, ABC):
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         with suppress(TypeError, ValueError):  # a power that fit will refuse
-            tags.target_tags.positive_only = bool(self._loss().target)
+            tags.target_tags.positive_only = bool(self._loss().valid_targets)
         return tags
 
 
 def expected(model: Any, X: Any) -> Any:
-    """Return the expected target of each row."""
     return model[2].mean(linear_predictor(model, X))[:, 0]
 
 
 def _as_start(coef: np.ndarray, intercept: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return a fitted model as a solver starts from it."""
+    """Return fitted coefficients as the start of a solver."""
     return coef[None, :].astype(np.float64), np.array([float(intercept)])

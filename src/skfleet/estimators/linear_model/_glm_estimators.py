@@ -1,4 +1,4 @@
-"""Regression for counts, positive and other targets: Poisson, Gamma and Tweedie."""
+"""Poisson, Gamma and Tweedie regression."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class PoissonRegressor(GlmRegressor):
     alpha : float, default=1.0
         Strength of the L2 penalty, at least 0.
     fit_intercept : bool, default=True
-        Fit the unpenalised intercept b; otherwise it is 0.
+        Fit the intercept b, without a penalty; otherwise it is 0.
     solver : str, default="auto"
         "auto" takes Newton's method for up to 600 coefficients (100 if sparse, 1,200 where rows are
         loaded in each pass) and L-BFGS for more. scikit-learn's "lbfgs" and "newton-cholesky"
@@ -41,7 +41,7 @@ class PoissonRegressor(GlmRegressor):
     verbose : int, default=0
         Above 0, print which solver ran, its iterations and whether it converged.
     device : {"auto", "cpu", "cuda"}, default="auto"
-        Where to fit: :func:`skfleet.config_context` tells for "auto".
+        Device to fit on; "auto" takes that of :func:`skfleet.config_context`.
 
     Attributes
     ----------
@@ -54,14 +54,14 @@ class PoissonRegressor(GlmRegressor):
     solver_ : {"newton", "lbfgs"}
         The solver that ran.
     n_features_in_ : int
-        Number of columns.
+        Number of features seen during ``fit``.
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns, where X has names that are all text.
+        Names of features seen during ``fit``, where X has names that are all strings.
 
     Raises
     ------
     ValueError
-        When a parameter, the rows or the targets are not as above.
+        If a parameter, X or y is invalid.
 
     Warns
     -----
@@ -117,7 +117,6 @@ class PoissonRegressor(GlmRegressor):
         self.device = device
 
     def _loss(self) -> Tweedie:
-        """Return the loss to minimise."""
         return Tweedie(1.0)
 
 
@@ -134,7 +133,7 @@ class GammaRegressor(GlmRegressor):
     alpha : float, default=1.0
         Strength of the L2 penalty, at least 0.
     fit_intercept : bool, default=True
-        Fit the unpenalised intercept b; otherwise it is 0.
+        Fit the intercept b, without a penalty; otherwise it is 0.
     solver : str, default="auto"
         "auto" takes Newton's method for up to 600 coefficients (100 if sparse, 1,200 where rows are
         loaded in each pass) and L-BFGS for more. scikit-learn's "lbfgs" and "newton-cholesky"
@@ -150,7 +149,7 @@ class GammaRegressor(GlmRegressor):
     verbose : int, default=0
         Above 0, print which solver ran, its iterations and whether it converged.
     device : {"auto", "cpu", "cuda"}, default="auto"
-        Where to fit: :func:`skfleet.config_context` tells for "auto".
+        Device to fit on; "auto" takes that of :func:`skfleet.config_context`.
 
     Attributes
     ----------
@@ -163,14 +162,14 @@ class GammaRegressor(GlmRegressor):
     solver_ : {"newton", "lbfgs"}
         The solver that ran.
     n_features_in_ : int
-        Number of columns.
+        Number of features seen during ``fit``.
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns, where X has names that are all text.
+        Names of features seen during ``fit``, where X has names that are all strings.
 
     Raises
     ------
     ValueError
-        When a parameter, the rows or the targets are not as above.
+        If a parameter, X or y is invalid.
 
     Warns
     -----
@@ -226,7 +225,6 @@ class GammaRegressor(GlmRegressor):
         self.device = device
 
     def _loss(self) -> Tweedie:
-        """Return the loss to minimise."""
         return Tweedie(2.0)
 
 
@@ -247,7 +245,7 @@ class TweedieRegressor(GlmRegressor):
     alpha : float, default=1.0
         Strength of the L2 penalty, at least 0.
     fit_intercept : bool, default=True
-        Fit the unpenalised intercept b; otherwise it is 0.
+        Fit the intercept b, without a penalty; otherwise it is 0.
     link : {"auto", "identity", "log"}, default="auto"
         What of the mean is linear in the columns; "auto" is the identity for powers of 0 and below,
         else the logarithm.
@@ -266,7 +264,7 @@ class TweedieRegressor(GlmRegressor):
     verbose : int, default=0
         Above 0, print which solver ran, its iterations and whether it converged.
     device : {"auto", "cpu", "cuda"}, default="auto"
-        Where to fit: :func:`skfleet.config_context` tells for "auto".
+        Device to fit on; "auto" takes that of :func:`skfleet.config_context`.
 
     Attributes
     ----------
@@ -279,14 +277,14 @@ class TweedieRegressor(GlmRegressor):
     solver_ : {"newton", "lbfgs"}
         The solver that ran.
     n_features_in_ : int
-        Number of columns.
+        Number of features seen during ``fit``.
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns, where X has names that are all text.
+        Names of features seen during ``fit``, where X has names that are all strings.
 
     Raises
     ------
     ValueError
-        When a parameter, the rows or the targets are not as above.
+        If a parameter, X or y is invalid.
 
     Warns
     -----
@@ -346,12 +344,11 @@ class TweedieRegressor(GlmRegressor):
         self.device = device
 
     def _loss(self) -> Tweedie:
-        """Return the loss to minimise."""
         log = self.power > 0 if self.link == "auto" else self.link == "log"
         return Tweedie(float(self.power), log_link=log)
 
     def _check_parameters(self) -> None:
-        """Raise for parameters that cannot be, before any work."""
+        """Raise for invalid parameters."""
         super()._check_parameters()
         check_in_interval("power", self.power, -np.inf)
         if 0 < self.power < 1:

@@ -1,4 +1,4 @@
-"""The fit of a generalised linear model: from a first pass to coefficients of the columns."""
+"""Fit of a generalised linear model: first pass, scaling, warm start on a sample, solver."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from skfleet.estimators._column_statistics import (
     LabelCounts,
     TargetSums,
     combine_summaries,
-    join_samples,
+    concat_samples,
     summarize,
 )
 from skfleet.glm import (
-    Labels,
+    ClassEncoding,
     Loss,
-    Null,
+    NullModel,
     Objective,
     Penalty,
     Scaling,
@@ -45,20 +45,20 @@ from skfleet.glm import (
     proximal_newton,
 )
 
-# Up to so many coefficients a Hessian costs less than the passes it saves: for rows in memory, for
-# sparse ones, of which products are slow to make, and for rows that are loaded in each pass.
-NARROW, NARROW_IF_SPARSE, NARROW_IF_STREAMED = 600, 100, 1200
-# The most coefficients in a Hessian, whatever is asked for.
-MOST_COEFFICIENTS = 5000
-# Rows of which a solution is a good start: so many per column, but not too much of all rows.
+# Up to this size a Hessian costs less than the passes it saves. Sparse products are slow; passes
+# over rows out of core are slower still.
+MAX_NEWTON_COEF, MAX_NEWTON_COEF_SPARSE, MAX_NEWTON_COEF_OUT_OF_CORE = 600, 100, 1200
+# Limit of the Hessian, also for the solvers that need one.
+MAX_HESSIAN_COEF = 5000
+# Size of the sample for a warm start: enough rows per column, but a small part of all rows.
 SAMPLE_ROWS = 5000
 SAMPLE_ROWS_PER_COLUMN = 500
-FEWEST_PER_COLUMN = 20
-FEWEST_OF_A_CLASS = 10
-SAMPLE_SHARE = 1 / 8
-SAMPLE_BYTES = 2**27
+MIN_SAMPLE_ROWS_PER_COLUMN = 20
+MIN_SAMPLE_ROWS_PER_CLASS = 10
+MAX_SAMPLE_FRACTION = 1 / 8
+MAX_SAMPLE_BYTES = 2**27
 
-# What scikit-learn's names ask for; the others leave the choice.
+# Solvers by scikit-learn's names; None leaves the choice to `_solver_for`.
 SOLVERS = {
     "auto": None,
     "lbfgs": lbfgs,
@@ -70,65 +70,69 @@ SOLVERS = {
 }
 
 
-class Surveyed(NamedTuple):
-    """Rows held for a fit, with what the first pass found."""
+class PreparedData(NamedTuple):
+    """Persisted rows, with the summary of the first pass and the scaling from it."""
 
     engine: Engine
     rows: RowBlocks
-    found: DataSummary
+    summary: DataSummary
     scaling: Scaling
-    narrow: int  # up to so many coefficients, Hessians are worth it
+    max_newton_coef: int
 
 
 @contextmanager
-def surveyed(
-    rows: RowBlocks, X: Any, *, fit_intercept: bool, draw: bool, check: Callable | None
-) -> Iterator[Surveyed]:
-    """Make the first pass over rows, and keep them for others where they fit.
+def first_pass(
+    rows: RowBlocks, X: Any, *, fit_intercept: bool, use_sample: bool, check: Callable | None
+) -> Iterator[PreparedData]:
+    """Persist rows, and summarise columns and targets in a first pass over them.
 
-    `check` looks at the targets of a block; None stands for labels. With `draw`, some rows come
-    along where there are many.
+    `check` validates the targets of a block; None stands for labels. With `use_sample`, the summary
+    holds a sample of the rows where there are many.
     """
     engine = engine_for(rows)
     with engine.persist(rows) as rows:
         rows = with_row_offsets(engine, rows)
-        draw = draw and (engine.is_out_of_core(rows) or not _on_device(rows))
-        share = _sample_size(rows) / max(rows.n_rows or 0, 1) if draw else 0.0
-        found = map_reduce(engine, Reduction(summarize, combine_summaries), rows, share, check)
+        use_sample = use_sample and (engine.is_out_of_core(rows) or not _is_on_device(rows))
+        share = _sample_size(rows) / max(rows.n_rows or 0, 1) if use_sample else 0.0
+        summary = map_reduce(engine, Reduction(summarize, combine_summaries), rows, share, check)
         rows = replace(rows, checked=True)
-        scaling = _scaling(found, rows.dtype, centred=fit_intercept and not is_sparse_kind(X))
-        narrow = NARROW_IF_SPARSE if is_sparse_kind(X) else NARROW
-        narrow = NARROW_IF_STREAMED if engine.is_out_of_core(rows) else narrow
-        yield Surveyed(engine, rows, found, scaling, narrow)
+        scaling = _scaling(summary, rows.dtype, centred=fit_intercept and not is_sparse_kind(X))
+        max_newton_coef = MAX_NEWTON_COEF_SPARSE if is_sparse_kind(X) else MAX_NEWTON_COEF
+        max_newton_coef = (
+            MAX_NEWTON_COEF_OUT_OF_CORE if engine.is_out_of_core(rows) else max_newton_coef
+        )
+        yield PreparedData(engine, rows, summary, scaling, max_newton_coef)
 
 
-def _on_device(rows: RowBlocks) -> bool:
-    """Say whether rows are on a GPU, where a few passes take less than a start from a sample."""
-    here = all(is_not_numpy(block.X) for block in rows.blocks)
-    return here or rows.on_device or get_config().device == "cuda"
+def _is_on_device(rows: RowBlocks) -> bool:
+    """Return whether rows are on a GPU, where passes cost less than a warm start."""
+    on_device = all(is_not_numpy(block.X) for block in rows.blocks)
+    return on_device or rows.on_device or get_config().device == "cuda"
 
 
 def _sample_size(rows: RowBlocks) -> int:
-    """How many rows to draw for a start: none where few would do no good, and many be much."""
-    wanted = max(SAMPLE_ROWS, SAMPLE_ROWS_PER_COLUMN * rows.n_features)
-    most = min((rows.n_rows or 0) * SAMPLE_SHARE, SAMPLE_BYTES / (8 * rows.n_features))
-    fewest = max(SAMPLE_ROWS // 2, FEWEST_PER_COLUMN * rows.n_features)
-    return int(min(wanted, most)) if most >= fewest else 0
+    """Return the number of rows to sample for a warm start, 0 where it does not pay."""
+    target = max(SAMPLE_ROWS, SAMPLE_ROWS_PER_COLUMN * rows.n_features)
+    max_rows = min(
+        (rows.n_rows or 0) * MAX_SAMPLE_FRACTION, MAX_SAMPLE_BYTES / (8 * rows.n_features)
+    )
+    min_rows = max(SAMPLE_ROWS // 2, MIN_SAMPLE_ROWS_PER_COLUMN * rows.n_features)
+    return int(min(target, max_rows)) if max_rows >= min_rows else 0
 
 
-def _scaling(found: DataSummary, dtype: Any, *, centred: bool) -> Scaling:
-    """Return what brings columns to unit deviation, and about their means if they may be moved."""
-    columns = found.columns
+def _scaling(summary: DataSummary, dtype: Any, *, centred: bool) -> Scaling:
+    """Return the scaling of columns to unit deviation, with a shift to mean 0 if `centred`."""
+    columns = summary.columns
     deviation = np.sqrt(columns.squares / columns.n_rows)
-    # A constant column is its mean but for rounding, which must not be blown up.
+    # The deviation of a constant column is rounding error, which must not be scaled up.
     flat = deviation <= 10 * np.finfo(dtype).eps * np.abs(columns.mean)
     scale = np.where(flat | (deviation == 0), 1.0, deviation)
     return Scaling(columns.mean if centred else np.zeros_like(scale), scale)
 
 
 @dataclass(frozen=True)
-class Model:
-    """What to fit: a loss, L1 and L2 penalties of the coefficients, and how to go about it."""
+class GLMSpec:
+    """A loss, penalties of the coefficients, and solver options."""
 
     loss: Loss
     l1: float
@@ -137,11 +141,11 @@ class Model:
     solver: str
     tol: float
     max_iter: int
-    start: tuple[np.ndarray, np.ndarray] | None = None  # of columns as they are
+    start: tuple[np.ndarray, np.ndarray] | None = None  # coef and intercept of unscaled columns
 
 
-class Fitted(NamedTuple):
-    """Coefficients and intercepts by output, for columns as they are."""
+class GLMFit(NamedTuple):
+    """Coefficients and intercepts by output, for unscaled columns."""
 
     coef: np.ndarray
     intercept: np.ndarray
@@ -151,25 +155,31 @@ class Fitted(NamedTuple):
 
 
 def fit_glm(
-    data: Surveyed, model: Model, null: Null, total_weight: float, labels: Labels
-) -> Fitted:
-    """Find the coefficients for columns at unit deviation, and bring them back."""
-    engine, rows, found, scaling, narrow = data
+    data: PreparedData, model: GLMSpec, null: NullModel, total_weight: float, labels: ClassEncoding
+) -> GLMFit:
+    """Fit coefficients of scaled columns, and return those of unscaled columns.
+
+    1. Choose the solver by the number of coefficients.
+    2. Scale columns and penalties; L-BFGS equilibrates loss and penalty together.
+    3. Start from the last fit, or from the solution on a sample.
+    4. Solve, and undo the scaling.
+    """
+    engine, rows, summary, scaling, max_newton_coef = data
     loss, n_features = model.loss, rows.n_features
     size = n_features + model.fit_intercept
-    solver = _solver_for(model, loss.n_outputs * size, narrow)
-    how: dict[str, Any] = {"tol": model.tol, "max_iter": model.max_iter}
+    solver = _solver_for(model, loss.n_outputs * size, max_newton_coef)
+    options: dict[str, Any] = {"tol": model.tol, "max_iter": model.max_iter}
     if solver is lbfgs:
-        # It converges by the condition of loss and penalty together, so these scale its columns.
-        unit, scaling = scaling, _even(scaling, loss, null, model)
+        # Its convergence depends on the condition of loss plus penalty.
+        unit, scaling = scaling, _equilibrated_scaling(scaling, loss, null, model)
         ratio = scaling.scale / unit.scale
-        how["measure"] = _each(ratio, 1.0, loss.n_outputs, model.fit_intercept)
+        options["measure"] = _per_coefficient(ratio, 1.0, loss.n_outputs, model.fit_intercept)
         if null.gradient is not None:
-            null = replace(null, gradient=null.gradient / how["measure"])
-    # Penalties of the coefficients of columns as they are, in terms of those of scaled columns.
+            null = replace(null, gradient=null.gradient / options["measure"])
+    # Penalties of unscaled coefficients, in terms of scaled ones.
     penalty = Penalty(
-        _each(model.l1 / scaling.scale, 0.0, loss.n_outputs, model.fit_intercept),
-        _each(model.l2 / scaling.scale**2, 0.0, loss.n_outputs, model.fit_intercept),
+        _per_coefficient(model.l1 / scaling.scale, 0.0, loss.n_outputs, model.fit_intercept),
+        _per_coefficient(model.l2 / scaling.scale**2, 0.0, loss.n_outputs, model.fit_intercept),
     )
     objective = Objective(
         engine,
@@ -182,26 +192,26 @@ def fit_glm(
     )
     start = null.coef
     if model.start is not None:
-        start = _scaled(*model.start, scaling, fit_intercept=model.fit_intercept)
-    # Of several threads, BLAS leaves some spinning for a while after a small system is solved: just
-    # when the next pass needs the cores.
+        start = _scaled_coef(*model.start, scaling, fit_intercept=model.fit_intercept)
+    # BLAS threads keep spinning after a small system is solved, when the next pass needs the cores.
     with limit_threadpools(1):
-        if found.drawn and model.start is None:
-            start = _start_on(found.drawn, objective, penalty, null, solver)
+        if summary.samples and model.start is None:
+            start = _warm_start_on_sample(summary.samples, objective, penalty, null, solver)
             if solver is newton:
-                how["thrifty"] = start is not null.coef and not engine.is_out_of_core(rows)
+                in_memory = not engine.is_out_of_core(rows)
+                options["reuse_hessian"] = start is not null.coef and in_memory
         if start is not null.coef and null.gradient is None:
             null = replace(null, gradient=objective.evaluate(null.coef).gradient)
-        solved: Solution = solver(objective, penalty, start, null, **how)
+        solved: Solution = solver(objective, penalty, start, null, **options)
     coef = solved.coef.reshape(loss.n_outputs, size)
-    slopes = coef[:, :n_features] / scaling.scale
+    unscaled = coef[:, :n_features] / scaling.scale
     intercept = np.zeros(loss.n_outputs)
     if model.fit_intercept:
-        intercept = coef[:, n_features] - slopes @ scaling.shift
-    return Fitted(slopes, intercept, solved.n_iter, solved.solver, solved.converged)
+        intercept = coef[:, n_features] - unscaled @ scaling.shift
+    return GLMFit(unscaled, intercept, solved.n_iter, solved.solver, solved.converged)
 
 
-def _each(
+def _per_coefficient(
     of_columns: np.ndarray, of_intercept: float, n_outputs: int, fit_intercept: bool
 ) -> np.ndarray:
     """Return a value for each coefficient from those of the columns and of the intercept."""
@@ -209,42 +219,42 @@ def _each(
     return np.tile(one, n_outputs)
 
 
-def _even(scaling: Scaling, loss: Loss, null: Null, model: Model) -> Scaling:
-    """Return the scaling in which loss and penalty together curve alike along every column."""
+def _equilibrated_scaling(scaling: Scaling, loss: Loss, null: NullModel, model: GLMSpec) -> Scaling:
+    """Return the scaling that equalises the curvature of loss plus penalty along the columns."""
     eta = null.coef.reshape(loss.n_outputs, -1)[:, -1] if model.fit_intercept else np.zeros(1)
     mean = loss.mean(np.broadcast_to(eta, (1, loss.n_outputs)))
-    curves = [float(loss.curve(mean[:, j], mean, j, j)[0]) for j in range(loss.n_outputs)]
+    curves = [float(loss.hessian(mean[:, j], mean, j, j)[0]) for j in range(loss.n_outputs)]
     curve = max(float(np.mean(curves)), 1e-6)
     return Scaling(scaling.shift, np.sqrt(scaling.scale**2 + model.l2 / curve))
 
 
-def _scaled(
+def _scaled_coef(
     coef: np.ndarray, intercept: np.ndarray, scaling: Scaling, *, fit_intercept: bool
 ) -> np.ndarray:
-    """Return coefficients of columns as they are as those of scaled ones."""
-    slopes = coef * scaling.scale
+    """Return the scaled coefficients of unscaled ones."""
+    scaled = coef * scaling.scale
     if not fit_intercept:
-        return slopes.ravel()
-    return np.column_stack([slopes, intercept + coef @ scaling.shift]).ravel()
+        return scaled.ravel()
+    return np.column_stack([scaled, intercept + coef @ scaling.shift]).ravel()
 
 
-def _solver_for(model: Model, n_coefficients: int, narrow: int) -> Any:
-    """Return the solver that was asked for, or the one that is likely to be the quickest."""
+def _solver_for(model: GLMSpec, n_coefficients: int, max_newton_coef: int) -> Any:
+    """Return the requested solver, or the one that is expected to be the fastest."""
     if model.l1:
         return proximal_newton
-    asked = SOLVERS[model.solver]
-    if asked is None:
-        return newton if n_coefficients <= narrow else lbfgs
-    return lbfgs if n_coefficients > MOST_COEFFICIENTS else asked
+    requested = SOLVERS[model.solver]
+    if requested is None:
+        return newton if n_coefficients <= max_newton_coef else lbfgs
+    return lbfgs if n_coefficients > MAX_HESSIAN_COEF else requested
 
 
-def _start_on(
-    drawn: Any, objective: Objective, penalty: Penalty, null: Null, solver: Any
+def _warm_start_on_sample(
+    samples: Any, objective: Objective, penalty: Penalty, null: NullModel, solver: Any
 ) -> np.ndarray:
-    """Solve on a sample, here, to save passes over all rows."""
+    """Return the solution on a sample in the driver, which saves passes over all rows."""
     with counting_disabled():
-        rows = join_samples(drawn)
-        if objective.rarest(rows.y) < FEWEST_OF_A_CLASS:
+        rows = concat_samples(samples)
+        if objective.min_class_count(rows.y) < MIN_SAMPLE_ROWS_PER_CLASS:
             return null.coef
         sampled = objective.on_sample(rows.X, rows.y, rows.sample_weight)
         if not np.isfinite(sampled.evaluate(null.coef).value):
@@ -253,31 +263,31 @@ def _start_on(
         return solver(sampled, penalty, start.coef, start, tol=1e-3, max_iter=20).coef
 
 
-def null_of_classes(
+def null_model_from_classes(
     loss: Loss, counts: LabelCounts, class_weight: Any, scaling: Scaling, *, fit_intercept: bool
-) -> tuple[Null, float]:
-    """Return the model that knows the shares of the classes only, and the total weight."""
+) -> tuple[NullModel, float]:
+    """Return the intercept-only model of the class frequencies, and the total weight."""
     each = np.ones(len(counts.labels)) if class_weight is None else class_weight
     weight = counts.weight * each
     total = float(weight.sum())
     chosen = slice(1, 2) if loss.n_outputs == 1 else slice(None)
     mean = (weight / total)[chosen]
     eta = loss.link(mean) if fit_intercept else np.zeros(loss.n_outputs)
-    slopes = None
+    coef_gradient = None
     if counts.x is not None:
         x = (each[:, None] * counts.x - np.outer(weight, scaling.shift)) / scaling.scale
         expected = loss.mean(eta[None, :])[0]
-        slopes = (np.outer(expected, x.sum(axis=0)) - x[chosen]) / total
-    return _null(loss, mean, eta, slopes, len(scaling.scale), fit_intercept), total
+        coef_gradient = (np.outer(expected, x.sum(axis=0)) - x[chosen]) / total
+    return _null_model(loss, mean, eta, coef_gradient, len(scaling.scale), fit_intercept), total
 
 
-def null_of_targets(
+def null_model_from_targets(
     loss: Loss, sums: TargetSums, scaling: Scaling, *, fit_intercept: bool
-) -> tuple[Null, float]:
-    """Return the model that knows the mean of the targets only, and the total weight."""
+) -> tuple[NullModel, float]:
+    """Return the intercept-only model of the mean of the targets, and the total weight."""
     mean = sums.y / sums.weight
     eta = loss.link(mean) if fit_intercept else np.zeros(loss.n_outputs)
-    slopes = None
+    coef_gradient = None
     if sums.x is not None and sums.xy is not None:
         # The gradient is linear in y.
         at_0, at_1 = (
@@ -286,28 +296,33 @@ def null_of_targets(
         )
         x = (sums.x - sums.weight * scaling.shift) / scaling.scale
         xy = (sums.xy.T - np.outer(sums.y, scaling.shift)) / scaling.scale
-        slopes = (np.outer(at_0, x) + (at_1 - at_0)[:, None] * xy) / sums.weight
-    null = _null(loss, mean, eta, slopes, len(scaling.scale), fit_intercept)
+        coef_gradient = (np.outer(at_0, x) + (at_1 - at_0)[:, None] * xy) / sums.weight
+    null = _null_model(loss, mean, eta, coef_gradient, len(scaling.scale), fit_intercept)
     return null, float(sums.weight)
 
 
-def _null(
-    loss: Loss, mean: np.ndarray, eta: np.ndarray, slopes: Any, n_features: int, fit_intercept: bool
-) -> Null:
-    """Lay out a model without columns as solvers want it."""
+def _null_model(
+    loss: Loss,
+    mean: np.ndarray,
+    eta: np.ndarray,
+    coef_gradient: Any,
+    n_features: int,
+    fit_intercept: bool,
+) -> NullModel:
+    """Return the null model with flat coefficients and gradient."""
     size = n_features + fit_intercept
     coef = np.zeros((loss.n_outputs, size))
-    gradient = None if slopes is None else np.zeros((loss.n_outputs, size))
+    gradient = None if coef_gradient is None else np.zeros((loss.n_outputs, size))
     if gradient is not None:
-        gradient[:, :n_features] = slopes
+        gradient[:, :n_features] = coef_gradient
     if fit_intercept:
         coef[:, n_features] = eta
-    value = loss.value_of(mean, eta)
-    return Null(coef.ravel(), value, None if gradient is None else gradient.ravel())
+    value = loss.mean_loss(mean, eta)
+    return NullModel(coef.ravel(), value, None if gradient is None else gradient.ravel())
 
 
-def report(fitted: Fitted, model: Model, verbose: int) -> None:
-    """Print how a fit went if asked to, and warn if it is not done."""
+def report_convergence(fitted: GLMFit, model: GLMSpec, verbose: int) -> None:
+    """Print a summary of a fit if `verbose`, and warn where it did not converge."""
     if verbose:
         state = "converged" if fitted.converged else "did not converge"
         print(f"{fitted.solver} {state} in {fitted.n_iter} iterations.")

@@ -1,4 +1,4 @@
-"""Least squares of more columns than a matrix of their products has room for, by iteration."""
+"""Iterative least squares for more columns than a Gram matrix allows."""
 
 from __future__ import annotations
 
@@ -7,32 +7,31 @@ from typing import Any
 from skfleet._validation import check_total_weight
 from skfleet.blocks import RowBlocks
 from skfleet.estimators.linear_model._glm_fit import (
-    Fitted,
-    Model,
+    GLMFit,
+    GLMSpec,
+    first_pass,
     fit_glm,
-    null_of_targets,
-    report,
-    surveyed,
+    null_model_from_targets,
+    report_convergence,
 )
-from skfleet.glm import Labels, SquaredError
-from skfleet.glm._normal_equations import max_gram_columns
+from skfleet.glm import ClassEncoding, SquaredError, max_gram_columns
 
 
-def is_wide(rows: RowBlocks, X: Any) -> bool:
-    """Say whether rows have too many columns for the products of all with all."""
+def exceeds_gram_limit(rows: RowBlocks, X: Any) -> bool:
+    """Return whether rows have too many columns for a Gram matrix."""
     return rows.n_features > max_gram_columns(X)
 
 
-def check_width(rows: RowBlocks, X: Any, name: str) -> None:
-    """Raise if rows are too wide for an estimator that knows no other way."""
-    if is_wide(rows, X):
+def check_gram_limit(rows: RowBlocks, X: Any, name: str) -> None:
+    """Raise for rows with too many columns for an estimator that needs a Gram matrix."""
+    if exceeds_gram_limit(rows, X):
         raise ValueError(
             f"X must have at most {max_gram_columns(X)} columns for {name}. Got {rows.n_features} "
             "instead. Use Ridge or ElasticNet in GridSearchCV, or SGDRegressor in Incremental."
         )
 
 
-def fit_wide(
+def fit_iteratively(
     rows: RowBlocks,
     X: Any,
     *,
@@ -43,14 +42,16 @@ def fit_wide(
     tol: float,
     max_iter: int,
     start: Any = None,
-) -> Fitted:
+) -> GLMFit:
     """Minimise half the average squared error and penalties; `in_sums`, half the sum of squares."""
-    with surveyed(rows, X, fit_intercept=fit_intercept, draw=False, check=_anything) as data:
-        sums = data.found.targets
+    with first_pass(
+        rows, X, fit_intercept=fit_intercept, use_sample=False, check=_accept_all
+    ) as data:
+        sums = data.summary.targets
         check_total_weight(sums.weight)
         loss = SquaredError(len(sums.y))
-        null, total = null_of_targets(loss, sums, data.scaling, fit_intercept=fit_intercept)
-        model = Model(
+        null, total = null_model_from_targets(loss, sums, data.scaling, fit_intercept=fit_intercept)
+        model = GLMSpec(
             loss,
             l1=l1 / total if in_sums else l1,
             l2=l2 / total if in_sums else l2,
@@ -60,10 +61,10 @@ def fit_wide(
             max_iter=max_iter,
             start=start,
         )
-        found = fit_glm(data, model, null, total, Labels())
-    report(found, model, 0)
-    return found
+        fitted = fit_glm(data, model, null, total, ClassEncoding())
+    report_convergence(fitted, model, 0)
+    return fitted
 
 
-def _anything(y: Any) -> None:
-    """Take any targets."""
+def _accept_all(y: Any) -> None:
+    """Accept targets of any value."""

@@ -13,10 +13,12 @@ from skfleet._typing import Rows, Values, Weights
 from skfleet._validation import check_bool, check_in_interval
 from skfleet.blocks import RowBlocks
 from skfleet.estimators._device_dispatch import run_on_device
-from skfleet.estimators.linear_model._base import LinearRegressor, n_dims_of
-from skfleet.estimators.linear_model._iterative_least_squares import fit_wide, is_wide
-from skfleet.glm import solve_positive, solve_ridge
-from skfleet.glm._normal_equations import compute_cross_products
+from skfleet.estimators.linear_model._base import LinearRegressor, y_ndim
+from skfleet.estimators.linear_model._iterative_least_squares import (
+    exceeds_gram_limit,
+    fit_iteratively,
+)
+from skfleet.glm import compute_cross_products, solve_positive, solve_ridge
 
 
 class LinearRegression(MultiOutputMixin, LinearRegressor):
@@ -31,17 +33,17 @@ class LinearRegression(MultiOutputMixin, LinearRegressor):
     fit_intercept : bool, default=True
         Fit the intercept b; otherwise it is 0.
     copy_X : bool, default=True
-        Accepted as in scikit-learn; X is never changed, so the answer is the same.
+        Ignored, present for compatibility with scikit-learn: X is never modified.
     tol : float, default=1e-6
         Directions of X whose singular value is at most `tol` times the largest count for nothing,
         with columns at unit length (scikit-learn takes them as they are, and so drops columns that
         are small). The solution is the shortest one where there are such directions.
     n_jobs : int, default=None
-        Accepted as in scikit-learn; the whole engine is used, and the answer is the same.
+        Ignored, present for compatibility with scikit-learn: all workers are used.
     positive : bool, default=False
-        Keep every coefficient at 0 or above.
+        Constrain coefficients to be at least 0.
     device : {"auto", "cpu", "cuda"}, default="auto"
-        Where to fit: :func:`skfleet.config_context` tells for "auto".
+        Device to fit on; "auto" takes that of :func:`skfleet.config_context`.
 
     Attributes
     ----------
@@ -56,14 +58,14 @@ class LinearRegression(MultiOutputMixin, LinearRegressor):
         products, so those below 1e-8 of the largest are rounding. Not for sparse rows, nor with
         `positive`.
     n_features_in_ : int
-        Number of columns.
+        Number of features seen during ``fit``.
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns, where X has names that are all text.
+        Names of features seen during ``fit``, where X has names that are all strings.
 
     Raises
     ------
     ValueError
-        When a parameter or the rows are not as above.
+        If a parameter or X is invalid.
 
     See Also
     --------
@@ -76,9 +78,9 @@ class LinearRegression(MultiOutputMixin, LinearRegressor):
     are sparse; with more, L-BFGS makes about one pass per iteration, and stops when no entry of the
     gradient exceeds `tol` times the largest one at the start; of many solutions it finds one, not
     the shortest. Each worker keeps a Gram matrix of n_features x n_features float64 numbers, and
-    one comes home. Products are summed about the means of each block and merged exactly, so large
-    offsets cost no digits; products square the condition of X, so of columns that agree to 8 digits
-    only their sum is known.
+    one is sent to the client. Products are summed about the means of each block and merged exactly,
+    so large offsets cost no digits; products square the condition of X, so of columns that agree to
+    8 digits only their sum is known.
 
     Examples
     --------
@@ -115,29 +117,29 @@ class LinearRegression(MultiOutputMixin, LinearRegressor):
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
-        y : values of shape (n_samples,) or (n_samples, n_targets)
-            Targets, however they are cut.
-        sample_weight : float or values of shape (n_samples,), default=None
-            Weights of the rows.
+        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
+            Training data.
+        y : array-like or Dask collection of shape (n_samples,) or (n_samples, n_targets)
+            Target values.
+        sample_weight : float, array-like or Dask collection of shape (n_samples,), default=None
+            Sample weights.
 
         Returns
         -------
         self : LinearRegression
-            Fitted.
+            Fitted estimator.
         """
         check_in_interval("tol", self.tol, 0)
         check_bool("fit_intercept", self.fit_intercept)
         check_bool("positive", self.positive)
-        rows = self._fit_rows(X, y, sample_weight, y_numeric=True, multi_output=True)
-        column = n_dims_of(y) == 1
-        if is_wide(rows, X):
+        rows = self._validate_rows(X, y, sample_weight, y_numeric=True, multi_output=True)
+        column = y_ndim(y) == 1
+        if exceeds_gram_limit(rows, X):
             coef, intercept = self._iterate(rows, X)
-            self._keep(coef, intercept, rows, one_target=column, column=column)
+            self._set_coef(coef, intercept, rows, one_target=column, column=column)
             return self
         sums = compute_cross_products(rows)
-        sums = sums if self.fit_intercept else sums.about_zero()
+        sums = sums if self.fit_intercept else sums.uncentered()
         if self.positive:
             coef = solve_positive(sums.gram, sums.xy, 0.0)
         else:
@@ -148,16 +150,16 @@ class LinearRegression(MultiOutputMixin, LinearRegressor):
                 self.rank_ = rank
                 self.singular_ = np.sqrt(np.maximum(values[:n_values], 0.0)).astype(rows.dtype)
         intercept = sums.y_mean - coef @ sums.x_mean
-        self._keep(coef, intercept, rows, one_target=column, column=column)
+        self._set_coef(coef, intercept, rows, one_target=column, column=column)
         return self
 
     def _iterate(self, rows: RowBlocks, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Return coefficients and intercepts by target for rows of many columns."""
+        """Return coefficients and intercepts by target, without a Gram matrix."""
         if self.positive:
             raise ValueError(
                 f"positive must be False for X of {rows.n_features} columns. Got True instead. "
                 "Leave columns out first."
             )
-        how = {"fit_intercept": self.fit_intercept, "tol": self.tol, "max_iter": 1000}
-        found = fit_wide(rows, X, l1=0.0, l2=0.0, **how)
-        return found.coef, found.intercept
+        options = {"fit_intercept": self.fit_intercept, "tol": self.tol, "max_iter": 1000}
+        fitted = fit_iteratively(rows, X, l1=0.0, l2=0.0, **options)
+        return fitted.coef, fitted.intercept

@@ -32,16 +32,16 @@ from skfleet.estimators.linear_model._base import (
 )
 from skfleet.estimators.linear_model._glm_fit import (
     SOLVERS,
-    Model,
-    Surveyed,
+    GLMSpec,
+    PreparedData,
+    first_pass,
     fit_glm,
-    null_of_classes,
-    report,
-    surveyed,
+    null_model_from_classes,
+    report_convergence,
 )
-from skfleet.glm import BinaryLogistic, Labels, Loss, Multinomial
+from skfleet.glm import BinaryLogistic, ClassEncoding, Loss, Multinomial
 
-# scikit-learn's words (1.9) about parameters that go in 1.10, and here with them
+# Deprecation warnings of scikit-learn 1.9; remove them with the parameters in 1.10.
 PENALTY_IS_OLD = (
     "'penalty' was deprecated in version 1.8 and will be removed in 1.10. To avoid this warning, "
     "leave 'penalty' set to its default value and use 'l1_ratio' or 'C' instead. Use l1_ratio=0 "
@@ -88,7 +88,7 @@ class LogisticRegression(SparseCoefficients, LinearClassifier):
     class_weight : dict or "balanced", default=None
         Weights of classes, by label. "balanced" gives every class the same total weight.
     random_state : int, RandomState instance or None, default=None
-        Accepted as in scikit-learn; nothing is drawn, so the answer is the same.
+        Ignored, present for compatibility with scikit-learn: nothing is drawn at random.
     solver : str, default="auto"
         "auto" takes Newton's method for up to 600 coefficients (100 if sparse, 1,200 where rows are
         loaded in each pass) and L-BFGS for more; with an L1 penalty, proximal Newton steps.
@@ -102,9 +102,9 @@ class LogisticRegression(SparseCoefficients, LinearClassifier):
     warm_start : bool, default=False
         Start from the solution of the last ``fit``.
     n_jobs : int, default=None
-        Deprecated in scikit-learn; the whole engine is used, and the answer is the same.
+        Ignored, and deprecated in scikit-learn: all workers are used.
     device : {"auto", "cpu", "cuda"}, default="auto"
-        Where to fit: :func:`skfleet.config_context` tells for "auto".
+        Device to fit on; "auto" takes that of :func:`skfleet.config_context`.
 
     Attributes
     ----------
@@ -119,14 +119,14 @@ class LogisticRegression(SparseCoefficients, LinearClassifier):
     solver_ : {"newton", "lbfgs", "proximal_newton", "proximal_gradient"}
         The solver that ran.
     n_features_in_ : int
-        Number of columns.
+        Number of features seen during ``fit``.
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns, where X has names that are all text.
+        Names of features seen during ``fit``, where X has names that are all strings.
 
     Raises
     ------
     ValueError
-        When a parameter or the rows are not as above, or there is only one class.
+        If a parameter or X is invalid, or there is only one class.
 
     Warns
     -----
@@ -202,31 +202,31 @@ class LogisticRegression(SparseCoefficients, LinearClassifier):
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
-        y : values of shape (n_samples,)
-            Labels of any type that can be ordered, however they are cut.
-        sample_weight : float or values of shape (n_samples,), default=None
-            Weights of the rows.
+        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
+            Training data.
+        y : array-like, Dask array or Dask Series of shape (n_samples,)
+            Class labels, of any type that can be ordered.
+        sample_weight : float, array-like or Dask collection of shape (n_samples,), default=None
+            Sample weights.
 
         Returns
         -------
         self : LogisticRegression
-            Fitted.
+            Fitted estimator.
         """
         self._check_parameters()
         penalty = self._penalty()
-        rows = self._fit_rows(X, y, sample_weight)
-        how = {"fit_intercept": self.fit_intercept, "draw": not self.warm_start}
-        with surveyed(rows, X, check=None, **how) as data:
-            counts = data.found.targets
+        rows = self._validate_rows(X, y, sample_weight)
+        options = {"fit_intercept": self.fit_intercept, "use_sample": not self.warm_start}
+        with first_pass(rows, X, check=None, **options) as data:
+            counts = data.summary.targets
             check_classification_targets(counts.labels)
             check_several_classes(counts.labels)
             self._fit_classes(data, *penalty)
         return self
 
     def _check_parameters(self) -> None:
-        """Raise for parameters that cannot be, before any work."""
+        """Raise for invalid parameters."""
         check_in_interval("C", self.C, 0, open="l")
         if self.l1_ratio is not None:
             check_in_interval("l1_ratio", self.l1_ratio, 0, 1)
@@ -245,34 +245,34 @@ class LogisticRegression(SparseCoefficients, LinearClassifier):
         check_class_weight(self.class_weight)
 
     def _penalty(self) -> tuple[float, float]:
-        """Return C and the share of the L1 penalty, with scikit-learn's warnings of old names."""
-        said: list[tuple[str, type[Warning]]] = []
+        """Return C and the L1 ratio, with scikit-learn's deprecation warnings."""
+        messages: list[tuple[str, type[Warning]]] = []
         penalty, share = self.penalty, 0.0 if self.l1_ratio is None else self.l1_ratio
         if penalty != "deprecated":
-            said.append((PENALTY_IS_OLD, FutureWarning))
+            messages.append((PENALTY_IS_OLD, FutureWarning))
         elif self.l1_ratio is None:
-            said.append((NO_SHARE_IS_OLD, FutureWarning))
+            messages.append((NO_SHARE_IS_OLD, FutureWarning))
         if penalty in ("l1", "l2"):
             if 0 < share < 1:
                 message = "l1_ratio parameter is only used when penalty is 'elasticnet'. Got "
-                said.append((f"{message}(penalty={penalty})", UserWarning))
+                messages.append((f"{message}(penalty={penalty})", UserWarning))
             if self.l1_ratio != (penalty == "l1"):
                 message = f"Inconsistent values: penalty={penalty} with l1_ratio={self.l1_ratio}. "
                 message += "penalty is deprecated. Please use l1_ratio only."
-                said.append((message, UserWarning))
+                messages.append((message, UserWarning))
             share = float(penalty == "l1")
         if penalty is None and self.C != 1.0:
             message = "Setting penalty=None will ignore the C and l1_ratio parameters"
-            said.append((message, UserWarning))
+            messages.append((message, UserWarning))
         if self.n_jobs is not None:
-            said.append((N_JOBS_IS_OLD.format(self.n_jobs), FutureWarning))
-        for message, category in said:
+            messages.append((N_JOBS_IS_OLD.format(self.n_jobs), FutureWarning))
+        for message, category in messages:
             warn(message, category)
         return (np.inf if penalty is None else self.C), share
 
-    def _fit_classes(self, data: Surveyed, C: float, l1_ratio: float) -> None:
-        """Fit to rows of which the classes are known."""
-        counts = data.found.targets
+    def _fit_classes(self, data: PreparedData, C: float, l1_ratio: float) -> None:
+        """Fit the model to prepared data."""
+        counts = data.summary.targets
         class_weight = weights_of_classes(self.class_weight, counts)
         weight = counts.weight if class_weight is None else counts.weight * class_weight
         check_total_weight(float(weight.sum()))
@@ -283,11 +283,11 @@ class LogisticRegression(SparseCoefficients, LinearClassifier):
             )
         n_classes = len(counts.labels)
         loss: Loss = BinaryLogistic() if n_classes == 2 else Multinomial(n_classes)
-        null, total = null_of_classes(
+        null, total = null_model_from_classes(
             loss, counts, class_weight, data.scaling, fit_intercept=self.fit_intercept
         )
         strength = 1 / (C * total)
-        model = Model(
+        model = GLMSpec(
             loss,
             l1=l1_ratio * strength,
             l2=(1 - l1_ratio) * strength,
@@ -295,25 +295,25 @@ class LogisticRegression(SparseCoefficients, LinearClassifier):
             solver=self.solver,
             tol=self.tol,
             max_iter=self.max_iter,
-            start=self._last(loss.n_outputs, data.rows.n_features),
+            start=self._warm_start(loss.n_outputs, data.rows.n_features),
         )
-        found = fit_glm(data, model, null, total, Labels(counts.labels, class_weight))
-        report(found, model, self.verbose)
-        coef, intercept = found.coef, found.intercept
+        fitted = fit_glm(data, model, null, total, ClassEncoding(counts.labels, class_weight))
+        report_convergence(fitted, model, self.verbose)
+        coef, intercept = fitted.coef, fitted.intercept
         if loss.n_outputs > 1:
-            # The same added to every class changes no probability, so at the optimum an L2 penalty
-            # makes each column's coefficients add up to nothing. Solvers hardly see that direction.
+            # Softmax is invariant to a shift of all classes, so at the optimum an L2 penalty makes
+            # the coefficients of a column sum to 0. Solvers converge slowly along that direction.
             coef = coef if model.l1 else coef - coef.mean(axis=0)
             intercept = intercept - intercept.mean()
         dtype = data.rows.dtype
         self.classes_ = counts.labels
         self.coef_ = coef.astype(dtype, copy=False)
         self.intercept_ = intercept.astype(dtype, copy=False)
-        self.n_iter_ = np.array([found.n_iter], dtype=np.int32)
-        self.solver_ = found.solver
+        self.n_iter_ = np.array([fitted.n_iter], dtype=np.int32)
+        self.solver_ = fitted.solver
 
-    def _last(self, n_outputs: int, n_features: int) -> Any:
-        """Return the last solution if that is where to start."""
+    def _warm_start(self, n_outputs: int, n_features: int) -> Any:
+        """Return the coefficients of a warm start, None for none."""
         coef = getattr(self, "coef_", None)
         if not self.warm_start or coef is None or coef.shape != (n_outputs, n_features):
             return None
@@ -324,34 +324,33 @@ class LogisticRegression(SparseCoefficients, LinearClassifier):
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
+        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
+            Samples.
 
         Returns
         -------
-        probabilities : array of shape (n_samples, n_classes)
+        probabilities : ndarray or Dask collection of shape (n_samples, n_classes)
             A column per class, a frame's by name; lazy for Dask collections.
         """
-        return self._of_classes(_probabilities, X)
+        return self._predict_per_class(_probabilities, X)
 
     def predict_log_proba(self, X: Rows) -> Answer:
         """Predict the logarithms of the probabilities of the classes for every row.
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
+        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
+            Samples.
 
         Returns
         -------
-        logarithms : array of shape (n_samples, n_classes)
+        logarithms : ndarray or Dask collection of shape (n_samples, n_classes)
             A column per class, a frame's by name; lazy for Dask collections.
         """
-        return self._of_classes(_log_probabilities, X)
+        return self._predict_per_class(_log_probabilities, X)
 
 
 def _loss_of(model: Any) -> Loss:
-    """Return the loss that a model was fitted with."""
     return BinaryLogistic() if model[0].shape[0] == 1 else Multinomial(model[0].shape[0])
 
 

@@ -1,4 +1,4 @@
-"""Ridge regression and its classifier from one pass: moments about the mean, a small system."""
+"""Ridge regression and classification by the normal equations, from one pass."""
 
 from __future__ import annotations
 
@@ -21,28 +21,33 @@ from skfleet._validation import (
     check_positive_int,
     check_several_classes,
     check_total_weight,
-    unique_labels,
+    unique_values,
 )
 from skfleet._warnings import warn
 from skfleet.blocks import Block, RowBlocks
 from skfleet.engine import Reduction, engine_for, map_reduce
-from skfleet.estimators._column_statistics import coded, label_counts, merge_label_counts
+from skfleet.estimators._column_statistics import combine_label_counts, label_counts, unique_inverse
 from skfleet.estimators._device_dispatch import run_on_device
 from skfleet.estimators.linear_model._base import (
     LinearClassifier,
     LinearRegressor,
     check_class_weight,
     linear_predictor,
-    n_dims_of,
     weights_of_classes,
+    y_ndim,
 )
-from skfleet.estimators.linear_model._iterative_least_squares import check_width, fit_wide, is_wide
-from skfleet.glm import solve_positive, solve_ridge
-from skfleet.glm._normal_equations import (
+from skfleet.estimators.linear_model._iterative_least_squares import (
+    check_gram_limit,
+    exceeds_gram_limit,
+    fit_iteratively,
+)
+from skfleet.glm import (
     CrossProducts,
-    block_cross_products_with,
     combine_products,
     compute_cross_products,
+    cross_products,
+    solve_positive,
+    solve_ridge,
     targets_of,
     weights_of,
 )
@@ -51,13 +56,13 @@ from skfleet.inference import OutputSpec
 _SOLVERS = ("auto", "svd", "cholesky", "lsqr", "sparse_cg", "sag", "saga", "lbfgs")
 
 
-class _Ridge:
-    """What Ridge and its classifier share: parameters, and the solution from sums of products."""
+class _BaseRidge:
+    """Base class of Ridge and RidgeClassifier: parameters, solution of the normal equations."""
 
     def _check_parameters(self, n_targets: int | None) -> np.ndarray:
-        """Return the penalties as an array of at least one number, or raise.
+        """Return the penalties as an array of at least one number; raise for invalid parameters.
 
-        `n_targets` is None where only a pass can tell.
+        `n_targets` is None where it is not known before a pass.
         """
         check_option("solver", self.solver, _SOLVERS)
         check_bool("positive", self.positive)
@@ -83,7 +88,7 @@ class _Ridge:
         return alpha
 
     def _iterate(self, rows: RowBlocks, X: Any, alpha: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return coefficients and intercepts by target for rows of many columns."""
+        """Return coefficients and intercepts by target, without a Gram matrix."""
         if self.positive or alpha.size > 1:
             name = "positive" if self.positive else "alpha"
             value = "False" if self.positive else "one number"
@@ -91,7 +96,7 @@ class _Ridge:
                 f"{name} must be {value} for X of {rows.n_features} columns. Got "
                 f"{getattr(self, name)!r} instead. Leave columns out first."
             )
-        found = fit_wide(
+        fitted = fit_iteratively(
             rows,
             X,
             l1=0.0,
@@ -101,12 +106,12 @@ class _Ridge:
             tol=self.tol,
             max_iter=self.max_iter or 1000,
         )
-        self.solver_, self.n_iter_ = found.solver, np.full(len(found.coef), found.n_iter)
-        return found.coef, found.intercept
+        self.solver_, self.n_iter_ = fitted.solver, np.full(len(fitted.coef), fitted.n_iter)
+        return fitted.coef, fitted.intercept
 
     def _solve(self, sums: CrossProducts, alpha: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return coefficients and intercepts by target."""
-        sums = sums if self.fit_intercept else sums.about_zero()
+        sums = sums if self.fit_intercept else sums.uncentered()
         if self.positive:
             coef, self.solver_ = solve_positive(sums.gram, sums.xy, alpha), "nnls"
         else:
@@ -115,7 +120,7 @@ class _Ridge:
         return coef, sums.y_mean - coef @ sums.x_mean
 
 
-class Ridge(_Ridge, MultiOutputMixin, LinearRegressor):
+class Ridge(_BaseRidge, MultiOutputMixin, LinearRegressor):
     r"""Linear least squares with an L2 penalty, in one pass over the rows.
 
     Minimises :math:`\sum_i w_i (y_i - x_i^T \beta - b)^2 + \alpha \|\beta\|^2` (Hoerl and Kennard,
@@ -126,9 +131,9 @@ class Ridge(_Ridge, MultiOutputMixin, LinearRegressor):
     alpha : float or array of shape (n_targets,), default=1.0
         Strength of the penalty, at least 0; an array penalises each target by its own.
     fit_intercept : bool, default=True
-        Fit the unpenalised intercept b; otherwise it is 0.
+        Fit the intercept b, without a penalty; otherwise it is 0.
     copy_X : bool, default=True
-        Accepted as in scikit-learn; X is never changed, so the answer is the same.
+        Ignored, present for compatibility with scikit-learn: X is never modified.
     max_iter : int, default=None
         The most iterations where the solution is not direct; 1,000 if None.
     tol : float, default=1e-4
@@ -138,11 +143,11 @@ class Ridge(_Ridge, MultiOutputMixin, LinearRegressor):
         Any of scikit-learn's ("svd", "cholesky", "lsqr", "sparse_cg", "sag", "saga", "lbfgs"), as a
         request for the same optimum. `solver_` says what ran.
     positive : bool, default=False
-        Keep every coefficient at 0 or above.
+        Constrain coefficients to be at least 0.
     random_state : int, RandomState instance or None, default=None
-        Accepted as in scikit-learn; nothing is drawn, so the answer is the same.
+        Ignored, present for compatibility with scikit-learn: nothing is drawn at random.
     device : {"auto", "cpu", "cuda"}, default="auto"
-        Where to fit: :func:`skfleet.config_context` tells for "auto".
+        Device to fit on; "auto" takes that of :func:`skfleet.config_context`.
 
     Attributes
     ----------
@@ -157,22 +162,22 @@ class Ridge(_Ridge, MultiOutputMixin, LinearRegressor):
         they are singular, which gives the shortest solution; non-negative least squares. L-BFGS
         does without them.
     n_features_in_ : int
-        Number of columns.
+        Number of features seen during ``fit``.
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns, where X has names that are all text.
+        Names of features seen during ``fit``, where X has names that are all strings.
 
     Raises
     ------
     ValueError
-        When a parameter or the rows are not as above.
+        If a parameter or X is invalid.
 
     Notes
     -----
     One pass over the rows, whatever the number of targets and penalties, for up to 20,000 columns,
     5,000 if they are sparse; with more, L-BFGS makes about one pass per iteration. Each worker
-    keeps a Gram matrix of n_features x n_features float64 numbers, and one comes home. Products are
-    summed about the means of each block and merged exactly, so large offsets cost no digits. Rows
-    in single precision are multiplied in single precision and summed in double.
+    keeps a Gram matrix of n_features x n_features float64 numbers, and one is sent to the client.
+    Products are summed about the means of each block and merged exactly, so large offsets cost no
+    digits. Rows in single precision are multiplied in single precision and summed in double.
 
     Examples
     --------
@@ -215,30 +220,30 @@ class Ridge(_Ridge, MultiOutputMixin, LinearRegressor):
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
-        y : values of shape (n_samples,) or (n_samples, n_targets)
-            Targets, however they are cut.
-        sample_weight : float or values of shape (n_samples,), default=None
-            Weights of the rows.
+        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
+            Training data.
+        y : array-like or Dask collection of shape (n_samples,) or (n_samples, n_targets)
+            Target values.
+        sample_weight : float, array-like or Dask collection of shape (n_samples,), default=None
+            Sample weights.
 
         Returns
         -------
         self : Ridge
-            Fitted.
+            Fitted estimator.
         """
-        column = n_dims_of(y) == 1
+        column = y_ndim(y) == 1
         alpha = self._check_parameters(1 if column else y.shape[1] if hasattr(y, "shape") else None)
-        rows = self._fit_rows(X, y, sample_weight, y_numeric=True, multi_output=True)
-        if is_wide(rows, X):
+        rows = self._validate_rows(X, y, sample_weight, y_numeric=True, multi_output=True)
+        if exceeds_gram_limit(rows, X):
             coef, intercept = self._iterate(rows, X, alpha)
         else:
             coef, intercept = self._solve(compute_cross_products(rows), alpha)
-        self._keep(coef, intercept, rows, one_target=len(coef) == 1, column=column)
+        self._set_coef(coef, intercept, rows, one_target=len(coef) == 1, column=column)
         return self
 
 
-class RidgeClassifier(_Ridge, LinearClassifier):
+class RidgeClassifier(_BaseRidge, LinearClassifier):
     r"""Ridge regression on labels of -1 and 1, in one pass over the rows.
 
     Minimises :math:`\sum_i w_i (z_{ik} - x_i^T \beta_k - b_k)^2 + \alpha \|\beta_k\|^2` for each
@@ -251,13 +256,13 @@ class RidgeClassifier(_Ridge, LinearClassifier):
     alpha : float or array of shape (n_targets,), default=1.0
         Strength of the penalty, at least 0; an array penalises each target by its own.
     fit_intercept : bool, default=True
-        Fit the unpenalised intercept b; otherwise it is 0.
+        Fit the intercept b, without a penalty; otherwise it is 0.
     copy_X : bool, default=True
-        Accepted as in scikit-learn; X is never changed, so the answer is the same.
+        Ignored, present for compatibility with scikit-learn: X is never modified.
     max_iter : int, default=None
-        Accepted as in scikit-learn; the solution is direct, so the answer is the same.
+        Ignored, present for compatibility with scikit-learn: the solution is direct.
     tol : float, default=1e-4
-        Accepted as in scikit-learn; the solution is direct, so the answer is the same.
+        Ignored, present for compatibility with scikit-learn: the solution is direct.
     class_weight : dict or "balanced", default=None
         Weights of classes, by label. "balanced" gives classes of any number of rows the same
         weight. Not with several labels a row.
@@ -265,11 +270,11 @@ class RidgeClassifier(_Ridge, LinearClassifier):
         Any of scikit-learn's ("svd", "cholesky", "lsqr", "sparse_cg", "sag", "saga", "lbfgs"), as a
         request for the same optimum. `solver_` says what ran.
     positive : bool, default=False
-        Keep every coefficient at 0 or above.
+        Constrain coefficients to be at least 0.
     random_state : int, RandomState instance or None, default=None
-        Accepted as in scikit-learn; nothing is drawn, so the answer is the same.
+        Ignored, present for compatibility with scikit-learn: nothing is drawn at random.
     device : {"auto", "cpu", "cuda"}, default="auto"
-        Where to fit: :func:`skfleet.config_context` tells for "auto".
+        Device to fit on; "auto" takes that of :func:`skfleet.config_context`.
 
     Attributes
     ----------
@@ -284,14 +289,14 @@ class RidgeClassifier(_Ridge, LinearClassifier):
     solver_ : {"cholesky", "eigen", "nnls"}
         What solved the normal equations, as in :class:`Ridge`.
     n_features_in_ : int
-        Number of columns.
+        Number of features seen during ``fit``.
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns, where X has names that are all text.
+        Names of features seen during ``fit``, where X has names that are all strings.
 
     Raises
     ------
     ValueError
-        When a parameter or the rows are not as above, there are more than 20,000 columns (5,000
+        If a parameter or X is invalid, there are more than 20,000 columns (5,000
         sparse ones), or only one class.
 
     Notes
@@ -342,30 +347,30 @@ class RidgeClassifier(_Ridge, LinearClassifier):
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
-        y : values of shape (n_samples,) or (n_samples, n_labels)
+        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
+            Training data.
+        y : array-like or Dask collection of shape (n_samples,) or (n_samples, n_labels)
             Labels of any type that can be ordered, or 1 for each label that a row has and else 0.
-        sample_weight : float or values of shape (n_samples,), default=None
-            Weights of the rows.
+        sample_weight : float, array-like or Dask collection of shape (n_samples,), default=None
+            Sample weights.
 
         Returns
         -------
         self : RidgeClassifier
-            Fitted.
+            Fitted estimator.
         """
         alpha = self._check_parameters(None)
         check_class_weight(self.class_weight)
-        rows = self._fit_rows(X, y, sample_weight, multi_output=True)
-        check_width(rows, X, "RidgeClassifier")
-        several = n_dims_of(y) == 2
-        if several and (y if hasattr(y, "shape") else np.asarray(y)).shape[1] == 1:
-            several = False
+        rows = self._validate_rows(X, y, sample_weight, multi_output=True)
+        check_gram_limit(rows, X, "RidgeClassifier")
+        is_multilabel = y_ndim(y) == 2
+        if is_multilabel and (y if hasattr(y, "shape") else np.asarray(y)).shape[1] == 1:
+            is_multilabel = False
             warn(
                 "A column-vector y was passed when a 1d array was expected. Take its column.",
                 DataConversionWarning,
             )
-        if several and self.class_weight is not None:
+        if is_multilabel and self.class_weight is not None:
             raise ValueError(
                 f"class_weight must be None where rows have several labels. Got "
                 f"{self.class_weight!r} instead."
@@ -374,44 +379,45 @@ class RidgeClassifier(_Ridge, LinearClassifier):
         with engine.persist(rows) if self.class_weight == "balanced" else nullcontext(rows) as rows:
             weights = self.class_weight
             if weights == "balanced":
-                counts = map_reduce(engine, Reduction(label_counts, merge_label_counts), rows)
-                even = weights_of_classes("balanced", counts._replace(weight=counts.n_rows))
-                weights = dict(zip(counts.labels.tolist(), even, strict=True))
-            reduction = Reduction(class_products, merge_class_products)
-            found = map_reduce(engine, reduction, rows, weights, several)
-        classes, sums = found.labels, found.sums
-        check_classification_targets(np.eye(2) if several else classes)
+                counts = map_reduce(engine, Reduction(label_counts, combine_label_counts), rows)
+                balanced = weights_of_classes("balanced", counts._replace(weight=counts.n_rows))
+                weights = dict(zip(counts.labels.tolist(), balanced, strict=True))
+            reduction = Reduction(class_products, combine_class_products)
+            classes, sums = map_reduce(engine, reduction, rows, weights, is_multilabel)
+        check_classification_targets(np.eye(2) if is_multilabel else classes)
         check_total_weight(sums.weight)
-        if not several:
+        if not is_multilabel:
             check_several_classes(classes)
-        if len(classes) == 2 and not several:
-            sums = sums.of_targets([1])
+        if len(classes) == 2 and not is_multilabel:
+            sums = sums.select_targets([1])
         # From indicators of 0 and 1 to targets of -1 and 1.
         sums = sums._replace(y_mean=2 * sums.y_mean - 1, xy=2 * sums.xy, yy=4 * sums.yy)
         self._check_parameters(len(sums.yy))
         coef, intercept = self._solve(sums, alpha)
         self.classes_ = classes
-        self._several = several
+        self._is_multilabel = is_multilabel
         self.coef_ = coef.astype(rows.dtype, copy=False)
         self.intercept_ = intercept.astype(rows.dtype, copy=False) if self.fit_intercept else 0.0
         return self
 
     def predict(self, X: Rows) -> Answer:
-        """Predict a label, or which labels it has, for every row.
+        """Predict class labels, or a multilabel indicator matrix.
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
+        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
+            Samples.
 
         Returns
         -------
-        labels : array of shape (n_samples,) or (n_samples, n_labels)
-            In the container X came in; lazy for Dask collections.
+        labels : ndarray or Dask collection of shape (n_samples,) or (n_samples, n_labels)
+            In the container of X; lazy for Dask collections.
         """
-        if not getattr(self, "_several", False):
+        if not getattr(self, "_is_multilabel", False):
             return super().predict(X)
-        return self._linear(_which_labels, X, OutputSpec(np.dtype(np.int64), len(self.coef_)))
+        return self._predict_from_linear(
+            _predicted_indicators, X, OutputSpec(np.dtype(np.int64), len(self.coef_))
+        )
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -420,52 +426,51 @@ class RidgeClassifier(_Ridge, LinearClassifier):
 
 
 class _ClassProducts(NamedTuple):
-    """Products of rows with an indicator for each label."""
+    """Cross products of rows with the indicators of labels."""
 
     labels: np.ndarray
     sums: CrossProducts
 
 
-def class_products(block: Block, class_weight: dict | None, several: bool) -> _ClassProducts:
-    """Return the products of a block with indicators of its labels (columns of y if several)."""
+def class_products(block: Block, class_weight: dict | None, is_multilabel: bool) -> _ClassProducts:
+    """Return the products of a block with indicators of its labels (columns of y if multilabel)."""
     X, weight = block.X, weights_of(block)
-    if several:
+    if is_multilabel:
         labels, indicators = np.arange(block.y.shape[1]), targets_of(block)
     else:
         y = block.y if len(block.y.shape) == 1 else block.y[:, 0]
-        labels, codes = coded(y)
+        labels, codes = unique_inverse(y)
         codes = to_device_of(codes, X)
         xp = namespace(codes)
         indicators = astype(codes[:, None] == to_device_of(np.arange(len(labels)), codes), FLOAT64)
         if class_weight is not None:
-            each = np.array([float(class_weight.get(label, 1.0)) for label in labels.tolist()])
-            each = xp.take(to_device_of(each, codes), codes)
-            weight = each if weight is None else weight * each
-    return _ClassProducts(
-        labels, tree_to_host(block_cross_products_with(block, indicators, weight))
-    )
+            row_weights = np.array(
+                [float(class_weight.get(label, 1.0)) for label in labels.tolist()]
+            )
+            row_weights = xp.take(to_device_of(row_weights, codes), codes)
+            weight = row_weights if weight is None else weight * row_weights
+    return _ClassProducts(labels, tree_to_host(cross_products(block, indicators, weight)))
 
 
-def merge_class_products(a: _ClassProducts, b: _ClassProducts) -> _ClassProducts:
-    """Merge two; rows without a label have nothing to add to its products."""
-    labels = unique_labels(np.concatenate([a.labels, b.labels]))
-    spread = (_spread_over(part, labels) for part in (a, b))
-    return _ClassProducts(labels, combine_products(*spread))
+def combine_class_products(a: _ClassProducts, b: _ClassProducts) -> _ClassProducts:
+    """Combine the products of two blocks, which may have different labels."""
+    labels = unique_values(np.concatenate([a.labels, b.labels]))
+    aligned = (_align_labels(part, labels) for part in (a, b))
+    return _ClassProducts(labels, combine_products(*aligned))
 
 
-def _spread_over(part: _ClassProducts, labels: np.ndarray) -> CrossProducts:
-    """Return products with indicators of more labels."""
+def _align_labels(part: _ClassProducts, labels: np.ndarray) -> CrossProducts:
+    """Return products with zero columns for further labels."""
     if len(part.labels) == len(labels):
         return part.sums
-    where = np.searchsorted(labels, part.labels)
+    positions = np.searchsorted(labels, part.labels)
     sums, n = part.sums, len(labels)
     y_mean, yy, xy = np.zeros(n), np.zeros(n), np.zeros((len(sums.xy), n))
-    y_mean[where], yy[where], xy[:, where] = sums.y_mean, sums.yy, sums.xy
+    y_mean[positions], yy[positions], xy[:, positions] = sums.y_mean, sums.yy, sums.xy
     return sums._replace(y_mean=y_mean, yy=yy, xy=xy)
 
 
-def _which_labels(model: Any, X: Any) -> Any:
-    """Return 1 for every label that a row is said to have."""
+def _predicted_indicators(model: Any, X: Any) -> Any:
     eta = linear_predictor(model, X)
     xp = namespace(eta)
     return xp.astype(eta > 0, xp.int64)

@@ -1,4 +1,4 @@
-"""Ridge regression with its penalty chosen by cross-validation, from one pass or two."""
+"""Ridge regression with built-in cross-validation, from one pass or two."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from skfleet._validation import check_bool, check_in_interval, check_option
 from skfleet.blocks import Block, RowBlocks
 from skfleet.engine import Reduction, engine_for, map_reduce, with_row_offsets
 from skfleet.estimators._device_dispatch import run_on_device
-from skfleet.estimators._metadata_routing import routed_to_splitter, splitter_router
-from skfleet.estimators.linear_model._base import LinearRegressor, n_dims_of
-from skfleet.estimators.linear_model._iterative_least_squares import check_width
-from skfleet.glm import solve_ridge
-from skfleet.glm._cv_normal_equations import split_products
-from skfleet.glm._normal_equations import (
+from skfleet.estimators._metadata_routing import make_splitter_router, route_splitter_params
+from skfleet.estimators.linear_model._base import LinearRegressor, y_ndim
+from skfleet.estimators.linear_model._iterative_least_squares import check_gram_limit
+from skfleet.glm import (
     CrossProducts,
     compute_cross_products,
     score_from_errors,
+    solve_ridge,
+    split_products,
     weights_of,
 )
 
-# What can be scored from sums over rows, without their predictions; the last by row only.
+# Scores that follow from sums over rows; the last one needs the errors of rows left out.
 _SCORINGS = (
     "r2",
     "neg_mean_squared_error",
@@ -51,7 +51,7 @@ class RidgeCV(MultiOutputMixin, LinearRegressor):
     alphas : float or array of shape (n_alphas,), default=(0.1, 1.0, 10.0)
         Penalties to try; above 0, with folds at least 0.
     fit_intercept : bool, default=True
-        Fit the unpenalised intercept b; otherwise it is 0.
+        Fit the intercept b, without a penalty; otherwise it is 0.
     scoring : str, default=None
         "r2", "neg_mean_squared_error", "neg_root_mean_squared_error", or, where each row is left
         out in turn, "neg_mean_absolute_error". None means the negative mean squared error where
@@ -61,13 +61,13 @@ class RidgeCV(MultiOutputMixin, LinearRegressor):
         splitter of scikit-learn's, or pairs of row numbers. For rows on Dask a splitter sees
         neither X nor y.
     gcv_mode : {"auto", "svd", "eigen"}, default=None
-        Accepted as in scikit-learn; the answer is the same.
+        Ignored, present for compatibility with scikit-learn.
     store_cv_results : bool, default=False
         Keep what was found for each row in `cv_results_`; only with ``cv=None``.
     alpha_per_target : bool, default=False
         Choose an alpha for each target; only with ``cv=None``.
     device : {"auto", "cpu", "cuda"}, default="auto"
-        Where to fit: :func:`skfleet.config_context` tells for "auto".
+        Device to fit on; "auto" takes that of :func:`skfleet.config_context`.
 
     Attributes
     ----------
@@ -83,14 +83,14 @@ class RidgeCV(MultiOutputMixin, LinearRegressor):
     best_score_ : float or ndarray of shape (n_targets,)
         Its score.
     n_features_in_ : int
-        Number of columns.
+        Number of features seen during ``fit``.
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns, where X has names that are all text.
+        Names of features seen during ``fit``, where X has names that are all strings.
 
     Raises
     ------
     ValueError
-        When a parameter or the rows are not as above, or there are more than 20,000 columns (5,000
+        If a parameter or X is invalid, or there are more than 20,000 columns (5,000
         sparse ones).
 
     Notes
@@ -135,47 +135,47 @@ class RidgeCV(MultiOutputMixin, LinearRegressor):
     def fit(
         self, X: Rows, y: Values, sample_weight: Weights | None = None, **params: Any
     ) -> RidgeCV:
-        """Choose the penalty and fit the model.
+        """Select the penalty by cross-validation and fit the model.
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
-        y : values of shape (n_samples,) or (n_samples, n_targets)
-            Targets, however they are cut.
-        sample_weight : float or values of shape (n_samples,), default=None
-            Weights of the rows, in training and in the scores.
+        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
+            Training data.
+        y : array-like or Dask collection of shape (n_samples,) or (n_samples, n_targets)
+            Target values.
+        sample_weight : float, array-like or Dask collection of shape (n_samples,), default=None
+            Sample weights, in training and in the scores.
         **params : dict
             For the splitter, where metadata routing is enabled.
 
         Returns
         -------
         self : RidgeCV
-            Fitted.
+            Fitted estimator.
         """
         alphas = self._check_parameters()
-        params = routed_to_splitter(self, params)
-        rows = self._fit_rows(X, y, sample_weight, y_numeric=True, multi_output=True)
-        check_width(rows, X, "RidgeCV")
-        column = n_dims_of(y) == 1
+        params = route_splitter_params(self, params)
+        rows = self._validate_rows(X, y, sample_weight, y_numeric=True, multi_output=True)
+        check_gram_limit(rows, X, "RidgeCV")
+        column = y_ndim(y) == 1
         if self.cv is None:
-            sums, scores = self._leaving_one_out(rows, alphas, column)
+            sums, scores = self._loo_scores(rows, alphas, column)
         else:
-            sums, scores = self._by_fold(rows, X, y, params, alphas)
+            sums, scores = self._fold_scores(rows, X, y, params, alphas)
         best = np.argmax(scores, axis=0)
         self.best_score_ = np.max(scores, axis=0)
-        chosen = alphas[best]
+        best_alphas = alphas[best]
         if scores.ndim == 1:
-            self.alpha_, self.best_score_ = float(chosen), float(self.best_score_)
+            self.alpha_, self.best_score_ = float(best_alphas), float(self.best_score_)
         else:
-            self.alpha_ = chosen
-        coef, _, _ = solve_ridge(sums.gram, sums.xy, chosen)
+            self.alpha_ = best_alphas
+        coef, _, _ = solve_ridge(sums.gram, sums.xy, best_alphas)
         intercept = sums.y_mean - coef @ sums.x_mean
-        self._keep(coef, intercept, rows, one_target=len(coef) == 1, column=column)
+        self._set_coef(coef, intercept, rows, one_target=len(coef) == 1, column=column)
         return self
 
     def _check_parameters(self) -> np.ndarray:
-        """Return the penalties to try, or raise."""
+        """Return the penalties to try; raise for invalid parameters."""
         alphas = np.atleast_1d(np.asarray(self.alphas, dtype=object))
         for alpha in alphas.ravel():
             check_in_interval("alphas", alpha, 0, open="lr" if self.cv is None else "r")
@@ -200,46 +200,53 @@ class RidgeCV(MultiOutputMixin, LinearRegressor):
                     )
         return alphas.astype(np.float64).ravel()
 
-    def _by_fold(
+    def _fold_scores(
         self, rows: RowBlocks, X: Any, y: Any, params: dict[str, Any], alphas: np.ndarray
     ) -> tuple[CrossProducts, np.ndarray]:
-        """Return the sums of all rows, and the scores of the alphas on average over the splits."""
-        found = split_products(rows, X, y, self.cv, params)
-        scores = np.empty((len(alphas), len(found.splits)))
-        for j, (train, test) in enumerate(found.splits):
-            train = train if self.fit_intercept else train.about_zero()
+        """Return the cross products of all rows, and the mean scores of alphas over splits."""
+        products = split_products(rows, X, y, self.cv, params)
+        scores = np.empty((len(alphas), len(products.splits)))
+        for j, (train, test) in enumerate(products.splits):
+            train = train if self.fit_intercept else train.uncentered()
             for i, alpha in enumerate(alphas):
                 coef, _, _ = solve_ridge(train.gram, train.xy, alpha)
                 errors = test.squared_errors(coef, train)
-                each = score_from_errors(
+                scores_of_targets = score_from_errors(
                     self.scoring or "r2", errors, errors, test.yy / test.weight
                 )
-                scores[i, j] = each.mean()
-        total = found.total if self.fit_intercept else found.total.about_zero()
+                scores[i, j] = scores_of_targets.mean()
+        total = products.total if self.fit_intercept else products.total.uncentered()
         return total, scores.mean(axis=1)
 
-    def _leaving_one_out(
+    def _loo_scores(
         self, rows: RowBlocks, alphas: np.ndarray, column: bool
     ) -> tuple[CrossProducts, np.ndarray]:
-        """Return the sums of all rows, and the scores of the alphas over all rows left out."""
+        """Return the cross products of all rows, and the leave-one-out scores of alphas."""
         engine = engine_for(rows)
         with engine.persist(rows) as rows:
             rows = with_row_offsets(engine, rows) if self.store_cv_results else rows
             centred = compute_cross_products(rows)
-            sums = centred if self.fit_intercept else centred.about_zero()
+            sums = centred if self.fit_intercept else centred.uncentered()
             values, vectors = linalg.eigh(sums.gram)
             inverse = 1 / (np.maximum(values, 0.0)[:, None] + alphas)
-            spare = 1 / sums.weight if self.fit_intercept else 0.0
-            known = (sums.x_mean, sums.y_mean, vectors, inverse, vectors.T @ sums.xy, spare)
-            keep = self.store_cv_results and ("error" if self.scoring is None else "prediction")
-            left_out = map_reduce(engine, Reduction(leave_out, merge_left_out), rows, known, keep)
-        if keep:
-            parts = [part for _, part in sorted(left_out.kept, key=lambda pair: pair[0])]
+            intercept_leverage = 1 / sums.weight if self.fit_intercept else 0.0
+            known = (
+                sums.x_mean,
+                sums.y_mean,
+                vectors,
+                inverse,
+                vectors.T @ sums.xy,
+                intercept_leverage,
+            )
+            store = self.store_cv_results and ("error" if self.scoring is None else "prediction")
+            loo = map_reduce(engine, Reduction(loo_errors, combine_loo_errors), rows, known, store)
+        if store:
+            parts = [part for _, part in sorted(loo.stored, key=lambda pair: pair[0])]
             results = np.concatenate(parts)
             self.cv_results_ = (results[:, 0] if column else results).astype(rows.dtype, copy=False)
-        squared, absolute = left_out.squared, left_out.absolute  # n_targets x n_alphas
+        squared, absolute = loo.squared, loo.absolute  # n_targets x n_alphas
         if self.scoring is None:
-            scores = -squared / left_out.n_rows
+            scores = -squared / loo.n_rows
         else:
             variance = (centred.yy / sums.weight)[:, None]
             means = squared / sums.weight, absolute / sums.weight
@@ -248,53 +255,52 @@ class RidgeCV(MultiOutputMixin, LinearRegressor):
         return sums, scores.T if per_target else scores.mean(axis=0)
 
     def get_metadata_routing(self) -> MetadataRouter:
-        """Return how metadata reaches the splitter.
+        """Return the metadata routing of the splitter.
 
         Returns
         -------
         routing : sklearn.utils.metadata_routing.MetadataRouter
             What `fit` takes itself, and what it hands on.
         """
-        return splitter_router(self)
+        return make_splitter_router(self)
 
 
-class LeftOut(NamedTuple):
+class LooErrors(NamedTuple):
     """Weighted sums of the errors of rows left out, by target and alpha."""
 
     n_rows: int
     squared: np.ndarray
     absolute: np.ndarray
-    kept: list[tuple[int, np.ndarray]]
+    stored: list[tuple[int, np.ndarray]]
 
 
-def leave_out(block: Block, known: tuple[Any, ...], keep: Any) -> LeftOut:
-    """Return the errors of a block's rows for models that were fitted without the row."""
-    x_mean, y_mean, vectors, inverse, along, spare = known
+def loo_errors(block: Block, known: tuple[Any, ...], store: Any) -> LooErrors:
+    """Return the leave-one-out errors of the rows of a block."""
+    x_mean, y_mean, vectors, inverse, Vt_Xy, intercept_leverage = known
     X = block.X
-    turned = dot(X if is_sparse(X) else X - asarray_like(x_mean, X), vectors)
-    turned = to_host(turned).astype(np.float64, copy=False)
+    X_rotated = dot(X if is_sparse(X) else X - asarray_like(x_mean, X), vectors)
+    X_rotated = to_host(X_rotated).astype(np.float64, copy=False)
     if is_sparse(X):
-        turned = turned - x_mean @ vectors
+        X_rotated = X_rotated - x_mean @ vectors
     y = to_host(block.y).astype(np.float64).reshape(block.n_rows, -1)
     weight = weights_of(block)
     w = np.ones(block.n_rows) if weight is None else to_host(weight)
-    # A row's own share in its prediction, for each alpha: shape (n_rows, 1, n_alphas).
-    leverage = (w[:, None] * ((turned**2) @ inverse + spare))[:, None, :]
-    fitted = np.einsum("np,pt,pa->nta", turned, along, inverse, optimize=True)
+    # The leverage of each row for each alpha, of shape (n_rows, 1, n_alphas).
+    leverage = (w[:, None] * ((X_rotated**2) @ inverse + intercept_leverage))[:, None, :]
+    fitted = np.einsum("np,pt,pa->nta", X_rotated, Vt_Xy, inverse, optimize=True)
     error = ((y - y_mean)[:, :, None] - fitted) / (1 - leverage)
     weighted = w[:, None, None] * error**2
-    kept = []
-    if keep:
-        part = weighted if keep == "error" else y[:, :, None] - error
-        kept = [(block.start or 0, part)]
-    return LeftOut(
+    stored = []
+    if store:
+        part = weighted if store == "error" else y[:, :, None] - error
+        stored = [(block.start or 0, part)]
+    return LooErrors(
         block.n_rows,
         weighted.sum(axis=0),
         (w[:, None, None] * np.abs(error)).sum(axis=0),
-        kept,
+        stored,
     )
 
 
-def merge_left_out(a: LeftOut, b: LeftOut) -> LeftOut:
-    """Add the errors of two blocks."""
-    return LeftOut(*(x + y for x, y in zip(a, b, strict=True)))
+def combine_loo_errors(a: LooErrors, b: LooErrors) -> LooErrors:
+    return LooErrors(*(x + y for x, y in zip(a, b, strict=True)))

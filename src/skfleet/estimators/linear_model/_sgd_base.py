@@ -1,4 +1,4 @@
-"""Epochs of stochastic gradient descent: which rows when, and when to stop."""
+"""Epochs of stochastic gradient descent: order of the rows, early stopping, holdout."""
 
 from __future__ import annotations
 
@@ -35,30 +35,37 @@ from skfleet.engine import (
     map_reduce,
     with_row_offsets,
 )
-from skfleet.estimators._column_statistics import Moments, merge_moments
+from skfleet.estimators._column_statistics import Moments, combine_moments
 from skfleet.estimators._early_stopping import training_rows, validation_rows
 from skfleet.estimators.linear_model._base import SparseCoefficients, linear_predictor
 from skfleet.estimators.meta._epochs import history_of
-from skfleet.glm import Descent, Targets, Weights, descend
-from skfleet.glm._objective import encode_labels
+from skfleet.glm import SGDConfig, SGDTargets, SGDWeights, descend, encode_labels
 
 PENALTIES = ("l2", "l1", "elasticnet", None)
 LEARNING_RATES = ("constant", "optimal", "invscaling", "adaptive", "pa1", "pa2")
-# What has a row or a value for each output.
-OF_OUTPUTS = ("coef", "intercept", "mean_coef", "mean_intercept", "paid", "owed", "rate")
-# "adaptive" gives up where the learning rate is no larger than this.
-LEAST_RATE = 1e-6
+# Fields of SGDWeights with a row or a value for each output.
+PER_OUTPUT_FIELDS = (
+    "coef",
+    "intercept",
+    "mean_coef",
+    "mean_intercept",
+    "l1_applied",
+    "l1_due",
+    "rate",
+)
+# The "adaptive" learning rate stops decaying here.
+MIN_RATE = 1e-6
 
 
 @dataclass(frozen=True)
-class Outputs:
-    """What each output is to tell from what: numbers, or a class from all others."""
+class OutputCoding:
+    """Targets of the outputs: numbers, or one class against the rest."""
 
     classes: np.ndarray | None = None
-    side_weights: np.ndarray | None = None  # (2, k), of an output's own class and of the others
+    side_weights: np.ndarray | None = None  # (2, k): weights of the positive class, of the rest
 
-    def targets(self, block: Block, active: np.ndarray) -> Targets:
-        """Return a block's targets for the outputs that still learn."""
+    def targets(self, block: Block, active: np.ndarray) -> SGDTargets:
+        """Return the targets of a block for the active outputs."""
         y, weight = block.y, block.sample_weight
         if len(y.shape) != 1:
             raise ValueError(
@@ -66,19 +73,19 @@ class Outputs:
                 "Take its column, y[:, 0] say."
             )
         if self.classes is None:
-            return Targets(astype(y, FLOAT64), weight)
+            return SGDTargets(astype(y, FLOAT64), weight)
         codes = known_codes(y, self.classes)
         positive = np.flatnonzero(active) if len(self.classes) > 2 else np.array([1])
         sides = None if self.side_weights is None else self.side_weights[:, active]
-        return Targets(codes, weight, positive, sides)
+        return SGDTargets(codes, weight, positive, sides)
 
 
 def known_codes(y: Any, classes: np.ndarray) -> Any:
-    """Return the place of each label among the classes, where the labels are, or raise."""
+    """Return the codes of labels, on their device; raise for labels not in classes."""
     xp = namespace(y)
     codes = xp.clip(encode_labels(y, classes), 0, len(classes) - 1)
-    there = asarray_like(classes, y, dtype=y.dtype) if is_not_numpy(y) else classes
-    unknown = xp.take(there, codes) != y
+    device_classes = asarray_like(classes, y, dtype=y.dtype) if is_not_numpy(y) else classes
+    unknown = xp.take(device_classes, codes) != y
     if bool(xp.any(unknown)):
         raise ValueError(
             f"y must hold labels in classes. Got {to_host(y)[to_host(unknown)][0]!r} instead. Name "
@@ -87,32 +94,34 @@ def known_codes(y: Any, classes: np.ndarray) -> Any:
     return codes
 
 
-class Scored(NamedTuple):
-    """Sums over validation rows: the outputs' right answers, or targets and squared errors."""
+class ValidationSums(NamedTuple):
+    """Sums over validation rows: correct predictions, or target moments and squared errors."""
 
     y: Moments
     sums: np.ndarray
 
 
-def learn_block(
-    weights: Weights,
+def descend_block(
+    weights: SGDWeights,
     block: Block,
-    how: Descent,
-    outputs: Outputs,
+    config: SGDConfig,
+    outputs: OutputCoding,
     active: np.ndarray,
     seed: int | None,
-) -> Weights:
-    """Learn the rows of a block, in an order that the seed and the block's number draw."""
+) -> SGDWeights:
+    """Descend on the rows of a block, in a random order of seed and block number."""
     targets = outputs.targets(block, active)
     order = None
     if seed is not None:
         order = np.random.default_rng([seed, block.number]).permutation(block.n_rows)
     with limit_threadpools(1):  # the products of a batch are small
-        return descend(weights, block.X, targets, how, order)
+        return descend(weights, block.X, targets, config, order)
 
 
-def validate(block: Block, weights: Weights, outputs: Outputs, active: np.ndarray) -> Scored:
-    """Compare a block's targets with what is predicted."""
+def validate(
+    block: Block, weights: SGDWeights, outputs: OutputCoding, active: np.ndarray
+) -> ValidationSums:
+    """Compare the targets of a block with predictions."""
     values, weight, positive, _ = outputs.targets(block, active)
     values = to_host(values)
     weight = np.ones(block.n_rows) if weight is None else to_host(weight)
@@ -120,26 +129,25 @@ def validate(block: Block, weights: Weights, outputs: Outputs, active: np.ndarra
     total = float(weight.sum())
     if positive is not None:
         right = (p > 0) == (values[:, None] == positive)
-        return Scored(Moments(total, np.zeros(1), np.zeros(1)), weight @ right)
+        return ValidationSums(Moments(total, np.zeros(1), np.zeros(1)), weight @ right)
     mean = np.array([weight @ values / total]) if total else np.zeros(1)
     about = Moments(total, mean, np.array([weight @ (values - mean) ** 2]))
-    return Scored(about, weight @ (values[:, None] - p) ** 2)
+    return ValidationSums(about, weight @ (values[:, None] - p) ** 2)
 
 
-def merge_scored(a: Scored, b: Scored) -> Scored:
-    """Merge what was compared of two blocks."""
-    y = merge_moments(a.y, b.y) if a.y.n_rows and b.y.n_rows else (a.y if a.y.n_rows else b.y)
-    return Scored(y, a.sums + b.sums)
+def combine_scored(a: ValidationSums, b: ValidationSums) -> ValidationSums:
+    y = combine_moments(a.y, b.y) if a.y.n_rows and b.y.n_rows else (a.y if a.y.n_rows else b.y)
+    return ValidationSums(y, a.sums + b.sums)
 
 
-class SGDModel(SparseCoefficients):
-    """What classifier and regressor share: parameters, epochs, and when to stop."""
+class BaseSGD(SparseCoefficients):
+    """Base class of SGDClassifier and SGDRegressor: parameters, epochs, early stopping."""
 
     _losses: ClassVar[Any]
-    _own_loss: ClassVar[str]  # of passive-aggressive steps
+    _passive_aggressive_loss: ClassVar[str]  # of passive-aggressive steps
 
-    def _check_parameters(self, *, partly: bool = False) -> None:
-        """Raise for parameters that cannot be, before any work."""
+    def _check_parameters(self, *, for_partial_fit: bool = False) -> None:
+        """Raise for invalid parameters."""
         check_random_state(self.random_state)
         check_option("loss", self.loss, self._losses)
         check_verbose("verbose", self.verbose)
@@ -174,22 +182,23 @@ class SGDModel(SparseCoefficients):
                 "alpha must be above 0 where learning_rate is 'optimal', which it makes. Got 0 "
                 "instead. Choose another learning_rate, or penalty=None for no penalty."
             )
-        if self.learning_rate in ("pa1", "pa2") and self.loss != self._own_loss:
+        if self.learning_rate in ("pa1", "pa2") and self.loss != self._passive_aggressive_loss:
             raise ValueError(
-                f"loss must be {self._own_loss!r} where learning_rate is {self.learning_rate!r}. "
+                f"loss must be {self._passive_aggressive_loss!r} where learning_rate is "
+                f"{self.learning_rate!r}. "
                 f"Got {self.loss!r} instead. Choose another learning_rate for it."
             )
-        if partly and self.early_stopping:
+        if for_partial_fit and self.early_stopping:
             raise ValueError(
                 "early_stopping must be False for partial_fit. Got True instead. Use fit, or "
                 "Incremental(..., early_stopping=True)."
             )
 
-    def _descent(self, *, adds_up: bool) -> Descent:
-        """Return what to descend and how."""
+    def _descent(self, *, track_objective: bool) -> SGDConfig:
+        """Return the configuration of the descent."""
         share = {"l1": 1.0, "elasticnet": self.l1_ratio}.get(self.penalty, 0.0)
         strength = 0.0 if self.penalty is None else self.alpha
-        return Descent(
+        return SGDConfig(
             self.loss,
             float(self.epsilon),
             l1=strength * share,
@@ -201,11 +210,11 @@ class SGDModel(SparseCoefficients):
             fit_intercept=bool(self.fit_intercept),
             average=int(self.average),
             batch_size=None if self.batch_size == "auto" else int(self.batch_size),
-            adds_up=adds_up,
+            track_objective=track_objective,
         )
 
-    def _start(self, shape: tuple[int, int], coef: Any, intercept: Any) -> Weights:
-        """Return weights to start from: those given, of the last fit if asked for, or zero."""
+    def _start(self, shape: tuple[int, int], coef: Any, intercept: Any) -> SGDWeights:
+        """Return initial weights: `coef_init`, those of a warm start, or zero."""
         if self.warm_start and hasattr(self, "coef_"):
             coef = self.coef_ if coef is None else coef
             intercept = self.intercept_ if intercept is None else intercept
@@ -218,40 +227,42 @@ class SGDModel(SparseCoefficients):
                     f"{start.shape} instead. Start anew with warm_start=False."
                 )
             starts.append(start.reshape(size))
-        return self._with_sums(Weights(*starts))
+        return self._with_state(SGDWeights(*starts))
 
-    def _last(self, shape: tuple[int, int]) -> Weights:
-        """Return the weights to go on from with `partial_fit`."""
+    def _fitted_weights(self, shape: tuple[int, int]) -> SGDWeights:
+        """Return the weights from which `partial_fit` continues."""
         if not hasattr(self, "coef_"):
-            return self._with_sums(Weights(np.zeros(shape), np.zeros(shape[0])))
+            return self._with_state(SGDWeights(np.zeros(shape), np.zeros(shape[0])))
         coef, intercept, *means = getattr(self, "_averaged", (self.coef_, self.intercept_))
         parts = (dense_rows(coef).reshape(shape), np.atleast_1d(intercept), *means)
         parts = [np.array(part, dtype=np.float64) for part in parts]
-        return self._with_sums(Weights(*parts, t=self.t_))
+        return self._with_state(SGDWeights(*parts, t=self.t_))
 
-    def _with_sums(self, weights: Weights) -> Weights:
-        """Return weights with all that they are to learn with."""
+    def _with_state(self, weights: SGDWeights) -> SGDWeights:
+        """Return weights with initial averages, L1 state and rates."""
         coef, intercept = weights.coef, weights.intercept
         if self.average and weights.mean_coef is None:
             weights = weights._replace(mean_coef=coef.copy(), mean_intercept=intercept.copy())
-        paid = np.zeros_like(coef) if self.penalty in ("l1", "elasticnet") else None
+        l1_applied = np.zeros_like(coef) if self.penalty in ("l1", "elasticnet") else None
         each = np.ones(len(intercept))
-        return weights._replace(paid=paid, owed=0 * each, rate=each)
+        return weights._replace(l1_applied=l1_applied, l1_due=0 * each, rate=each)
 
-    def _train(self, engine: Engine, rows: RowBlocks, weights: Weights, outputs: Outputs) -> None:
-        """Go through the rows until that helps no more."""
+    def _train(
+        self, engine: Engine, rows: RowBlocks, weights: SGDWeights, outputs: OutputCoding
+    ) -> None:
+        """Run epochs until early stopping or `max_iter`."""
         rng, prepare, validation = check_random_state(self.random_state), None, None
-        how = self._descent(adds_up=True)
+        config = self._descent(track_objective=True)
         if self.early_stopping:
             rows = with_row_offsets(engine, rows)
-            prepare, validation = self._set_aside(engine, rows, rng)
-        patience = _Patience(len(weights.intercept), self)
-        began, seen, epochs = time.monotonic(), weights.t, []
+            prepare, validation = self._split_holdout(engine, rows, rng)
+        stopping = _OutputEarlyStopping(len(weights.intercept), self)
+        start_time, first_t, epochs = time.monotonic(), weights.t, []
         for n_iter in range(1, self.max_iter + 1):
-            active = patience.active
-            part = self._epoch(engine, how, outputs, rng, rows, weights, active, prepare)
+            active = stopping.active
+            part = self._epoch(engine, config, outputs, rng, rows, weights, active, prepare)
             rows = replace(rows, checked=True)
-            weights = _put_back(weights, part, active)
+            weights = _merge_outputs(weights, part, active)
             if not all(np.isfinite(v).all() for v in (part.coef, part.intercept)):
                 raise ValueError(
                     "Coefficients must stay finite. Floating-point under-/overflow occurred at "
@@ -264,29 +275,29 @@ class SGDModel(SparseCoefficients):
             epochs.append(
                 {
                     "epoch": n_iter,
-                    "n_samples_seen": int(weights.t - seen),
+                    "n_samples_seen": int(weights.t - first_t),
                     "loss": float(np.mean(part.value)) / part.n_rows,
                     "score": np.nan if validation is None else float(np.mean(score)),
-                    "seconds": time.monotonic() - began,
+                    "seconds": time.monotonic() - start_time,
                 }
             )
             if self.verbose:
                 _print_epoch(epochs, part, score)
             if self.tol is not None:
-                weights = patience.heed(weights, score)
-            if not patience.active.any():
+                weights = stopping.update(weights, score)
+            if not stopping.active.any():
                 break
-        if self.tol is not None and patience.active.any():
+        if self.tol is not None and stopping.active.any():
             warn(
                 f"The loss still fell by tol={self.tol:g} after max_iter={self.max_iter} epochs. "
                 "Increase max_iter to improve the fit.",
                 ConvergenceWarning,
             )
-        self._keep_weights(weights, rows, n_iter)
+        self._set_weights(weights, rows, n_iter)
         self.history_ = history_of(epochs)
 
-    def _set_aside(self, engine: Engine, rows: RowBlocks, rng: np.random.RandomState) -> Any:
-        """Return what leaves the rows to learn in a block, and the validation rows."""
+    def _split_holdout(self, engine: Engine, rows: RowBlocks, rng: np.random.RandomState) -> Any:
+        """Return a function that selects training rows of a block, and the validation rows."""
         seed, fraction = int(rng.randint(2**31 - 1)), self.validation_fraction
         if ceil(fraction * rows.n_rows) >= rows.n_rows:
             raise ValueError(
@@ -299,40 +310,39 @@ class SGDModel(SparseCoefficients):
         return partial(training_rows, holdout=holdout), validation_rows(engine, rows, holdout)
 
     def _train_once(
-        self, engine: Engine, rows: RowBlocks, weights: Weights, outputs: Outputs
+        self, engine: Engine, rows: RowBlocks, weights: SGDWeights, outputs: OutputCoding
     ) -> None:
-        """Go through the rows once."""
-        rng, how = check_random_state(self.random_state), self._descent(adds_up=False)
+        rng, config = check_random_state(self.random_state), self._descent(track_objective=False)
         active = np.ones(len(weights.intercept), dtype=bool)
-        self._keep_weights(self._epoch(engine, how, outputs, rng, rows, weights, active), rows, 1)
+        self._set_weights(self._epoch(engine, config, outputs, rng, rows, weights, active), rows, 1)
 
     def _epoch(
         self,
         engine: Engine,
-        how: Descent,
-        outputs: Outputs,
+        config: SGDConfig,
+        outputs: OutputCoding,
         rng: np.random.RandomState,
         rows: RowBlocks,
-        weights: Weights,
+        weights: SGDWeights,
         active: np.ndarray,
         prepare: Any = None,
-    ) -> Weights:
-        """Let the outputs that are active learn all rows."""
-        lessons, seed = [TrainingBatch([block]) for block in rows.blocks], None
+    ) -> SGDWeights:
+        """Return the weights of active outputs after one epoch over the rows."""
+        batches, seed = [TrainingBatch([block]) for block in rows.blocks], None
         if self.shuffle:
             seed = int(rng.randint(2**31 - 1))
-            lessons = [lessons[i] for i in rng.permutation(len(lessons))]
-        part = _taken_out(weights, active)
+            batches = [batches[i] for i in rng.permutation(len(batches))]
+        part = _select_outputs(weights, active)
         part = fold(
             engine,
-            learn_block,
+            descend_block,
             part,
             rows,
-            how,
+            config,
             outputs,
             active,
             seed,
-            batches=lessons,
+            batches=batches,
             prepare=prepare,
         )
         if not part.n_rows:
@@ -340,8 +350,8 @@ class SGDModel(SparseCoefficients):
         check_total_weight(part.weight)
         return part
 
-    def _keep_weights(self, weights: Weights, rows: RowBlocks, n_iter: int) -> None:
-        """Set what was learned: the mean of the weights where enough rows went into it."""
+    def _set_weights(self, weights: SGDWeights, rows: RowBlocks, n_iter: int) -> None:
+        """Set the fitted attributes, from averaged weights if averaging has begun."""
         coef, intercept = weights.coef, weights.intercept
         self.__dict__.pop("_averaged", None)
         if self.average:
@@ -353,64 +363,64 @@ class SGDModel(SparseCoefficients):
         self.t_, self.n_iter_ = weights.t, n_iter
 
 
-class _Patience:
-    """Which outputs still learn: those whose score rose not long ago."""
+class _OutputEarlyStopping:
+    """Early stopping of each output by its own score."""
 
-    def __init__(self, n_outputs: int, model: SGDModel) -> None:
+    def __init__(self, n_outputs: int, model: BaseSGD) -> None:
         self.model = model
         self.active = np.ones(n_outputs, dtype=bool)
-        self.best, self.n_without = np.full(n_outputs, -np.inf), np.zeros(n_outputs, dtype=int)
+        self.best, self.n_no_change = np.full(n_outputs, -np.inf), np.zeros(n_outputs, dtype=int)
 
-    def heed(self, weights: Weights, score: np.ndarray) -> Weights:
-        """Take note of the active outputs' scores; return weights at the rates to go on with."""
+    def update(self, weights: SGDWeights, score: np.ndarray) -> SGDWeights:
+        """Record the scores of active outputs; return weights with updated rates."""
         model, active = self.model, self.active
-        rose = score >= self.best[active] + model.tol
-        self.n_without[active] = np.where(rose, 0, self.n_without[active] + 1)
+        has_improved = score >= self.best[active] + model.tol
+        self.n_no_change[active] = np.where(has_improved, 0, self.n_no_change[active] + 1)
         self.best[active] = np.maximum(self.best[active], score)
-        out = active & (self.n_without >= model.n_iter_no_change)
+        is_out = active & (self.n_no_change >= model.n_iter_no_change)
         if model.learning_rate == "adaptive":
-            slower = out & (model.eta0 * weights.rate > LEAST_RATE)
-            weights = weights._replace(rate=np.where(slower, weights.rate / 5, weights.rate))
-            self.n_without[slower] = 0
-            out &= ~slower
-        self.active = active & ~out
+            decays = is_out & (model.eta0 * weights.rate > MIN_RATE)
+            weights = weights._replace(rate=np.where(decays, weights.rate / 5, weights.rate))
+            self.n_no_change[decays] = 0
+            is_out &= ~decays
+        self.active = active & ~is_out
         return weights
 
 
-def _taken_out(weights: Weights, active: np.ndarray) -> Weights:
-    """Return the weights of active outputs, with nothing added up."""
-    arrays = {name: getattr(weights, name) for name in OF_OUTPUTS}
+def _select_outputs(weights: SGDWeights, active: np.ndarray) -> SGDWeights:
+    """Return the weights of active outputs, with sums reset."""
+    arrays = {name: getattr(weights, name) for name in PER_OUTPUT_FIELDS}
     part = {name: v[active] for name, v in arrays.items() if v is not None}
     return weights._replace(**part, value=0.0, penalty=0.0, n_rows=0, weight=0.0)
 
 
-def _put_back(weights: Weights, part: Weights, active: np.ndarray) -> Weights:
+def _merge_outputs(weights: SGDWeights, part: SGDWeights, active: np.ndarray) -> SGDWeights:
     """Return weights with those of active outputs replaced."""
-    new = {}
-    for name in OF_OUTPUTS:
+    merged = {}
+    for name in PER_OUTPUT_FIELDS:
         if getattr(weights, name) is not None:
-            new[name] = getattr(weights, name).copy()
-            new[name][active] = getattr(part, name)
-    return weights._replace(**new, t=part.t)
+            merged[name] = getattr(weights, name).copy()
+            merged[name][active] = getattr(part, name)
+    return weights._replace(**merged, t=part.t)
 
 
 def _score(
-    engine: Engine, rows: RowBlocks, weights: Weights, outputs: Outputs, active: np.ndarray
+    engine: Engine, rows: RowBlocks, weights: SGDWeights, outputs: OutputCoding, active: np.ndarray
 ) -> np.ndarray:
     """Score the active outputs on the validation rows: accuracy of each, or R²."""
-    found = map_reduce(engine, Reduction(validate, merge_scored), rows, weights, outputs, active)
-    if not found.y.n_rows:
+    sums = map_reduce(engine, Reduction(validate, combine_scored), rows, weights, outputs, active)
+    if not sums.y.n_rows:
         raise ValueError(
             "sample_weight must leave validation rows a weight above 0. Got zero for all of them "
             "instead. Use another random_state or validation_fraction."
         )
     if outputs.classes is not None:
-        return found.sums / found.y.n_rows
-    return 1 - found.sums / np.maximum(found.y.squares, np.finfo(float).tiny)
+        return sums.sums / sums.y.n_rows
+    return 1 - sums.sums / np.maximum(sums.y.squares, np.finfo(float).tiny)
 
 
-def _print_epoch(epochs: list[dict[str, Any]], part: Weights, score: np.ndarray) -> None:
-    """Print how the last epoch went, as scikit-learn does, and rows a second of all of them."""
+def _print_epoch(epochs: list[dict[str, Any]], part: SGDWeights, score: np.ndarray) -> None:
+    """Print the statistics of the last epoch as scikit-learn does, and rows per second."""
     n_rows, epoch = part.n_rows, epochs[-1]
     seconds = epoch["seconds"]
     print(

@@ -1,4 +1,4 @@
-"""Linear classifiers that learn batch by batch."""
+"""Linear classification by stochastic gradient descent."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from skfleet._array import namespace
 from skfleet._typing import Answer, RandomState, Rows, Values, Weights
-from skfleet._validation import check_several_classes, check_total_weight, unique_labels
+from skfleet._validation import check_several_classes, check_total_weight, unique_values
 from skfleet.engine import Reduction, engine_for, map_reduce
-from skfleet.estimators._column_statistics import LabelCounts, label_counts, merge_label_counts
+from skfleet.estimators._column_statistics import LabelCounts, combine_label_counts, label_counts
 from skfleet.estimators._device_dispatch import run_on_device
 from skfleet.estimators.linear_model._base import (
     LinearClassifier,
@@ -22,12 +22,12 @@ from skfleet.estimators.linear_model._base import (
     linear_predictor,
     weights_of_classes,
 )
-from skfleet.estimators.linear_model._sgd_base import Outputs, SGDModel
+from skfleet.estimators.linear_model._sgd_base import BaseSGD, OutputCoding
 from skfleet.glm import SGD_LOSSES
 
 
 def _has_probabilities(self: SGDClassifier) -> bool:
-    """Say whether the loss has probabilities, or why not."""
+    """Return True; raise AttributeError for a loss without probabilities."""
     if self.loss not in ("log_loss", "modified_huber"):
         raise AttributeError(
             f"probability estimates are not available for loss={self.loss!r}. Choose 'log_loss' or "
@@ -36,7 +36,7 @@ def _has_probabilities(self: SGDClassifier) -> bool:
     return True
 
 
-class SGDClassifier(SGDModel, LinearClassifier):
+class SGDClassifier(BaseSGD, LinearClassifier):
     r"""Linear classifier learned by stochastic gradient descent, on rows of any container.
 
     Minimises :math:`\frac{1}{n} \sum_i w_i \ell(y_i, x_i^T \beta + b) + \alpha R(\beta)` for each
@@ -66,15 +66,15 @@ class SGDClassifier(SGDModel, LinearClassifier):
         Stop after `n_iter_no_change` epochs in a row in which the objective did not fall by `tol`
         (or the validation score rise by it, with `early_stopping`); None for never.
     shuffle : bool, default=True
-        Draw the order of the blocks, and of the rows in each, anew in every epoch.
+        Shuffle the blocks, and the rows in each, in every epoch.
     verbose : int, default=0
         Above 0, print how every epoch went.
     epsilon : float, default=0.1
         Where "huber" becomes linear, and how far off costs nothing in the epsilon-insensitive ones.
     n_jobs : int, default=None
-        Accepted as in scikit-learn; all classes are learned at once, and the answer is the same.
+        Ignored, present for compatibility with scikit-learn: all classes are learned at once.
     random_state : int, RandomState instance or None, default=None
-        Draws orders and validation rows.
+        Seed of the order of blocks and rows and of the validation split.
     learning_rate : str, default="optimal"
         The length :math:`\eta` of the step for row number t: "constant" ``eta0``; "optimal"
         ``1 / (alpha * (t + t0))``, with Bottou's t0; "invscaling" ``eta0 / t**power_t``;
@@ -92,7 +92,7 @@ class SGDClassifier(SGDModel, LinearClassifier):
         The share of rows set aside, if `early_stopping`, the same of each class. They are drawn by
         their numbers: other ones than scikit-learn's.
     n_iter_no_change : int, default=5
-        Stop after so many epochs without a gain.
+        Number of epochs without improvement to stop after.
     class_weight : dict or "balanced", default=None
         Weights of classes, by label. A class of more than two weighs 1 where it is one of the
         others. "balanced", for ``fit`` only, gives every class the same total.
@@ -103,7 +103,7 @@ class SGDClassifier(SGDModel, LinearClassifier):
     batch_size : int or "auto", default="auto"
         Rows in a step. "auto" is a 256th of a block's rows, but at least 8 and at most 256.
     device : {"auto", "cpu", "cuda"}, default="auto"
-        Where to fit: :func:`skfleet.config_context` tells for "auto".
+        Device to fit on; "auto" takes that of :func:`skfleet.config_context`.
 
     Attributes
     ----------
@@ -122,14 +122,14 @@ class SGDClassifier(SGDModel, LinearClassifier):
         without the penalty), ``score`` on the validation rows, NaN without these, and ``seconds``
         since the fit began.
     n_features_in_ : int
-        Number of columns.
+        Number of features seen during ``fit``.
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns, where X has names that are all text.
+        Names of features seen during ``fit``, where X has names that are all strings.
 
     Raises
     ------
     ValueError
-        When a parameter or the rows are not as above, there is only one class (with weight), or
+        If a parameter or X is invalid, there is only one class (with weight), or
         coefficients grow beyond all bounds.
 
     Warns
@@ -167,8 +167,8 @@ class SGDClassifier(SGDModel, LinearClassifier):
     the classes raise.
 
     One pass over the rows an epoch, and one before them that finds the classes. One model goes from
-    block to block, wherever they are: the answer depends on how the rows are cut, but not on who
-    holds them, and a fleet adds memory, not speed; blocks that must be loaded are loaded ahead.
+    block to block, wherever they are: the result depends on the chunks, but not on which worker
+    holds them, and a fleet adds memory, not speed; blocks are prefetched.
     The weights move to a block's device and back once a block, and nothing else does in between.
     They are float64; products are as precise as the rows.
 
@@ -187,7 +187,7 @@ class SGDClassifier(SGDModel, LinearClassifier):
     """
 
     _losses = SGD_LOSSES
-    _own_loss = "hinge"
+    _passive_aggressive_loss = "hinge"
 
     def __init__(
         self,
@@ -253,28 +253,28 @@ class SGDClassifier(SGDModel, LinearClassifier):
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
-        y : values of shape (n_samples,)
-            Labels of any type that can be ordered, however they are cut.
+        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
+            Training data.
+        y : array-like, Dask array or Dask Series of shape (n_samples,)
+            Class labels, of any type that can be ordered.
         coef_init : array-like of shape (n_classes, n_features), default=None
             Coefficients to start from; one row for two classes.
         intercept_init : array-like of shape (n_classes,), default=None
             Intercepts to start from; one for two classes.
-        sample_weight : float or values of shape (n_samples,), default=None
-            Weights of the rows: factors of their steps.
+        sample_weight : float, array-like or Dask collection of shape (n_samples,), default=None
+            Sample weights: factors of their steps.
 
         Returns
         -------
         self : SGDClassifier
-            Fitted.
+            Fitted estimator.
         """
         self._check_parameters()
         check_class_weight(self.class_weight)
-        rows = self._fit_rows(X, y, sample_weight)
+        rows = self._validate_rows(X, y, sample_weight)
         engine = engine_for(rows)
         with engine.persist(rows) as rows:
-            counts = map_reduce(engine, Reduction(label_counts, merge_label_counts), rows)
+            counts = map_reduce(engine, Reduction(label_counts, combine_label_counts), rows)
             check_classification_targets(counts.labels)
             check_several_classes(counts.labels)
             check_total_weight(float(counts.weight.sum()))
@@ -300,25 +300,25 @@ class SGDClassifier(SGDModel, LinearClassifier):
         classes: Values | None = None,
         sample_weight: Weights | None = None,
     ) -> SGDClassifier:
-        """Go on learning, with one epoch of more rows.
+        """Perform one epoch of stochastic gradient descent.
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
-        y : values of shape (n_samples,)
-            Labels, not necessarily all there are.
+        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
+            Training data.
+        y : array-like, Dask array or Dask Series of shape (n_samples,)
+            Class labels, not necessarily of all classes.
         classes : array-like of shape (n_classes,), default=None
             All labels there will ever be: needed in the first call.
-        sample_weight : float or values of shape (n_samples,), default=None
-            Weights of the rows: factors of their steps.
+        sample_weight : float, array-like or Dask collection of shape (n_samples,), default=None
+            Sample weights: factors of their steps.
 
         Returns
         -------
         self : SGDClassifier
-            Trained further.
+            Partially fitted estimator.
         """
-        self._check_parameters(partly=True)
+        self._check_parameters(for_partial_fit=True)
         check_class_weight(self.class_weight)
         if isinstance(self.class_weight, str):
             raise ValueError(
@@ -328,28 +328,28 @@ class SGDClassifier(SGDModel, LinearClassifier):
             )
         labels = self._labels(classes)
         shape = _n_outputs(labels)
-        rows = self._fit_rows(X, y, sample_weight, reset=not hasattr(self, "coef_"))
+        rows = self._validate_rows(X, y, sample_weight, reset=not hasattr(self, "coef_"))
         outputs = self._outputs(LabelCounts(labels, np.ones(len(labels)), np.ones(len(labels))))
-        weights = self._last((shape, rows.n_features))
+        weights = self._fitted_weights((shape, rows.n_features))
         self._train_once(engine_for(rows), rows, weights, outputs)
         self.classes_ = labels
         return self
 
     def _labels(self, classes: Any) -> np.ndarray:
-        """Return all labels, known from before or told now."""
-        known = getattr(self, "classes_", None)
+        """Return all labels, from `classes` or the first call."""
+        previous = getattr(self, "classes_", None)
         if classes is None:
-            if known is None:
+            if previous is None:
                 raise ValueError(
                     "classes must be passed on the first call to partial_fit. Got None instead. "
                     "Pass all labels there will be, np.unique(y) say."
                 )
-            return known
-        labels = unique_labels(np.asarray(classes))
+            return previous
+        labels = unique_values(np.asarray(classes))
         check_classification_targets(labels)
-        if known is not None and not np.array_equal(known, labels):
+        if previous is not None and not np.array_equal(previous, labels):
             raise ValueError(
-                f"classes must be the same as on last call to partial_fit, {known!r}. Got "
+                f"classes must be the same as on last call to partial_fit, {previous!r}. Got "
                 f"{labels!r} instead. Leave them out, or train a new clone."
             )
         if len(labels) < 2:
@@ -359,14 +359,15 @@ class SGDClassifier(SGDModel, LinearClassifier):
             )
         return labels
 
-    def _outputs(self, counts: LabelCounts) -> Outputs:
-        """Return what each output is to tell apart, and what both sides weigh."""
-        each = weights_of_classes(self.class_weight, counts)
-        if each is None:
-            return Outputs(counts.labels)
-        two = len(each) == 2
-        sides = [each[1:], each[:1]] if two else [each, np.ones(len(each))]
-        return Outputs(counts.labels, np.array(sides, dtype=np.float64))
+    def _outputs(self, counts: LabelCounts) -> OutputCoding:
+        """Return the coding of the outputs, with class weights."""
+        class_weights = weights_of_classes(self.class_weight, counts)
+        if class_weights is None:
+            return OutputCoding(counts.labels)
+        is_binary = len(class_weights) == 2
+        ones = np.ones(len(class_weights))
+        sides = [class_weights[1:], class_weights[:1]] if is_binary else [class_weights, ones]
+        return OutputCoding(counts.labels, np.array(sides, dtype=np.float64))
 
     @available_if(_has_probabilities)
     def predict_proba(self, X: Rows) -> Answer:
@@ -378,16 +379,18 @@ class SGDClassifier(SGDModel, LinearClassifier):
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
+        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
+            Samples.
 
         Returns
         -------
-        probabilities : array of shape (n_samples, n_classes)
+        probabilities : ndarray or Dask collection of shape (n_samples, n_classes)
             A column per class, a frame's by name; lazy for Dask collections.
         """
         logistic = self.loss == "log_loss"
-        return self._of_classes(_logistic_probabilities if logistic else _clipped, X)
+        return self._predict_per_class(
+            _logistic_probabilities if logistic else _modified_huber_probabilities, X
+        )
 
     @available_if(_has_probabilities)
     def predict_log_proba(self, X: Rows) -> Answer:
@@ -395,57 +398,55 @@ class SGDClassifier(SGDModel, LinearClassifier):
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
+        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
+            Samples.
 
         Returns
         -------
-        logarithms : array of shape (n_samples, n_classes)
+        logarithms : ndarray or Dask collection of shape (n_samples, n_classes)
             A column per class, a frame's by name; lazy for Dask collections. Minus infinity where a
             probability is 0, as "modified_huber" has it.
         """
         logistic = self.loss == "log_loss"
-        return self._of_classes(_log_of_logistic if logistic else _log_of_clipped, X)
+        return self._predict_per_class(
+            _log_logistic_probabilities if logistic else _log_modified_huber_probabilities, X
+        )
 
 
 def _n_outputs(labels: np.ndarray) -> int:
-    """Return one output for two classes, else one for each."""
+    """Return the number of outputs: 1 for two classes, else one per class."""
     return 1 if len(labels) == 2 else len(labels)
 
 
-def _shares(own: Any) -> Any:
-    """Return probabilities of all classes, from those of each class against all others."""
-    xp = namespace(own)
-    if own.shape[1] == 1:
-        return xp.concat([1 - own, own], axis=1)
-    total = xp.sum(own, axis=1)[:, None]
-    none = total == 0
-    return xp.where(none, 1.0 / own.shape[1], own / xp.where(none, 1.0, total))
+def _normalized(positive: Any) -> Any:
+    """Return probabilities of all classes from one-vs-rest probabilities."""
+    xp = namespace(positive)
+    if positive.shape[1] == 1:
+        return xp.concat([1 - positive, positive], axis=1)
+    total = xp.sum(positive, axis=1)[:, None]
+    is_zero = total == 0
+    return xp.where(is_zero, 1.0 / positive.shape[1], positive / xp.where(is_zero, 1.0, total))
 
 
 def _logistic_probabilities(model: Any, X: Any) -> Any:
-    """Return probabilities of "log_loss"."""
     eta = linear_predictor(model, X)
     xp = namespace(eta)
     small = xp.exp(-xp.abs(eta))
-    return _shares(xp.where(eta >= 0, 1.0, small) / (1 + small))
+    return _normalized(xp.where(eta >= 0, 1.0, small) / (1 + small))
 
 
-def _clipped(model: Any, X: Any) -> Any:
-    """Return probabilities of "modified_huber"."""
+def _modified_huber_probabilities(model: Any, X: Any) -> Any:
     eta = linear_predictor(model, X)
     xp = namespace(eta)
-    return _shares((xp.minimum(xp.maximum(eta, -1.0), 1.0) + 1) / 2)
+    return _normalized((xp.minimum(xp.maximum(eta, -1.0), 1.0) + 1) / 2)
 
 
-def _log_of_logistic(model: Any, X: Any) -> Any:
-    """Return logarithms of probabilities of "log_loss"."""
+def _log_logistic_probabilities(model: Any, X: Any) -> Any:
     return _log(_logistic_probabilities(model, X))
 
 
-def _log_of_clipped(model: Any, X: Any) -> Any:
-    """Return logarithms of probabilities of "modified_huber"."""
-    return _log(_clipped(model, X))
+def _log_modified_huber_probabilities(model: Any, X: Any) -> Any:
+    return _log(_modified_huber_probabilities(model, X))
 
 
 def _log(probabilities: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Linear regression that learns batch by batch."""
+"""Linear regression by stochastic gradient descent."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from skfleet._typing import RandomState, Rows, Values, Weights
 from skfleet.engine import engine_for
 from skfleet.estimators._device_dispatch import run_on_device
 from skfleet.estimators.linear_model._base import LinearRegressor
-from skfleet.estimators.linear_model._sgd_base import Outputs, SGDModel
+from skfleet.estimators.linear_model._sgd_base import BaseSGD, OutputCoding
 from skfleet.glm import REGRESSION_LOSSES
 
 
-class SGDRegressor(SGDModel, LinearRegressor):
+class SGDRegressor(BaseSGD, LinearRegressor):
     r"""Linear regression learned by stochastic gradient descent, on rows of any container.
 
     Minimises :math:`\frac{1}{n} \sum_i w_i \ell(y_i, x_i^T \beta + b) + \alpha R(\beta)` with
@@ -40,13 +40,13 @@ class SGDRegressor(SGDModel, LinearRegressor):
         Stop after `n_iter_no_change` epochs in a row in which the objective did not fall by `tol`
         (or the validation score rise by it, with `early_stopping`); None for never.
     shuffle : bool, default=True
-        Draw the order of the blocks, and of the rows in each, anew in every epoch.
+        Shuffle the blocks, and the rows in each, in every epoch.
     verbose : int, default=0
         Above 0, print how every epoch went.
     epsilon : float, default=0.1
         Where "huber" becomes linear, and how far off costs nothing in the epsilon-insensitive ones.
     random_state : int, RandomState instance or None, default=None
-        Draws orders and validation rows.
+        Seed of the order of blocks and rows and of the validation split.
     learning_rate : str, default="invscaling"
         The length :math:`\eta` of the step for row number t: "constant" ``eta0``; "optimal"
         ``1 / (alpha * (t + t0))``, with Bottou's t0; "invscaling" ``eta0 / t**power_t``;
@@ -63,7 +63,7 @@ class SGDRegressor(SGDModel, LinearRegressor):
         The share of rows set aside, if `early_stopping`. They are drawn by their numbers: other
         ones than scikit-learn's.
     n_iter_no_change : int, default=5
-        Stop after so many epochs without a gain.
+        Number of epochs without improvement to stop after.
     warm_start : bool, default=False
         Let ``fit`` start from the solution of the last one.
     average : bool or int, default=False
@@ -71,7 +71,7 @@ class SGDRegressor(SGDModel, LinearRegressor):
     batch_size : int or "auto", default="auto"
         Rows in a step. "auto" is a 256th of a block's rows, but at least 8 and at most 256.
     device : {"auto", "cpu", "cuda"}, default="auto"
-        Where to fit: :func:`skfleet.config_context` tells for "auto".
+        Device to fit on; "auto" takes that of :func:`skfleet.config_context`.
 
     Attributes
     ----------
@@ -88,14 +88,14 @@ class SGDRegressor(SGDModel, LinearRegressor):
         without the penalty), ``score`` on the validation rows, NaN without these, and ``seconds``
         since the fit began.
     n_features_in_ : int
-        Number of columns.
+        Number of features seen during ``fit``.
     feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of the columns, where X has names that are all text.
+        Names of features seen during ``fit``, where X has names that are all strings.
 
     Raises
     ------
     ValueError
-        When a parameter or the rows are not as above, or coefficients grow beyond all bounds.
+        If a parameter or X is invalid, or coefficients grow beyond all bounds.
 
     Warns
     -----
@@ -130,8 +130,8 @@ class SGDRegressor(SGDModel, LinearRegressor):
     of the objective that `tol` is compared with. Other differences: a shuffle draws other orders.
 
     One pass over the rows an epoch. One model goes from
-    block to block, wherever they are: the answer depends on how the rows are cut, but not on who
-    holds them, and a fleet adds memory, not speed; blocks that must be loaded are loaded ahead.
+    block to block, wherever they are: the result depends on the chunks, but not on which worker
+    holds them, and a fleet adds memory, not speed; blocks are prefetched.
     The weights move to a block's device and back once a block, and nothing else does in between.
     They are float64; products are as precise as the rows.
 
@@ -146,7 +146,7 @@ class SGDRegressor(SGDModel, LinearRegressor):
     """
 
     _losses = REGRESSION_LOSSES
-    _own_loss = "epsilon_insensitive"
+    _passive_aggressive_loss = "epsilon_insensitive"
 
     def __init__(
         self,
@@ -208,62 +208,62 @@ class SGDRegressor(SGDModel, LinearRegressor):
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
-        y : values of shape (n_samples,)
-            Targets.
+        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
+            Training data.
+        y : array-like, Dask array or Dask Series of shape (n_samples,)
+            Target values.
         coef_init : array-like of shape (n_features,), default=None
             Coefficients to start from.
         intercept_init : array-like of shape (1,), default=None
             Intercept to start from.
-        sample_weight : float or values of shape (n_samples,), default=None
-            Weights of the rows: factors of their steps.
+        sample_weight : float, array-like or Dask collection of shape (n_samples,), default=None
+            Sample weights: factors of their steps.
 
         Returns
         -------
         self : SGDRegressor
-            Fitted.
+            Fitted estimator.
         """
         self._check_parameters()
-        rows = self._fit_rows(X, y, sample_weight, y_numeric=True)
+        rows = self._validate_rows(X, y, sample_weight, y_numeric=True)
         engine = engine_for(rows)
         weights = self._start((1, rows.n_features), coef_init, intercept_init)
         with engine.persist(rows) as rows:
-            self._train(engine, rows, weights, Outputs())
+            self._train(engine, rows, weights, OutputCoding())
         return self
 
     @run_on_device
     def partial_fit(self, X: Rows, y: Values, sample_weight: Weights | None = None) -> SGDRegressor:
-        """Go on learning, with one epoch of more rows.
+        """Perform one epoch of stochastic gradient descent.
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
-        y : values of shape (n_samples,)
-            Targets.
-        sample_weight : float or values of shape (n_samples,), default=None
-            Weights of the rows: factors of their steps.
+        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
+            Training data.
+        y : array-like, Dask array or Dask Series of shape (n_samples,)
+            Target values.
+        sample_weight : float, array-like or Dask collection of shape (n_samples,), default=None
+            Sample weights: factors of their steps.
 
         Returns
         -------
         self : SGDRegressor
-            Trained further.
+            Partially fitted estimator.
         """
-        self._check_parameters(partly=True)
+        self._check_parameters(for_partial_fit=True)
         reset = not hasattr(self, "coef_")
-        rows = self._fit_rows(X, y, sample_weight, reset=reset, y_numeric=True)
-        weights = self._last((1, rows.n_features))
-        self._train_once(engine_for(rows), rows, weights, Outputs())
+        rows = self._validate_rows(X, y, sample_weight, reset=reset, y_numeric=True)
+        weights = self._fitted_weights((1, rows.n_features))
+        self._train_once(engine_for(rows), rows, weights, OutputCoding())
         return self
 
-    def _keep_weights(self, *learned: Any) -> None:
-        """Set what was learned, of the one output there is."""
-        super()._keep_weights(*learned)
+    def _set_weights(self, *learned: Any) -> None:
+        """Set the fitted attributes of the single output."""
+        super()._set_weights(*learned)
         self.coef_ = self.coef_[0]
 
     def densify(self) -> SGDRegressor:
-        """Make `coef_` a dense array again.
+        """Convert `coef_` back to a dense array.
 
         Returns
         -------

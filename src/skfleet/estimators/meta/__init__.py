@@ -1,1 +1,1 @@
-"""Estimators around another estimator."""
+"""Meta-estimators: parallel prediction, incremental training, blockwise ensembles."""

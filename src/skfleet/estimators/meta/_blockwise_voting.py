@@ -1,4 +1,4 @@
-"""Committees: one model for each block, trained side by side, that vote."""
+"""Voting ensembles of one model per block, trained in parallel."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from skfleet.blocks import (
 )
 from skfleet.engine import log_pass, training_engine
 from skfleet.estimators._base import check_columns, check_two_dims
-from skfleet.estimators._metadata_routing import given, routed, router
+from skfleet.estimators._metadata_routing import drop_none, make_router, route_params
 from skfleet.estimators.meta._voting_member import (
     fit_member,
     predict_label,
@@ -46,29 +46,31 @@ from skfleet.estimators.meta._voting_member import (
     predict_proba,
 )
 from skfleet.inference import OutputSpec, cached_scatter, class_names, map_rows
-from skfleet.metrics import check_scoring, find_labels
+from skfleet.metrics import check_scoring, unique_labels
 
 
 class _BlockwiseVoting(DocumentationLink, BaseEstimator):
-    """What both committees share: a clone of the estimator is trained on every block."""
+    """Base class of blockwise ensembles: a clone of the estimator is trained on every block."""
 
-    # The members' to ask for.
+    # Only the members request sample_weight.
     __metadata_request__fit = {"sample_weight": UNUSED}
 
     def __init__(self, estimator: Estimator, *, n_blocks: int | None = None) -> None:
         self.estimator = estimator
         self.n_blocks = n_blocks
 
-    def _fit_members(self, rows: RowBlocks, told: dict[str, Any], classes: Any = None) -> None:
-        """Train a member on every block that has rows; labels must be in classes, if given."""
+    def _fit_members(
+        self, rows: RowBlocks, fit_params: dict[str, Any], classes: Any = None
+    ) -> None:
+        """Train a member on every block with rows; raise for labels not in `classes`, if given."""
         train = partial(
-            fit_member, process_token(), self.estimator, told, get_config().device, classes
+            fit_member, process_token(), self.estimator, fit_params, get_config().device, classes
         )
         with (
             output_replayer(lambda: len(rows.blocks)) as replay,
-            training_engine(rows, self.estimator) as (engine, there),
+            training_engine(rows, self.estimator) as (engine, placed_rows),
         ):
-            tasks = engine.map(train, there.blocks, name="fit-block")
+            tasks = engine.map(train, placed_rows.blocks, name="fit-block")
             log_pass("fit-block", len(rows.blocks), len(tasks))
             fitted = []
             for pair, notes in engine.gather(tasks):
@@ -85,10 +87,12 @@ class _BlockwiseVoting(DocumentationLink, BaseEstimator):
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
 
-    def _cut(self, X: Any, y: Any, params: dict[str, Any]) -> tuple[RowBlocks, dict[str, Any]]:
-        """Cut the rows: Dask collections as they are, others into `n_blocks`.
+    def _partition(
+        self, X: Any, y: Any, params: dict[str, Any]
+    ) -> tuple[RowBlocks, dict[str, Any]]:
+        """Partition the rows by their chunks, or into `n_blocks`, with per-sample fit parameters.
 
-        Along with them goes what has a value per row; what has not is returned too.
+        Also return the other fit parameters.
         """
         if y is None:
             raise ValueError(
@@ -100,25 +104,25 @@ class _BlockwiseVoting(DocumentationLink, BaseEstimator):
                 f"estimator must take sample_weight. Got {type(self.estimator).__name__} instead. "
                 "Leave the weights out."
             )
-        params = routed(self, "fit", "fit", params)
+        params = route_params(self, "fit", "fit", params)
         check_target_type(y, numeric=is_regressor(self))
-        X, y = _as_rows("X", X), _as_rows("y", y)
-        weight = _as_rows("sample_weight", params.pop("sample_weight", None))
+        X, y = _as_sized_array("X", X), _as_sized_array("y", y)
+        weight = _as_sized_array("sample_weight", params.pop("sample_weight", None))
         warn_of_trip(X, y, weight)
-        per_row, told = split_per_sample(params, X)
+        per_row, fit_params = split_per_sample(params, X)
         if is_lazy(X):
-            return row_blocks(X, y, weight, more=per_row, dtype=None), told
+            return row_blocks(X, y, weight, more=per_row, dtype=None), fit_params
         X = X.tocsr() if is_sparse(X) else X
         n_rows = n_rows_of(X)
         n_blocks = min(self.n_blocks or 1, max(1, n_rows))
         cuts = np.diff(np.linspace(0, n_rows, n_blocks + 1).astype(int)).tolist()
-        return row_blocks(X, y, weight, more=per_row, dtype=None, cuts=cuts), told
+        return row_blocks(X, y, weight, more=per_row, dtype=None, cuts=cuts), fit_params
 
-    def _vote(self, func: Any, X: Any, output: OutputSpec, *args: Any) -> Any:
-        """Answer with what the members make of the rows, in the container X came in."""
+    def _predict_blockwise(self, func: Any, X: Any, output: OutputSpec, *args: Any) -> Any:
+        """Return the combined predictions of the members, in the container of X."""
         check_is_fitted(self)
         check_rows(X=X)
-        committee = (self.estimators_, self.n_rows_ / self.n_rows_.sum(), *args)
+        ensemble = (self.estimators_, self.n_rows_ / self.n_rows_.sum(), *args)
         name = f"{func.__name__.strip('_')}-{type(self).__name__}"
         if not is_lazy(X):
             warn_of_trip(X)
@@ -127,21 +131,21 @@ class _BlockwiseVoting(DocumentationLink, BaseEstimator):
             if hasattr(self.estimators_[0], "n_features_in_"):
                 check_two_dims(meta_of(X))
                 check_columns(self, meta_of(X))
-            committee = cached_scatter(self, committee, name=f"model-of-{type(self).__name__}")
-        return map_rows(func, committee, _as_rows("X", X), output, convert=False, name=name)
+            ensemble = cached_scatter(self, ensemble, name=f"model-of-{type(self).__name__}")
+        return map_rows(func, ensemble, _as_sized_array("X", X), output, convert=False, name=name)
 
     def get_metadata_routing(self) -> MetadataRouter:
-        """Say which metadata the members' ``fit`` gets.
+        """Return the metadata routing of the members' ``fit``.
 
         Returns
         -------
         routing : sklearn.utils.metadata_routing.MetadataRouter
             See scikit-learn's user guide on metadata routing.
         """
-        return router(self, {"fit": "fit"})
+        return make_router(self, {"fit": "fit"})
 
     def _check_n_blocks(self) -> None:
-        """Raise for a number of blocks that cannot be."""
+        """Raise for an invalid `n_blocks`."""
         if self.n_blocks is not None and (
             not isinstance(self.n_blocks, int | np.integer) or self.n_blocks < 1
         ):
@@ -158,28 +162,28 @@ class _BlockwiseVoting(DocumentationLink, BaseEstimator):
         return tags
 
 
-def _as_rows(name: str, values: Any) -> Any:
-    """Return what has no shape, lists say, as an array."""
+def _as_sized_array(name: str, values: Any) -> Any:
+    """Return values without a shape, such as lists, as an array."""
     if is_lazy(values) or (values is None and name != "X"):
         return values
     values = as_sized(name, values)
     return values if hasattr(values, "shape") else np.asarray(values)
 
 
-class _ScoredAnywhere:
-    """Scores on rows of any container; stands before scikit-learn's mixin of its kind."""
+class _BlockwiseScoreMixin:
+    """Mixin with `score` on data of any container, to precede scikit-learn's mixin."""
 
     def score(self, X: Rows, y: Values, sample_weight: Weights | None = None) -> float:
-        """Score the committee: accuracy of a classifier, r2 of a regressor.
+        """Score the ensemble: accuracy of a classifier, r2 of a regressor.
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
-        y : values of shape (n_samples,)
-            True labels or targets.
-        sample_weight : values of shape (n_samples,), default=None
-            Weights of the rows.
+        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
+            Test samples.
+        y : array-like, Dask array or Dask Series of shape (n_samples,)
+            True labels or target values.
+        sample_weight : array-like, Dask array or Dask Series of shape (n_samples,), default=None
+            Sample weights.
 
         Returns
         -------
@@ -193,7 +197,7 @@ class _ScoredAnywhere:
 
 
 def _check_soft(self: BlockwiseVotingClassifier) -> None:
-    """Raise where only votes are counted."""
+    """Raise AttributeError for hard voting."""
     if self.voting != "soft":
         raise AttributeError(
             f"voting must be 'soft' for predict_proba. Got {self.voting!r} instead, which counts "
@@ -201,8 +205,8 @@ def _check_soft(self: BlockwiseVotingClassifier) -> None:
         )
 
 
-class BlockwiseVotingClassifier(_ScoredAnywhere, ClassifierMixin, _BlockwiseVoting):
-    """Train a classifier on every block, side by side, and let them vote.
+class BlockwiseVotingClassifier(_BlockwiseScoreMixin, ClassifierMixin, _BlockwiseVoting):
+    """Voting ensemble of classifiers, each trained on one block.
 
     For estimators without ``partial_fit``, and rows that are well mixed: each member sees one block
     alone.
@@ -216,15 +220,15 @@ class BlockwiseVotingClassifier(_ScoredAnywhere, ClassifierMixin, _BlockwiseVoti
     classes : array-like of shape (n_classes,), default=None
         All labels there are, which saves a pass over y. By default they are looked up there.
     n_blocks : int, default=None
-        Into how many blocks rows in this process are cut; by default they are one. Dask collections
-        have theirs.
+        Number of blocks for data in this process, by default 1. Dask collections keep their
+        chunks.
 
     Attributes
     ----------
     estimators_ : list of classifiers
         The members, in the order of the blocks that have rows.
     n_rows_ : ndarray of shape (n_members,)
-        How many rows each was trained on: the weights of their votes.
+        Number of training samples of each: the weights of their votes.
     classes_ : ndarray of shape (n_classes,)
         All labels, also those that some blocks lack.
     n_features_in_, feature_names_in_
@@ -233,7 +237,7 @@ class BlockwiseVotingClassifier(_ScoredAnywhere, ClassifierMixin, _BlockwiseVoti
     Raises
     ------
     ValueError
-        When a parameter has none of the values above, or there are no rows.
+        If a parameter is invalid, or there are no rows.
 
     See Also
     --------
@@ -278,21 +282,21 @@ class BlockwiseVotingClassifier(_ScoredAnywhere, ClassifierMixin, _BlockwiseVoti
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows; frames reach the estimator as frames.
-        y : values of shape (n_samples,)
-            Labels, however they are cut.
-        sample_weight : values of shape (n_samples,), default=None
-            Weights of the rows, if the estimator takes them.
+        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
+            Training data; dataframes reach the estimator as dataframes.
+        y : array-like, Dask array or Dask Series of shape (n_samples,)
+            Class labels.
+        sample_weight : array-like, Dask array or Dask Series of shape (n_samples,), default=None
+            Sample weights, if the estimator takes them.
         **params : dict
-            Handed on to the members' ``fit``: values per row (as many as there are rows, or Dask
-            collections) cut along with them, all others as they are. With metadata routing
-            enabled, these and `sample_weight` are what ``fit`` requests.
+            Passed to ``fit`` of the members. Values with one entry per sample, and Dask
+            collections, are partitioned with the rows. With metadata routing enabled, these and
+            `sample_weight` are what ``fit`` requests.
 
         Returns
         -------
         self : BlockwiseVotingClassifier
-            Fitted.
+            Fitted estimator.
         """
         check_option("voting", self.voting, ("hard", "soft"))
         if self.voting == "soft" and not hasattr(self.estimator, "predict_proba"):
@@ -308,10 +312,10 @@ class BlockwiseVotingClassifier(_ScoredAnywhere, ClassifierMixin, _BlockwiseVoti
             y = column_or_1d(y, warn=True)
             assert_all_finite(y, input_name="y")
             check_classification_targets(y)
-        rows, told = self._cut(X, y, given(params, sample_weight=sample_weight))
-        known = None if self.classes is None else np.unique(np.asarray(fetch(self.classes)))
-        classes = find_labels(y) if known is None else known
-        self._fit_members(rows, told, known)
+        rows, fit_params = self._partition(X, y, drop_none(params, sample_weight=sample_weight))
+        requested = None if self.classes is None else np.unique(np.asarray(fetch(self.classes)))
+        classes = unique_labels(y) if requested is None else requested
+        self._fit_members(rows, fit_params, requested)
         self.classes_ = classes
         return self
 
@@ -320,17 +324,19 @@ class BlockwiseVotingClassifier(_ScoredAnywhere, ClassifierMixin, _BlockwiseVoti
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
+        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
+            Samples.
 
         Returns
         -------
-        labels : values of shape (n_samples,)
-            In the container X came in; lazy for Dask collections.
+        labels : ndarray or Dask collection of shape (n_samples,)
+            In the container of X; lazy for Dask collections.
         """
         check_is_fitted(self)
         soft = self.voting == "soft"
-        return self._vote(predict_label, X, OutputSpec(self.classes_.dtype), self.classes_, soft)
+        return self._predict_blockwise(
+            predict_label, X, OutputSpec(self.classes_.dtype), self.classes_, soft
+        )
 
     @available_where(_check_soft)
     def predict_proba(self, X: Rows) -> Answer:
@@ -338,37 +344,37 @@ class BlockwiseVotingClassifier(_ScoredAnywhere, ClassifierMixin, _BlockwiseVoti
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
+        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
+            Samples.
 
         Returns
         -------
-        probabilities : values of shape (n_samples, n_classes)
-            In the container X came in; lazy for Dask collections.
+        probabilities : ndarray or Dask collection of shape (n_samples, n_classes)
+            In the container of X; lazy for Dask collections.
         """
         check_is_fitted(self)
         names = class_names(self.classes_, X)
         output = OutputSpec(np.dtype(np.float64), len(self.classes_), names)
-        return self._vote(predict_proba, X, output, self.classes_, True)
+        return self._predict_blockwise(predict_proba, X, output, self.classes_, True)
 
 
-class BlockwiseVotingRegressor(_ScoredAnywhere, RegressorMixin, _BlockwiseVoting):
-    """Train a regressor on every block, side by side, and average their predictions.
+class BlockwiseVotingRegressor(_BlockwiseScoreMixin, RegressorMixin, _BlockwiseVoting):
+    """Ensemble of regressors, each trained on one block, that averages their predictions.
 
     Parameters
     ----------
     estimator : regressor
         It is never changed: a clone is trained on each block.
     n_blocks : int, default=None
-        Into how many blocks rows in this process are cut; by default they are one. Dask collections
-        have theirs.
+        Number of blocks for data in this process, by default 1. Dask collections keep their
+        chunks.
 
     Attributes
     ----------
     estimators_ : list of regressors
         The members, in the order of the blocks that have rows.
     n_rows_ : ndarray of shape (n_members,)
-        How many rows each was trained on: the weights of their predictions.
+        Number of training samples of each: the weights of their predictions.
     n_features_in_, feature_names_in_
         Those of the first member, where it has them.
 
@@ -403,25 +409,25 @@ class BlockwiseVotingRegressor(_ScoredAnywhere, RegressorMixin, _BlockwiseVoting
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows; frames reach the estimator as frames.
-        y : values of shape (n_samples,) or (n_samples, n_outputs)
-            Targets, however they are cut.
-        sample_weight : values of shape (n_samples,), default=None
-            Weights of the rows, if the estimator takes them.
+        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
+            Training data; dataframes reach the estimator as dataframes.
+        y : array-like or Dask collection of shape (n_samples,) or (n_samples, n_outputs)
+            Target values.
+        sample_weight : array-like, Dask array or Dask Series of shape (n_samples,), default=None
+            Sample weights, if the estimator takes them.
         **params : dict
-            Handed on to the members' ``fit``: values per row (as many as there are rows, or Dask
-            collections) cut along with them, all others as they are. With metadata routing
-            enabled, these and `sample_weight` are what ``fit`` requests.
+            Passed to ``fit`` of the members. Values with one entry per sample, and Dask
+            collections, are partitioned with the rows. With metadata routing enabled, these and
+            `sample_weight` are what ``fit`` requests.
 
         Returns
         -------
         self : BlockwiseVotingRegressor
-            Fitted.
+            Fitted estimator.
         """
         self._check_n_blocks()
         check_rows(X=X, y=y, sample_weight=sample_weight)
-        self._fit_members(*self._cut(X, y, given(params, sample_weight=sample_weight)))
+        self._fit_members(*self._partition(X, y, drop_none(params, sample_weight=sample_weight)))
         shape = y.shape if hasattr(y, "shape") else np.asarray(y).shape
         self._n_outputs = int(shape[1]) if len(shape) == 2 else None
         return self
@@ -431,13 +437,15 @@ class BlockwiseVotingRegressor(_ScoredAnywhere, RegressorMixin, _BlockwiseVoting
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
+        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
+            Samples.
 
         Returns
         -------
-        targets : values of shape (n_samples,) or (n_samples, n_outputs)
-            In the container X came in; lazy for Dask collections.
+        targets : ndarray or Dask collection of shape (n_samples,) or (n_samples, n_outputs)
+            In the container of X; lazy for Dask collections.
         """
         check_is_fitted(self)
-        return self._vote(predict_mean, X, OutputSpec(np.dtype(np.float64), self._n_outputs))
+        return self._predict_blockwise(
+            predict_mean, X, OutputSpec(np.dtype(np.float64), self._n_outputs)
+        )

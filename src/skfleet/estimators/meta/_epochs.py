@@ -1,8 +1,9 @@
-"""An epoch of an estimator that learns in parts: what it learns at once, and how it does."""
+"""Epochs of ``partial_fit``: order of the blocks, one training step, history."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -13,24 +14,28 @@ from skfleet._captured_output import OutputEvent, capture_output
 from skfleet._config import config_context
 from skfleet._partial_fit import copy_learner, learner_of, partial_fit
 from skfleet.blocks import Block, RowBlocks, slice_rows
-from skfleet.engine import TrainingBatch, accepts_device_arrays, attributes_to_host, check_picklable
+from skfleet.engine import TrainingBatch, attributes_to_host, check_picklable
+from skfleet.engine._gpu._estimator_device import accepts_device_arrays
+from skfleet.estimators._early_stopping import EarlyStopping
 
 
 def history_of(epochs: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """Return what is known of epochs as a frame: what `history_` is."""
+    """Return the records of epochs as a DataFrame, for `history_`."""
     columns = ["epoch", "n_samples_seen", "loss", "score", "seconds"]
     return pd.DataFrame([*epochs], columns=columns)
 
 
-def lessons_of(rows: RowBlocks, shuffle: Any, buffer_blocks: int, seed: int) -> list[TrainingBatch]:
-    """Return what is learned at once, in the order of an epoch."""
+def epoch_batches(
+    rows: RowBlocks, shuffle: Any, buffer_blocks: int, seed: int
+) -> list[TrainingBatch]:
+    """Return the training batches of an epoch, in order."""
     if not shuffle:
         return [TrainingBatch([block]) for block in rows.blocks]
     rng = np.random.default_rng(seed)
     n_blocks = len(rows.blocks)
     if shuffle == "blocks":
         return [TrainingBatch([rows.blocks[i]]) for i in rng.permutation(n_blocks)]
-    # One block from each stretch of the rows: of rows that are sorted, every buffer has all.
+    # Each buffer takes one block of every stretch, so that sorted rows are mixed too.
     groups: list[list[Block]] = [[] for _ in range(-(-n_blocks // buffer_blocks))]
     for low in range(0, n_blocks, len(groups)):
         stretch = rows.blocks[low : low + len(groups)]
@@ -39,61 +44,89 @@ def lessons_of(rows: RowBlocks, shuffle: Any, buffer_blocks: int, seed: int) -> 
     return [TrainingBatch(group, int(rng.integers(2**31))) for group in groups]
 
 
-class Learned(NamedTuple):
-    """A model, how many rows it has learned, and what it printed and warned of in this epoch."""
+class PartialFitState(NamedTuple):
+    """A model, the number of rows it has seen, and its captured output of this epoch."""
 
     model: Any
     n_samples_seen: int
     notes: tuple[OutputEvent, ...] = ()
 
 
-def learn_block(
-    state: Learned,
+@dataclass
+class FitState:
+    """Progress of a fit: all that ``resume=True`` needs after a failure."""
+
+    seeds: np.ndarray  # for the order of each epoch, and the holdout
+    fit_params: dict[str, Any]  # of partial_fit, besides per-sample ones
+    epoch: int = 0
+    n_batches_done: int = 0  # of this epoch
+    early_stopping: EarlyStopping | None = None
+    history: list[dict[str, Any]] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def record_epoch(self, model: Any, n_samples_seen: int, score: float, seconds: float) -> None:
+        """Append the statistics of an epoch to the history."""
+        self.history.append(
+            {
+                "epoch": self.epoch,
+                "n_samples_seen": n_samples_seen,
+                "loss": loss_of(model),
+                "score": score,
+                "seconds": seconds,
+            }
+        )
+
+
+def partial_fit_block(
+    state: PartialFitState,
     block: Block,
-    told: dict[str, Any],
+    fit_params: dict[str, Any],
     batch_size: int | None,
-    copies: Any,
+    device_arrays: Any,
     device: str,
     origin: str,
-) -> Learned:
-    """Learn a block, leaving the model given as it was; `device` is for one that leaves it open."""
-    model, seen, earlier = state
+) -> PartialFitState:
+    """Return the state after ``partial_fit`` of a copy of the model on a block.
+
+    `device` is that of models with ``device="auto"``.
+    """
+    model, n_samples_seen, previous_notes = state
     model = copy_learner(model)
     with config_context(device=device), capture_output(origin) as notes:
-        goes_up = copies is not None and accepts_device_arrays(model)
-        if goes_up:
-            block = block._replace(X=copies.get(block.number, block.X))
-        _learn(model, block, told, batch_size or block.n_rows)
-    if goes_up:
+        uses_device_arrays = device_arrays is not None and accepts_device_arrays(model)
+        if uses_device_arrays:
+            block = block._replace(X=device_arrays.get(block.number, block.X))
+        _partial_fit_batches(model, block, fit_params, batch_size or block.n_rows)
+    if uses_device_arrays:
         attributes_to_host(model)
-    if not seen:
+    if not n_samples_seen:
         check_picklable(model)
-    return Learned(model, seen + block.n_rows, (*earlier, *notes))
+    return PartialFitState(model, n_samples_seen + block.n_rows, (*previous_notes, *notes))
 
 
-def _learn(model: Any, block: Block, told: dict[str, Any], size: int) -> None:
-    """Let a model learn the rows of a block, so many at once."""
+def _partial_fit_batches(model: Any, block: Block, fit_params: dict[str, Any], size: int) -> None:
+    """Call ``partial_fit`` on the rows of a block, `size` rows at a time."""
     per_row = {"sample_weight": block.sample_weight, **(block.more or {})}
     for low in range(0, block.n_rows, size):
         high = min(low + size, block.n_rows)
-        cut = {k: slice_rows(v, low, high) for k, v in per_row.items() if v is not None}
+        sliced = {k: slice_rows(v, low, high) for k, v in per_row.items() if v is not None}
         X, y = slice_rows(block.X, low, high), slice_rows(block.y, low, high)
-        partial_fit(model, X, y, **told, **cut)
+        partial_fit(model, X, y, **fit_params, **sliced)
 
 
 def loss_of(model: Any) -> float:
-    """Return the loss that a model knows of itself, NaN where it knows none."""
+    """Return the `loss_` or `inertia_` of a model, NaN for neither."""
     learner = learner_of(model)
     loss = getattr(learner, "loss_", getattr(learner, "inertia_", None))
     return float(loss) if isinstance(loss, Real) else np.nan
 
 
 def print_epoch(epochs: list[dict[str, Any]]) -> None:
-    """Print how the last epoch went."""
+    """Print the statistics of the last epoch."""
     epoch = epochs[-1]
-    began = epochs[-2] if len(epochs) > 1 else {"n_samples_seen": 0, "seconds": 0.0}
-    n_rows = epoch["n_samples_seen"] - began["n_samples_seen"]
-    rate = n_rows / max(epoch["seconds"] - began["seconds"], 1e-9)
-    told = [f"epoch {epoch['epoch']}: {n_rows:,} rows", f"{rate:,.0f} rows/s"]
-    told += [f"{k} {epoch[k]:.6g}" for k in ("loss", "score") if not np.isnan(epoch[k])]
-    print(*told, sep=", ")
+    previous = epochs[-2] if len(epochs) > 1 else {"n_samples_seen": 0, "seconds": 0.0}
+    n_rows = epoch["n_samples_seen"] - previous["n_samples_seen"]
+    rate = n_rows / max(epoch["seconds"] - previous["seconds"], 1e-9)
+    parts = [f"epoch {epoch['epoch']}: {n_rows:,} rows", f"{rate:,.0f} rows/s"]
+    parts += [f"{k} {epoch[k]:.6g}" for k in ("loss", "score") if not np.isnan(epoch[k])]
+    print(*parts, sep=", ")

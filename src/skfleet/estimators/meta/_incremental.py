@@ -1,10 +1,9 @@
-"""Training on blocks one after the other, with any estimator that learns by ``partial_fit``."""
+"""Out-of-core training of any estimator with ``partial_fit``, block after block."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from numbers import Integral, Real
 from typing import Any
@@ -45,41 +44,26 @@ from skfleet.engine import (
     with_row_offsets,
 )
 from skfleet.estimators._early_stopping import (
-    Patience,
+    EarlyStopping,
     training_rows,
     validation_rows,
     validation_score,
 )
-from skfleet.estimators._metadata_routing import given, routed, router
+from skfleet.estimators._metadata_routing import drop_none, make_router, route_params
 from skfleet.estimators.meta._epochs import (
-    Learned,
+    FitState,
+    PartialFitState,
+    epoch_batches,
     history_of,
-    learn_block,
-    lessons_of,
-    loss_of,
+    partial_fit_block,
     print_epoch,
 )
-from skfleet.estimators.meta._parallel_post_fit import ROUTED, ParallelPostFit
-from skfleet.metrics import check_scoring
-from skfleet.metrics._reductions import classes_for_partial_fit
-from skfleet.metrics._scorers import response_scorer
-
-
-@dataclass
-class Progress:
-    """How far a fit has come: all that it takes to go on after a failure."""
-
-    seeds: np.ndarray  # one for the order of each epoch
-    told: dict[str, Any]  # what partial_fit is told besides the rows
-    epoch: int = 0
-    n_learned: int = 0  # lessons of this epoch
-    patience: Patience | None = None
-    history: list[dict[str, Any]] = field(default_factory=list)
-    seconds: float = 0.0
+from skfleet.estimators.meta._parallel_post_fit import ROUTED_METHODS, ParallelPostFit
+from skfleet.metrics import check_scoring, classes_for_partial_fit, response_scorer
 
 
 class Incremental(ParallelPostFit):
-    """Train any estimator that has ``partial_fit`` on rows that do not fit, block by block.
+    """Train any estimator with ``partial_fit`` out of core, block by block.
 
     One model goes from block to block, in every epoch in a new order, and learns each block with
     ``partial_fit``. It stays on the workers until it has seen them all.
@@ -90,32 +74,32 @@ class Incremental(ParallelPostFit):
         It is never changed: a clone learns. It need not have ``fit`` or ``score``. Of a pipeline
         the last step learns; the others must be fitted, or have nothing to learn, and stay so.
     epochs : int, default=1
-        How many times ``fit`` goes over all rows, at most.
+        Maximum number of passes of ``fit`` over the training data.
     shuffle : {"blocks", "rows", False}, default="blocks"
-        Learn the blocks in a random order, drawn anew in every epoch; mix also the rows of
-        `buffer_blocks` blocks at a time; or keep the order that rows and blocks have. With
-        "blocks", rows within a block keep their order; many estimators (``SGDClassifier``) shuffle
-        these themselves.
+        Shuffle the blocks in every epoch; shuffle also the rows of `buffer_blocks` blocks at a
+        time; or keep the order of the data. With "blocks", rows within a block keep their order;
+        many estimators (``SGDClassifier``) shuffle these themselves.
     buffer_blocks : int, default=10
-        How many blocks a worker holds at once to mix their rows, with ``shuffle="rows"``.
+        Number of blocks that are shuffled together in memory, with ``shuffle="rows"``.
     random_state : int, RandomState instance or None, default=None
-        Draws orders and validation rows. An int gives the same ones in every call.
+        Seed of the order of blocks and rows and of the validation split. An int gives the
+        same results in every call.
     batch_size : int, default=None
-        Learn at most so many rows with one call of ``partial_fit``. By default a block of a Dask
-        collection is learned in one call; rows in this process are cut into blocks of 10,000.
+        Maximum rows in a call of ``partial_fit``. By default a call takes a block of a Dask
+        collection; data in this process is partitioned into blocks of 10,000 rows.
     scoring : str, default=None
         Name of the metric that validation rows and ``score`` use on Dask collections, one of
         `skfleet.metrics.get_scorer_names`. By default accuracy for classifiers and r2 for
         regressors.
     early_stopping : bool, default=False
-        Set a share of the rows aside, score on these after every epoch, and stop when that gains
-        nothing any more.
+        Hold out a fraction of the rows, score on these after every epoch, and stop when the score
+        does not improve.
     validation_fraction : float, default=0.1
-        The share of rows set aside, if `early_stopping`; for a classifier the same of each label.
+        Fraction of rows held out, if `early_stopping`; stratified for a classifier.
     n_iter_no_change : int, default=5
-        Stop after so many epochs in a row without a gain, if `early_stopping`.
+        Number of epochs without improvement to stop after, if `early_stopping`.
     tol : float, default=1e-3
-        A score that is not higher by so much is no gain, if `early_stopping`.
+        Minimum improvement of the score, if `early_stopping`.
     verbose : int, default=0
         Above 0, print a line after every epoch of ``fit``: its rows, rows a second, and loss and
         score where there are any.
@@ -127,9 +111,9 @@ class Incremental(ParallelPostFit):
     estimator_ : estimator
         The trained clone.
     n_samples_seen_ : int
-        How many rows it has learned from, counting a row once per epoch.
+        Number of training samples seen; a sample counts once per epoch.
     n_iter_ : int
-        How many epochs ``fit`` went through.
+        Number of epochs that ``fit`` has run.
     history_ : pandas.DataFrame
         A row per epoch of ``fit``: ``epoch``, ``n_samples_seen``, ``loss`` (the estimator's
         ``loss_`` or ``inertia_``), ``score`` on the validation rows, and ``seconds`` since the
@@ -142,7 +126,7 @@ class Incremental(ParallelPostFit):
     TypeError
         When the estimator has no ``partial_fit``, or cannot be pickled once it has learned.
     ValueError
-        When a parameter has none of the values above.
+        If a parameter is invalid.
 
     See Also
     --------
@@ -157,15 +141,15 @@ class Incremental(ParallelPostFit):
     tasks a block.
 
     The model is copied before each block, so a block that was lost with its worker is learned
-    again from the model before it, and exactly once. The model comes home every 8 to 64 blocks;
-    no more than these are learned again.
+    again from the model before it, and exactly once. The model is checkpointed in the client every
+    8 to 64 blocks; no more than these are learned again.
 
     When a block fails, what was learned before it is kept, the error names the block, and
     ``fit(X, y, resume=True)`` goes on from that block once its cause is gone.
 
-    Cut rows as they are read: a chunk cut into several blocks is loaded again for each of them.
+    Blocks should be the chunks that are read: a chunk in several blocks is loaded for each.
 
-    Blocks are drawn, not rows: an answer depends on how the rows are cut. ``shuffle="rows"`` holds
+    Blocks are shuffled, not rows: the result depends on the chunks. ``shuffle="rows"`` holds
     `buffer_blocks` blocks at a time, one drawn from each stretch of the rows, twice while it mixes
     them (`Bottou, 2012, Stochastic gradient descent tricks
     <https://doi.org/10.1007/978-3-642-35289-8_25>`_, section 2, on why order matters). Early
@@ -186,7 +170,7 @@ class Incremental(ParallelPostFit):
     8985
     """
 
-    # The wrapped estimator's to ask for, or nobody's.
+    # Only the wrapped estimator requests sample_weight; nothing requests resume.
     __metadata_request__fit = {"sample_weight": UNUSED, "resume": UNUSED}
     __metadata_request__partial_fit = {"sample_weight": UNUSED}
 
@@ -237,44 +221,46 @@ class Incremental(ParallelPostFit):
         resume: bool = False,
         **params: Any,
     ) -> Incremental:
-        """Train a new clone for `epochs` passes over the rows.
+        """Train a new clone for `epochs` passes over the training data.
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows; frames reach the estimator as frames.
-        y : values of shape (n_samples,) or (n_samples, n_outputs), default=None
-            Labels or targets, however they are cut.
+        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
+            Training data; dataframes reach the estimator as dataframes.
+        y : array-like or Dask array of shape (n_samples,) or (n_samples, n_outputs), default=None
+            Class labels or target values.
         classes : array-like of shape (n_classes,), default=None
             All labels there are. By default they are looked up in y.
-        sample_weight : values of shape (n_samples,), default=None
-            Weights of the rows, handed to ``partial_fit``.
+        sample_weight : array-like, Dask array or Dask Series of shape (n_samples,), default=None
+            Sample weights, handed to ``partial_fit``.
         resume : bool, default=False
-            Go on with a fit that failed, from the block that failed. The rows must be cut as they
-            were.
+            Resume a failed fit from the block that failed. The data must have the same chunks.
         **params : dict
-            Handed on to ``partial_fit``: values per row (as many as there are rows, or Dask
-            collections) cut along with them, all others as they are. With metadata routing
-            enabled, these and `sample_weight` are what ``partial_fit`` requests.
+            Passed to ``partial_fit``. Values with one entry per sample, and Dask collections, are
+            partitioned with the rows. With metadata routing enabled, these and `sample_weight` are
+            what ``partial_fit`` requests.
 
         Returns
         -------
         self : Incremental
-            Trained.
+            Fitted estimator.
         """
         self._check_parameters()
+        params = drop_none(params, sample_weight=sample_weight)
         if resume:
-            progress = getattr(self, "_progress", None)
-            if progress is None:
+            fit_state = getattr(self, "_fit_state", None)
+            if fit_state is None:
                 raise ValueError("resume must be False: no fit of this estimator was interrupted.")
-            rows, _ = self._cut("fit", X, y, given(params, sample_weight=sample_weight))
-            return self._learn(self.estimator_, rows, y, progress)
+            rows, _ = self._partition("fit", X, y, params)
+            return self._train(self.estimator_, rows, y, fit_state)
         model = clone_learner(self.estimator)
-        rows, told = self._cut("fit", X, y, given(params, sample_weight=sample_weight))
-        told |= classes_for_partial_fit(learner_of(model), y, classes)
+        rows, fit_params = self._partition("fit", X, y, params)
+        fit_params |= classes_for_partial_fit(learner_of(model), y, classes)
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=self.epochs + 1)
-        patience = Patience(self.n_iter_no_change, self.tol) if self.early_stopping else None
-        return self._learn(model, rows, y, Progress(seeds, told, patience=patience))
+        fit_state = FitState(seeds, fit_params)
+        if self.early_stopping:
+            fit_state.early_stopping = EarlyStopping(self.n_iter_no_change, self.tol)
+        return self._train(model, rows, y, fit_state)
 
     def partial_fit(
         self,
@@ -285,41 +271,45 @@ class Incremental(ParallelPostFit):
         sample_weight: Weights | None = None,
         **params: Any,
     ) -> Incremental:
-        """Go on training with one pass over more rows.
+        """Train for one pass over more data.
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
-        y : values of shape (n_samples,) or (n_samples, n_outputs), default=None
-            Labels or targets.
+        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
+            Training data.
+        y : array-like or Dask array of shape (n_samples,) or (n_samples, n_outputs), default=None
+            Class labels or target values.
         classes : array-like of shape (n_classes,), default=None
             All labels there will ever be; needed in the first call if these rows lack some.
-        sample_weight : values of shape (n_samples,), default=None
-            Weights of the rows.
+        sample_weight : array-like, Dask array or Dask Series of shape (n_samples,), default=None
+            Sample weights.
         **params : dict
             As for ``fit``.
 
         Returns
         -------
         self : Incremental
-            Trained further.
+            Partially fitted estimator.
         """
         self._check_parameters()
         model = getattr(self, "estimator_", None)
-        seen = self.n_samples_seen_ if model is not None else 0
+        n_samples_seen = self.n_samples_seen_ if model is not None else 0
         if model is None:
             model = clone_learner(self.estimator)
-        rows, told = self._cut("partial_fit", X, y, given(params, sample_weight=sample_weight))
-        told |= classes_for_partial_fit(learner_of(model), y, classes)
+        rows, fit_params = self._partition(
+            "partial_fit", X, y, drop_none(params, sample_weight=sample_weight)
+        )
+        fit_params |= classes_for_partial_fit(learner_of(model), y, classes)
         seed = check_random_state(self.random_state).randint(2**31 - 1)
-        progress = Progress(np.array([seed]), told)
-        with training_engine(rows, model) as (engine, there), output_replayer() as replay:
-            self._one_epoch(engine, there, Learned(model, seen), progress, replay)
+        fit_state = FitState(np.array([seed]), fit_params)
+        with training_engine(rows, model) as (engine, placed_rows), output_replayer() as replay:
+            self._one_epoch(
+                engine, placed_rows, PartialFitState(model, n_samples_seen), fit_state, replay
+            )
         return self
 
     def get_metadata_routing(self) -> MetadataRouter:
-        """Say which metadata the wrapped estimator's methods get.
+        """Return the metadata routing of the wrapped estimator's methods.
 
         Returns
         -------
@@ -327,11 +317,11 @@ class Incremental(ParallelPostFit):
             What ``fit`` and ``partial_fit`` hand on is what the estimator's ``partial_fit``
             requests; `classes` is for this one.
         """
-        methods = {method: method for method in ROUTED}
-        return router(self, {"fit": "partial_fit", "partial_fit": "partial_fit"} | methods)
+        methods = {method: method for method in ROUTED_METHODS}
+        return make_router(self, {"fit": "partial_fit", "partial_fit": "partial_fit"} | methods)
 
     def _check_parameters(self) -> None:
-        """Raise for parameters that cannot be, before any work."""
+        """Raise for invalid parameters."""
         check_has_partial_fit(
             "estimator", learner_of(self.estimator), "train it with ParallelPostFit on a sample"
         )
@@ -361,123 +351,115 @@ class Incremental(ParallelPostFit):
         elif self.scoring is not None:
             check_scoring(self, self.scoring)
 
-    def _learn(self, model: Any, rows: RowBlocks, y: Any, progress: Progress) -> Incremental:
-        """Train a model for what is left of its epochs."""
+    def _train(self, model: Any, rows: RowBlocks, y: Any, fit_state: FitState) -> Incremental:
+        """Train a model for the remaining epochs."""
         with (
-            training_engine(rows, model) as (engine, there),
-            device_cache(engine, model) as copies,
+            training_engine(rows, model) as (engine, placed_rows),
+            device_cache(engine, model) as device_arrays,
             output_replayer() as replay,
         ):
-            return self._learn_epochs(engine, model, there, y, progress, copies, replay)
+            return self._run_epochs(engine, model, placed_rows, y, fit_state, device_arrays, replay)
 
-    def _learn_epochs(
+    def _run_epochs(
         self,
         engine: Engine,
         model: Any,
         rows: RowBlocks,
         y: Any,
-        progress: Progress,
-        copies: Any,
+        fit_state: FitState,
+        device_arrays: Any,
         replay: Callable[[Any], None],
     ) -> Incremental:
-        """Train a model, the blocks' copies on devices being kept from one epoch to the next."""
-        seed = int(progress.seeds[-1])
+        """Train a model for the remaining epochs, with a device cache of the blocks."""
+        seed = int(fit_state.seeds[-1])
         scorer = validation = prepare = None
-        began = time.monotonic() - progress.seconds
-        if progress.patience is not None:
+        start_time = time.monotonic() - fit_state.seconds
+        if fit_state.early_stopping is not None:
             rows = with_row_offsets(engine, rows)
             scorer = response_scorer(self.estimator, self.scoring)
             labels = y if is_classifier(model) else None
             holdout = draw_holdout(engine, rows, self.validation_fraction, seed, labels)
             validation = validation_rows(engine, rows, holdout)
             prepare = partial(training_rows, holdout=holdout)
-        seen = self.n_samples_seen_ if progress.epoch or progress.n_learned else 0
-        while progress.epoch < self.epochs:
+        n_samples_seen = self.n_samples_seen_ if fit_state.epoch or fit_state.n_batches_done else 0
+        while fit_state.epoch < self.epochs:
+            state = PartialFitState(model, n_samples_seen)
             try:
-                how = Learned(model, seen), progress, replay, prepare, copies
-                model, seen, _ = self._one_epoch(engine, rows, *how)
+                model, n_samples_seen, _ = self._one_epoch(
+                    engine, rows, state, fit_state, replay, prepare, device_arrays
+                )
             except BaseException:
-                if progress.n_learned or progress.epoch:
-                    progress.seconds = time.monotonic() - began
-                    self._progress = progress
-                    self._tell(progress)
+                if fit_state.n_batches_done or fit_state.epoch:
+                    fit_state.seconds = time.monotonic() - start_time
+                    self._fit_state = fit_state
+                    self._set_history(fit_state)
                 raise
-            progress.epoch, progress.n_learned = progress.epoch + 1, 0
+            fit_state.epoch, fit_state.n_batches_done = fit_state.epoch + 1, 0
             score = np.nan
             if scorer is not None and validation is not None:
                 score = validation_score(engine, validation, model, scorer)
-            progress.history.append(
-                {
-                    "epoch": progress.epoch,
-                    "n_samples_seen": seen,
-                    "loss": loss_of(model),
-                    "score": score,
-                    "seconds": time.monotonic() - began,
-                }
-            )
+            fit_state.record_epoch(model, n_samples_seen, score, time.monotonic() - start_time)
             if self.verbose:
-                print_epoch(progress.history)
-            if progress.patience is not None and progress.patience.is_out(score):
+                print_epoch(fit_state.history)
+            if fit_state.early_stopping is not None and fit_state.early_stopping.should_stop(score):
                 break
-        self._progress = None
-        self._tell(progress)
+        self._fit_state = None
+        self._set_history(fit_state)
         return self
 
-    def _tell(self, progress: Progress) -> None:
-        """Set what is known of the epochs."""
-        self.history_ = history_of(progress.history)
-        self.n_iter_ = progress.epoch
+    def _set_history(self, fit_state: FitState) -> None:
+        self.history_ = history_of(fit_state.history)
+        self.n_iter_ = fit_state.epoch
 
     def _one_epoch(
         self,
         engine: Engine,
         rows: RowBlocks,
-        state: Learned,
-        progress: Progress,
+        state: PartialFitState,
+        fit_state: FitState,
         replay: Callable[[Any], None],
         prepare: Any = None,
-        copies: Any = None,
-    ) -> Learned:
-        """Learn what is left of an epoch; what was learned is kept."""
-        done, n_replayed = progress.n_learned, 0
+        device_arrays: Any = None,
+    ) -> PartialFitState:
+        """Train for the rest of an epoch; checkpoints set the fitted attributes."""
+        n_done, n_replayed = fit_state.n_batches_done, 0
 
-        def keep(state: Learned, n: int) -> None:
+        def checkpoint(state: PartialFitState, n: int) -> None:
             nonlocal n_replayed
             self.estimator_, self.n_samples_seen_, notes = state
-            progress.n_learned = done + n
+            fit_state.n_batches_done = n_done + n
             replay(notes[n_replayed:])
             n_replayed = len(notes)
 
-        seed = int(progress.seeds[progress.epoch])
-        lessons = lessons_of(rows, self.shuffle, self.buffer_blocks, seed)[done:]
-        learned: Learned = fold(
+        seed = int(fit_state.seeds[fit_state.epoch])
+        batches = epoch_batches(rows, self.shuffle, self.buffer_blocks, seed)[n_done:]
+        return fold(
             engine,
-            learn_block,
+            partial_fit_block,
             state,
             rows,
-            progress.told,
-            self.batch_size or self._batch(rows),
-            None if self.shuffle == "rows" else copies,
+            fit_state.fit_params,
+            self.batch_size or self._rows_per_batch(rows),
+            None if self.shuffle == "rows" else device_arrays,
             get_config().device,
             process_token(),
-            batches=lessons,
+            batches=batches,
             prepare=prepare,
-            on_checkpoint=keep,
+            on_checkpoint=checkpoint,
         )
-        return learned
 
-    def _batch(self, rows: RowBlocks) -> int | None:
-        """Return how many mixed rows to learn at once: as many as a block has."""
+    def _rows_per_batch(self, rows: RowBlocks) -> int | None:
+        """Return the batch size of shuffled rows: the mean size of a block."""
         if self.shuffle != "rows" or rows.n_rows is None:
             return None
         return max(1, rows.n_rows // max(1, len(rows.blocks)))
 
-    def _cut(
+    def _partition(
         self, method: str, X: Any, y: Any, params: dict[str, Any]
     ) -> tuple[RowBlocks, dict[str, Any]]:
-        """Cut the rows, and what else has a value per row; also return what has not.
+        """Partition the rows, with per-sample fit parameters; also return the other ones.
 
-        Frames, text and lists stay what they are.
+        Dataframes, text and lists are not converted.
         """
         check_rows(X=X, y=y, sample_weight=params.get("sample_weight"))
         if y is None and self.early_stopping:
@@ -489,11 +471,11 @@ class Incremental(ParallelPostFit):
             )
         if y is not None:
             check_target_type(y, numeric=is_regressor(self.estimator))
-        params = routed(self, method, "partial_fit", params)
+        params = route_params(self, method, "partial_fit", params)
         weight = params.pop("sample_weight", None)
         if is_lazy(X):
-            per_row, told = split_per_sample(params, X)
-            return row_blocks(X, y, weight, more=per_row, dtype=None), told
+            per_row, fit_params = split_per_sample(params, X)
+            return row_blocks(X, y, weight, more=per_row, dtype=None), fit_params
         X = X.tocsr() if is_sparse(X) else as_sized("X", X)
         warn_of_trip(X, y, weight)
         n_rows = n_rows_of(X)
@@ -503,5 +485,5 @@ class Incremental(ParallelPostFit):
             )
         size = self.batch_size or 10_000
         cuts = [min(size, n_rows - low) for low in range(0, n_rows, size)]
-        per_row, told = split_per_sample(params, X)
-        return row_blocks(X, y, weight, more=per_row, dtype=None, cuts=cuts), told
+        per_row, fit_params = split_per_sample(params, X)
+        return row_blocks(X, y, weight, more=per_row, dtype=None, cuts=cuts), fit_params

@@ -1,4 +1,4 @@
-"""Estimators around any estimator: predict with it, or train it, on rows that do not fit."""
+"""ParallelPostFit: blockwise prediction on Dask collections with any fitted estimator."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from skfleet._typing import Answer, Estimator, Function, Rows, Scoring, Table, V
 from skfleet.blocks import check_rows, is_lazy, warn_of_trip
 from skfleet.estimators._base import FleetEstimator
 from skfleet.estimators._device_dispatch import fit_on_device
-from skfleet.estimators._metadata_routing import given, routed, router
+from skfleet.estimators._metadata_routing import drop_none, make_router, route_params
 from skfleet.inference import call_method
 from skfleet.metrics import check_scoring
 
 # The methods whose metadata scikit-learn can route.
-ROUTED = (
+ROUTED_METHODS = (
     "predict",
     "predict_proba",
     "predict_log_proba",
@@ -34,24 +34,24 @@ ROUTED = (
 )
 
 
-def _has(name: str) -> Callable[[Function], Function]:
-    """Offer a method exactly when the wrapped estimator has it."""
-    return available_where(lambda self: require_method(self._wrapped, name))
+def _available_if_estimator_has(name: str) -> Callable[[Function], Function]:
+    """Return a decorator of methods that exist where the wrapped estimator has them."""
+    return available_where(lambda self: require_method(self._inner, name))
 
 
 def _check_has_score(self: ParallelPostFit) -> None:
-    """Raise unless the estimator can be scored: by a metric, by what it is, or by itself."""
+    """Raise unless the estimator can be scored: by `scoring`, its type, or its own method."""
     if self.scoring is None and not is_classifier(self) and not is_regressor(self):
-        require_method(self._wrapped, "score")
+        require_method(self._inner, "score")
 
 
 class ParallelPostFit(DocumentationLink, LearnedAttributes, BaseEstimator):
-    """Predict and transform rows of any size with any estimator.
+    """Predict and transform data of any size with any estimator.
 
     The wrapped estimator is trained as it is, on rows that fit into this process (or is fitted
     already); one that computes on a GPU is trained on a GPU worker where this process has none. Its
     methods are then offered on rows of any container: each block of a Dask array or DataFrame is
-    handed to the estimator on the worker that holds it, and answers are lazy.
+    passed to the estimator on the worker that holds it, and results are lazy.
 
     Parameters
     ----------
@@ -63,9 +63,9 @@ class ParallelPostFit(DocumentationLink, LearnedAttributes, BaseEstimator):
         ``(estimator, X, y)``. By default the estimator's own ``score`` on rows in this process, and
         on Dask collections accuracy for classifiers and r2 for regressors.
     predict_meta, predict_proba_meta, transform_meta : array, sparse matrix or frame, default=None
-        What the method answers for no rows (type, dtype, width, column names). By default it is
-        found by running the method on two made-up rows, or, if the estimator refuses these, on the
-        first two real ones, for which the first block is loaded.
+        Empty output of the method (type, dtype, width, column names). By default it is inferred by
+        running the method on two artificial rows or, if the estimator rejects them, on the first
+        two rows, for which the first block is loaded.
 
     Attributes
     ----------
@@ -89,8 +89,8 @@ class ParallelPostFit(DocumentationLink, LearnedAttributes, BaseEstimator):
 
     Notes
     -----
-    One pass over the rows an answer, a task a block. The model is a value of its own in the graph:
-    each worker receives it once, however many blocks it works on. One of a megabyte or more stays
+    One pass over the rows per prediction, one task per block. The model is a separate key in the
+    graph, which each worker receives once. A model of a megabyte or more is scattered, and stays
     on the cluster for as long as this object lives, and is sent again only if it has changed, or
     where Dask took an idle worker's copy back; such an answer belongs to that cluster. A model of
     cuML answers on workers with a GPU, and its ``as_sklearn()`` on the others.
@@ -117,7 +117,7 @@ class ParallelPostFit(DocumentationLink, LearnedAttributes, BaseEstimator):
     ((15000,), dtype('int64'))
     """
 
-    # The wrapped estimator's to ask for.
+    # Only the wrapped estimator requests sample_weight.
     __metadata_request__score = {"sample_weight": UNUSED}
 
     def __init__(
@@ -144,14 +144,14 @@ class ParallelPostFit(DocumentationLink, LearnedAttributes, BaseEstimator):
         X : array-like, sparse matrix or frame of shape (n_samples, n_features)
             Rows in this process; rows of any kind for scikit-fleet's own estimators.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs), default=None
-            Targets.
+            Target values.
         **params : dict
             Handed on to the estimator's ``fit``; with metadata routing enabled, what it requests.
 
         Returns
         -------
         self : ParallelPostFit
-            Fitted.
+            Fitted estimator.
         """
         check_rows(X=X, y=y)
         if self.scoring is not None:
@@ -163,20 +163,20 @@ class ParallelPostFit(DocumentationLink, LearnedAttributes, BaseEstimator):
                 "collection instead. Fit on a sample of it, or use Incremental if the estimator "
                 "has partial_fit."
             )
-        model, params = clone(self.estimator), routed(self, "fit", "fit", params)
-        if is_ours:  # it finds its place by itself
-            self.estimator_, self._in_tasks = model.fit(X, y, **params), None
+        model, params = clone(self.estimator), route_params(self, "fit", "fit", params)
+        if is_ours:  # it dispatches to its device by itself
+            self.estimator_, self._worker_model = model.fit(X, y, **params), None
         else:
-            self.estimator_, self._in_tasks = fit_on_device(model, X, y, params)
+            self.estimator_, self._worker_model = fit_on_device(model, X, y, params)
         return self
 
     @property
-    def _wrapped(self) -> Any:
-        """The estimator to work with: the fitted clone, or the one given."""
+    def _inner(self) -> Any:
+        """The fitted clone, or the estimator itself before ``fit``."""
         return getattr(self, "estimator_", self.estimator)
 
     def __sklearn_is_fitted__(self) -> bool:
-        wrapped = self._wrapped
+        wrapped = self._inner
         if not hasattr(wrapped, "fit"):  # scikit-learn does not say; by its rule, where it learns
             learned = [name for name in vars(wrapped) if name.endswith("_")]
             return bool(learned) or not hasattr(wrapped, "partial_fit")
@@ -187,7 +187,7 @@ class ParallelPostFit(DocumentationLink, LearnedAttributes, BaseEstimator):
         return True
 
     def _check_is_fitted(self) -> None:
-        """Raise unless there is a fitted estimator, also where this one could not be fitted."""
+        """Raise NotFittedError unless the inner estimator is fitted."""
         if not self.__sklearn_is_fitted__():
             raise NotFittedError(
                 f"This {type(self).__name__} instance is not fitted yet. Call 'fit' with "
@@ -197,170 +197,170 @@ class ParallelPostFit(DocumentationLink, LearnedAttributes, BaseEstimator):
     def _fitted_estimator(self) -> Any:
         if not self.__sklearn_is_fitted__():
             raise AttributeError(f"This {type(self).__name__} is not fitted yet.")
-        return self._wrapped
+        return self._inner
 
-    def _map(self, X: Any, method: str, meta: Any = None, /, **params: Any) -> Any:
-        """Answer with a method of the fitted estimator, in the container X came in."""
+    def _call_method(self, X: Any, method: str, meta: Any = None, /, **params: Any) -> Any:
+        """Call a method of the fitted estimator, with output in the container of X."""
         self._check_is_fitted()
         warn_of_trip(X)
-        if method in ROUTED:
-            params = routed(self, method, method, params)
-        in_tasks = getattr(self, "_in_tasks", None)
-        return call_method(self, self._wrapped, method, X, meta, in_tasks, **params)
+        if method in ROUTED_METHODS:
+            params = route_params(self, method, method, params)
+        in_tasks = getattr(self, "_worker_model", None)
+        return call_method(self, self._inner, method, X, meta, in_tasks, **params)
 
-    @_has("predict")
+    @_available_if_estimator_has("predict")
     def predict(self, X: Rows, **params: Any) -> Answer:
         """Predict for every row.
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
+        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
+            Samples.
         **params : dict
             Handed on to the estimator's method, the same for all blocks.
 
         Returns
         -------
-        predictions : values of shape (n_samples,) or (n_samples, n_outputs)
-            In the container X came in; lazy for Dask collections.
+        predictions : ndarray or Dask collection of shape (n_samples,) or (n_samples, n_outputs)
+            In the container of X; lazy for Dask collections.
         """
-        return self._map(X, "predict", self.predict_meta, **params)
+        return self._call_method(X, "predict", self.predict_meta, **params)
 
-    @_has("predict_proba")
+    @_available_if_estimator_has("predict_proba")
     def predict_proba(self, X: Rows, **params: Any) -> Answer:
         """Predict probabilities of the classes for every row.
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
+        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
+            Samples.
         **params : dict
             Handed on to the estimator's method, the same for all blocks.
 
         Returns
         -------
-        probabilities : values of shape (n_samples, n_classes), or a list of these
-            In the container X came in, the columns of a frame named by the classes.
+        probabilities : ndarray, Dask collection or list of these, of shape (n_samples, n_classes)
+            In the container of X, the columns of a frame named by the classes.
         """
-        return self._map(X, "predict_proba", self.predict_proba_meta, **params)
+        return self._call_method(X, "predict_proba", self.predict_proba_meta, **params)
 
-    @_has("predict_log_proba")
+    @_available_if_estimator_has("predict_log_proba")
     def predict_log_proba(self, X: Rows, **params: Any) -> Answer:
         """Predict logarithms of the classes' probabilities for every row.
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
+        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
+            Samples.
         **params : dict
             Handed on to the estimator's method, the same for all blocks.
 
         Returns
         -------
-        log_probabilities : values of shape (n_samples, n_classes), or a list of these
+        log_probabilities : ndarray, Dask collection or list of these
             As for ``predict_proba``.
         """
-        return self._map(X, "predict_log_proba", self.predict_proba_meta, **params)
+        return self._call_method(X, "predict_log_proba", self.predict_proba_meta, **params)
 
-    @_has("decision_function")
+    @_available_if_estimator_has("decision_function")
     def decision_function(self, X: Rows, **params: Any) -> Answer:
         """Return the decision values of every row.
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
+        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
+            Samples.
         **params : dict
             Handed on to the estimator's method, the same for all blocks.
 
         Returns
         -------
-        values : values of shape (n_samples,) or (n_samples, n_classes)
-            In the container X came in.
+        values : ndarray or Dask collection of shape (n_samples,) or (n_samples, n_classes)
+            In the container of X.
         """
-        return self._map(X, "decision_function", **params)
+        return self._call_method(X, "decision_function", **params)
 
-    @_has("transform")
+    @_available_if_estimator_has("transform")
     def transform(self, X: Rows, **params: Any) -> Answer:
         """Transform every row.
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
+        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
+            Samples.
         **params : dict
             Handed on to the estimator's method, the same for all blocks.
 
         Returns
         -------
-        transformed : values of shape (n_samples, n_features_out)
-            In the container X came in, sparse where the estimator's answers are. A frame's columns
+        transformed : ndarray or Dask collection of shape (n_samples, n_features_out)
+            In the container of X, sparse where the estimator's answers are. A frame's columns
             are named as in ``get_feature_names_out``.
         """
-        return self._map(X, "transform", self.transform_meta, **params)
+        return self._call_method(X, "transform", self.transform_meta, **params)
 
-    @_has("inverse_transform")
+    @_available_if_estimator_has("inverse_transform")
     def inverse_transform(self, X: Rows, **params: Any) -> Answer:
         """Transform every row back.
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features_out)
-            Rows.
+        X : array-like, sparse matrix or Dask collection of shape (n_samples, n_features_out)
+            Samples.
         **params : dict
             Handed on to the estimator's method, the same for all blocks.
 
         Returns
         -------
-        original : values of shape (n_samples, n_features)
-            In the container X came in.
+        original : ndarray or Dask collection of shape (n_samples, n_features)
+            In the container of X.
         """
-        return self._map(X, "inverse_transform", **params)
+        return self._call_method(X, "inverse_transform", **params)
 
-    @_has("score_samples")
+    @_available_if_estimator_has("score_samples")
     def score_samples(self, X: Rows) -> Answer:
-        """Score every row, by its likelihood or how normal it is.
+        """Return a score of every sample, such as its log-likelihood.
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
+        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
+            Samples.
 
         Returns
         -------
-        scores : values of shape (n_samples,)
-            In the container X came in.
+        scores : ndarray or Dask collection of shape (n_samples,)
+            In the container of X.
         """
-        return self._map(X, "score_samples")
+        return self._call_method(X, "score_samples")
 
-    @_has("kneighbors")
+    @_available_if_estimator_has("kneighbors")
     def kneighbors(
         self, X: Rows | None = None, n_neighbors: int | None = None, return_distance: bool = True
     ) -> Answer:
-        """Find the nearest training rows of every row.
+        """Find the nearest neighbours of every sample.
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features), default=None
-            Rows; None for the training rows themselves, which are not their own neighbours.
+        X : array-like or Dask collection of shape (n_samples, n_features), default=None
+            Query points; None for the training points, which are not their own neighbours.
         n_neighbors : int, default=None
-            How many; by default as many as the estimator was made for.
+            Number of neighbours; by default that of the estimator.
         return_distance : bool, default=True
             Return the distances too.
 
         Returns
         -------
-        distances : values of shape (n_samples, n_neighbors)
-            In the container X came in; only if `return_distance`.
-        neighbors : values of shape (n_samples, n_neighbors)
+        distances : ndarray or Dask collection of shape (n_samples, n_neighbors)
+            In the container of X; only if `return_distance`.
+        neighbors : ndarray or Dask collection of shape (n_samples, n_neighbors)
             Numbers of training rows, the nearest first.
         """
-        how = {"n_neighbors": n_neighbors, "return_distance": return_distance}
-        return self._map(X, "kneighbors", **how)
+        kwargs = {"n_neighbors": n_neighbors, "return_distance": return_distance}
+        return self._call_method(X, "kneighbors", **kwargs)
 
-    @_has("set_output")
+    @_available_if_estimator_has("set_output")
     def set_output(self, *, transform: str | None = None) -> ParallelPostFit:
-        """Choose what ``transform`` answers in, for rows in this process and frames.
+        """Set the output container of ``transform``.
 
         Parameters
         ----------
@@ -371,15 +371,15 @@ class ParallelPostFit(DocumentationLink, LearnedAttributes, BaseEstimator):
         Returns
         -------
         self : ParallelPostFit
-            This one.
+            Estimator instance.
         """
-        for estimator in {id(e): e for e in (self.estimator, self._wrapped)}.values():
+        for estimator in {id(e): e for e in (self.estimator, self._inner)}.values():
             estimator.set_output(transform=transform)
         return self
 
-    @_has("get_feature_names_out")
+    @_available_if_estimator_has("get_feature_names_out")
     def get_feature_names_out(self, input_features: Sequence[str] | None = None) -> np.ndarray:
-        """Return the names of the columns that ``transform`` gives."""
+        """Return the names of the columns of ``transform``."""
         return self._fitted_estimator().get_feature_names_out(input_features)
 
     @available_where(_check_has_score)
@@ -393,12 +393,12 @@ class ParallelPostFit(DocumentationLink, LearnedAttributes, BaseEstimator):
 
         Parameters
         ----------
-        X : any rows of shape (n_samples, n_features)
-            Rows.
-        y : values of shape (n_samples,) or (n_samples, n_outputs), default=None
-            True labels or targets.
-        sample_weight : values of shape (n_samples,), default=None
-            Weights of the rows.
+        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
+            Test samples.
+        y : array-like or Dask array of shape (n_samples,) or (n_samples, n_outputs), default=None
+            True labels or target values.
+        sample_weight : array-like, Dask array or Dask Series of shape (n_samples,), default=None
+            Sample weights.
         **params : dict
             Handed on to the estimator's own ``score``.
 
@@ -410,20 +410,22 @@ class ParallelPostFit(DocumentationLink, LearnedAttributes, BaseEstimator):
         self._check_is_fitted()
         check_rows(X=X, y=y, sample_weight=sample_weight)
         warn_of_trip(X, y, sample_weight)
-        params = routed(self, "score", "score", given(params, sample_weight=sample_weight))
-        if self.scoring is None and not is_lazy(X) and hasattr(self._wrapped, "score"):
-            return self._wrapped.score(X, y, **params)
+        params = route_params(
+            self, "score", "score", drop_none(params, sample_weight=sample_weight)
+        )
+        if self.scoring is None and not is_lazy(X) and hasattr(self._inner, "score"):
+            return self._inner.score(X, y, **params)
         return check_scoring(self, self.scoring)(self, X, y, **params)
 
     def get_metadata_routing(self) -> MetadataRouter:
-        """Say which metadata the wrapped estimator's methods get.
+        """Return the metadata routing of the wrapped estimator's methods.
 
         Returns
         -------
         routing : sklearn.utils.metadata_routing.MetadataRouter
             See scikit-learn's user guide on metadata routing.
         """
-        return router(self, {"fit": "fit"} | {method: method for method in ROUTED})
+        return make_router(self, {"fit": "fit"} | {method: method for method in ROUTED_METHODS})
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

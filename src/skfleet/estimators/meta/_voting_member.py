@@ -1,4 +1,4 @@
-"""What a member of a voting committee learns from its block, and what the committee answers."""
+"""Tasks of blockwise ensembles: the fit of a member, combined predictions."""
 
 from __future__ import annotations
 
@@ -13,23 +13,30 @@ from skfleet._config import config_context
 from skfleet._typing import Rows
 from skfleet._validation import without_name_warnings
 from skfleet.blocks import Block, n_rows_of, open_block
-from skfleet.metrics._reductions import host_values
+from skfleet.metrics import host_values
 
 
 def fit_member(origin: str, *args: Any) -> tuple[tuple[Any, int] | None, list[OutputEvent]]:
-    """Train a clone on one block; also return what it printed and warned of."""
+    """Train a clone on one block; also return its captured output."""
     with capture_output(origin) as notes:
         return _fit_member(*args), notes
 
 
 def _fit_member(
-    estimator: Any, told: dict[str, Any], device: str, classes: np.ndarray | None, handle: Block
+    estimator: Any,
+    fit_params: dict[str, Any],
+    device: str,
+    classes: np.ndarray | None,
+    block_ref: Block,
 ) -> tuple[Any, int] | None:
-    """Train a clone on one block, which may leave the device open; one without rows has none."""
-    block = open_block(handle)
+    """Train a clone on one block; return None for a block without rows.
+
+    `device` is that of estimators with ``device="auto"``.
+    """
+    block = open_block(block_ref)
     if not block.n_rows:
         return None
-    params = told | (block.more or {})
+    params = fit_params | (block.more or {})
     if block.sample_weight is not None:
         params["sample_weight"] = block.sample_weight
     try:
@@ -41,7 +48,7 @@ def _fit_member(
                     "instead. Name all labels, or leave classes out."
                 )
             if len(labels) == 1:
-                return _Constant(labels).fit(block.X), block.n_rows
+                return _ConstantClassifier(labels).fit(block.X), block.n_rows
         with config_context(device=device):
             return clone(estimator).fit(block.X, block.y, **params), block.n_rows
     except Exception as error:
@@ -49,56 +56,53 @@ def _fit_member(
         raise
 
 
-class _Constant(BaseEstimator):
-    """Answers the one label there was."""
+class _ConstantClassifier(BaseEstimator):
+    """A classifier that always predicts one label."""
 
     def __init__(self, classes: np.ndarray) -> None:
         self.classes_ = self.classes = classes
 
-    def fit(self, X: Rows) -> _Constant:
-        """Remember how wide the rows are."""
+    def fit(self, X: Rows) -> _ConstantClassifier:
+        """Record the columns of X."""
         self.n_features_in_ = int(X.shape[1])
         if hasattr(X, "columns"):
             self.feature_names_in_ = np.asarray(X.columns, dtype=object)
         return self
 
     def predict(self, X: Rows) -> np.ndarray:
-        """Return the label for every row."""
         return np.full(n_rows_of(X), self.classes_[0])
 
     def predict_proba(self, X: Rows) -> np.ndarray:
-        """Return certainty for every row."""
         return np.ones((n_rows_of(X), 1))
 
 
 @without_name_warnings()
-def predict_proba(committee: Any, X: Any) -> np.ndarray:
-    """Average the members' probabilities."""
-    members, shares, classes, _ = committee
+def predict_proba(ensemble: Any, X: Any) -> np.ndarray:
+    members, vote_weights, classes, _ = ensemble
     total = np.zeros((n_rows_of(X), len(classes)))
-    for member, share in zip(members, shares, strict=True):
-        total[:, np.searchsorted(classes, member.classes_)] += share * member.predict_proba(X)
+    for member, vote_weight in zip(members, vote_weights, strict=True):
+        total[:, np.searchsorted(classes, member.classes_)] += vote_weight * member.predict_proba(X)
     return total
 
 
 @without_name_warnings()
-def predict_label(committee: Any, X: Any) -> np.ndarray:
-    """Return the labels that the members vote for; of equal votes the smaller label's count."""
-    members, shares, classes, soft = committee
+def predict_label(ensemble: Any, X: Any) -> np.ndarray:
+    """Return the labels with the most votes; the smaller label wins a tie."""
+    members, vote_weights, classes, soft = ensemble
     if soft:
-        return classes[np.argmax(predict_proba(committee, X), axis=1)]
+        return classes[np.argmax(predict_proba(ensemble, X), axis=1)]
     votes = np.zeros((n_rows_of(X), len(classes)))
     rows = np.arange(len(votes))
-    for member, share in zip(members, shares, strict=True):
-        votes[rows, np.searchsorted(classes, host_values(member.predict(X)))] += share
+    for member, vote_weight in zip(members, vote_weights, strict=True):
+        votes[rows, np.searchsorted(classes, host_values(member.predict(X)))] += vote_weight
     return classes[np.argmax(votes, axis=1)]
 
 
 @without_name_warnings()
-def predict_mean(committee: Any, X: Any) -> np.ndarray:
+def predict_mean(ensemble: Any, X: Any) -> np.ndarray:
     """Average the members' predictions."""
-    members, shares = committee
+    members, vote_weights = ensemble
     return sum(
-        share * np.asarray(host_values(member.predict(X)), dtype=np.float64)
-        for member, share in zip(members, shares, strict=True)
+        vote_weight * np.asarray(host_values(member.predict(X)), dtype=np.float64)
+        for member, vote_weight in zip(members, vote_weights, strict=True)
     )

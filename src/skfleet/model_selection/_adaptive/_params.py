@@ -19,7 +19,7 @@ from skfleet._validation import (
     check_positive_int,
     check_verbose,
 )
-from skfleet.metrics._scorers import check_scorer
+from skfleet.metrics import check_scorer
 from skfleet.model_selection._adaptive._samplers import SAMPLERS
 from skfleet.model_selection._tokenize import content_key, unfitted
 

@@ -268,7 +268,7 @@ def compute_responses(
     try:
         rows = _test_rows(context, trained.model, part)
         with _returning_numpy(trained.model, rows) as model:
-            responses = {name: scorer.ask(model, rows.X) for name, scorer in scorers.items()}
+            responses = {name: scorer.response(model, rows.X) for name, scorer in scorers.items()}
     except Exception as error:
         return (failure_of(error),)
     weight = rows.sample_weight if "sample_weight" in context.per_sample_score_params else None

@@ -11,8 +11,7 @@ from sklearn.base import clone
 from sklearn.linear_model import enet_path
 from sklearn.utils.validation import validate_data
 
-from skfleet.glm import PathPoint, coordinate_descent, elastic_net_path
-from skfleet.glm._normal_equations import CrossProducts
+from skfleet.glm import CrossProducts, PathPoint, coordinate_descent, elastic_net_path
 from skfleet.model_selection._shared_fits._checks import (
     check_converged,
     check_finite,

@@ -13,9 +13,14 @@ from scipy import linalg
 from skfleet._array import FLOAT64
 from skfleet._linalg import is_sparse_kind
 from skfleet.blocks import is_lazy, row_blocks
-from skfleet.glm._cv_normal_equations import SplitProducts, split_products, split_residuals
-from skfleet.glm._dense_solvers import to_unit
-from skfleet.glm._normal_equations import CrossProducts, score_from_errors
+from skfleet.glm import (
+    CrossProducts,
+    SplitProducts,
+    equilibrate,
+    score_from_errors,
+    split_products,
+    split_residuals,
+)
 from skfleet.model_selection._shared_fits._registry import SharedFit
 
 __all__ = ["MAX_CONDITION", "SCORINGS", "ScoreOnly", "ScoredFromGram", "check_condition"]
@@ -98,7 +103,7 @@ class ScoredFromGram(SharedFit):
         for j, (train, test) in enumerate(prepared.splits):
             for centre in set(map(bool, has_intercept)):
                 group = [n for n, value in enumerate(has_intercept) if value == centre]
-                fitted = train if centre else train.about_zero()
+                fitted = train if centre else train.uncentered()
                 coef = self.coefficients(fitted, [params[n] for n in group])
                 coefs[j][:, group] = coef
                 intercepts[j][:, group] = fitted.y_mean[:, None] - coef @ fitted.x_mean
@@ -150,8 +155,8 @@ def _scores(
     scores = np.zeros((len(scorings), coefs.shape[1]))
     lengths = np.sqrt(np.diag(tested.gram))
     for k, coef in enumerate(coefs):
-        target = tested.of_targets([k])
-        errors = target.squared_errors(coef, fitted.of_targets([k]))
+        target = tested.select_targets([k])
+        errors = target.squared_errors(coef, fitted.select_targets([k]))
         variance = target.yy / target.weight
         terms = (np.abs(coef) @ lengths) ** 2 / target.weight + variance
         for n, scoring in enumerate(scorings):
@@ -169,7 +174,7 @@ def check_condition(system: np.ndarray, max_condition: float = MAX_CONDITION) ->
 
     The scales affect neither a Cholesky factorisation nor coordinate descent.
     """
-    unit, _ = to_unit(system)
+    unit, _ = equilibrate(system)
     eigenvalues = linalg.eigvalsh(unit, check_finite=False)
     if not eigenvalues[-1] < max_condition * eigenvalues[0]:
         raise NotImplementedError("rows must be better conditioned, or the penalty larger")

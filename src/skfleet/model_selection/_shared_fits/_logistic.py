@@ -13,7 +13,7 @@ from sklearn.utils import compute_class_weight
 
 from skfleet.blocks import row_blocks
 from skfleet.engine import LocalEngine
-from skfleet.glm import BinaryLogistic, Labels, Multinomial, Objective, Scaling, WarmNewton
+from skfleet.glm import BinaryLogistic, ClassEncoding, Multinomial, Objective, Scaling, WarmNewton
 from skfleet.model_selection._shared_fits._checks import check_converged, invalid_penalty
 from skfleet.model_selection._shared_fits._registry import SharedFit, register_shared_fit
 
@@ -144,7 +144,7 @@ class _NewtonPath:
             loss,
             total_weight=self._total_weight,
             scaling=Scaling(np.zeros(n_columns), np.ones(n_columns)),
-            labels=Labels(),
+            labels=ClassEncoding(),
             fit_intercept=self._has_intercept,
         )
         self._penalised = np.ones((n_outputs, n_columns + self._has_intercept))

@@ -13,7 +13,7 @@ from sklearn.preprocessing import LabelBinarizer
 from sklearn.utils import compute_sample_weight
 
 from skfleet._sklearn_private import take_rows
-from skfleet.glm._normal_equations import CrossProducts
+from skfleet.glm import CrossProducts
 from skfleet.model_selection._shared_fits._checks import (
     check_finite,
     check_no_fit_params,
