@@ -218,7 +218,7 @@ class _SGDUpdater:
             change = -xp.sign(gradient) * length * self.steps[batch, ...]
         else:
             change = -gradient * self.steps[batch, ...]
-        move = rows.T @ change.T
+        move = (rows.T @ change).T
         shift = xp.sum(change, axis=0) * (self.intercept_share if config.fit_intercept else 0.0)
         if config.is_limited and n_rows > 1:
             ahead = rows @ move.T + shift

@@ -75,7 +75,7 @@ class FleetSearchMixin(DocumentationLink):
             others they are computed in the calling process, and scattered to each worker once.
         y : array-like, Dask array or Dask Series of shape (n_samples,) or \
                 (n_samples, n_outputs), default=None
-            Targets; None for unsupervised learning. ClassEncoding are computed in the calling process.
+            Targets; None for unsupervised learning. Labels are computed in the calling process.
         **params : dict of str -> object
             Parameters for the estimator, the scorer and the splitter: ``groups``,
             ``sample_weight``, or the metadata that they request.
@@ -202,7 +202,7 @@ class FleetSearchMixin(DocumentationLink):
     ) -> tuple[Any, Any, dict[str, Any]]:
         """Compute Dask collections, unless the estimator is fitted on them blockwise.
 
-        ClassEncoding and groups are computed in any case, for the splitter.
+        Labels and groups are computed in any case, for the splitter.
         """
         estimator = self.get_params(deep=False)["estimator"]
         keep_lazy = is_lazy(X) and _is_blockwise(estimator)

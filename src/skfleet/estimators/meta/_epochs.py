@@ -14,8 +14,7 @@ from skfleet._captured_output import OutputEvent, capture_output
 from skfleet._config import config_context
 from skfleet._partial_fit import copy_learner, learner_of, partial_fit
 from skfleet.blocks import Block, RowBlocks, slice_rows
-from skfleet.engine import TrainingBatch, attributes_to_host, check_picklable
-from skfleet.engine._gpu._estimator_device import accepts_device_arrays
+from skfleet.engine import TrainingBatch, accepts_device_arrays, attributes_to_host, check_picklable
 from skfleet.estimators._early_stopping import EarlyStopping
 
 

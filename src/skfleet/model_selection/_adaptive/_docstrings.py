@@ -48,7 +48,7 @@ scoring : str, callable, list, tuple or dict, default=None
     resources : dict or callable, default=None
         Worker resources that training a candidate requires, such as ``{{"GPU": 1}}``, or a callable
         that returns them for the parameters of a candidate. With ``{{"CPU": n}}`` libraries use n
-        threads. By default a candidate that computes on a GPU (:func:`skfleet.engine.resources`)
+        threads. By default a candidate that computes on a GPU (:func:`skfleet.engine.device_of`)
         requires one.
     time_budget : float, default=None
         Seconds after which the search ends with the results so far.

@@ -31,8 +31,7 @@ from skfleet.engine import (
     numpy_responses,
     open_scattered,
 )
-from skfleet.metrics._reductions import host_values
-from skfleet.metrics._scorers import ResponseScorer
+from skfleet.metrics import ResponseScorer, host_values
 from skfleet.model_selection._adaptive._data import BatchOrder, BatchSpec, open_rows, rows_of_batch
 
 __all__ = [
