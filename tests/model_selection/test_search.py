@@ -36,7 +36,7 @@ def own_parameters(search):
     """Give the parameters that scikit-learn's have not."""
     kind = search if isinstance(search, type) else type(search)
     own = {"share_fits", "checkpoint"}
-    return own if "SuccessiveHalving" in kind.__name__ else own | {"time_budget"}
+    return own if "Halving" in kind.__name__ else own | {"time_budget"}
 
 
 PAIRS = [

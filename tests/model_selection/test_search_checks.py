@@ -38,7 +38,7 @@ _AS_STOCK = "scikit-learn's own search fails it alike: bad rows fail fit by fit,
 
 
 def _expected_failures(search):
-    if "SuccessiveHalving" in type(search).__name__:
+    if "Halving" in type(search).__name__:
         return {"check_fit2d_1sample": _HALVES, "check_supervised_y_2d": _AS_STOCK}
     failing = ["check_dtype_object", "check_estimators_nan_inf"]
     is_regression = isinstance(search.estimator, Ridge)
