@@ -18,12 +18,12 @@ from skfleet.estimators.linear_model import (
     SGDRegressor,
     TweedieRegressor,
 )
-from skfleet.estimators.meta._blockwise_voting import (
+from skfleet.estimators.meta import (
     BlockwiseVotingClassifier,
     BlockwiseVotingRegressor,
+    Incremental,
+    ParallelPostFit,
 )
-from skfleet.estimators.meta._incremental import Incremental
-from skfleet.estimators.meta._parallel_post_fit import ParallelPostFit
 
 __all__ = [
     "PCA",
