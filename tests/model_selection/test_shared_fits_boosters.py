@@ -39,6 +39,7 @@ def _on_a_fleet():
         # What a slow machine shares out anew may be made twice, and fits are counted here; nor is
         # what takes long to be parted.
         patch.setattr(_dispatcher, "SLOW_BATCH_SECONDS", 60.0)
+        patch.setattr(_scheduler, "_FIRST_BATCH_SECONDS", 60.0)
         patch.setattr(_scheduler, "_MIN_BATCH_SECONDS", 60.0)
         patch.setattr(_scheduler, "_MAX_BATCH_SECONDS", 60.0)
         yield
