@@ -38,6 +38,7 @@ from skfleet.model_selection import (
     SharedFitUse,
     register_shared_fit,
 )
+from skfleet.model_selection._dispatch import _requests
 from skfleet.model_selection._shared_fits import _registry
 from skfleet.model_selection._shared_fits._execution import SharedFitRun
 
@@ -349,7 +350,7 @@ def test_it_can_be_turned_off():
 
 def test_plain_searches_share_no_fits(monkeypatch):
     made = []
-    monkeypatch.setattr(_registry, "member_of", lambda *args, **kwargs: made.append(args))
+    monkeypatch.setattr(_requests, "member_of", lambda *args, **kwargs: made.append(args))
     with joblib.parallel_config("skfleet"):
         reference.GridSearchCV(
             RandomForestRegressor(random_state=0), {"n_estimators": [2, 4]}, cv=2

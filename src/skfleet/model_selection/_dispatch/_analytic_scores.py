@@ -46,9 +46,11 @@ class AnalyticScores:
             return False
         key = fit.job, fit.call.estimator, fit.device
         if key not in self._groups:
-            family = fit.call.member.shared_fit
+            shared_fit = fit.call.member.shared_fit
             client = self._client if fit.device == "cuda" else None
-            self._groups[key] = _CandidateGroup(job, fit.call.estimator, family, n_slots, client)
+            self._groups[key] = _CandidateGroup(
+                job, fit.call.estimator, shared_fit, n_slots, client
+            )
         return self._groups[key].add(fit)
 
     def results(
@@ -84,15 +86,15 @@ class _CandidateGroup:
     """
 
     def __init__(
-        self, job: SearchJob, estimator: int, family: SharedFit, n_slots: int, gpu_client: Any
+        self, job: SearchJob, estimator: int, shared_fit: SharedFit, n_slots: int, gpu_client: Any
     ) -> None:
         self.fits: list[FitRequest] = []
         self._job = job
-        self._family = family
+        self._shared_fit = shared_fit
         self._n_slots = n_slots
         self._gpu_client = gpu_client
         self._estimator = job.estimators[estimator]
-        self._scorings = _scoring_names(job, family.scorings)
+        self._scorings = _scoring_names(job, shared_fit.scorings)
         self._folds: dict[int, int] = {}
         self._prepared: Future[Any] | None = None
         self._n_prepared = 0
@@ -110,10 +112,10 @@ class _CandidateGroup:
 
     def _prepare(self) -> None:
         """Start a thread that computes what all candidates have in common."""
-        executor = ThreadPoolExecutor(1, thread_name_prefix="skfleet-family")
+        executor = ThreadPoolExecutor(1, thread_name_prefix="skfleet-shared-fit")
         run = contextvars.copy_context().run
         self._n_prepared = len(self._folds)
-        self._prepared = executor.submit(run, self._family.prepare, *self._data())
+        self._prepared = executor.submit(run, self._shared_fit.prepare, *self._data())
         executor.shutdown(wait=False)
 
     def _data(self) -> tuple[Any, ...]:
@@ -124,13 +126,13 @@ class _CandidateGroup:
         """Return the scores of candidates, computed in this process or on GPU workers."""
         if self._gpu_client is None:
             if self._prepared is not None and self._n_prepared == len(self._folds):
-                return _score(self._family, self._prepared.result(), *args)
-            return _prepare_and_score(self._family, *self._data(), *args)
+                return _score(self._shared_fit, self._prepared.result(), *args)
+            return _prepare_and_score(self._shared_fit, *self._data(), *args)
         with config_context(device="cuda"):
             if is_lazy(self._job.X):
-                return _prepare_and_score(self._family, *self._data(), *args)
+                return _prepare_and_score(self._shared_fit, *self._data(), *args)
             engine = fleet_engine(self._gpu_client)
-        scores = run_on_gpu_worker(engine, scores_or_error, self._family, *self._data(), *args)
+        scores = run_on_gpu_worker(engine, scores_or_error, self._shared_fit, *self._data(), *args)
         if isinstance(scores, Exception):
             raise scores
         return scores
@@ -160,9 +162,9 @@ class _CandidateGroup:
 
 
 def _prepare_and_score(
-    family: SharedFit, X: Any, y: Any, splits: Sequence[Any], n_slots: int, *args: Any
+    shared_fit: SharedFit, X: Any, y: Any, splits: Sequence[Any], n_slots: int, *args: Any
 ) -> np.ndarray:
-    return _score(family, family.prepare(X, y, splits, n_slots), *args)
+    return _score(shared_fit, shared_fit.prepare(X, y, splits, n_slots), *args)
 
 
 def scores_or_error(*args: Any) -> np.ndarray | Exception:
@@ -174,13 +176,13 @@ def scores_or_error(*args: Any) -> np.ndarray | Exception:
 
 
 def _score(
-    family: SharedFit,
+    shared_fit: SharedFit,
     prepared: Any,
     params: Sequence[Any],
     scorings: Sequence[str],
     has_train_scores: bool,
 ) -> np.ndarray:
-    return family.score(prepared, params, scorings, train_scores=has_train_scores)
+    return shared_fit.score(prepared, params, scorings, train_scores=has_train_scores)
 
 
 def _scoring_names(job: SearchJob, supported: frozenset[str]) -> Mapping[str | None, str]:
