@@ -15,9 +15,8 @@ import pytest
 from dask.system import CPU_COUNT
 from distributed import Client, LocalCluster, Security
 
-from skfleet.engine._dask._client import current_client
+from skfleet.engine import check_satisfiable, current_client, resources_for_device
 from skfleet.engine._dask._engine import DaskEngine
-from skfleet.engine._resources import check_satisfiable, resources_for_device
 from skfleet.exceptions import FleetError, PlacementError
 from skfleet.fleet import Fleet, _default_client, _fleet, default_client
 
@@ -486,8 +485,7 @@ def test_embedded_fleet_ends_with_the_program_without_noise():
     done = run_script(
         """
         from skfleet.fleet import default_client
-        print(default_client().submit(sum, [1, 2]).result())
-        """
+        print(default_client().submit(sum, [1, 2]).result())"""
     )
     assert (done.returncode, done.stdout) == (0, "3\n")
     assert len(done.stderr.splitlines()) == 1, done.stderr

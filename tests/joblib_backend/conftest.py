@@ -1,0 +1,47 @@
+"""Clients of two kinds, and a count of what is scattered."""
+
+import pytest
+from distributed import Client, LocalCluster
+
+from skfleet.engine._dask import _scatter
+
+
+@pytest.fixture(scope="module")
+def threads():
+    """A fleet of one worker with four threads, in this process."""
+    with (
+        LocalCluster(
+            processes=False, n_workers=1, threads_per_worker=4, dashboard_address=":0"
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+@pytest.fixture(scope="module")
+def processes():
+    """A fleet of two worker processes."""
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+@pytest.fixture(params=["threads", "processes"])
+def client(request):
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+def sent(monkeypatch):
+    """Count what is sent to the fleet apart from calls."""
+    sizes = []
+    send = _scatter.ScatteredObject._send
+
+    def counting(self, parcel):
+        sizes.append(parcel.nbytes)  # not the parcel: it holds the memory of the object
+        return send(self, parcel)
+
+    monkeypatch.setattr(_scatter.ScatteredObject, "_send", counting)
+    return sizes
