@@ -34,7 +34,6 @@ from skfleet.engine._reduce import Reduction, add, identity, map_reduce, with_ro
 from skfleet.engine._resources import (
     ANY_WORKER,
     ResourceRequest,
-    WorkerResources,
     check_device,
     check_satisfiable,
     count_slots,
@@ -93,7 +92,6 @@ __all__ = [
     "Task",
     "TaskResult",
     "TrainingBatch",
-    "WorkerResources",
     "accepts_device_arrays",
     "add",
     "address_of",
