@@ -257,6 +257,16 @@ def test_refuses_where_nobody_has_a_gpu(monkeypatch, cluster_client):
         assert counts.tasks == 0
 
 
+def test_task_on_a_worker_labelled_gpu_without_one_does_not_wait_for_itself(
+    monkeypatch, mixed_fleet
+):
+    monkeypatch.setattr(_device, "_device_library", lambda named: None)
+    model = Ridge(device="cuda")
+    task = mixed_fleet.submit(model.fit, X, target, resources={"GPU": 1}, pure=False)
+    with pytest.raises(PlacementError, match="GPU=1"):
+        task.result(timeout=20)
+
+
 def test_rows_larger_than_the_workers_memory_are_streamed(mixed_fleet):
     rows = da.from_array(X, chunks=(100, 8))
     expected = LogisticRegression().fit(X, labels)

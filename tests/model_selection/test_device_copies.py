@@ -51,6 +51,9 @@ def blocks(monkeypatch):
 def fleet(device, blocks, mixed_fleet):
     with mixed_fleet.as_current():
         yield mixed_fleet
+    end = time.monotonic() + 30  # what is under way goes on, on the device of this test
+    while any(mixed_fleet.run(n_tasks).values()) and time.monotonic() < end:
+        time.sleep(0.01)
 
 
 def on(device, estimator):
@@ -226,9 +229,6 @@ def test_nothing_is_held_after_a_search_that_was_interrupted(fleet):
         search.fit(X, labels)
     thread.join()
     assert_nothing_is_held()
-    end = time.monotonic() + 10  # what is under way goes on, and uploads are counted
-    while any(fleet.run(n_tasks).values()) and time.monotonic() < end:
-        time.sleep(0.01)
 
 
 def n_tasks(dask_worker):

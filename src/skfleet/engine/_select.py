@@ -102,11 +102,14 @@ def gpu_engine() -> Engine | None:
         current_client,
         current_worker_address,
         scheduler_workers,
+        worker_resources,
     )
 
     has_device = device_library() is not None
     # Inside a task, current_client would open a client.
-    client = None if has_device and current_worker_address() else current_client(is_required=False)
+    if (has_device and current_worker_address()) or worker_resources().get("GPU"):
+        return None
+    client = current_client(is_required=False)
     if client is None:
         return None
     if has_device and not any(
