@@ -86,7 +86,7 @@ def test_targets_and_weights_stay_with_their_rows(to_X, to_y, rows):
         np.testing.assert_array_equal(got, want)
     if cut.lengths is not None:
         assert cut.n_rows == 60
-        starts = [b.start for b in cut.blocks]
+        starts = [b.row_offset for b in cut.blocks]
         assert starts == np.concatenate([[0], np.cumsum(cut.lengths)])[:-1].tolist()
     assert cut.n_features == 4
 
@@ -162,7 +162,7 @@ def test_untouched_rows_stay_what_they_are():
             pd.concat([open_block(b).X for b in cut.blocks]), frame, check_dtype=False
         )
     text = ["one", "two", "three"]
-    assert open_block(row_blocks(text, dtype=None, cuts=[2, 1]).blocks[1]).X == ["three"]
+    assert open_block(row_blocks(text, dtype=None, block_sizes=[2, 1]).blocks[1]).X == ["three"]
 
 
 @settings(max_examples=30, deadline=None)
@@ -179,7 +179,7 @@ def test_pieces_are_the_block_again(n_rows, bytes_, start):
     assert sum(p.n_rows for p in parts) == n_rows
     assert all(p.n_rows > 0 and p.number == 7 for p in parts)
     for p in parts:
-        low = p.start - start
+        low = p.row_offset - start
         np.testing.assert_array_equal(p.X, X[low : low + p.n_rows])
         np.testing.assert_array_equal(p.y, p.X[:, 0])
 

@@ -240,7 +240,7 @@ def _held(rows):
 def test_all_values_of_a_block_come_back(anywhere):
     files = Files()
     group = labels == "yes"
-    rows = row_blocks(files.rows, _lazy(target), _lazy(weight), more={"group": _lazy(group)})
+    rows = row_blocks(files.rows, _lazy(target), _lazy(weight), per_sample={"group": _lazy(group)})
     with _held(rows) as (engine, held, n_cached):
         assert n_cached == N_BLOCKS
         assert engine.is_out_of_core(held), "solvers count a pass as one that reads"
@@ -255,7 +255,7 @@ def test_all_values_of_a_block_come_back(anywhere):
 
 
 def _group_of(handle):
-    return np.array(open_block(handle).more["group"])
+    return np.array(open_block(handle).per_sample["group"])
 
 
 @pytest.mark.parametrize("kind", ["labels", "csr", "float32", "int8", "frame", "columns"])

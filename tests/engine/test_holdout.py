@@ -19,7 +19,7 @@ from skfleet.engine import _holdout as holdouts
 def held_out(y, size, seed, cuts=None, labels="rows"):
     """Return which rows of a column are held out."""
     cuts = [len(y)] if cuts is None else cuts
-    rows = row_blocks(np.zeros((len(y), 1)), y, cuts=cuts, dtype=None)
+    rows = row_blocks(np.zeros((len(y), 1)), y, block_sizes=cuts, dtype=None)
     holdout = draw_holdout(LocalEngine(), rows, size, seed, labels)
     return np.concatenate([holdout.mask(open_block(block)) for block in rows.blocks])
 

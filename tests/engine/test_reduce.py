@@ -140,7 +140,7 @@ def test_no_rows_are_no_statistic():
 
 
 def _fail_at(block, start):
-    if block.start <= start < block.start + block.n_rows:
+    if block.row_offset <= start < block.row_offset + block.n_rows:
         raise ZeroDivisionError("the third block is bad")
     return 1
 
@@ -167,7 +167,7 @@ def test_starts_are_found_where_lengths_are_unknown(cluster_client):
             rows = row_blocks(X)
             rows = with_row_offsets(engine_for(rows), rows)
         assert rows.lengths == (50, 50, 20)
-        assert [b.start for b in rows.blocks] == [0, 50, 100]
+        assert [b.row_offset for b in rows.blocks] == [0, 50, 100]
 
 
 def _append(state, block):

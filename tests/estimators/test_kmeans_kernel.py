@@ -280,7 +280,7 @@ def passed(centers, mean, X, weight, start):
     near = Centers(centers, mean, X.dtype if not is_not_numpy(X) else np.float64)
     new = Centers(centers[2:] + 1, mean, near.dtype)
     both = Centers(np.concatenate([centers, new.values]), mean, near.dtype)
-    block = Block(X, None, weight, 0, start, notes=BlockCache())
+    block = Block(X, None, weight, 0, start, cache=BlockCache())
     first, second = Candidates(near, 0, near, 0), Candidates(both, len(near), new, 0)
     yield lambda: lloyd(block, LloydStep(near))
     yield lambda: lloyd(block, LloydStep(near, final=True))

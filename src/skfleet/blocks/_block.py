@@ -50,9 +50,9 @@ class Block(NamedTuple):
     y: Any = None
     sample_weight: Any = None
     number: int = 0  # position of the block in the rows
-    start: int | None = None  # number of the first row in all rows, where known
-    more: dict[str, Any] | None = None  # other parameters per sample, by name
-    notes: BlockCache | None = None
+    row_offset: int | None = None  # number of the first row in all rows, where known
+    per_sample: dict[str, Any] | None = None  # other parameters per sample, by name
+    cache: BlockCache | None = None
     to_device: bool = False
 
     @property
@@ -97,8 +97,8 @@ class RowBlocks:
 
 def open_block(handle: Block) -> Block:
     """Return the block of a handle, loaded if needed and aligned."""
-    X, y, weight, more = handle.X, handle.y, handle.sample_weight, handle.more
-    notes = handle.notes
+    X, y, weight, per_sample = handle.X, handle.y, handle.sample_weight, handle.per_sample
+    cache = handle.cache
     if isinstance(X, LazyBlock):
         try:
             X = X.load()
@@ -106,16 +106,16 @@ def open_block(handle: Block) -> Block:
             error.add_note(f"While loading block {handle.number}.")
             raise
     if isinstance(X, Block):
-        notes = notes if X.notes is None else X.notes
-        X, y, weight, more = X.X, X.y, X.sample_weight, X.more
+        cache = cache if X.cache is None else X.cache
+        X, y, weight, per_sample = X.X, X.y, X.sample_weight, X.per_sample
     n_rows = n_rows_of(X)
-    for name, part in {"y": y, "sample_weight": weight, **(more or {})}.items():
+    for name, part in {"y": y, "sample_weight": weight, **(per_sample or {})}.items():
         if part is not None and n_rows_of(part) != n_rows:
             raise ValueError(
                 f"{name} must have as many rows as X in every block. Got {n_rows_of(part)} instead "
                 f"of {n_rows} in block {handle.number}. Cut both alike, or make lengths known."
             )
-    block = Block(X, y, weight, handle.number, handle.start, more, notes)
+    block = Block(X, y, weight, handle.number, handle.row_offset, per_sample, cache)
     return block_to_device(block) if handle.to_device else block
 
 
@@ -127,7 +127,8 @@ def block_to_device(block: Block) -> Block:
         X=to_device(as_matrix(X, float_dtype(X)) if is_frame(X) else X),
         y=to_device(as_vector(block.y)),
         sample_weight=to_device(as_vector(block.sample_weight)),
-        more=block.more and {name: to_device(v) for name, v in block.more.items()},
+        per_sample=block.per_sample
+        and {name: to_device(v) for name, v in block.per_sample.items()},
     )
 
 
@@ -183,8 +184,8 @@ def slice_block(block: Block, low: int, high: int) -> Block:
         slice_rows(block.y, low, high),
         slice_rows(block.sample_weight, low, high),
         block.number,
-        None if block.start is None else block.start + low,
-        notes=block.notes,
+        None if block.row_offset is None else block.row_offset + low,
+        cache=block.cache,
     )
 
 

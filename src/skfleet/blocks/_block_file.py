@@ -30,7 +30,7 @@ class BlockFile(NamedTuple):
 
 def write_block(block: Block, path: str) -> BlockFile:
     """Write a block to a new file; a full disk raises an OSError."""
-    joblib.dump(tuple(block._replace(notes=None)), path)
+    joblib.dump(tuple(block._replace(cache=None)), path)
     return BlockFile(path, os.path.getsize(path))
 
 
@@ -52,7 +52,7 @@ def compact(block: Block, dtype: np.dtype | None) -> Block:
 
 def size_of(block: Block) -> int:
     """Return an estimate of the size of a block's file, in bytes."""
-    values = [block.X, block.y, block.sample_weight, *(block.more or {}).values()]
+    values = [block.X, block.y, block.sample_weight, *(block.per_sample or {}).values()]
     return sum(_n_bytes(part) for part in values if part is not None)
 
 

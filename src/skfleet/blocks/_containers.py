@@ -128,27 +128,27 @@ def as_sized(name: str, values: Any) -> Any:
 
 
 def local_blocks(
-    X: Any, y: Any, sample_weight: Any, more: dict[str, Any], *, dtype: Any, cuts: Any
+    X: Any, y: Any, sample_weight: Any, per_sample: dict[str, Any], *, dtype: Any, block_sizes: Any
 ) -> tuple[list[tuple[tuple[Any, Any, Any], dict[str, Any]]], list[int], int, np.dtype | None]:
     """Return the parts of rows in this process by block, their lengths, width and dtype."""
     if dtype is not None:
         X = X if hasattr(X, "shape") else np.asarray(X)
         y, sample_weight = as_vector(y), as_vector(sample_weight)
     n_rows = n_rows_of(X)
-    for name, part in {"y": y, "sample_weight": sample_weight, **more}.items():
+    for name, part in {"y": y, "sample_weight": sample_weight, **per_sample}.items():
         if part is not None and n_rows_of(part) != n_rows:
             raise ValueError(
                 f"{name} must have as many rows as X. Got {n_rows_of(part)} instead of {n_rows}."
             )
-    lengths = [n_rows] if cuts is None else [int(n) for n in cuts]
+    lengths = [n_rows] if block_sizes is None else [int(n) for n in block_sizes]
     if sum(lengths) != n_rows:
-        raise ValueError(f"cuts must add up to {n_rows} rows. Got {sum(lengths)} instead.")
+        raise ValueError(f"block_sizes must add up to {n_rows} rows. Got {sum(lengths)} instead.")
     n_features = int(X.shape[1]) if len(getattr(X, "shape", ())) == 2 else 1
     parts = []
     low = 0
     for length in lengths:
         high = low + length
         part = tuple(slice_rows(v, low, high) for v in (X, y, sample_weight))
-        parts.append((part, {name: slice_rows(v, low, high) for name, v in more.items()}))
+        parts.append((part, {name: slice_rows(v, low, high) for name, v in per_sample.items()}))
         low = high
     return parts, lengths, n_features, None if dtype is None else float_dtype(X)

@@ -118,9 +118,9 @@ def meta_of(X: Any) -> Any:
 
 
 def dask_blocks(
-    X: Any, y: Any, sample_weight: Any, more: dict[str, Any], *, dtype: Any
+    X: Any, y: Any, sample_weight: Any, per_sample: dict[str, Any], *, dtype: Any
 ) -> RowBlocks:
-    """Return aligned blocks of X, y, sample_weight and more, in the partitions of X.
+    """Return aligned blocks of X, y, sample_weight and per_sample, in the partitions of X.
 
     1. Optimize all collections into one graph.
     2. Repartition like X the values that are partitioned otherwise; count rows only if needed.
@@ -131,7 +131,7 @@ def dask_blocks(
     X = as_collection(X)
     if dtype is not None:
         X = _check_numeric(X)
-    columns = {"y": y, "sample_weight": sample_weight, **more}
+    columns = {"y": y, "sample_weight": sample_weight, **per_sample}
     columns = {name: values for name, values in columns.items() if values is not None}
     collections = {name: _column(name, v) for name, v in columns.items() if is_dask_collection(v)}
     host = {name: np.asarray(v) for name, v in columns.items() if not is_dask_collection(v)}
@@ -153,7 +153,7 @@ def dask_blocks(
     names = list(collections)
     blocks = tuple(
         _resident_block(handle, names, parts, takes_values or bool(host))._replace(
-            number=i, start=None if starts is None else starts[i]
+            number=i, row_offset=None if starts is None else starts[i]
         )
         for i, (handle, parts) in enumerate(zip(handles, zip(*keys, strict=True), strict=True))
     )
@@ -369,7 +369,7 @@ def _block(names: Sequence[str], X: Any, *values: Any) -> Block:
     """Return a block of rows and their parameters per sample, by name."""
     named = dict(zip(names, values, strict=True))
     y, sample_weight = named.pop("y", None), named.pop("sample_weight", None)
-    return Block(X, y, sample_weight, more=named or None)
+    return Block(X, y, sample_weight, per_sample=named or None)
 
 
 def _resident_block(

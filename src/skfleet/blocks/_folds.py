@@ -28,7 +28,7 @@ class Folds:
 
     def cut(self, block: Block) -> Iterator[tuple[int, Block]]:
         """Yield the groups in a block of the rows, each with its rows."""
-        start, n_rows = block.start or 0, block.n_rows
+        start, n_rows = block.row_offset or 0, block.n_rows
         if self.starts is None:
             assert self.group_of_row is not None
             group_of_row = self.group_of_row[start : start + n_rows]

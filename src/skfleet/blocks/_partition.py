@@ -28,26 +28,26 @@ def row_blocks(
     y: Any = None,
     sample_weight: Any = None,
     *,
-    more: dict[str, Any] | None = None,
+    per_sample: dict[str, Any] | None = None,
     dtype: Any = "float",
-    cuts: Any = None,
+    block_sizes: Any = None,
 ) -> RowBlocks:
-    """Partition X, and y, sample_weight and more in the same way, into blocks.
+    """Partition X, and y, sample_weight and per_sample in the same way, into blocks.
 
     Parameters
     ----------
     X : {array-like, sparse matrix, dataframe, Dask array or Dask DataFrame} with n_samples rows
     y, sample_weight : array-like, Dask array or Dask Series with n_samples rows, in any partition
-    more : dict of str to the same, default=None
+    per_sample : dict of str to the same, default=None
         Other parameters per sample, by name.
     dtype : "float" or None, default="float"
         "float" converts frames to numeric matrices and computes in the float type of X; None does
         not convert the rows.
-    cuts : sequence of int or None, default=None
+    block_sizes : sequence of int or None, default=None
         Numbers of rows of the blocks, for rows in this process; by default one block, or as many as
         needed where the device does not hold all rows.
     """
-    X, y, sample_weight, more = check_per_row(X, y, sample_weight, more or {})
+    X, y, sample_weight, per_sample = check_per_row(X, y, sample_weight, per_sample or {})
     distribute_local = get_config().engine == "dask" and dtype is not None
     to_device = get_config().device == "cuda" and dtype is not None
     if distribute_local or is_lazy(X):
@@ -55,27 +55,27 @@ def row_blocks(
 
         if not is_lazy(X):
             X = from_local(X, DEVICE_BLOCK_BYTES if to_device else HOST_BLOCK_BYTES)
-        rows = dask_blocks(X, y, sample_weight, more, dtype=dtype)
+        rows = dask_blocks(X, y, sample_weight, per_sample, dtype=dtype)
         if to_device:
             check_dense(getattr(X, "_meta", None))
             blocks = tuple(block._replace(to_device=True) for block in rows.blocks)
             rows = replace(rows, blocks=blocks)
         return rows
-    y, sample_weight, *values = compute_together(y, sample_weight, *more.values())
-    more = dict(zip(more, values, strict=True))
+    y, sample_weight, *values = compute_together(y, sample_weight, *per_sample.values())
+    per_sample = dict(zip(per_sample, values, strict=True))
     if to_device:
         check_dense(X)
-        cuts = _block_sizes_for_device(X) if cuts is None else cuts
+        block_sizes = _block_sizes_for_device(X) if block_sizes is None else block_sizes
     parts, lengths, n_features, kind = local_blocks(
-        X, y, sample_weight, more, dtype=dtype, cuts=cuts
+        X, y, sample_weight, per_sample, dtype=dtype, block_sizes=block_sizes
     )
     starts = np.concatenate([[0], np.cumsum(lengths)])
     blocks = tuple(
         Block(
             *part,
             number=i,
-            start=int(starts[i]),
-            more=params or None,
+            row_offset=int(starts[i]),
+            per_sample=params or None,
             to_device=to_device and not is_not_numpy(part[0]),
         )
         for i, (part, params) in enumerate(parts)

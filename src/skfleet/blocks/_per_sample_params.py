@@ -44,13 +44,13 @@ def _is_per_sample(name: str, value: Any, X: Any) -> bool:
 
 
 def check_per_row(
-    X: Any, y: Any, sample_weight: Any, more: dict[str, Any]
+    X: Any, y: Any, sample_weight: Any, per_sample: dict[str, Any]
 ) -> tuple[Any, Any, Any, dict[str, Any]]:
-    """Return X, y, sample_weight and more, each with an element per row, or raise.
+    """Return X, y, sample_weight and per_sample, each with an element per row, or raise.
 
     Dask collections are checked by their metadata only; nothing is computed.
     """
-    columns = {"X": X, "y": y, "sample_weight": sample_weight, **more}
+    columns = {"X": X, "y": y, "sample_weight": sample_weight, **per_sample}
     for name, values in columns.items():
         if not is_lazy(values) and (values is not None or name == "X"):
             columns[name] = as_sized(name, values)

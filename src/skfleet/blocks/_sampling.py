@@ -75,11 +75,13 @@ def shuffle_rows(blocks: Sequence[Block], seed: int) -> Block:
         _take_from_parts(parts, order)
         for parts in zip(*(block[:3] for block in filled), strict=True)
     )
-    more = filled[0].more and {
-        name: _take_from_parts([block.more[name] for block in filled if block.more], order)
-        for name in filled[0].more
+    per_sample = filled[0].per_sample and {
+        name: _take_from_parts(
+            [block.per_sample[name] for block in filled if block.per_sample], order
+        )
+        for name in filled[0].per_sample
     }
-    return Block(X, y, sample_weight, filled[0].number, more=more)
+    return Block(X, y, sample_weight, filled[0].number, per_sample=per_sample)
 
 
 def concat_rows(blocks: Sequence[Block]) -> Block:
@@ -88,11 +90,11 @@ def concat_rows(blocks: Sequence[Block]) -> Block:
     X, y, sample_weight = (
         stack_rows(parts) for parts in zip(*(b[:3] for b in filled), strict=True)
     )
-    more = filled[0].more and {
-        name: stack_rows([block.more[name] for block in filled if block.more])
-        for name in filled[0].more
+    per_sample = filled[0].per_sample and {
+        name: stack_rows([block.per_sample[name] for block in filled if block.per_sample])
+        for name in filled[0].per_sample
     }
-    return Block(X, y, sample_weight, filled[0].number, more=more)
+    return Block(X, y, sample_weight, filled[0].number, per_sample=per_sample)
 
 
 def _take_from_parts(parts: Sequence[Any], order: np.ndarray) -> Any:
@@ -116,6 +118,7 @@ def take_block_rows(block: Block, indices: np.ndarray) -> Block:
         X=take_rows(block.X, indices),
         y=take_rows(block.y, indices),
         sample_weight=take_rows(block.sample_weight, indices),
-        start=None,
-        more=block.more and {name: take_rows(v, indices) for name, v in block.more.items()},
+        row_offset=None,
+        per_sample=block.per_sample
+        and {name: take_rows(v, indices) for name, v in block.per_sample.items()},
     )

@@ -36,8 +36,8 @@ class Holdout:
 
     def mask(self, block: Block) -> np.ndarray:
         """Return the mask of a block's rows in the holdout."""
-        assert block.start is not None
-        draws = row_uniform(self.seed, block.start, block.n_rows)
+        assert block.row_offset is not None
+        draws = row_uniform(self.seed, block.row_offset, block.n_rows)
         if self.labels is None:
             return draws <= self.thresholds[0]
         codes = np.searchsorted(self.labels, _labels(block))
@@ -97,8 +97,8 @@ def _labels(block: Block) -> np.ndarray:
 
 def _draws(block: Block, seed: int) -> dict[Any, tuple[int, np.ndarray]]:
     """Return (number of rows, smallest draws in order) of each label in a block."""
-    assert block.start is not None
-    draws = row_uniform(seed, block.start, block.n_rows)
+    assert block.row_offset is not None
+    draws = row_uniform(seed, block.row_offset, block.n_rows)
     labels = _labels(block)
     if len(labels) != block.n_rows:  # several outputs
         return {}

@@ -203,7 +203,7 @@ class LocalEngine:
     def with_block_cache(self, rows: RowBlocks) -> RowBlocks:
         """Return the same rows with a cache for every block in memory."""
         blocks = (
-            block if isinstance(block.X, LazyBlock) else block._replace(notes=BlockCache())
+            block if isinstance(block.X, LazyBlock) else block._replace(cache=BlockCache())
             for block in rows.blocks
         )
         return replace(rows, blocks=tuple(blocks))

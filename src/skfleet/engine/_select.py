@@ -139,7 +139,7 @@ def training_engine(rows: RowBlocks, estimator: Any) -> Iterator[tuple[Engine, R
     try:
         scattered.extend(engine.scatter(block) for block in rows.blocks)
         blocks = (
-            Block(values, number=block.number, start=block.start)
+            Block(values, number=block.number, row_offset=block.row_offset)
             for values, block in zip(scattered, rows.blocks, strict=True)
         )
         yield engine, replace(rows, blocks=tuple(blocks))

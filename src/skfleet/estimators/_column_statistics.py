@@ -149,7 +149,7 @@ class RowSample(NamedTuple):
 
 def sample(block: Block, fraction: float, seed: int = 0) -> RowSample:
     """Sample a fraction of the rows of a block, the same rows for every partition."""
-    start = block.start or 0
+    start = block.row_offset or 0
     indices = np.flatnonzero(row_uniform(seed, start, block.n_rows) < fraction)
     y, weight = (
         None if values is None else take_to_host(values, indices)

@@ -36,7 +36,7 @@ def futures_of(block: Block) -> list[Future]:
     if is_cached(block):
         return [block.X.stored]
     if isinstance(block.X, Future):
-        parts = (*block[:3], *(block.more or {}).values())
+        parts = (*block[:3], *(block.per_sample or {}).values())
         return [part for part in parts if part is not None]
     return list(block.X.inputs.values())
 

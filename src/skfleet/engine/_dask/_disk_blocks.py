@@ -219,7 +219,7 @@ def persisted_block(block: Block, task: Future, in_memory: bool) -> Block:
     One without space there is loaded as before: the scheduler knows the type of the result.
     """
     if in_memory:
-        return block._replace(X=task, notes=BlockCache(), to_device=False)
+        return block._replace(X=task, cache=BlockCache(), to_device=False)
     if task.type is StoredBlock:
         return block._replace(X=CachedBlock(task))
     task.release()

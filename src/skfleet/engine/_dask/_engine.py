@@ -332,11 +332,11 @@ class DaskEngine:
         A block that was loaded has one already. Any other's is the result of a task with the block
         as an argument, so it is on the block's worker, and is freed with the last handle.
         """
-        uncached = [block for block in rows.blocks if is_resident(block) and block.notes is None]
+        uncached = [block for block in rows.blocks if is_resident(block) and block.cache is None]
         futures = self.map(new_block_cache, [futures_of(block) for block in uncached], name="notes")
         caches = dict(zip((block.number for block in uncached), futures, strict=True))
         blocks = (
-            block._replace(notes=caches.get(block.number, block.notes)) for block in rows.blocks
+            block._replace(cache=caches.get(block.number, block.cache)) for block in rows.blocks
         )
         return replace(rows, blocks=tuple(blocks))
 

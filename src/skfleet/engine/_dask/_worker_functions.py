@@ -58,7 +58,7 @@ def _run_with_worker_threads(func: Callable[..., Any], *args: Any) -> Any:
 
 def load_block(handle: Block) -> Block:
     """Load a block into the memory of the worker that runs this, with an empty cache."""
-    return open_block(handle)._replace(notes=BlockCache())
+    return open_block(handle)._replace(cache=BlockCache())
 
 
 def new_block_cache(parts: Sequence[Any]) -> BlockCache:

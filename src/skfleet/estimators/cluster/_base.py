@@ -177,7 +177,7 @@ def labels_from_cache(rows: RowBlocks) -> Any:
     labels_by_offset: dict[int, Any] = {}
     for block in rows.blocks:
         labels_by_offset |= {
-            key[1]: labels for key, labels in block.notes.items() if isinstance(key, tuple)
+            key[1]: labels for key, labels in block.cache.items() if isinstance(key, tuple)
         }
     parts = [labels_by_offset[start] for start in sorted(labels_by_offset)]
     xp = namespace(*parts)

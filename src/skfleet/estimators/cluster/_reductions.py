@@ -51,8 +51,8 @@ def lloyd(block: Block, step: LloydStep) -> LloydSums:
         return _lloyd_on_device(block, step)
     rows, k = step.centers.about_mean(block.X), len(step.centers)
     labels = labels_by_bounds(block, rows, step)
-    if step.final and block.notes is not None:
-        block.notes["labels", block.start] = labels
+    if step.final and block.cache is not None:
+        block.cache["labels", block.row_offset] = labels
     weight = None if block.sample_weight is None else host_weights(block)
     sums = LloydSums(float(block.n_rows if weight is None else weight.sum()), block.n_rows)
     if step.with_sums:
@@ -70,10 +70,10 @@ def _lloyd_on_device(block: Block, step: LloydStep) -> LloydSums:
     """Assign and sum the rows of a block on a device."""
     weight = weight_on_device(block.sample_weight, block.X)
     assignment = assign(step.centers, block.X, weight, sums=step.with_sums, inertia=step.final)
-    if block.notes is not None:
-        block.notes.pop(block.start, None)  # the start's distances take room on the device
-    if step.final and block.notes is not None:
-        block.notes["labels", block.start] = assignment.labels
+    if block.cache is not None:
+        block.cache.pop(block.row_offset, None)  # the start's distances take room on the device
+    if step.final and block.cache is not None:
+        block.cache["labels", block.row_offset] = assignment.labels
     total = float(block.n_rows) if weight is None else namespace(weight).sum(weight)
     parts = LloydSums(total, block.n_rows)
     if step.with_sums:
@@ -116,11 +116,11 @@ def sums_by_cluster(
 
 def labels_by_bounds(block: Block, rows: Any, step: LloydStep) -> Any:
     """Return the labels of centred host rows, by cached bounds if these are used."""
-    if step.center_movement is None or block.notes is None:
+    if step.center_movement is None or block.cache is None:
         return step.centers.labels(rows)
-    bounds = block.notes.get(block.start)
+    bounds = block.cache.get(block.row_offset)
     if not isinstance(bounds, Bounds) or bounds.init_number != step.init_number:
-        bounds = block.notes[block.start] = Bounds(step.init_number, block.n_rows)
+        bounds = block.cache[block.row_offset] = Bounds(step.init_number, block.n_rows)
     return bounds.update(rows, step.centers, step.center_movement)
 
 
@@ -147,8 +147,8 @@ def farthest(block: Block, step: LloydStep, n: int) -> FarthestRows:
         rows = step.centers.about_mean(block.X)
         labels = labels_by_bounds(block, rows, step)
         squared = step.centers.squared(rows, labels)
-    drawn = k_smallest(-squared, block.start, block.X, n)
-    positions = drawn.numbers - block.start
+    drawn = k_smallest(-squared, block.row_offset, block.X, n)
+    positions = drawn.numbers - block.row_offset
     return FarthestRows(drawn, take_to_host(labels, positions), host_weights(block)[positions])
 
 
@@ -182,7 +182,7 @@ class NearestCandidate(NamedTuple):
 
 def nearest_candidate(block: Block, candidates: Candidates) -> NearestCandidate:
     """Return the nearest candidates of rows; only new ones are compared where others are cached."""
-    cached = None if block.notes is None else block.notes.get(block.start)
+    cached = None if block.cache is None else block.cache.get(block.row_offset)
     n = len(candidates.all)
     if isinstance(cached, NearestCandidate) and cached.init_number == candidates.init_number:
         if cached.n_candidates == n:
@@ -212,8 +212,8 @@ def _nearest(block: Block, centers: Centers) -> tuple[Any, Any]:
 
 def _cache_nearest(block: Block, nearest: NearestCandidate) -> NearestCandidate:
     """Store nearest candidates in the cache of a block, if it has one."""
-    if block.notes is not None:
-        block.notes[block.start] = nearest
+    if block.cache is not None:
+        block.cache[block.row_offset] = nearest
     return nearest
 
 
@@ -241,10 +241,12 @@ def sample_by_distance(block: Block, n: int, seed: int, candidates: Candidates) 
 
 def _exponential_sample(block: Block, n: int, seed: int, rate: Any) -> SampledRows:
     """Sample the rows with the smallest exponential variates, of rate weight times `rate`."""
-    draws = row_uniform(seed, block.start, block.n_rows, block.X)
+    draws = row_uniform(seed, block.row_offset, block.n_rows, block.X)
     xp = namespace(draws)
     weight = weight_on_device(block.sample_weight, block.X)
     rate = xp.ones_like(draws) * rate if weight is None else weight * rate
     with np.errstate(divide="ignore", invalid="ignore"):
         keys = -xp.log1p(-draws) / rate
-    return k_smallest(xp.where(rate > 0, keys, xp.full_like(keys, xp.inf)), block.start, block.X, n)
+    return k_smallest(
+        xp.where(rate > 0, keys, xp.full_like(keys, xp.inf)), block.row_offset, block.X, n
+    )

@@ -293,7 +293,7 @@ def loo_errors(block: Block, known: tuple[Any, ...], store: Any) -> LooErrors:
     stored = []
     if store:
         part = weighted if store == "error" else y[:, :, None] - error
-        stored = [(block.start or 0, part)]
+        stored = [(block.row_offset or 0, part)]
     return LooErrors(
         block.n_rows,
         weighted.sum(axis=0),

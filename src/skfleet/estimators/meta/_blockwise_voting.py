@@ -111,12 +111,14 @@ class _BlockwiseVoting(DocumentationLink, BaseEstimator):
         warn_of_trip(X, y, weight)
         per_row, fit_params = split_per_sample(params, X)
         if is_lazy(X):
-            return row_blocks(X, y, weight, more=per_row, dtype=None), fit_params
+            return row_blocks(X, y, weight, per_sample=per_row, dtype=None), fit_params
         X = X.tocsr() if is_sparse(X) else X
         n_rows = n_rows_of(X)
         n_blocks = min(self.n_blocks or 1, max(1, n_rows))
-        cuts = np.diff(np.linspace(0, n_rows, n_blocks + 1).astype(int)).tolist()
-        return row_blocks(X, y, weight, more=per_row, dtype=None, cuts=cuts), fit_params
+        block_sizes = np.diff(np.linspace(0, n_rows, n_blocks + 1).astype(int)).tolist()
+        return row_blocks(
+            X, y, weight, per_sample=per_row, dtype=None, block_sizes=block_sizes
+        ), fit_params
 
     def _predict_blockwise(self, func: Any, X: Any, output: OutputSpec, *args: Any) -> Any:
         """Return the combined predictions of the members, in the container of X."""

@@ -105,7 +105,7 @@ def partial_fit_block(
 
 def _partial_fit_batches(model: Any, block: Block, fit_params: dict[str, Any], size: int) -> None:
     """Call ``partial_fit`` on the rows of a block, `size` rows at a time."""
-    per_row = {"sample_weight": block.sample_weight, **(block.more or {})}
+    per_row = {"sample_weight": block.sample_weight, **(block.per_sample or {})}
     for low in range(0, block.n_rows, size):
         high = min(low + size, block.n_rows)
         sliced = {k: slice_rows(v, low, high) for k, v in per_row.items() if v is not None}

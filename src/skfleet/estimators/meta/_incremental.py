@@ -475,7 +475,7 @@ class Incremental(ParallelPostFit):
         weight = params.pop("sample_weight", None)
         if is_lazy(X):
             per_row, fit_params = split_per_sample(params, X)
-            return row_blocks(X, y, weight, more=per_row, dtype=None), fit_params
+            return row_blocks(X, y, weight, per_sample=per_row, dtype=None), fit_params
         X = X.tocsr() if is_sparse(X) else as_sized("X", X)
         warn_of_trip(X, y, weight)
         n_rows = n_rows_of(X)
@@ -484,6 +484,8 @@ class Incremental(ParallelPostFit):
                 "X must have at least one row. Got 0 sample(s) while a minimum of 1 is required."
             )
         size = self.batch_size or 10_000
-        cuts = [min(size, n_rows - low) for low in range(0, n_rows, size)]
+        block_sizes = [min(size, n_rows - low) for low in range(0, n_rows, size)]
         per_row, fit_params = split_per_sample(params, X)
-        return row_blocks(X, y, weight, more=per_row, dtype=None, cuts=cuts), fit_params
+        return row_blocks(
+            X, y, weight, per_sample=per_row, dtype=None, block_sizes=block_sizes
+        ), fit_params

@@ -36,7 +36,7 @@ def _fit_member(
     block = open_block(block_ref)
     if not block.n_rows:
         return None
-    params = fit_params | (block.more or {})
+    params = fit_params | (block.per_sample or {})
     if block.sample_weight is not None:
         params["sample_weight"] = block.sample_weight
     try:

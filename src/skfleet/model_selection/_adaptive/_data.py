@@ -243,7 +243,7 @@ def open_rows(handle: Block) -> Block:
     if not isinstance(block, Block):
         return open_block(handle)
     # of persisted blocks of unknown lengths only the handle knows the row offset
-    return block._replace(number=handle.number, start=handle.start)
+    return block._replace(number=handle.number, row_offset=handle.row_offset)
 
 
 def rows_of_batch(block: Block, batch: BatchSpec, seed: int, holdout: Holdout | None) -> Block:

@@ -216,7 +216,7 @@ class AdaptiveSearch(DelegatesToBestEstimator):
         weight = per_sample.pop("sample_weight", None)
         names = ["sample_weight"] * (weight is not None) + list(per_sample)
         sliceable = X.tocsr() if is_sparse(X) else X
-        blocks = row_blocks(sliceable, y, weight, more=per_sample, dtype=None)
+        blocks = row_blocks(sliceable, y, weight, per_sample=per_sample, dtype=None)
         fit_params = {name: value for name, value in constant.items() if name in learn_params}
         fit_params |= classes_for_partial_fit(self._last_step(), y, classes)
         checkpoint, models = self._open_checkpoint(engine, X, y, params)

@@ -227,7 +227,7 @@ def partial_fit_rows(model: Any, rows: Block, context: TrainingContext) -> None:
 def _per_sample_params(rows: Block, names: Sequence[str]) -> dict[str, Any]:
     """Return the per-sample parameters of a block by name."""
     return {
-        name: rows.sample_weight if name == "sample_weight" else (rows.more or {})[name]
+        name: rows.sample_weight if name == "sample_weight" else (rows.per_sample or {})[name]
         for name in names
     }
 
