@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-STAND_INS = Path(__file__).parent / "stand_ins"
+ROOT = Path(__file__).parents[2]
+STAND_INS = ROOT / "tests" / "stand_ins"
 
 
 @pytest.mark.slow

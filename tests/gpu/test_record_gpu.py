@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-PLUGIN = Path(__file__).parent.parent / "benchmarks" / "record_gpu.py"
+PLUGIN = Path(__file__).parents[2] / "benchmarks" / "record_gpu.py"
 SOURCES = {
     "_array.py": "x = 1",
     "glm/_losses.py": "y = 1",

@@ -16,7 +16,7 @@ import skfleet
 from skfleet import estimators, model_selection
 from skfleet._doc_link import DOCUMENTATION
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 CLASSES = [
     getattr(room, name)
     for room in (estimators, model_selection)

@@ -10,7 +10,6 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import bench_large_svd
-import gpu
 import numpy as np
 import pytest
 import record_gpu
@@ -18,6 +17,7 @@ from gpu_cases import large, machine, run, searches
 from gpu_cases.machine import TRIAL, Machine
 from sklearn import cluster, decomposition, linear_model
 
+import gpu
 from skfleet import Fleet
 
 pytestmark = pytest.mark.slow
