@@ -49,7 +49,7 @@ typecheck: setup ## mypy on the rooms whose types are complete
 	$(BIN)/mypy
 
 doctest: setup ## the examples in docstrings, README and docs
-	$(PYTEST) -q --show-capture=no --doctest-modules --doctest-glob='*.md' src README.md docs
+	$(PYTEST) -q -n $(TEST_JOBS) --show-capture=no --doctest-modules --doctest-glob='*.md' src README.md docs
 
 bench: $(VENV)/.ready-bench ## the benchmarks, once, in this environment
 	@mkdir -p benchmarks/.asv

@@ -187,6 +187,7 @@ def test_ham_and_spam_by_logistic_regression(l1_ratio):
         assert abs(ours.score(X_test, y_test) - theirs.score(X_test, y_test)) < 1e-6
 
 
+@pytest.mark.slow
 def test_census_income_with_columns_left_out(adult):
     X, y, X_test, y_test, _, _ = adult
     settings = {"C": 0.05, "l1_ratio": 1.0}
@@ -210,6 +211,7 @@ def _in_100_blocks(X, y):
     return da.from_array(X, chunks=(size, X.shape[1])), da.from_array(y, chunks=size)
 
 
+@pytest.mark.slow
 def test_census_income_learned_block_by_block(adult):
     X, y, X_test, y_test, _, _ = adult
     rows, labels = _in_100_blocks(X, y)
@@ -241,6 +243,7 @@ def test_census_income_sorted_by_label(adult):
     assert scores[1] < full - 0.05
 
 
+@pytest.mark.slow
 def test_trips_of_taxis():
     frame = pd.read_csv(DATA / "taxis.csv", parse_dates=["pickup", "dropoff"])
     frame["minutes"] = (frame["dropoff"] - frame["pickup"]).dt.total_seconds() / 60

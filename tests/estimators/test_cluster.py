@@ -128,7 +128,7 @@ def _digits(seed):
 
 
 @pytest.mark.parametrize("init", ["k-means++", "k-means||"])
-@pytest.mark.parametrize("make", [_fifty_blobs, _digits])
+@pytest.mark.parametrize("make", [pytest.param(_fifty_blobs, marks=pytest.mark.slow), _digits])
 def test_default_start_is_as_good_as_ten_of_scikit_learns(init, make):
     ours, theirs = [], []
     for seed in range(8):

@@ -36,7 +36,11 @@ def cut_off():
     _transport.Client = refuse
 
 
-@pytest.fixture(params=[1, 2], ids=["1 thread", "2 threads"], scope="module")
+@pytest.fixture(
+    params=[pytest.param(1, marks=pytest.mark.slow), 2],
+    ids=["1 thread", "2 threads"],
+    scope="module",
+)
 def fleet(request):
     with (
         LocalCluster(

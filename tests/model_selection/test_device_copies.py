@@ -52,7 +52,7 @@ def fleet(device, blocks, mixed_fleet):
     with mixed_fleet.as_current():
         yield mixed_fleet
     end = time.monotonic() + 30  # what is under way goes on, on the device of this test
-    while any(mixed_fleet.run(n_tasks).values()) and time.monotonic() < end:
+    while any(mixed_fleet.run(n_running).values()) and time.monotonic() < end:
         time.sleep(0.01)
 
 
@@ -231,8 +231,8 @@ def test_nothing_is_held_after_a_search_that_was_interrupted(fleet):
     assert_nothing_is_held()
 
 
-def n_tasks(dask_worker):
-    return len(dask_worker.state.tasks)
+def n_running(dask_worker):
+    return dask_worker.state.executing_count + len(dask_worker.state.long_running)
 
 
 def test_rows_of_a_grid_search_go_when_it_ends(fleet):

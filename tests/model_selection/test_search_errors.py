@@ -33,7 +33,11 @@ from skfleet.model_selection._dispatch import _dispatcher
 X, y = load_iris(return_X_y=True)
 
 
-@pytest.fixture(params=[1, 2], ids=["1 thread", "2 threads"], scope="module")
+@pytest.fixture(
+    params=[pytest.param(1, marks=pytest.mark.slow), 2],
+    ids=["1 thread", "2 threads"],
+    scope="module",
+)
 def cluster(request):
     # A worker that takes longer than this to be started again is given up by Dask's own cluster.
     with (

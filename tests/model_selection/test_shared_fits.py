@@ -129,7 +129,7 @@ def test_ensembles_are_cut_from_the_largest(kind, size):
 
 
 @settings(
-    max_examples=12,
+    max_examples=5,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
@@ -166,8 +166,10 @@ def test_ensembles_at_random(which, sizes, cv, seed, in_pipeline, scale, draws):
 
 
 @pytest.mark.parametrize("kind", NEIGHBORS)
-@pytest.mark.parametrize("algorithm", ["auto", "brute", "kd_tree", "ball_tree"])
-@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize(
+    ("algorithm", "ties"),
+    [("auto", False), ("brute", True), ("kd_tree", False), ("ball_tree", True)],
+)
 def test_neighbors_are_found_once(kind, algorithm, ties):
     rows, targets = rows_for(kind)
     rows = np.round(rows) if ties else rows

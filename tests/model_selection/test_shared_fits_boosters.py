@@ -71,7 +71,7 @@ def test_scores_are_those_of_separate_fits(name):
     assert (use.n_fits, use.n_saved, use.refused) == (6, 4, None)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(
     name=st.sampled_from(sorted(MODELS)),
     sizes=st.lists(st.integers(1, 12), min_size=2, max_size=4, unique=True),

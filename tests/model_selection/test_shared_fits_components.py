@@ -56,7 +56,7 @@ def compare(model, grid, rows=X, targets=y, *, rtol=1e-9, cv=3, **params):
     return ours.shared_fits_
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     kind=st.sampled_from(["pca", "covariance", "arpack", "best", "percentile", "regression"]),
     sizes=st.lists(st.integers(1, 9), min_size=2, max_size=4, unique=True),

@@ -48,7 +48,7 @@ def compare(model, grid, rows, targets, **fit_params):
     return ours.shared_fits_
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     kind=st.sampled_from(KINDS),
     alphas=st.lists(st.floats(0.0, 0.2), min_size=2, max_size=5, unique=True),
