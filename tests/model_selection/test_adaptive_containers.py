@@ -14,23 +14,12 @@ from adaptive_cases import SPACE, Counter, halving, numbered, sgd
 from scipy import sparse
 from scipy.stats import loguniform
 from sklearn.compose import make_column_transformer
-from sklearn.datasets import load_digits
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.metrics import accuracy_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-
-@pytest.fixture(autouse=True)
-def _on_a_fleet(cluster_client):
-    with cluster_client.as_current():
-        yield
-
-
-@pytest.fixture(scope="module")
-def digits():
-    X, y = load_digits(return_X_y=True)
-    return X / 16, y
+pytestmark = pytest.mark.usefixtures("on_cluster")
 
 
 def as_frame(X):

@@ -19,17 +19,7 @@ from skfleet.engine import counting
 from skfleet.exceptions import FleetError, PlacementError
 from skfleet.model_selection._adaptive import _loop
 
-
-@pytest.fixture(autouse=True)
-def _on_a_fleet(cluster_client):
-    with cluster_client.as_current():
-        yield
-
-
-@pytest.fixture(scope="module")
-def digits():
-    X, y = load_digits(return_X_y=True)
-    return X / 16, y
+pytestmark = pytest.mark.usefixtures("on_cluster")
 
 
 @pytest.mark.filterwarnings("ignore:.*candidates failed:sklearn.exceptions.FitFailedWarning")

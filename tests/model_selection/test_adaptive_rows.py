@@ -16,11 +16,7 @@ from skfleet.model_selection import SuccessiveHalvingSearchCV
 from skfleet.model_selection._adaptive import _data
 from skfleet.model_selection._adaptive._data import BatchOrder
 
-
-@pytest.fixture(autouse=True)
-def _on_a_fleet(cluster_client):
-    with cluster_client.as_current():
-        yield
+pytestmark = pytest.mark.usefixtures("on_cluster")
 
 
 class Seer(ClassifierMixin, BaseEstimator):

@@ -9,23 +9,12 @@ import pandas as pd
 import pytest
 from adaptive_cases import SPACE, Counter, halving, numbered, sgd
 from scipy.stats import loguniform, uniform
-from sklearn.datasets import load_digits
 
 from skfleet.model_selection import (
     HyperbandSearchCV,
 )
 
-
-@pytest.fixture(autouse=True)
-def _on_a_fleet(cluster_client):
-    with cluster_client.as_current():
-        yield
-
-
-@pytest.fixture(scope="module")
-def digits():
-    X, y = load_digits(return_X_y=True)
-    return X / 16, y
+pytestmark = pytest.mark.usefixtures("on_cluster")
 
 
 @pytest.mark.parametrize("sampler", ["sobol", "halton"])

@@ -11,7 +11,7 @@ from adaptive_cases import SEARCHES, SPACE, Counter, halving, numbered, sgd
 from distributed import Client, LocalCluster, get_worker
 from sklearn.base import BaseEstimator, clone
 from sklearn.cluster import MiniBatchKMeans
-from sklearn.datasets import load_digits, make_classification
+from sklearn.datasets import make_classification
 from sklearn.exceptions import FitFailedWarning
 from sklearn.linear_model import SGDRegressor
 from sklearn.metrics import accuracy_score
@@ -24,17 +24,7 @@ from skfleet.model_selection import (
     SuccessiveHalvingSearchCV,
 )
 
-
-@pytest.fixture(autouse=True)
-def _on_a_fleet(cluster_client):
-    with cluster_client.as_current():
-        yield
-
-
-@pytest.fixture(scope="module")
-def digits():
-    X, y = load_digits(return_X_y=True)
-    return X / 16, y
+pytestmark = pytest.mark.usefixtures("on_cluster")
 
 
 @pytest.mark.parametrize(("kind", "params"), SEARCHES)
@@ -195,14 +185,15 @@ def test_time_budget_ends_the_search_with_what_it_has():
 
 
 def test_nothing_of_a_search_stays_on_the_fleet(digits, cluster_client):
+    def tasks():
+        return set(cluster_client.run_on_scheduler(lambda dask_scheduler: [*dask_scheduler.tasks]))
+
+    before = tasks()  # what an earlier test refers to
     halving().fit(*digits)
     deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        left = cluster_client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.tasks))
-        if not left:
-            return
+    while (left := tasks() - before) and time.monotonic() < deadline:
         time.sleep(0.05)
-    raise AssertionError(left)
+    assert not left
 
 
 def test_clone_and_repr():

@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import sklearn.model_selection as reference
-from distributed import Client
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reference_search import compare
 from scipy import sparse
 from sklearn.datasets import make_regression
 from sklearn.linear_model import LinearRegression, Ridge
@@ -26,10 +26,7 @@ Y = np.c_[y, X[:, 0] + y / 50]
 GRID = {"alpha": [1e-3, 1.0, 100.0]}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _on_a_fleet():
-    with Client(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"):
-        yield
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture
@@ -44,20 +41,6 @@ def n_sent(monkeypatch):
 
     monkeypatch.setattr(ParallelCall, "submit", count)
     return lambda: len(sent)
-
-
-def compare(model, grid, rows, targets, *, scoring=None, cv=3, **fit_params):
-    """Compare all scores of our search with those of scikit-learn's."""
-    params = {"cv": cv, "refit": False, "scoring": scoring, "return_train_score": True}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        ours = GridSearchCV(model, grid, **params).fit(rows, targets, **fit_params)
-        theirs = reference.GridSearchCV(model, grid, **params).fit(rows, targets, **fit_params)
-    assert ours.cv_results_.keys() == theirs.cv_results_.keys()
-    for name, expected in theirs.cv_results_.items():
-        if name.startswith("split"):
-            np.testing.assert_allclose(ours.cv_results_[name], expected, 1e-9, 1e-9, err_msg=name)
-    return ours
 
 
 @pytest.mark.parametrize(
@@ -75,7 +58,7 @@ def compare(model, grid, rows, targets, *, scoring=None, cv=3, **fit_params):
 )
 @pytest.mark.parametrize("targets", [y, Y, y[:, None]], ids=["one", "two", "column"])
 def test_no_fit_is_sent_where_sums_tell_its_score(n_sent, scoring, targets):
-    search = compare(Ridge(), GRID, X, targets, scoring=scoring)
+    search = compare(Ridge(), GRID, X, targets, rtol=1e-9, scoring=scoring)
     assert n_sent() == 0
     assert [(use.n_fits, use.n_saved) for use in search.shared_fits_] == [(9, 6)]
 
@@ -93,7 +76,7 @@ def test_no_fit_is_sent_where_sums_tell_its_score(n_sent, scoring, targets):
     ids=["shuffled", "repeated", "drawn", "overlapping", "lists", "masks"],
 )
 def test_any_splits(n_sent, cv):
-    compare(Ridge(), GRID, X, y, cv=cv)
+    compare(Ridge(), GRID, X, y, rtol=1e-9, cv=cv)
     assert n_sent() == 0
 
 
@@ -111,7 +94,7 @@ def test_any_splits(n_sent, cv):
     ids=["ols", "with and without", "one candidate", "frame", "integers", "list", "far off"],
 )
 def test_any_rows(n_sent, model, grid, rows):
-    compare(model, grid, rows, y)
+    compare(model, grid, rows, y, rtol=1e-9)
     assert n_sent() == 0
 
 
@@ -121,7 +104,7 @@ def test_any_rows(n_sent, model, grid, rows):
 )
 def test_rows_are_read_once_or_twice(scoring, passes):
     with counting() as counts:
-        search = compare(Ridge(), GRID, X, y, scoring=scoring, cv=5)
+        search = compare(Ridge(), GRID, X, y, rtol=1e-9, scoring=scoring, cv=5)
     assert counts.passes == passes
     assert search.timeline_ == ()
 
@@ -184,7 +167,7 @@ _missing = np.where(np.arange(300)[:, None] == 7, np.nan, X)
         (X, y, {"scoring": ["r2", "neg_median_absolute_error"]}),
         (X, y, {"scoring": make_scorer(_r2_score)}),
         (X, y, {"scoring": make_scorer(r2_score, multioutput="variance_weighted")}),
-        (X, y, {"sample_weight": np.arange(300) % 7 + 1.0}),
+        (X, y, {"fit_params": {"sample_weight": np.arange(300) % 7 + 1.0}}),
         (X.astype(np.float32), y, {}),
         (sparse.csr_array(X), y, {}),
         (_wide, _wide[:, 0], {}),
@@ -201,7 +184,7 @@ _missing = np.where(np.arange(300)[:, None] == 7, np.nan, X)
 def test_fits_are_sent_where_sums_do_not_tell_enough(n_sent, rows, targets, params):
     params = {"scoring": None, **params}
     if rows is not _missing:
-        compare(Ridge(), {"alpha": [1e-7, 1.0]}, rows, targets, **params)
+        compare(Ridge(), {"alpha": [1e-7, 1.0]}, rows, targets, rtol=1e-9, **params)
     else:
         with pytest.raises(ValueError, match="Input X contains NaN"):
             GridSearchCV(Ridge(), GRID, cv=3, refit=False, error_score="raise").fit(rows, targets)

@@ -1,20 +1,17 @@
 """XGBoost and LightGBM: fits of fewer rounds come out of that of the most."""
 
-import warnings
-
 import numpy as np
 import pytest
 import sklearn.model_selection as reference
-from distributed import Client
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lightgbm import LGBMClassifier, LGBMRegressor
+from reference_search import compare, grid_search
 from sklearn.datasets import make_classification
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from xgboost import XGBClassifier, XGBRegressor
 
-from skfleet.model_selection import GridSearchCV
 from skfleet.model_selection._dispatch import _dispatcher, _scheduler
 
 X, y = make_classification(120, 5, n_informative=5, n_redundant=0, n_classes=3, random_state=0)
@@ -31,11 +28,8 @@ MODELS = {
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _on_a_fleet():
-    with (
-        Client(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"),
-        pytest.MonkeyPatch.context() as patch,
-    ):
+def _long_batches(one_thread):
+    with pytest.MonkeyPatch.context() as patch:
         # What a slow machine shares out anew may be made twice, and fits are counted here; nor is
         # what takes long to be parted.
         patch.setattr(_dispatcher, "SLOW_BATCH_SECONDS", 60.0)
@@ -45,21 +39,9 @@ def _on_a_fleet():
         yield
 
 
-def search(model, grid, targets, kind=GridSearchCV, **params):
-    params = {"cv": 2, "refit": False, "return_train_score": True, **params}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return kind(model, grid, **params).fit(X, targets)
-
-
-def compare(model, grid, targets, **params):
-    """Compare all scores with scikit-learn's search, and return the use of the shared fit."""
-    ours = search(model, grid, targets, **params)
-    theirs = search(model, grid, targets, reference.GridSearchCV, **params)
-    for name, expected in theirs.cv_results_.items():
-        if name.startswith("split"):
-            np.testing.assert_array_equal(ours.cv_results_[name], expected, err_msg=name)
-    (use,) = ours.shared_fits_
+def use_of(model, grid, targets, **params):
+    """Return how a search used the one shared fit, once its scores are scikit-learn's."""
+    (use,) = compare(model, grid, X, targets, cv=2, **params).shared_fits_
     return use
 
 
@@ -67,7 +49,7 @@ def compare(model, grid, targets, **params):
 def test_scores_are_those_of_separate_fits(name):
     model, targets = MODELS[name]
     scoring = "neg_mean_squared_error" if "regression" in name else "neg_log_loss"
-    use = compare(model, {"n_estimators": [2, 9, 5]}, targets, scoring=scoring)
+    use = use_of(model, {"n_estimators": [2, 9, 5]}, targets, scoring=scoring)
     assert (use.n_fits, use.n_saved, use.refused) == (6, 4, None)
 
 
@@ -88,7 +70,7 @@ def test_rounds_at_random(name, sizes, share, depth, seed, in_pipeline):
     if in_pipeline:
         model = make_pipeline(StandardScaler(), model)
         grid = {f"{model.steps[-1][0]}__n_estimators": sizes}
-    use = compare(model, grid, targets)
+    use = use_of(model, grid, targets)
     assert use.n_saved == 2 * (len(sizes) - 1)
 
 
@@ -101,7 +83,9 @@ def test_fitted_models_are_as_if_alone(name):
         seen.setdefault(fitted.n_estimators, fitted)
         return 0.0
 
-    search(model, {"n_estimators": [3, 6]}, targets, scoring=look, return_train_score=False)
+    grid_search(
+        model, {"n_estimators": [3, 6]}, X, targets, cv=2, scoring=look, return_train_score=False
+    )
     for size, fitted in seen.items():
         alone = type(model)(**{**model.get_params(), "n_estimators": size})
         train, _ = next(
@@ -126,7 +110,7 @@ def test_fitted_models_are_as_if_alone(name):
 )
 def test_what_is_printed_is_no_reason_against(name, quiet):
     model, targets = MODELS[name]
-    use = compare(type(model)(n_jobs=1, **quiet), {"n_estimators": [2, 9, 5]}, targets)
+    use = use_of(type(model)(n_jobs=1, **quiet), {"n_estimators": [2, 9, 5]}, targets)
     assert (use.n_fits, use.n_saved, use.refused) == (6, 4, None)
 
 
@@ -143,6 +127,8 @@ def test_what_is_printed_is_no_reason_against(name, quiet):
     ],
 )
 def test_what_might_differ_is_fitted_by_itself(model, word):
-    use = search(model.set_params(n_jobs=1), {"n_estimators": [2, 4]}, y).shared_fits_[0]
+    use = grid_search(
+        model.set_params(n_jobs=1), {"n_estimators": [2, 4]}, X, y, cv=2
+    ).shared_fits_[0]
     assert word in use.refused
     assert use.n_saved == 0

@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import sklearn.model_selection as reference
-from distributed import Client
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from reference_search import compare
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.datasets import make_classification
@@ -37,23 +37,7 @@ FLAT = X @ np.diag(np.r_[np.ones(18), np.zeros(2)])
 ARPACK = TruncatedSVD(algorithm="arpack", random_state=0)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _on_a_fleet():
-    with Client(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"):
-        yield
-
-
-def compare(model, grid, rows=X, targets=y, *, rtol=1e-9, cv=3, **params):
-    """Compare scores with those of scikit-learn's search; return the shared fits' use."""
-    params = {"cv": cv, "refit": False, "return_train_score": True, **params}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        ours = GridSearchCV(model, grid, **params).fit(rows, targets)
-        theirs = reference.GridSearchCV(model, grid, **params).fit(rows, targets)
-    for name, expected in theirs.cv_results_.items():
-        if name.startswith("split"):
-            np.testing.assert_allclose(ours.cv_results_[name], expected, rtol, rtol, err_msg=name)
-    return ours.shared_fits_
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -121,7 +105,9 @@ def test_steps_at_random(
 def test_each_step_is_fitted_once_a_split(step, name, values):
     name = f"{type(step).__name__.lower()}__{name}"
     model = make_pipeline(MinMaxScaler(), step, KNeighborsClassifier(weights="distance"))
-    (use,) = compare(model, {name: values, "kneighborsclassifier__p": [1, 2]})
+    (use,) = compare(
+        model, {name: values, "kneighborsclassifier__p": [1, 2]}, X, y, rtol=1e-9
+    ).shared_fits_
     n_fits = 6 * len(values)
     parameters = (name.partition("__")[2],)
     assert use == SharedFitUse(type(step).__name__, parameters, n_fits, use.n_saved, None)
@@ -131,7 +117,7 @@ def test_each_step_is_fitted_once_a_split(step, name, values):
 def test_a_shared_fit_before_a_shared_fit():
     model = make_pipeline(PCA(), KNeighborsClassifier())
     grid = {"pca__n_components": [3, 6], "kneighborsclassifier__n_neighbors": [1, 3, 5, 7]}
-    uses = {use.estimator: use for use in compare(model, grid)}
+    uses = {use.estimator: use for use in compare(model, grid, X, y, rtol=1e-9).shared_fits_}
     assert uses["PCA"].n_fits == uses["KNeighborsClassifier"].n_fits == 24
     assert 12 < uses["KNeighborsClassifier"].n_saved <= 18  # all but one of each size and split
     assert uses["PCA"].n_saved >= 12
@@ -140,13 +126,13 @@ def test_a_shared_fit_before_a_shared_fit():
 def test_one_of_two_steps():
     model = make_pipeline(SelectKBest(), PCA(), GaussianNB())
     grid = {"selectkbest__k": [8, 12], "pca__n_components": [2, 4, 8]}
-    (use,) = compare(model, grid)
+    (use,) = compare(model, grid, X, y, rtol=1e-9).shared_fits_
     assert use.estimator == "PCA"
     assert 6 < use.n_saved <= 12  # each selection has its components
 
 
 def test_last_step():
-    (use,) = compare(PCA(), {"n_components": [2, 5, 20]}, targets=None)
+    (use,) = compare(PCA(), {"n_components": [2, 5, 20]}, X, rtol=1e-9).shared_fits_
     assert use == SharedFitUse("PCA", ("n_components",), 9, use.n_saved, None)
     assert 3 < use.n_saved <= 6
 
@@ -202,7 +188,7 @@ def test_ties_after_components_are_broken_alike():
     rows = np.random.RandomState(0).randint(0, 4, (600, 4)).astype(float)
     targets = (rows.sum(axis=1) + np.random.RandomState(1).randint(0, 4, 600) > 7).astype(int)
     model = make_pipeline(PCA(), KNeighborsClassifier(2))
-    compare(model, {"pca__n_components": [2, 3, 4]}, rows, targets, rtol=0)
+    compare(model, {"pca__n_components": [2, 3, 4]}, rows, targets)
 
 
 @pytest.mark.parametrize(
@@ -263,7 +249,7 @@ class Mine(PCA):
 
 def test_subclasses_fit_by_themselves():
     model = Pipeline([("pca", Mine()), ("nb", GaussianNB())])
-    (use,) = compare(model, {"pca__n_components": [2, 3]})
+    (use,) = compare(model, {"pca__n_components": [2, 3]}, X, y, rtol=1e-9).shared_fits_
     assert "subclass" in use.refused
 
 

@@ -12,7 +12,6 @@ import pandas as pd
 import pyarrow.feather
 import pytest
 import sklearn.model_selection as reference
-from distributed import Client
 from lightgbm import LGBMClassifier, LGBMRegressor
 from sklearn import datasets
 from sklearn.compose import make_column_transformer
@@ -317,10 +316,7 @@ def ranks(scores: np.ndarray) -> np.ndarray:
     return found
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _on_a_fleet():
-    with Client(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"):
-        yield
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 # In the quick suite: each shared fit, on rows where one or the other was another one's.

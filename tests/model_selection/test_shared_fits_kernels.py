@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import sklearn.model_selection as reference
-from distributed import Client
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from reference_search import compare
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.datasets import make_classification
@@ -27,23 +27,7 @@ HOLED[0] = np.nan
 weights = np.random.RandomState(1).rand(180) + 0.1
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _on_a_fleet():
-    with Client(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"):
-        yield
-
-
-def compare(model, grid, rows, targets, *, rtol, scoring=None, **fit_params):
-    """Compare scores with those of scikit-learn's search; return the shared fits' use."""
-    params = {"cv": 3, "refit": False, "scoring": scoring, "return_train_score": True}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        ours = GridSearchCV(model, grid, **params).fit(rows, targets, **fit_params)
-        theirs = reference.GridSearchCV(model, grid, **params).fit(rows, targets, **fit_params)
-    for name, expected in theirs.cv_results_.items():
-        if name.startswith("split"):
-            np.testing.assert_allclose(ours.cv_results_[name], expected, rtol, rtol, err_msg=name)
-    return ours.shared_fits_
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.mark.slow
@@ -90,8 +74,8 @@ def test_at_random(
         step = model.steps[-1][0]
         grid = {f"{step}__{key}": values for key, values in grid.items()}
         params = {f"{step}__{key}": value for key, value in params.items()}
-    uses = compare(model, grid, rows, targets, rtol=1e-9, **params)
-    assert sum(use.n_saved for use in uses) > 0
+    search = compare(model, grid, rows, targets, rtol=1e-9, fit_params=params)
+    assert sum(use.n_saved for use in search.shared_fits_) > 0
 
 
 @pytest.mark.parametrize("targets", [y, y == 1, np.array(["a", "b", "c"])[y]])
@@ -144,7 +128,7 @@ def test_kernels_are_those_of_libsvm_in_single_precision(monkeypatch, kernel):
 
 def test_kernels_that_are_lost_in_rounding_are_left_to_each_fit(monkeypatch):
     monkeypatch.setattr(_kernels, "_MAX_UNCERTAIN_PER_ROW", 0.5)
-    (use,) = compare(SVC(), {"C": [0.1, 1.0]}, X, y, rtol=0)
+    (use,) = compare(SVC(), {"C": [0.1, 1.0]}, X, y).shared_fits_
     assert "lost in rounding" in use.refused
 
 
@@ -198,5 +182,5 @@ def test_missing_values_fail_as_they_do():
 
 def test_kernels_of_many_rows_are_left_to_each_fit(monkeypatch):
     monkeypatch.setattr(_kernels, "_MAX_ROWS", 100)
-    (use,) = compare(SVC(), {"C": [0.1, 1.0]}, X, y, rtol=0)
+    (use,) = compare(SVC(), {"C": [0.1, 1.0]}, X, y).shared_fits_
     assert "at most 100" in use.refused

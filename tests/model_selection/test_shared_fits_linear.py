@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import sklearn.model_selection as reference
-from distributed import Client
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from reference_search import compare
 from scipy import sparse
 from sklearn.datasets import make_classification, make_regression
 from sklearn.linear_model import ElasticNet, Lasso, LogisticRegression, Ridge, RidgeClassifier
@@ -22,31 +22,15 @@ from skfleet.model_selection._shared_fits._logistic import LogisticPath
 Xr, yr = make_regression(150, 10, noise=5, bias=30, random_state=0)
 X, y = make_classification(200, 8, n_informative=8, n_redundant=0, random_state=0)
 y3 = np.digitize(X[:, 0] + np.random.RandomState(0).randn(200) / 5, [-1, 1])
-weights = np.random.RandomState(1).rand(200) + 0.1
+FIT_PARAMS = {"sample_weight": np.random.RandomState(1).rand(200) + 0.1}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _on_a_fleet():
-    with Client(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"):
-        yield
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def compare(model, grid, *data, rtol, used=True, scoring=None, share=True, **fit_params):
-    """Compare the scores of our search with those of scikit-learn's; give what it tells.
-
-    ``used`` is whether fits were to come from others, None where only the rows tell.
-    """
-    params = {"cv": 3, "refit": False, "scoring": scoring, "return_train_score": True}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        ours = GridSearchCV(model, grid, share_fits=share, **params).fit(*data, **fit_params)
-        theirs = reference.GridSearchCV(model, grid, **params).fit(*data, **fit_params)
-    for name, expected in theirs.cv_results_.items():
-        if name.startswith("split"):
-            np.testing.assert_allclose(ours.cv_results_[name], expected, rtol, rtol, err_msg=name)
-    if used is None:
-        return None
-    (use,) = ours.shared_fits_
+def use_of(model, grid, X, y, *, used=True, **params):
+    """Return how a search used the one shared fit, once its scores are scikit-learn's."""
+    (use,) = compare(model, grid, X, y, **params).shared_fits_
     assert (use.n_saved > 0) == used
     return use
 
@@ -71,16 +55,8 @@ def test_ridge(alphas, n_columns, n_targets, intercept, in_pipeline, weighted, s
     params = {"sample_weight": rng.rand(60)} if weighted and not in_pipeline else {}
     if in_pipeline:
         model, name = make_pipeline(StandardScaler(), model), "ridge__alpha"
-    params_ = {"cv": 3, "refit": False}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of systems that are as good as singular
-        ours = GridSearchCV(model, {name: alphas}, **params_).fit(rows, targets, **params)
-        theirs = reference.GridSearchCV(model, {name: alphas}, **params_).fit(
-            rows, targets, **params
-        )
-    for key, expected in theirs.cv_results_.items():
-        if key.startswith("split"):
-            np.testing.assert_allclose(ours.cv_results_[key], expected, 1e-9, 1e-9)
+    how = {"rtol": 1e-9, "return_train_score": False, "fit_params": params}
+    ours = compare(model, {name: alphas}, rows, targets, **how)
     assert sum(use.n_fits for use in ours.shared_fits_) == 3 * len(alphas)
 
 
@@ -88,9 +64,9 @@ def test_ridge(alphas, n_columns, n_targets, intercept, in_pipeline, weighted, s
 @pytest.mark.parametrize("params", [{}, {"class_weight": "balanced"}, {"fit_intercept": False}])
 def test_ridge_classifier(labels, params):
     grid = {"alpha": [0.01, 1.0, 100.0]}
-    use = compare(RidgeClassifier(**params), grid, X, labels, rtol=1e-9, scoring="accuracy")
+    use = use_of(RidgeClassifier(**params), grid, X, labels, rtol=1e-9, scoring="accuracy")
     assert use.n_saved == 6
-    compare(RidgeClassifier(**params), grid, X, labels, rtol=1e-9, sample_weight=weights)
+    use_of(RidgeClassifier(**params), grid, X, labels, rtol=1e-9, fit_params=FIT_PARAMS)
 
 
 def test_fitted_models_are_as_if_alone():
@@ -127,7 +103,7 @@ def test_fitted_models_are_as_if_alone():
     ],
 )
 def test_what_might_differ_is_fitted_by_itself(model, data, word):
-    use = compare(model, {"alpha": [1e-6, 1.0]}, *data, rtol=0, used=False)
+    use = use_of(model, {"alpha": [1e-6, 1.0]}, *data, used=False)
     assert word in use.refused
     assert use.n_fits == 6
 
@@ -170,16 +146,14 @@ def test_lasso_and_elastic_net(params, in_pipeline):
         if in_pipeline:
             model = make_pipeline(StandardScaler(), model)
             grid = {f"{name}__{key}": values for key, values in grid.items()}
-        use = compare(model, grid, Xr, yr, rtol=1e-10)
+        use = use_of(model, grid, Xr, yr, rtol=1e-10)
         assert use.refused is None
-    use = compare(Lasso(), {"alpha": [1.0, 0.1]}, Xr[:12], yr[:12], rtol=0, used=False)
+    use = use_of(Lasso(), {"alpha": [1.0, 0.1]}, Xr[:12], yr[:12], used=False)
     assert "no more than rows" in use.refused
     few = Lasso(tol=1e-9, max_iter=3)
-    use = compare(few, {"alpha": [1.0, 0.1]}, Xr[:24], yr[:24], rtol=0, used=False)
+    use = use_of(few, {"alpha": [1.0, 0.1]}, Xr[:24], yr[:24], used=False)
     assert "max_iter" in use.refused
-    use = compare(
-        Lasso(), {"alpha": [1.0, 2.0]}, X, X[:, 0], rtol=0, used=False, sample_weight=weights
-    )
+    use = use_of(Lasso(), {"alpha": [1.0, 2.0]}, X, X[:, 0], used=False, fit_params=FIT_PARAMS)
     assert "sample_weight" in use.refused
 
 
@@ -188,21 +162,21 @@ def test_lasso_and_elastic_net(params, in_pipeline):
 def test_logistic_regression(solver, labels):
     model = LogisticRegression(solver=solver, tol=1e-8, max_iter=5000, random_state=0)
     grid = {"C": [1.0, 0.01, 10.0, 0.1]}
-    how = {"rtol": 1e-4, "scoring": "neg_log_loss", "share": "approximate"}
-    use = compare(model, grid, X, labels, **how)
+    how = {"rtol": 1e-4, "scoring": "neg_log_loss", "share_fits": "approximate"}
+    use = use_of(model, grid, X, labels, **how)
     assert use.refused is None
-    use = compare(model, grid, X, labels, sample_weight=weights, **how)
+    use = use_of(model, grid, X, labels, fit_params=FIT_PARAMS, **how)
     assert use.refused is None
 
 
 def test_logistic_regression_is_not_shared_within_its_tolerance_unasked():
     grid = {"C": np.logspace(-2, 2, 8)}
     model = LogisticRegression(tol=0.1)
-    use = compare(model, grid, X, y, rtol=0, used=False, scoring="neg_log_loss")
+    use = use_of(model, grid, X, y, used=False, scoring="neg_log_loss")
     assert use[:4] == ("LogisticRegression", ("C",), 24, 0)
     assert use.refused.startswith("share_fits must be 'approximate', as scores are within")
     with pytest.raises(AssertionError, match="Not equal to tolerance rtol=1e-07"):
-        compare(model, grid, X, y, rtol=1e-7, scoring="neg_log_loss", share="approximate")
+        compare(model, grid, X, y, rtol=1e-7, scoring="neg_log_loss", share_fits="approximate")
 
 
 @pytest.mark.parametrize(
@@ -278,8 +252,8 @@ def test_logistic_regression_at_random(
         grid = {"logisticregression__C": Cs}
         params = {f"logisticregression__{name}": value for name, value in params.items()}
     rtol = 1e-2 if kind == "single" else 1e-3
-    how = {"used": None, "scoring": "neg_log_loss", "share": "approximate"}
-    compare(model, grid, rows, labels, rtol=rtol, **how, **params)
+    how = {"scoring": "neg_log_loss", "share_fits": "approximate"}
+    compare(model, grid, rows, labels, rtol=rtol, fit_params=params, **how)
 
 
 @settings(max_examples=25, deadline=None)
@@ -306,14 +280,14 @@ def test_elastic_net_at_random(
     if in_pipeline:
         model = make_pipeline(StandardScaler(), model)
         grid = {f"elasticnet__{name}": values for name, values in grid.items()}
-    compare(model, grid, rows, targets, rtol=1e-7, used=None)
+    compare(model, grid, rows, targets, rtol=1e-7)
 
 
 def test_paths_whose_end_would_stop_early_are_not_taken():
     rng = np.random.RandomState(0)
     rows = rng.randn(300, 30) @ (np.eye(30) + 0.95)  # so alike that descent is slow
     targets = rows[:, 0] + rng.randn(300)
-    use = compare(Lasso(), {"alpha": [1.0, 0.1, 0.01]}, rows, targets, rtol=0, used=False)
+    use = use_of(Lasso(), {"alpha": [1.0, 0.1, 0.01]}, rows, targets, used=False)
     assert "max_iter" in use.refused
 
 
@@ -322,7 +296,7 @@ def test_newton_steps_are_left_to_the_solver_where_they_fail(monkeypatch):
     model = LogisticRegression(tol=1e-7, max_iter=5000)
     led = []
     monkeypatch.setattr(WarmNewton, "solve", lambda self, *args, **kwargs: led.append(1))
-    compare(model, grid, X, y, rtol=1e-5, scoring="neg_log_loss", share="approximate")
+    compare(model, grid, X, y, rtol=1e-5, scoring="neg_log_loss", share_fits="approximate")
     assert len(led) == 3 * 7
 
 
@@ -365,6 +339,6 @@ def test_fits_that_stop_before_their_optimum_do_so():
     n_iter = int(model.fit(X, y).n_iter_[0]) + 1
     model.set_params(max_iter=n_iter)
     grid = {"C": [1e-3, 1e-2, 10.0]}
-    how = {"used": False, "scoring": "neg_log_loss", "share": "approximate"}
-    use = compare(model, grid, X, y, rtol=0, **how)
+    how = {"used": False, "scoring": "neg_log_loss", "share_fits": "approximate"}
+    use = use_of(model, grid, X, y, **how)
     assert f"max_iter={n_iter}" in use.refused

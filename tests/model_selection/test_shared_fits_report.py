@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from distributed import Client
 from sklearn.datasets import make_regression
 from sklearn.ensemble import (
     BaggingRegressor,
@@ -24,10 +23,7 @@ from skfleet.model_selection._shared_fits._registry import member_of
 X, y = make_regression(120, 5, noise=5, random_state=0)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _on_a_fleet():
-    with Client(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"):
-        yield
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def use(search):

@@ -1,13 +1,10 @@
 """Trees that differ in their pruning only score as if each had been grown by itself."""
 
-import warnings
-
 import numpy as np
 import pytest
-import sklearn.model_selection as reference
-from distributed import Client
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from reference_search import compare
 from scipy import sparse
 from sklearn.base import clone, is_classifier
 from sklearn.pipeline import make_pipeline
@@ -19,7 +16,6 @@ from sklearn.tree import (
     ExtraTreeRegressor,
 )
 
-from skfleet.model_selection import GridSearchCV
 from skfleet.model_selection._shared_fits._trees import CostComplexityPath
 
 KINDS = [DecisionTreeClassifier, DecisionTreeRegressor, ExtraTreeClassifier, ExtraTreeRegressor]
@@ -29,23 +25,7 @@ yr = X[:, 0] + rng.randn(150) / 2
 y = np.digitize(yr, [-0.5, 0.5])
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _on_a_fleet():
-    with Client(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"):
-        yield
-
-
-def compare(model, grid, rows, targets, **fit_params):
-    """Check that scores are scikit-learn's to the last bit; return the shared fits' use."""
-    params = {"cv": 3, "refit": False, "return_train_score": True, "error_score": -9}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        ours = GridSearchCV(model, grid, **params).fit(rows, targets, **fit_params)
-        theirs = reference.GridSearchCV(model, grid, **params).fit(rows, targets, **fit_params)
-    for name, expected in theirs.cv_results_.items():
-        if name.startswith("split"):
-            np.testing.assert_array_equal(ours.cv_results_[name], expected, err_msg=name)
-    return ours.shared_fits_
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -91,7 +71,7 @@ def test_at_random(
         step = model.steps[-1][0]
         grid = {f"{step}__{name}": value for name, value in grid.items()}
         params = {f"{step}__{name}": value for name, value in params.items()}
-    compare(model, grid, rows, y if is_classifier(kind()) else yr, **params)
+    compare(model, grid, rows, y if is_classifier(kind()) else yr, fit_params=params)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -113,7 +93,7 @@ def test_the_whole_tree_is_pruned(kind):
 
 def test_grown_once_a_split():
     grid = {"ccp_alpha": [0.0, 0.01, 0.02, 0.05], "max_depth": [3, None]}
-    (use,) = compare(DecisionTreeClassifier(random_state=0), grid, X, y)
+    (use,) = compare(DecisionTreeClassifier(random_state=0), grid, X, y).shared_fits_
     assert (use.estimator, use.parameters) == ("DecisionTreeClassifier", ("ccp_alpha",))
     assert use.n_fits == 24
     assert 9 < use.n_saved <= 18  # bundles that take long leave some to others
@@ -126,6 +106,6 @@ def test_grown_once_a_split():
 def test_what_might_differ_is_fitted_by_itself(params, word):
     grid = {"ccp_alpha": [0.01, params.pop("ccp_alpha", 0.1)]}
     model = DecisionTreeClassifier(**{"random_state": 0, "max_depth": 1, **params})
-    uses = compare(model, grid, X, y)
+    uses = compare(model, grid, X, y).shared_fits_
     assert any(word in use.refused for use in uses if use.refused)
     assert sum(use.n_saved for use in uses) == 0
