@@ -10,13 +10,13 @@ import numpy as np
 from sklearn import model_selection
 
 from skfleet._typing import Estimator, RandomState, Scoring, Splitter
-from skfleet.model_selection._docstrings import documented
+from skfleet.model_selection._docstrings import search_docstring
 from skfleet.model_selection._fleet_search import FleetSearchMixin
 
 __all__ = ["GridSearchCV", "RandomizedSearchCV"]
 
 
-@documented
+@search_docstring
 class GridSearchCV(FleetSearchMixin, model_selection.GridSearchCV):
     r"""Exhaustive search over a grid of parameters, with its fits on a fleet.
 
@@ -31,10 +31,8 @@ class GridSearchCV(FleetSearchMixin, model_selection.GridSearchCV):
 
     Parameters
     ----------
-    estimator : estimator object
-        Estimator to fit. Each candidate is a clone.
-    param_grid : dict or list of dict
-        Parameter names, with the values to try for each.
+    {estimator}
+    {param_grid}
     {dispatch_parameters}
     {search_parameters}
 
@@ -54,11 +52,7 @@ class GridSearchCV(FleetSearchMixin, model_selection.GridSearchCV):
 
     Notes
     -----
-    Fits run on the current fleet: the current default client, or the embedded fleet that is
-    started where there is none. An enclosing ``joblib.parallel_config`` that names a backend wins,
-    ``parallel_config("skfleet", client=...)`` included. Rows travel once to the fleet, and each
-    candidate makes one pass over them per split, and one more for the refit, which runs in the
-    calling process.
+    {fit_notes}
 
     Fits on the same split are sent in batches. Equal first steps of pipelines are fitted once on a
     split, and applied to its test rows once. In ``cv_results_`` a shared step counts for the
@@ -124,7 +118,7 @@ class GridSearchCV(FleetSearchMixin, model_selection.GridSearchCV):
         self.time_budget = time_budget
 
 
-@documented
+@search_docstring
 class RandomizedSearchCV(FleetSearchMixin, model_selection.RandomizedSearchCV):
     r"""Search over candidates drawn at random, with its fits on a fleet.
 
@@ -139,10 +133,8 @@ class RandomizedSearchCV(FleetSearchMixin, model_selection.RandomizedSearchCV):
 
     Parameters
     ----------
-    estimator : estimator object
-        Estimator to fit. Each candidate is a clone.
-    param_distributions : dict or list of dict
-        Parameter names, with a list of values or a distribution with ``rvs`` for each.
+    {estimator}
+    {param_distributions}
     n_iter : int, default=10
         Number of candidates.
     {dispatch_parameters}
@@ -166,11 +158,7 @@ class RandomizedSearchCV(FleetSearchMixin, model_selection.RandomizedSearchCV):
 
     Notes
     -----
-    Fits run on the current fleet: the current default client, or the embedded fleet that is
-    started where there is none. An enclosing ``joblib.parallel_config`` that names a backend wins,
-    ``parallel_config("skfleet", client=...)`` included. Rows travel once to the fleet, and each
-    candidate makes one pass over them per split, and one more for the refit, which runs in the
-    calling process.
+    {fit_notes}
 
     What fits share, and how it is timed, is as for :class:`GridSearchCV`.
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from skfleet._typing import Estimator, RandomState, Scoring
 from skfleet._validation import check_in_interval, check_positive_int
-from skfleet.model_selection._adaptive._docstrings import documented
 from skfleet.model_selection._adaptive._params import check_number, check_patience
 from skfleet.model_selection._adaptive._schedules import (
     RoundRobin,
@@ -20,11 +19,12 @@ from skfleet.model_selection._adaptive._schedules import (
     inverse_decay_rungs,
 )
 from skfleet.model_selection._adaptive._search import AdaptiveSearch
+from skfleet.model_selection._docstrings import adaptive_docstring
 
 __all__ = ["IncrementalSearchCV", "InverseDecaySearchCV"]
 
 
-@documented
+@adaptive_docstring
 class IncrementalSearchCV(AdaptiveSearch):
     """Train all candidates in turns, each until its score rises no more.
 
@@ -34,7 +34,7 @@ class IncrementalSearchCV(AdaptiveSearch):
 
     Parameters
     ----------
-    {estimator}
+    {adaptive_estimator}
     n_initial_parameters : int or "grid", default=10
         Number of candidates; "grid" is every combination of lists.
     max_iter : int, default=100
@@ -44,15 +44,14 @@ class IncrementalSearchCV(AdaptiveSearch):
     patience : int or bool, default=False
         Number of calls without an improvement of the score after which a candidate is not trained
         any more; True is a third of `max_iter`.
-    tol : float, default=1e-3
-        Minimum rise of a score that counts as an improvement, with `patience`.
-    {parameters}
+    {tol}
+    {adaptive_parameters}
 
     Attributes
     ----------
     metadata : dict
         Planned models, calls and rungs at most, known before the fit.
-    {attributes}
+    {adaptive_attributes}
 
     See Also
     --------
@@ -61,26 +60,20 @@ class IncrementalSearchCV(AdaptiveSearch):
 
     Notes
     -----
-    {notes}
+    {adaptive_notes}
 
     Examples
     --------
-    >>> from distributed import Client
-    >>> from scipy.stats import loguniform
-    >>> from sklearn.datasets import load_digits
-    >>> from sklearn.linear_model import SGDClassifier
+    {digits}
     >>> from skfleet.model_selection import IncrementalSearchCV
     >>> X, y = load_digits(return_X_y=True)
     >>> search = IncrementalSearchCV(
-    ...     SGDClassifier(random_state=0), {{"alpha": loguniform(1e-6, 1e-1)}},
+    ...     SGDClassifier(random_state=0), {"alpha": loguniform(1e-6, 1e-1)},
     ...     n_initial_parameters=4, max_iter=20, patience=5, random_state=0
     ... )
     >>> search.metadata["partial_fit_calls"]
     80
-    >>> with Client(processes=False, n_workers=1, dashboard_address=":0"):
-    ...     search = search.fit(X / 16, y)
-    >>> search.best_score_ > 0.9
-    True
+    {fit_digits}
     """
 
     def __init__(
@@ -153,38 +146,33 @@ class IncrementalSearchCV(AdaptiveSearch):
         return self.fits_per_score
 
 
-@documented
+@adaptive_docstring
 class InverseDecaySearchCV(AdaptiveSearch):
     r"""Train all candidates in turns, and drop the worst of them at a decaying rate.
 
     After t calls of ``partial_fit`` the best
 
-    .. math:: \left\lceil n (1 + t)^{{-d}} \right\rceil
+    .. math:: \left\lceil n (1 + t)^{-d} \right\rceil
 
     of n candidates remain, with d = `decay_rate`, until one remains, which is trained to the end.
     This is the rule of dask-ml's search of the same name.
 
     Parameters
     ----------
-    {estimator}
+    {adaptive_estimator}
     n_initial_parameters : int or "grid", default=10
         Number n of candidates to begin with; "grid" is every combination of lists.
     max_iter : int, default=100
         Maximum number of calls of ``partial_fit`` per candidate.
     decay_rate : float, default=1.0
         Rate d at which candidates are dropped; 0 drops none.
-    patience : int or bool, default=False
-        Number of calls without an improvement of the score after which a candidate is not trained
-        any more; True is a third of the maximum. It keeps its score, and may still be the best.
-    tol : float, default=1e-3
-        Minimum rise of a score that counts as an improvement, with `patience`.
-    {parameters}
+    {patience}
+    {adaptive_parameters}
 
     Attributes
     ----------
-    metadata : dict
-        Planned models, calls and rungs, known before the fit.
-    {attributes}
+    {metadata}
+    {adaptive_attributes}
 
     See Also
     --------
@@ -193,29 +181,22 @@ class InverseDecaySearchCV(AdaptiveSearch):
 
     Notes
     -----
-    {notes}
+    {adaptive_notes}
 
-    Ties go to the candidate that was drawn first, so the same `random_state` (with an estimator
-    that has one) gives the same result on every number of workers.
+    {reproducible}
 
     Examples
     --------
-    >>> from distributed import Client
-    >>> from scipy.stats import loguniform
-    >>> from sklearn.datasets import load_digits
-    >>> from sklearn.linear_model import SGDClassifier
+    {digits}
     >>> from skfleet.model_selection import InverseDecaySearchCV
     >>> X, y = load_digits(return_X_y=True)
     >>> search = InverseDecaySearchCV(
-    ...     SGDClassifier(random_state=0), {{"alpha": loguniform(1e-6, 1e-1)}},
+    ...     SGDClassifier(random_state=0), {"alpha": loguniform(1e-6, 1e-1)},
     ...     max_iter=20, random_state=0
     ... )
     >>> search.metadata["brackets"][0]["rungs"]
     [(10, 1), (5, 2), (4, 3), (3, 4), (2, 9), (1, 20)]
-    >>> with Client(processes=False, n_workers=1, dashboard_address=":0"):
-    ...     search = search.fit(X / 16, y)
-    >>> search.best_score_ > 0.9
-    True
+    {fit_digits}
     """
 
     def __init__(
