@@ -64,6 +64,12 @@ class FleetSearchMixin(DocumentationLink):
     n_splits_: int
     get_params: Callable[..., dict[str, Any]]
 
+    def __init__(self, **params: Any) -> None:
+        for name in ("share_fits", "checkpoint", "time_budget"):
+            if name in params:
+                setattr(self, name, params.pop(name))
+        super().__init__(**params)
+
     def fit(self, X: Rows, y: Values | None = None, **params: Any) -> Self:
         """Fit and score every candidate on every split, on the workers of the fleet.
 

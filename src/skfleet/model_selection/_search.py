@@ -12,6 +12,7 @@ from sklearn import model_selection
 from skfleet._typing import Estimator, RandomState, Scoring, Splitter
 from skfleet.model_selection._docstrings import search_docstring
 from skfleet.model_selection._fleet_search import FleetSearchMixin
+from skfleet.model_selection._init_params import init_params
 
 __all__ = ["GridSearchCV", "RandomizedSearchCV"]
 
@@ -101,21 +102,7 @@ class GridSearchCV(FleetSearchMixin, model_selection.GridSearchCV):
         checkpoint: str | PathLike[str] | None = None,
         time_budget: float | None = None,
     ) -> None:
-        super().__init__(
-            estimator,
-            param_grid,
-            scoring=scoring,
-            n_jobs=n_jobs,
-            refit=refit,
-            cv=cv,
-            verbose=verbose,
-            pre_dispatch=pre_dispatch,
-            error_score=error_score,
-            return_train_score=return_train_score,
-        )
-        self.share_fits = share_fits
-        self.checkpoint = checkpoint
-        self.time_budget = time_budget
+        super().__init__(**init_params(locals()))
 
 
 @search_docstring
@@ -197,20 +184,4 @@ class RandomizedSearchCV(FleetSearchMixin, model_selection.RandomizedSearchCV):
         checkpoint: str | PathLike[str] | None = None,
         time_budget: float | None = None,
     ) -> None:
-        super().__init__(
-            estimator,
-            param_distributions,
-            n_iter=n_iter,
-            scoring=scoring,
-            n_jobs=n_jobs,
-            refit=refit,
-            cv=cv,
-            verbose=verbose,
-            pre_dispatch=pre_dispatch,
-            random_state=random_state,
-            error_score=error_score,
-            return_train_score=return_train_score,
-        )
-        self.share_fits = share_fits
-        self.checkpoint = checkpoint
-        self.time_budget = time_budget
+        super().__init__(**init_params(locals()))

@@ -13,6 +13,7 @@ from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 from skfleet._typing import Estimator, RandomState, Scoring, Splitter
 from skfleet.model_selection._docstrings import search_docstring
 from skfleet.model_selection._fleet_search import FleetSearchMixin
+from skfleet.model_selection._init_params import init_params
 
 __all__ = ["HalvingGridSearchCV", "HalvingRandomSearchCV"]
 
@@ -91,25 +92,7 @@ class HalvingGridSearchCV(FleetSearchMixin, model_selection.HalvingGridSearchCV)
         share_fits: bool | str = True,
         checkpoint: str | PathLike[str] | None = None,
     ) -> None:
-        super().__init__(
-            estimator,
-            param_grid,
-            factor=factor,
-            resource=resource,
-            max_resources=max_resources,
-            min_resources=min_resources,
-            aggressive_elimination=aggressive_elimination,
-            cv=cv,
-            scoring=scoring,
-            refit=refit,
-            error_score=error_score,
-            return_train_score=return_train_score,
-            random_state=random_state,
-            n_jobs=n_jobs,
-            verbose=verbose,
-        )
-        self.share_fits = share_fits
-        self.checkpoint = checkpoint
+        super().__init__(**init_params(locals()))
 
 
 @search_docstring
@@ -191,23 +174,4 @@ class HalvingRandomSearchCV(FleetSearchMixin, model_selection.HalvingRandomSearc
         share_fits: bool | str = True,
         checkpoint: str | PathLike[str] | None = None,
     ) -> None:
-        super().__init__(
-            estimator,
-            param_distributions,
-            n_candidates=n_candidates,
-            factor=factor,
-            resource=resource,
-            max_resources=max_resources,
-            min_resources=min_resources,
-            aggressive_elimination=aggressive_elimination,
-            cv=cv,
-            scoring=scoring,
-            refit=refit,
-            error_score=error_score,
-            return_train_score=return_train_score,
-            random_state=random_state,
-            n_jobs=n_jobs,
-            verbose=verbose,
-        )
-        self.share_fits = share_fits
-        self.checkpoint = checkpoint
+        super().__init__(**init_params(locals()))

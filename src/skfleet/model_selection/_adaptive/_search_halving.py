@@ -10,7 +10,6 @@ import numpy as np
 
 from skfleet._typing import Estimator, RandomState, Scoring
 from skfleet._validation import check_in_interval, check_positive_int
-from skfleet.model_selection._adaptive._params import check_number, check_patience
 from skfleet.model_selection._adaptive._schedules import (
     AsynchronousHalving,
     Hyperband,
@@ -23,6 +22,7 @@ from skfleet.model_selection._adaptive._schedules import (
 )
 from skfleet.model_selection._adaptive._search import AdaptiveSearch
 from skfleet.model_selection._docstrings import adaptive_docstring
+from skfleet.model_selection._init_params import init_params
 
 __all__ = ["ASHASearchCV", "HyperbandSearchCV", "SuccessiveHalvingSearchCV"]
 
@@ -110,42 +110,14 @@ class SuccessiveHalvingSearchCV(AdaptiveSearch):
         random_state: RandomState = None,
         verbose: int = 0,
     ) -> None:
-        super().__init__(
-            estimator,
-            parameters,
-            scoring=scoring,
-            test_size=test_size,
-            batch_size=batch_size,
-            sampler=sampler,
-            points_to_evaluate=points_to_evaluate,
-            n_jobs=n_jobs,
-            refit=refit,
-            refit_on_test=refit_on_test,
-            error_score=error_score,
-            retries=retries,
-            resources=resources,
-            time_budget=time_budget,
-            checkpoint=checkpoint,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.n_initial_parameters = n_initial_parameters
-        self.n_initial_iter = n_initial_iter
-        self.max_iter = max_iter
-        self.aggressiveness = aggressiveness
-        self.patience = patience
-        self.tol = tol
+        super().__init__(**init_params(locals()))
 
     def _check_schedule(self) -> None:
-        check_number(self.n_initial_parameters)
+        super()._check_schedule()
         check_positive_int("n_initial_iter", self.n_initial_iter)
         if self.max_iter is not None:
             check_positive_int("max_iter", self.max_iter, self.n_initial_iter)
         check_in_interval("aggressiveness", self.aggressiveness, 1, open="lr")
-        check_patience(self.patience, self.tol)
-
-    def _n_candidates(self) -> int | str:
-        return self.n_initial_parameters
 
     def _rungs(self, n: int) -> list[list[Rung]]:
         return [halving_rungs(n, self.n_initial_iter, self.max_iter, self.aggressiveness)]
@@ -234,36 +206,14 @@ class HyperbandSearchCV(AdaptiveSearch):
         random_state: RandomState = None,
         verbose: int = 0,
     ) -> None:
-        super().__init__(
-            estimator,
-            parameters,
-            scoring=scoring,
-            test_size=test_size,
-            batch_size=batch_size,
-            sampler=sampler,
-            points_to_evaluate=points_to_evaluate,
-            n_jobs=n_jobs,
-            refit=refit,
-            refit_on_test=refit_on_test,
-            error_score=error_score,
-            retries=retries,
-            resources=resources,
-            time_budget=time_budget,
-            checkpoint=checkpoint,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.max_iter = max_iter
-        self.aggressiveness = aggressiveness
-        self.patience = patience
-        self.tol = tol
+        super().__init__(**init_params(locals()))
 
     _has_fixed_number = True
 
     def _check_schedule(self) -> None:
+        super()._check_schedule()
         check_positive_int("max_iter", self.max_iter)
         check_in_interval("aggressiveness", self.aggressiveness, 1, open="lr")
-        check_patience(self.patience, self.tol)
 
     def _n_candidates(self) -> int | str:
         return sum(rungs[0].n_candidates for rungs in self._rungs(0))
@@ -357,41 +307,13 @@ class ASHASearchCV(AdaptiveSearch):
         random_state: RandomState = None,
         verbose: int = 0,
     ) -> None:
-        super().__init__(
-            estimator,
-            parameters,
-            scoring=scoring,
-            test_size=test_size,
-            batch_size=batch_size,
-            sampler=sampler,
-            points_to_evaluate=points_to_evaluate,
-            n_jobs=n_jobs,
-            refit=refit,
-            refit_on_test=refit_on_test,
-            error_score=error_score,
-            retries=retries,
-            resources=resources,
-            time_budget=time_budget,
-            checkpoint=checkpoint,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.n_initial_parameters = n_initial_parameters
-        self.n_initial_iter = n_initial_iter
-        self.max_iter = max_iter
-        self.aggressiveness = aggressiveness
-        self.patience = patience
-        self.tol = tol
+        super().__init__(**init_params(locals()))
 
     def _check_schedule(self) -> None:
-        check_number(self.n_initial_parameters)
+        super()._check_schedule()
         check_positive_int("n_initial_iter", self.n_initial_iter)
         check_positive_int("max_iter", self.max_iter, self.n_initial_iter)
         check_in_interval("aggressiveness", self.aggressiveness, 1, open="lr")
-        check_patience(self.patience, self.tol)
-
-    def _n_candidates(self) -> int | str:
-        return self.n_initial_parameters
 
     def _rungs(self, n: int) -> list[list[Rung]]:
         return [halving_rungs(n, self.n_initial_iter, self.max_iter, self.aggressiveness)]

@@ -10,7 +10,6 @@ import numpy as np
 
 from skfleet._typing import Estimator, RandomState, Scoring
 from skfleet._validation import check_in_interval, check_positive_int
-from skfleet.model_selection._adaptive._params import check_number, check_patience
 from skfleet.model_selection._adaptive._schedules import (
     RoundRobin,
     Rung,
@@ -20,6 +19,7 @@ from skfleet.model_selection._adaptive._schedules import (
 )
 from skfleet.model_selection._adaptive._search import AdaptiveSearch
 from skfleet.model_selection._docstrings import adaptive_docstring
+from skfleet.model_selection._init_params import init_params
 
 __all__ = ["IncrementalSearchCV", "InverseDecaySearchCV"]
 
@@ -102,39 +102,12 @@ class IncrementalSearchCV(AdaptiveSearch):
         random_state: RandomState = None,
         verbose: int = 0,
     ) -> None:
-        super().__init__(
-            estimator,
-            parameters,
-            scoring=scoring,
-            test_size=test_size,
-            batch_size=batch_size,
-            sampler=sampler,
-            points_to_evaluate=points_to_evaluate,
-            n_jobs=n_jobs,
-            refit=refit,
-            refit_on_test=refit_on_test,
-            error_score=error_score,
-            retries=retries,
-            resources=resources,
-            time_budget=time_budget,
-            checkpoint=checkpoint,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.n_initial_parameters = n_initial_parameters
-        self.max_iter = max_iter
-        self.fits_per_score = fits_per_score
-        self.patience = patience
-        self.tol = tol
+        super().__init__(**init_params(locals()))
 
     def _check_schedule(self) -> None:
-        check_number(self.n_initial_parameters)
+        super()._check_schedule()
         check_positive_int("max_iter", self.max_iter)
         check_positive_int("fits_per_score", self.fits_per_score)
-        check_patience(self.patience, self.tol)
-
-    def _n_candidates(self) -> int | str:
-        return self.n_initial_parameters
 
     def _rungs(self, n: int) -> list[list[Rung]]:
         return [[Rung(n, self.max_iter)]]
@@ -225,39 +198,12 @@ class InverseDecaySearchCV(AdaptiveSearch):
         random_state: RandomState = None,
         verbose: int = 0,
     ) -> None:
-        super().__init__(
-            estimator,
-            parameters,
-            scoring=scoring,
-            test_size=test_size,
-            batch_size=batch_size,
-            sampler=sampler,
-            points_to_evaluate=points_to_evaluate,
-            n_jobs=n_jobs,
-            refit=refit,
-            refit_on_test=refit_on_test,
-            error_score=error_score,
-            retries=retries,
-            resources=resources,
-            time_budget=time_budget,
-            checkpoint=checkpoint,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.n_initial_parameters = n_initial_parameters
-        self.max_iter = max_iter
-        self.decay_rate = decay_rate
-        self.patience = patience
-        self.tol = tol
+        super().__init__(**init_params(locals()))
 
     def _check_schedule(self) -> None:
-        check_number(self.n_initial_parameters)
+        super()._check_schedule()
         check_positive_int("max_iter", self.max_iter)
         check_in_interval("decay_rate", self.decay_rate, 0, open="r")
-        check_patience(self.patience, self.tol)
-
-    def _n_candidates(self) -> int | str:
-        return self.n_initial_parameters
 
     def _rungs(self, n: int) -> list[list[Rung]]:
         return [inverse_decay_rungs(n, self.max_iter, self.decay_rate)]
