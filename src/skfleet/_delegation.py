@@ -7,7 +7,15 @@ from functools import update_wrapper
 from types import MethodType
 from typing import Any
 
-__all__ = ["LearnedAttributes", "available_where", "require_method"]
+from sklearn.utils import get_tags
+
+__all__ = [
+    "DelegatesToInner",
+    "LearnedAttributes",
+    "available_if_inner_has",
+    "available_where",
+    "require_method",
+]
 
 
 class AvailableMethod:
@@ -40,6 +48,34 @@ def require_method(estimator: Any, name: str) -> None:
         raise AttributeError(
             f"estimator must have {name}. Got {type(estimator).__name__} instead: {error}"
         ) from error
+
+
+def available_if_inner_has(name: str) -> Callable[[Callable[..., Any]], Any]:
+    """Return a decorator for methods that exist where the inner estimator has them."""
+    return available_where(lambda self: require_method(self._inner, name))
+
+
+class DelegatesToInner:
+    """Mixin with the tags of an inner estimator; ``_fitted_name`` is where the fitted one is."""
+
+    estimator: Any
+    _fitted_name = "estimator_"
+
+    @property
+    def _inner(self) -> Any:
+        """The fitted inner estimator, or the given one before ``fit``."""
+        return getattr(self, self._fitted_name, self.estimator)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()  # type: ignore[misc]
+        if not hasattr(self.estimator, "__sklearn_tags__"):
+            return tags
+        inner = get_tags(self.estimator)
+        for name in ("estimator_type", "target_tags", "transformer_tags", "classifier_tags"):
+            setattr(tags, name, getattr(inner, name))
+        tags.regressor_tags, tags.input_tags = inner.regressor_tags, inner.input_tags
+        tags.non_deterministic, tags.no_validation = inner.non_deterministic, inner.no_validation
+        return tags
 
 
 class LearnedAttributes:

@@ -1,13 +1,52 @@
-"""Docstring templates that the searches with scikit-learn's names share."""
+"""Docstring templates that the searches share."""
 
-from __future__ import annotations
+from skfleet._docstrings import compose_docstring
 
-import inspect
-from typing import Any
+__all__ = ["adaptive_docstring", "search_docstring"]
 
-__all__ = ["documented"]
-
-_TEMPLATES = {
+_SEARCHES = {
+    "estimator": """\
+estimator : estimator object
+    Estimator to fit. Each candidate is a clone.""",
+    "param_grid": """\
+param_grid : dict or list of dict
+    Parameter names, with the values to try for each.""",
+    "param_distributions": """\
+param_distributions : dict or list of dict
+    Parameter names, with a list of values or a distribution with ``rvs`` for each.""",
+    "verbose": """\
+verbose : int, default=0
+    1 shows the progress in a bar, or in lines at intervals; from 2 on each fit is printed.
+    Output of fits on the workers is printed too.""",
+    "refit_attributes": """\
+classes_ : ndarray of shape (n_classes,)
+    Class labels, of a classifier. Only with ``refit``.
+n_features_in_ : int
+    Number of features. Only with ``refit``.
+feature_names_in_ : ndarray of shape (n_features_in_,)
+    Names of features, if X has names that are all strings.""",
+    "fleet_attributes": """\
+shared_fits_ : tuple of SharedFitUse
+    Shared fits: for each kind the estimator, the parameters, the number of fits and of those
+    that were saved, or the reason why it was not used. Empty with ``n_jobs=1``.
+n_checkpoint_fits_ : int
+    Number of fits whose results came from the checkpoint.
+timeline_ : tuple of FitTime
+    Worker, begin and end of each fit, but for the refit and those from the checkpoint. Empty
+    with ``n_jobs=1``.""",
+    "fleet_error": """\
+skfleet.exceptions.FleetError
+    If a fit kills its workers again and again, or the fleet is gone.""",
+    "fit_notes": """\
+Fits run on the current fleet: the current default client, or the embedded fleet that is
+started where there is none. An enclosing ``joblib.parallel_config`` that names a backend wins,
+``parallel_config("skfleet", client=...)`` included. Rows travel once to the fleet, and each
+candidate makes one pass over them per split, and one more for the refit, which runs in the
+calling process.""",
+    "halving_notes": """\
+Where fits run, which data move, and what fits share is as for :class:`GridSearchCV`. An
+iteration begins when all fits of the previous one have ended. scikit-learn calls these searches
+experimental; importing them from here enables them there.""",
     "dispatch_parameters": """\
 scoring : str, callable, list, tuple or dict, default=None
     Metric of the fitted candidates; by default the estimator's own ``score``.
@@ -17,9 +56,7 @@ refit : bool, str or callable, default=True
     Whether, or by which metric, the best candidate is fitted again on all rows.
 cv : int, cross-validation generator or iterable, default=None
     The splits; None means 5 folds.
-verbose : int, default=0
-    1 shows the progress in a bar, or in lines at intervals; from 2 on each fit is printed.
-    Output of fits on the workers is printed too.
+{verbose}
 pre_dispatch : int or str, default='2*n_jobs'
     Maximum number of batches of fits on the fleet at once.""",
     "search_parameters": """\
@@ -54,23 +91,10 @@ refit_time_ : float
     Seconds of the refit. Only with ``refit``.
 multimetric_ : bool
     Whether there are several metrics.
-classes_ : ndarray of shape (n_classes,)
-    Class labels, of a classifier. Only with ``refit``.
-n_features_in_ : int
-    Number of features. Only with ``refit``.
-feature_names_in_ : ndarray of shape (n_features_in_,)
-    Names of features, if X has names that are all strings.
-shared_fits_ : tuple of SharedFitUse
-    Shared fits: for each kind the estimator, the parameters, the number of fits and of those
-    that were saved, or the reason why it was not used. Empty with ``n_jobs=1``.
-n_checkpoint_fits_ : int
-    Number of fits whose results came from the checkpoint.
-timeline_ : tuple of FitTime
-    Worker, begin and end of each fit, but for the refit and those from the checkpoint. Empty
-    with ``n_jobs=1``.""",
+{refit_attributes}
+{fleet_attributes}""",
     "search_errors": """\
-skfleet.exceptions.FleetError
-    If a fit kills its workers again and again, or the fleet is gone.
+{fleet_error}
 ValueError
     If the checkpoint is of another search, with what changed.
 KeyboardInterrupt
@@ -100,9 +124,7 @@ return_train_score : bool, default=True
     "fleet_parameters": """\
 n_jobs : int or None, default=None
     Maximum number of fits at once. None and -1 mean the whole fleet, 1 the calling process.
-verbose : int, default=0
-    1 shows the progress in a bar, or in lines at intervals; from 2 on each fit is printed.
-    Output of fits on the workers is printed too.
+{verbose}
 share_fits : bool or "approximate", default=True
     Whether one fit yields the models of several candidates, if the scores are those of separate
     fits, or agree within the solver's tolerance: see :class:`GridSearchCV`.
@@ -143,27 +165,146 @@ refit_time_ : float
     Seconds of the refit. Only with ``refit``.
 multimetric_ : bool
     Whether there are several metrics; here there is one.
-classes_ : ndarray of shape (n_classes,)
-    Class labels, of a classifier. Only with ``refit``.
-n_features_in_ : int
-    Number of features. Only with ``refit``.
-feature_names_in_ : ndarray of shape (n_features_in_,)
-    Names of features, if X has names that are all strings.
-shared_fits_ : tuple of SharedFitUse
-    Shared fits: for each kind the estimator, the parameters, the number of fits and of those
-    that were saved, or the reason why it was not used. Empty with ``n_jobs=1``.
-n_checkpoint_fits_ : int
-    Number of fits whose results came from the checkpoint.
-timeline_ : tuple of FitTime
-    Worker, begin and end of each fit, but for the refit and those from the checkpoint. Empty
-    with ``n_jobs=1``.""",
+{refit_attributes}
+{fleet_attributes}""",
 }
 
+_ADAPTIVE_SEARCHES = {
+    "adaptive_estimator": """\
+estimator : estimator with ``partial_fit``, or a pipeline that ends in one
+    Estimator to train. Each candidate is a clone. The steps of a pipeline before the last are
+    fitted once on the training rows, for all candidates in which they are the same (on the
+    first block of rows, if a worker cannot hold all rows).
+parameters : dict or list of dict
+    Parameter names, with a list of values or a distribution with ``rvs`` for each.""",
+    "adaptive_parameters": """\
+scoring : str, callable, list, tuple or dict, default=None
+    Metric of the candidates; by default the estimator's own ``score``. Of several metrics,
+    `refit` must name the one that decides.
+test_size : float or int, default=None
+    Fraction or number of rows to score on, held out from training; the same for all
+    candidates. None is 0.15. Local rows of a classifier are stratified by class.
+batch_size : int, default=None
+    Maximum number of rows per call of ``partial_fit``. By default a block of a Dask
+    collection, or 10,000 local rows.
+sampler : {"random", "sobol", "halton"} or CandidateSource, default="random"
+    Sampler of candidates: random, or quasi-random (lists, and distributions with ``ppf``). An
+    object with ``ask`` and ``tell`` is asked for each candidate when it begins.
+points_to_evaluate : sequence of dict, default=None
+    Parameters of the first candidates. Parameters that a point does not have are drawn.
+n_jobs : int, default=None
+    Maximum number of candidates in training at once. None and -1 mean the whole fleet, 1 the
+    calling process.
+refit : bool, str or callable, default=True
+    Whether to keep the best model. Of several metrics, the name of the one by which candidates
+    are promoted and the best is chosen. A callable gets `cv_results_` and returns the index of
+    the best; then the best model of every candidate stays on the workers until the end.
+refit_on_test : bool, default=False
+    If True, train the best model on the test rows too, for as many epochs as on the training
+    rows.
+error_score : 'raise' or numeric, default=np.nan
+    Score in `cv_results_` of a candidate that fails. It is not trained on in any case; "raise"
+    ends the search.
+retries : int, default=0
+    Number of times that a failed call of a candidate is retried.
+resources : dict or callable, default=None
+    Worker resources that training a candidate requires, such as ``{"GPU": 1}``, or a callable
+    that returns them for the parameters of a candidate. With ``{"CPU": n}`` libraries use n
+    threads. By default a candidate that computes on a GPU (:func:`skfleet.engine.device_of`)
+    requires one.
+time_budget : float, default=None
+    Seconds after which the search ends with the results so far.
+checkpoint : str or path-like, default=None
+    Location of the recorded models and scores: a directory that all workers see, or any
+    location that fsspec knows. The same search with the same checkpoint makes only the calls
+    that are missing. Needs a `random_state` that is a number.
+random_state : int, RandomState instance or None, default=None
+    Seed of candidates, test rows and the order of rows. The estimator has its own.
+verbose : int, default=0
+    Above 0, print the calls made, the candidates alive in each rung, and the best score: in a
+    progress bar in a terminal, if rich is installed, and in a notebook, else in lines at
+    intervals. From 2 on each score is printed. The logger ``skfleet.model_selection`` gets the
+    same.""",
+    "adaptive_attributes": """\
+cv_results_ : dict of str -> ndarray of shape (n_candidates,)
+    A row per candidate at its best score, with scikit-learn's keys (one split), and
+    ``candidate``, ``bracket``, ``rung``, ``budget`` (calls of ``partial_fit`` until then) and
+    ``partial_fit_calls`` (calls in all). Times are totals in seconds.
+history_ : pandas.DataFrame
+    A row per score: ``candidate``, ``bracket``, ``rung``, ``partial_fit_calls``,
+    ``n_samples_seen``, ``test_score`` (or one column per metric), ``fit_time``,
+    ``score_time`` and ``elapsed`` seconds since the search began.
+metadata_ : dict
+    Executed models, calls and rungs, in the form of `metadata`; equal to it if nothing was cut
+    short.
+n_checkpoint_calls_ : int
+    Calls of ``partial_fit`` whose scores came from the checkpoint.
+search_time_ : float
+    Seconds that the search took.
+best_estimator_ : estimator
+    The best model, as of its best score. Only with ``refit``.
+best_score_ : float
+    Score of the best model. Not with a callable ``refit``.
+best_params_ : dict
+    Parameters of the best model.
+best_index_ : int
+    Index of the best model in `cv_results_`.
+n_iter_ : int
+    Calls of ``partial_fit`` that the best model has had.
+scorer_ : callable or dict of str -> callable
+    Scorers in use.
+n_splits_ : int
+    Number of splits, which is 1.
+multimetric_ : bool
+    Whether there are several metrics.
+{refit_attributes}
 
-def documented(cls: Any) -> Any:
-    """Fill the templates into the docstring of a search."""
-    doc = inspect.cleandoc(cls.__doc__)  # as Python does from 3.13 on
-    for name, text in _TEMPLATES.items():
-        doc = doc.replace(f"{{{name}}}", text)
-    cls.__doc__ = doc
-    return cls
+Raises
+------
+TypeError
+    If the estimator has no ``partial_fit``.
+ValueError
+    If a parameter is invalid, or no candidate could be scored.
+skfleet.exceptions.FleetError
+    If no worker remains, or every candidate killed its workers, by lack of memory for example.
+KeyboardInterrupt
+    After Ctrl-C, with the results so far in the attributes.""",
+    "adaptive_notes": """\
+Rows are scattered to the fleet once, and each worker has at most one copy. If a worker cannot
+hold all rows, each holds a part, and models move between workers. Rows are shuffled anew in
+every epoch, in the same order for all candidates. Models stay on the workers; only the best is
+fetched.
+
+A candidate that fails, or whose score is NaN, is stopped with a warning. A candidate that kills
+its workers is tried once more with nothing else running, and then is stopped too. A model that
+is lost with its worker is trained again from the start, or from the checkpoint.""",
+    "aggressiveness": r"""aggressiveness : float, default=3
+    The :math:`\eta` by which candidates are divided and calls multiplied.""",
+    "patience": """\
+patience : int or bool, default=False
+    Number of calls without an improvement of the score after which a candidate is not trained
+    any more; True is a third of the maximum. It keeps its score, and may still be the best.
+{tol}""",
+    "tol": """\
+tol : float, default=1e-3
+    Minimum rise of a score that counts as an improvement, with `patience`.""",
+    "metadata": """\
+metadata : dict
+    Planned models, calls and rungs, known before the fit.""",
+    "reproducible": """\
+Ties go to the candidate that was drawn first, so the same `random_state` (with an estimator
+that has one) gives the same result on every number of workers.""",
+    "digits": """\
+>>> from distributed import Client
+>>> from scipy.stats import loguniform
+>>> from sklearn.datasets import load_digits
+>>> from sklearn.linear_model import SGDClassifier""",
+    "fit_digits": """\
+>>> with Client(processes=False, n_workers=1, dashboard_address=":0"):
+...     search = search.fit(X / 16, y)
+>>> search.best_score_ > 0.9
+True""",
+}
+
+search_docstring = compose_docstring(_SEARCHES)
+adaptive_docstring = compose_docstring(_SEARCHES | _ADAPTIVE_SEARCHES)

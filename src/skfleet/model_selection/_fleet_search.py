@@ -18,6 +18,7 @@ from sklearn.utils.validation import validate_data
 from skfleet._captured_output import deduplicate_warnings
 from skfleet._config import config_context
 from skfleet._doc_link import DocumentationLink
+from skfleet._method_override import override_method, restore_method
 from skfleet._typing import Rows, Values
 from skfleet._validation import check_in_interval
 from skfleet._warnings import warn
@@ -63,6 +64,12 @@ class FleetSearchMixin(DocumentationLink):
     verbose: int
     n_splits_: int
     get_params: Callable[..., dict[str, Any]]
+
+    def __init__(self, **params: Any) -> None:
+        for name in ("share_fits", "checkpoint", "time_budget"):
+            if name in params:
+                setattr(self, name, params.pop(name))
+        super().__init__(**params)
 
     def fit(self, X: Rows, y: Values | None = None, **params: Any) -> Self:
         """Fit and score every candidate on every split, on the workers of the fleet.
@@ -259,7 +266,7 @@ class FleetSearchMixin(DocumentationLink):
         if name == "best_estimator_" and is_running() and self._backend() is not None:
             is_skfleet = type(value).__module__.startswith("skfleet.")
             if not is_skfleet and device_of(value) == "cuda":
-                vars(value)["fit"] = partial(self._refit, value)
+                override_method(value, "fit", partial(self._refit, value))
         super().__setattr__(name, value)
 
     def _backend(self) -> Any:
@@ -272,7 +279,7 @@ class FleetSearchMixin(DocumentationLink):
 
     def _refit(self, estimator: Any, X: Any, *args: Any, **params: Any) -> Any:
         """Fit the best estimator on a GPU worker, and replace it by the fitted one."""
-        del vars(estimator)["fit"]
+        restore_method(estimator, "fit")
         if is_lazy(X):  # then each step is an estimator of this library
             return estimator.fit(X, *args, **params)
         with joblib.parallel_config() as config, config_context(device="cuda"):

@@ -10,13 +10,14 @@ import numpy as np
 from sklearn import model_selection
 
 from skfleet._typing import Estimator, RandomState, Scoring, Splitter
-from skfleet.model_selection._docstrings import documented
+from skfleet.model_selection._docstrings import search_docstring
 from skfleet.model_selection._fleet_search import FleetSearchMixin
+from skfleet.model_selection._init_params import init_params
 
 __all__ = ["GridSearchCV", "RandomizedSearchCV"]
 
 
-@documented
+@search_docstring
 class GridSearchCV(FleetSearchMixin, model_selection.GridSearchCV):
     r"""Exhaustive search over a grid of parameters, with its fits on a fleet.
 
@@ -31,10 +32,8 @@ class GridSearchCV(FleetSearchMixin, model_selection.GridSearchCV):
 
     Parameters
     ----------
-    estimator : estimator object
-        Estimator to fit. Each candidate is a clone.
-    param_grid : dict or list of dict
-        Parameter names, with the values to try for each.
+    {estimator}
+    {param_grid}
     {dispatch_parameters}
     {search_parameters}
 
@@ -54,11 +53,7 @@ class GridSearchCV(FleetSearchMixin, model_selection.GridSearchCV):
 
     Notes
     -----
-    Fits run on the current fleet: the current default client, or the embedded fleet that is
-    started where there is none. An enclosing ``joblib.parallel_config`` that names a backend wins,
-    ``parallel_config("skfleet", client=...)`` included. Rows travel once to the fleet, and each
-    candidate makes one pass over them per split, and one more for the refit, which runs in the
-    calling process.
+    {fit_notes}
 
     Fits on the same split are sent in batches. Equal first steps of pipelines are fitted once on a
     split, and applied to its test rows once. In ``cv_results_`` a shared step counts for the
@@ -107,24 +102,10 @@ class GridSearchCV(FleetSearchMixin, model_selection.GridSearchCV):
         checkpoint: str | PathLike[str] | None = None,
         time_budget: float | None = None,
     ) -> None:
-        super().__init__(
-            estimator,
-            param_grid,
-            scoring=scoring,
-            n_jobs=n_jobs,
-            refit=refit,
-            cv=cv,
-            verbose=verbose,
-            pre_dispatch=pre_dispatch,
-            error_score=error_score,
-            return_train_score=return_train_score,
-        )
-        self.share_fits = share_fits
-        self.checkpoint = checkpoint
-        self.time_budget = time_budget
+        super().__init__(**init_params(locals()))
 
 
-@documented
+@search_docstring
 class RandomizedSearchCV(FleetSearchMixin, model_selection.RandomizedSearchCV):
     r"""Search over candidates drawn at random, with its fits on a fleet.
 
@@ -139,10 +120,8 @@ class RandomizedSearchCV(FleetSearchMixin, model_selection.RandomizedSearchCV):
 
     Parameters
     ----------
-    estimator : estimator object
-        Estimator to fit. Each candidate is a clone.
-    param_distributions : dict or list of dict
-        Parameter names, with a list of values or a distribution with ``rvs`` for each.
+    {estimator}
+    {param_distributions}
     n_iter : int, default=10
         Number of candidates.
     {dispatch_parameters}
@@ -166,11 +145,7 @@ class RandomizedSearchCV(FleetSearchMixin, model_selection.RandomizedSearchCV):
 
     Notes
     -----
-    Fits run on the current fleet: the current default client, or the embedded fleet that is
-    started where there is none. An enclosing ``joblib.parallel_config`` that names a backend wins,
-    ``parallel_config("skfleet", client=...)`` included. Rows travel once to the fleet, and each
-    candidate makes one pass over them per split, and one more for the refit, which runs in the
-    calling process.
+    {fit_notes}
 
     What fits share, and how it is timed, is as for :class:`GridSearchCV`.
 
@@ -209,20 +184,4 @@ class RandomizedSearchCV(FleetSearchMixin, model_selection.RandomizedSearchCV):
         checkpoint: str | PathLike[str] | None = None,
         time_budget: float | None = None,
     ) -> None:
-        super().__init__(
-            estimator,
-            param_distributions,
-            n_iter=n_iter,
-            scoring=scoring,
-            n_jobs=n_jobs,
-            refit=refit,
-            cv=cv,
-            verbose=verbose,
-            pre_dispatch=pre_dispatch,
-            random_state=random_state,
-            error_score=error_score,
-            return_train_score=return_train_score,
-        )
-        self.share_fits = share_fits
-        self.checkpoint = checkpoint
-        self.time_budget = time_budget
+        super().__init__(**init_params(locals()))

@@ -11,13 +11,14 @@ from sklearn import model_selection
 from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 
 from skfleet._typing import Estimator, RandomState, Scoring, Splitter
-from skfleet.model_selection._docstrings import documented
+from skfleet.model_selection._docstrings import search_docstring
 from skfleet.model_selection._fleet_search import FleetSearchMixin
+from skfleet.model_selection._init_params import init_params
 
 __all__ = ["HalvingGridSearchCV", "HalvingRandomSearchCV"]
 
 
-@documented
+@search_docstring
 class HalvingGridSearchCV(FleetSearchMixin, model_selection.HalvingGridSearchCV):
     r"""Search over a grid by successive halving, with its fits on a fleet.
 
@@ -29,10 +30,8 @@ class HalvingGridSearchCV(FleetSearchMixin, model_selection.HalvingGridSearchCV)
 
     Parameters
     ----------
-    estimator : estimator object
-        Estimator to fit. Each candidate is a clone.
-    param_grid : dict or list of dict
-        Parameter names, with the values to try for each.
+    {estimator}
+    {param_grid}
     {resource_parameters}
     min_resources : {'exhaust', 'smallest'} or int, default='exhaust'
         What candidates begin with; 'exhaust' lets the last iteration use as much as there is.
@@ -47,8 +46,7 @@ class HalvingGridSearchCV(FleetSearchMixin, model_selection.HalvingGridSearchCV)
 
     Raises
     ------
-    skfleet.exceptions.FleetError
-        If a fit kills its workers again and again, or the fleet is gone.
+    {fleet_error}
 
     See Also
     --------
@@ -56,9 +54,7 @@ class HalvingGridSearchCV(FleetSearchMixin, model_selection.HalvingGridSearchCV)
 
     Notes
     -----
-    Where fits run, which data move, and what fits share is as for :class:`GridSearchCV`. An
-    iteration begins when all fits of the previous one have ended. scikit-learn calls these searches
-    experimental; importing them from here enables them there.
+    {halving_notes}
 
     Examples
     --------
@@ -96,28 +92,10 @@ class HalvingGridSearchCV(FleetSearchMixin, model_selection.HalvingGridSearchCV)
         share_fits: bool | str = True,
         checkpoint: str | PathLike[str] | None = None,
     ) -> None:
-        super().__init__(
-            estimator,
-            param_grid,
-            factor=factor,
-            resource=resource,
-            max_resources=max_resources,
-            min_resources=min_resources,
-            aggressive_elimination=aggressive_elimination,
-            cv=cv,
-            scoring=scoring,
-            refit=refit,
-            error_score=error_score,
-            return_train_score=return_train_score,
-            random_state=random_state,
-            n_jobs=n_jobs,
-            verbose=verbose,
-        )
-        self.share_fits = share_fits
-        self.checkpoint = checkpoint
+        super().__init__(**init_params(locals()))
 
 
-@documented
+@search_docstring
 class HalvingRandomSearchCV(FleetSearchMixin, model_selection.HalvingRandomSearchCV):
     r"""Search over candidates drawn at random, by successive halving, with its fits on a fleet.
 
@@ -129,10 +107,8 @@ class HalvingRandomSearchCV(FleetSearchMixin, model_selection.HalvingRandomSearc
 
     Parameters
     ----------
-    estimator : estimator object
-        Estimator to fit. Each candidate is a clone.
-    param_distributions : dict or list of dict
-        Parameter names, with a list of values or a distribution with ``rvs`` for each.
+    {estimator}
+    {param_distributions}
     n_candidates : 'exhaust' or int, default='exhaust'
         Number of candidates to begin with; 'exhaust' is as many as the last iteration can use all
         resources for.
@@ -150,8 +126,7 @@ class HalvingRandomSearchCV(FleetSearchMixin, model_selection.HalvingRandomSearc
 
     Raises
     ------
-    skfleet.exceptions.FleetError
-        If a fit kills its workers again and again, or the fleet is gone.
+    {fleet_error}
 
     See Also
     --------
@@ -159,9 +134,7 @@ class HalvingRandomSearchCV(FleetSearchMixin, model_selection.HalvingRandomSearc
 
     Notes
     -----
-    Where fits run, which data move, and what fits share is as for :class:`GridSearchCV`. An
-    iteration begins when all fits of the previous one have ended. scikit-learn calls these searches
-    experimental; importing them from here enables them there.
+    {halving_notes}
 
     Examples
     --------
@@ -201,23 +174,4 @@ class HalvingRandomSearchCV(FleetSearchMixin, model_selection.HalvingRandomSearc
         share_fits: bool | str = True,
         checkpoint: str | PathLike[str] | None = None,
     ) -> None:
-        super().__init__(
-            estimator,
-            param_distributions,
-            n_candidates=n_candidates,
-            factor=factor,
-            resource=resource,
-            max_resources=max_resources,
-            min_resources=min_resources,
-            aggressive_elimination=aggressive_elimination,
-            cv=cv,
-            scoring=scoring,
-            refit=refit,
-            error_score=error_score,
-            return_train_score=return_train_score,
-            random_state=random_state,
-            n_jobs=n_jobs,
-            verbose=verbose,
-        )
-        self.share_fits = share_fits
-        self.checkpoint = checkpoint
+        super().__init__(**init_params(locals()))

@@ -13,6 +13,7 @@ import numpy as np
 
 from skfleet._array import is_not_numpy, namespace, to_host, to_host_if_array
 from skfleet._device import device_library
+from skfleet._method_override import override_method, restore_method
 from skfleet.engine._gpu._estimator_device import (
     deep_params,
     is_estimator,
@@ -59,8 +60,8 @@ def numpy_responses(estimator: Any) -> Iterator[None]:
         for name in (*_RESPONSE_METHODS, *_SUPERVISED_METHODS):
             # On the class: of a meta-estimator, hasattr is false for some until it is fitted.
             if getattr(type(estimator), name, None) is not None:
-                vars(estimator)[name] = _numpy_response(estimator, name)
-                stack.callback(vars(estimator).pop, name, None)
+                override_method(estimator, name, _numpy_response(estimator, name))
+                stack.callback(restore_method, estimator, name)
         yield
 
 

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone, is_classifier, is_regressor
 from sklearn.exceptions import NotFittedError
-from sklearn.utils import get_tags
 from sklearn.utils.metadata_routing import UNUSED, MetadataRouter
 from sklearn.utils.validation import check_is_fitted
 
-from skfleet._delegation import LearnedAttributes, available_where, require_method
+from skfleet._delegation import (
+    DelegatesToInner,
+    LearnedAttributes,
+    available_if_inner_has,
+    available_where,
+    require_method,
+)
 from skfleet._doc_link import DocumentationLink
-from skfleet._typing import Answer, Estimator, Function, Rows, Scoring, Table, Values, Weights
+from skfleet._typing import Answer, Estimator, Rows, Scoring, Table, Values, Weights
 from skfleet.blocks import check_rows, is_lazy, warn_of_trip
 from skfleet.estimators._base import FleetEstimator
 from skfleet.estimators._device_dispatch import fit_on_device
@@ -34,18 +39,13 @@ ROUTED_METHODS = (
 )
 
 
-def _available_if_estimator_has(name: str) -> Callable[[Function], Function]:
-    """Return a decorator of methods that exist where the wrapped estimator has them."""
-    return available_where(lambda self: require_method(self._inner, name))
-
-
 def _check_has_score(self: ParallelPostFit) -> None:
     """Raise unless the estimator can be scored: by `scoring`, its type, or its own method."""
     if self.scoring is None and not is_classifier(self) and not is_regressor(self):
         require_method(self._inner, "score")
 
 
-class ParallelPostFit(DocumentationLink, LearnedAttributes, BaseEstimator):
+class ParallelPostFit(DocumentationLink, DelegatesToInner, LearnedAttributes, BaseEstimator):
     """Predict and transform data of any size with any estimator.
 
     The wrapped estimator is trained as it is, on rows that fit into this process (or is fitted
@@ -170,11 +170,6 @@ class ParallelPostFit(DocumentationLink, LearnedAttributes, BaseEstimator):
             self.estimator_, self._worker_model = fit_on_device(model, X, y, params)
         return self
 
-    @property
-    def _inner(self) -> Any:
-        """The fitted clone, or the estimator itself before ``fit``."""
-        return getattr(self, "estimator_", self.estimator)
-
     def __sklearn_is_fitted__(self) -> bool:
         wrapped = self._inner
         if not hasattr(wrapped, "fit"):  # scikit-learn does not say; by its rule, where it learns
@@ -208,7 +203,7 @@ class ParallelPostFit(DocumentationLink, LearnedAttributes, BaseEstimator):
         in_tasks = getattr(self, "_worker_model", None)
         return call_method(self, self._inner, method, X, meta, in_tasks, **params)
 
-    @_available_if_estimator_has("predict")
+    @available_if_inner_has("predict")
     def predict(self, X: Rows, **params: Any) -> Answer:
         """Predict for every row.
 
@@ -226,7 +221,7 @@ class ParallelPostFit(DocumentationLink, LearnedAttributes, BaseEstimator):
         """
         return self._call_method(X, "predict", self.predict_meta, **params)
 
-    @_available_if_estimator_has("predict_proba")
+    @available_if_inner_has("predict_proba")
     def predict_proba(self, X: Rows, **params: Any) -> Answer:
         """Predict probabilities of the classes for every row.
 
@@ -244,7 +239,7 @@ class ParallelPostFit(DocumentationLink, LearnedAttributes, BaseEstimator):
         """
         return self._call_method(X, "predict_proba", self.predict_proba_meta, **params)
 
-    @_available_if_estimator_has("predict_log_proba")
+    @available_if_inner_has("predict_log_proba")
     def predict_log_proba(self, X: Rows, **params: Any) -> Answer:
         """Predict logarithms of the classes' probabilities for every row.
 
@@ -262,7 +257,7 @@ class ParallelPostFit(DocumentationLink, LearnedAttributes, BaseEstimator):
         """
         return self._call_method(X, "predict_log_proba", self.predict_proba_meta, **params)
 
-    @_available_if_estimator_has("decision_function")
+    @available_if_inner_has("decision_function")
     def decision_function(self, X: Rows, **params: Any) -> Answer:
         """Return the decision values of every row.
 
@@ -280,7 +275,7 @@ class ParallelPostFit(DocumentationLink, LearnedAttributes, BaseEstimator):
         """
         return self._call_method(X, "decision_function", **params)
 
-    @_available_if_estimator_has("transform")
+    @available_if_inner_has("transform")
     def transform(self, X: Rows, **params: Any) -> Answer:
         """Transform every row.
 
@@ -299,7 +294,7 @@ class ParallelPostFit(DocumentationLink, LearnedAttributes, BaseEstimator):
         """
         return self._call_method(X, "transform", self.transform_meta, **params)
 
-    @_available_if_estimator_has("inverse_transform")
+    @available_if_inner_has("inverse_transform")
     def inverse_transform(self, X: Rows, **params: Any) -> Answer:
         """Transform every row back.
 
@@ -317,7 +312,7 @@ class ParallelPostFit(DocumentationLink, LearnedAttributes, BaseEstimator):
         """
         return self._call_method(X, "inverse_transform", **params)
 
-    @_available_if_estimator_has("score_samples")
+    @available_if_inner_has("score_samples")
     def score_samples(self, X: Rows) -> Answer:
         """Return a score of every sample, such as its log-likelihood.
 
@@ -333,7 +328,7 @@ class ParallelPostFit(DocumentationLink, LearnedAttributes, BaseEstimator):
         """
         return self._call_method(X, "score_samples")
 
-    @_available_if_estimator_has("kneighbors")
+    @available_if_inner_has("kneighbors")
     def kneighbors(
         self, X: Rows | None = None, n_neighbors: int | None = None, return_distance: bool = True
     ) -> Answer:
@@ -358,7 +353,7 @@ class ParallelPostFit(DocumentationLink, LearnedAttributes, BaseEstimator):
         kwargs = {"n_neighbors": n_neighbors, "return_distance": return_distance}
         return self._call_method(X, "kneighbors", **kwargs)
 
-    @_available_if_estimator_has("set_output")
+    @available_if_inner_has("set_output")
     def set_output(self, *, transform: str | None = None) -> ParallelPostFit:
         """Set the output container of ``transform``.
 
@@ -377,7 +372,7 @@ class ParallelPostFit(DocumentationLink, LearnedAttributes, BaseEstimator):
             estimator.set_output(transform=transform)
         return self
 
-    @_available_if_estimator_has("get_feature_names_out")
+    @available_if_inner_has("get_feature_names_out")
     def get_feature_names_out(self, input_features: Sequence[str] | None = None) -> np.ndarray:
         """Return the names of the columns of ``transform``."""
         return self._fitted_estimator().get_feature_names_out(input_features)
@@ -426,14 +421,3 @@ class ParallelPostFit(DocumentationLink, LearnedAttributes, BaseEstimator):
             See scikit-learn's user guide on metadata routing.
         """
         return make_router(self, {"fit": "fit"} | {method: method for method in ROUTED_METHODS})
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        if not hasattr(self.estimator, "__sklearn_tags__"):
-            return tags
-        inner = get_tags(self.estimator)
-        for name in ("estimator_type", "target_tags", "transformer_tags", "classifier_tags"):
-            setattr(tags, name, getattr(inner, name))
-        tags.regressor_tags, tags.input_tags = inner.regressor_tags, inner.input_tags
-        tags.non_deterministic, tags.no_validation = inner.non_deterministic, inner.no_validation
-        return tags

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from sklearn.base import BaseEstimator, MetaEstimatorMixin
-from sklearn.utils import get_tags
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
 from sklearn.utils.validation import check_is_fitted
 
-from skfleet._delegation import available_where, require_method
+from skfleet._delegation import DelegatesToInner, available_if_inner_has
 from skfleet._doc_link import DocumentationLink
 from skfleet._typing import Answer, Rows, Values
 from skfleet.blocks import check_rows, is_lazy
@@ -19,17 +18,12 @@ from skfleet.metrics import check_scoring
 __all__ = ["DelegatesToBestEstimator"]
 
 
-def _has(method: str) -> Any:
-    """Make a method available if the best estimator, or before the fit the estimator, has it."""
-    return available_where(
-        lambda self: require_method(getattr(self, "best_estimator_", self.estimator), method)
-    )
-
-
-class DelegatesToBestEstimator(DocumentationLink, MetaEstimatorMixin, BaseEstimator):
+class DelegatesToBestEstimator(
+    DocumentationLink, DelegatesToInner, MetaEstimatorMixin, BaseEstimator
+):
     """Mixin for methods that the best estimator computes, lazily for Dask collections."""
 
-    estimator: Any
+    _fitted_name = "best_estimator_"
     scoring: Any
     refit: Any
 
@@ -43,7 +37,7 @@ class DelegatesToBestEstimator(DocumentationLink, MetaEstimatorMixin, BaseEstima
             )
         return call_method(self, self.best_estimator_, method, X)
 
-    @_has("predict")
+    @available_if_inner_has("predict")
     def predict(self, X: Rows) -> Answer:
         """Predict with the best model.
 
@@ -60,7 +54,7 @@ class DelegatesToBestEstimator(DocumentationLink, MetaEstimatorMixin, BaseEstima
         """
         return self._call_best("predict", X)
 
-    @_has("predict_proba")
+    @available_if_inner_has("predict_proba")
     def predict_proba(self, X: Rows) -> Answer:
         """Predict probabilities of the classes with the best model.
 
@@ -77,7 +71,7 @@ class DelegatesToBestEstimator(DocumentationLink, MetaEstimatorMixin, BaseEstima
         """
         return self._call_best("predict_proba", X)
 
-    @_has("predict_log_proba")
+    @available_if_inner_has("predict_log_proba")
     def predict_log_proba(self, X: Rows) -> Answer:
         """Predict logarithms of the classes' probabilities with the best model.
 
@@ -94,7 +88,7 @@ class DelegatesToBestEstimator(DocumentationLink, MetaEstimatorMixin, BaseEstima
         """
         return self._call_best("predict_log_proba", X)
 
-    @_has("decision_function")
+    @available_if_inner_has("decision_function")
     def decision_function(self, X: Rows) -> Answer:
         """Return the best model's decision values.
 
@@ -111,7 +105,7 @@ class DelegatesToBestEstimator(DocumentationLink, MetaEstimatorMixin, BaseEstima
         """
         return self._call_best("decision_function", X)
 
-    @_has("score_samples")
+    @available_if_inner_has("score_samples")
     def score_samples(self, X: Rows) -> Answer:
         """Score every row with the best model.
 
@@ -128,7 +122,7 @@ class DelegatesToBestEstimator(DocumentationLink, MetaEstimatorMixin, BaseEstima
         """
         return self._call_best("score_samples", X)
 
-    @_has("transform")
+    @available_if_inner_has("transform")
     def transform(self, X: Rows) -> Answer:
         """Transform every row with the best model.
 
@@ -145,7 +139,7 @@ class DelegatesToBestEstimator(DocumentationLink, MetaEstimatorMixin, BaseEstima
         """
         return self._call_best("transform", X)
 
-    @_has("inverse_transform")
+    @available_if_inner_has("inverse_transform")
     def inverse_transform(self, X: Rows) -> Answer:
         """Transform every row back with the best model.
 
@@ -242,14 +236,3 @@ class DelegatesToBestEstimator(DocumentationLink, MetaEstimatorMixin, BaseEstima
         scorer = self._scorer()
         mapping = MethodMapping().add(caller="fit", callee="score")
         return router.add(scorer=scorer, method_mapping=mapping.add(caller="score", callee="score"))
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        if not hasattr(self.estimator, "__sklearn_tags__"):
-            return tags
-        inner = get_tags(self.estimator)
-        for name in ("estimator_type", "target_tags", "transformer_tags", "classifier_tags"):
-            setattr(tags, name, getattr(inner, name))
-        tags.regressor_tags, tags.input_tags = inner.regressor_tags, inner.input_tags
-        tags.non_deterministic, tags.no_validation = inner.non_deterministic, inner.no_validation
-        return tags

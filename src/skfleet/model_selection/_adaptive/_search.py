@@ -30,7 +30,9 @@ from skfleet.model_selection._adaptive._loop import AdaptiveLoop
 from skfleet.model_selection._adaptive._model_store import ModelStore
 from skfleet.model_selection._adaptive._params import (
     check_candidate,
+    check_number,
     check_parameters,
+    check_patience,
     metric_names,
     preprocessing_key,
     scorer_for,
@@ -73,50 +75,41 @@ _NOT_IN_CHECKPOINT_KEY = frozenset(
 class AdaptiveSearch(DelegatesToBestEstimator):
     """Base class of adaptive searches; subclasses define the schedule."""
 
-    def __init__(
-        self,
-        estimator: Any,
-        parameters: Any,
-        *,
-        scoring: Any,
-        test_size: float | int | None,
-        batch_size: int | None,
-        sampler: Any,
-        points_to_evaluate: Any,
-        n_jobs: int | None,
-        refit: Any,
-        refit_on_test: bool,
-        error_score: Any,
-        retries: int,
-        resources: Any,
-        time_budget: float | None,
-        checkpoint: Any,
-        random_state: Any,
-        verbose: int,
-    ) -> None:
-        self.estimator = estimator
-        self.parameters = parameters
-        self.scoring = scoring
-        self.test_size = test_size
-        self.batch_size = batch_size
-        self.sampler = sampler
-        self.points_to_evaluate = points_to_evaluate
-        self.n_jobs = n_jobs
-        self.refit = refit
-        self.refit_on_test = refit_on_test
-        self.error_score = error_score
-        self.retries = retries
-        self.resources = resources
-        self.time_budget = time_budget
-        self.checkpoint = checkpoint
-        self.random_state = random_state
-        self.verbose = verbose
+    estimator: Any
+    parameters: Any
+    n_initial_parameters: int | str
+    n_initial_iter: int
+    max_iter: Any
+    aggressiveness: float
+    fits_per_score: int
+    decay_rate: float
+    patience: int | bool
+    tol: float
+    scoring: Any
+    test_size: float | int | None
+    batch_size: int | None
+    sampler: Any
+    points_to_evaluate: Any
+    n_jobs: int | None
+    refit: Any
+    refit_on_test: bool
+    error_score: Any
+    retries: int
+    resources: Any
+    time_budget: float | None
+    checkpoint: Any
+    random_state: Any
+    verbose: int
+
+    def __init__(self, **params: Any) -> None:
+        for name, value in params.items():
+            setattr(self, name, value)
 
     # -- defined by subclasses ------------------------------------------------------------------
 
     def _n_candidates(self) -> int | str:
         """Return the number of candidates, or "grid"."""
-        raise NotImplementedError
+        return self.n_initial_parameters
 
     def _rungs(self, n: int) -> list[list[Rung]]:
         """Return the planned rungs of every bracket for n candidates."""
@@ -128,7 +121,9 @@ class AdaptiveSearch(DelegatesToBestEstimator):
 
     def _check_schedule(self) -> None:
         """Raise for invalid parameters of the schedule."""
-        raise NotImplementedError
+        if not self._has_fixed_number:
+            check_number(self.n_initial_parameters)
+        check_patience(self.patience, self.tol)
 
     _has_fixed_number = False  # of candidates, whatever the parameters
 
@@ -277,7 +272,7 @@ class AdaptiveSearch(DelegatesToBestEstimator):
 
     def _plateau_params(self) -> tuple[int, float, int] | None:
         """Return patience and interval of scores, in calls, with the tolerance between them."""
-        patience = getattr(self, "patience", False)
+        patience = self.patience
         if patience is False:
             return None
         if patience is True:

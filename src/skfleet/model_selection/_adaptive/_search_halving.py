@@ -10,8 +10,6 @@ import numpy as np
 
 from skfleet._typing import Estimator, RandomState, Scoring
 from skfleet._validation import check_in_interval, check_positive_int
-from skfleet.model_selection._adaptive._docstrings import documented
-from skfleet.model_selection._adaptive._params import check_number, check_patience
 from skfleet.model_selection._adaptive._schedules import (
     AsynchronousHalving,
     Hyperband,
@@ -23,11 +21,13 @@ from skfleet.model_selection._adaptive._schedules import (
     hyperband_rungs,
 )
 from skfleet.model_selection._adaptive._search import AdaptiveSearch
+from skfleet.model_selection._docstrings import adaptive_docstring
+from skfleet.model_selection._init_params import init_params
 
 __all__ = ["ASHASearchCV", "HyperbandSearchCV", "SuccessiveHalvingSearchCV"]
 
 
-@documented
+@adaptive_docstring
 class SuccessiveHalvingSearchCV(AdaptiveSearch):
     r"""Train many candidates a little, the best of them longer, and so on.
 
@@ -36,12 +36,12 @@ class SuccessiveHalvingSearchCV(AdaptiveSearch):
     on (Jamieson and Talwalkar, *Non-stochastic best arm identification and hyperparameter
     optimization*, AISTATS 2016, section 2): after rung i there are
 
-    .. math:: n_i = \lfloor n \eta^{{-i}} \rfloor \text{{ candidates with }}
-              r_i = \lfloor r \eta^i \rfloor \text{{ calls.}}
+    .. math:: n_i = \lfloor n \eta^{-i} \rfloor \text{ candidates with }
+              r_i = \lfloor r \eta^i \rfloor \text{ calls.}
 
     Parameters
     ----------
-    {estimator}
+    {adaptive_estimator}
     n_initial_parameters : int or "grid", default=10
         Number n of candidates to begin with; "grid" is every combination of lists.
     n_initial_iter : int, default=1
@@ -49,20 +49,14 @@ class SuccessiveHalvingSearchCV(AdaptiveSearch):
     max_iter : int, default=None
         Maximum number of calls per candidate. By default as many as the schedule gives the last
         remaining candidate.
-    aggressiveness : float, default=3
-        The :math:`\eta` by which candidates are divided and calls multiplied.
-    patience : int or bool, default=False
-        Number of calls without an improvement of the score after which a candidate is not trained
-        any more; True is a third of the maximum. It keeps its score, and may still be the best.
-    tol : float, default=1e-3
-        Minimum rise of a score that counts as an improvement, with `patience`.
-    {parameters}
+    {aggressiveness}
+    {patience}
+    {adaptive_parameters}
 
     Attributes
     ----------
-    metadata : dict
-        Planned models, calls and rungs, known before the fit.
-    {attributes}
+    {metadata}
+    {adaptive_attributes}
 
     See Also
     --------
@@ -71,29 +65,22 @@ class SuccessiveHalvingSearchCV(AdaptiveSearch):
 
     Notes
     -----
-    {notes}
+    {adaptive_notes}
 
-    Ties go to the candidate that was drawn first, so the same `random_state` (with an estimator
-    that has one) gives the same result on every number of workers.
+    {reproducible}
 
     Examples
     --------
-    >>> from distributed import Client
-    >>> from scipy.stats import loguniform
-    >>> from sklearn.datasets import load_digits
-    >>> from sklearn.linear_model import SGDClassifier
+    {digits}
     >>> from skfleet.model_selection import SuccessiveHalvingSearchCV
     >>> X, y = load_digits(return_X_y=True)
     >>> search = SuccessiveHalvingSearchCV(
-    ...     SGDClassifier(random_state=0), {{"alpha": loguniform(1e-6, 1e-1)}},
+    ...     SGDClassifier(random_state=0), {"alpha": loguniform(1e-6, 1e-1)},
     ...     n_initial_parameters=9, random_state=0
     ... )
     >>> search.metadata["brackets"][0]["rungs"]
     [(9, 1), (3, 3), (1, 9)]
-    >>> with Client(processes=False, n_workers=1, dashboard_address=":0"):
-    ...     search = search.fit(X / 16, y)
-    >>> search.best_score_ > 0.9
-    True
+    {fit_digits}
     """
 
     def __init__(
@@ -123,42 +110,14 @@ class SuccessiveHalvingSearchCV(AdaptiveSearch):
         random_state: RandomState = None,
         verbose: int = 0,
     ) -> None:
-        super().__init__(
-            estimator,
-            parameters,
-            scoring=scoring,
-            test_size=test_size,
-            batch_size=batch_size,
-            sampler=sampler,
-            points_to_evaluate=points_to_evaluate,
-            n_jobs=n_jobs,
-            refit=refit,
-            refit_on_test=refit_on_test,
-            error_score=error_score,
-            retries=retries,
-            resources=resources,
-            time_budget=time_budget,
-            checkpoint=checkpoint,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.n_initial_parameters = n_initial_parameters
-        self.n_initial_iter = n_initial_iter
-        self.max_iter = max_iter
-        self.aggressiveness = aggressiveness
-        self.patience = patience
-        self.tol = tol
+        super().__init__(**init_params(locals()))
 
     def _check_schedule(self) -> None:
-        check_number(self.n_initial_parameters)
+        super()._check_schedule()
         check_positive_int("n_initial_iter", self.n_initial_iter)
         if self.max_iter is not None:
             check_positive_int("max_iter", self.max_iter, self.n_initial_iter)
         check_in_interval("aggressiveness", self.aggressiveness, 1, open="lr")
-        check_patience(self.patience, self.tol)
-
-    def _n_candidates(self) -> int | str:
-        return self.n_initial_parameters
 
     def _rungs(self, n: int) -> list[list[Rung]]:
         return [halving_rungs(n, self.n_initial_iter, self.max_iter, self.aggressiveness)]
@@ -167,7 +126,7 @@ class SuccessiveHalvingSearchCV(AdaptiveSearch):
         return SuccessiveHalving(self._rungs(n)[0])
 
 
-@documented
+@adaptive_docstring
 class HyperbandSearchCV(AdaptiveSearch):
     r"""Several searches by successive halving at once, from many short ones to few long ones.
 
@@ -175,8 +134,8 @@ class HyperbandSearchCV(AdaptiveSearch):
     :math:`s_\max = \lfloor \log_\eta R \rfloor`, there is a bracket of successive halving for each
     s from :math:`s_\max` to 0, that begins with
 
-    .. math:: n = \left\lceil \frac{{s_\max + 1}}{{s + 1}} \eta^s \right\rceil
-              \text{{ candidates and }} r = R \eta^{{-s}} \text{{ calls each}}
+    .. math:: n = \left\lceil \frac{s_\max + 1}{s + 1} \eta^s \right\rceil
+              \text{ candidates and } r = R \eta^{-s} \text{ calls each}
 
     (Li, Jamieson, DeSalvo, Rostamizadeh and Talwalkar, *Hyperband: A Novel Bandit-Based Approach to
     Hyperparameter Optimization*, JMLR 18, 2018, algorithm 1). The brackets run at the same time.
@@ -184,24 +143,18 @@ class HyperbandSearchCV(AdaptiveSearch):
 
     Parameters
     ----------
-    {estimator}
+    {adaptive_estimator}
     max_iter : int, default=81
         Maximum number R of calls of ``partial_fit`` per candidate. It determines the number of
         candidates: see `metadata`.
-    aggressiveness : float, default=3
-        The :math:`\eta` by which candidates are divided and calls multiplied.
-    patience : int or bool, default=False
-        Number of calls without an improvement of the score after which a candidate is not trained
-        any more; True is a third of the maximum. It keeps its score, and may still be the best.
-    tol : float, default=1e-3
-        Minimum rise of a score that counts as an improvement, with `patience`.
-    {parameters}
+    {aggressiveness}
+    {patience}
+    {adaptive_parameters}
 
     Attributes
     ----------
-    metadata : dict
-        Planned models, calls and rungs, known before the fit.
-    {attributes}
+    {metadata}
+    {adaptive_attributes}
 
     See Also
     --------
@@ -210,29 +163,22 @@ class HyperbandSearchCV(AdaptiveSearch):
 
     Notes
     -----
-    {notes}
+    {adaptive_notes}
 
-    Ties go to the candidate that was drawn first, so the same `random_state` (with an estimator
-    that has one) gives the same result on every number of workers.
+    {reproducible}
 
     Examples
     --------
-    >>> from distributed import Client
-    >>> from scipy.stats import loguniform
-    >>> from sklearn.datasets import load_digits
-    >>> from sklearn.linear_model import SGDClassifier
+    {digits}
     >>> from skfleet.model_selection import HyperbandSearchCV
     >>> X, y = load_digits(return_X_y=True)
     >>> search = HyperbandSearchCV(
-    ...     SGDClassifier(random_state=0), {{"alpha": loguniform(1e-6, 1e-1)}},
+    ...     SGDClassifier(random_state=0), {"alpha": loguniform(1e-6, 1e-1)},
     ...     max_iter=9, random_state=0
     ... )
     >>> search.metadata["n_models"], search.metadata["partial_fit_calls"]
     (17, 69)
-    >>> with Client(processes=False, n_workers=1, dashboard_address=":0"):
-    ...     search = search.fit(X / 16, y)
-    >>> search.best_score_ > 0.9
-    True
+    {fit_digits}
     """
 
     def __init__(
@@ -260,36 +206,14 @@ class HyperbandSearchCV(AdaptiveSearch):
         random_state: RandomState = None,
         verbose: int = 0,
     ) -> None:
-        super().__init__(
-            estimator,
-            parameters,
-            scoring=scoring,
-            test_size=test_size,
-            batch_size=batch_size,
-            sampler=sampler,
-            points_to_evaluate=points_to_evaluate,
-            n_jobs=n_jobs,
-            refit=refit,
-            refit_on_test=refit_on_test,
-            error_score=error_score,
-            retries=retries,
-            resources=resources,
-            time_budget=time_budget,
-            checkpoint=checkpoint,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.max_iter = max_iter
-        self.aggressiveness = aggressiveness
-        self.patience = patience
-        self.tol = tol
+        super().__init__(**init_params(locals()))
 
     _has_fixed_number = True
 
     def _check_schedule(self) -> None:
+        super()._check_schedule()
         check_positive_int("max_iter", self.max_iter)
         check_in_interval("aggressiveness", self.aggressiveness, 1, open="lr")
-        check_patience(self.patience, self.tol)
 
     def _n_candidates(self) -> int | str:
         return sum(rungs[0].n_candidates for rungs in self._rungs(0))
@@ -301,7 +225,7 @@ class HyperbandSearchCV(AdaptiveSearch):
         return Hyperband(self._rungs(n))
 
 
-@documented
+@adaptive_docstring
 class ASHASearchCV(AdaptiveSearch):
     r"""Successive halving without waiting: a candidate goes on as soon as it is good enough.
 
@@ -314,28 +238,22 @@ class ASHASearchCV(AdaptiveSearch):
 
     Parameters
     ----------
-    {estimator}
+    {adaptive_estimator}
     n_initial_parameters : int or "grid", default=50
         Number of candidates; "grid" is every combination of lists.
     n_initial_iter : int, default=1
         Calls of ``partial_fit`` after which a candidate is first compared.
     max_iter : int, default=81
         Maximum number of calls per candidate.
-    aggressiveness : float, default=3
-        The :math:`\eta` by which candidates are divided and calls multiplied.
-    patience : int or bool, default=False
-        Number of calls without an improvement of the score after which a candidate is not trained
-        any more; True is a third of the maximum. It keeps its score, and may still be the best.
-    tol : float, default=1e-3
-        Minimum rise of a score that counts as an improvement, with `patience`.
-    {parameters}
+    {aggressiveness}
+    {patience}
+    {adaptive_parameters}
 
     Attributes
     ----------
-    metadata : dict
-        Planned models, calls and rungs, known before the fit. The search makes more calls if better
+    {metadata} The search makes more calls if better
         candidates come after others were promoted.
-    {attributes}
+    {adaptive_attributes}
 
     See Also
     --------
@@ -343,29 +261,23 @@ class ASHASearchCV(AdaptiveSearch):
 
     Notes
     -----
-    {notes}
+    {adaptive_notes}
 
     Promotions depend on which candidate is scored first, so the result may depend on the number and
     the speed of workers; with ``n_jobs=1`` it does not.
 
     Examples
     --------
-    >>> from distributed import Client
-    >>> from scipy.stats import loguniform
-    >>> from sklearn.datasets import load_digits
-    >>> from sklearn.linear_model import SGDClassifier
+    {digits}
     >>> from skfleet.model_selection import ASHASearchCV
     >>> X, y = load_digits(return_X_y=True)
     >>> search = ASHASearchCV(
-    ...     SGDClassifier(random_state=0), {{"alpha": loguniform(1e-6, 1e-1)}},
+    ...     SGDClassifier(random_state=0), {"alpha": loguniform(1e-6, 1e-1)},
     ...     n_initial_parameters=9, random_state=0
     ... )
     >>> search.metadata["brackets"][0]["rungs"]
     [(9, 1), (3, 3), (1, 9)]
-    >>> with Client(processes=False, n_workers=1, dashboard_address=":0"):
-    ...     search = search.fit(X / 16, y)
-    >>> search.best_score_ > 0.9
-    True
+    {fit_digits}
     """
 
     def __init__(
@@ -395,41 +307,13 @@ class ASHASearchCV(AdaptiveSearch):
         random_state: RandomState = None,
         verbose: int = 0,
     ) -> None:
-        super().__init__(
-            estimator,
-            parameters,
-            scoring=scoring,
-            test_size=test_size,
-            batch_size=batch_size,
-            sampler=sampler,
-            points_to_evaluate=points_to_evaluate,
-            n_jobs=n_jobs,
-            refit=refit,
-            refit_on_test=refit_on_test,
-            error_score=error_score,
-            retries=retries,
-            resources=resources,
-            time_budget=time_budget,
-            checkpoint=checkpoint,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.n_initial_parameters = n_initial_parameters
-        self.n_initial_iter = n_initial_iter
-        self.max_iter = max_iter
-        self.aggressiveness = aggressiveness
-        self.patience = patience
-        self.tol = tol
+        super().__init__(**init_params(locals()))
 
     def _check_schedule(self) -> None:
-        check_number(self.n_initial_parameters)
+        super()._check_schedule()
         check_positive_int("n_initial_iter", self.n_initial_iter)
         check_positive_int("max_iter", self.max_iter, self.n_initial_iter)
         check_in_interval("aggressiveness", self.aggressiveness, 1, open="lr")
-        check_patience(self.patience, self.tol)
-
-    def _n_candidates(self) -> int | str:
-        return self.n_initial_parameters
 
     def _rungs(self, n: int) -> list[list[Rung]]:
         return [halving_rungs(n, self.n_initial_iter, self.max_iter, self.aggressiveness)]

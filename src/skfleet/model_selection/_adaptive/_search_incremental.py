@@ -10,8 +10,6 @@ import numpy as np
 
 from skfleet._typing import Estimator, RandomState, Scoring
 from skfleet._validation import check_in_interval, check_positive_int
-from skfleet.model_selection._adaptive._docstrings import documented
-from skfleet.model_selection._adaptive._params import check_number, check_patience
 from skfleet.model_selection._adaptive._schedules import (
     RoundRobin,
     Rung,
@@ -20,11 +18,13 @@ from skfleet.model_selection._adaptive._schedules import (
     inverse_decay_rungs,
 )
 from skfleet.model_selection._adaptive._search import AdaptiveSearch
+from skfleet.model_selection._docstrings import adaptive_docstring
+from skfleet.model_selection._init_params import init_params
 
 __all__ = ["IncrementalSearchCV", "InverseDecaySearchCV"]
 
 
-@documented
+@adaptive_docstring
 class IncrementalSearchCV(AdaptiveSearch):
     """Train all candidates in turns, each until its score rises no more.
 
@@ -34,7 +34,7 @@ class IncrementalSearchCV(AdaptiveSearch):
 
     Parameters
     ----------
-    {estimator}
+    {adaptive_estimator}
     n_initial_parameters : int or "grid", default=10
         Number of candidates; "grid" is every combination of lists.
     max_iter : int, default=100
@@ -44,15 +44,14 @@ class IncrementalSearchCV(AdaptiveSearch):
     patience : int or bool, default=False
         Number of calls without an improvement of the score after which a candidate is not trained
         any more; True is a third of `max_iter`.
-    tol : float, default=1e-3
-        Minimum rise of a score that counts as an improvement, with `patience`.
-    {parameters}
+    {tol}
+    {adaptive_parameters}
 
     Attributes
     ----------
     metadata : dict
         Planned models, calls and rungs at most, known before the fit.
-    {attributes}
+    {adaptive_attributes}
 
     See Also
     --------
@@ -61,26 +60,20 @@ class IncrementalSearchCV(AdaptiveSearch):
 
     Notes
     -----
-    {notes}
+    {adaptive_notes}
 
     Examples
     --------
-    >>> from distributed import Client
-    >>> from scipy.stats import loguniform
-    >>> from sklearn.datasets import load_digits
-    >>> from sklearn.linear_model import SGDClassifier
+    {digits}
     >>> from skfleet.model_selection import IncrementalSearchCV
     >>> X, y = load_digits(return_X_y=True)
     >>> search = IncrementalSearchCV(
-    ...     SGDClassifier(random_state=0), {{"alpha": loguniform(1e-6, 1e-1)}},
+    ...     SGDClassifier(random_state=0), {"alpha": loguniform(1e-6, 1e-1)},
     ...     n_initial_parameters=4, max_iter=20, patience=5, random_state=0
     ... )
     >>> search.metadata["partial_fit_calls"]
     80
-    >>> with Client(processes=False, n_workers=1, dashboard_address=":0"):
-    ...     search = search.fit(X / 16, y)
-    >>> search.best_score_ > 0.9
-    True
+    {fit_digits}
     """
 
     def __init__(
@@ -109,39 +102,12 @@ class IncrementalSearchCV(AdaptiveSearch):
         random_state: RandomState = None,
         verbose: int = 0,
     ) -> None:
-        super().__init__(
-            estimator,
-            parameters,
-            scoring=scoring,
-            test_size=test_size,
-            batch_size=batch_size,
-            sampler=sampler,
-            points_to_evaluate=points_to_evaluate,
-            n_jobs=n_jobs,
-            refit=refit,
-            refit_on_test=refit_on_test,
-            error_score=error_score,
-            retries=retries,
-            resources=resources,
-            time_budget=time_budget,
-            checkpoint=checkpoint,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.n_initial_parameters = n_initial_parameters
-        self.max_iter = max_iter
-        self.fits_per_score = fits_per_score
-        self.patience = patience
-        self.tol = tol
+        super().__init__(**init_params(locals()))
 
     def _check_schedule(self) -> None:
-        check_number(self.n_initial_parameters)
+        super()._check_schedule()
         check_positive_int("max_iter", self.max_iter)
         check_positive_int("fits_per_score", self.fits_per_score)
-        check_patience(self.patience, self.tol)
-
-    def _n_candidates(self) -> int | str:
-        return self.n_initial_parameters
 
     def _rungs(self, n: int) -> list[list[Rung]]:
         return [[Rung(n, self.max_iter)]]
@@ -153,38 +119,33 @@ class IncrementalSearchCV(AdaptiveSearch):
         return self.fits_per_score
 
 
-@documented
+@adaptive_docstring
 class InverseDecaySearchCV(AdaptiveSearch):
     r"""Train all candidates in turns, and drop the worst of them at a decaying rate.
 
     After t calls of ``partial_fit`` the best
 
-    .. math:: \left\lceil n (1 + t)^{{-d}} \right\rceil
+    .. math:: \left\lceil n (1 + t)^{-d} \right\rceil
 
     of n candidates remain, with d = `decay_rate`, until one remains, which is trained to the end.
     This is the rule of dask-ml's search of the same name.
 
     Parameters
     ----------
-    {estimator}
+    {adaptive_estimator}
     n_initial_parameters : int or "grid", default=10
         Number n of candidates to begin with; "grid" is every combination of lists.
     max_iter : int, default=100
         Maximum number of calls of ``partial_fit`` per candidate.
     decay_rate : float, default=1.0
         Rate d at which candidates are dropped; 0 drops none.
-    patience : int or bool, default=False
-        Number of calls without an improvement of the score after which a candidate is not trained
-        any more; True is a third of the maximum. It keeps its score, and may still be the best.
-    tol : float, default=1e-3
-        Minimum rise of a score that counts as an improvement, with `patience`.
-    {parameters}
+    {patience}
+    {adaptive_parameters}
 
     Attributes
     ----------
-    metadata : dict
-        Planned models, calls and rungs, known before the fit.
-    {attributes}
+    {metadata}
+    {adaptive_attributes}
 
     See Also
     --------
@@ -193,29 +154,22 @@ class InverseDecaySearchCV(AdaptiveSearch):
 
     Notes
     -----
-    {notes}
+    {adaptive_notes}
 
-    Ties go to the candidate that was drawn first, so the same `random_state` (with an estimator
-    that has one) gives the same result on every number of workers.
+    {reproducible}
 
     Examples
     --------
-    >>> from distributed import Client
-    >>> from scipy.stats import loguniform
-    >>> from sklearn.datasets import load_digits
-    >>> from sklearn.linear_model import SGDClassifier
+    {digits}
     >>> from skfleet.model_selection import InverseDecaySearchCV
     >>> X, y = load_digits(return_X_y=True)
     >>> search = InverseDecaySearchCV(
-    ...     SGDClassifier(random_state=0), {{"alpha": loguniform(1e-6, 1e-1)}},
+    ...     SGDClassifier(random_state=0), {"alpha": loguniform(1e-6, 1e-1)},
     ...     max_iter=20, random_state=0
     ... )
     >>> search.metadata["brackets"][0]["rungs"]
     [(10, 1), (5, 2), (4, 3), (3, 4), (2, 9), (1, 20)]
-    >>> with Client(processes=False, n_workers=1, dashboard_address=":0"):
-    ...     search = search.fit(X / 16, y)
-    >>> search.best_score_ > 0.9
-    True
+    {fit_digits}
     """
 
     def __init__(
@@ -244,39 +198,12 @@ class InverseDecaySearchCV(AdaptiveSearch):
         random_state: RandomState = None,
         verbose: int = 0,
     ) -> None:
-        super().__init__(
-            estimator,
-            parameters,
-            scoring=scoring,
-            test_size=test_size,
-            batch_size=batch_size,
-            sampler=sampler,
-            points_to_evaluate=points_to_evaluate,
-            n_jobs=n_jobs,
-            refit=refit,
-            refit_on_test=refit_on_test,
-            error_score=error_score,
-            retries=retries,
-            resources=resources,
-            time_budget=time_budget,
-            checkpoint=checkpoint,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.n_initial_parameters = n_initial_parameters
-        self.max_iter = max_iter
-        self.decay_rate = decay_rate
-        self.patience = patience
-        self.tol = tol
+        super().__init__(**init_params(locals()))
 
     def _check_schedule(self) -> None:
-        check_number(self.n_initial_parameters)
+        super()._check_schedule()
         check_positive_int("max_iter", self.max_iter)
         check_in_interval("decay_rate", self.decay_rate, 0, open="r")
-        check_patience(self.patience, self.tol)
-
-    def _n_candidates(self) -> int | str:
-        return self.n_initial_parameters
 
     def _rungs(self, n: int) -> list[list[Rung]]:
         return [inverse_decay_rungs(n, self.max_iter, self.decay_rate)]

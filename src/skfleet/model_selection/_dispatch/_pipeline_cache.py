@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from skfleet._array import is_not_numpy
+from skfleet._method_override import override_method
 from skfleet.engine import MMAP_THRESHOLD, Pickled
 from skfleet.model_selection._shared_fits._execution import OWN_FIT, FitOrigin, SharedFitRun
 
@@ -172,7 +173,8 @@ class PipelineCache:
             step = _CachedStep(key, fitted, cached, seconds)
             rows = cached.copy()
             if callable(getattr(fitted, "transform", None)) and hasattr(fitted, "__dict__"):
-                vars(fitted)["transform"] = _CachedTransform(self, depth, fitted.transform)
+                cached_transform = _CachedTransform(self, depth, fitted.transform)
+                override_method(fitted, "transform", cached_transform)
             self._steps.append(step)
         self.register(rows, "train", depth + 1)
         return rows, step.fitted

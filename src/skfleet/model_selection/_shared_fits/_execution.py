@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from sklearn.base import clone
 
+from skfleet._method_override import override_method, restore_method
 from skfleet.engine import Pickled
 from skfleet.model_selection._shared_fits._registry import SharedFit
 
@@ -73,8 +74,7 @@ class SharedFitRun:
 
     def install(self, estimator: Any, values: Mapping[str, Any], method: str = "fit") -> None:
         """Replace the next call of an estimator's ``fit`` by the shared fit."""
-        # An instance attribute shadows the method of the class; sklearn.base.clone drops it.
-        vars(estimator)[method] = _FitFromShared(self, estimator, values, method)
+        override_method(estimator, method, _FitFromShared(self, estimator, values, method))
 
     def assign(
         self,
@@ -128,7 +128,7 @@ class _FitFromShared:
 
     def __call__(self, X: Any, y: Any = None, **params: Any) -> Any:
         estimator = self._estimator
-        del vars(estimator)[self._method]
+        restore_method(estimator, self._method)
         result = self._shared.assign(estimator, self._values, self._method, X, y, params)
         if result is NotImplemented:
             return getattr(estimator, self._method)(X, y, **params)

@@ -12,6 +12,7 @@ from sklearn.base import clone
 from sklearn.neighbors import NearestNeighbors
 from sklearn.utils import gen_batches
 
+from skfleet._method_override import override_method
 from skfleet._sklearn_private import uses_tree
 from skfleet.model_selection._shared_fits._checks import invalid_size
 from skfleet.model_selection._shared_fits._registry import SharedFit, register_shared_fit
@@ -95,7 +96,7 @@ class _NeighborCache:
         k = model.n_neighbors
         if k > self._n_neighbors:
             return  # the model raises: there are fewer rows than neighbours
-        vars(model)["kneighbors"] = _PrecomputedKNeighbors(self, k)
+        override_method(model, "kneighbors", _PrecomputedKNeighbors(self, k))
         if isinstance(model.weights, str) and model.weights == "uniform":
             # With "uniform" scikit-learn bypasses `kneighbors` where it searches by brute force.
             model.weights = _uniform_weights
