@@ -8,8 +8,8 @@ of the class for this one object:
 - Undo: `restore_method` removes the attribute, and the method of the class is back. A replacement
   that serves one call does so itself, before it goes on to the original.
 - ``sklearn.base.clone`` makes a new object of the parameters, and so drops the attribute.
-- Pickling and ``copy.copy`` take the attribute along. A replacement says in its ``__reduce__`` what
-  a copy gets: the original method, or an error where a copy would be wrong.
+- Pickling and ``copy.copy`` take the attribute along. A replacement that must not be copied says in
+  its ``__reduce__`` what a copy gets instead: the original method, or an error.
 """
 
 from __future__ import annotations
