@@ -16,6 +16,7 @@ from skfleet.engine import engine_for, map_reduce
 from skfleet.estimators._base import FleetEstimator
 from skfleet.estimators._column_statistics import Moments
 from skfleet.estimators._device_dispatch import run_on_device
+from skfleet.estimators._docstrings import document
 from skfleet.estimators._set_output import lazy_output
 from skfleet.estimators.cluster._distances import Centers, as_dense, distances, labels_of
 from skfleet.estimators.cluster._reductions import LLOYD, LloydStep
@@ -25,6 +26,7 @@ from skfleet.inference import OutputSpec
 MAX_MEAN_TO_VARIANCE = {"float64": 100.0, "float32": 1.0}
 
 
+@document
 @lazy_output
 class CenterModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, FleetEstimator):
     """Base class for estimators with `cluster_centers_`, centred on `_mean` unless that is None."""
@@ -34,8 +36,7 @@ class CenterModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
-            Samples.
+        {X}
 
         Returns
         -------
@@ -51,8 +52,7 @@ class CenterModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
-            Samples.
+        {X}
 
         Returns
         -------
@@ -72,12 +72,9 @@ class CenterModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
-            Test samples.
-        y : None
-            Not used, present for API consistency by convention.
-        sample_weight : array-like, Dask array or Dask Series of shape (n_samples,), default=None
-            Sample weights.
+        {X_test}
+        {y_ignored}
+        {sample_weight}
 
         Returns
         -------

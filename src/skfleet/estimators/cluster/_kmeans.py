@@ -16,11 +16,13 @@ from skfleet._validation import check_in_interval, check_option, check_positive_
 from skfleet._warnings import warn
 from skfleet.engine import engine_for, with_row_offsets
 from skfleet.estimators._device_dispatch import run_on_device
+from skfleet.estimators._docstrings import document
 from skfleet.estimators.cluster._base import CenterModel, centering_mean, labels_from_cache
 from skfleet.estimators.cluster._init import CentroidInit
 from skfleet.estimators.cluster._lloyd import LloydSolver
 
 
+@document
 class KMeans(CenterModel):
     r"""k-means clustering by Lloyd's algorithm.
 
@@ -58,8 +60,7 @@ class KMeans(CenterModel):
         "auto", and "elkan" with it, keeps bounds (Hamerly, 2010, Making k-means even faster)
         for rows that are in memory, eight bytes a row, and compares those only whose bounds
         allow another centre, once these are few.
-    device : {"auto", "cpu", "cuda"}, default="auto"
-        Device to fit on; "auto" takes that of :func:`skfleet.config_context`.
+    {device}
 
     Attributes
     ----------
@@ -73,10 +74,7 @@ class KMeans(CenterModel):
         Weighted sum of squared distances to the nearest centre, over all rows.
     n_iter_ : int
         Iterations of the start that won.
-    n_features_in_ : int
-        Number of features seen during ``fit``.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of features seen during ``fit``, where X has names that are all strings.
+    {features_in}
 
     Raises
     ------
@@ -140,12 +138,10 @@ class KMeans(CenterModel):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
+        X : {X_type}
             Training data to cluster.
-        y : None
-            Not used, present for API consistency by convention.
-        sample_weight : array-like, Dask array or Dask Series of shape (n_samples,), default=None
-            Sample weights.
+        {y_ignored}
+        {sample_weight}
 
         Returns
         -------

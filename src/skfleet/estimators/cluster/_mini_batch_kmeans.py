@@ -37,6 +37,7 @@ from skfleet.engine import (
 )
 from skfleet.estimators._column_statistics import moments
 from skfleet.estimators._device_dispatch import run_on_device
+from skfleet.estimators._docstrings import document
 from skfleet.estimators.cluster._base import CenterModel, centering_mean, labels_from_cache
 from skfleet.estimators.cluster._distances import Centers
 from skfleet.estimators.cluster._mini_batch_step import (
@@ -56,6 +57,7 @@ from skfleet.estimators.cluster._sampling import (
 SAMPLE_FRACTION, MIN_SAMPLE_BYTES, MIN_SAMPLE_BATCHES = 1 / 50, 2**24, 10
 
 
+@document
 class MiniBatchKMeans(CenterModel):
     r"""k-means clustering from small batches of rows.
 
@@ -98,8 +100,7 @@ class MiniBatchKMeans(CenterModel):
     reassignment_ratio : float, default=0.01
         Centres with less than this fraction of the largest weight are periodically reassigned to
         random rows of a batch.
-    device : {"auto", "cpu", "cuda"}, default="auto"
-        Device to fit on; "auto" takes that of :func:`skfleet.config_context`.
+    {device}
 
     Attributes
     ----------
@@ -114,10 +115,7 @@ class MiniBatchKMeans(CenterModel):
         Steps, as a multiple of those that go through all rows, rounded up.
     n_steps_ : int
         Steps.
-    n_features_in_ : int
-        Number of features seen during ``fit``.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of features seen during ``fit``, where X has names that are all strings.
+    {features_in}
 
     Raises
     ------
@@ -180,10 +178,9 @@ class MiniBatchKMeans(CenterModel):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
+        X : {X_type}
             Training data to cluster.
-        y : None
-            Not used, present for API consistency by convention.
+        {y_ignored}
         sample_weight : array-like, Dask array or Dask Series of shape (n_samples,), default=None
             Sample weights: how often they are drawn, and what they count for in the inertia.
 
@@ -257,12 +254,10 @@ class MiniBatchKMeans(CenterModel):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
+        X : {X_type}
             Rows, all of which are one batch. Of a Dask collection, each block is one.
-        y : None
-            Not used, present for API consistency by convention.
-        sample_weight : array-like, Dask array or Dask Series of shape (n_samples,), default=None
-            Sample weights.
+        {y_ignored}
+        {sample_weight}
 
         Returns
         -------

@@ -15,6 +15,7 @@ from skfleet._typing import Answer, Rows
 from skfleet._validation import check_block
 from skfleet.blocks import as_sized, check_rows, is_lazy, meta_of
 from skfleet.estimators._base import FleetEstimator, check_lazy_rows
+from skfleet.estimators._docstrings import document
 from skfleet.estimators._set_output import lazy_output
 from skfleet.inference import OutputSpec, map_rows
 
@@ -26,6 +27,7 @@ def svd_flip(vectors: np.ndarray) -> np.ndarray:
     return vectors * np.where(signs == 0, 1.0, signs)[:, None]
 
 
+@document
 @lazy_output
 class Projector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, FleetEstimator):
     """A transformer that projects onto `components_`."""
@@ -40,8 +42,7 @@ class Projector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, FleetEstimato
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
-            Samples.
+        {X}
 
         Returns
         -------

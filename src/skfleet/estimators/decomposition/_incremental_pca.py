@@ -14,6 +14,7 @@ from skfleet.blocks import Block, RowBlocks
 from skfleet.engine import engine_for, fold
 from skfleet.estimators._column_statistics import Moments, combine_moments, moments
 from skfleet.estimators._device_dispatch import run_on_device
+from skfleet.estimators._docstrings import document
 from skfleet.estimators.decomposition._base import BasePCA, svd_flip
 
 # Minimum rows of a batch on Dask: a decomposition of few rows is mostly overhead.
@@ -41,6 +42,7 @@ class IncrementalState(NamedTuple):
     buffered_rows: Any = None  # rows that do not fill a batch yet
 
 
+@document
 class IncrementalPCA(BasePCA):
     r"""Principal component analysis, learned batch after batch.
 
@@ -64,8 +66,7 @@ class IncrementalPCA(BasePCA):
         of a Dask collection, a departure from scikit-learn: decompositions of a few rows at a time
         take far longer than one of all. Batches go across blocks, so that the answer is the same
         for every cut of the rows.
-    device : {"auto", "cpu", "cuda"}, default="auto"
-        Device to fit on; "auto" takes that of :func:`skfleet.config_context`.
+    {device}
 
     Attributes
     ----------
@@ -90,10 +91,7 @@ class IncrementalPCA(BasePCA):
         Number of rows seen.
     batch_size_ : int
         Rows in a batch.
-    n_features_in_ : int
-        Number of features seen during ``fit``.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of features seen during ``fit``, where X has names that are all strings.
+    {features_in}
 
     Raises
     ------
@@ -138,10 +136,8 @@ class IncrementalPCA(BasePCA):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
-            Training data.
-        y : None
-            Not used, present for API consistency by convention.
+        {X_train}
+        {y_ignored}
 
         Returns
         -------
@@ -164,11 +160,10 @@ class IncrementalPCA(BasePCA):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
+        X : {X_type}
             Rows, all of which are one batch. Of a Dask collection, each block is one, and the first
             one goes on to the next block until it has a row for each component.
-        y : None
-            Not used, present for API consistency by convention.
+        {y_ignored}
 
         Returns
         -------

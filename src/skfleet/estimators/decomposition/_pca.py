@@ -16,6 +16,7 @@ from skfleet._validation import check_bool, check_option, check_positive_int
 from skfleet.blocks import Block, RowBlocks
 from skfleet.engine import Reduction, engine_for, map_reduce, with_row_offsets
 from skfleet.estimators._device_dispatch import run_on_device
+from skfleet.estimators._docstrings import document
 from skfleet.estimators.decomposition._base import BasePCA, project, svd_flip
 from skfleet.estimators.decomposition._svd_solvers import (
     SVDResult,
@@ -32,6 +33,7 @@ from skfleet.inference import OutputSpec
 SOLVERS = ("auto", "full", "tsqr", "covariance_eigh", "arpack", "randomized")
 
 
+@document
 class PCA(BasePCA):
     r"""Principal component analysis.
 
@@ -73,8 +75,7 @@ class PCA(BasePCA):
     random_state : int, RandomState instance or None, default=None
         Draws the first vectors of ``"randomized"`` and ``"arpack"``: an int gives the same answer
         for every cut of the rows and any number of workers.
-    device : {"auto", "cpu", "cuda"}, default="auto"
-        Device to fit on; "auto" takes that of :func:`skfleet.config_context`.
+    {device}
 
     Attributes
     ----------
@@ -100,10 +101,7 @@ class PCA(BasePCA):
         The solver that ran.
     n_iter_ : int
         Power iterations made, 0 for solvers that make none.
-    n_features_in_ : int
-        Number of features seen during ``fit``.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of features seen during ``fit``, where X has names that are all strings.
+    {features_in}
 
     Raises
     ------
@@ -172,10 +170,8 @@ class PCA(BasePCA):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
-            Training data.
-        y : None
-            Not used, present for API consistency by convention.
+        {X_train}
+        {y_ignored}
 
         Returns
         -------
@@ -306,8 +302,7 @@ class PCA(BasePCA):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
-            Samples.
+        {X}
 
         Returns
         -------
@@ -326,10 +321,8 @@ class PCA(BasePCA):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
-            Test samples.
-        y : None
-            Not used, present for API consistency by convention.
+        {X_test}
+        {y_ignored}
 
         Returns
         -------

@@ -11,6 +11,7 @@ from skfleet._validation import check_option, check_positive_int
 from skfleet.blocks import RowBlocks
 from skfleet.engine import engine_for
 from skfleet.estimators._device_dispatch import run_on_device
+from skfleet.estimators._docstrings import document
 from skfleet.estimators.decomposition._base import Projector, svd_flip
 from skfleet.estimators.decomposition._svd_solvers import (
     SVDResult,
@@ -25,6 +26,7 @@ from skfleet.estimators.decomposition._svd_solvers import (
 ALGORITHMS = ("auto", "randomized", "arpack", "tsqr")
 
 
+@document
 class TruncatedSVD(Projector):
     r"""The leading singular values and vectors of rows, which are not centred first.
 
@@ -57,8 +59,7 @@ class TruncatedSVD(Projector):
     tol : float, default=0.0
         For ``"arpack"`` and ``"randomized"``: stop once no component's residual is more than this
         share of its eigenvalue. For 0, 1e-10.
-    device : {"auto", "cpu", "cuda"}, default="auto"
-        Device to fit on; "auto" takes that of :func:`skfleet.config_context`.
+    {device}
 
     Attributes
     ----------
@@ -72,10 +73,7 @@ class TruncatedSVD(Projector):
         Singular values, in decreasing order.
     n_iter_ : int
         Power iterations made, 0 where none were.
-    n_features_in_ : int
-        Number of features seen during ``fit``.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of features seen during ``fit``, where X has names that are all strings.
+    {features_in}
 
     Raises
     ------
@@ -130,10 +128,8 @@ class TruncatedSVD(Projector):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
-            Training data.
-        y : None
-            Not used, present for API consistency by convention.
+        {X_train}
+        {y_ignored}
 
         Returns
         -------

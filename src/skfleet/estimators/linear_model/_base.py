@@ -15,6 +15,7 @@ from skfleet._linalg import dense_rows, dot, is_sparse
 from skfleet._typing import Answer, Rows, Values, Weights
 from skfleet.blocks import RowBlocks, check_rows
 from skfleet.estimators._base import FleetEstimator
+from skfleet.estimators._docstrings import document
 from skfleet.inference import OutputSpec, class_names
 from skfleet.metrics import accuracy_score, r2_score
 
@@ -30,6 +31,7 @@ def y_ndim(y: Any) -> int:
     return len(y.shape) if hasattr(y, "shape") else np.asarray(y).ndim
 
 
+@document
 class LinearRegressor(RegressorMixin, FleetEstimator):
     """Base class of linear regressors."""
 
@@ -38,8 +40,7 @@ class LinearRegressor(RegressorMixin, FleetEstimator):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
-            Samples.
+        {X}
 
         Returns
         -------
@@ -57,12 +58,10 @@ class LinearRegressor(RegressorMixin, FleetEstimator):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
-            Test samples.
+        {X_test}
         y : array-like or Dask collection of shape (n_samples,) or (n_samples, n_targets)
             True target values.
-        sample_weight : array-like, Dask array or Dask Series of shape (n_samples,), default=None
-            Sample weights.
+        {sample_weight}
 
         Returns
         -------
@@ -87,6 +86,7 @@ class LinearRegressor(RegressorMixin, FleetEstimator):
             self.intercept_ = 0.0
 
 
+@document
 class LinearClassifier(ClassifierMixin, FleetEstimator):
     """Base class of linear classifiers."""
 
@@ -95,8 +95,7 @@ class LinearClassifier(ClassifierMixin, FleetEstimator):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
-            Samples.
+        {X}
 
         Returns
         -------
@@ -113,8 +112,7 @@ class LinearClassifier(ClassifierMixin, FleetEstimator):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
-            Samples.
+        {X}
 
         Returns
         -------
@@ -130,12 +128,10 @@ class LinearClassifier(ClassifierMixin, FleetEstimator):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
-            Test samples.
+        {X_test}
         y : array-like, Dask array or Dask Series of shape (n_samples,)
             True labels.
-        sample_weight : array-like, Dask array or Dask Series of shape (n_samples,), default=None
-            Sample weights.
+        {sample_weight}
 
         Returns
         -------

@@ -15,6 +15,7 @@ from skfleet._validation import check_bool, check_in_interval, check_option, che
 from skfleet._warnings import warn
 from skfleet.blocks import RowBlocks
 from skfleet.estimators._device_dispatch import run_on_device
+from skfleet.estimators._docstrings import document
 from skfleet.estimators.linear_model._base import LinearRegressor, y_ndim
 from skfleet.estimators.linear_model._iterative_least_squares import (
     exceeds_gram_limit,
@@ -49,6 +50,7 @@ def warn_unless_converged(points: list[PathPoint], model: Any) -> None:
         )
 
 
+@document
 class ElasticNet(MultiOutputMixin, LinearRegressor):
     r"""Linear least squares with L1 and L2 penalties, in one pass over the rows.
 
@@ -63,56 +65,19 @@ class ElasticNet(MultiOutputMixin, LinearRegressor):
         Strength of the penalties, at least 0.
     l1_ratio : float, default=0.5
         Share of the L1 penalty, from 0 to 1.
-    fit_intercept : bool, default=True
-        Fit the intercept b, without a penalty; otherwise it is 0.
-    precompute : bool, default=False
-        Ignored, present for compatibility with scikit-learn: the Gram matrix is always computed.
-        An array is not accepted.
+    {elastic_net_gram}
     max_iter : int, default=1000
         The most sweeps over the coefficients.
-    copy_X : bool, default=True
-        Ignored, present for compatibility with scikit-learn: X is never modified.
+    {copy_X}
     tol : float, default=1e-4
         Stop when the duality gap is at most `tol` times the sum of squares of y, as in
         scikit-learn, and the optimality conditions hold to `tol` times their violation at zero, for
         columns at unit deviation.
-    warm_start : bool, default=False
-        Start from the solution of the last ``fit``.
-    positive : bool, default=False
-        Constrain coefficients to be at least 0.
-    random_state : int, RandomState instance or None, default=None
-        Ignored, present for compatibility with scikit-learn: nothing is drawn at random.
-    selection : {"cyclic", "random"}, default="cyclic"
-        Ignored, present for compatibility with scikit-learn.
-    device : {"auto", "cpu", "cuda"}, default="auto"
-        Device to fit on; "auto" takes that of :func:`skfleet.config_context`.
+    {elastic_net_options}
 
     Attributes
     ----------
-    coef_ : ndarray of shape (n_features,) or (n_targets, n_features)
-        Coefficients.
-    sparse_coef_ : sparse array of shape (1, n_features) or (n_targets, n_features)
-        The same, sparse.
-    intercept_ : float or ndarray of shape (n_targets,)
-        Intercept.
-    n_iter_ : int or list of int
-        Sweeps over the coefficients, by target where there are several.
-    dual_gap_ : float or ndarray of shape (n_targets,)
-        How far the objective may be above its minimum; NaN where there are no sums of products.
-    n_features_in_ : int
-        Number of features seen during ``fit``.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of features seen during ``fit``, where X has names that are all strings.
-
-    Raises
-    ------
-    ValueError
-        If a parameter or X is invalid.
-
-    Warns
-    -----
-    sklearn.exceptions.ConvergenceWarning
-        When `max_iter` sweeps did not reach `tol`.
+    {elastic_net_attributes}
 
     See Also
     --------
@@ -174,17 +139,14 @@ class ElasticNet(MultiOutputMixin, LinearRegressor):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
-            Training data.
-        y : array-like or Dask collection of shape (n_samples,) or (n_samples, n_targets)
-            Target values.
+        {X_train}
+        {y_targets}
         sample_weight : float, array-like or Dask collection of shape (n_samples,), default=None
             Sample weights; only their proportions count.
 
         Returns
         -------
-        self : estimator
-            Fitted estimator.
+        {fitted}
         """
         check_in_interval("alpha", self.alpha, 0, open="r")
         check_in_interval("l1_ratio", self.l1_ratio, 0, 1)
@@ -249,6 +211,7 @@ class ElasticNet(MultiOutputMixin, LinearRegressor):
         return sparse.csr_matrix(np.atleast_2d(self.coef_))
 
 
+@document
 class Lasso(ElasticNet):
     r"""Linear least squares with an L1 penalty, in one pass over the rows.
 
@@ -260,54 +223,17 @@ class Lasso(ElasticNet):
     ----------
     alpha : float, default=1.0
         Strength of the penalty, at least 0.
-    fit_intercept : bool, default=True
-        Fit the intercept b, without a penalty; otherwise it is 0.
-    precompute : bool, default=False
-        Ignored, present for compatibility with scikit-learn: the Gram matrix is always computed.
-        An array is not accepted.
-    copy_X : bool, default=True
-        Ignored, present for compatibility with scikit-learn: X is never modified.
+    {elastic_net_gram}
+    {copy_X}
     max_iter : int, default=1000
         The most sweeps over the coefficients.
     tol : float, default=1e-4
         When to stop, as for :class:`ElasticNet`.
-    warm_start : bool, default=False
-        Start from the solution of the last ``fit``.
-    positive : bool, default=False
-        Constrain coefficients to be at least 0.
-    random_state : int, RandomState instance or None, default=None
-        Ignored, present for compatibility with scikit-learn: nothing is drawn at random.
-    selection : {"cyclic", "random"}, default="cyclic"
-        Ignored, present for compatibility with scikit-learn.
-    device : {"auto", "cpu", "cuda"}, default="auto"
-        Device to fit on; "auto" takes that of :func:`skfleet.config_context`.
+    {elastic_net_options}
 
     Attributes
     ----------
-    coef_ : ndarray of shape (n_features,) or (n_targets, n_features)
-        Coefficients.
-    sparse_coef_ : sparse array of shape (1, n_features) or (n_targets, n_features)
-        The same, sparse.
-    intercept_ : float or ndarray of shape (n_targets,)
-        Intercept.
-    n_iter_ : int or list of int
-        Sweeps over the coefficients, by target where there are several.
-    dual_gap_ : float or ndarray of shape (n_targets,)
-        How far the objective may be above its minimum; NaN where there are no sums of products.
-    n_features_in_ : int
-        Number of features seen during ``fit``.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of features seen during ``fit``, where X has names that are all strings.
-
-    Raises
-    ------
-    ValueError
-        If a parameter or X is invalid.
-
-    Warns
-    -----
-    sklearn.exceptions.ConvergenceWarning
-        When `max_iter` sweeps did not reach `tol`.
+    {elastic_net_attributes}
 
     See Also
     --------

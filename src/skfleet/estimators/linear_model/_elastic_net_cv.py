@@ -12,6 +12,7 @@ from sklearn.utils.metadata_routing import MetadataRouter
 from skfleet._typing import RandomState, Rows, Splitter, Values, Weights
 from skfleet._validation import check_in_interval, check_positive_int, check_verbose
 from skfleet.estimators._device_dispatch import run_on_device
+from skfleet.estimators._docstrings import document
 from skfleet.estimators._metadata_routing import make_splitter_router, route_splitter_params
 from skfleet.estimators.linear_model._base import LinearRegressor
 from skfleet.estimators.linear_model._elastic_net import (
@@ -23,6 +24,7 @@ from skfleet.estimators.linear_model._iterative_least_squares import check_gram_
 from skfleet.glm import CrossProducts, elastic_net_path, split_products
 
 
+@document
 class ElasticNetCV(LinearRegressor):
     r"""Elastic net with its penalties chosen by cross-validation, in one pass over the rows.
 
@@ -35,36 +37,14 @@ class ElasticNetCV(LinearRegressor):
     ----------
     l1_ratio : float or list of float, default=0.5
         Shares of the L1 penalty to try, from 0 to 1.
-    eps : float, default=1e-3
-        The smallest alpha of a path over the largest one.
-    alphas : int or array of shape (n_alphas,), default=100
-        Number of alphas along the regularisation path, or the alphas themselves.
-    fit_intercept : bool, default=True
-        Fit the intercept b, without a penalty; otherwise it is 0.
-    precompute : bool or "auto", default="auto"
-        Ignored, present for compatibility with scikit-learn: the Gram matrix is always computed.
-        An array is not accepted.
-    max_iter : int, default=1000
-        The most sweeps over the coefficients.
-    tol : float, default=1e-4
-        When to stop, as for :class:`ElasticNet`.
+    {elastic_net_cv_path}
     cv : int, splitter or iterable, default=None
         Folds, 5 if None; the first ones hold the first rows. A splitter of scikit-learn's, or pairs
         of row numbers. For rows on Dask a splitter sees neither X nor y.
-    copy_X : bool, default=True
-        Ignored, present for compatibility with scikit-learn: X is never modified.
+    {copy_X}
     verbose : bool or int, default=0
         Above 0, print what was chosen.
-    n_jobs : int, default=None
-        Ignored, present for compatibility with scikit-learn: all workers are used.
-    positive : bool, default=False
-        Constrain coefficients to be at least 0.
-    random_state : int, RandomState instance or None, default=None
-        Ignored, present for compatibility with scikit-learn: nothing is drawn at random.
-    selection : {"cyclic", "random"}, default="cyclic"
-        Ignored, present for compatibility with scikit-learn.
-    device : {"auto", "cpu", "cuda"}, default="auto"
-        Device to fit on; "auto" takes that of :func:`skfleet.config_context`.
+    {elastic_net_cv_ignored}
 
     Attributes
     ----------
@@ -84,21 +64,7 @@ class ElasticNetCV(LinearRegressor):
         How far the objective may be above its minimum.
     n_iter_ : int
         Sweeps over the coefficients for the pair chosen.
-    n_features_in_ : int
-        Number of features seen during ``fit``.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of features seen during ``fit``, where X has names that are all strings.
-
-    Raises
-    ------
-    ValueError
-        If a parameter or X is invalid, or there are more than 20,000 columns (5,000
-        sparse ones).
-
-    Warns
-    -----
-    sklearn.exceptions.ConvergenceWarning
-        When `max_iter` sweeps did not reach `tol`.
+    {elastic_net_cv_errors}
 
     Notes
     -----
@@ -162,10 +128,8 @@ class ElasticNetCV(LinearRegressor):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
-            Training data.
-        y : array-like, Dask array or Dask Series of shape (n_samples,)
-            Target values.
+        {X_train}
+        {y}
         sample_weight : float, array-like or Dask collection of shape (n_samples,), default=None
             Sample weights, in training and in the errors of a fold.
         **params : dict
@@ -173,8 +137,7 @@ class ElasticNetCV(LinearRegressor):
 
         Returns
         -------
-        self : estimator
-            Fitted estimator.
+        {fitted}
         """
         ratios = self._check_parameters()
         params = route_splitter_params(self, params)
@@ -266,6 +229,7 @@ class ElasticNetCV(LinearRegressor):
         return make_splitter_router(self)
 
 
+@document
 class LassoCV(ElasticNetCV):
     r"""Lasso with its penalty chosen by cross-validation, in one pass over the rows.
 
@@ -274,35 +238,13 @@ class LassoCV(ElasticNetCV):
 
     Parameters
     ----------
-    eps : float, default=1e-3
-        The smallest alpha of a path over the largest one.
-    alphas : int or array of shape (n_alphas,), default=100
-        Number of alphas along the regularisation path, or the alphas themselves.
-    fit_intercept : bool, default=True
-        Fit the intercept b, without a penalty; otherwise it is 0.
-    precompute : bool or "auto", default="auto"
-        Ignored, present for compatibility with scikit-learn: the Gram matrix is always computed.
-        An array is not accepted.
-    max_iter : int, default=1000
-        The most sweeps over the coefficients.
-    tol : float, default=1e-4
-        When to stop, as for :class:`ElasticNet`.
-    copy_X : bool, default=True
-        Ignored, present for compatibility with scikit-learn: X is never modified.
+    {elastic_net_cv_path}
+    {copy_X}
     cv : int, splitter or iterable, default=None
         Splits, as for :class:`ElasticNetCV`.
     verbose : bool or int, default=False
         Above 0, print what was chosen.
-    n_jobs : int, default=None
-        Ignored, present for compatibility with scikit-learn: all workers are used.
-    positive : bool, default=False
-        Constrain coefficients to be at least 0.
-    random_state : int, RandomState instance or None, default=None
-        Ignored, present for compatibility with scikit-learn: nothing is drawn at random.
-    selection : {"cyclic", "random"}, default="cyclic"
-        Ignored, present for compatibility with scikit-learn.
-    device : {"auto", "cpu", "cuda"}, default="auto"
-        Device to fit on; "auto" takes that of :func:`skfleet.config_context`.
+    {elastic_net_cv_ignored}
 
     Attributes
     ----------
@@ -320,21 +262,7 @@ class LassoCV(ElasticNetCV):
         How far the objective may be above its minimum.
     n_iter_ : int
         Sweeps over the coefficients for the alpha chosen.
-    n_features_in_ : int
-        Number of features seen during ``fit``.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of features seen during ``fit``, where X has names that are all strings.
-
-    Raises
-    ------
-    ValueError
-        If a parameter or X is invalid, or there are more than 20,000 columns (5,000
-        sparse ones).
-
-    Warns
-    -----
-    sklearn.exceptions.ConvergenceWarning
-        When `max_iter` sweeps did not reach `tol`.
+    {elastic_net_cv_errors}
 
     Notes
     -----
@@ -396,10 +324,8 @@ class LassoCV(ElasticNetCV):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
-            Training data.
-        y : array-like, Dask array or Dask Series of shape (n_samples,)
-            Target values.
+        {X_train}
+        {y}
         sample_weight : float, array-like or Dask collection of shape (n_samples,), default=None
             Sample weights, in training and in the errors of a fold.
         **params : dict
@@ -407,8 +333,7 @@ class LassoCV(ElasticNetCV):
 
         Returns
         -------
-        self : estimator
-            Fitted estimator.
+        {fitted}
         """
         super().fit(X, y, sample_weight, **params)
         del self.l1_ratio_

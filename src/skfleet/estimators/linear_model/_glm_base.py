@@ -23,6 +23,7 @@ from skfleet._validation import (
 )
 from skfleet.estimators._base import FleetEstimator
 from skfleet.estimators._device_dispatch import run_on_device
+from skfleet.estimators._docstrings import document
 from skfleet.estimators.linear_model._base import linear_predictor
 from skfleet.estimators.linear_model._glm_fit import (
     SOLVERS,
@@ -50,8 +51,30 @@ def check_targets(y: Any, loss: Tweedie, name: str) -> None:
         )
 
 
+@document
 class GlmRegressor(RegressorMixin, FleetEstimator, ABC):
     """A regressor with a loss, a link and an L2 penalty."""
+
+    def __init__(
+        self,
+        *,
+        alpha: float = 1.0,
+        fit_intercept: bool = True,
+        solver: str = "auto",
+        max_iter: int = 100,
+        tol: float = 1e-4,
+        warm_start: bool = False,
+        verbose: int = 0,
+        device: str = "auto",
+    ) -> None:
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.solver = solver
+        self.max_iter = max_iter
+        self.tol = tol
+        self.warm_start = warm_start
+        self.verbose = verbose
+        self.device = device
 
     @run_on_device
     def fit(self, X: Rows, y: Values, sample_weight: Weights | None = None) -> Self:
@@ -59,17 +82,14 @@ class GlmRegressor(RegressorMixin, FleetEstimator, ABC):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
-            Training data.
-        y : array-like, Dask array or Dask Series of shape (n_samples,)
-            Target values.
+        {X_train}
+        {y}
         sample_weight : float, array-like or Dask collection of shape (n_samples,), default=None
             Sample weights; only their proportions count.
 
         Returns
         -------
-        self : estimator
-            Fitted estimator.
+        {fitted}
         """
         self._check_parameters()
         loss = self._loss()
@@ -116,8 +136,7 @@ class GlmRegressor(RegressorMixin, FleetEstimator, ABC):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
-            Samples.
+        {X}
 
         Returns
         -------
@@ -134,12 +153,10 @@ class GlmRegressor(RegressorMixin, FleetEstimator, ABC):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
-            Test samples.
+        {X_test}
         y : array-like, Dask array or Dask Series of shape (n_samples,)
             True target values.
-        sample_weight : array-like, Dask array or Dask Series of shape (n_samples,), default=None
-            Sample weights.
+        {sample_weight}
 
         Returns
         -------

@@ -8,10 +8,12 @@ from skfleet._validation import (
     check_in_interval,
     check_option,
 )
+from skfleet.estimators._docstrings import document
 from skfleet.estimators.linear_model._glm_base import GlmRegressor
 from skfleet.glm import Tweedie
 
 
+@document
 class PoissonRegressor(GlmRegressor):
     r"""Regression for counts, with a log link and an L2 penalty.
 
@@ -22,51 +24,12 @@ class PoissonRegressor(GlmRegressor):
 
     Parameters
     ----------
-    alpha : float, default=1.0
-        Strength of the L2 penalty, at least 0.
-    fit_intercept : bool, default=True
-        Fit the intercept b, without a penalty; otherwise it is 0.
-    solver : str, default="auto"
-        "auto" takes Newton's method for up to 600 coefficients (100 if sparse, 1,200 where rows are
-        loaded in each pass) and L-BFGS for more. scikit-learn's "lbfgs" and "newton-cholesky"
-        choose the method. The default is another than scikit-learn's.
-    max_iter : int, default=100
-        The most iterations.
-    tol : float, default=1e-4
-        Stop when no entry of the gradient exceeds `tol` times the largest one of the model that
-        only knows the mean, with columns at unit deviation: neither the scale of a column nor that
-        of y plays a part, other than in scikit-learn.
-    warm_start : bool, default=False
-        Start from the solution of the last ``fit``.
-    verbose : int, default=0
-        Above 0, print which solver ran, its iterations and whether it converged.
-    device : {"auto", "cpu", "cuda"}, default="auto"
-        Device to fit on; "auto" takes that of :func:`skfleet.config_context`.
+    {glm_penalty}
+    {glm_solver}
 
     Attributes
     ----------
-    coef_ : ndarray of shape (n_features,)
-        Coefficients.
-    intercept_ : float
-        Intercept.
-    n_iter_ : int
-        Iterations of the solver.
-    solver_ : {"newton", "lbfgs"}
-        The solver that ran.
-    n_features_in_ : int
-        Number of features seen during ``fit``.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of features seen during ``fit``, where X has names that are all strings.
-
-    Raises
-    ------
-    ValueError
-        If a parameter, X or y is invalid.
-
-    Warns
-    -----
-    sklearn.exceptions.ConvergenceWarning
-        When `max_iter` iterations did not reach `tol`.
+    {glm_attributes}
 
     See Also
     --------
@@ -75,11 +38,7 @@ class PoissonRegressor(GlmRegressor):
 
     Notes
     -----
-    One pass over the rows finds means and deviations and, of many rows, draws a sample. Newton's
-    method, started from the sample's solution, then takes one pass to begin with and one per
-    iteration (typically 2), in which each worker sums a Hessian of n_features x n_features float64
-    numbers; L-BFGS takes about one pass per iteration (tens), and sums a gradient. Rows that fit
-    stay in the workers' memory; others are loaded in each pass.
+    {glm_passes}
 
     Examples
     --------
@@ -95,31 +54,11 @@ class PoissonRegressor(GlmRegressor):
     True
     """
 
-    def __init__(
-        self,
-        *,
-        alpha: float = 1.0,
-        fit_intercept: bool = True,
-        solver: str = "auto",
-        max_iter: int = 100,
-        tol: float = 1e-4,
-        warm_start: bool = False,
-        verbose: int = 0,
-        device: str = "auto",
-    ) -> None:
-        self.alpha = alpha
-        self.fit_intercept = fit_intercept
-        self.solver = solver
-        self.max_iter = max_iter
-        self.tol = tol
-        self.warm_start = warm_start
-        self.verbose = verbose
-        self.device = device
-
     def _loss(self) -> Tweedie:
         return Tweedie(1.0)
 
 
+@document
 class GammaRegressor(GlmRegressor):
     r"""Regression for positive targets, with a log link and an L2 penalty.
 
@@ -130,51 +69,12 @@ class GammaRegressor(GlmRegressor):
 
     Parameters
     ----------
-    alpha : float, default=1.0
-        Strength of the L2 penalty, at least 0.
-    fit_intercept : bool, default=True
-        Fit the intercept b, without a penalty; otherwise it is 0.
-    solver : str, default="auto"
-        "auto" takes Newton's method for up to 600 coefficients (100 if sparse, 1,200 where rows are
-        loaded in each pass) and L-BFGS for more. scikit-learn's "lbfgs" and "newton-cholesky"
-        choose the method. The default is another than scikit-learn's.
-    max_iter : int, default=100
-        The most iterations.
-    tol : float, default=1e-4
-        Stop when no entry of the gradient exceeds `tol` times the largest one of the model that
-        only knows the mean, with columns at unit deviation: neither the scale of a column nor that
-        of y plays a part, other than in scikit-learn.
-    warm_start : bool, default=False
-        Start from the solution of the last ``fit``.
-    verbose : int, default=0
-        Above 0, print which solver ran, its iterations and whether it converged.
-    device : {"auto", "cpu", "cuda"}, default="auto"
-        Device to fit on; "auto" takes that of :func:`skfleet.config_context`.
+    {glm_penalty}
+    {glm_solver}
 
     Attributes
     ----------
-    coef_ : ndarray of shape (n_features,)
-        Coefficients.
-    intercept_ : float
-        Intercept.
-    n_iter_ : int
-        Iterations of the solver.
-    solver_ : {"newton", "lbfgs"}
-        The solver that ran.
-    n_features_in_ : int
-        Number of features seen during ``fit``.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of features seen during ``fit``, where X has names that are all strings.
-
-    Raises
-    ------
-    ValueError
-        If a parameter, X or y is invalid.
-
-    Warns
-    -----
-    sklearn.exceptions.ConvergenceWarning
-        When `max_iter` iterations did not reach `tol`.
+    {glm_attributes}
 
     See Also
     --------
@@ -183,11 +83,7 @@ class GammaRegressor(GlmRegressor):
 
     Notes
     -----
-    One pass over the rows finds means and deviations and, of many rows, draws a sample. Newton's
-    method, started from the sample's solution, then takes one pass to begin with and one per
-    iteration (typically 2), in which each worker sums a Hessian of n_features x n_features float64
-    numbers; L-BFGS takes about one pass per iteration (tens), and sums a gradient. Rows that fit
-    stay in the workers' memory; others are loaded in each pass.
+    {glm_passes}
 
     Examples
     --------
@@ -203,31 +99,11 @@ class GammaRegressor(GlmRegressor):
     True
     """
 
-    def __init__(
-        self,
-        *,
-        alpha: float = 1.0,
-        fit_intercept: bool = True,
-        solver: str = "auto",
-        max_iter: int = 100,
-        tol: float = 1e-4,
-        warm_start: bool = False,
-        verbose: int = 0,
-        device: str = "auto",
-    ) -> None:
-        self.alpha = alpha
-        self.fit_intercept = fit_intercept
-        self.solver = solver
-        self.max_iter = max_iter
-        self.tol = tol
-        self.warm_start = warm_start
-        self.verbose = verbose
-        self.device = device
-
     def _loss(self) -> Tweedie:
         return Tweedie(2.0)
 
 
+@document
 class TweedieRegressor(GlmRegressor):
     r"""Regression for targets whose variance is a power of their mean, with an L2 penalty.
 
@@ -242,54 +118,15 @@ class TweedieRegressor(GlmRegressor):
         Power p of the mean that the variance is: 0 for the normal, 1 for the Poisson, 2 for the
         Gamma and 3 for the inverse Gaussian distribution; from 1 to 2 for sums of positive amounts,
         of which there may be none. Not between 0 and 1.
-    alpha : float, default=1.0
-        Strength of the L2 penalty, at least 0.
-    fit_intercept : bool, default=True
-        Fit the intercept b, without a penalty; otherwise it is 0.
+    {glm_penalty}
     link : {"auto", "identity", "log"}, default="auto"
         What of the mean is linear in the columns; "auto" is the identity for powers of 0 and below,
         else the logarithm.
-    solver : str, default="auto"
-        "auto" takes Newton's method for up to 600 coefficients (100 if sparse, 1,200 where rows are
-        loaded in each pass) and L-BFGS for more. scikit-learn's "lbfgs" and "newton-cholesky"
-        choose the method. The default is another than scikit-learn's.
-    max_iter : int, default=100
-        The most iterations.
-    tol : float, default=1e-4
-        Stop when no entry of the gradient exceeds `tol` times the largest one of the model that
-        only knows the mean, with columns at unit deviation: neither the scale of a column nor that
-        of y plays a part, other than in scikit-learn.
-    warm_start : bool, default=False
-        Start from the solution of the last ``fit``.
-    verbose : int, default=0
-        Above 0, print which solver ran, its iterations and whether it converged.
-    device : {"auto", "cpu", "cuda"}, default="auto"
-        Device to fit on; "auto" takes that of :func:`skfleet.config_context`.
+    {glm_solver}
 
     Attributes
     ----------
-    coef_ : ndarray of shape (n_features,)
-        Coefficients.
-    intercept_ : float
-        Intercept.
-    n_iter_ : int
-        Iterations of the solver.
-    solver_ : {"newton", "lbfgs"}
-        The solver that ran.
-    n_features_in_ : int
-        Number of features seen during ``fit``.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of features seen during ``fit``, where X has names that are all strings.
-
-    Raises
-    ------
-    ValueError
-        If a parameter, X or y is invalid.
-
-    Warns
-    -----
-    sklearn.exceptions.ConvergenceWarning
-        When `max_iter` iterations did not reach `tol`.
+    {glm_attributes}
 
     See Also
     --------
@@ -298,11 +135,7 @@ class TweedieRegressor(GlmRegressor):
 
     Notes
     -----
-    One pass over the rows finds means and deviations and, of many rows, draws a sample. Newton's
-    method, started from the sample's solution, then takes one pass to begin with and one per
-    iteration (typically 2), in which each worker sums a Hessian of n_features x n_features float64
-    numbers; L-BFGS takes about one pass per iteration (tens), and sums a gradient. Rows that fit
-    stay in the workers' memory; others are loaded in each pass.
+    {glm_passes}
 
     Examples
     --------
@@ -332,16 +165,18 @@ class TweedieRegressor(GlmRegressor):
         verbose: int = 0,
         device: str = "auto",
     ) -> None:
+        super().__init__(
+            alpha=alpha,
+            fit_intercept=fit_intercept,
+            solver=solver,
+            max_iter=max_iter,
+            tol=tol,
+            warm_start=warm_start,
+            verbose=verbose,
+            device=device,
+        )
         self.power = power
-        self.alpha = alpha
-        self.fit_intercept = fit_intercept
         self.link = link
-        self.solver = solver
-        self.max_iter = max_iter
-        self.tol = tol
-        self.warm_start = warm_start
-        self.verbose = verbose
-        self.device = device
 
     def _loss(self) -> Tweedie:
         log = self.power > 0 if self.link == "auto" else self.link == "log"

@@ -13,6 +13,7 @@ from skfleet._typing import Rows, Values, Weights
 from skfleet._validation import check_bool, check_in_interval
 from skfleet.blocks import RowBlocks
 from skfleet.estimators._device_dispatch import run_on_device
+from skfleet.estimators._docstrings import document
 from skfleet.estimators.linear_model._base import LinearRegressor, y_ndim
 from skfleet.estimators.linear_model._iterative_least_squares import (
     exceeds_gram_limit,
@@ -21,6 +22,7 @@ from skfleet.estimators.linear_model._iterative_least_squares import (
 from skfleet.glm import compute_cross_products, solve_positive, solve_ridge
 
 
+@document
 class LinearRegression(MultiOutputMixin, LinearRegressor):
     r"""Ordinary least squares, in one pass over the rows.
 
@@ -32,18 +34,14 @@ class LinearRegression(MultiOutputMixin, LinearRegressor):
     ----------
     fit_intercept : bool, default=True
         Fit the intercept b; otherwise it is 0.
-    copy_X : bool, default=True
-        Ignored, present for compatibility with scikit-learn: X is never modified.
+    {copy_X}
     tol : float, default=1e-6
         Directions of X whose singular value is at most `tol` times the largest count for nothing,
         with columns at unit length (scikit-learn takes them as they are, and so drops columns that
         are small). The solution is the shortest one where there are such directions.
-    n_jobs : int, default=None
-        Ignored, present for compatibility with scikit-learn: all workers are used.
-    positive : bool, default=False
-        Constrain coefficients to be at least 0.
-    device : {"auto", "cpu", "cuda"}, default="auto"
-        Device to fit on; "auto" takes that of :func:`skfleet.config_context`.
+    {n_jobs}
+    {positive}
+    {device}
 
     Attributes
     ----------
@@ -57,10 +55,7 @@ class LinearRegression(MultiOutputMixin, LinearRegressor):
         Singular values of X about its mean, from the square roots of the eigenvalues of its
         products, so those below 1e-8 of the largest are rounding. Not for sparse rows, nor with
         `positive`.
-    n_features_in_ : int
-        Number of features seen during ``fit``.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of features seen during ``fit``, where X has names that are all strings.
+    {features_in}
 
     Raises
     ------
@@ -117,12 +112,9 @@ class LinearRegression(MultiOutputMixin, LinearRegressor):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
-            Training data.
-        y : array-like or Dask collection of shape (n_samples,) or (n_samples, n_targets)
-            Target values.
-        sample_weight : float, array-like or Dask collection of shape (n_samples,), default=None
-            Sample weights.
+        {X_train}
+        {y_targets}
+        {fit_weight}
 
         Returns
         -------

@@ -23,6 +23,7 @@ from skfleet._validation import (
 )
 from skfleet._warnings import warn
 from skfleet.estimators._device_dispatch import run_on_device
+from skfleet.estimators._docstrings import document
 from skfleet.estimators.linear_model._base import (
     LinearClassifier,
     SparseCoefficients,
@@ -58,6 +59,7 @@ N_JOBS_IS_OLD = (
 )
 
 
+@document
 class LogisticRegression(SparseCoefficients, LinearClassifier):
     r"""Logistic regression with L1, L2 or both penalties, or none, on rows of any container.
 
@@ -87,8 +89,7 @@ class LogisticRegression(SparseCoefficients, LinearClassifier):
         Only 1 is possible.
     class_weight : dict or "balanced", default=None
         Weights of classes, by label. "balanced" gives every class the same total weight.
-    random_state : int, RandomState instance or None, default=None
-        Ignored, present for compatibility with scikit-learn: nothing is drawn at random.
+    {random_state_ignored}
     solver : str, default="auto"
         "auto" takes Newton's method for up to 600 coefficients (100 if sparse, 1,200 where rows are
         loaded in each pass) and L-BFGS for more; with an L1 penalty, proximal Newton steps.
@@ -103,8 +104,7 @@ class LogisticRegression(SparseCoefficients, LinearClassifier):
         Start from the solution of the last ``fit``.
     n_jobs : int, default=None
         Ignored, and deprecated in scikit-learn: all workers are used.
-    device : {"auto", "cpu", "cuda"}, default="auto"
-        Device to fit on; "auto" takes that of :func:`skfleet.config_context`.
+    {device}
 
     Attributes
     ----------
@@ -118,10 +118,7 @@ class LogisticRegression(SparseCoefficients, LinearClassifier):
         Iterations of the solver.
     solver_ : {"newton", "lbfgs", "proximal_newton", "proximal_gradient"}
         The solver that ran.
-    n_features_in_ : int
-        Number of features seen during ``fit``.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of features seen during ``fit``, where X has names that are all strings.
+    {features_in}
 
     Raises
     ------
@@ -202,12 +199,10 @@ class LogisticRegression(SparseCoefficients, LinearClassifier):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
-            Training data.
+        {X_train}
         y : array-like, Dask array or Dask Series of shape (n_samples,)
             Class labels, of any type that can be ordered.
-        sample_weight : float, array-like or Dask collection of shape (n_samples,), default=None
-            Sample weights.
+        {fit_weight}
 
         Returns
         -------
@@ -324,8 +319,7 @@ class LogisticRegression(SparseCoefficients, LinearClassifier):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
-            Samples.
+        {X}
 
         Returns
         -------
@@ -339,8 +333,7 @@ class LogisticRegression(SparseCoefficients, LinearClassifier):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
-            Samples.
+        {X}
 
         Returns
         -------

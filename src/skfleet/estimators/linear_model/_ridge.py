@@ -28,6 +28,7 @@ from skfleet.blocks import Block, RowBlocks
 from skfleet.engine import Reduction, engine_for, map_reduce
 from skfleet.estimators._column_statistics import combine_label_counts, label_counts, unique_inverse
 from skfleet.estimators._device_dispatch import run_on_device
+from skfleet.estimators._docstrings import document
 from skfleet.estimators.linear_model._base import (
     LinearClassifier,
     LinearRegressor,
@@ -120,6 +121,7 @@ class _BaseRidge:
         return coef, sums.y_mean - coef @ sums.x_mean
 
 
+@document
 class Ridge(_BaseRidge, MultiOutputMixin, LinearRegressor):
     r"""Linear least squares with an L2 penalty, in one pass over the rows.
 
@@ -130,24 +132,14 @@ class Ridge(_BaseRidge, MultiOutputMixin, LinearRegressor):
     ----------
     alpha : float or array of shape (n_targets,), default=1.0
         Strength of the penalty, at least 0; an array penalises each target by its own.
-    fit_intercept : bool, default=True
-        Fit the intercept b, without a penalty; otherwise it is 0.
-    copy_X : bool, default=True
-        Ignored, present for compatibility with scikit-learn: X is never modified.
+    {fit_intercept}
+    {copy_X}
     max_iter : int, default=None
         The most iterations where the solution is not direct; 1,000 if None.
     tol : float, default=1e-4
         Where the solution is not direct, stop when no entry of the gradient exceeds `tol` times the
         largest one of the model that only knows the mean, with columns at unit deviation.
-    solver : str, default="auto"
-        Any of scikit-learn's ("svd", "cholesky", "lsqr", "sparse_cg", "sag", "saga", "lbfgs"), as a
-        request for the same optimum. `solver_` says what ran.
-    positive : bool, default=False
-        Constrain coefficients to be at least 0.
-    random_state : int, RandomState instance or None, default=None
-        Ignored, present for compatibility with scikit-learn: nothing is drawn at random.
-    device : {"auto", "cpu", "cuda"}, default="auto"
-        Device to fit on; "auto" takes that of :func:`skfleet.config_context`.
+    {ridge_options}
 
     Attributes
     ----------
@@ -161,10 +153,7 @@ class Ridge(_BaseRidge, MultiOutputMixin, LinearRegressor):
         What solved the normal equations: a Cholesky factorisation; an eigendecomposition where
         they are singular, which gives the shortest solution; non-negative least squares. L-BFGS
         does without them.
-    n_features_in_ : int
-        Number of features seen during ``fit``.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of features seen during ``fit``, where X has names that are all strings.
+    {features_in}
 
     Raises
     ------
@@ -220,12 +209,9 @@ class Ridge(_BaseRidge, MultiOutputMixin, LinearRegressor):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
-            Training data.
-        y : array-like or Dask collection of shape (n_samples,) or (n_samples, n_targets)
-            Target values.
-        sample_weight : float, array-like or Dask collection of shape (n_samples,), default=None
-            Sample weights.
+        {X_train}
+        {y_targets}
+        {fit_weight}
 
         Returns
         -------
@@ -243,6 +229,7 @@ class Ridge(_BaseRidge, MultiOutputMixin, LinearRegressor):
         return self
 
 
+@document
 class RidgeClassifier(_BaseRidge, LinearClassifier):
     r"""Ridge regression on labels of -1 and 1, in one pass over the rows.
 
@@ -255,10 +242,8 @@ class RidgeClassifier(_BaseRidge, LinearClassifier):
     ----------
     alpha : float or array of shape (n_targets,), default=1.0
         Strength of the penalty, at least 0; an array penalises each target by its own.
-    fit_intercept : bool, default=True
-        Fit the intercept b, without a penalty; otherwise it is 0.
-    copy_X : bool, default=True
-        Ignored, present for compatibility with scikit-learn: X is never modified.
+    {fit_intercept}
+    {copy_X}
     max_iter : int, default=None
         Ignored, present for compatibility with scikit-learn: the solution is direct.
     tol : float, default=1e-4
@@ -266,15 +251,7 @@ class RidgeClassifier(_BaseRidge, LinearClassifier):
     class_weight : dict or "balanced", default=None
         Weights of classes, by label. "balanced" gives classes of any number of rows the same
         weight. Not with several labels a row.
-    solver : str, default="auto"
-        Any of scikit-learn's ("svd", "cholesky", "lsqr", "sparse_cg", "sag", "saga", "lbfgs"), as a
-        request for the same optimum. `solver_` says what ran.
-    positive : bool, default=False
-        Constrain coefficients to be at least 0.
-    random_state : int, RandomState instance or None, default=None
-        Ignored, present for compatibility with scikit-learn: nothing is drawn at random.
-    device : {"auto", "cpu", "cuda"}, default="auto"
-        Device to fit on; "auto" takes that of :func:`skfleet.config_context`.
+    {ridge_options}
 
     Attributes
     ----------
@@ -288,10 +265,7 @@ class RidgeClassifier(_BaseRidge, LinearClassifier):
         There are no iterations.
     solver_ : {"cholesky", "eigen", "nnls"}
         What solved the normal equations, as in :class:`Ridge`.
-    n_features_in_ : int
-        Number of features seen during ``fit``.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of features seen during ``fit``, where X has names that are all strings.
+    {features_in}
 
     Raises
     ------
@@ -347,12 +321,10 @@ class RidgeClassifier(_BaseRidge, LinearClassifier):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
-            Training data.
+        {X_train}
         y : array-like or Dask collection of shape (n_samples,) or (n_samples, n_labels)
             Labels of any type that can be ordered, or 1 for each label that a row has and else 0.
-        sample_weight : float, array-like or Dask collection of shape (n_samples,), default=None
-            Sample weights.
+        {fit_weight}
 
         Returns
         -------
@@ -405,8 +377,7 @@ class RidgeClassifier(_BaseRidge, LinearClassifier):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
-            Samples.
+        {X}
 
         Returns
         -------

@@ -17,6 +17,7 @@ from skfleet._validation import check_bool, check_in_interval, check_option
 from skfleet.blocks import Block, RowBlocks
 from skfleet.engine import Reduction, engine_for, map_reduce, with_row_offsets
 from skfleet.estimators._device_dispatch import run_on_device
+from skfleet.estimators._docstrings import document
 from skfleet.estimators._metadata_routing import make_splitter_router, route_splitter_params
 from skfleet.estimators.linear_model._base import LinearRegressor, y_ndim
 from skfleet.estimators.linear_model._iterative_least_squares import check_gram_limit
@@ -38,6 +39,7 @@ _SCORINGS = (
 )
 
 
+@document
 class RidgeCV(MultiOutputMixin, LinearRegressor):
     r"""Ridge regression with its penalty chosen by cross-validation, in one or two passes.
 
@@ -50,8 +52,7 @@ class RidgeCV(MultiOutputMixin, LinearRegressor):
     ----------
     alphas : float or array of shape (n_alphas,), default=(0.1, 1.0, 10.0)
         Penalties to try; above 0, with folds at least 0.
-    fit_intercept : bool, default=True
-        Fit the intercept b, without a penalty; otherwise it is 0.
+    {fit_intercept}
     scoring : str, default=None
         "r2", "neg_mean_squared_error", "neg_root_mean_squared_error", or, where each row is left
         out in turn, "neg_mean_absolute_error". None means the negative mean squared error where
@@ -66,8 +67,7 @@ class RidgeCV(MultiOutputMixin, LinearRegressor):
         Keep what was found for each row in `cv_results_`; only with ``cv=None``.
     alpha_per_target : bool, default=False
         Choose an alpha for each target; only with ``cv=None``.
-    device : {"auto", "cpu", "cuda"}, default="auto"
-        Device to fit on; "auto" takes that of :func:`skfleet.config_context`.
+    {device}
 
     Attributes
     ----------
@@ -82,10 +82,7 @@ class RidgeCV(MultiOutputMixin, LinearRegressor):
         The penalty chosen.
     best_score_ : float or ndarray of shape (n_targets,)
         Its score.
-    n_features_in_ : int
-        Number of features seen during ``fit``.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of features seen during ``fit``, where X has names that are all strings.
+    {features_in}
 
     Raises
     ------
@@ -139,10 +136,8 @@ class RidgeCV(MultiOutputMixin, LinearRegressor):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
-            Training data.
-        y : array-like or Dask collection of shape (n_samples,) or (n_samples, n_targets)
-            Target values.
+        {X_train}
+        {y_targets}
         sample_weight : float, array-like or Dask collection of shape (n_samples,), default=None
             Sample weights, in training and in the scores.
         **params : dict

@@ -16,6 +16,7 @@ from skfleet._validation import check_several_classes, check_total_weight, uniqu
 from skfleet.engine import Reduction, engine_for, map_reduce
 from skfleet.estimators._column_statistics import LabelCounts, combine_label_counts, label_counts
 from skfleet.estimators._device_dispatch import run_on_device
+from skfleet.estimators._docstrings import document
 from skfleet.estimators.linear_model._base import (
     LinearClassifier,
     check_class_weight,
@@ -36,6 +37,7 @@ def _has_probabilities(self: SGDClassifier) -> bool:
     return True
 
 
+@document
 class SGDClassifier(BaseSGD, LinearClassifier):
     r"""Linear classifier learned by stochastic gradient descent, on rows of any container.
 
@@ -52,25 +54,7 @@ class SGDClassifier(BaseSGD, LinearClassifier):
         "hinge" (a linear SVM), "log_loss" (logistic regression), "modified_huber" (smooth, of
         bounded slope), "squared_hinge", "perceptron", or one of a regression on +1 and -1:
         "squared_error", "huber", "epsilon_insensitive", "squared_epsilon_insensitive".
-    penalty : {"l2", "l1", "elasticnet"} or None, default="l2"
-        The penalty R.
-    alpha : float, default=0.0001
-        Strength of the penalty; ``learning_rate="optimal"`` depends on it too.
-    l1_ratio : float, default=0.15
-        Share of the L1 penalty in ``penalty="elasticnet"``, from 0 to 1.
-    fit_intercept : bool, default=True
-        Fit the intercept b; otherwise it stays what it is at the start, 0.
-    max_iter : int, default=1000
-        The most epochs of ``fit``.
-    tol : float or None, default=1e-3
-        Stop after `n_iter_no_change` epochs in a row in which the objective did not fall by `tol`
-        (or the validation score rise by it, with `early_stopping`); None for never.
-    shuffle : bool, default=True
-        Shuffle the blocks, and the rows in each, in every epoch.
-    verbose : int, default=0
-        Above 0, print how every epoch went.
-    epsilon : float, default=0.1
-        Where "huber" becomes linear, and how far off costs nothing in the epsilon-insensitive ones.
+    {sgd_penalty}
     n_jobs : int, default=None
         Ignored, present for compatibility with scikit-learn: all classes are learned at once.
     random_state : int, RandomState instance or None, default=None
@@ -96,14 +80,7 @@ class SGDClassifier(BaseSGD, LinearClassifier):
     class_weight : dict or "balanced", default=None
         Weights of classes, by label. A class of more than two weighs 1 where it is one of the
         others. "balanced", for ``fit`` only, gives every class the same total.
-    warm_start : bool, default=False
-        Let ``fit`` start from the solution of the last one.
-    average : bool or int, default=False
-        Answer with the mean of the weights after every row, from row `average` on.
-    batch_size : int or "auto", default="auto"
-        Rows in a step. "auto" is a 256th of a block's rows, but at least 8 and at most 256.
-    device : {"auto", "cpu", "cuda"}, default="auto"
-        Device to fit on; "auto" takes that of :func:`skfleet.config_context`.
+    {sgd_options}
 
     Attributes
     ----------
@@ -115,16 +92,7 @@ class SGDClassifier(BaseSGD, LinearClassifier):
         Intercepts.
     n_iter_ : int
         Epochs of the class that took most of them.
-    t_ : float
-        1 more than the number of rows learned, a row counted once an epoch.
-    history_ : pandas.DataFrame
-        A row per epoch of ``fit``: ``epoch``, ``n_samples_seen``, ``loss`` (its mean over rows,
-        without the penalty), ``score`` on the validation rows, NaN without these, and ``seconds``
-        since the fit began.
-    n_features_in_ : int
-        Number of features seen during ``fit``.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of features seen during ``fit``, where X has names that are all strings.
+    {sgd_attributes}
 
     Raises
     ------
@@ -144,20 +112,7 @@ class SGDClassifier(BaseSGD, LinearClassifier):
 
     Notes
     -----
-    All rows of a batch meet the weights before it. They are moved by the *sum* of the rows' steps,
-    :math:`\beta \leftarrow \prod_i (1 - \eta_i \alpha_2) \beta - \sum_i \eta_i w_i \ell'(y_i, p_i)
-    x_i` with the L2 part :math:`\alpha_2` of the penalty and predictions :math:`p_i`, each row at
-    the learning rate of its own number t, so that an epoch goes as far as scikit-learn's does with
-    a step a row. For losses of bounded slope that are flat on one side, and with "optimal" rates,
-    that is Pegasos with batches (Shalev-Shwartz et al., 2011). Steps of other losses
-    could add up to more than the way to go, and diverge where columns correlate. So the slope of
-    the batch's loss along the sum is measured at both ends, and of the sum as much taken as steps
-    one after the other would come to, were each to change the slope alike: ``(1 - (1 - c / n)**n) /
-    c`` of it for n rows and a slope that changes by its share c, and at least ``1 / n``, the mean.
-    Up to a size that the curvature sets, batches go as far as their rows, from there on as far as
-    one step (Ma, Bassily and Belkin, 2018, The power of interpolation). L1 penalties are
-    cumulative, so that weights become zero (Tsuruoka, Tsujii and Ananiadou, 2009), and
-    intercepts of sparse rows learn a hundredth as fast as those of dense ones, as in scikit-learn.
+    {sgd_steps}
 
     With ``batch_size=1`` and ``shuffle=False`` the answer is scikit-learn's to rounding, but for
     these: averages with an L1 penalty (there, what the penalty takes off counts as though it had
@@ -253,16 +208,14 @@ class SGDClassifier(BaseSGD, LinearClassifier):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
-            Training data.
+        {X_train}
         y : array-like, Dask array or Dask Series of shape (n_samples,)
             Class labels, of any type that can be ordered.
         coef_init : array-like of shape (n_classes, n_features), default=None
             Coefficients to start from; one row for two classes.
         intercept_init : array-like of shape (n_classes,), default=None
             Intercepts to start from; one for two classes.
-        sample_weight : float, array-like or Dask collection of shape (n_samples,), default=None
-            Sample weights: factors of their steps.
+        {step_weight}
 
         Returns
         -------
@@ -304,14 +257,12 @@ class SGDClassifier(BaseSGD, LinearClassifier):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
-            Training data.
+        {X_train}
         y : array-like, Dask array or Dask Series of shape (n_samples,)
             Class labels, not necessarily of all classes.
         classes : array-like of shape (n_classes,), default=None
             All labels there will ever be: needed in the first call.
-        sample_weight : float, array-like or Dask collection of shape (n_samples,), default=None
-            Sample weights: factors of their steps.
+        {step_weight}
 
         Returns
         -------
@@ -379,8 +330,7 @@ class SGDClassifier(BaseSGD, LinearClassifier):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
-            Samples.
+        {X}
 
         Returns
         -------
@@ -398,8 +348,7 @@ class SGDClassifier(BaseSGD, LinearClassifier):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
-            Samples.
+        {X}
 
         Returns
         -------

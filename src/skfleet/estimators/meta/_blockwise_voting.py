@@ -38,6 +38,7 @@ from skfleet.blocks import (
 )
 from skfleet.engine import log_pass, training_engine
 from skfleet.estimators._base import check_columns, check_two_dims
+from skfleet.estimators._docstrings import document
 from skfleet.estimators._metadata_routing import drop_none, make_router, route_params
 from skfleet.estimators.meta._voting_member import (
     fit_member,
@@ -172,6 +173,7 @@ def _as_sized_array(name: str, values: Any) -> Any:
     return values if hasattr(values, "shape") else np.asarray(values)
 
 
+@document
 class _BlockwiseScoreMixin:
     """Mixin with `score` on data of any container, to precede scikit-learn's mixin."""
 
@@ -180,12 +182,10 @@ class _BlockwiseScoreMixin:
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
-            Test samples.
+        {X_test}
         y : array-like, Dask array or Dask Series of shape (n_samples,)
             True labels or target values.
-        sample_weight : array-like, Dask array or Dask Series of shape (n_samples,), default=None
-            Sample weights.
+        {sample_weight}
 
         Returns
         -------
@@ -207,6 +207,7 @@ def _check_soft(self: BlockwiseVotingClassifier) -> None:
         )
 
 
+@document
 class BlockwiseVotingClassifier(_BlockwiseScoreMixin, ClassifierMixin, _BlockwiseVoting):
     """Voting ensemble of classifiers, each trained on one block.
 
@@ -284,7 +285,7 @@ class BlockwiseVotingClassifier(_BlockwiseScoreMixin, ClassifierMixin, _Blockwis
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
+        X : {X_type}
             Training data; dataframes reach the estimator as dataframes.
         y : array-like, Dask array or Dask Series of shape (n_samples,)
             Class labels.
@@ -326,8 +327,7 @@ class BlockwiseVotingClassifier(_BlockwiseScoreMixin, ClassifierMixin, _Blockwis
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
-            Samples.
+        {X}
 
         Returns
         -------
@@ -346,8 +346,7 @@ class BlockwiseVotingClassifier(_BlockwiseScoreMixin, ClassifierMixin, _Blockwis
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
-            Samples.
+        {X}
 
         Returns
         -------
@@ -360,6 +359,7 @@ class BlockwiseVotingClassifier(_BlockwiseScoreMixin, ClassifierMixin, _Blockwis
         return self._predict_blockwise(predict_proba, X, output, self.classes_, True)
 
 
+@document
 class BlockwiseVotingRegressor(_BlockwiseScoreMixin, RegressorMixin, _BlockwiseVoting):
     """Ensemble of regressors, each trained on one block, that averages their predictions.
 
@@ -411,7 +411,7 @@ class BlockwiseVotingRegressor(_BlockwiseScoreMixin, RegressorMixin, _BlockwiseV
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
+        X : {X_type}
             Training data; dataframes reach the estimator as dataframes.
         y : array-like or Dask collection of shape (n_samples,) or (n_samples, n_outputs)
             Target values.
@@ -439,8 +439,7 @@ class BlockwiseVotingRegressor(_BlockwiseScoreMixin, RegressorMixin, _BlockwiseV
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
-            Samples.
+        {X}
 
         Returns
         -------

@@ -43,6 +43,7 @@ from skfleet.engine import (
     training_engine,
     with_row_offsets,
 )
+from skfleet.estimators._docstrings import document
 from skfleet.estimators._early_stopping import (
     EarlyStopping,
     training_rows,
@@ -62,6 +63,7 @@ from skfleet.estimators.meta._parallel_post_fit import ROUTED_METHODS, ParallelP
 from skfleet.metrics import check_scoring, classes_for_partial_fit, response_scorer
 
 
+@document
 class Incremental(ParallelPostFit):
     """Train any estimator with ``partial_fit`` out of core, block by block.
 
@@ -225,7 +227,7 @@ class Incremental(ParallelPostFit):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
+        X : {X_type}
             Training data; dataframes reach the estimator as dataframes.
         y : array-like or Dask array of shape (n_samples,) or (n_samples, n_outputs), default=None
             Class labels or target values.
@@ -275,14 +277,12 @@ class Incremental(ParallelPostFit):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
-            Training data.
+        {X_train}
         y : array-like or Dask array of shape (n_samples,) or (n_samples, n_outputs), default=None
             Class labels or target values.
         classes : array-like of shape (n_classes,), default=None
             All labels there will ever be; needed in the first call if these rows lack some.
-        sample_weight : array-like, Dask array or Dask Series of shape (n_samples,), default=None
-            Sample weights.
+        {sample_weight}
         **params : dict
             As for ``fit``.
 

@@ -23,6 +23,7 @@ from skfleet._typing import Answer, Estimator, Rows, Scoring, Table, Values, Wei
 from skfleet.blocks import check_rows, is_lazy, warn_of_trip
 from skfleet.estimators._base import FleetEstimator
 from skfleet.estimators._device_dispatch import fit_on_device
+from skfleet.estimators._docstrings import document
 from skfleet.estimators._metadata_routing import drop_none, make_router, route_params
 from skfleet.inference import call_method
 from skfleet.metrics import check_scoring
@@ -45,6 +46,7 @@ def _check_has_score(self: ParallelPostFit) -> None:
         require_method(self._inner, "score")
 
 
+@document
 class ParallelPostFit(DocumentationLink, DelegatesToInner, LearnedAttributes, BaseEstimator):
     """Predict and transform data of any size with any estimator.
 
@@ -209,10 +211,8 @@ class ParallelPostFit(DocumentationLink, DelegatesToInner, LearnedAttributes, Ba
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
-            Samples.
-        **params : dict
-            Handed on to the estimator's method, the same for all blocks.
+        {X}
+        {method_params}
 
         Returns
         -------
@@ -227,10 +227,8 @@ class ParallelPostFit(DocumentationLink, DelegatesToInner, LearnedAttributes, Ba
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
-            Samples.
-        **params : dict
-            Handed on to the estimator's method, the same for all blocks.
+        {X}
+        {method_params}
 
         Returns
         -------
@@ -245,10 +243,8 @@ class ParallelPostFit(DocumentationLink, DelegatesToInner, LearnedAttributes, Ba
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
-            Samples.
-        **params : dict
-            Handed on to the estimator's method, the same for all blocks.
+        {X}
+        {method_params}
 
         Returns
         -------
@@ -263,10 +259,8 @@ class ParallelPostFit(DocumentationLink, DelegatesToInner, LearnedAttributes, Ba
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
-            Samples.
-        **params : dict
-            Handed on to the estimator's method, the same for all blocks.
+        {X}
+        {method_params}
 
         Returns
         -------
@@ -281,10 +275,8 @@ class ParallelPostFit(DocumentationLink, DelegatesToInner, LearnedAttributes, Ba
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
-            Samples.
-        **params : dict
-            Handed on to the estimator's method, the same for all blocks.
+        {X}
+        {method_params}
 
         Returns
         -------
@@ -302,8 +294,7 @@ class ParallelPostFit(DocumentationLink, DelegatesToInner, LearnedAttributes, Ba
         ----------
         X : array-like, sparse matrix or Dask collection of shape (n_samples, n_features_out)
             Samples.
-        **params : dict
-            Handed on to the estimator's method, the same for all blocks.
+        {method_params}
 
         Returns
         -------
@@ -318,8 +309,7 @@ class ParallelPostFit(DocumentationLink, DelegatesToInner, LearnedAttributes, Ba
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
-            Samples.
+        {X}
 
         Returns
         -------
@@ -388,12 +378,10 @@ class ParallelPostFit(DocumentationLink, DelegatesToInner, LearnedAttributes, Ba
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, Dask array or DataFrame} of shape (n_samples, n_features)
-            Test samples.
+        {X_test}
         y : array-like or Dask array of shape (n_samples,) or (n_samples, n_outputs), default=None
             True labels or target values.
-        sample_weight : array-like, Dask array or Dask Series of shape (n_samples,), default=None
-            Sample weights.
+        {sample_weight}
         **params : dict
             Handed on to the estimator's own ``score``.
 

@@ -1,0 +1,228 @@
+"""Texts that the docstrings of several estimators share, by the name that stands for each."""
+
+from __future__ import annotations
+
+import inspect
+
+from skfleet._docstrings import T, compose_docstring
+
+__all__ = ["document"]
+
+_TEXTS = {
+    "X_type": (
+        "{array-like, sparse matrix, dataframe, Dask array or Dask DataFrame} "
+        "of shape (n_samples, n_features)"
+    ),
+    "fitted": """self : estimator
+    Fitted estimator.""",
+    "method_params": """**params : dict
+    Handed on to the estimator's method, the same for all blocks.""",
+    "step_weight": """\
+sample_weight : float, array-like or Dask collection of shape (n_samples,), default=None
+    Sample weights: factors of their steps.""",
+    "fit_weight": """\
+sample_weight : float, array-like or Dask collection of shape (n_samples,), default=None
+    Sample weights.""",
+    "sample_weight": """\
+sample_weight : array-like, Dask array or Dask Series of shape (n_samples,), default=None
+    Sample weights.""",
+    "y_targets": """\
+y : array-like or Dask collection of shape (n_samples,) or (n_samples, n_targets)
+    Target values.""",
+    "y": """y : array-like, Dask array or Dask Series of shape (n_samples,)
+    Target values.""",
+    "y_ignored": """y : None
+    Not used, present for API consistency by convention.""",
+    "X": """X : {X_type}
+    Samples.""",
+    "X_test": """X : {X_type}
+    Test samples.""",
+    "X_train": """X : {X_type}
+    Training data.""",
+    "n_jobs": """n_jobs : int, default=None
+    Ignored, present for compatibility with scikit-learn: all workers are used.""",
+    "random_state_ignored": """random_state : int, RandomState instance or None, default=None
+    Ignored, present for compatibility with scikit-learn: nothing is drawn at random.""",
+    "positive": """positive : bool, default=False
+    Constrain coefficients to be at least 0.""",
+    "copy_X": """copy_X : bool, default=True
+    Ignored, present for compatibility with scikit-learn: X is never modified.""",
+    "fit_intercept": """fit_intercept : bool, default=True
+    Fit the intercept b, without a penalty; otherwise it is 0.""",
+    "device": """device : {"auto", "cpu", "cuda"}, default="auto"
+    Device to fit on; "auto" takes that of :func:`skfleet.config_context`.""",
+    "features_in": """n_features_in_ : int
+    Number of features seen during ``fit``.
+feature_names_in_ : ndarray of shape (n_features_in_,)
+    Names of features seen during ``fit``, where X has names that are all strings.""",
+    "ridge_options": """solver : str, default="auto"
+    Any of scikit-learn's ("svd", "cholesky", "lsqr", "sparse_cg", "sag", "saga", "lbfgs"), as a
+    request for the same optimum. `solver_` says what ran.
+{positive}
+{random_state_ignored}
+{device}""",
+    "elastic_net_gram": """{fit_intercept}
+precompute : bool, default=False
+    Ignored, present for compatibility with scikit-learn: the Gram matrix is always computed.
+    An array is not accepted.""",
+    "sgd_steps": r"""All rows of a batch meet the weights before it. They are moved by the *sum* of
+the rows' steps,
+:math:`\beta \leftarrow \prod_i (1 - \eta_i \alpha_2) \beta - \sum_i \eta_i w_i \ell'(y_i, p_i)
+x_i` with the L2 part :math:`\alpha_2` of the penalty and predictions :math:`p_i`, each row at
+the learning rate of its own number t, so that an epoch goes as far as scikit-learn's does with
+a step a row. For losses of bounded slope that are flat on one side, and with "optimal" rates,
+that is Pegasos with batches (Shalev-Shwartz et al., 2011). Steps of other losses
+could add up to more than the way to go, and diverge where columns correlate. So the slope of
+the batch's loss along the sum is measured at both ends, and of the sum as much taken as steps
+one after the other would come to, were each to change the slope alike: ``(1 - (1 - c / n)**n) /
+c`` of it for n rows and a slope that changes by its share c, and at least ``1 / n``, the mean.
+Up to a size that the curvature sets, batches go as far as their rows, from there on as far as
+one step (Ma, Bassily and Belkin, 2018, The power of interpolation). L1 penalties are
+cumulative, so that weights become zero (Tsuruoka, Tsujii and Ananiadou, 2009), and
+intercepts of sparse rows learn a hundredth as fast as those of dense ones, as in scikit-learn.""",
+    "sgd_attributes": """t_ : float
+    1 more than the number of rows learned, a row counted once an epoch.
+history_ : pandas.DataFrame
+    A row per epoch of ``fit``: ``epoch``, ``n_samples_seen``, ``loss`` (its mean over rows,
+    without the penalty), ``score`` on the validation rows, NaN without these, and ``seconds``
+    since the fit began.
+{features_in}""",
+    "sgd_options": """warm_start : bool, default=False
+    Let ``fit`` start from the solution of the last one.
+average : bool or int, default=False
+    Answer with the mean of the weights after every row, from row `average` on.
+batch_size : int or "auto", default="auto"
+    Rows in a step. "auto" is a 256th of a block's rows, but at least 8 and at most 256.
+{device}""",
+    "sgd_penalty": """penalty : {"l2", "l1", "elasticnet"} or None, default="l2"
+    The penalty R.
+alpha : float, default=0.0001
+    Strength of the penalty; ``learning_rate="optimal"`` depends on it too.
+l1_ratio : float, default=0.15
+    Share of the L1 penalty in ``penalty="elasticnet"``, from 0 to 1.
+fit_intercept : bool, default=True
+    Fit the intercept b; otherwise it stays what it is at the start, 0.
+max_iter : int, default=1000
+    The most epochs of ``fit``.
+tol : float or None, default=1e-3
+    Stop after `n_iter_no_change` epochs in a row in which the objective did not fall by `tol`
+    (or the validation score rise by it, with `early_stopping`); None for never.
+shuffle : bool, default=True
+    Shuffle the blocks, and the rows in each, in every epoch.
+verbose : int, default=0
+    Above 0, print how every epoch went.
+epsilon : float, default=0.1
+    Where "huber" becomes linear, and how far off costs nothing in the epsilon-insensitive ones.""",
+    "elastic_net_cv_errors": """{features_in}
+
+Raises
+------
+ValueError
+    If a parameter or X is invalid, or there are more than 20,000 columns (5,000
+    sparse ones).
+
+Warns
+-----
+sklearn.exceptions.ConvergenceWarning
+    When `max_iter` sweeps did not reach `tol`.""",
+    "elastic_net_cv_ignored": """{n_jobs}
+{positive}
+{random_state_ignored}
+selection : {"cyclic", "random"}, default="cyclic"
+    Ignored, present for compatibility with scikit-learn.
+{device}""",
+    "elastic_net_cv_path": """eps : float, default=1e-3
+    The smallest alpha of a path over the largest one.
+alphas : int or array of shape (n_alphas,), default=100
+    Number of alphas along the regularisation path, or the alphas themselves.
+{fit_intercept}
+precompute : bool or "auto", default="auto"
+    Ignored, present for compatibility with scikit-learn: the Gram matrix is always computed.
+    An array is not accepted.
+max_iter : int, default=1000
+    The most sweeps over the coefficients.
+tol : float, default=1e-4
+    When to stop, as for :class:`ElasticNet`.""",
+    "elastic_net_options": """warm_start : bool, default=False
+    Start from the solution of the last ``fit``.
+{positive}
+{random_state_ignored}
+selection : {"cyclic", "random"}, default="cyclic"
+    Ignored, present for compatibility with scikit-learn.
+{device}""",
+    "elastic_net_attributes": """coef_ : ndarray of shape (n_features,) or (n_targets, n_features)
+    Coefficients.
+sparse_coef_ : sparse array of shape (1, n_features) or (n_targets, n_features)
+    The same, sparse.
+intercept_ : float or ndarray of shape (n_targets,)
+    Intercept.
+n_iter_ : int or list of int
+    Sweeps over the coefficients, by target where there are several.
+dual_gap_ : float or ndarray of shape (n_targets,)
+    How far the objective may be above its minimum; NaN where there are no sums of products.
+{features_in}
+
+Raises
+------
+ValueError
+    If a parameter or X is invalid.
+
+Warns
+-----
+sklearn.exceptions.ConvergenceWarning
+    When `max_iter` sweeps did not reach `tol`.""",
+    "glm_passes": """\
+One pass over the rows finds means and deviations and, of many rows, draws a sample. Newton's
+method, started from the sample's solution, then takes one pass to begin with and one per
+iteration (typically 2), in which each worker sums a Hessian of n_features x n_features float64
+numbers; L-BFGS takes about one pass per iteration (tens), and sums a gradient. Rows that fit
+stay in the workers' memory; others are loaded in each pass.""",
+    "glm_penalty": """alpha : float, default=1.0
+    Strength of the L2 penalty, at least 0.
+{fit_intercept}""",
+    "glm_solver": """solver : str, default="auto"
+    "auto" takes Newton's method for up to 600 coefficients (100 if sparse, 1,200 where rows are
+    loaded in each pass) and L-BFGS for more. scikit-learn's "lbfgs" and "newton-cholesky"
+    choose the method. The default is another than scikit-learn's.
+max_iter : int, default=100
+    The most iterations.
+tol : float, default=1e-4
+    Stop when no entry of the gradient exceeds `tol` times the largest one of the model that
+    only knows the mean, with columns at unit deviation: neither the scale of a column nor that
+    of y plays a part, other than in scikit-learn.
+warm_start : bool, default=False
+    Start from the solution of the last ``fit``.
+verbose : int, default=0
+    Above 0, print which solver ran, its iterations and whether it converged.
+{device}""",
+    "glm_attributes": """coef_ : ndarray of shape (n_features,)
+    Coefficients.
+intercept_ : float
+    Intercept.
+n_iter_ : int
+    Iterations of the solver.
+solver_ : {"newton", "lbfgs"}
+    The solver that ran.
+{features_in}
+
+Raises
+------
+ValueError
+    If a parameter, X or y is invalid.
+
+Warns
+-----
+sklearn.exceptions.ConvergenceWarning
+    When `max_iter` iterations did not reach `tol`.""",
+}
+
+
+def document(cls: T) -> T:
+    """Fill the shared texts into the docstrings of a class and of the methods that it defines."""
+    compose = compose_docstring(_TEXTS)
+    for member in vars(cls).values():
+        # A method that exists under a condition is an object around the one that help() shows.
+        for method in (member, getattr(member, "__wrapped__", None)):
+            if inspect.isfunction(method) or hasattr(method, "__wrapped__"):
+                compose(method)
+    return compose(cls)
