@@ -51,7 +51,7 @@ from skfleet.engine._dask._worker_functions import (
     load_block,
     new_block_cache,
     run_single_threaded,
-    use_all_worker_threads,
+    run_with_worker_threads,
 )
 from skfleet.engine._disk_cache import disk_limit, reads_of
 from skfleet.engine._protocol import Call, Probe, Task
@@ -183,19 +183,24 @@ class DaskEngine:
         *args: Any,
         name: str = "",
         resources: ResourceRequest = ANY_WORKER,
+        is_threaded: bool = False,
     ) -> list[Task]:
-        """Submit func(item, *args) for every item; in one message if items share a subgraph."""
+        """Submit func(item, *args) for every item; in one message if items share a subgraph.
+
+        One that `is_threaded`, on blocks in a worker's memory, has all threads of the worker.
+        """
         items = list(items)
         if len(items) > 1:
             args = tuple(
                 self.scatter_small(arg) if sizeof(arg) > SCATTER_THRESHOLD else arg for arg in args
             )
         if not has_shared_subgraph(items):
+            threaded = partial(run_with_worker_threads, func)
+            # There is one such task for each worker.
+            funcs = (threaded if is_threaded and all(map(is_resident, i)) else func for i in items)
             return [
-                self.submit(
-                    use_all_worker_threads(func, item), item, *args, name=name, resources=resources
-                )
-                for item in items
+                self.submit(call, item, *args, name=name, resources=resources)
+                for call, item in zip(funcs, items, strict=True)
             ]
         n_tasks, delayed_items = with_shared_subgraph(items)
         add_counts(tasks=n_tasks + len(items), **reads_of(delayed_items))
