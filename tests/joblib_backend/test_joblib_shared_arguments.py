@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from joblib import Parallel, delayed, parallel_config
 
-from skfleet._joblib import _shared_arguments
+from skfleet.engine._dask._client_state import state_of
 
 
 def total(X, *rest):
@@ -34,15 +34,15 @@ def test_equal_content_is_sent_once(processes, sent):
 def test_shared_data_go_with_the_object(processes, sent):
     gc.collect()
     X = np.arange(30_000.0)
-    before = len(_shared_arguments._by_content)
+    before = len(state_of(processes).scattered)
     with parallel_config("skfleet", client=processes):
         Parallel()(delayed(total)(X, i) for i in range(4))
     assert len(sent) == 1
     gc.collect()
-    assert len(_shared_arguments._by_content) == before + 1
+    assert len(state_of(processes).scattered) == before + 1
     del X
     gc.collect()
-    assert len(_shared_arguments._by_content) == before
+    assert len(state_of(processes).scattered) == before
 
 
 def test_workers_in_this_process_do_not_keep_data_alive(threads, sent):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,7 @@ from dask.sizeof import sizeof
 from distributed import Client
 
 from skfleet._joblib._worker import ArgumentRef, CallItem, DeviceArgument, DeviceArgumentRef
-from skfleet.engine import Pickled, ScatteredObject
+from skfleet.engine import Pickled, ScatteredObject, keep_while_alive, scatter_content
 
 __all__ = ["SharedArguments"]
 
@@ -22,12 +21,6 @@ MIN_SCATTER_BYTES = 64 * 1024
 # Objects without weak references (lists, dicts) are recognised while a call lasts. Their number is
 # bounded, because they are kept alive.
 _MAX_STRONG_REFS = 16
-
-_lock = threading.RLock()
-_by_content: weakref.WeakValueDictionary[tuple[str, bytes], ScatteredObject] = (
-    weakref.WeakValueDictionary()
-)
-_finalizers: dict[int, weakref.finalize] = {}
 
 
 class SharedArguments:
@@ -120,7 +113,7 @@ class SharedArguments:
         pickled = Pickled.dumps(value)
         if is_function and pickled.nbytes < MIN_SCATTER_BYTES:
             return None
-        copy = _scatter_content(self._client, pickled, is_function=is_function)
+        copy = scatter_content(self._client, pickled, is_function=is_function)
         try:
             self._weak[id(value)] = self._weak_ref(value), copy
         except TypeError:
@@ -129,39 +122,10 @@ class SharedArguments:
                 self._strong.popitem(last=False)
         else:
             if not self._in_process:
-                _keep_while_alive(value, copy)
+                keep_while_alive(value, copy)
         return copy
 
     def _weak_ref(self, value: Any) -> weakref.ref:
         """Return a weak reference whose end removes the scattered copy."""
         weak, key = self._weak, id(value)
         return weakref.ref(value, lambda _: weak.pop(key, None))
-
-
-def _scatter_content(client: Client, pickled: Pickled, *, is_function: bool) -> ScatteredObject:
-    """Return the scattered copy of equal content on the same fleet, or scatter the content."""
-    key = (client.id, pickled.digest())
-    with _lock:
-        copy = _by_content.get(key)
-        if copy is None or copy.future.status not in ("pending", "finished"):
-            copy = _by_content[key] = ScatteredObject(client, pickled, is_function=is_function)
-    return copy
-
-
-def _keep_while_alive(obj: Any, copy: ScatteredObject) -> None:
-    """Keep a scattered copy until the object dies, or until its content is another."""
-    with _lock:
-        finalizer = _finalizers.get(id(obj))
-        if finalizer is not None:
-            alive = finalizer.peek()
-            if alive is not None and alive[2][1] is copy:
-                return
-            finalizer.detach()
-        finalizer = weakref.finalize(obj, _drop_finalizer, id(obj), copy)
-        finalizer.atexit = False
-        _finalizers[id(obj)] = finalizer
-
-
-def _drop_finalizer(obj_id: int, copy: ScatteredObject) -> None:
-    """Drop the finalizer of a dead object; its argument was the last reference to the copy."""
-    _finalizers.pop(obj_id, None)

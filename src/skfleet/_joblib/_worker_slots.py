@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from operator import itemgetter
 from typing import Any
@@ -50,15 +49,10 @@ class WorkerSlots:
         self._device = device
         self._timeout = timeout
         self._resources: dict[str | None, dict[str, float]] = {}
-        self._worker_info: tuple[float, Mapping[str, Any]] = 0.0, {}
 
     def workers(self, client: Client) -> Mapping[str, Any]:
         """Return the scheduler's information on its workers, at most `WORKER_INFO_TTL` old."""
-        read_at, workers = self._worker_info
-        if not workers or time.monotonic() - read_at > WORKER_INFO_TTL:
-            workers = scheduler_workers(client)
-            self._worker_info = time.monotonic(), workers
-        return workers
+        return scheduler_workers(client, WORKER_INFO_TTL)
 
     def addresses(self, client: Client, device: str | None = None) -> list[str]:
         """Return the worker of each slot: first one of every worker, then the seconds, and so on.

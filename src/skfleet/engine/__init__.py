@@ -68,7 +68,7 @@ if TYPE_CHECKING:  # what __getattr__ returns, for type checkers
         seceded,
         wait_for_workers,
     )
-    from skfleet.engine._dask._scatter import ScatteredObject
+    from skfleet.engine._dask._scatter import ScatteredObject, keep_while_alive, scatter_content
     from skfleet.engine._dask._serialize import MMAP_THRESHOLD, Pickled
     from skfleet.engine._dask._wait import MEMORY_TOPIC, death_error
 
@@ -126,6 +126,7 @@ __all__ = [
     "has_dashboard",
     "identity",
     "is_cancelled",
+    "keep_while_alive",
     "limit_threadpools",
     "log_pass",
     "map_reduce",
@@ -137,6 +138,7 @@ __all__ = [
     "resources_for_device",
     "rows_cached_on_workers",
     "run_on_gpu_worker",
+    "scatter_content",
     "scheduler_workers",
     "seceded",
     "to_cpu_estimator",

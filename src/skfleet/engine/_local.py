@@ -26,7 +26,6 @@ from skfleet.engine._disk_cache import (
     reads_of,
 )
 from skfleet.engine._protocol import Call, Probe, Task, TaskResult
-from skfleet.engine._reduce import reduce_group
 from skfleet.engine._resources import ANY_WORKER, ResourceRequest, check_satisfiable
 
 
@@ -75,8 +74,6 @@ class LocalEngine:
     ) -> Task:
         """Run func(*args) now; its result is the task."""
         add_counts(tasks=1, **reads_of(args))
-        if isinstance(func, partial) and func.func is reduce_group:
-            func = partial(func, n_threads=self.n_threads)
         return func(*args)
 
     def submit_all(
@@ -98,8 +95,11 @@ class LocalEngine:
         *args: Any,
         name: str = "",
         resources: ResourceRequest = ANY_WORKER,
+        is_threaded: bool = False,
     ) -> list[Task]:
         """Run func(item, *args) for every item."""
+        if is_threaded:
+            func = partial(func, n_threads=self.n_threads)
         return [self.submit(func, item, *args, name=name, resources=resources) for item in items]
 
     def gather(self, tasks: Sequence[Task]) -> list[Any]:

@@ -97,8 +97,12 @@ class Engine(Protocol):
         *args: Any,
         name: str = "",
         resources: ResourceRequest = ANY_WORKER,
+        is_threaded: bool = False,
     ) -> list[Task]:
-        """Submit func(item, *args) for every item."""
+        """Submit func(item, *args) for every item.
+
+        One that `is_threaded` is also given `n_threads` where it may use more than one.
+        """
         ...
 
     def gather(self, tasks: Sequence[Task]) -> list[Any]:

@@ -87,6 +87,7 @@ def map_reduce(
         *args,
         name=reduction.name,
         resources=resources,
+        is_threaded=True,
     )
     log_pass(reduction.name, len(blocks), len(tasks))
     partials = engine.gather(_combine_in_tree(engine, reduction, tasks, resources))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from skfleet.exceptions import PlacementError
@@ -15,6 +15,7 @@ __all__ = [
     "check_device",
     "check_satisfiable",
     "count_slots",
+    "offers_gpu",
     "resources_for_call",
     "resources_for_device",
     "satisfies",
@@ -164,6 +165,11 @@ def resources_for_call(
         request = resources_for_device("cpu", workers).as_dict() if {"CPU", "GPU"} <= labels else {}
     check_satisfiable(ResourceRequest.of(request), workers)
     return request
+
+
+def offers_gpu(offers: Iterable[Mapping[str, float]]) -> bool:
+    """Return whether any of the workers with these resources is labelled as one with a GPU."""
+    return any(offer.get("GPU") for offer in offers)
 
 
 def count_slots(n_threads: int, offer: Mapping[str, float], request: Mapping[str, float]) -> int:

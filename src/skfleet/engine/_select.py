@@ -16,7 +16,7 @@ from skfleet.engine._gpu._device_cache import DeviceArrayCache
 from skfleet.engine._gpu._estimator_device import device_of
 from skfleet.engine._local import LocalEngine
 from skfleet.engine._protocol import Engine, estimate_nbytes
-from skfleet.engine._resources import resources_for_device
+from skfleet.engine._resources import offers_gpu, resources_for_device
 
 __all__ = [
     "check_fits_in_memory",
@@ -85,7 +85,7 @@ def fleet_engine(client: Any, *, on_gpu: bool = False, follows_gpu: bool = False
     from skfleet.engine._dask._engine import DaskEngine
 
     engine, device = DaskEngine(client), get_config().device
-    if on_gpu or (follows_gpu and any(offer.get("GPU") for offer in engine.offers.values())):
+    if on_gpu or (follows_gpu and offers_gpu(engine.offers.values())):
         device = "cuda"
     engine.resources = resources_for_device(device, engine.offers)
     return engine
@@ -112,9 +112,8 @@ def gpu_engine() -> Engine | None:
     client = current_client(is_required=False)
     if client is None:
         return None
-    if has_device and not any(
-        worker.get("resources", {}).get("GPU") for worker in scheduler_workers(client).values()
-    ):
+    workers = scheduler_workers(client).values() if has_device else ()
+    if has_device and not offers_gpu(worker.get("resources") or {} for worker in workers):
         return None
     return fleet_engine(client)
 

@@ -10,13 +10,13 @@ from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
-from weakref import WeakKeyDictionary, WeakSet
 
 import dask.config
 from distributed import Client, get_client, get_worker, rejoin, secede
 from distributed import client as dask_client
 
 from skfleet._config import get_config
+from skfleet.engine._dask._client_state import registered_clients, state_of
 from skfleet.exceptions import FleetError, FleetVersionError, NoWorkersError
 
 __all__ = [
@@ -38,20 +38,8 @@ __all__ = [
     "worker_resources",
 ]
 
-# Clients that tasks on their workers in this process use, though none is distributed's default.
-_registered: WeakSet[Client] = WeakSet()
-
-# Addresses of the workers of each client whose versions are equal to the caller's.
-_checked: WeakKeyDictionary[Client, frozenset[str]] = WeakKeyDictionary()
-
-# Those of them that are processes of this machine and user.
-_local_workers: WeakKeyDictionary[Client, frozenset[str]] = WeakKeyDictionary()
-
 # Per thread: `is_active` while its task has seceded.
 _secession = threading.local()
-
-# Default clients that do not run, and for which that was printed.
-_reported: WeakSet[Client] = WeakSet()
 
 
 def current_client(*, is_required: bool = True) -> Client | None:
@@ -95,8 +83,8 @@ def current_client(*, is_required: bool = True) -> Client | None:
             check_running(client)
         if client.status == "running":
             return client
-        if is_required and client not in _reported:
-            _reported.add(client)
+        if is_required and not state_of(client).is_reported:
+            state_of(client).is_reported = True
             never_started = client.status in _BEFORE_START
             print(
                 f"scikit-fleet: the default client {client.id} "
@@ -263,7 +251,7 @@ def register_client(client: Client) -> None:
 
     distributed would open another client for them, and make that one the default of the process.
     """
-    _registered.add(client)
+    state_of(client).is_registered = True
 
 
 @contextmanager
@@ -305,7 +293,7 @@ def worker_resources() -> dict[str, float]:
     return {} if worker is None else dict(worker.state.total_resources)
 
 
-def scheduler_workers(client: Client) -> dict[str, dict[str, Any]]:
+def scheduler_workers(client: Client, max_age: float = 0.0) -> dict[str, dict[str, Any]]:
     """Return the workers from the scheduler, as it describes them at this moment.
 
     ``Client.scheduler_info`` returns the last message, which now and then is the reply to the
@@ -315,6 +303,8 @@ def scheduler_workers(client: Client) -> dict[str, dict[str, Any]]:
     ----------
     client : distributed.Client
         A synchronous client.
+    max_age : float, default=0.0
+        Seconds for which an earlier answer that names a worker is reused.
 
     Returns
     -------
@@ -323,11 +313,16 @@ def scheduler_workers(client: Client) -> dict[str, dict[str, Any]]:
     """
     if client.scheduler is None:
         return {}
+    state = state_of(client)
+    described_at, workers = state.workers
+    if workers and time.monotonic() - described_at < max_age:
+        return workers
     try:
-        identity = client.sync(client.scheduler.identity, n_workers=-1)
+        workers = client.sync(client.scheduler.identity, n_workers=-1)["workers"]
     except OSError:
         return {}
-    return dict(identity["workers"])
+    state.workers = time.monotonic(), dict(workers)
+    return state.workers[1]
 
 
 def check_workers(client: Client, present: Iterable[str] | None = None) -> None:
@@ -351,7 +346,8 @@ def check_workers(client: Client, present: Iterable[str] | None = None) -> None:
     if address_of(client).startswith("inproc://"):
         return
     addresses = frozenset(client.nthreads() if present is None else present)
-    checked = _checked.get(client, frozenset()) & addresses
+    state = state_of(client)
+    checked = state.checked & addresses
     unchecked = addresses - checked
     if unchecked:
         versions = _versions_lookup()
@@ -362,12 +358,12 @@ def check_workers(client: Client, present: Iterable[str] | None = None) -> None:
         host = own.pop("machine")
         _check_versions(own, replies)
         checked |= frozenset(replies)
-        _local_workers[client] = _local_workers.get(client, frozenset()) | {
+        state.local |= {
             address
             for address, reply in replies.items()
             if host is not None and reply.get("machine") == host
         }
-    _checked[client] = checked
+    state.checked = checked
 
 
 def all_workers_on_this_host(client: Client) -> bool:
@@ -376,8 +372,8 @@ def all_workers_on_this_host(client: Client) -> bool:
     Of later workers it is known only that no other machine can reach the scheduler.
     """
     host = urlsplit(address_of(client)).hostname or ""
-    local = _local_workers.get(client, frozenset())
-    return host == "127.0.0.1" and bool(local) and local >= _checked.get(client, frozenset())
+    state = state_of(client)
+    return host == "127.0.0.1" and bool(state.local) and state.local >= state.checked
 
 
 def _check_versions(own: dict[str, str | None], replies: dict[str, dict[str, str | None]]) -> None:
@@ -438,10 +434,7 @@ def _worker() -> Any:
 
 def _client_for_scheduler(address: str) -> Client | None:
     """Return the registered client of a scheduler, if this process has one."""
-    for client in list(_registered):
-        if address_of(client) == address:
-            return client
-    return None
+    return next((c for c in registered_clients() if address_of(c) == address), None)
 
 
 def address_of(client: Client) -> str:

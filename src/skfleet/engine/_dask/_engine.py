@@ -38,7 +38,11 @@ from skfleet.engine._dask._graph import (
     to_graph_node,
     with_shared_subgraph,
 )
-from skfleet.engine._dask._scatter import ScatteredObject, substitute_futures
+from skfleet.engine._dask._scatter import (
+    ScatteredObject,
+    no_large_graph_warning,
+    substitute_futures,
+)
 from skfleet.engine._dask._serialize import Pickled
 from skfleet.engine._dask._task_events import DaskCompletionQueue
 from skfleet.engine._dask._wait import completed, gather
@@ -47,12 +51,18 @@ from skfleet.engine._dask._worker_functions import (
     load_block,
     new_block_cache,
     run_single_threaded,
-    use_all_worker_threads,
+    run_with_worker_threads,
 )
 from skfleet.engine._disk_cache import disk_limit, reads_of
 from skfleet.engine._protocol import Call, Probe, Task
 from skfleet.engine._reduce import identity
-from skfleet.engine._resources import ANY_WORKER, ResourceRequest, check_satisfiable, satisfies
+from skfleet.engine._resources import (
+    ANY_WORKER,
+    ResourceRequest,
+    check_satisfiable,
+    count_slots,
+    satisfies,
+)
 
 # Seconds for which the scheduler's answer about its workers is reused.
 WORKER_INFO_TTL = 0.3
@@ -70,15 +80,11 @@ class DaskEngine:
         self.resources = resources
         self._start_time = time.time()
         self._satisfiable = {ANY_WORKER}  # requests that some worker has satisfied
-        self._worker_info = time.monotonic(), wait_for_workers(client)
-        check_workers(client, self._workers())
+        check_workers(client, wait_for_workers(client))
 
     def _workers(self) -> dict[str, Any]:
         """Return the scheduler's description of its workers, at most `WORKER_INFO_TTL` old."""
-        now = time.monotonic()
-        if now - self._worker_info[0] > WORKER_INFO_TTL:
-            self._worker_info = now, scheduler_workers(self.client)
-        return self._worker_info[1]
+        return scheduler_workers(self.client, WORKER_INFO_TTL)
 
     def run_on_all(self, func: Callable[..., Any], *args: Any) -> list[Any]:
         """Run func(*args) on every worker, and return the results."""
@@ -117,9 +123,9 @@ class DaskEngine:
             n_tasks, args = with_shared_subgraph(args)
             add_counts(tasks=n_tasks)
             task = dask.delayed(call, pure=False)(*args, dask_key_name=key)
-            with _no_large_graph_warning():
+            with no_large_graph_warning():
                 return self.client.compute(task, optimize_graph=False, **options)
-        with _no_large_graph_warning():
+        with no_large_graph_warning():
             return self.client.submit(call, *args, key=key, pure=False, **options)
 
     # 1. A shared subgraph (a shuffle, say) needs Delayed objects, so such calls go one by one.
@@ -162,7 +168,7 @@ class DaskEngine:
             )
             for call in all_calls
         }
-        with _no_large_graph_warning():
+        with no_large_graph_warning():
             futures: list[Task] = self.client.get(
                 graph, list(graph), sync=False, **self._task_options(resources, priority)
             )
@@ -177,26 +183,31 @@ class DaskEngine:
         *args: Any,
         name: str = "",
         resources: ResourceRequest = ANY_WORKER,
+        is_threaded: bool = False,
     ) -> list[Task]:
-        """Submit func(item, *args) for every item; in one message if items share a subgraph."""
+        """Submit func(item, *args) for every item; in one message if items share a subgraph.
+
+        One that `is_threaded`, on blocks in a worker's memory, has all threads of the worker.
+        """
         items = list(items)
         if len(items) > 1:
             args = tuple(
                 self.scatter_small(arg) if sizeof(arg) > SCATTER_THRESHOLD else arg for arg in args
             )
         if not has_shared_subgraph(items):
+            threaded = partial(run_with_worker_threads, func)
+            # There is one such task for each worker.
+            funcs = (threaded if is_threaded and all(map(is_resident, i)) else func for i in items)
             return [
-                self.submit(
-                    use_all_worker_threads(func, item), item, *args, name=name, resources=resources
-                )
-                for item in items
+                self.submit(call, item, *args, name=name, resources=resources)
+                for call, item in zip(funcs, items, strict=True)
             ]
         n_tasks, delayed_items = with_shared_subgraph(items)
         add_counts(tasks=n_tasks + len(items), **reads_of(delayed_items))
         args = tuple(as_delayed(arg) if isinstance(arg, Future) else arg for arg in args)
         call = dask.delayed(partial(run_single_threaded, func), pure=False)
         tasks = [call(item, *args, dask_key_name=_new_key(name)) for item in delayed_items]
-        with _no_large_graph_warning():
+        with no_large_graph_warning():
             return self.client.compute(
                 tasks, optimize_graph=False, **self._task_options(resources, 0)
             )
@@ -260,12 +271,10 @@ class DaskEngine:
     def count_slots(self, resources: ResourceRequest) -> int:
         """Count the tasks with this request that can run at once."""
         request = (self.resources if resources == ANY_WORKER else resources).as_dict()
-        n_slots = 0
-        for worker in self._workers().values():
-            offer = worker.get("resources") or {}
-            by_resource = [int(offer.get(name, 0) / amount) for name, amount in request.items()]
-            n_slots += min([worker["nthreads"], *by_resource])
-        return n_slots
+        return sum(
+            count_slots(worker["nthreads"], worker.get("resources") or {}, request)
+            for worker in self._workers().values()
+        )
 
     def group_by_worker(self, blocks: Sequence[Block]) -> list[list[Block]]:
         """Group blocks by worker: each group is one task of a pass."""
@@ -314,7 +323,7 @@ class DaskEngine:
             add_counts(tasks=len(source.graph))
             graph = HighLevelGraph.from_collections("shared", source.graph, dependencies=())
             outputs = [Delayed(key, graph, layer="shared") for key in source.outputs]
-            with _no_large_graph_warning():
+            with no_large_graph_warning():
                 computed = self.client.compute(outputs, optimize_graph=False)
             futures |= dict(zip(source.outputs, computed, strict=True))
         try:
@@ -392,10 +401,3 @@ def _is_eligible(worker: dict[str, Any], request: ResourceRequest) -> bool:
 def _new_key(name: str) -> str:
     """Return a unique task key; the dashboard shows the part before the last hyphen."""
     return f"{name or 'task'}-{uuid.uuid4().hex}"
-
-
-@contextmanager
-def _no_large_graph_warning() -> Iterator[None]:
-    """Silence Dask's warning of large values in a graph: they are sent once, on purpose."""
-    with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"}):
-        yield

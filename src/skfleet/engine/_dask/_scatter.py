@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 from uuid import uuid4
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, finalize
 
+import dask
 from distributed import Client, Future
 
 from skfleet.blocks import Block
-from skfleet.engine._dask._client import all_workers_on_this_host, scheduler_workers
+from skfleet.engine._dask._client import (
+    all_workers_on_this_host,
+    check_workers,
+    scheduler_workers,
+    wait_for_workers,
+)
+from skfleet.engine._dask._client_state import state_of
 from skfleet.engine._dask._serialize import MMAP_THRESHOLD, Pickled
 from skfleet.engine._dask._shared_memory import SharedMemoryPickled
 from skfleet.engine._protocol import Call
@@ -18,13 +29,24 @@ from skfleet.engine._reduce import identity
 from skfleet.engine._resources import ANY_WORKER, ResourceRequest, satisfies
 from skfleet.exceptions import FleetError
 
-__all__ = ["ScatteredObject", "loads_cached", "substitute_futures"]
+__all__ = [
+    "ScatteredObject",
+    "keep_while_alive",
+    "loads_cached",
+    "no_large_graph_warning",
+    "scatter_content",
+    "substitute_futures",
+]
 
 # Bytes from which on an object is scattered: as a task's argument it would stay in the scheduler.
 _LARGEST_TASK = 9_000_000
 
 # Objects that tasks of this process have loaded, as long as it has the pickled ones.
 _loaded: WeakKeyDictionary[Pickled, Any] = WeakKeyDictionary()
+
+# What ends with an object, by the object's id and whether tasks get it loaded.
+_finalizers: dict[tuple[int, bool], finalize] = {}
+_lock = threading.RLock()
 
 
 class ScatteredObject:
@@ -38,16 +60,20 @@ class ScatteredObject:
         broadcast: bool = False,
         is_function: bool = False,
         is_resendable: bool = False,
+        is_loaded: bool = False,
+        name: str = "hold",
         resources: ResourceRequest = ANY_WORKER,
     ) -> None:
         self._client = client
+        self.is_loaded = is_loaded  # tasks get the object itself, and not the pickled one
+        self._name = name
         self._resources = resources  # of the workers that need the object
         self._broadcast = broadcast
         # Other processes of this machine map its memory, so it must live as long as this object.
         self._mapped = (
             SharedMemoryPickled.create(parcel)
             if parcel.nbytes >= MMAP_THRESHOLD
-            and not is_function
+            and not (is_function or is_loaded)
             and all_workers_on_this_host(client)
             else None
         )
@@ -55,7 +81,7 @@ class ScatteredObject:
         # the scheduler's memory, too much of which overloads it, and Dask warns. Of mapped memory
         # the argument is only the address.
         is_small = parcel.nbytes < _LARGEST_TASK or self._mapped is not None
-        self._as_task = (is_function or is_resendable) and is_small
+        self._as_task = is_loaded or ((is_function or is_resendable) and is_small)
         # To send it again takes the pickled object: views of the original, not a copy.
         self._source = (self._mapped or parcel) if is_resendable else None
         self.future: Future
@@ -79,7 +105,11 @@ class ScatteredObject:
         """
         options = {"resources": self._resources.as_dict()} if self._resources.resources else {}
         if self._as_task:
-            return self._client.submit(identity, parcel, key=f"hold-{uuid4().hex}", **options)
+            func = partial(Pickled.loads, steal=True) if self.is_loaded else identity
+            with no_large_graph_warning():
+                return self._client.submit(
+                    func, parcel, key=f"{self._name}-{uuid4().hex}", **options
+                )
         workers = self._eligible_workers() if self._resources.resources else None
         delays = iter((0.2, 0.5, 1.0, 2.0, 4.0))
         while True:
@@ -136,6 +166,62 @@ class ScatteredObject:
     def resend(self, obj: Any) -> None:
         """Send data that died with their worker, pickled anew unless they are mapped."""
         self.future = self._send(self._mapped or Pickled.dumps(obj))
+
+
+def scatter_content(
+    client: Client,
+    pickled: Pickled,
+    *,
+    is_function: bool = False,
+    owner: Any = None,
+    name: str = "hold",
+) -> ScatteredObject:
+    """Return the scattered object of equal content on the same cluster, or scatter the content.
+
+    With an owner, tasks get the object itself, as an argument, and it stays while the owner lives.
+    """
+    # Each owner has its own: workers in this process load an object without copying its arrays,
+    # which the owner may change.
+    is_loaded, owner_id = owner is not None, 0 if owner is None else id(owner)
+    scattered, key = state_of(client).scattered, (pickled.digest(), owner_id)
+    with _lock:
+        copy = scattered.get(key)
+        if copy is None or copy.future.status not in ("pending", "finished"):
+            if is_loaded:  # for a lazy result, which has no engine that has checked the workers
+                check_workers(client, wait_for_workers(client))
+            copy = scattered[key] = ScatteredObject(
+                client, pickled, is_function=is_function, is_loaded=is_loaded, name=name
+            )
+        if is_loaded:
+            keep_while_alive(owner, copy)
+    return copy
+
+
+def keep_while_alive(obj: Any, copy: ScatteredObject) -> None:
+    """Keep a scattered copy until the object dies, or until its content is another."""
+    key = id(obj), copy.is_loaded
+    with _lock:
+        finalizer = _finalizers.get(key)
+        if finalizer is not None:
+            alive = finalizer.peek()
+            if alive is not None and alive[2][1] is copy:
+                return
+            finalizer.detach()
+        # The arguments are the references that keep the copy.
+        finalizer = finalize(obj, _drop_finalizer, key, copy)
+        finalizer.atexit = False
+        _finalizers[key] = finalizer
+
+
+def _drop_finalizer(key: tuple[int, bool], copy: ScatteredObject) -> None:
+    _finalizers.pop(key, None)
+
+
+@contextmanager
+def no_large_graph_warning() -> Iterator[None]:
+    """Silence Dask's warning of large values in a graph: they are sent once, on purpose."""
+    with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"}):
+        yield
 
 
 def substitute_futures(value: Any) -> Any:

@@ -14,25 +14,23 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from distributed import Client, Future, KilledWorker, get_worker
 
 from skfleet.engine._dask._client import all_workers_on_this_host, seceded
+from skfleet.engine._dask._client_state import state_of
 from skfleet.engine._dask._wait import death_error
 from skfleet.engine._protocol import TaskResult
 
-__all__ = ["DaskCompletionQueue", "run_and_publish"]
+__all__ = ["DaskCompletionQueue", "SummaryEvents", "run_and_publish"]
 
 # The scheduler drops old events of a topic by itself.
 _TOPIC = "skfleet-summaries"
 # Events kept until they are fetched; the oldest are dropped first.
 _MAX_EVENTS = 10_000
 
-_events: WeakKeyDictionary[Client, _SummaryEvents] = WeakKeyDictionary()
 
-
-class _SummaryEvents:
+class SummaryEvents:
     """The summaries that a client has received, by the keys of their tasks."""
 
     def __init__(self, client: Client) -> None:
@@ -67,8 +65,8 @@ class DaskCompletionQueue:
         self._start_time = time.time()
         self._done: queue.SimpleQueue[Future] = queue.SimpleQueue()
         self._summarize: dict[Future, Callable[[Any], Any]] = {}
-        if client not in _events:
-            _events[client] = _SummaryEvents(client)
+        state = state_of(client)
+        self._events = state.summary_events = state.summary_events or SummaryEvents(client)
 
     def add(self, task: Future, summarize: Callable[[Any], Any] | None = None) -> None:
         """Add a future, whose value or summary is fetched once it is done."""
@@ -96,7 +94,7 @@ class DaskCompletionQueue:
             summarize = self._summarize.pop(future, None)
             if future.status != "finished":
                 continue
-            summary = None if summarize is None else _events[self._client].pop(str(future.key))
+            summary = None if summarize is None else self._events.pop(str(future.key))
             if summary is not None:
                 values[future] = pickle.loads(summary)
             elif summarize is None:

@@ -9,8 +9,6 @@ from typing import Any
 from distributed import get_worker
 
 from skfleet.blocks import Block, BlockCache, open_block
-from skfleet.engine._dask._block_locations import is_resident
-from skfleet.engine._reduce import reduce_group
 from skfleet.engine._resources import ResourceRequest
 from skfleet.engine._threadpools import limit_threadpools
 
@@ -19,7 +17,7 @@ __all__ = [
     "load_block",
     "new_block_cache",
     "run_single_threaded",
-    "use_all_worker_threads",
+    "run_with_worker_threads",
 ]
 
 
@@ -42,17 +40,8 @@ def _run_with_threads(n_threads: int, func: Callable[..., Any], *args: Any) -> A
         return func(*args)
 
 
-def use_all_worker_threads(func: Callable[..., Any], group: Any) -> Callable[..., Any]:
-    """Return a function that reduces a worker's resident blocks with all of its threads.
-
-    There is one such task for each worker. Any other function is returned unchanged.
-    """
-    if isinstance(func, partial) and func.func is reduce_group and all(map(is_resident, group)):
-        return partial(_run_with_worker_threads, func)
-    return func
-
-
-def _run_with_worker_threads(func: Callable[..., Any], *args: Any) -> Any:
+def run_with_worker_threads(func: Callable[..., Any], *args: Any) -> Any:
+    """Run a task that starts as many threads as the worker has."""
     return func(*args, n_threads=get_worker().state.nthreads)
 
 

@@ -1,0 +1,49 @@
+"""State of every distributed client, dropped with the client (`state_of`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary, WeakValueDictionary
+
+from distributed import Client
+
+if TYPE_CHECKING:
+    from skfleet.engine._dask._scatter import ScatteredObject
+    from skfleet.engine._dask._task_events import SummaryEvents
+
+__all__ = ["ClientState", "registered_clients", "state_of"]
+
+
+@dataclass(eq=False)
+class ClientState:
+    """Facts and objects of a client, to which none of them may refer strongly."""
+
+    # Tasks on its workers in this process use it, though it is not distributed's default.
+    is_registered: bool = False
+    # It is a default client that does not run, and that was printed.
+    is_reported: bool = False
+    # When the scheduler described its workers, and how.
+    workers: tuple[float, dict[str, dict[str, Any]]] = (0.0, {})
+    # Addresses of workers whose versions are equal to the caller's, and those of them that are
+    # processes of this machine and user.
+    checked: frozenset[str] = frozenset()
+    local: frozenset[str] = frozenset()
+    # Objects on its cluster, by digest and the id of their owner (0 without one).
+    scattered: WeakValueDictionary[tuple[bytes, int], ScatteredObject] = field(
+        default_factory=WeakValueDictionary
+    )
+    summary_events: SummaryEvents | None = None
+
+
+_states: WeakKeyDictionary[Client, ClientState] = WeakKeyDictionary()
+
+
+def state_of(client: Client) -> ClientState:
+    """Return the state of a client."""
+    return _states.setdefault(client, ClientState())
+
+
+def registered_clients() -> list[Client]:
+    """Return the clients that tasks on their workers in this process use."""
+    return [client for client, state in list(_states.items()) if state.is_registered]
