@@ -83,6 +83,7 @@ class OutputCoding:
 def known_codes(y: Any, classes: np.ndarray) -> Any:
     """Return the codes of labels, on their device; raise for labels not in classes."""
     xp = namespace(y)
+    # The search gives unknown labels a code as well; the label of that code is another one.
     codes = xp.clip(encode_labels(y, classes), 0, len(classes) - 1)
     device_classes = asarray_like(classes, y, dtype=y.dtype) if is_not_numpy(y) else classes
     unknown = xp.take(device_classes, codes) != y
@@ -113,6 +114,8 @@ def descend_block(
     targets = outputs.targets(block, active)
     order = None
     if seed is not None:
+        # By the block's number, so that the order is the same on every worker and when a task is
+        # rerun.
         order = np.random.default_rng([seed, block.number]).permutation(block.n_rows)
     with limit_threadpools(1):  # the products of a batch are small
         return descend(weights, block.X, targets, config, order)
@@ -259,6 +262,7 @@ class BaseSGD(SparseCoefficients):
         stopping = _OutputEarlyStopping(len(weights.intercept), self)
         start_time, first_t, epochs = time.monotonic(), weights.t, []
         for n_iter in range(1, self.max_iter + 1):
+            # Outputs that have stopped cost nothing: an epoch trains the active ones only.
             active = stopping.active
             part = self._epoch(engine, config, outputs, rng, rows, weights, active, prepare)
             rows = replace(rows, checked=True)
@@ -269,6 +273,8 @@ class BaseSGD(SparseCoefficients):
                     f"epoch #{n_iter} instead. Scale the columns with a StandardScaler or a "
                     "MinMaxScaler, or choose a smaller eta0."
                 )
+            # Without validation rows the objective decides, negated: more is better for early
+            # stopping.
             score = -(part.value + part.penalty) / part.n_rows
             if validation is not None:
                 score = _score(engine, validation, part, outputs, active)

@@ -258,6 +258,7 @@ class Incremental(ParallelPostFit):
         model = clone_learner(self.estimator)
         rows, fit_params = self._partition("fit", X, y, params)
         fit_params |= classes_for_partial_fit(learner_of(model), y, classes)
+        # All seeds ahead, so that a resumed fit shuffles as an uninterrupted one does.
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=self.epochs + 1)
         fit_state = FitState(seeds, fit_params)
         if self.early_stopping:
@@ -388,6 +389,7 @@ class Incremental(ParallelPostFit):
                 model, n_samples_seen, _ = self._one_epoch(
                     engine, rows, state, fit_state, replay, prepare, device_arrays
                 )
+            # Interrupts too: ``resume=True`` continues after the last checkpoint.
             except BaseException:
                 if fit_state.n_batches_done or fit_state.epoch:
                     fit_state.seconds = time.monotonic() - start_time
@@ -440,6 +442,7 @@ class Incremental(ParallelPostFit):
             rows,
             fit_state.fit_params,
             self.batch_size or self._rows_per_batch(rows),
+            # Buffers of shuffled rows are new in every epoch, so a cache of blocks does not serve.
             None if self.shuffle == "rows" else device_arrays,
             get_config().device,
             process_token(),
