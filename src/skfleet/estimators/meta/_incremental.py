@@ -403,7 +403,10 @@ class Incremental(ParallelPostFit):
             fit_state.record_epoch(model, n_samples_seen, score, time.monotonic() - start_time)
             if self.verbose:
                 print_epoch(fit_state.history)
-            if fit_state.early_stopping is not None and fit_state.early_stopping.should_stop(score):
+            if (
+                fit_state.early_stopping is not None
+                and fit_state.early_stopping.update(score).all()
+            ):
                 break
         self._fit_state = None
         self._set_history(fit_state)
