@@ -16,7 +16,7 @@ from sklearn.utils.metadata_routing import UNUSED, MetadataRouter
 from skfleet._captured_output import output_replayer, process_token
 from skfleet._config import get_config
 from skfleet._linalg import is_sparse
-from skfleet._partial_fit import check_steps, clone_learner, learner_of
+from skfleet._partial_fit import check_steps, classes_for_partial_fit, clone_learner, learner_of
 from skfleet._typing import Estimator, RandomState, Rows, Table, Values, Weights
 from skfleet._validation import (
     check_bool,
@@ -60,7 +60,7 @@ from skfleet.estimators.meta._epochs import (
     print_epoch,
 )
 from skfleet.estimators.meta._parallel_post_fit import ROUTED_METHODS, ParallelPostFit
-from skfleet.metrics import check_scoring, classes_for_partial_fit, response_scorer
+from skfleet.metrics import check_scoring, response_scorer
 
 
 @document
