@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from typing import Any
 
-from sklearn.base import clone
+import numpy as np
+from sklearn.base import clone, is_classifier
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-__all__ = ["check_steps", "clone_learner", "copy_learner", "learner_of", "partial_fit"]
+from skfleet.blocks import fetch
+from skfleet.metrics import unique_labels
+
+__all__ = [
+    "check_steps",
+    "classes_for_partial_fit",
+    "clone_learner",
+    "copy_learner",
+    "learner_of",
+    "partial_fit",
+]
 
 
 def learner_of(estimator: Any) -> Any:
@@ -52,6 +65,26 @@ def check_steps(estimator: Any) -> None:
                 f"Got the step {name!r}, {type(step).__name__}, that is not fitted instead. Fit it "
                 "on a sample of the rows."
             ) from error
+
+
+def classes_for_partial_fit(model: Any, y: Any, classes: Any = None) -> dict[str, Any]:
+    """Return the `classes` argument of the first ``partial_fit`` of a classifier, in a dict.
+
+    It is `classes`, which may be a Dask collection or a Future, or the unique labels of y. The
+    dict is empty for a fitted model, and for one that does not accept `classes`.
+    """
+    parameters = inspect.signature(model.partial_fit).parameters.values()
+    accepts_classes = any(p.name == "classes" or p.kind is p.VAR_KEYWORD for p in parameters)
+    if not accepts_classes or not is_classifier(model):
+        return {}
+    if classes is not None:
+        return {"classes": np.asarray(fetch(classes))}
+    # A fitted model has learned its labels: no pass over y is needed.
+    if hasattr(model, "classes_"):
+        return {}
+    labels = unique_labels(y)
+    check_classification_targets(labels)
+    return {"classes": labels}
 
 
 def _with_last(model: Any, learner: Any) -> Any:

@@ -101,6 +101,7 @@ class FleetEstimator(DocumentationLink, BaseEstimator):
         if is_lazy(X):
             self._check_n_columns(meta_of(X), reset=False)
             name = f"{func.__name__.strip('_')}-{type(self).__name__}"
+            # Sent to the workers once, not with the graph of every prediction.
             model = cached_scatter(self, model, name=f"model-of-{type(self).__name__}")
             return map_rows(func, model, X, output, check=check_block, name=name)
         X, _ = self._validate_local(X, reset=False)
@@ -116,6 +117,8 @@ class FleetEstimator(DocumentationLink, BaseEstimator):
         self, X: Any, y: Any = _NO_TARGET, *, reset: bool, **check: Any
     ) -> tuple[Any, Any]:
         """Validate rows in this process as scikit-learn does."""
+        # scikit-learn would copy device rows to the host, so it checks an empty array of their
+        # width.
         if is_not_numpy(X):
             self._check_n_columns(np.empty((0, *X.shape[1:])), y, reset=reset)
             check_block(Block(X))

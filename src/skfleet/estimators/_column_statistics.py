@@ -33,6 +33,7 @@ def moments(block: Block) -> Moments:
     if is_sparse(X):
         squares = column_sums(X.multiply(X).tocsr()) - n_rows * mean**2
         return Moments(n_rows, mean, np.maximum(squares, 0.0))
+    # Squares about zero save a copy of the rows, and in float64 seldom lose digits that count.
     if not is_not_numpy(X) and X.dtype == np.float64:
         about_zero = column_sums(X * X)
         squares = about_zero - n_rows * mean**2

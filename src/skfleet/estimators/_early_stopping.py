@@ -51,14 +51,26 @@ def _concat_responses(a: tuple[Any, ...], b: tuple[Any, ...]) -> tuple[Any, ...]
 
 
 class EarlyStopping:
-    """Stops after `n_epochs` without an improvement of `tol`, as scikit-learn's SGDClassifier."""
+    """Stops an output after `n_epochs` without an improvement of `tol`, as SGDClassifier does."""
 
-    def __init__(self, n_epochs: int, tol: float) -> None:
+    def __init__(self, n_epochs: int, tol: float, n_outputs: int = 1) -> None:
         self.n_epochs, self.tol = n_epochs, tol
-        self.best, self.n_no_change = -np.inf, 0
+        self.active = np.ones(n_outputs, dtype=bool)
+        self.best, self.n_no_change = np.full(n_outputs, -np.inf), np.zeros(n_outputs, dtype=int)
 
-    def should_stop(self, score: float) -> bool:
-        """Record a score; return whether to stop."""
-        self.n_no_change = self.n_no_change + 1 if score < self.best + self.tol else 0
-        self.best = max(self.best, score)
-        return self.n_no_change >= self.n_epochs
+    def update(self, score: Any) -> np.ndarray:
+        """Record the scores of active outputs; return which outputs stop now."""
+        active, best = self.active, self.best[self.active]
+        # As in scikit-learn, a score of NaN is no reason to stop.
+        self.n_no_change[active] = np.where(
+            score < best + self.tol, self.n_no_change[active] + 1, 0
+        )
+        self.best[active] = np.fmax(best, score)
+        stops = active & (self.n_no_change >= self.n_epochs)
+        self.active = active & ~stops
+        return stops
+
+    def restart(self, outputs: np.ndarray) -> None:
+        """Let outputs go on that have stopped, for `n_epochs` more at least."""
+        self.n_no_change[outputs] = 0
+        self.active = self.active | outputs

@@ -61,6 +61,7 @@ def elastic_net_path(
     conditions do not hold to `excess` times `tol` of their violation at zero, for columns at unit
     deviation, the coefficients in use are solved for (feature-sign search, Lee et al., 2006).
     """
+    # From the largest alpha down: solutions start sparse, and each is a start for the next.
     order = np.argsort(-alphas, kind="stable")
     points: list[PathPoint | None] = [None] * len(alphas)
     smooth = alphas * l1_ratio == 0
@@ -98,6 +99,7 @@ def elastic_net_path(
                 coef, n_iter = again[0], n_iter + more[0]
             converged = penalty.kkt_violation(coef) <= tol * at_zero + 10 * penalty.rounding
             points[i] = PathPoint(coef, penalty.dual_gap(coef), n_iter, bool(converged))
+    # Without an L1 part the minimum has a closed form.
     for i in np.flatnonzero(smooth):
         penalty = _PenalizedQuadratic(problem, 0.0, alphas[i], positive)
         xy = problem.xy[:, None]
@@ -156,6 +158,7 @@ def _descend(
             design,
             target,
             l1_ratio=l1_ratio,
+            # enet_path averages the squared error over the rows; here it is their sum.
             alphas=alphas / len(design),
             precompute=np.ascontiguousarray(problem.gram),
             Xy=problem.xy,
@@ -185,6 +188,7 @@ class _PenalizedQuadratic:
     def _product(self, coef: np.ndarray) -> np.ndarray:
         """Return gram @ coef, from the rows of nonzero coefficients where these are few."""
         active = np.flatnonzero(coef)
+        # A copy of most rows of gram would cost more than the whole product.
         if 4 * active.size > coef.size:
             return np.asarray(self.problem.gram @ coef)
         return np.asarray(coef[active] @ self.problem.gram[active])
@@ -230,6 +234,7 @@ class _PenalizedQuadratic:
             system = self.problem.gram[np.ix_(active, active)] + self.l2 * np.eye(len(active))
             slope = self.gradient(coef)[active] + self.l1 * signs
             step, ends = _direction(system, slope)
+            # How far each coefficient may go along the step before it changes its sign.
             shrinking = step * signs < 0
             shares = np.where(shrinking, -coef[active] / np.where(shrinking, step, 1.0), np.inf)
             first = int(np.argmin(shares))
@@ -249,6 +254,7 @@ class _PenalizedQuadratic:
         largest = float(np.max(slope if self.positive else np.abs(slope), initial=0.0))
         if l1 == 0:
             return 0.0
+        # Shrinks the residual to a feasible point of the dual problem.
         share = min(1.0, l1 / largest) if largest > 0 else 1.0
         gap = 0.5 * (1 + share**2) * (residual + l2 * coef @ coef)
         gap += l1 * np.abs(coef).sum() - share * (problem.yy - problem.xy @ coef)

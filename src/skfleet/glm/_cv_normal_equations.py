@@ -50,6 +50,7 @@ def split_products(
     with engine.persist(rows) if is_reused else nullcontext(rows) as rows:
         rows = with_row_offsets(engine, rows)
         assert rows.n_rows is not None
+        # Splitters may look at values in this process; lazy ones would have to be computed.
         data = (None, None) if is_lazy(X) else (X, y)
         folds = make_folds(check_cv(cv), rows.n_rows, *data, **params)
         reduction = Reduction(cross_products_by_group, combine_by_group)
@@ -99,6 +100,7 @@ def residuals_by_split(
             for side, parts in enumerate((test, train) if both else (test,)):
                 if part not in parts:
                     continue
+                # All models of a split share one product with the rows.
                 models = coefs[split].reshape(-1, coefs.shape[-1])
                 predicted = to_host(dot(rows.X, models.T)).reshape(rows.n_rows, *shape[2:])
                 error = np.abs(y - predicted - intercepts[split])
@@ -114,6 +116,7 @@ def combine_residuals(a: Residuals, b: Residuals) -> Residuals:
 def combine_by_group(
     a: dict[int, CrossProducts], b: dict[int, CrossProducts]
 ) -> dict[int, CrossProducts]:
+    # A block need not have rows of every group.
     both = a.keys() & b.keys()
     return a | b | {part: combine_products(a[part], b[part]) for part in both}
 

@@ -20,6 +20,7 @@ def solve_ridge(
     coef = np.empty((xy.shape[1], len(gram)))
     solver, rank = "cholesky", len(gram)
     alphas = np.broadcast_to(alpha, xy.shape[1])
+    # One factorisation serves all targets of the same penalty.
     for a in np.unique(alphas):
         is_target = alphas == a
         system = gram + a * np.eye(len(gram))
@@ -36,6 +37,7 @@ def solve_positive(gram: np.ndarray, xy: np.ndarray, alpha: Any) -> np.ndarray:
     alphas = np.broadcast_to(alpha, xy.shape[1])
     coef = np.empty((xy.shape[1], len(gram)))
     for j, a in enumerate(alphas):
+        # SciPy's solver takes rows; any with the same products have the same minimum.
         design, target = rows_with_gram(gram + a * np.eye(len(gram)), xy[:, j], 0.0)
         scale = np.sqrt(np.sum(design**2, axis=0))
         scale[scale == 0] = 1.0
@@ -52,6 +54,7 @@ def rows_with_gram(gram: np.ndarray, xy: np.ndarray, yy: float) -> tuple[np.ndar
     smallest = rank_tolerance(len(gram))
     try:
         root = linalg.cholesky(unit)
+        # A pivot of this size is rounding, and the factor arbitrary in its direction.
         if np.diag(root).min() ** 2 < smallest:
             raise linalg.LinAlgError
         target = linalg.solve_triangular(root, xy / scale, trans="T")
@@ -63,6 +66,7 @@ def rows_with_gram(gram: np.ndarray, xy: np.ndarray, yy: float) -> tuple[np.ndar
         target = np.zeros(len(gram))
         target[mask] = (vectors[:, mask].T @ (xy / scale)) / long[mask]
     residual = np.sqrt(max(yy - target @ target, 0.0))
+    # One more row takes the part of the targets that no coefficients explain.
     design = np.vstack([root * scale, np.zeros(len(gram))])
     return np.asfortranarray(design), np.append(target, residual)
 

@@ -80,6 +80,7 @@ class BinaryLogistic(_AnyTarget):
         small = xp.exp(-xp.abs(eta))
         mean = xp.where(eta >= 0, xp.ones_like(eta), small) / (1 + small)
         line = eta[:, 0]
+        # log(1 + exp(eta)) = max(eta, 0) + log(1 + exp(-|eta|)), which overflows for no eta.
         positive = xp.where(line > 0, line, xp.zeros_like(line))
         value = positive + xp.log1p(small[:, 0]) - y * line
         return Pointwise(value, mean - y[:, None], mean)
@@ -114,6 +115,7 @@ class Multinomial(_AnyTarget):
     def evaluate(self, y: Any, eta: Any) -> Pointwise:
         """Return log(sum(exp(eta))) - eta[y] and the rest, without overflow."""
         xp = namespace(eta)
+        # The largest exponent becomes 0, so that none overflows.
         largest = xp.max(eta, axis=1)
         powers = xp.exp(eta - largest[:, None])
         total = xp.sum(powers, axis=1)
@@ -208,6 +210,8 @@ class Tweedie:
         mu = mean[:, 0]
         bounded = not self.log_link and p != 0
         if bounded:
+            # The identity link predicts means that no such distribution has; an infinite loss makes
+            # line searches turn back.
             possible = line > 0
             mu = xp.where(possible, mu, xp.ones_like(mu))
             mean = mu[:, None]
@@ -223,6 +227,7 @@ class Tweedie:
         xp, p = namespace(mu), self.power
         if p in (1.0, 2.0) and log_mu is None:
             log_mu = xp.log(mu)
+        # Integrals of powers; that of 1 / mu is the logarithm.
         own = log_mu if p == 2 else _power(mu, 2 - p) / (2 - p)
         other = log_mu if p == 1 else _power(mu, 1 - p) / (1 - p)
         return own, other
@@ -230,6 +235,7 @@ class Tweedie:
     def hessian(self, y: Any, mean: Any, i: int, j: int) -> Any:
         """Return the second derivative, or its expectation where it may be negative."""
         p, mu = self.power, mean[:, 0]
+        # Neither term is negative for these powers, so the exact second derivative can be used.
         if self.log_link and 1 <= p <= 2:
             return _power(mu, 1 - p) * ((2 - p) * mu + (p - 1) * y)
         return _power(mu, (2.0 if self.log_link else 0.0) - p)

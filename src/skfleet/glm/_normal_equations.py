@@ -101,14 +101,17 @@ def cross_products(block: Block, y: Any, w: Any) -> CrossProducts:
     divisor = _nonzero(weight)
     x_mean = column_sums(X, None if w is None else astype(w, dtype)) / divisor
     y_mean = (xp.sum(y, axis=0) if w is None else w @ y) / divisor
+    # Products about zero lose the digits by which means exceed deviations.
     y = y - y_mean
     wy = y if w is None else y * w[:, None]
     yy = xp.sum(wy * y, axis=0)
     if is_sparse(X):
+        # Centring would fill sparse rows, so the means are taken off their product.
         product = gram(X, w) - weight * np.outer(x_mean, x_mean)
         # Weighted deviations of y sum to 0, so X need not be centred.
         xy = np.asarray(X.T @ wy.astype(dtype))
         return CrossProducts(weight, x_mean, y_mean, product, xy, yy)
+    # With roots of the weights on both factors, the Gram matrix is one symmetric product.
     root = None if w is None else xp.sqrt(w)
     y = astype(y if root is None else y * root[:, None], dtype)
     root = None if root is None else astype(root, dtype)

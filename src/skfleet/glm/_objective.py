@@ -165,10 +165,12 @@ class Objective:
         n_features = len(scale)
         size = n_features + self.fit_intercept
         hessian = np.empty((n_outputs, size, n_outputs, size))
+        # The Hessian is symmetric in the outputs: half of the pairs will do.
         pairs = [(i, j) for i in range(n_outputs) for j in range(i + 1)]
         for (i, j), (product, sums, total) in zip(pairs, hessian_sums, strict=True):
             part = np.empty((size, size))
             sums = sums / scale
+            # Products of shifted columns follow from sums, so that the rows need not be copied.
             moved = sums - total * shift
             part[:n_features, :n_features] = product / np.outer(scale, scale)
             part[:n_features, :n_features] -= np.outer(sums, shift) + np.outer(shift, moved)
@@ -255,6 +257,7 @@ def _sums(
 def _hessian_sums(X: Any, curve: Any, *, positive: bool) -> HessianSums:
     """Return X.T @ diag(curve) @ X, X.T @ curve and the sum of curve."""
     xp = namespace(curve)
+    # Blocks off the diagonal have negative curvature, which has no root to scale rows by.
     if is_sparse(X) or not positive:
         product, sums = gram(X, curve), astype(X.T @ curve, FLOAT64)
     else:
@@ -282,6 +285,7 @@ def encode_labels(y: Any, classes: np.ndarray) -> Any:
 def _encoded(rows: RowBlocks, labels: ClassEncoding) -> tuple[RowBlocks, ClassEncoding]:
     """Replace the labels of rows in this process by codes, once for all passes."""
     classes, dtype = labels.classes, rows.dtype
+    # On Dask every pass encodes its own labels: to replace them ahead would take a pass.
     if rows.on_dask or classes is None or dtype is None:
         return rows, labels
     blocks = (

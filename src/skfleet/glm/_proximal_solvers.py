@@ -41,6 +41,7 @@ def proximal_newton(
     coef, gradient_tol = start, None
     columns = _working_set(objective, coef, np.zeros(objective.n_features))
     current = None if columns is None else objective.evaluate(coef, hessian=True, columns=columns)
+    # A start that is worse than the null model costs more steps than one further evaluation.
     if current is not None and current.value + penalty.value(coef) > _null_value(null, penalty):
         coef, columns = null.coef, np.empty(0, dtype=np.intp)
         current = objective.evaluate(coef, hessian=True, columns=columns)
@@ -127,6 +128,7 @@ def _working_set(
     n_violating = int(np.count_nonzero(violations))
     if n_used > max_columns or (n_violating and n_used == max_columns):
         return None
+    # At most doubled (or by 100), so that the Hessian does not outgrow the columns in use by far.
     n_added = min(max(MIN_ADDED_COLUMNS, n_used), max_columns - n_used, n_violating)
     if n_added:
         used[np.argpartition(-violations, n_added - 1)[:n_added]] = True
@@ -163,6 +165,7 @@ def _minimize_quadratic_model(
     best = current_coef.copy()
     if bound.any():
         unit = l1[bound]
+        # The elimination has broken the symmetry by rounding.
         inner = (inner + inner.T) / 2
         problem = Quadratic(
             inner / np.outer(unit, unit), (inner @ current_coef[bound] - inner_slope) / unit, 0.0
@@ -223,6 +226,8 @@ def proximal_gradient(
                 continue
         previous = (trial_coef, gradient)
         next_coef = penalty.prox(trial_coef - gradient / bound, 1 / bound)
+        # The first factor is along the gradient: a move along it is uphill, so the momentum is
+        # dropped.
         if float((trial_coef - next_coef) @ (next_coef - coef)) > 0:
             momentum = 1.0
         next_momentum = 0.5 * (1 + np.sqrt(1 + 4 * momentum**2))

@@ -128,6 +128,7 @@ def descend(
         y, weight = _to_device(targets.values, X), targets.sample_weight
         weight = None if weight is None else _to_device(weight, X)
         device_order = None if order is None else asarray_like(order, X)
+        # Targets are small and shuffled at once; rows batch by batch, without a second copy of X.
         if device_order is not None:
             xp = namespace(y)
             y = xp.take(y, device_order, axis=0)
@@ -181,7 +182,9 @@ class _SGDUpdater:
 
         n_rows = X.shape[0]
         rate = np.atleast_1d(weights.rate)
+        # One column of rates serves all outputs until "adaptive" decays make them differ.
         rate = rate[:1] if (rate == rate[0]).all() else rate
+        # Rates of 0 fill up the last batch: they neither step nor decay.
         eta = np.zeros((-(-n_rows // size) * size, len(rate)))
         eta[:n_rows] = config.rates(weights.t, n_rows)[:, None] * rate
         eta = eta.reshape(-1, size, len(rate))
@@ -201,8 +204,11 @@ class _SGDUpdater:
         """Update the weights with one batch."""
         xp, config, n_rows = self.xp, self.config, batch.stop - batch.start
         loss = SGD_LOSSES[config.loss]
+        # Products are made in the precision of the rows; the weights stay float64, where small
+        # steps add up.
         p = rows @ astype(self.coef, self.dtype).T + astype(self.intercept, self.dtype)
         y = y[:, None]
+        # Codes become -1 and 1 batch by batch, so that no matrix of all rows by outputs exists.
         if self.positive is not None:
             y = 2 * xp.astype(y == self.positive, p.dtype) - 1
         if config.track_objective:
@@ -220,6 +226,7 @@ class _SGDUpdater:
             change = -gradient * self.steps[batch, ...]
         move = (rows.T @ change).T
         shift = xp.sum(change, axis=0) * (self.intercept_share if config.fit_intercept else 0.0)
+        # The step of a single row needs no limit: it is scikit-learn's.
         if config.is_limited and n_rows > 1:
             ahead = rows @ move.T + shift
             fraction = self._step_fraction(
@@ -289,6 +296,7 @@ class _SGDUpdater:
         higher = xp.minimum(coef + (l1_due - self.l1_applied), 0.0)
         clipped = xp.where(coef > 0, lower, xp.where(coef < 0, higher, coef))
         if has_values_in_batch is not None:
+            # A column without values in this batch catches up later, as `l1_due` is cumulative.
             clipped = xp.where(has_values_in_batch, clipped, coef)
         self.l1_applied = self.l1_applied + (clipped - coef)
         self.coef = clipped

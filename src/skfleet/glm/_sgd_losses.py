@@ -45,6 +45,7 @@ def _squared_hinge_gradient(y: Any, p: Any, epsilon: float) -> Any:
 def _modified_huber_value(y: Any, p: Any, epsilon: float) -> Any:
     """Return max(0, 1 - y p)^2, from y p = -1 downwards its tangent -4 y p."""
     miss = _above_zero(1 - y * p)
+    # A miss of 2 is y p = -1, from where on the loss grows with slope 4.
     near = namespace(p).minimum(miss, 2.0)
     return near**2 + 4 * (miss - near)
 
@@ -76,6 +77,7 @@ def _squared_gradient(y: Any, p: Any, epsilon: float) -> Any:
 def _huber_value(y: Any, p: Any, epsilon: float) -> Any:
     """Return (p - y)^2 / 2, from a distance of epsilon on its tangent."""
     near = _huber_gradient(y, p, epsilon)
+    # One formula for both parts: beyond epsilon, `near` is epsilon with the sign of p - y.
     return near * (p - y - near / 2)
 
 

@@ -85,6 +85,7 @@ def newton(
     coef = start
     current = _with_penalty(objective, penalty, coef, hessian=True)
     at_null = current.value if start is null.coef else null.value + penalty.value(null.coef)
+    # Not `>`: a start whose value is NaN is replaced as well.
     if not current.value <= at_null:
         coef, reuse_hessian = null.coef, False
         current = _with_penalty(objective, penalty, coef, hessian=True)
@@ -108,6 +109,7 @@ def newton(
                 and np.abs(trial.gradient).max() < np.abs(current.gradient).max()
             ):
                 break
+            # No shorter step can lower the value by more than its rounding.
             if -directional_derivative * size <= rounding:
                 return Solution(coef, n_iter + 1, True, "newton")
             size /= 2
@@ -118,6 +120,7 @@ def newton(
             hessian = trial.hessian
         else:
             hessian = _updated(hessian, size * step, trial.gradient - current.gradient)
+        # A reused Hessian must pay: it is dropped once a step does not cut the gradient tenfold.
         reduction_ratio = np.abs(trial.gradient).max() / np.abs(current.gradient).max()
         reuse_hessian = reuse_hessian and bool(reduction_ratio <= NEWTON_REDUCTION_RATIO)
         current = trial
@@ -157,6 +160,7 @@ class WarmNewton:
                 change = next_value.gradient - self._current.gradient
                 self._hessian = _updated(self._hessian, coef - self.coef, change)
                 self.coef, self._current, is_new = coef, next_value, False
+            # Not even the exact Hessian helps, so further passes would not either.
             elif is_new:
                 return False
             else:
@@ -179,6 +183,7 @@ def _updated(hessian: np.ndarray, step: np.ndarray, change: np.ndarray) -> np.nd
     """Update a Hessian by the change of the gradient along a step, keeping it positive (BFGS)."""
     product = hessian @ step
     along, curve = float(step @ product), float(step @ change)
+    # A step along which the gradient hardly changed would make the Hessian nearly singular.
     if curve <= 1e-8 * along or along <= 0:
         return hessian
     return hessian - np.outer(product, product) / along + np.outer(change, change) / curve
@@ -194,6 +199,7 @@ def _newton_step(hessian: np.ndarray, gradient: np.ndarray) -> np.ndarray:
             return -linalg.cho_solve(factor, gradient)
     except linalg.LinAlgError:
         pass
+    # Collinear columns: directions that are lost in rounding get no step.
     values, vectors = linalg.eigh(hessian)
     mask = values > eps * values[-1]
     along = vectors[:, mask]
@@ -239,6 +245,8 @@ def lbfgs(
     options: dict[str, Any] = {
         "maxiter": max_iter,
         "maxls": 50,
+        # The callback tests the gradient; of SciPy's own tests only that of the value's rounding is
+        # left.
         "gtol": 0.0,
         "ftol": EPS,
         "maxfun": 50 * max_iter,

@@ -35,6 +35,7 @@ def count_pairs(true: np.ndarray, predicted: np.ndarray, weight: np.ndarray | No
     """Count the distinct pairs of a block."""
     for name, labels in (("y_true", true), ("y_pred", predicted)):
         kind = type_of_target(labels, input_name=name)
+        # Continuous values would make about as many pairs as rows.
         if kind.startswith("continuous"):
             raise ValueError(
                 f"{name} must hold labels for this metric. Got {kind} values instead. "
@@ -53,6 +54,7 @@ def combine_pairs(a: Pairs, b: Pairs) -> Pairs:
 def _group(true: np.ndarray, predicted: np.ndarray, weight: np.ndarray) -> Pairs:
     """Return distinct pairs with the sums of their weights."""
     codes = [np.unique(v, axis=0, return_inverse=True)[1].reshape(-1) for v in (true, predicted)]
+    # One number for each pair: labels may be strings, or rows of indicators.
     code = codes[0] * (codes[1].max(initial=0) + 1) + codes[1]
     _, first, which = np.unique(code, return_index=True, return_inverse=True)
     total = np.zeros(len(first), dtype=weight.dtype)

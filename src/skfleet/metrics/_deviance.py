@@ -43,6 +43,7 @@ def deviances(
 
 def _from(true: np.ndarray, mean: float, power: float, weight: np.ndarray | None = None) -> float:
     """Return the mean deviance from a constant, 0 for counts that are all 0."""
+    # scikit-learn refuses predictions of 0, which are exact here.
     if 1 <= power < 2 and mean == 0:
         return 0.0
     predicted = np.full(len(true), mean)
@@ -60,6 +61,7 @@ class _CombineDeviances:
         if not weight:
             return a
         mean = (a.weight * a.mean + b.weight * b.mean) / weight
+        # About another mean, a part gains its weight times the deviance of its own mean from it.
         spread = sum(
             part.spread + part.weight * _from(np.array([part.mean]), mean, self.power)
             for part in (a, b)

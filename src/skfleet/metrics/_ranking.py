@@ -105,6 +105,7 @@ def rank(problem: Problem, area: Area, rows: RowBlocks, pred_first: bool) -> Ran
     )
     samples = engine.gather(engine.map(_quantiles, curves, name="sample-scores"))
     buckets = _buckets(engine, curves, samples)
+    # The buckets are made of them: workers may release them as soon as that is done.
     del curves
     totals = np.array(engine.gather(engine.map(_totals, buckets, name="count-scores")))
     positive, negative = (float(v) for v in totals.sum(axis=0))
@@ -132,6 +133,7 @@ def _buckets(engine: Engine, curves: Sequence[Any], samples: Sequence[ScoreSampl
         return [engine.submit(_merge_curves, list(curves), name="merge-scores")]
     splitters = _splitters(samples, size)
     number = np.cumsum([sample.n_rows for sample in samples]) // size
+    # Runs of curves are split together: tasks are runs times buckets, not blocks times buckets.
     runs = [[curves[i] for i in np.flatnonzero(number == n)] for n in np.unique(number)]
     parts = [engine.submit(_split_curves, run, splitters, name="split-scores") for run in runs]
     return [
@@ -147,6 +149,7 @@ def _buckets(engine: Engine, curves: Sequence[Any], samples: Sequence[ScoreSampl
 def _splitters(samples: Sequence[ScoreSample], size: int) -> np.ndarray:
     """Return the scores that split all scores into buckets of about `size` rows."""
     scores = np.concatenate([sample.scores for sample in samples])
+    # A sampled score stands for an equal share of its curve's scores.
     weights = np.repeat(
         [sample.n_rows / max(len(sample.scores), 1) for sample in samples],
         [len(sample.scores) for sample in samples],
@@ -186,6 +189,7 @@ def _curve_of(problem: Problem, block: Block, pred_first: bool) -> Curve:
             f"Input y_score contains NaN or infinity in block {block.number}. "
             "Scores must be finite. Drop those rows, or see why they were predicted."
         )
+    # As in scikit-learn: a row without weight adds no threshold.
     has_weight = weight != 0
     is_positive, score, weight = is_positive[has_weight], score[has_weight], weight[has_weight]
     return _by_score(score, weight * is_positive, weight * ~is_positive)
@@ -226,6 +230,7 @@ def roc_area(
     if max_fpr is not None and max_fpr < 1:
         if fpr[0] > max_fpr:
             return 0.0
+        # Cut at max_fpr, on the straight line between the points about it.
         stop = np.searchsorted(fpr, max_fpr, side="right")
         if stop < len(fpr):
             end = np.interp(max_fpr, fpr[stop - 1 : stop + 1], tpr[stop - 1 : stop + 1])
@@ -295,6 +300,7 @@ def _one_vs_one(score: Callable[[Problem], Ranked], labels: np.ndarray, average:
     values, weights = [], []
     for i, j in combinations(range(len(labels)), 2):
         a = score(Versus(labels[i], i, labels[j]))
+        # Either label's own column ranks the rows of both.
         b = score(Versus(labels[j], j, labels[i]))
         values.append((a.value + b.value) / 2)
         weights.append(a.total)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from sklearn.base import is_classifier
 from sklearn.utils import assert_all_finite
-from sklearn.utils.multiclass import check_classification_targets
 
 from skfleet._array import to_host
 from skfleet._linalg import dense_rows, is_sparse
@@ -26,7 +23,6 @@ from skfleet.blocks import (
     Block,
     RowBlocks,
     as_sized,
-    fetch,
     is_lazy,
     n_rows_if_known,
     row_blocks,
@@ -203,22 +199,3 @@ def _labels(block: Block) -> np.ndarray:
 
 def _combine_labels(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return unique_values(np.concatenate([a, b]))
-
-
-def classes_for_partial_fit(model: Any, y: Any, classes: Any = None) -> dict[str, Any]:
-    """Return the `classes` argument of the first ``partial_fit`` of a classifier, in a dict.
-
-    It is `classes`, which may be a Dask collection or a Future, or the unique labels of y. The
-    dict is empty for a fitted model, and for one that does not accept `classes`.
-    """
-    parameters = inspect.signature(model.partial_fit).parameters.values()
-    accepts_classes = any(p.name == "classes" or p.kind is p.VAR_KEYWORD for p in parameters)
-    if not accepts_classes or not is_classifier(model):
-        return {}
-    if classes is not None:
-        return {"classes": np.asarray(fetch(classes))}
-    if hasattr(model, "classes_"):
-        return {}
-    labels = unique_labels(y)
-    check_classification_targets(labels)
-    return {"classes": labels}

@@ -155,6 +155,7 @@ def check_scorer(scoring: Any) -> None:
     scorers = scoring.values() if isinstance(scoring, Mapping) else scoring
     for scorer in scorers if isinstance(scoring, Mapping | list | tuple | set) else [scoring]:
         module = str(getattr(scorer, "__module__", ""))
+        # Metrics and scorers are both callable; the module tells them apart.
         is_sklearn_metric = (
             module.startswith("sklearn.metrics.") and module != "sklearn.metrics._scorer"
         )

@@ -117,6 +117,7 @@ def _public(name: str, what: str, words: tuple[str, str, str], passes: str) -> A
         weight = bound.arguments.get("sample_weight")
         check_rows(**{true: y_true, predicted: y_pred, "sample_weight": weight})
         if not any(map(is_lazy, (y_true, y_pred, weight))):
+            # Without its array API dispatch, scikit-learn takes arrays on the host only.
             if not get_config()["array_api_dispatch"]:
                 for key in (true, predicted, "sample_weight"):
                     if is_not_numpy(bound.arguments.get(key)):
@@ -188,6 +189,7 @@ def check_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
     reference = getattr(metrics, name)
     parameters = list(inspect.signature(reference).parameters.values())[2:]
     try:
+        # Has scikit-learn validate the options, on rows that cost nothing.
         reference([0, 1], [0, 1], **options)
     except Exception as error:
         if type(error).__name__ == "InvalidParameterError":  # other errors are of the values
@@ -250,6 +252,7 @@ def _of_labels(name: str, what: str) -> Any:
         normalize = options.get("normalize", True)
         options = options | {"labels": labels}
         if "normalize" in options:
+            # Parts are means, from which the sum over all rows follows.
             options["normalize"] = True
         return mean_reduction(reference, options, normalize=normalize)
 
@@ -299,6 +302,7 @@ recall_score = _pairs("recall_score", "Fraction of the true labels that were fou
 zero_one_loss = _pairs("zero_one_loss", "Fraction of rows that were predicted wrong.")
 
 brier_score_loss = _of_labels("brier_score_loss", "Mean squared error of probabilities.")
+# Replaces the reduction above, as a block may lack the positive label.
 METRIC_REDUCTIONS["brier_score_loss"] = lambda options, weighted, labels: mean_reduction(
     _brier, options | {"labels": labels}
 )

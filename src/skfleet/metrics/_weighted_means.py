@@ -108,6 +108,7 @@ def spread_of(true: np.ndarray, predicted: np.ndarray, weight: np.ndarray | None
             f"instead of {true.shape[1:]}."
         )
     weight = np.ones(len(true)) if weight is None else weight
+    # Sums of squares of float32 values lose digits where there are many rows.
     true = true.reshape(len(true), -1).astype(np.float64)
     residual = true - predicted.reshape(len(true), -1)
     n_weight = float(weight.sum())
@@ -155,6 +156,7 @@ class _Explained:
         has_residual, constant = residual != 0, s.total == 0
         if self.force_finite:
             score = 1 - residual / np.where(constant, 1.0, s.total)
+            # scikit-learn's: constant targets score 1 if all are predicted exactly, else 0.
             score = np.where(constant, np.where(has_residual, 0.0, 1.0), score)
         else:
             with np.errstate(divide="ignore", invalid="ignore"):

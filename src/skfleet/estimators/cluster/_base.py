@@ -166,6 +166,7 @@ def centering_mean(columns: Moments, dtype: np.dtype) -> np.ndarray | None:
     variance = float(np.sum(columns.squares)) / columns.n_rows
     if float(columns.mean @ columns.mean) <= MAX_MEAN_TO_VARIANCE[dtype.name] * variance:
         return None
+    # Rounded to the type of the rows, so that rows and centres are taken about the very same mean.
     return columns.mean.astype(dtype).astype(np.float64)
 
 

@@ -108,6 +108,8 @@ class LaunchConfig(NamedTuple):
         sums_bytes = (
             min(limits.shared, limits.shared_by_all // 4 - RESERVED_SHARED_BYTES) - 12 * build.tile
         )
+        # A power of two of up to d + 1 columns, but fewer (at least 16) where the sums of all
+        # clusters would not fit into shared memory.
         n_columns = 1
         while n_columns < min(d + 1, THREADS):
             n_columns *= 2
@@ -299,6 +301,7 @@ def self_test(rows_like: Any, k: int) -> str:
     scores = (centers**2).sum(1) - 2 * rows @ centers.T
     if labels.min() < 0 or labels.max() >= k:
         return "labels out of range"
+    # Rounding may swap centres that are about equally near; a broken kernel is off by more.
     slack = 32 * np.sqrt(d) * np.finfo(dtype).eps * np.abs(scores).max()
     if np.any(scores[np.arange(300), labels] > scores.min(axis=1) + slack):
         return "wrong labels"

@@ -81,9 +81,11 @@ def _by_tiles(
         rows = rows_between(X, low, high)
         rows = rows if mean is None else rows - mean
         w = None if weight is None else weight[low:high]
+        # The rows' own norms do not change which centre is nearest.
         nearest = xp.astype(xp.argmin(rows @ minus_2_centers + norms, axis=1), xp.int32)
         labels.append(nearest)
         if squared or inertia:
+            # Subtracted, as the expanded square would lose the digits of small distances.
             diff = rows - xp.take(centers, nearest, axis=0)
             distance = xp.sum(diff * diff, axis=1, dtype=xp.float64)
             rounding_error = rounding * astype(xp.take(norms, nearest, axis=0), double)
@@ -91,6 +93,7 @@ def _by_tiles(
             distances.append(distance)
             total_inertia = total_inertia + xp.sum(distance if w is None else w * distance)
         if sums:
+            # A product with indicators sums by label: the array API has no scatter-add.
             one_hot = astype(nearest[:, None] == numbers, dtype_of(X))
             if w is not None:
                 one_hot = one_hot * astype(w, dtype_of(X))[:, None]

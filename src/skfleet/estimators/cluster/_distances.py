@@ -84,6 +84,7 @@ class Centers:
         """Return the number of the nearest centre of each host row (about the mean)."""
         if rows.shape[0] <= CHUNK_ROWS and not is_sparse(rows):
             return self.scores(rows).argmin(axis=1).astype(np.int32)
+        # Blocks are checked when they are opened.
         with sklearn.config_context(assume_finite=True):
             return self._assigner.predict(with_int32_indices(rows))
 
@@ -122,6 +123,7 @@ class Centers:
             scores.min(axis=1, out=second[chunk])
         norms = row_norms(rows)
         rounding = (np.sqrt(n_columns) + 8) * float(np.finfo(self.dtype).eps)
+        # Bounds the rounding of both scores, so that a margin never promises too much.
         error = 2 * rounding * (norms + self.max_norm)
         nearer, farther = np.maximum(first + norms, 0.0), np.maximum(second + norms, 0.0)
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -147,6 +149,7 @@ class Bounds:
 
     def update(self, rows: Any, centers: Centers, center_movement: np.ndarray) -> np.ndarray:
         """Bring the labels up to date with moved centres and return them."""
+        # Rounded up: a movement that is taken for smaller would keep a wrong label.
         center_movement = np.nextafter(center_movement.astype(np.float32), np.float32(np.inf))
         expired = self.expiry <= np.take(center_movement, self.labels)
         if np.mean(expired[:N_PROBED_ROWS]) > 0.5:  # looking at all rows in one go costs less
@@ -165,6 +168,7 @@ class Bounds:
         chosen = rows if len(indices) == rows.shape[0] else rows[indices]
         labels, margins = centers.two_nearest(chosen)
         expiry = center_movement[labels] + margins
+        # A little early, for the rounding of float32.
         self.labels[indices], self.expiry[indices] = labels, expiry - 1e-6 * np.abs(expiry)
 
 
@@ -172,6 +176,7 @@ def movement_bounds(before: np.ndarray, after: np.ndarray, dtype: np.dtype) -> n
     """Return, for every centre, how much of its rows' margins one movement uses up."""
     movement = np.sqrt(np.sum((after - before) ** 2, axis=1))
     farthest = int(np.argmax(movement))
+    # A row's second centre may come nearer by as far as the fastest other one has moved.
     farthest_other = np.full(len(movement), movement[farthest])
     farthest_other[farthest] = np.delete(movement, farthest).max(initial=0.0)
     # Rows are compared with centres that were rounded to their precision.
@@ -197,6 +202,7 @@ def labels_of(model: tuple[np.ndarray, np.ndarray | None], X: Any) -> Any:
     if centers.mean is None:
         return centers.labels(X).astype(np.int32, copy=False)
     labels = np.empty(len(X), dtype=np.int32)
+    # Centring copies rows, so only a slice at a time.
     for low in range(0, len(X), COPY_ROWS):
         chunk = slice(low, low + COPY_ROWS)
         labels[chunk] = centers.labels(centers.about_mean(X[chunk]))

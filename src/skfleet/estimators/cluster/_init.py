@@ -58,6 +58,8 @@ class CentroidInit:
 
     def first_pass(self, engine: Engine, rows: RowBlocks) -> Moments:
         """Run the first pass over the rows, and return the moments of the columns."""
+        # "random" draws the k centres of its first run, k-means++ and k-means|| one row for each
+        # run.
         n = {"given": 0, "random": self.k}.get(self.kind, self.n_init)
         samples = Samples(engine, rows, self._sample_fraction(rows), self.rng)
         result = samples.first_pass(n)
@@ -83,6 +85,7 @@ class CentroidInit:
     def centers(self, engine: Engine, rows: RowBlocks, number: int) -> np.ndarray:
         """Return the initial centres, about the mean, of one run."""
         if self.kind == "random":
+            # The rows of the first run came with the first pass.
             if number:
                 reduction = Reduction(sample_by_weight, partial(combine_k_smallest, n=self.k))
                 self._drawn = map_reduce(engine, reduction, rows, self.k, draw_seed(self.rng))
@@ -132,6 +135,7 @@ class CentroidInit:
         }
         k = len(init) if is_array else self.k
         model = SklearnKMeans(k, init=init, random_state=self.rng, **settings)
+        # An initialisation need not converge.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             return model.fit(X, sample_weight=weight).cluster_centers_.astype(np.float64)

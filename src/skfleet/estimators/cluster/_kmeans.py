@@ -167,6 +167,7 @@ class KMeans(CenterModel):
             if with_bounds or not rows.on_dask:  # or labels, for rows in this process
                 rows = engine.with_block_cache(rows)
             columns = init.first_pass(engine, rows)
+            # The first pass has looked for NaN and infinity.
             rows = replace(rows, checked=True)
             init.mean = mean = None if init.is_sparse else centering_mean(columns, rows.dtype)
             solver = LloydSolver(
@@ -182,6 +183,7 @@ class KMeans(CenterModel):
             best = None
             for number in range(init.n_init):
                 centers = fixed_centers
+                # A callable may return other centres for every run.
                 if callable(self.init):
                     centers = self._call_init(X, rows, init.rng)
                 if centers is None:
@@ -189,6 +191,7 @@ class KMeans(CenterModel):
                 elif mean is not None:
                     centers = centers - mean
                 result = solver.run(centers, number)
+                # The labels of a run are in the cache until the next one overwrites them.
                 if best is None or result.inertia < best.inertia:
                     best, labels = result, None if rows.on_dask else labels_from_cache(rows)
         n_distinct = int(np.count_nonzero(best.n_members))

@@ -55,6 +55,7 @@ class LloydSolver:
             check_total_weight(float(weights.sum()))
             if (weights == 0).any():
                 sums, weights = self._relocate(step, sums, weights)
+            # A centre for which no row was left stays where it is.
             moved = np.where(weights[:, None] > 0, sums, centers)
             moved /= np.where(weights > 0, weights, 1.0)[:, None]
             shift = float(np.sum((moved - centers) ** 2))
@@ -68,6 +69,7 @@ class LloydSolver:
             centers = moved
             if shift <= self.tol:
                 break
+        # Labels and inertia are those of the final centres, as in scikit-learn.
         step = self._step(centers, init_number, center_movement)._replace(
             final=True, with_sums=False
         )
@@ -91,6 +93,7 @@ class LloydSolver:
         sums, weights = sums.copy(), weights.copy()
         labels_and_weights = farthest_rows.labels, farthest_rows.weights
         for cluster, row, label, w in zip(empty, new_centers, *labels_and_weights, strict=False):
+            # The row is taken off the sums of its cluster, which saves another pass.
             sums[label] -= w * row
             weights[label] -= w
             sums[cluster], weights[cluster] = w * row, w

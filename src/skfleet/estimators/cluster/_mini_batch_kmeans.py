@@ -215,6 +215,7 @@ class MiniBatchKMeans(CenterModel):
             tol = self.tol * float(np.mean(summary.columns.squares)) / rows.n_rows
             convergence = MiniBatchConvergence(rows.n_rows, size, tol, self.max_no_improvement)
             state = self._run_steps(state, samples, size, convergence)
+            # Makes room for the pass that labels all rows.
             samples.current = None
             self._set_state(state, rows.dtype)
             self.n_iter_ = -(-state.n_steps * size // rows.n_rows)
@@ -273,6 +274,8 @@ class MiniBatchKMeans(CenterModel):
             rng = check_random_state(self.random_state)
             if callable(self.init):
                 fixed_centers = self._call_init(X, rows, rng)
+            # The task of the first block initialises the state, so that its rows never come to the
+            # driver.
             start = partial(self._init_state, fixed_centers, draw_seed(rng))
         else:
             start = None

@@ -44,8 +44,10 @@ def mini_batch_step(
     moved = state.centers * state.weights[:, None] + batch_sums["sums"]
     moved = np.where(batch_sums["weights"][:, None] > 0, moved, state.centers)
     moved /= np.where(batch_sums["weights"] > 0, weights, 1.0)[:, None]
+    # The state stays as it is: a task that Dask runs again must draw the same rows.
     rng, n_rows = copy.deepcopy(state.rng), int(X.shape[0])
     n_since_reassignment = state.n_since_reassignment + n_rows
+    # As often as scikit-learn's.
     if (state.weights == 0).any() or n_since_reassignment >= 10 * k:
         n_since_reassignment = 0
         is_light = _low_weight_clusters(weights, ratio, n_rows)
@@ -56,6 +58,7 @@ def mini_batch_step(
             moved[is_light] = dense_rows(centers.about_mean(take_to_host(X, chosen))).astype(
                 np.float64
             )
+            # As in scikit-learn: with no weight, the centres would be reassigned at once again.
             weights[is_light] = weights[~is_light].min()
     return MiniBatchState(
         moved, weights, state.mean, rng, state.n_steps + 1, n_since_reassignment, inertia
@@ -101,6 +104,7 @@ class MiniBatchConvergence:
         if after.n_steps == 1:
             return False  # the inertia of the start
         inertia = after.inertia / self.batch_size
+        # scikit-learn's smoothing, whose span is the batches of an epoch.
         share = min(2 * self.batch_size / (self.n_rows + 1), 1.0)
         previous = inertia if self.ewa_inertia is None else self.ewa_inertia
         self.ewa_inertia = previous + share * (inertia - previous)

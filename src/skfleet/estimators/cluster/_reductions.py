@@ -79,6 +79,7 @@ def _lloyd_on_device(block: Block, step: LloydStep) -> LloydSums:
     if step.with_sums:
         parts = parts._replace(sums=assignment.sums[:, :-1], weights=assignment.sums[:, -1])
     if step.final:
+        # Without sample weights, the weights of clusters are the numbers of their rows.
         members = parts.weights
         if weight is not None or not step.with_sums:
             members = count(assignment.labels, None, len(step.centers), block.X)
@@ -245,6 +246,7 @@ def _exponential_sample(block: Block, n: int, seed: int, rate: Any) -> SampledRo
     xp = namespace(draws)
     weight = weight_on_device(block.sample_weight, block.X)
     rate = xp.ones_like(draws) * rate if weight is None else weight * rate
+    # Rows of rate 0 (without weight, or on a candidate) get infinite keys and are not drawn.
     with np.errstate(divide="ignore", invalid="ignore"):
         keys = -xp.log1p(-draws) / rate
     return k_smallest(

@@ -83,6 +83,7 @@ class Samples:
 
     def batches(self, size: int) -> Iterator[Any]:
         """Yield batches of rows drawn by weight; a sample yields as many rows as it has."""
+        # Endless: the caller stops on convergence or after its last step.
         while True:
             X, weight = self.current.X, self.current.sample_weight
             if weight is not None:

@@ -24,6 +24,7 @@ def svd_flip(vectors: np.ndarray) -> np.ndarray:
     """Return the rows of a matrix with the largest entry of each positive, as in scikit-learn."""
     largest = np.argmax(np.abs(vectors), axis=1)
     signs = np.sign(vectors[np.arange(len(vectors)), largest])
+    # Vectors of zeros have no sign.
     return vectors * np.where(signs == 0, 1.0, signs)[:, None]
 
 
@@ -128,6 +129,7 @@ class BasePCA(Projector):
         check_is_fitted(self)
         if self.noise_variance_ == 0:
             return linalg.inv(self.get_covariance())
+        # Components are orthonormal, so the inverse has the same form (matrix inversion lemma).
         projected = 1 / np.maximum(self.explained_variance_, self.noise_variance_)
         precision = (self.components_.T * (projected - 1 / self.noise_variance_)) @ self.components_
         precision[np.diag_indices_from(precision)] += 1 / self.noise_variance_
@@ -139,6 +141,7 @@ def project(model: Any, X: Any) -> Any:
     components, mean, scale = model
     projected = dot(X, components.T)
     if mean is not None:
+        # The projections are centred, not the rows: these stay sparse, and are not copied.
         projected = projected - asarray_like(mean @ components.T, projected)
     return projected if scale is None else projected / asarray_like(scale, projected)
 

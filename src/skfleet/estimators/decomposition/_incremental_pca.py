@@ -238,13 +238,16 @@ def update(state: IncrementalState, block: Block, batches: Batches) -> Increment
     if state.buffered_rows is not None:
         X = vstack([asarray_like(state.buffered_rows, X), X])
     if not batches.n_rows:
+        # The first batch must have as many rows as there are components.
         if state.vectors is None and X.shape[0] < batches.least:
             return state._replace(buffered_rows=dense_rows(X))
         return update_batch(state, X, batches.n_components)
     low = 0
+    # What is too little for a batch of its own stays with the last one.
     while X.shape[0] - low >= batches.n_rows + batches.least:
         state = update_batch(state, X[low : low + batches.n_rows, :], batches.n_components)
         low += batches.n_rows
+    # A copy, as a view would keep the whole block alive.
     return state._replace(buffered_rows=dense_rows(X[low:, :]).copy())
 
 
@@ -265,6 +268,7 @@ def update_batch(state: IncrementalState, X: Any, n_components: int | None) -> I
     total = columns
     if state.columns is not None:
         total = combine_moments(state.columns, columns)
+        # A row for the shift of the mean makes the products those of all rows (Ross et al., 2008).
         between = np.sqrt(state.columns.n_rows / total.n_rows * n_rows)
         known = np.vstack(
             [state.values[:, None] * state.vectors, between * (state.columns.mean - columns.mean)]

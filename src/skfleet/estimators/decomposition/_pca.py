@@ -181,6 +181,7 @@ class PCA(BasePCA):
         self._check_parameters()
         rows = self._validate_rows(X)
         solver = self._solver(rows, X)
+        # Checked before a pass as far as the number of rows is known, and again after it.
         self._check_n_components(rows.n_rows, rows.n_features, solver)
         engine = engine_for(rows)
         if solver == "full":
@@ -280,10 +281,12 @@ class PCA(BasePCA):
         elif n == "mle":
             n = minka_rank(variance, n_rows)
         elif not self._is_count():
+            # As in scikit-learn: the fewest components that explain more than this share.
             shares = np.cumsum(variance / total if total else variance)
             n = min(int(np.searchsorted(shares, n, side="right")) + 1, least)
         if n == least:
             noise = 0.0
+        # All eigenvalues: the noise is the mean of the others. Some: what they leave of the trace.
         elif len(variance) == least:
             noise = float(np.mean(variance[n:]))
         else:
@@ -365,6 +368,7 @@ def log_density(model: Density, X: Any) -> Any:
     """Return the log-densities of rows, on the device of X."""
     projected = project((model.components, model.mean, None), X)
     xp = namespace(projected)
+    # The norm added below has the noise along components too, which is taken off here.
     weights = 1 / model.variance - (0.0 if model.noise is None else 1 / model.noise)
     distance = xp.sum(projected * projected * asarray_like(weights, projected), axis=1)
     if model.noise is not None:
@@ -389,6 +393,7 @@ def minka_rank(variance: np.ndarray, n_rows: int) -> int:
     with np.errstate(divide="ignore", invalid="ignore"):
         # log(1/b - 1/a) and log(a - b) of all pairs of eigenvalues a > b, which ranks add up
         for rank in range(1, p):
+            # scikit-learn's bound: smaller eigenvalues are rounding.
             if variance[rank - 1] < 1e-15:
                 break
             signal, noise = variance[:rank], max(1e-15, float(variance[rank:].sum()) / (p - rank))

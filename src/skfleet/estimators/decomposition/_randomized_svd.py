@@ -95,6 +95,7 @@ def leading_singular_vectors(
     for done in range(n_iter + 1):
         if done:
             product = map_reduce(engine, Reduction(sketch), rows, block, columns.mean)
+        # Sketches about the mean lose no digits; the part of the mean is added to them.
         if not centred:
             product = product + columns.n_rows * np.outer(columns.mean, columns.mean @ block)
         basis, products = np.hstack([basis, block]), np.hstack([products, product])
@@ -107,6 +108,7 @@ def leading_singular_vectors(
         if block.shape[1] == 0:
             break  # the basis holds all that there is
         if 2 * basis.nbytes > MAX_BASIS_BYTES:
+            # A restart from the leading Ritz vectors, which bounds the memory.
             basis, products = basis @ inner[:, :width], products @ inner[:, :width]
     singular, vectors = _rayleigh_ritz_half_step(basis, products, values[:width], inner[:, :width])
     return LeadingVectors(columns, singular[:n], vectors[:n], done, residual)

@@ -84,6 +84,7 @@ def svd_from_tsqr(engine: Engine, rows: RowBlocks, *, centred: bool) -> SVDResul
     factor = tsqr(engine, rows)
     reduced = factor.rows
     if not centred:
+        # One row for the mean turns products about the mean into those about zero.
         reduced = np.vstack([reduced, np.sqrt(factor.n_rows) * factor.mean])
     _, values, vectors = linalg.svd(reduced, full_matrices=False)
     max_rank = min(factor.n_rows, rows.n_features)

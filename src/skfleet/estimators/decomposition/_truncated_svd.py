@@ -145,6 +145,7 @@ class TruncatedSVD(Projector):
         svd = self._decompose(rows, X)
         n = min(self.n_components, len(svd.values))
         values, vectors = svd.values[:n], svd_flip(svd.vectors[:n])
+        # The mean of the projections is the projected mean, so their variance takes no pass.
         variance = np.maximum(values**2 / svd.n_rows - (vectors @ svd.mean) ** 2, 0.0)
         with np.errstate(invalid="ignore", divide="ignore"):
             shares = variance / (svd.squares / svd.n_rows)

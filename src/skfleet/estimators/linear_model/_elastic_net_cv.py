@@ -145,6 +145,7 @@ class ElasticNetCV(LinearRegressor):
         check_gram_limit(rows, X, type(self).__name__)
         products = split_products(rows, X, y, self.cv, params)
         if not self.fit_intercept:
+            # Products of test rows stay centred: `squared_errors` adds the error of the means.
             splits = [(train.uncentered(), test) for train, test in products.splits]
             products = products._replace(total=products.total.uncentered(), splits=splits)
         alphas = np.stack([self._alphas(products.total, ratio) for ratio in ratios])
@@ -152,6 +153,7 @@ class ElasticNetCV(LinearRegressor):
         points = []
         for i, (ratio, alpha_path) in enumerate(zip(ratios, alphas, strict=True)):
             for j, (train, test) in enumerate(products.splits):
+                # Errors to compare need `tol` alone; the final fit is refined beyond it.
                 path_points = elastic_net_path(
                     train.quadratic(), alpha_path, ratio, excess=1.0, **self._path_options
                 )
@@ -213,6 +215,7 @@ class ElasticNetCV(LinearRegressor):
             return np.sort(np.asarray(self.alphas, dtype=np.float64))[::-1]
         slopes = sums.xy[:, 0] if self.positive else np.abs(sums.xy[:, 0])
         largest = max(0.0, slopes.max()) / (sums.weight * ratio)
+        # scikit-learn's path where no column correlates with y.
         smallest = np.finfo(np.float64).resolution
         if largest <= smallest:
             return np.full(self.alphas, smallest)
@@ -336,5 +339,6 @@ class LassoCV(ElasticNetCV):
         {fitted}
         """
         super().fit(X, y, sample_weight, **params)
+        # scikit-learn's LassoCV has no such attribute.
         del self.l1_ratio_
         return self

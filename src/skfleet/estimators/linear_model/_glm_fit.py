@@ -259,6 +259,7 @@ def _warm_start_on_sample(
         sampled = objective.on_sample(rows.X, rows.y, rows.sample_weight)
         if not np.isfinite(sampled.evaluate(null.coef).value):
             return null.coef
+        # The null model's value is that of all rows, which the sample must not be compared with.
         start = replace(null, value=np.inf)
         return solver(sampled, penalty, start.coef, start, tol=1e-3, max_iter=20).coef
 
@@ -270,6 +271,7 @@ def null_model_from_classes(
     each = np.ones(len(counts.labels)) if class_weight is None else class_weight
     weight = counts.weight * each
     total = float(weight.sum())
+    # Of two classes only the second one has an output.
     chosen = slice(1, 2) if loss.n_outputs == 1 else slice(None)
     mean = (weight / total)[chosen]
     eta = loss.link(mean) if fit_intercept else np.zeros(loss.n_outputs)

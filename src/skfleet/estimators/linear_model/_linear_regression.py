@@ -137,6 +137,8 @@ class LinearRegression(MultiOutputMixin, LinearRegressor):
         else:
             coef, _, rank = solve_ridge(sums.gram, sums.xy, 0.0, tol=self.tol)
             if not is_sparse_kind(X):
+                # The roots are the singular values of the centred rows, as scikit-learn reports
+                # them.
                 values = linalg.eigvalsh(sums.gram)[::-1]
                 n_values = min(rows.n_features, int(rows.n_rows or rows.n_features))
                 self.rank_ = rank

@@ -351,6 +351,7 @@ class RidgeClassifier(_BaseRidge, LinearClassifier):
         with engine.persist(rows) if self.class_weight == "balanced" else nullcontext(rows) as rows:
             weights = self.class_weight
             if weights == "balanced":
+                # "balanced" needs the labels of all rows before any product: one more pass.
                 counts = map_reduce(engine, Reduction(label_counts, combine_label_counts), rows)
                 balanced = weights_of_classes("balanced", counts._replace(weight=counts.n_rows))
                 weights = dict(zip(counts.labels.tolist(), balanced, strict=True))

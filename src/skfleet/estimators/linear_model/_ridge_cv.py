@@ -241,6 +241,7 @@ class RidgeCV(MultiOutputMixin, LinearRegressor):
             self.cv_results_ = (results[:, 0] if column else results).astype(rows.dtype, copy=False)
         squared, absolute = loo.squared, loo.absolute  # n_targets x n_alphas
         if self.scoring is None:
+            # As in scikit-learn: by the number of rows here, by their weight for a named score.
             scores = -squared / loo.n_rows
         else:
             variance = (centred.yy / sums.weight)[:, None]
@@ -273,6 +274,7 @@ def loo_errors(block: Block, known: tuple[Any, ...], store: Any) -> LooErrors:
     """Return the leave-one-out errors of the rows of a block."""
     x_mean, y_mean, vectors, inverse, Vt_Xy, intercept_leverage = known
     X = block.X
+    # Sparse rows are centred after the rotation, which is dense in any case.
     X_rotated = dot(X if is_sparse(X) else X - asarray_like(x_mean, X), vectors)
     X_rotated = to_host(X_rotated).astype(np.float64, copy=False)
     if is_sparse(X):
@@ -283,6 +285,7 @@ def loo_errors(block: Block, known: tuple[Any, ...], store: Any) -> LooErrors:
     # The leverage of each row for each alpha, of shape (n_rows, 1, n_alphas).
     leverage = (w[:, None] * ((X_rotated**2) @ inverse + intercept_leverage))[:, None, :]
     fitted = np.einsum("np,pt,pa->nta", X_rotated, Vt_Xy, inverse, optimize=True)
+    # A row pulls its own prediction by its leverage (Rifkin and Lippert, 2007, section 4).
     error = ((y - y_mean)[:, :, None] - fitted) / (1 - leverage)
     weighted = w[:, None, None] * error**2
     stored = []

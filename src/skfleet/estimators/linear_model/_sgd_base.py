@@ -36,7 +36,7 @@ from skfleet.engine import (
     with_row_offsets,
 )
 from skfleet.estimators._column_statistics import Moments, combine_moments
-from skfleet.estimators._early_stopping import training_rows, validation_rows
+from skfleet.estimators._early_stopping import EarlyStopping, training_rows, validation_rows
 from skfleet.estimators.linear_model._base import SparseCoefficients, linear_predictor
 from skfleet.estimators.meta._epochs import history_of
 from skfleet.glm import SGDConfig, SGDTargets, SGDWeights, descend, encode_labels
@@ -83,6 +83,7 @@ class OutputCoding:
 def known_codes(y: Any, classes: np.ndarray) -> Any:
     """Return the codes of labels, on their device; raise for labels not in classes."""
     xp = namespace(y)
+    # The search gives unknown labels a code as well; the label of that code is another one.
     codes = xp.clip(encode_labels(y, classes), 0, len(classes) - 1)
     device_classes = asarray_like(classes, y, dtype=y.dtype) if is_not_numpy(y) else classes
     unknown = xp.take(device_classes, codes) != y
@@ -113,6 +114,8 @@ def descend_block(
     targets = outputs.targets(block, active)
     order = None
     if seed is not None:
+        # By the block's number, so that the order is the same on every worker and when a task is
+        # rerun.
         order = np.random.default_rng([seed, block.number]).permutation(block.n_rows)
     with limit_threadpools(1):  # the products of a batch are small
         return descend(weights, block.X, targets, config, order)
@@ -256,9 +259,10 @@ class BaseSGD(SparseCoefficients):
         if self.early_stopping:
             rows = with_row_offsets(engine, rows)
             prepare, validation = self._split_holdout(engine, rows, rng)
-        stopping = _OutputEarlyStopping(len(weights.intercept), self)
+        stopping = EarlyStopping(self.n_iter_no_change, self.tol, len(weights.intercept))
         start_time, first_t, epochs = time.monotonic(), weights.t, []
         for n_iter in range(1, self.max_iter + 1):
+            # Outputs that have stopped cost nothing: an epoch trains the active ones only.
             active = stopping.active
             part = self._epoch(engine, config, outputs, rng, rows, weights, active, prepare)
             rows = replace(rows, checked=True)
@@ -269,6 +273,8 @@ class BaseSGD(SparseCoefficients):
                     f"epoch #{n_iter} instead. Scale the columns with a StandardScaler or a "
                     "MinMaxScaler, or choose a smaller eta0."
                 )
+            # Without validation rows the objective decides, negated: more is better for early
+            # stopping.
             score = -(part.value + part.penalty) / part.n_rows
             if validation is not None:
                 score = _score(engine, validation, part, outputs, active)
@@ -284,7 +290,14 @@ class BaseSGD(SparseCoefficients):
             if self.verbose:
                 _print_epoch(epochs, part, score)
             if self.tol is not None:
-                weights = stopping.update(weights, score)
+                stops = stopping.update(score)
+                if self.learning_rate == "adaptive":
+                    # A lower rate comes before the stop, as in scikit-learn.
+                    decays = stops & (self.eta0 * weights.rate > MIN_RATE)
+                    weights = weights._replace(
+                        rate=np.where(decays, weights.rate / 5, weights.rate)
+                    )
+                    stopping.restart(decays)
             if not stopping.active.any():
                 break
         if self.tol is not None and stopping.active.any():
@@ -361,30 +374,6 @@ class BaseSGD(SparseCoefficients):
         self.coef_ = coef.astype(rows.dtype)
         self.intercept_ = intercept.astype(rows.dtype)
         self.t_, self.n_iter_ = weights.t, n_iter
-
-
-class _OutputEarlyStopping:
-    """Early stopping of each output by its own score."""
-
-    def __init__(self, n_outputs: int, model: BaseSGD) -> None:
-        self.model = model
-        self.active = np.ones(n_outputs, dtype=bool)
-        self.best, self.n_no_change = np.full(n_outputs, -np.inf), np.zeros(n_outputs, dtype=int)
-
-    def update(self, weights: SGDWeights, score: np.ndarray) -> SGDWeights:
-        """Record the scores of active outputs; return weights with updated rates."""
-        model, active = self.model, self.active
-        has_improved = score >= self.best[active] + model.tol
-        self.n_no_change[active] = np.where(has_improved, 0, self.n_no_change[active] + 1)
-        self.best[active] = np.maximum(self.best[active], score)
-        is_out = active & (self.n_no_change >= model.n_iter_no_change)
-        if model.learning_rate == "adaptive":
-            decays = is_out & (model.eta0 * weights.rate > MIN_RATE)
-            weights = weights._replace(rate=np.where(decays, weights.rate / 5, weights.rate))
-            self.n_no_change[decays] = 0
-            is_out &= ~decays
-        self.active = active & ~is_out
-        return weights
 
 
 def _select_outputs(weights: SGDWeights, active: np.ndarray) -> SGDWeights:

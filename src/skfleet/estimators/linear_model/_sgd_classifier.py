@@ -373,6 +373,7 @@ def _normalized(positive: Any) -> Any:
     if positive.shape[1] == 1:
         return xp.concat([1 - positive, positive], axis=1)
     total = xp.sum(positive, axis=1)[:, None]
+    # As in scikit-learn: where no class has a probability, all are equally likely.
     is_zero = total == 0
     return xp.where(is_zero, 1.0 / positive.shape[1], positive / xp.where(is_zero, 1.0, total))
 

@@ -85,6 +85,7 @@ class _BlockwiseVoting(DocumentationLink, BaseEstimator):
         names = getattr(self.estimators_[0], "feature_names_in_", None)
         if names is not None:
             self.feature_names_in_ = names
+        # From an earlier fit, to a dataframe.
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
 
@@ -317,6 +318,7 @@ class BlockwiseVotingClassifier(_BlockwiseScoreMixin, ClassifierMixin, _Blockwis
             check_classification_targets(y)
         rows, fit_params = self._partition(X, y, drop_none(params, sample_weight=sample_weight))
         requested = None if self.classes is None else np.unique(np.asarray(fetch(self.classes)))
+        # A pass over y: each member knows the labels of its own block only.
         classes = unique_labels(y) if requested is None else requested
         self._fit_members(rows, fit_params, requested)
         self.classes_ = classes

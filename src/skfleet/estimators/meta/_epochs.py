@@ -90,6 +90,7 @@ def partial_fit_block(
     `device` is that of models with ``device="auto"``.
     """
     model, n_samples_seen, previous_notes = state
+    # A copy: Dask may run the task again, on the same input.
     model = copy_learner(model)
     with config_context(device=device), capture_output(origin) as notes:
         uses_device_arrays = device_arrays is not None and accepts_device_arrays(model)
@@ -98,6 +99,7 @@ def partial_fit_block(
         _partial_fit_batches(model, block, fit_params, batch_size or block.n_rows)
     if uses_device_arrays:
         attributes_to_host(model)
+    # At once, as otherwise the model would fail to leave the worker after a whole epoch.
     if not n_samples_seen:
         check_picklable(model)
     return PartialFitState(model, n_samples_seen + block.n_rows, (*previous_notes, *notes))

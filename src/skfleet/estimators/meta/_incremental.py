@@ -16,7 +16,7 @@ from sklearn.utils.metadata_routing import UNUSED, MetadataRouter
 from skfleet._captured_output import output_replayer, process_token
 from skfleet._config import get_config
 from skfleet._linalg import is_sparse
-from skfleet._partial_fit import check_steps, clone_learner, learner_of
+from skfleet._partial_fit import check_steps, classes_for_partial_fit, clone_learner, learner_of
 from skfleet._typing import Estimator, RandomState, Rows, Table, Values, Weights
 from skfleet._validation import (
     check_bool,
@@ -60,7 +60,7 @@ from skfleet.estimators.meta._epochs import (
     print_epoch,
 )
 from skfleet.estimators.meta._parallel_post_fit import ROUTED_METHODS, ParallelPostFit
-from skfleet.metrics import check_scoring, classes_for_partial_fit, response_scorer
+from skfleet.metrics import check_scoring, response_scorer
 
 
 @document
@@ -258,6 +258,7 @@ class Incremental(ParallelPostFit):
         model = clone_learner(self.estimator)
         rows, fit_params = self._partition("fit", X, y, params)
         fit_params |= classes_for_partial_fit(learner_of(model), y, classes)
+        # All seeds ahead, so that a resumed fit shuffles as an uninterrupted one does.
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=self.epochs + 1)
         fit_state = FitState(seeds, fit_params)
         if self.early_stopping:
@@ -388,6 +389,7 @@ class Incremental(ParallelPostFit):
                 model, n_samples_seen, _ = self._one_epoch(
                     engine, rows, state, fit_state, replay, prepare, device_arrays
                 )
+            # Interrupts too: ``resume=True`` continues after the last checkpoint.
             except BaseException:
                 if fit_state.n_batches_done or fit_state.epoch:
                     fit_state.seconds = time.monotonic() - start_time
@@ -401,7 +403,10 @@ class Incremental(ParallelPostFit):
             fit_state.record_epoch(model, n_samples_seen, score, time.monotonic() - start_time)
             if self.verbose:
                 print_epoch(fit_state.history)
-            if fit_state.early_stopping is not None and fit_state.early_stopping.should_stop(score):
+            if (
+                fit_state.early_stopping is not None
+                and fit_state.early_stopping.update(score).all()
+            ):
                 break
         self._fit_state = None
         self._set_history(fit_state)
@@ -440,6 +445,7 @@ class Incremental(ParallelPostFit):
             rows,
             fit_state.fit_params,
             self.batch_size or self._rows_per_batch(rows),
+            # Buffers of shuffled rows are new in every epoch, so a cache of blocks does not serve.
             None if self.shuffle == "rows" else device_arrays,
             get_config().device,
             process_token(),

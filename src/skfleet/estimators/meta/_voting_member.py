@@ -47,6 +47,7 @@ def _fit_member(
                     f"y must hold labels in classes. Got {labels[~np.isin(labels, classes)][0]!r} "
                     "instead. Name all labels, or leave classes out."
                 )
+            # Most classifiers refuse a single class, which blocks of sorted rows often have.
             if len(labels) == 1:
                 return _ConstantClassifier(labels).fit(block.X), block.n_rows
         with config_context(device=device):
@@ -81,6 +82,7 @@ def predict_proba(ensemble: Any, X: Any) -> np.ndarray:
     members, vote_weights, classes, _ = ensemble
     total = np.zeros((n_rows_of(X), len(classes)))
     for member, vote_weight in zip(members, vote_weights, strict=True):
+        # A member has no columns for labels that its block lacks.
         total[:, np.searchsorted(classes, member.classes_)] += vote_weight * member.predict_proba(X)
     return total
 

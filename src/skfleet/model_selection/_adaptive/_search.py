@@ -18,11 +18,11 @@ from sklearn.utils.metadata_routing import process_routing
 
 from skfleet import _typing
 from skfleet._linalg import is_sparse
-from skfleet._partial_fit import learner_of
+from skfleet._partial_fit import classes_for_partial_fit, learner_of
 from skfleet._progress_bar import ProgressHint, open_bar
 from skfleet.blocks import check_rows, fetch, is_lazy, row_blocks, split_per_sample
 from skfleet.engine import ANY_WORKER, Engine, LocalEngine, ResourceRequest, device_of, fleet_engine
-from skfleet.metrics import classes_for_partial_fit, response_scorer
+from skfleet.metrics import response_scorer
 from skfleet.model_selection._adaptive._callbacks import Report
 from skfleet.model_selection._adaptive._data import PlacedData, place_data
 from skfleet.model_selection._adaptive._delegation import DelegatesToBestEstimator
