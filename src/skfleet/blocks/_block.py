@@ -77,7 +77,8 @@ class RowBlocks:
     `lengths` are the numbers of rows of the blocks, None where they take a pass to count. Kernels
     compute in `dtype`: float32 for float32 rows, float64 for all others, None for rows that are not
     converted. `checked` is true if the driver has checked that the values are finite. `n_bytes`
-    estimates the size of the rows in memory. `on_device` is true for Dask chunks on a device.
+    estimates the size of the rows in memory. `on_device` is true for Dask chunks on a device, and
+    `is_sparse` for SciPy's matrices and Dask chunks of these.
     """
 
     blocks: tuple[Block, ...]
@@ -88,6 +89,7 @@ class RowBlocks:
     n_bytes: int | None = None
     on_dask: bool = False
     on_device: bool = False
+    is_sparse: bool = False
 
     @property
     def n_rows(self) -> int | None:

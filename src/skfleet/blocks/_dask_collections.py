@@ -158,8 +158,8 @@ def dask_blocks(
         for i, (handle, parts) in enumerate(zip(handles, zip(*keys, strict=True), strict=True))
     )
     kind = None if dtype is None else float_dtype(meta_of(X))
-    n_bytes = None
-    if lengths is not None and not is_frame_collection(X) and not _linalg.is_sparse(X._meta):
+    n_bytes, is_sparse = None, _linalg.is_sparse(X._meta)
+    if lengths is not None and not is_frame_collection(X) and not is_sparse:
         n_bytes = sum(lengths) * X.dtype.itemsize * math.prod(X.shape[1:])
     return RowBlocks(
         blocks,
@@ -170,6 +170,7 @@ def dask_blocks(
         n_bytes=n_bytes,
         on_dask=True,
         on_device=is_not_numpy(X._meta) or hasattr(X._meta, "to_cupy"),
+        is_sparse=is_sparse,
     )
 
 

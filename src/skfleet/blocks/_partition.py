@@ -83,7 +83,9 @@ def row_blocks(
     n_bytes = None
     if kind is not None:
         n_bytes = sum(n * _linalg.row_bytes(b.X) for n, b in zip(lengths, blocks, strict=True))
-    return RowBlocks(blocks, tuple(lengths), n_features, kind, n_bytes=n_bytes)
+    return RowBlocks(
+        blocks, tuple(lengths), n_features, kind, n_bytes=n_bytes, is_sparse=_linalg.is_sparse(X)
+    )
 
 
 def _block_sizes_for_device(X: Any) -> list[int] | None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from skfleet._array import FLOAT64, astype, dtype_of, is_not_numpy, namespace, to_device_of
-from skfleet._linalg import column_sums, gram, is_sparse, is_sparse_kind, weighted_gram
+from skfleet._linalg import column_sums, gram, is_sparse, weighted_gram
 from skfleet._validation import check_total_weight
 from skfleet.blocks import Block, RowBlocks
 from skfleet.engine import Reduction, engine_for, map_reduce
@@ -18,9 +18,9 @@ from skfleet.glm._coordinate_descent import Quadratic
 MAX_GRAM_COLUMNS, MAX_SPARSE_GRAM_COLUMNS = 20_000, 5_000
 
 
-def max_gram_columns(X: Any) -> int:
+def max_gram_columns(rows: RowBlocks) -> int:
     """Return the largest number of columns for a Gram matrix."""
-    return MAX_SPARSE_GRAM_COLUMNS if is_sparse_kind(X) else MAX_GRAM_COLUMNS
+    return MAX_SPARSE_GRAM_COLUMNS if rows.is_sparse else MAX_GRAM_COLUMNS
 
 
 class CrossProducts(NamedTuple):

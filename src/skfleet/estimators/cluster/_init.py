@@ -51,7 +51,6 @@ class CentroidInit:
     k: int
     n_init: int
     rng: np.random.RandomState
-    is_sparse: bool
     mean: np.ndarray | None = None
     _drawn: Any = field(default=None, repr=False)
     _sample: Any = field(default=None, repr=False)
@@ -74,11 +73,11 @@ class CentroidInit:
         if self._fits_in_driver(rows):
             return 1.0
         target_fraction = max(MAX_LOCAL_ROWS, SAMPLE_ROWS_PER_CLUSTER * self.k) / rows.n_rows
-        return min(target_fraction, MAX_SAMPLE_BYTES / estimated_bytes(rows, self.is_sparse), 1.0)
+        return min(target_fraction, MAX_SAMPLE_BYTES / estimated_bytes(rows), 1.0)
 
     def _fits_in_driver(self, rows: RowBlocks) -> bool:
         """Return whether k-means++ can run on all rows in the driver."""
-        n_bytes = estimated_bytes(rows, self.is_sparse)
+        n_bytes = estimated_bytes(rows)
         is_small = rows.n_rows <= MAX_LOCAL_ROWS and n_bytes <= MAX_SAMPLE_BYTES
         return self.kind == "k-means++" and is_small
 

@@ -10,7 +10,6 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from skfleet._linalg import is_sparse_kind
 from skfleet._typing import RandomState, Rows, Values, Weights
 from skfleet._validation import check_in_interval, check_option, check_positive_int, check_verbose
 from skfleet._warnings import warn
@@ -153,11 +152,7 @@ class KMeans(CenterModel):
         fixed_centers = self._init_centers(rows)
         kind = self.init if isinstance(self.init, str) else "given"
         init = CentroidInit(
-            kind,
-            self.n_clusters,
-            self._n_inits(10),
-            check_random_state(self.random_state),
-            is_sparse_kind(X),
+            kind, self.n_clusters, self._n_inits(10), check_random_state(self.random_state)
         )
         engine = engine_for(rows)
         with engine.persist(rows) as persisted:
@@ -169,7 +164,7 @@ class KMeans(CenterModel):
             columns = init.first_pass(engine, rows)
             # The first pass has looked for NaN and infinity.
             rows = replace(rows, checked=True)
-            init.mean = mean = None if init.is_sparse else centering_mean(columns, rows.dtype)
+            init.mean = mean = None if rows.is_sparse else centering_mean(columns, rows.dtype)
             solver = LloydSolver(
                 engine,
                 rows,

@@ -15,7 +15,6 @@ from skfleet._array import dtype_of, tree_to_host
 from skfleet._linalg import (
     dense_rows,
     is_sparse,
-    is_sparse_kind,
     with_int32_indices,
 )
 from skfleet._typing import RandomState, Rows, Values, Weights
@@ -198,8 +197,8 @@ class MiniBatchKMeans(CenterModel):
             rows = with_row_offsets(engine, persisted)
             self._check_n_rows(rows.n_rows)
             rows = rows if rows.on_dask else engine.with_block_cache(rows)
-            size, sparse = min(self.batch_size, rows.n_rows), is_sparse_kind(X)
-            n_bytes = estimated_bytes(rows, sparse)
+            size = min(self.batch_size, rows.n_rows)
+            n_bytes = estimated_bytes(rows)
             sample_bytes = np.clip(n_bytes * SAMPLE_FRACTION, MIN_SAMPLE_BYTES, MAX_SAMPLE_BYTES)
             fraction = min(
                 max(sample_bytes / n_bytes, MIN_SAMPLE_BATCHES * size / rows.n_rows), 1.0
@@ -207,7 +206,7 @@ class MiniBatchKMeans(CenterModel):
             samples = Samples(engine, rows, fraction, rng)
             summary = samples.first_pass(self._init_rows(rows.n_rows))
             samples.rows = rows = replace(rows, checked=True)
-            mean = None if sparse else centering_mean(summary.columns, rows.dtype)
+            mean = None if rows.is_sparse else centering_mean(summary.columns, rows.dtype)
             if callable(self.init):
                 fixed_centers = self._call_init(X, rows, rng)
             centers = self._init_best_of(fixed_centers, summary.drawn.rows, None, mean, rng)

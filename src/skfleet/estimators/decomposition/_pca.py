@@ -10,7 +10,7 @@ from scipy.special import gammaln
 from sklearn.utils.validation import check_is_fitted
 
 from skfleet._array import asarray_like, namespace
-from skfleet._linalg import is_sparse_kind, row_norms
+from skfleet._linalg import row_norms
 from skfleet._typing import Answer, RandomState, Rows, Values
 from skfleet._validation import check_bool, check_option, check_positive_int
 from skfleet.blocks import Block, RowBlocks
@@ -180,7 +180,7 @@ class PCA(BasePCA):
         """
         self._check_parameters()
         rows = self._validate_rows(X)
-        solver = self._solver(rows, X)
+        solver = self._solver(rows)
         # Checked before a pass as far as the number of rows is known, and again after it.
         self._check_n_components(rows.n_rows, rows.n_features, solver)
         engine = engine_for(rows)
@@ -228,13 +228,13 @@ class PCA(BasePCA):
         """Return whether `n_components` is a number of components."""
         return isinstance(self.n_components, Integral)
 
-    def _solver(self, rows: RowBlocks, X: Any) -> str:
+    def _solver(self, rows: RowBlocks) -> str:
         """Return the solver to run; raise where it does not support the data."""
         solver = "full" if self.svd_solver == "tsqr" else self.svd_solver
         if solver == "auto":
-            solver = self._best_solver(rows, X)
+            solver = self._best_solver(rows)
         if solver in ("full", "covariance_eigh"):
-            check_covariance_size(rows, X, "svd_solver", solver, dense=solver == "full")
+            check_covariance_size(rows, "svd_solver", solver, dense=solver == "full")
         elif not (self._is_count() or self.n_components is None):
             raise ValueError(
                 f"n_components must be a whole number for svd_solver={solver!r}. Got "
@@ -242,15 +242,15 @@ class PCA(BasePCA):
             )
         return solver
 
-    def _best_solver(self, rows: RowBlocks, X: Any) -> str:
+    def _best_solver(self, rows: RowBlocks) -> str:
         """Return the cheapest solver for `n_components`."""
         n_columns = rows.n_features
-        max_columns = max_covariance_columns(X)
+        max_columns = max_covariance_columns(rows)
         if not self._is_count() or self.n_components > n_columns / 10:
-            max_columns = max_gram_columns(X)
+            max_columns = max_gram_columns(rows)
         if n_columns <= max_columns or not self._is_count():
             return "covariance_eigh"
-        return "arpack" if is_sparse_kind(X) else "randomized"
+        return "arpack" if rows.is_sparse else "randomized"
 
     def _n_iter(self, n: int, least: int) -> int:
         if self.iterated_power != "auto":

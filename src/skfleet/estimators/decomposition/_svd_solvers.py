@@ -9,7 +9,6 @@ from scipy import linalg
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from skfleet._linalg import is_sparse_kind
 from skfleet._validation import check_in_interval, check_option, check_positive_int
 from skfleet._warnings import warn
 from skfleet.blocks import RowBlocks
@@ -44,21 +43,21 @@ def check_randomized_parameters(estimator: Any) -> None:
     check_option("power_iteration_normalizer", normalizer, NORMALIZERS)
 
 
-def max_covariance_columns(X: Any) -> int:
+def max_covariance_columns(rows: RowBlocks) -> int:
     """Return the number of columns up to which a covariance costs less than a few passes."""
-    return MAX_SPARSE_COVARIANCE_COLUMNS if is_sparse_kind(X) else MAX_COVARIANCE_COLUMNS
+    return MAX_SPARSE_COVARIANCE_COLUMNS if rows.is_sparse else MAX_COVARIANCE_COLUMNS
 
 
-def check_covariance_size(rows: RowBlocks, X: Any, name: str, value: str, *, dense: bool) -> None:
+def check_covariance_size(rows: RowBlocks, name: str, value: str, *, dense: bool) -> None:
     """Raise where a matrix of columns by columns is too large, or rows must not be sparse."""
-    if dense and is_sparse_kind(X):
+    if dense and rows.is_sparse:
         raise TypeError(
             f"{name} must be another than {value!r} for sparse rows. Take 'arpack' or 'randomized'."
         )
-    if rows.n_features > max_gram_columns(X):
+    if rows.n_features > max_gram_columns(rows):
         raise ValueError(
-            f"X must have at most {max_gram_columns(X)} columns for {name}={value!r}, and for all "
-            f"components. Got {rows.n_features} instead. Give n_components a number, and take "
+            f"X must have at most {max_gram_columns(rows)} columns for {name}={value!r}, and for "
+            f"all components. Got {rows.n_features} instead. Give n_components a number, and take "
             f"{name}='randomized'."
         )
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from skfleet._typing import RandomState, Rows, Values
@@ -142,7 +140,7 @@ class TruncatedSVD(Projector):
             raise ValueError(
                 f"n_components({self.n_components}) must be <= n_features({rows.n_features})."
             )
-        svd = self._decompose(rows, X)
+        svd = self._decompose(rows)
         n = min(self.n_components, len(svd.values))
         values, vectors = svd.values[:n], svd_flip(svd.vectors[:n])
         # The mean of the projections is the projected mean, so their variance takes no pass.
@@ -168,13 +166,13 @@ class TruncatedSVD(Projector):
         check_positive_int("n_iter", self.n_iter, 0)
         check_randomized_parameters(self)
 
-    def _decompose(self, rows: RowBlocks, X: Any) -> SVDResult:
+    def _decompose(self, rows: RowBlocks) -> SVDResult:
         """Return the SVD by the solver that `algorithm` names."""
         engine, n = engine_for(rows), self.n_components
         if self.algorithm == "tsqr":
-            check_covariance_size(rows, X, "algorithm", "tsqr", dense=True)
+            check_covariance_size(rows, "algorithm", "tsqr", dense=True)
             return svd_from_tsqr(engine, rows, centred=False)
-        if self.algorithm == "auto" and rows.n_features <= max_covariance_columns(X):
+        if self.algorithm == "auto" and rows.n_features <= max_covariance_columns(rows):
             return svd_from_covariance(engine, rows, n, centred=False)
         n_iter = None if self.algorithm == "arpack" else self.n_iter
         with engine.persist(rows) as persisted:

@@ -152,8 +152,8 @@ class ElasticNet(MultiOutputMixin, LinearRegressor):
         check_in_interval("l1_ratio", self.l1_ratio, 0, 1)
         check_coordinate_descent(self)
         rows = self._validate_rows(X, y, sample_weight, y_numeric=True, multi_output=True)
-        if exceeds_gram_limit(rows, X):
-            self._iterate(rows, X, column=y_ndim(y) == 1)
+        if exceeds_gram_limit(rows):
+            self._iterate(rows, column=y_ndim(y) == 1)
             return self
         sums = compute_cross_products(rows)
         sums = sums if self.fit_intercept else sums.uncentered()
@@ -161,7 +161,7 @@ class ElasticNet(MultiOutputMixin, LinearRegressor):
         warn_unless_converged(points, self)
         return self
 
-    def _iterate(self, rows: RowBlocks, X: Any, *, column: bool) -> None:
+    def _iterate(self, rows: RowBlocks, *, column: bool) -> None:
         """Fit the model without a Gram matrix."""
         if self.positive or not column:
             raise ValueError(
@@ -175,7 +175,7 @@ class ElasticNet(MultiOutputMixin, LinearRegressor):
         )
         strengths = self.alpha * self.l1_ratio, self.alpha * (1 - self.l1_ratio)
         options = {"fit_intercept": self.fit_intercept, "tol": self.tol, "max_iter": self.max_iter}
-        fitted = fit_iteratively(rows, X, l1=strengths[0], l2=strengths[1], start=start, **options)
+        fitted = fit_iteratively(rows, l1=strengths[0], l2=strengths[1], start=start, **options)
         self._set_coef(fitted.coef, fitted.intercept, rows, one_target=True, column=column)
         self.n_iter_, self.dual_gap_ = fitted.n_iter, np.nan
 

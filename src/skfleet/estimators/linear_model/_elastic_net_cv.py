@@ -142,7 +142,7 @@ class ElasticNetCV(LinearRegressor):
         ratios = self._check_parameters()
         params = route_splitter_params(self, params)
         rows = self._validate_rows(X, y, sample_weight, y_numeric=True)
-        check_gram_limit(rows, X, type(self).__name__)
+        check_gram_limit(rows, type(self).__name__)
         products = split_products(rows, X, y, self.cv, params)
         if not self.fit_intercept:
             # Products of test rows stay centred: `squared_errors` adds the error of the means.

@@ -96,7 +96,7 @@ class GlmRegressor(RegressorMixin, FleetEstimator, ABC):
         check = partial(check_targets, loss=loss, name=type(self).__name__)
         rows = self._validate_rows(X, y, sample_weight, y_numeric=True)
         options = {"fit_intercept": self.fit_intercept, "use_sample": not self.warm_start}
-        with first_pass(rows, X, check=check, **options) as data:
+        with first_pass(rows, check=check, **options) as data:
             sums = data.summary.targets
             check_total_weight(sums.weight)
             null, total = null_model_from_targets(

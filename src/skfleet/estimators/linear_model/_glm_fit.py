@@ -12,7 +12,6 @@ from sklearn.exceptions import ConvergenceWarning
 
 from skfleet._array import is_not_numpy
 from skfleet._config import get_config
-from skfleet._linalg import is_sparse_kind
 from skfleet._warnings import warn
 from skfleet.blocks import RowBlocks
 from skfleet.engine import (
@@ -82,7 +81,7 @@ class PreparedData(NamedTuple):
 
 @contextmanager
 def first_pass(
-    rows: RowBlocks, X: Any, *, fit_intercept: bool, use_sample: bool, check: Callable | None
+    rows: RowBlocks, *, fit_intercept: bool, use_sample: bool, check: Callable | None
 ) -> Iterator[PreparedData]:
     """Persist rows, and summarise columns and targets in a first pass over them.
 
@@ -96,8 +95,8 @@ def first_pass(
         share = _sample_size(rows) / max(rows.n_rows or 0, 1) if use_sample else 0.0
         summary = map_reduce(engine, Reduction(summarize, combine_summaries), rows, share, check)
         rows = replace(rows, checked=True)
-        scaling = _scaling(summary, rows.dtype, centred=fit_intercept and not is_sparse_kind(X))
-        max_newton_coef = MAX_NEWTON_COEF_SPARSE if is_sparse_kind(X) else MAX_NEWTON_COEF
+        scaling = _scaling(summary, rows.dtype, centred=fit_intercept and not rows.is_sparse)
+        max_newton_coef = MAX_NEWTON_COEF_SPARSE if rows.is_sparse else MAX_NEWTON_COEF
         max_newton_coef = (
             MAX_NEWTON_COEF_OUT_OF_CORE if engine.is_out_of_core(rows) else max_newton_coef
         )

@@ -17,23 +17,23 @@ from skfleet.estimators.linear_model._glm_fit import (
 from skfleet.glm import ClassEncoding, SquaredError, max_gram_columns
 
 
-def exceeds_gram_limit(rows: RowBlocks, X: Any) -> bool:
+def exceeds_gram_limit(rows: RowBlocks) -> bool:
     """Return whether rows have too many columns for a Gram matrix."""
-    return rows.n_features > max_gram_columns(X)
+    return rows.n_features > max_gram_columns(rows)
 
 
-def check_gram_limit(rows: RowBlocks, X: Any, name: str) -> None:
+def check_gram_limit(rows: RowBlocks, name: str) -> None:
     """Raise for rows with too many columns for an estimator that needs a Gram matrix."""
-    if exceeds_gram_limit(rows, X):
+    if exceeds_gram_limit(rows):
         raise ValueError(
-            f"X must have at most {max_gram_columns(X)} columns for {name}. Got {rows.n_features} "
-            "instead. Use Ridge or ElasticNet in GridSearchCV, or SGDRegressor in Incremental."
+            f"X must have at most {max_gram_columns(rows)} columns for {name}. Got "
+            f"{rows.n_features} instead. Use Ridge or ElasticNet in GridSearchCV, or SGDRegressor "
+            "in Incremental."
         )
 
 
 def fit_iteratively(
     rows: RowBlocks,
-    X: Any,
     *,
     l1: float,
     l2: float,
@@ -44,9 +44,7 @@ def fit_iteratively(
     start: Any = None,
 ) -> GLMFit:
     """Minimise half the average squared error and penalties; `in_sums`, half the sum of squares."""
-    with first_pass(
-        rows, X, fit_intercept=fit_intercept, use_sample=False, check=_accept_all
-    ) as data:
+    with first_pass(rows, fit_intercept=fit_intercept, use_sample=False, check=_accept_all) as data:
         sums = data.summary.targets
         check_total_weight(sums.weight)
         loss = SquaredError(len(sums.y))

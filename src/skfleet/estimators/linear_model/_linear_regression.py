@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from scipy import linalg
 from sklearn.base import MultiOutputMixin
 
-from skfleet._linalg import is_sparse_kind
 from skfleet._typing import Rows, Values, Weights
 from skfleet._validation import check_bool, check_in_interval
 from skfleet.blocks import RowBlocks
@@ -126,8 +123,8 @@ class LinearRegression(MultiOutputMixin, LinearRegressor):
         check_bool("positive", self.positive)
         rows = self._validate_rows(X, y, sample_weight, y_numeric=True, multi_output=True)
         column = y_ndim(y) == 1
-        if exceeds_gram_limit(rows, X):
-            coef, intercept = self._iterate(rows, X)
+        if exceeds_gram_limit(rows):
+            coef, intercept = self._iterate(rows)
             self._set_coef(coef, intercept, rows, one_target=column, column=column)
             return self
         sums = compute_cross_products(rows)
@@ -136,7 +133,7 @@ class LinearRegression(MultiOutputMixin, LinearRegressor):
             coef = solve_positive(sums.gram, sums.xy, 0.0)
         else:
             coef, _, rank = solve_ridge(sums.gram, sums.xy, 0.0, tol=self.tol)
-            if not is_sparse_kind(X):
+            if not rows.is_sparse:
                 # The roots are the singular values of the centred rows, as scikit-learn reports
                 # them.
                 values = linalg.eigvalsh(sums.gram)[::-1]
@@ -147,7 +144,7 @@ class LinearRegression(MultiOutputMixin, LinearRegressor):
         self._set_coef(coef, intercept, rows, one_target=column, column=column)
         return self
 
-    def _iterate(self, rows: RowBlocks, X: Any) -> tuple[np.ndarray, np.ndarray]:
+    def _iterate(self, rows: RowBlocks) -> tuple[np.ndarray, np.ndarray]:
         """Return coefficients and intercepts by target, without a Gram matrix."""
         if self.positive:
             raise ValueError(
@@ -155,5 +152,5 @@ class LinearRegression(MultiOutputMixin, LinearRegressor):
                 "Leave columns out first."
             )
         options = {"fit_intercept": self.fit_intercept, "tol": self.tol, "max_iter": 1000}
-        fitted = fit_iteratively(rows, X, l1=0.0, l2=0.0, **options)
+        fitted = fit_iteratively(rows, l1=0.0, l2=0.0, **options)
         return fitted.coef, fitted.intercept

@@ -213,7 +213,7 @@ class LogisticRegression(SparseCoefficients, LinearClassifier):
         penalty = self._penalty()
         rows = self._validate_rows(X, y, sample_weight)
         options = {"fit_intercept": self.fit_intercept, "use_sample": not self.warm_start}
-        with first_pass(rows, X, check=None, **options) as data:
+        with first_pass(rows, check=None, **options) as data:
             counts = data.summary.targets
             check_classification_targets(counts.labels)
             check_several_classes(counts.labels)

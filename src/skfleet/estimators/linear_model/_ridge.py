@@ -88,7 +88,7 @@ class _BaseRidge:
             )
         return alpha
 
-    def _iterate(self, rows: RowBlocks, X: Any, alpha: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _iterate(self, rows: RowBlocks, alpha: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return coefficients and intercepts by target, without a Gram matrix."""
         if self.positive or alpha.size > 1:
             name = "positive" if self.positive else "alpha"
@@ -99,7 +99,6 @@ class _BaseRidge:
             )
         fitted = fit_iteratively(
             rows,
-            X,
             l1=0.0,
             l2=float(alpha[0]),
             in_sums=True,
@@ -221,8 +220,8 @@ class Ridge(_BaseRidge, MultiOutputMixin, LinearRegressor):
         column = y_ndim(y) == 1
         alpha = self._check_parameters(1 if column else y.shape[1] if hasattr(y, "shape") else None)
         rows = self._validate_rows(X, y, sample_weight, y_numeric=True, multi_output=True)
-        if exceeds_gram_limit(rows, X):
-            coef, intercept = self._iterate(rows, X, alpha)
+        if exceeds_gram_limit(rows):
+            coef, intercept = self._iterate(rows, alpha)
         else:
             coef, intercept = self._solve(compute_cross_products(rows), alpha)
         self._set_coef(coef, intercept, rows, one_target=len(coef) == 1, column=column)
@@ -334,7 +333,7 @@ class RidgeClassifier(_BaseRidge, LinearClassifier):
         alpha = self._check_parameters(None)
         check_class_weight(self.class_weight)
         rows = self._validate_rows(X, y, sample_weight, multi_output=True)
-        check_gram_limit(rows, X, "RidgeClassifier")
+        check_gram_limit(rows, "RidgeClassifier")
         is_multilabel = y_ndim(y) == 2
         if is_multilabel and (y if hasattr(y, "shape") else np.asarray(y)).shape[1] == 1:
             is_multilabel = False

@@ -151,7 +151,7 @@ class RidgeCV(MultiOutputMixin, LinearRegressor):
         alphas = self._check_parameters()
         params = route_splitter_params(self, params)
         rows = self._validate_rows(X, y, sample_weight, y_numeric=True, multi_output=True)
-        check_gram_limit(rows, X, "RidgeCV")
+        check_gram_limit(rows, "RidgeCV")
         column = y_ndim(y) == 1
         if self.cv is None:
             sums, scores = self._loo_scores(rows, alphas, column)
