@@ -66,6 +66,8 @@ def check_numeric(rows: Any, *, on_dask: bool) -> None:
                 f"{subject} must be real. Got {dtype} instead. Complex data not supported: take "
                 "the real and imaginary parts as columns of their own."
             )
+        # Of rows in this process scikit-learn's own validation says the rest, by their values: an
+        # object column may hold numbers. Values on Dask are not known before a task.
         is_refused = on_dask or _is_date(dtype) or _categories_of(dtype) is not None
         if is_refused and not is_numeric(dtype):
             raise not_numeric(subject, dtype, on_dask=on_dask)
@@ -103,6 +105,7 @@ def not_numeric(subject: str, dtype: Any, *, on_dask: bool) -> ValueError:
 def dtypes_of(rows: Any) -> list[tuple[Any, Any]]:
     """Return (name, dtype) of each column of a frame, (None, dtype) of an array."""
     dtypes = rows.dtypes if hasattr(type(rows), "dtypes") else None
+    # Asked of the type, as in `n_dims_of`. The dtypes of a Series are one dtype.
     if not hasattr(dtypes, "items"):
         if is_not_numpy(rows):
             return [(None, dtype_of(rows))]
@@ -147,6 +150,7 @@ def check_target_type(y: Any, *, numeric: bool, name: str = "y") -> None:
     for column, dtype in dtypes_of(y):
         subject = name if column is None else f"Column {column!r} of {name}"
         if getattr(dtype, "kind", "O") == "c":
+            # scikit-learn's checks look for its "Complex data not supported".
             raise ValueError(
                 f"{subject} must be real. Got {dtype} instead. Complex data not supported."
             )
@@ -166,6 +170,7 @@ def check_has_partial_fit(subject: str, learner: Any, alternative: str) -> None:
     """Raise unless an estimator has partial_fit, and its state can be loaded in this process."""
     name, library = type(learner).__name__, type(learner).__module__.partition(".")[0]
     incremental = "one that learns incrementally (SGDClassifier, MiniBatchKMeans, ...)"
+    # cuML's linear models and k-means have no partial_fit; ours of the same kind have.
     if library == "cuml":
         skfleet_name = "SGDClassifier" if is_classifier(learner) else "SGDRegressor"
         skfleet_name = "MiniBatchKMeans" if is_clusterer(learner) else skfleet_name
@@ -213,6 +218,7 @@ def check_sample_weight(sample_weight: Any, n_rows: int) -> Any:
     """Return weights for rows in this process as one finite number per row, or raise."""
     if sample_weight is None:
         return None
+    # A number is the weight of every row, as scikit-learn's `_check_sample_weight` has it.
     if isinstance(sample_weight, Real):
         sample_weight = np.full(n_rows, float(sample_weight))
     if not is_array(sample_weight) and not hasattr(sample_weight, "iloc"):
@@ -268,6 +274,7 @@ def check_in_interval(
     name: str, value: Any, low: float, high: float = np.inf, *, open: str = ""
 ) -> None:
     """Raise unless a parameter is a number from low to high, without the ends in `open`."""
+    # True is a Real and an Integral of Python's, and hardly ever meant as a number.
     is_valid = isinstance(value, Real) and not isinstance(value, bool | np.bool_)
     is_valid = is_valid and (value > low if "l" in open else value >= low)
     if not (is_valid and (value < high if "r" in open else value <= high)):

@@ -107,6 +107,7 @@ def open_block(handle: Block) -> Block:
         except Exception as error:
             error.add_note(f"While loading block {handle.number}.")
             raise
+    # X may be a whole block: one loaded just now, or the result of the task that loaded it.
     if isinstance(X, Block):
         cache = cache if X.cache is None else X.cache
         X, y, weight, per_sample = X.X, X.y, X.sample_weight, X.per_sample
@@ -173,6 +174,7 @@ def row_slices(block: Block, dtype: np.dtype | None) -> Iterator[Block]:
     else:
         row_bytes = dtype.itemsize * (block.X.shape[1] if len(block.X.shape) == 2 else 1)
         n_bytes = max(n_bytes, min(MIN_PIECE_ROWS * row_bytes, MAX_PIECE_BYTES))
+    # A single row may be larger than a piece, and an empty one has no bytes.
     step = max(1, n_bytes // max(row_bytes, 1))
     for low in range(0, n_rows, step):
         high = min(low + step, n_rows)

@@ -63,6 +63,7 @@ def stack_rows(parts: Sequence[Any]) -> Any:
     first = parts[0]
     if first is None or len(parts) == 1:
         return first
+    # The library that made the parts is loaded; importing pandas or cuDF here would cost others.
     if is_frame(first):
         return sys.modules[type(first).__module__.split(".")[0]].concat(list(parts))
     return list(chain(*parts)) if isinstance(first, list) else _linalg.vstack(parts)
@@ -76,6 +77,7 @@ def take_rows(X: Any, indices: np.ndarray) -> Any:
         return X.iloc[indices]
     if isinstance(X, list):
         return [X[i] for i in indices]
+    # The array API has no indexing by arrays but `take`; sparse matrices have no namespace.
     if isinstance(X, np.ndarray) or not is_array(X):
         return X[indices]
     return namespace(X).take(X, asarray_like(indices, X), axis=0)

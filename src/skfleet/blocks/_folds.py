@@ -70,6 +70,7 @@ def make_folds(splitter: Any, n_rows: int, X: Any = None, y: Any = None, **param
     group_of_row = _as_partition(pairs, n_rows)
     if group_of_row is not None:
         in_order = (group_of_row[:-1] <= group_of_row[1:]).all()
+        # Consecutive rows are sliced as views; others are copied group by group.
         starts = np.searchsorted(group_of_row, np.arange(len(pairs))) if in_order else None
         return _leave_group_out(len(pairs), starts, None if in_order else group_of_row)
     code = np.zeros(n_rows, dtype=np.int64)

@@ -61,6 +61,7 @@ def row_blocks(
             blocks = tuple(block._replace(to_device=True) for block in rows.blocks)
             rows = replace(rows, blocks=blocks)
         return rows
+    # X is in this process, so what comes with it is brought here, in one computation.
     y, sample_weight, *values = compute_together(y, sample_weight, *per_sample.values())
     per_sample = dict(zip(per_sample, values, strict=True))
     if to_device:
@@ -69,6 +70,7 @@ def row_blocks(
     parts, lengths, n_features, kind = local_blocks(
         X, y, sample_weight, per_sample, dtype=dtype, block_sizes=block_sizes
     )
+    # Rows are drawn by their numbers, so that an answer does not depend on the partitions.
     starts = np.concatenate([[0], np.cumsum(lengths)])
     blocks = tuple(
         Block(
@@ -92,6 +94,7 @@ def _block_sizes_for_device(X: Any) -> list[int] | None:
     """Return the sizes of blocks of rows that do not fit the device; None where they do."""
     n_rows = n_rows_of(X)
     n_bytes, memory = n_rows * _linalg.row_bytes(X), device_memory_available()
+    # Twice, for what a pass makes of the rows beside them.
     if is_not_numpy(X) or 2 * n_bytes <= memory:
         return None
     block_bytes = max(1, min(DEVICE_BLOCK_BYTES, memory // MIN_BLOCKS_PER_DEVICE))

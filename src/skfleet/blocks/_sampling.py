@@ -42,6 +42,7 @@ def k_smallest(keys: Any, start: int, X: Any, n: int) -> SampledRows:
     if is_not_numpy(keys):
         xp = namespace(keys)
         keys = xp.where(xp.isfinite(keys), keys, xp.full_like(keys, xp.inf))
+        # The array API has no partition; a sort on the device is cheaper than a copy of all keys.
         order = xp.argsort(keys, stable=True)[: min(n, keys.shape[0])]
         chosen, keys = to_host(order), to_host(xp.take(keys, order))
         chosen, keys = chosen[np.isfinite(keys)], keys[np.isfinite(keys)]
@@ -49,6 +50,7 @@ def k_smallest(keys: Any, start: int, X: Any, n: int) -> SampledRows:
     finite = np.flatnonzero(np.isfinite(keys))
     if len(finite) > n:
         finite = finite[keys[finite] <= np.partition(keys[finite], n - 1)[n - 1]]
+    # Equal keys are in the order of their rows, so that all partitions draw the same sample.
     chosen = finite[np.lexsort((finite, keys[finite]))][:n]
     return SampledRows(keys[chosen], start + chosen, take_to_host(X, chosen))
 
@@ -99,9 +101,11 @@ def concat_rows(blocks: Sequence[Block]) -> Block:
 
 def _take_from_parts(parts: Sequence[Any], order: np.ndarray) -> Any:
     """Return rows of several blocks in a given order; arrays are copied once."""
+    # Frames, lists and sparse matrices cannot be written to row by row.
     if not all(isinstance(part, np.ndarray) for part in parts):
         return take_rows(stack_rows(parts), order)
     ordered = np.empty((len(order), *parts[0].shape[1:]), dtype=np.result_type(*parts))
+    # The inverse permutation has the place of each row, so that no part is concatenated first.
     position = np.empty_like(order)
     position[order] = np.arange(len(order))
     low = 0
