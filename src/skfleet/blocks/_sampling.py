@@ -42,7 +42,7 @@ def k_smallest(keys: Any, start: int, X: Any, n: int) -> SampledRows:
     if is_not_numpy(keys):
         xp = namespace(keys)
         keys = xp.where(xp.isfinite(keys), keys, xp.full_like(keys, xp.inf))
-        # The array API has no partition; a sort on the device is cheaper than a copy of all keys.
+        # The array API has no partition, so all keys are sorted.
         order = xp.argsort(keys, stable=True)[: min(n, keys.shape[0])]
         chosen, keys = to_host(order), to_host(xp.take(keys, order))
         chosen, keys = chosen[np.isfinite(keys)], keys[np.isfinite(keys)]
