@@ -7,6 +7,7 @@ from functools import update_wrapper
 from types import MethodType
 from typing import Any
 
+from sklearn.base import BaseEstimator
 from sklearn.utils import get_tags
 
 __all__ = [
@@ -16,6 +17,19 @@ __all__ = [
     "available_where",
     "require_method",
 ]
+
+
+# `requires_fit` and `array_api_support` are the meta-estimator's own.
+_INNER_TAGS = (
+    "estimator_type",
+    "target_tags",
+    "transformer_tags",
+    "classifier_tags",
+    "regressor_tags",
+    "input_tags",
+    "non_deterministic",
+    "no_validation",
+)
 
 
 class AvailableMethod:
@@ -55,7 +69,7 @@ def available_if_inner_has(name: str) -> Callable[[Callable[..., Any]], Any]:
     return available_where(lambda self: require_method(self._inner, name))
 
 
-class DelegatesToInner:
+class DelegatesToInner(BaseEstimator):
     """Mixin with the tags of an inner estimator; ``_fitted_name`` is where the fitted one is."""
 
     estimator: Any
@@ -67,14 +81,12 @@ class DelegatesToInner:
         return getattr(self, self._fitted_name, self.estimator)
 
     def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()  # type: ignore[misc]
+        tags = super().__sklearn_tags__()
         if not hasattr(self.estimator, "__sklearn_tags__"):
             return tags
         inner = get_tags(self.estimator)
-        for name in ("estimator_type", "target_tags", "transformer_tags", "classifier_tags"):
+        for name in _INNER_TAGS:
             setattr(tags, name, getattr(inner, name))
-        tags.regressor_tags, tags.input_tags = inner.regressor_tags, inner.input_tags
-        tags.non_deterministic, tags.no_validation = inner.non_deterministic, inner.no_validation
         return tags
 
 

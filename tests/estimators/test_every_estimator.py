@@ -21,6 +21,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils import all_estimators
 
+from random_examples import n_examples
 from skfleet.estimators import ParallelPostFit
 
 METHODS = (
@@ -199,7 +200,7 @@ def _check(announced, want, rows, atol):
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.filterwarnings("ignore")
 @settings(
-    max_examples=3,
+    max_examples=n_examples(3, 4),
     derandomize=True,
     deadline=None,
     phases=[Phase.explicit, Phase.generate],

@@ -30,6 +30,7 @@ from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from random_examples import n_examples
 from skfleet.model_selection import (
     GridSearchCV,
     HalvingGridSearchCV,
@@ -129,7 +130,7 @@ def test_ensembles_are_cut_from_the_largest(kind, size):
 
 
 @settings(
-    max_examples=5,
+    max_examples=n_examples(5, 12),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
@@ -168,7 +169,16 @@ def test_ensembles_at_random(which, sizes, cv, seed, in_pipeline, scale, draws):
 @pytest.mark.parametrize("kind", NEIGHBORS)
 @pytest.mark.parametrize(
     ("algorithm", "ties"),
-    [("auto", False), ("brute", True), ("kd_tree", False), ("ball_tree", True)],
+    [
+        ("auto", False),
+        ("brute", True),
+        ("kd_tree", False),
+        ("ball_tree", True),
+        pytest.param("auto", True, marks=pytest.mark.slow),
+        pytest.param("brute", False, marks=pytest.mark.slow),
+        pytest.param("kd_tree", True, marks=pytest.mark.slow),
+        pytest.param("ball_tree", False, marks=pytest.mark.slow),
+    ],
 )
 def test_neighbors_are_found_once(kind, algorithm, ties):
     rows, targets = rows_for(kind)

@@ -12,6 +12,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from xgboost import XGBClassifier, XGBRegressor
 
+from random_examples import n_examples
 from skfleet.model_selection._dispatch import _dispatcher, _scheduler
 
 X, y = make_classification(120, 5, n_informative=5, n_redundant=0, n_classes=3, random_state=0)
@@ -53,7 +54,7 @@ def test_scores_are_those_of_separate_fits(name):
     assert (use.n_fits, use.n_saved, use.refused) == (6, 4, None)
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=n_examples(6, 15), deadline=None)
 @given(
     name=st.sampled_from(sorted(MODELS)),
     sizes=st.lists(st.integers(1, 12), min_size=2, max_size=4, unique=True),

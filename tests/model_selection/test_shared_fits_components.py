@@ -28,6 +28,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
+from random_examples import n_examples
 from skfleet.model_selection import GridSearchCV, SharedFitUse
 from skfleet.model_selection._shared_fits import _registry
 
@@ -40,7 +41,9 @@ ARPACK = TruncatedSVD(algorithm="arpack", random_state=0)
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=n_examples(10, 25), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 @given(
     kind=st.sampled_from(["pca", "covariance", "arpack", "best", "percentile", "regression"]),
     sizes=st.lists(st.integers(1, 9), min_size=2, max_size=4, unique=True),

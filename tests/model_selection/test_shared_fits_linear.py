@@ -15,6 +15,7 @@ from sklearn.linear_model import ElasticNet, Lasso, LogisticRegression, Ridge, R
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 
+from random_examples import n_examples
 from skfleet.glm import WarmNewton
 from skfleet.model_selection import GridSearchCV
 from skfleet.model_selection._shared_fits._logistic import LogisticPath
@@ -211,7 +212,7 @@ def test_logistic_regression_that_might_differ(params, word):
     kind="integers",
     seed=508,
 )
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=n_examples(8, 25), deadline=None)
 @given(
     Cs=st.lists(st.floats(1e-4, 1e2), min_size=2, max_size=7, unique=True),
     n_classes=st.integers(2, 4),

@@ -16,6 +16,7 @@ from sklearn.tree import (
     ExtraTreeRegressor,
 )
 
+from random_examples import n_examples
 from skfleet.model_selection._shared_fits._trees import CostComplexityPath
 
 KINDS = [DecisionTreeClassifier, DecisionTreeRegressor, ExtraTreeClassifier, ExtraTreeRegressor]
@@ -28,7 +29,9 @@ y = np.digitize(yr, [-0.5, 0.5])
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=n_examples(12, 30), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 @given(
     kind=st.sampled_from(KINDS),
     alphas=st.lists(st.floats(0.0, 0.2), min_size=2, max_size=5, unique=True),

@@ -112,9 +112,10 @@ def gpu_engine() -> Engine | None:
     client = current_client(is_required=False)
     if client is None:
         return None
-    workers = scheduler_workers(client).values() if has_device else ()
-    if has_device and not offers_gpu(worker.get("resources") or {} for worker in workers):
-        return None
+    if has_device:
+        workers = scheduler_workers(client).values()
+        if not offers_gpu(worker.get("resources") or {} for worker in workers):
+            return None
     return fleet_engine(client)
 
 

@@ -342,7 +342,9 @@ class DaskEngine:
         as an argument, so it is on the block's worker, and is freed with the last handle.
         """
         uncached = [block for block in rows.blocks if is_resident(block) and block.cache is None]
-        futures = self.map(new_block_cache, [futures_of(block) for block in uncached], name="notes")
+        futures = self.map(
+            new_block_cache, [futures_of(block) for block in uncached], name="block-cache"
+        )
         caches = dict(zip((block.number for block in uncached), futures, strict=True))
         blocks = (
             block._replace(cache=caches.get(block.number, block.cache)) for block in rows.blocks

@@ -15,6 +15,7 @@ import dask
 from distributed import Client, Future
 
 from skfleet.blocks import Block
+from skfleet.engine._counters import add_counts
 from skfleet.engine._dask._client import (
     all_workers_on_this_host,
     check_workers,
@@ -189,6 +190,7 @@ def scatter_content(
         if copy is None or copy.future.status not in ("pending", "finished"):
             if is_loaded:  # for a lazy result, which has no engine that has checked the workers
                 check_workers(client, wait_for_workers(client))
+                add_counts(tasks=1)
             copy = scattered[key] = ScatteredObject(
                 client, pickled, is_function=is_function, is_loaded=is_loaded, name=name
             )
