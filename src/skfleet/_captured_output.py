@@ -20,18 +20,6 @@ from uuid import uuid4
 from skfleet._sklearn_private import consumer_of
 from skfleet._warnings import is_library_file, warn
 
-__all__ = [
-    "OutputEvent",
-    "WarningTally",
-    "capture_output",
-    "deduplicate_warnings",
-    "drain_output",
-    "output_replayer",
-    "process_token",
-    "record_event",
-    "replay",
-]
-
 _TOKEN = uuid4().hex
 
 

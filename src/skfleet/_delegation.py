@@ -10,15 +10,6 @@ from typing import Any
 from sklearn.base import BaseEstimator
 from sklearn.utils import get_tags
 
-__all__ = [
-    "DelegatesToInner",
-    "LearnedAttributes",
-    "available_if_inner_has",
-    "available_where",
-    "require_method",
-]
-
-
 # `requires_fit` and `array_api_support` are the meta-estimator's own.
 _INNER_TAGS = (
     "estimator_type",

@@ -7,8 +7,6 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-__all__ = ["compose_docstring"]
-
 T = TypeVar("T")
 
 

@@ -17,8 +17,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["override_method", "restore_method"]
-
 
 def override_method(obj: Any, name: str, func: Callable[..., Any]) -> None:
     """Replace a method of this object alone; ``func`` does not get the object as an argument."""

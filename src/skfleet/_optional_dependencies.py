@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-__all__ = ["check_extra", "missing_extra"]
-
 
 def missing_extra(subject: str, library: str, extra: str) -> str:
     """Return the message for a missing library, with the extra that installs it."""

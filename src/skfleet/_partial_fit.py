@@ -17,15 +17,6 @@ from sklearn.utils.validation import check_is_fitted
 from skfleet.blocks import fetch
 from skfleet.metrics import unique_labels
 
-__all__ = [
-    "check_steps",
-    "classes_for_partial_fit",
-    "clone_learner",
-    "copy_learner",
-    "learner_of",
-    "partial_fit",
-]
-
 
 def learner_of(estimator: Any) -> Any:
     """Return the estimator, or the last step of a pipeline."""

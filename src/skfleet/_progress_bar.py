@@ -12,17 +12,6 @@ from contextvars import ContextVar
 from importlib.util import find_spec
 from typing import Any, Protocol
 
-__all__ = [
-    "ProgressBar",
-    "ProgressHint",
-    "format_duration",
-    "is_interactive",
-    "open_bar",
-    "progress_text",
-    "show_progress",
-    "shows_progress",
-]
-
 # The interval between two lines doubles up to the maximum.
 MIN_LINE_SECONDS, MAX_LINE_SECONDS = 5.0, 60.0
 REDRAW_SECONDS = 0.25

@@ -10,8 +10,6 @@ from importlib.metadata import PackageNotFoundError, version
 import psutil
 from threadpoolctl import threadpool_info
 
-__all__ = ["show_versions"]
-
 _REQUIRED = (
     "scikit-fleet", "scikit-learn", "numpy", "scipy", "joblib", "dask", "distributed", "pandas",
     "pyarrow", "fsspec", "array-api-compat", "threadpoolctl", "psutil",

@@ -7,34 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-__all__ = [
-    "callback_state",
-    "consumer_of",
-    "context_without_children",
-    "count_cores",
-    "estimator_state",
-    "fit_result",
-    "format_results",
-    "has_callbacks",
-    "has_callbacks_set",
-    "install_consumer",
-    "is_context",
-    "is_fit",
-    "listeners_of",
-    "output_container",
-    "prune_tree",
-    "remove_consumer",
-    "scorers_in_use",
-    "scorers_of",
-    "search_state",
-    "select_best_index",
-    "svm_from_kernel_fit",
-    "take_columns",
-    "take_rows",
-    "truncate_hist_boosting",
-    "uses_tree",
-]
-
 # Keyword arguments of each fit of a search or of cross_validate.
 _FIT_KEYWORDS = (
     "train",

@@ -7,8 +7,6 @@ import sys
 import warnings
 from types import FrameType
 
-__all__ = ["is_library_file", "warn"]
-
 # Frames of these packages are skipped.
 _LIBRARIES = (
     "asyncio",

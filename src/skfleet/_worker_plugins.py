@@ -17,8 +17,6 @@ from distributed import Client, Worker, WorkerPlugin
 from distributed.core import Status
 from tornado.ioloop import PeriodicCallback
 
-__all__ = ["FailureReporter", "OwnProcess", "log_failures", "stop_log_failures"]
-
 logger = logging.getLogger("skfleet")
 
 # Worker events with failed tasks.

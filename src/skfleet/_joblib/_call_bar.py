@@ -11,8 +11,6 @@ from skfleet._joblib._worker import CallItem, function_name
 from skfleet._progress_bar import ProgressBar, open_bar
 from skfleet._sklearn_private import is_fit
 
-__all__ = ["open_call_bar"]
-
 
 def open_call_bar(call: CallItem, n_calls: int | None) -> ProgressBar | None:
     """Open the bar of a ``Parallel`` call, given its first function call.

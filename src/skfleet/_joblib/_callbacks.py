@@ -27,8 +27,6 @@ from skfleet._sklearn_private import (
 )
 from skfleet.engine import Pickled
 
-__all__ = ["has_callbacks_in", "pack", "register_search"]
-
 # Running searches by token, and their tokens by identity.
 _searches: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
 _tokens: dict[int, str] = {}

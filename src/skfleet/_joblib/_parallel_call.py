@@ -26,8 +26,6 @@ from skfleet._joblib._worker import BatchResult, CallItem, RetriableError, run_b
 from skfleet.engine import Pickled, ScatteredObject, all_workers_on_this_host, death_error
 from skfleet.exceptions import FleetError
 
-__all__ = ["CallBatch", "ParallelCall", "explain_unpicklable"]
-
 logger = logging.getLogger(__name__)
 
 # A payload of this size is scattered: Dask warns of large graphs.

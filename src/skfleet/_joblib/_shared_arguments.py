@@ -13,8 +13,6 @@ from distributed import Client
 from skfleet._joblib._worker import ArgumentRef, CallItem, DeviceArgument, DeviceArgumentRef
 from skfleet.engine import Pickled, ScatteredObject, keep_while_alive, scatter_content
 
-__all__ = ["SharedArguments"]
-
 # Below this an argument costs less within its task than a transfer of its own.
 MIN_SCATTER_BYTES = 64 * 1024
 

@@ -20,18 +20,6 @@ from skfleet.engine import (
     open_scattered,
 )
 
-__all__ = [
-    "ArgumentRef",
-    "BatchResult",
-    "CallItem",
-    "DeviceArgument",
-    "DeviceArgumentRef",
-    "RetriableError",
-    "function_name",
-    "run_batch",
-    "task_name",
-]
-
 CallItem = tuple[Callable[..., Any], Sequence[Any], dict[str, Any]]
 
 

@@ -12,8 +12,6 @@ from skfleet._config import get_config
 from skfleet.engine import count_slots, resources_for_call, scheduler_workers, wait_for_workers
 from skfleet.exceptions import NoWorkersError
 
-__all__ = ["WorkerSlots"]
-
 # Seconds for which the scheduler's answer is reused: joblib asks three times for a call.
 WORKER_INFO_TTL = 0.1
 

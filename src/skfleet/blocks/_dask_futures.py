@@ -7,8 +7,6 @@ from typing import Any
 
 from skfleet.blocks._lazy import compute_together
 
-__all__ = ["check_rows", "fetch"]
-
 
 def check_rows(**rows: Any) -> None:
     """Raise for rows, or values per row, of unknown shape and type.

@@ -11,8 +11,6 @@ from skfleet._array import is_not_numpy, to_host
 from skfleet._linalg import is_sparse
 from skfleet.blocks._containers import _is_pandas, is_frame
 
-__all__ = ["normalize_token"]
-
 # Arrays that are not in C order are copied and hashed in pieces of this size.
 _PIECE_BYTES = 2**24
 # Operands of Dask expressions that do not define the value: caches of file metadata, and the graph

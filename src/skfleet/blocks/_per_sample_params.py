@@ -14,9 +14,6 @@ from skfleet._warnings import warn
 from skfleet.blocks._containers import as_sized, n_rows_of
 from skfleet.blocks._lazy import is_lazy, n_rows_if_known
 
-__all__ = ["check_per_row", "split_per_sample", "warn_of_trip"]
-
-
 # Modules of the frames between a pipeline and the step that it calls directly.
 _CALLING_MODULES = ("skfleet.estimators", "skfleet._delegation", "sklearn", "contextlib")
 

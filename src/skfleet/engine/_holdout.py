@@ -15,8 +15,6 @@ from skfleet.engine._local import LocalEngine
 from skfleet.engine._protocol import Engine
 from skfleet.engine._reduce import Reduction, map_reduce, with_row_offsets
 
-__all__ = ["Holdout", "draw_holdout"]
-
 # Rows up to which the holdout's size is exact; a larger one is approximate.
 MAX_EXACT_ROWS = 1000
 # Classes up to which the holdout is stratified.

@@ -8,8 +8,6 @@ from typing import TypeVar
 
 from skfleet._device import CopyStream
 
-__all__ = ["prefetch"]
-
 T = TypeVar("T")
 
 

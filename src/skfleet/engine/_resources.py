@@ -8,19 +8,6 @@ from dataclasses import dataclass
 
 from skfleet.exceptions import PlacementError
 
-__all__ = [
-    "ANY_WORKER",
-    "ResourceRequest",
-    "WorkerResources",
-    "check_device",
-    "check_satisfiable",
-    "count_slots",
-    "offers_gpu",
-    "resources_for_call",
-    "resources_for_device",
-    "satisfies",
-]
-
 # The address of each worker, with the resources that it offers: {"tcp://...": {"GPU": 1.0}}.
 WorkerResources = Mapping[str, Mapping[str, float]]
 

@@ -18,15 +18,6 @@ from skfleet.engine._local import LocalEngine
 from skfleet.engine._protocol import Engine, estimate_nbytes
 from skfleet.engine._resources import offers_gpu, resources_for_device
 
-__all__ = [
-    "check_fits_in_memory",
-    "device_cache",
-    "engine_for",
-    "fleet_engine",
-    "gpu_engine",
-    "training_engine",
-]
-
 
 def engine_for(rows: RowBlocks, estimator: Any = None) -> Engine:
     """Return the engine for rows: the current client's for Dask collections, else this process's.

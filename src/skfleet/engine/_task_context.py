@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-__all__ = ["check_picklable", "open_scattered"]
-
 
 def open_scattered(value: Any) -> Any:
     """Return the object that an engine has scattered, inside a task that it is an argument of."""

@@ -13,8 +13,6 @@ from threadpoolctl import ThreadpoolController
 
 from skfleet._sklearn_private import count_cores
 
-__all__ = ["CORES_VARIABLE", "limit_threadpools"]
-
 # joblib.cpu_count obeys it, and with it the libraries that call that: LightGBM, for one.
 CORES_VARIABLE = "LOKY_MAX_CPU_COUNT"
 

@@ -22,8 +22,6 @@ from skfleet.engine import (
     gpu_engine,
 )
 
-__all__ = ["fit_on_device", "run_on_device"]
-
 
 def run_on_device(method: Function) -> Function:
     """Decorate a method to compute on the device of the estimator's `device` parameter.

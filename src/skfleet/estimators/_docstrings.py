@@ -6,8 +6,6 @@ import inspect
 
 from skfleet._docstrings import T, compose_docstring
 
-__all__ = ["document"]
-
 _TEXTS = {
     "X_type": (
         "{array-like, sparse matrix, dataframe, Dask array or Dask DataFrame} "

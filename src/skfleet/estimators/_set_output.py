@@ -11,8 +11,6 @@ from skfleet._typing import Class
 from skfleet.blocks import is_lazy
 from skfleet.inference import name_columns
 
-__all__ = ["lazy_output"]
-
 
 def lazy_output(cls: Class) -> Class:
     """Decorate a transformer so that scikit-learn does not compute its output for Dask rows.

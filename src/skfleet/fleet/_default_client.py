@@ -13,8 +13,6 @@ from skfleet._worker_plugins import log_failures, stop_log_failures
 from skfleet.engine import current_client, register_client
 from skfleet.fleet._local_cluster import start_local_cluster
 
-__all__ = ["default_client"]
-
 _embedded_lock = threading.Lock()
 _embedded: Client | None = None
 

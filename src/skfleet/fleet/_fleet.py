@@ -28,8 +28,6 @@ from skfleet.engine import (
 from skfleet.exceptions import FleetError
 from skfleet.fleet._local_cluster import DASHBOARD, CpuOnlyAdaptive, start_local_cluster
 
-__all__ = ["Fleet"]
-
 # Of a local cluster, to reach the number of workers that `scale` sets.
 _SCALE_TIMEOUT_SECONDS = 30.0
 _CONNECT_TIMEOUT_SECONDS = 8.0

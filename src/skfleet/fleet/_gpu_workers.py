@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 from skfleet._device import DEVICE_MEMORY_VARIABLE
 from skfleet.exceptions import PlacementError
 
-__all__ = ["NO_GPU_ENV", "GpuDiscovery", "find_gpus", "gpu_worker", "select_gpus"]
-
 # Environment of a process that sees no GPU.
 NO_GPU_ENV = {"CUDA_VISIBLE_DEVICES": ""}
 

@@ -38,8 +38,6 @@ from skfleet.engine import CORES_VARIABLE, MEMORY_TOPIC
 from skfleet.exceptions import FleetError, MissingMainGuardError
 from skfleet.fleet._gpu_workers import NO_GPU_ENV, gpu_worker, select_gpus
 
-__all__ = ["DASHBOARD", "CpuOnlyAdaptive", "start_local_cluster"]
-
 # Default address of the dashboard; without Bokeh there is none, and no warning.
 DASHBOARD = "127.0.0.1:0"
 

@@ -16,8 +16,6 @@ import numpy as np
 
 from skfleet.model_selection._tokenize import content_key, unfitted
 
-__all__ = ["Checkpoint", "checkpoint_line"]
-
 logger = logging.getLogger(__name__)
 
 # Parameters of searches with estimators that are cloned.

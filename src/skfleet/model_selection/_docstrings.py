@@ -2,8 +2,6 @@
 
 from skfleet._docstrings import compose_docstring
 
-__all__ = ["adaptive_docstring", "search_docstring"]
-
 _SEARCHES = {
     "estimator": """\
 estimator : estimator object

@@ -10,8 +10,6 @@ from typing import Any
 
 from skfleet._sklearn_private import format_results, scorers_in_use, select_best_index
 
-__all__ = ["CandidateResults", "set_results"]
-
 
 @dataclass
 class CandidateResults:

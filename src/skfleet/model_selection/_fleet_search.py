@@ -45,9 +45,6 @@ from skfleet.model_selection._dispatch._context import SearchContext, current_co
 from skfleet.model_selection._evaluations import CandidateResults, set_results
 from skfleet.model_selection._plot import plot_search
 
-__all__ = ["FleetSearchMixin"]
-
-
 # Parameters that may change between a search and its resumption.
 _NOT_IN_CHECKPOINT_KEY = frozenset(
     ["checkpoint", "n_jobs", "pre_dispatch", "refit", "time_budget", "verbose"]

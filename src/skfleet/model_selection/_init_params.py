@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["init_params"]
-
 
 def init_params(variables: dict[str, Any]) -> dict[str, Any]:
     """Return the parameters of an ``__init__``, which passes its ``locals()``.

@@ -8,8 +8,6 @@ import numpy as np
 
 from skfleet._optional_dependencies import check_extra
 
-__all__ = ["FitTime", "plot_search", "pyplot_for"]
-
 _MAX_LINES = 8  # more than these cannot be told apart
 
 

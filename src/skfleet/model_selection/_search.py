@@ -14,8 +14,6 @@ from skfleet.model_selection._docstrings import search_docstring
 from skfleet.model_selection._fleet_search import FleetSearchMixin
 from skfleet.model_selection._init_params import init_params
 
-__all__ = ["GridSearchCV", "RandomizedSearchCV"]
-
 
 @search_docstring
 class GridSearchCV(FleetSearchMixin, model_selection.GridSearchCV):

@@ -15,8 +15,6 @@ from skfleet.model_selection._docstrings import search_docstring
 from skfleet.model_selection._fleet_search import FleetSearchMixin
 from skfleet.model_selection._init_params import init_params
 
-__all__ = ["HalvingGridSearchCV", "HalvingRandomSearchCV"]
-
 
 @search_docstring
 class HalvingGridSearchCV(FleetSearchMixin, model_selection.HalvingGridSearchCV):

@@ -27,8 +27,6 @@ from sklearn.utils import check_random_state
 from skfleet._sklearn_private import estimator_state
 from skfleet.blocks import normalize_token
 
-__all__ = ["content_key", "unfitted"]
-
 _NUMBERS = frozenset([bool, int, float, complex])
 _DATA = (bool, int, float, complex, str, bytes, list, tuple, dict, set, frozenset)
 _LIBRARY_FOLDERS = frozenset(["site-packages", "dist-packages"])

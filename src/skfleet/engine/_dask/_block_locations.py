@@ -11,8 +11,6 @@ from skfleet.blocks import Block, LazyBlock
 from skfleet.engine._dask._disk_blocks import split_mapped
 from skfleet.engine._disk_cache import is_cached
 
-__all__ = ["futures_of", "group_by_worker", "is_persisted", "is_resident"]
-
 
 def is_resident(block: Block) -> bool:
     """Return whether a block, or all its parts, are in workers' memory, and on their device."""

@@ -19,25 +19,6 @@ from skfleet._config import get_config
 from skfleet.engine._dask._client_state import registered_clients, state_of
 from skfleet.exceptions import FleetError, FleetVersionError, NoWorkersError
 
-__all__ = [
-    "address_of",
-    "all_workers_on_this_host",
-    "check_running",
-    "check_synchronous",
-    "check_workers",
-    "current_client",
-    "current_worker_address",
-    "has_dashboard",
-    "is_cancelled",
-    "n_workers_planned",
-    "register_client",
-    "scheduler_for_values",
-    "scheduler_workers",
-    "seceded",
-    "wait_for_workers",
-    "worker_resources",
-]
-
 # Per thread: `is_active` while its task has seceded.
 _secession = threading.local()
 

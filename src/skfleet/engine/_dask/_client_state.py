@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from skfleet.engine._dask._scatter import ScatteredObject
     from skfleet.engine._dask._task_events import SummaryEvents
 
-__all__ = ["ClientState", "registered_clients", "state_of"]
-
 
 @dataclass(eq=False)
 class ClientState:

@@ -39,8 +39,6 @@ from skfleet.engine._disk_cache import (
 )
 from skfleet.engine._protocol import Engine, Probe
 
-__all__ = ["persisted_block", "scratch_space", "should_store", "split_mapped", "store_block"]
-
 # Bytes up to which the handle to load a block again is kept: it may contain other blocks' sources.
 _MAX_HANDLE_BYTES = 2**18
 # Workers whose disks are tried at the same time; they may share one.

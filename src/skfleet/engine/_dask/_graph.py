@@ -16,16 +16,6 @@ from skfleet.engine._dask._scatter import ScatteredObject
 from skfleet.engine._dask._task_events import run_and_publish
 from skfleet.engine._protocol import Call
 
-__all__ = [
-    "UniqueTask",
-    "as_delayed",
-    "func_with_summary",
-    "has_shared_subgraph",
-    "iter_pending",
-    "to_graph_node",
-    "with_shared_subgraph",
-]
-
 
 class UniqueTask(Task):
     """A task with a unique key, by which Dask identifies it without hashing its content."""

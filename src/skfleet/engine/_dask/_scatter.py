@@ -30,15 +30,6 @@ from skfleet.engine._reduce import identity
 from skfleet.engine._resources import ANY_WORKER, ResourceRequest, satisfies
 from skfleet.exceptions import FleetError
 
-__all__ = [
-    "ScatteredObject",
-    "keep_while_alive",
-    "loads_cached",
-    "no_large_graph_warning",
-    "scatter_content",
-    "substitute_futures",
-]
-
 # Bytes from which on an object is scattered: as a task's argument it would stay in the scheduler.
 _LARGEST_TASK = 9_000_000
 

@@ -11,8 +11,6 @@ from typing import Any
 import cloudpickle
 from distributed.protocol import dask_deserialize, dask_serialize
 
-__all__ = ["MMAP_THRESHOLD", "Pickled"]
-
 # Bytes from which on all tasks of a process read one copy, read-only; joblib's `max_nbytes`.
 MMAP_THRESHOLD = 1_000_000
 

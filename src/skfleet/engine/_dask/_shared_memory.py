@@ -13,8 +13,6 @@ from distributed.protocol import dask_deserialize, dask_serialize
 
 from skfleet.engine._dask._serialize import Pickled
 
-__all__ = ["SharedMemoryPickled", "host_identity"]
-
 _ALIGNMENT = 64
 
 

@@ -22,8 +22,6 @@ from skfleet.engine._dask._client_state import state_of
 from skfleet.engine._dask._wait import death_error
 from skfleet.engine._protocol import TaskResult
 
-__all__ = ["DaskCompletionQueue", "SummaryEvents", "run_and_publish"]
-
 # The scheduler drops old events of a topic by itself.
 _TOPIC = "skfleet-summaries"
 # Events kept until they are fetched; the oldest are dropped first.

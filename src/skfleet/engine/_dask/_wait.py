@@ -16,8 +16,6 @@ from skfleet._config import get_config
 from skfleet.engine._dask._client import address_of, check_running, scheduler_workers
 from skfleet.exceptions import FleetError, NoWorkersError
 
-__all__ = ["completed", "death_error", "gather"]
-
 # Seconds between two checks of the workers while no task completes, and for which there may be no
 # worker: one that died is started again in less.
 CHECK_SECONDS, NO_WORKERS_SECONDS = 5.0, 30.0

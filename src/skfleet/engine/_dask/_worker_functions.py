@@ -12,14 +12,6 @@ from skfleet.blocks import Block, BlockCache, open_block
 from skfleet.engine._resources import ResourceRequest
 from skfleet.engine._threadpools import limit_threadpools
 
-__all__ = [
-    "limit_threads",
-    "load_block",
-    "new_block_cache",
-    "run_single_threaded",
-    "run_with_worker_threads",
-]
-
 
 def limit_threads(func: Callable[..., Any], resources: ResourceRequest) -> Callable[..., Any]:
     """Return a task's function with as many library threads as the CPUs that it requests."""

@@ -23,14 +23,6 @@ from skfleet.engine._gpu._estimator_device import (
     uses_array_api,
 )
 
-__all__ = [
-    "arrays_to_host",
-    "attributes_to_host",
-    "check_has_cpu_equivalent",
-    "numpy_responses",
-    "to_cpu_estimator",
-]
-
 # Values with nothing in them that might lie on a GPU.
 _ATOMIC_TYPES = {bool, bytes, float, int, np.ndarray, str, type(None)}
 

@@ -16,8 +16,6 @@ from skfleet.exceptions import PlacementError
 if TYPE_CHECKING:
     from skfleet.engine._dask._serialize import Pickled
 
-__all__ = ["PortableModel", "as_portable", "call_response_method", "has_gpu"]
-
 
 class PortableModel:
     """A fitted model with cuML's in it, and its equivalent for the CPU.

@@ -16,8 +16,6 @@ from skfleet._device import device_memory_available, to_device
 if TYPE_CHECKING:
     from skfleet.engine._dask._serialize import Pickled
 
-__all__ = ["DeviceArrayCache", "DeviceCachedArray", "byte_limit", "cached_bytes"]
-
 # Of the device's free memory; fits need the remainder to work in.
 MAX_FRACTION = 0.5
 

@@ -15,19 +15,6 @@ from skfleet._array import to_device_of
 from skfleet._config import get_config
 from skfleet._device import device_library
 
-__all__ = [
-    "CandidateDevices",
-    "accepts_device_arrays",
-    "deep_params",
-    "device_of",
-    "has_cuml",
-    "is_estimator",
-    "libraries_of",
-    "move_targets_to_device",
-    "nested_estimators",
-    "uses_array_api",
-]
-
 # Libraries whose estimators take arrays on a GPU as input.
 _ACCEPT_ARRAYS = {"cuml", "skfleet", "xgboost"}
 

@@ -30,14 +30,6 @@ from skfleet.engine._gpu._estimator_device import (
 from skfleet.engine._protocol import Engine
 from skfleet.engine._task_context import open_scattered
 
-__all__ = [
-    "call_method_on_gpu_worker",
-    "fit_cuml_on_gpu_worker",
-    "fit_on_gpu_worker",
-    "rows_cached_on_workers",
-    "run_on_gpu_worker",
-]
-
 
 class _RemoteRowsCache:
     """Rows scattered once for several calls, and the cache of their copies on workers' devices."""

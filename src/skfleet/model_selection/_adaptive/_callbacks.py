@@ -18,8 +18,6 @@ from skfleet.model_selection._adaptive._worker import Record
 from skfleet.model_selection._checkpoint import Checkpoint, checkpoint_line
 from skfleet.model_selection._tokenize import content_key, unfitted
 
-__all__ = ["Report"]
-
 logger = logging.getLogger("skfleet.model_selection")
 
 _LOG_SECONDS = 5.0

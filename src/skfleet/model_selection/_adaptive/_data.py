@@ -22,8 +22,6 @@ from skfleet.blocks import (
 )
 from skfleet.engine import Engine, Holdout, draw_holdout, open_scattered, with_row_offsets
 
-__all__ = ["BatchOrder", "BatchSpec", "PlacedData", "open_rows", "place_data", "rows_of_batch"]
-
 # Local data are scattered in blocks of so many rows; rows are shuffled within a block only.
 MAX_BLOCK_ROWS = 100_000
 DEFAULT_BATCH_ROWS = 10_000

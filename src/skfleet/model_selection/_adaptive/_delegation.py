@@ -15,8 +15,6 @@ from skfleet.blocks import check_rows, is_lazy
 from skfleet.inference import call_method
 from skfleet.metrics import check_scoring
 
-__all__ = ["DelegatesToBestEstimator"]
-
 
 class DelegatesToBestEstimator(
     DocumentationLink, DelegatesToInner, MetaEstimatorMixin, BaseEstimator

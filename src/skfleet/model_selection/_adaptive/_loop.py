@@ -33,8 +33,6 @@ from skfleet.model_selection._adaptive._worker import (
     train_on_test_rows,
 )
 
-__all__ = ["AdaptiveLoop"]
-
 logger = logging.getLogger("skfleet.model_selection")
 
 # Bounds the work that a lost worker costs, and the delay after which time_budget is noticed.

@@ -14,8 +14,6 @@ import fsspec
 
 from skfleet.model_selection._adaptive._worker import TrainedModel
 
-__all__ = ["ModelStore"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -23,17 +23,6 @@ from skfleet.metrics import check_scorer
 from skfleet.model_selection._adaptive._samplers import SAMPLERS
 from skfleet.model_selection._tokenize import content_key, unfitted
 
-__all__ = [
-    "check_candidate",
-    "check_number",
-    "check_parameters",
-    "check_patience",
-    "metric_names",
-    "preprocessing_key",
-    "scorer_for",
-]
-
-
 _ALTERNATIVE = "search with HalvingRandomSearchCV"
 
 

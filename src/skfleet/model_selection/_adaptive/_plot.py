@@ -6,8 +6,6 @@ from typing import Any
 
 from skfleet.model_selection._plot import pyplot_for
 
-__all__ = ["plot_curves"]
-
 
 def plot_curves(search: Any, scoring: str | None = None) -> Any:
     """Draw the score of every candidate over its calls, and return the axes."""

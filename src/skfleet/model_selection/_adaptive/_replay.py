@@ -8,8 +8,6 @@ from collections.abc import Iterable
 from skfleet.model_selection._adaptive._trial import Candidate, Score
 from skfleet.model_selection._adaptive._worker import Record
 
-__all__ = ["Replay"]
-
 
 class Replay:
     """Recorded scores, each replayed after as many instructions as when it first came.

@@ -19,15 +19,6 @@ from skfleet.model_selection._adaptive._schedules import Rung, TrainInstruction,
 from skfleet.model_selection._adaptive._trial import Candidate
 from skfleet.model_selection._adaptive._worker import Record
 
-__all__ = [
-    "History",
-    "best_index",
-    "check_and_warn_failures",
-    "executed_metadata",
-    "planned_metadata",
-    "search_results",
-]
-
 
 class History:
     """The records of a search, in the order in which they came."""

@@ -11,8 +11,6 @@ import numpy as np
 from sklearn.model_selection import ParameterGrid, ParameterSampler
 from sklearn.utils import check_random_state
 
-__all__ = ["SAMPLERS", "CandidateSource", "FixedCandidates", "candidates_of"]
-
 SAMPLERS = ("random", "sobol", "halton")
 
 

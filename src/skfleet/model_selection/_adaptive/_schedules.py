@@ -8,22 +8,6 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-__all__ = [
-    "AsynchronousHalving",
-    "Hyperband",
-    "RoundRobin",
-    "Rung",
-    "Schedule",
-    "StopOnPlateau",
-    "SuccessiveHalving",
-    "TrainInstruction",
-    "asynchronous_levels",
-    "calls_of",
-    "halving_rungs",
-    "hyperband_rungs",
-    "inverse_decay_rungs",
-]
-
 
 class Rung(NamedTuple):
     """A rung of a bracket: `n_candidates` are trained up to `n_calls` calls each."""

@@ -52,8 +52,6 @@ from skfleet.model_selection._adaptive._simulation import simulate
 from skfleet.model_selection._adaptive._worker import TrainingContext
 from skfleet.model_selection._checkpoint import Checkpoint
 
-__all__ = ["AdaptiveSearch"]
-
 logger = logging.getLogger("skfleet.model_selection")
 
 # Parameters that may change between a search and its resumption.

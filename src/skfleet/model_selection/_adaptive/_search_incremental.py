@@ -21,8 +21,6 @@ from skfleet.model_selection._adaptive._search import AdaptiveSearch
 from skfleet.model_selection._docstrings import adaptive_docstring
 from skfleet.model_selection._init_params import init_params
 
-__all__ = ["IncrementalSearchCV", "InverseDecaySearchCV"]
-
 
 @adaptive_docstring
 class IncrementalSearchCV(AdaptiveSearch):

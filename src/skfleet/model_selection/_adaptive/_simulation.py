@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 
 from skfleet.model_selection._adaptive._schedules import Schedule, TrainInstruction
 
-__all__ = ["SimulationResult", "simulate"]
-
 
 @dataclass
 class SimulationResult:

@@ -11,8 +11,6 @@ from skfleet.engine import ANY_WORKER, ResourceRequest, Task
 from skfleet.model_selection._adaptive._schedules import TrainInstruction
 from skfleet.model_selection._adaptive._worker import Failure, Record
 
-__all__ = ["Candidate", "Listener", "Score"]
-
 _NO_INSTRUCTION = TrainInstruction(-1, 0)
 
 

@@ -34,20 +34,6 @@ from skfleet.engine import (
 from skfleet.metrics import ResponseScorer, host_values
 from skfleet.model_selection._adaptive._data import BatchOrder, BatchSpec, open_rows, rows_of_batch
 
-__all__ = [
-    "Failure",
-    "Record",
-    "TrainedModel",
-    "TrainingContext",
-    "compute_responses",
-    "failure_of",
-    "fit_preprocessing",
-    "score_responses",
-    "summary_of",
-    "train",
-    "train_on_test_rows",
-]
-
 
 class Failure(NamedTuple):
     """Error of a candidate, and its traceback as text."""

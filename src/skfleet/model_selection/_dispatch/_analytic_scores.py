@@ -22,8 +22,6 @@ from skfleet.model_selection._dispatch._context import SearchContext
 from skfleet.model_selection._dispatch._requests import FitRequest, SearchJob
 from skfleet.model_selection._shared_fits._registry import SharedFit
 
-__all__ = ["AnalyticScores"]
-
 logger = logging.getLogger(__name__)
 
 # scikit-learn prints each fit from here on.

@@ -19,8 +19,6 @@ from skfleet.model_selection._evaluations import CandidateResults
 from skfleet.model_selection._plot import FitTime
 from skfleet.model_selection._shared_fits._registry import SharedFitLog
 
-__all__ = ["SearchContext", "current_context", "is_running"]
-
 logger = logging.getLogger("skfleet.model_selection")
 
 

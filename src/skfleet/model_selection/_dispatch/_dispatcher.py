@@ -42,8 +42,6 @@ from skfleet.model_selection._dispatch._split_views import LazySplitView
 from skfleet.model_selection._dispatch._worker import run_fit_batch
 from skfleet.model_selection._shared_fits._execution import FitOrigin
 
-__all__ = ["READ_AHEAD_FITS", "FitDispatcher"]
-
 # Fits that are read ahead and scheduled together.
 READ_AHEAD_FITS = 10_000
 

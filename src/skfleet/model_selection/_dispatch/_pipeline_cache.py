@@ -13,8 +13,6 @@ from skfleet._method_override import override_method
 from skfleet.engine import MMAP_THRESHOLD, Pickled
 from skfleet.model_selection._shared_fits._execution import OWN_FIT, FitOrigin, SharedFitRun
 
-__all__ = ["CachedRows", "PipelineCache"]
-
 
 class CachedRows:
     """Rows that several fits get, each as an object of its own.

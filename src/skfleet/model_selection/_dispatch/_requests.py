@@ -22,8 +22,6 @@ from skfleet.model_selection._shared_fits._execution import OWN_FIT, FitOrigin
 from skfleet.model_selection._shared_fits._registry import SharedFitMember, member_of
 from skfleet.model_selection._tokenize import content_key, unfitted
 
-__all__ = ["FitRequest", "RequestReader", "SearchJob"]
-
 # Keyword arguments of scikit-learn's function that differ between the fits of a search.
 _PER_FIT_OPTIONS = (
     "parameters",

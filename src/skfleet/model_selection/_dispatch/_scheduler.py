@@ -8,15 +8,6 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-__all__ = [
-    "SLOW_BATCH_SECONDS",
-    "DeviceSchedulers",
-    "FitBatch",
-    "FitScheduler",
-    "PlannedFit",
-    "should_yield",
-]
-
 AnyFit = TypeVar("AnyFit", bound="PlannedFit")
 
 # A batch that is cut to a length takes two thirds of a slot's share of the remaining work. It is

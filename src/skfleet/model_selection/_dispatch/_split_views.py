@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["LazySplitView"]
-
 
 class LazySplitView:
     """Rows of a Dask array, from which scikit-learn takes the train and the test part of a split.

@@ -32,17 +32,6 @@ from skfleet.model_selection._dispatch._scheduler import should_yield
 from skfleet.model_selection._shared_fits._execution import OWN_FIT, FitOrigin, SharedFitRun
 from skfleet.model_selection._shared_fits._registry import SharedFitMember, last_step
 
-__all__ = [
-    "FitCall",
-    "FitOutcome",
-    "JobSpec",
-    "SharedStep",
-    "has_prefix_steps",
-    "run_fit_batch",
-    "run_fits",
-]
-
-
 # The reason to share nothing where fits go on with arrays of another library than NumPy.
 _NOT_NUMPY = "rows must be NumPy's where they are fitted"
 

@@ -11,8 +11,6 @@ from sklearn.base import clone
 from skfleet.model_selection._shared_fits._ensembles import StagedEnsemble
 from skfleet.model_selection._shared_fits._registry import register_shared_fit
 
-__all__ = ["LightGBMRounds", "XGBoostRounds"]
-
 
 class _BoostingRounds(StagedEnsemble):
     """Boosting libraries whose first n rounds are the model of n rounds."""

@@ -9,16 +9,6 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-__all__ = [
-    "check_converged",
-    "check_finite",
-    "check_no_fit_params",
-    "dense_float64",
-    "invalid_penalty",
-    "invalid_seed",
-    "invalid_size",
-]
-
 
 def invalid_penalty(name: str, value: Any) -> str | None:
     """Return why a penalty is not supported, or None."""

@@ -15,8 +15,6 @@ from skfleet._sklearn_private import take_columns
 from skfleet.model_selection._shared_fits._checks import check_no_fit_params, invalid_size
 from skfleet.model_selection._shared_fits._registry import SharedFit, register_shared_fit
 
-__all__ = ["PCAPath", "SelectKPath", "TruncatedSVDPath"]
-
 # Relative to the largest singular value. Vectors of singular values with a smaller gap are not
 # unique, and those of smaller singular values carry rounding into the steps that follow.
 _MIN_RELATIVE_GAP = 1e-6

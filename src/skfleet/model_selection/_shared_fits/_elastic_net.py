@@ -27,8 +27,6 @@ from skfleet.model_selection._shared_fits._from_gram import (
 )
 from skfleet.model_selection._shared_fits._registry import register_shared_fit
 
-__all__ = ["ElasticNetPath"]
-
 
 class ElasticNetPath(ScoredFromGram):
     """Lasso and elastic net: the Gram matrix is computed once for all penalties.

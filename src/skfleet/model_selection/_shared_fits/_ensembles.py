@@ -10,8 +10,6 @@ from skfleet._sklearn_private import truncate_hist_boosting
 from skfleet.model_selection._shared_fits._checks import invalid_seed, invalid_size
 from skfleet.model_selection._shared_fits._registry import SharedFit, register_shared_fit
 
-__all__ = ["StagedEnsemble"]
-
 
 class StagedEnsemble(SharedFit):
     """Ensembles whose first n members are the ensemble of size n.

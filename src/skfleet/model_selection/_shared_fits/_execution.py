@@ -12,8 +12,6 @@ from skfleet._method_override import override_method, restore_method
 from skfleet.engine import Pickled
 from skfleet.model_selection._shared_fits._registry import SharedFit
 
-__all__ = ["OWN_FIT", "FitOrigin", "SharedFitRun"]
-
 
 class FitOrigin(NamedTuple):
     """Origin of a fitted candidate: a shared fit, or the reason why it was fitted by itself."""

@@ -23,8 +23,6 @@ from skfleet.glm import (
 )
 from skfleet.model_selection._shared_fits._registry import SharedFit
 
-__all__ = ["MAX_CONDITION", "SCORINGS", "ScoreOnly", "ScoredFromGram", "check_condition"]
-
 # Scorers that follow from the cross products, and those that take a second pass for the residuals.
 _FROM_SUMS = ("score", "r2", "neg_mean_squared_error", "neg_root_mean_squared_error")
 _FROM_ERRORS = ("neg_mean_absolute_error", "neg_max_error")

@@ -18,8 +18,6 @@ from skfleet._sklearn_private import svm_from_kernel_fit, take_rows
 from skfleet.model_selection._shared_fits._checks import dense_float64, invalid_penalty
 from skfleet.model_selection._shared_fits._registry import SharedFit, register_shared_fit
 
-__all__ = ["KernelRidgePath", "SVMPath"]
-
 _KERNELS = ("linear", "poly", "rbf", "sigmoid")
 
 # The kernel matrix of more rows exceeds 200 MB, and libsvm computes only the part that it needs.

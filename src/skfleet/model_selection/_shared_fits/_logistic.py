@@ -17,8 +17,6 @@ from skfleet.glm import BinaryLogistic, ClassEncoding, Multinomial, Objective, S
 from skfleet.model_selection._shared_fits._checks import check_converged, invalid_penalty
 from skfleet.model_selection._shared_fits._registry import SharedFit, register_shared_fit
 
-__all__ = ["LogisticPath"]
-
 # Cost of Newton's method per penalty: so many gradients, and now and then a Hessian, which costs
 # one more gradient for each `_UNKNOWNS_PER_STEP` unknowns.
 _MIN_STEPS, _UNKNOWNS_PER_STEP, _MAX_UNKNOWNS, _MAX_STEPS = 3, 70, 1000, 20

@@ -17,8 +17,6 @@ from skfleet._sklearn_private import uses_tree
 from skfleet.model_selection._shared_fits._checks import invalid_size
 from skfleet.model_selection._shared_fits._registry import SharedFit, register_shared_fit
 
-__all__ = ["KNeighborsPath"]
-
 # Brute force and the tree are timed on so many rows, if that is a small part of the query.
 _TIMING_ROWS, _MIN_TIMING_RATIO = 64, 8
 

@@ -10,16 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.pipeline import Pipeline
 
-__all__ = [
-    "SharedFit",
-    "SharedFitLog",
-    "SharedFitMember",
-    "SharedFitUse",
-    "last_step",
-    "member_of",
-    "register_shared_fit",
-]
-
 
 class SharedFit(ABC):
     """Base class for estimators of which one fit yields the models of many candidates.

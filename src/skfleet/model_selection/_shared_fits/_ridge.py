@@ -29,8 +29,6 @@ from skfleet.model_selection._shared_fits._from_gram import (
 )
 from skfleet.model_selection._shared_fits._registry import register_shared_fit
 
-__all__ = ["LeastSquares", "RidgePath"]
-
 # Beyond this condition number the coefficients are rounding errors.
 _MAX_FIT_CONDITION = 1e12
 

@@ -10,8 +10,6 @@ from skfleet._sklearn_private import prune_tree
 from skfleet.model_selection._shared_fits._checks import invalid_penalty, invalid_seed
 from skfleet.model_selection._shared_fits._registry import SharedFit, register_shared_fit
 
-__all__ = ["CostComplexityPath"]
-
 
 class CostComplexityPath(SharedFit):
     """Trees pruned by minimal cost-complexity (Breiman et al., 1984, chapter 3).
