@@ -1,7 +1,5 @@
 """Bad inputs x public entries: a sentence of ours or scikit-learn's, before work, and no change."""
 
-from __future__ import annotations
-
 import copy
 import inspect
 import re

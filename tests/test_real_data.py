@@ -1,7 +1,5 @@
 """Real data sets, where they lie beside the checkout: the same answers as scikit-learn."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import dask

@@ -1,7 +1,5 @@
 """Rows of every container cut into aligned blocks, without changing what the caller has."""
 
-from __future__ import annotations
-
 import math
 import sys
 

@@ -1,7 +1,5 @@
 """Delayed values, Futures and bags: every entry takes them, or refuses them in a sentence."""
 
-from __future__ import annotations
-
 import dask
 import dask.array as da
 import dask.bag as db

@@ -1,7 +1,5 @@
 """Dask collections, seen without importing or computing more than needed."""
 
-from __future__ import annotations
-
 import dask.array as da
 import dask.dataframe as dd
 import pandas as pd

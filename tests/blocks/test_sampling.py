@@ -1,7 +1,5 @@
 """Draws by global row number: the same for every cut, and the right ones."""
 
-from __future__ import annotations
-
 import array_api_strict as strict
 import numpy as np
 from hypothesis import given

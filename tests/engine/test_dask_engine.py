@@ -1,7 +1,5 @@
 """The engine on a cluster: where tasks go, what stays there, and what is left behind."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 

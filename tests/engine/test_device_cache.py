@@ -1,7 +1,5 @@
 """The LRU cache of arrays on the device: its lifetime and its limit."""
 
-from __future__ import annotations
-
 import gc
 import pickle
 

@@ -1,7 +1,5 @@
 """Room on a disk for blocks: how much is taken, what a trial of it tells, and what travels."""
 
-from __future__ import annotations
-
 import math
 import os
 import pickle

@@ -1,7 +1,5 @@
 """Which GPUs a fleet finds, and what it says where it finds none."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

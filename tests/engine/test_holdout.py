@@ -1,7 +1,5 @@
 """Rows held out for scores: how many, of which labels, and the same ones for every cut."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from math import ceil
 

@@ -1,7 +1,5 @@
 """The engine in this process: what it loads, and how many threads it uses."""
 
-from __future__ import annotations
-
 import threading
 
 import dask.array as da

@@ -1,7 +1,5 @@
 """Calls that are submitted together, values that are kept for tasks, and news ahead of the end."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from distributed import Client, wait

@@ -1,7 +1,5 @@
 """Dask containers of the same rows, and a comparison of lazy with local output."""
 
-from __future__ import annotations
-
 import dask.array as da
 import dask.dataframe as dd
 import numpy as np

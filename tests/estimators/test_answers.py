@@ -1,7 +1,5 @@
 """Types and names of lazy answers: what is announced of our own estimators is what comes."""
 
-from __future__ import annotations
-
 import dask.array as da
 import dask.dataframe as dd
 import numpy as np

@@ -1,7 +1,5 @@
 """KMeans against scikit-learn's, in every world, for any cut, and counted."""
 
-from __future__ import annotations
-
 import gc
 import pickle
 import time

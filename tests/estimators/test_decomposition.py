@@ -1,7 +1,5 @@
 """PCA, TruncatedSVD and IncrementalPCA against scikit-learn's, in every world, for any cut."""
 
-from __future__ import annotations
-
 import warnings
 
 import bench_large_svd as large

@@ -1,7 +1,5 @@
 """What estimators around another one have of it: learned attributes, methods, and why not."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 

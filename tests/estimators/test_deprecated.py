@@ -1,7 +1,5 @@
 """Parameters that scikit-learn takes with a warning are taken with the same one."""
 
-from __future__ import annotations
-
 import warnings
 
 import dask.array as da

@@ -1,7 +1,5 @@
 """Fits on the device that was asked for, by a stand-in that refuses hidden copies to the host."""
 
-from __future__ import annotations
-
 import warnings
 from functools import partial
 

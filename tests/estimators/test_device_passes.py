@@ -1,7 +1,5 @@
 """What passes over rows on a device wait for, and rows that no device holds at once."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from functools import partial

@@ -1,7 +1,5 @@
 """What is known of epochs, and said of them, whoever learns in them."""
 
-from __future__ import annotations
-
 import pytest
 from sklearn.datasets import make_classification
 from sklearn.metrics import log_loss

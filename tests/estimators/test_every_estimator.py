@@ -1,7 +1,5 @@
 """What ParallelPostFit announces is what comes, for every estimator of scikit-learn."""
 
-from __future__ import annotations
-
 import inspect
 import warnings
 from functools import cache

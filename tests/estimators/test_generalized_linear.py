@@ -1,7 +1,5 @@
 """Generalised linear models: optima on hard designs, and what each model has of its own."""
 
-from __future__ import annotations
-
 import warnings
 
 import dask.array as da

@@ -1,7 +1,5 @@
 """ParallelPostFit around models that compute on a GPU, on fleets where some workers have none."""
 
-from __future__ import annotations
-
 import pickle
 
 import dask.array as da

@@ -1,7 +1,5 @@
 """Incremental: what the same loop over partial_fit learns, wherever the blocks are."""
 
-from __future__ import annotations
-
 import inspect
 import pickle
 from itertools import pairwise

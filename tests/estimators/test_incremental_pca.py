@@ -1,7 +1,5 @@
 """IncrementalPCA against scikit-learn's: batches across blocks, partial fits."""
 
-from __future__ import annotations
-
 import pickle
 
 import dask.array as da

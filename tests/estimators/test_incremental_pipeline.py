@@ -1,7 +1,5 @@
 """Incremental around a pipeline: the last step learns, the others stay as they are."""
 
-from __future__ import annotations
-
 import dask.array as da
 import dask.dataframe as dd
 import numpy as np

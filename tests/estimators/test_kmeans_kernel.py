@@ -1,7 +1,5 @@
 """The CUDA kernel of k-means, emulated on the host, on a device, and the matrix path beside it."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Linear models with built-in cross-validation choose as scikit-learn does."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from linear_cases import CASES, make_design

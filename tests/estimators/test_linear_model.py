@@ -1,7 +1,5 @@
 """Ridge and LogisticRegression against scikit-learn, in every world, for any cut, and counted."""
 
-from __future__ import annotations
-
 import warnings
 
 import dask

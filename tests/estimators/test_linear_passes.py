@@ -1,7 +1,5 @@
 """Linear models in every container: equal results, few passes, many columns."""
 
-from __future__ import annotations
-
 import dask.array as da
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """MiniBatchKMeans against scikit-learn's, in every world, for any cut, and counted."""
 
-from __future__ import annotations
-
 import pickle
 
 import dask.array as da

@@ -1,7 +1,5 @@
 """A large model is sent to every worker once."""
 
-from __future__ import annotations
-
 import gc
 import os
 import pickle

@@ -1,7 +1,5 @@
 """XGBoost's and LightGBM's estimators in the wrappers."""
 
-from __future__ import annotations
-
 import dask.array as da
 import dask.dataframe as dd
 import numpy as np

@@ -1,7 +1,5 @@
 """ParallelPostFit: any estimator, its methods, attributes and scores on Dask collections."""
 
-from __future__ import annotations
-
 import pickle
 
 import dask

@@ -1,7 +1,5 @@
 """Output of ParallelPostFit: containers, dtypes, sparse blocks, names of columns."""
 
-from __future__ import annotations
-
 import dask.array as da
 import dask.dataframe as dd
 import numpy as np

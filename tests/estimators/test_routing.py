@@ -1,7 +1,5 @@
 """Metadata: values per row are cut along with the rows, and routing is scikit-learn's."""
 
-from __future__ import annotations
-
 import dask.array as da
 import dask.dataframe as dd
 import numpy as np

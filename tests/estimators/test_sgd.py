@@ -1,7 +1,5 @@
 """SGDClassifier and SGDRegressor against scikit-learn's: the same by row, as good in batches."""
 
-from __future__ import annotations
-
 import pickle
 import warnings
 from itertools import product

@@ -1,7 +1,5 @@
 """skorch's nets in the wrappers and in adaptive searches, where it is installed."""
 
-from __future__ import annotations
-
 import pickle
 
 import dask.array as da

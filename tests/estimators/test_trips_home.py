@@ -1,7 +1,5 @@
 """Rows on Dask stay there, or somebody says that they do not."""
 
-from __future__ import annotations
-
 import warnings
 
 import dask

@@ -1,7 +1,5 @@
 """Committees: one member a block, votes weighted by rows, labels that blocks lack."""
 
-from __future__ import annotations
-
 import pickle
 from itertools import pairwise
 

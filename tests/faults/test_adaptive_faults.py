@@ -1,7 +1,5 @@
 """Adaptive searches whose workers or client are killed, and models that kill their workers."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Rows on the disks of worker processes, one of which is killed, or that have little memory."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

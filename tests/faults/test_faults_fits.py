@@ -1,7 +1,5 @@
 """A worker process dies in the middle of a fit: the answer is that of an undisturbed fit."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

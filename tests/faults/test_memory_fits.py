@@ -1,7 +1,5 @@
 """Rows larger than the workers' memory are streamed: right answers, and no worker restarted."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

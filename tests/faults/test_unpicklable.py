@@ -1,7 +1,5 @@
 """Models that cannot leave the process that trained them: an error, not a wait without end."""
 
-from __future__ import annotations
-
 import threading
 
 import dask.array as da

@@ -1,7 +1,5 @@
 """Least squares from sums of products: systems of any scale and rank, and L1 penalties."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """Losses: derivatives against numerical ones, and no overflow far out."""
 
-from __future__ import annotations
-
 import array_api_strict
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """The average loss over blocks: its derivatives, weights, and what scaling leaves alone."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import optimize, sparse

@@ -1,7 +1,5 @@
 """Solvers with an L1 penalty: the conditions of a minimum, working sets, and passes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import sparse

@@ -1,7 +1,5 @@
 """Losses and steps of stochastic gradient descent, by themselves."""
 
-from __future__ import annotations
-
 import array_api_strict
 import numpy as np
 import pytest

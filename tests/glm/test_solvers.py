@@ -1,7 +1,5 @@
 """Solvers: they reach the optimum, in as many evaluations as they say."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """The benchmark on a GPU, tried with NumPy in place of CuPy and scikit-learn in place of cuML."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The tests for a GPU, on a stand-in for CuPy: NumPy behind its signatures, kernels emulated."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

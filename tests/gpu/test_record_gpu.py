@@ -1,7 +1,5 @@
 """The record of a run of the GPU tests, without a GPU."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """Large arrays on their way to a CUDA device."""
 
-from __future__ import annotations
-
 import sys
 from types import SimpleNamespace
 

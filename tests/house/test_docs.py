@@ -1,7 +1,5 @@
 """Docstrings of public names: numpydoc's rules, and an example in each."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 

@@ -1,7 +1,5 @@
 """The example that ``make demo`` runs: it agrees with scikit-learn, and would say if it did not."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re

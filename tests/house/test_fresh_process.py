@@ -1,7 +1,5 @@
 """What was fitted on a fleet is used again in a process that has none."""
 
-from __future__ import annotations
-
 import pickle
 import subprocess
 import sys

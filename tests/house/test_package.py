@@ -1,7 +1,5 @@
 """The rules of the house that no import contract can see, read from the source text."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import doctest

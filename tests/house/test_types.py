@@ -1,7 +1,5 @@
 """What completion, type checkers and reports of errors see of the package."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import sys

@@ -1,7 +1,5 @@
 """Lazy answers: one task for each run of rows, announced as they come."""
 
-from __future__ import annotations
-
 import sys
 from types import ModuleType
 from unittest.mock import Mock

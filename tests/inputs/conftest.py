@@ -1,7 +1,5 @@
 """Where collections are worked on: this process, a cluster in it, or a fleet of processes."""
 
-from __future__ import annotations
-
 import pytest
 from frame_expressions import SOURCES, write_files
 

@@ -1,7 +1,5 @@
 """Public entries that take rows, each with what must hold of its answer for y = a - 2b."""
 
-from __future__ import annotations
-
 import dask
 import numpy as np
 import pandas as pd

@@ -1,7 +1,5 @@
 """Dask DataFrames as scripts make them give what scikit-learn gives on the computed rows."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 

@@ -4,8 +4,6 @@
 ``...`` for what differs from run to run. Whatever else is shown, a warning of Dask's say, fails.
 """
 
-from __future__ import annotations
-
 import difflib
 import doctest
 import errno

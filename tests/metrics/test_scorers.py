@@ -1,7 +1,5 @@
 """Scorers by name give on Dask collections what scikit-learn's give on the whole."""
 
-from __future__ import annotations
-
 import warnings
 
 import dask.array as da

@@ -1,7 +1,5 @@
 """Metrics of lazy values equal scikit-learn's on the whole, weighted or not, for any cut."""
 
-from __future__ import annotations
-
 import inspect
 
 import dask.array as da

@@ -1,7 +1,5 @@
 """Searches, an estimator that counts its calls, and data for the tests of adaptive searches."""
 
-from __future__ import annotations
-
 import time
 
 import numpy as np

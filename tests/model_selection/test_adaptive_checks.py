@@ -1,7 +1,5 @@
 """scikit-learn's checks on the adaptive searches."""
 
-from __future__ import annotations
-
 from sklearn.cluster import MiniBatchKMeans
 from sklearn.linear_model import SGDClassifier, SGDRegressor
 from sklearn.utils.estimator_checks import parametrize_with_checks

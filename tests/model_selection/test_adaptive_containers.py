@@ -1,7 +1,5 @@
 """Containers of rows, pipelines, weights and metadata in adaptive searches."""
 
-from __future__ import annotations
-
 import math
 
 import dask.array as da

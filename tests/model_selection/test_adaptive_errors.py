@@ -1,7 +1,5 @@
 """Failures in adaptive searches: of candidates, of parameters, of the fleet."""
 
-from __future__ import annotations
-
 import math
 import threading
 

@@ -1,7 +1,5 @@
 """What adaptive searches take and tell: labels in any form, columns of parameters, metadata."""
 
-from __future__ import annotations
-
 import dask.array as da
 import dask.dataframe as dd
 import numpy as np

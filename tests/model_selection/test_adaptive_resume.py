@@ -1,7 +1,5 @@
 """An adaptive search that begins again with its checkpoint makes only the missing calls."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

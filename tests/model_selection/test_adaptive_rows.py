@@ -1,7 +1,5 @@
 """Where the rows of an adaptive search are held, and what a call learns of them."""
 
-from __future__ import annotations
-
 import dask.array as da
 import numpy as np
 import pytest

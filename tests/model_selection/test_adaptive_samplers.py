@@ -1,7 +1,5 @@
 """Samplers of adaptive searches: quasi-random, known points, grids, and ask and tell."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Schedules decide by scores alone: budgets, orders of completion, failures and ties."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Adaptive searches on a fleet: results, refit, time budget, resources and progress."""
 
-from __future__ import annotations
-
 import threading
 import time
 

@@ -1,7 +1,5 @@
 """Searches over scikit-learn's own estimators on GPU workers, by its Array API dispatch."""
 
-from __future__ import annotations
-
 import dask.array as da
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """Rows of a search cross to a GPU worker once, stay there as they fit, and go when it ends."""
 
-from __future__ import annotations
-
 import gc
 import os
 import signal

@@ -1,7 +1,5 @@
 """Searches over models of which some compute on a GPU, with a stand-in for the device."""
 
-from __future__ import annotations
-
 import dask.array as da
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """scikit-learn's checks on the searches, their fits on a fleet."""
 
-from __future__ import annotations
-
 import pytest
 from distributed import Client
 from sklearn import model_selection as reference

@@ -4,8 +4,6 @@ A process has a GPU in a task of a worker that is labelled so, and outside tasks
 ``gpu_outside`` says so.
 """
 
-from __future__ import annotations
-
 import threading
 from contextlib import contextmanager
 
