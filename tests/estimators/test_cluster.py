@@ -19,15 +19,15 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from skfleet import config_context
 from skfleet.blocks import BlockCache
 from skfleet.engine import counting
-from skfleet.estimators import KMeans
+from skfleet.estimators import KMeans, MiniBatchKMeans
 from skfleet.estimators.cluster import _init as starts
 from skfleet.estimators.cluster._distances import Bounds
 
-_DRAWN_BY_NUMBER = "the start is drawn by row number, so repeating a row draws another start"
+_DRAWN_BY_NUMBER = "rows are drawn by their numbers, so repeating a row draws others"
 
 
 def _expected_failures(_):
-    # scikit-learn's own KMeans fails these two for the same reason.
+    # scikit-learn's own fail these two for the same reason.
     return {
         "check_sample_weight_equivalence_on_dense_data": _DRAWN_BY_NUMBER,
         "check_sample_weight_equivalence_on_sparse_data": _DRAWN_BY_NUMBER,
@@ -35,7 +35,8 @@ def _expected_failures(_):
 
 
 @parametrize_with_checks(
-    [KMeans(n_clusters=3, random_state=0)], expected_failed_checks=_expected_failures
+    [KMeans(n_clusters=3, random_state=0), MiniBatchKMeans(n_clusters=3, random_state=0)],
+    expected_failed_checks=_expected_failures,
 )
 def test_scikit_learn_checks(estimator, check):
     check(estimator)

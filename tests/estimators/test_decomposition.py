@@ -6,6 +6,7 @@ import bench_large_svd as large
 import dask.array as da
 import numpy as np
 import pytest
+from decomposition_attributes import OF_PCA, assert_same
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import linalg, sparse
@@ -52,22 +53,6 @@ def rows():
     return rng.normal(size=(300, 12)) @ rng.normal(size=(12, 12)) * np.logspace(0, -2, 12) + 5
 
 
-def _same(ours, theirs, tol=1e-9, names=()):
-    for name in (
-        "components_",
-        "explained_variance_",
-        "explained_variance_ratio_",
-        "singular_values_",
-        *names,
-    ):
-        want = getattr(theirs, name)
-        scale = max(np.max(np.abs(want), initial=0), 1e-300)
-        np.testing.assert_allclose(getattr(ours, name) / scale, want / scale, atol=tol)
-
-
-OF_PCA = ("mean_", "noise_variance_")
-
-
 @pytest.mark.parametrize("n", [None, 1, 5, 0.9, "mle", 12, 0])
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_pca_is_scikit_learns(rows, n, solver):
@@ -79,7 +64,7 @@ def test_pca_is_scikit_learns(rows, n, solver):
         return
     theirs = reference.PCA(n, svd_solver="full").fit(rows)
     ours = model.fit(rows)
-    _same(ours, theirs, names=OF_PCA)
+    assert_same(ours, theirs, names=OF_PCA)
     assert ours.n_components_ == theirs.n_components_
     assert ours.n_samples_ == theirs.n_samples_ == 300
     np.testing.assert_allclose(ours.transform(rows), theirs.transform(rows), atol=1e-9)
@@ -126,7 +111,7 @@ def test_truncated_svd_is_scikit_learns(digits, algorithm):
     theirs = reference.TruncatedSVD(5, algorithm="arpack").fit(digits)
     ours = TruncatedSVD(5, algorithm=algorithm, random_state=0)
     got = ours.fit_transform(digits)
-    _same(ours, theirs)
+    assert_same(ours, theirs)
     np.testing.assert_allclose(got, theirs.transform(digits), atol=1e-8)
     np.testing.assert_allclose(
         ours.inverse_transform(got), theirs.inverse_transform(got), atol=1e-8
@@ -137,7 +122,7 @@ def test_tsqr_is_another_name_for_full(digits):
     rows = da.from_array(digits[:, :20], chunks=(500, 20))
     ours = PCA(4, svd_solver="tsqr").fit(rows)
     assert ours.svd_solver_ == "full"
-    _same(ours, PCA(4, svd_solver="full").fit(rows))
+    assert_same(ours, PCA(4, svd_solver="full").fit(rows))
 
 
 MODELS = {
@@ -296,7 +281,7 @@ def test_passes_end_early_when_there_is_no_more_to_find():
 def test_arpack_makes_as_many_passes_as_it_takes(monkeypatch):
     X = np.random.default_rng(0).normal(size=(500, 400))
     want = reference.TruncatedSVD(3, algorithm="arpack").fit(X)
-    _same(TruncatedSVD(3, algorithm="arpack", random_state=0).fit(X), want, tol=1e-7)
+    assert_same(TruncatedSVD(3, algorithm="arpack", random_state=0).fit(X), want, tol=1e-7)
     monkeypatch.setattr(spectrum, "MAX_PASSES", 3)
     with pytest.warns(ConvergenceWarning, match="TruncatedSVD did not converge in 3 passes"):
         TruncatedSVD(3, algorithm="arpack", random_state=0).fit(X)
@@ -319,11 +304,11 @@ def test_wide_rows_are_not_multiplied_all_with_all(monkeypatch):
         monkeypatch.setattr(spectrum, few, 100)
     model = PCA(5, random_state=0).fit(X)
     assert model.svd_solver_ == "randomized"
-    _same(model, reference.PCA(5, svd_solver="full").fit(X), tol=1e-6, names=OF_PCA)
+    assert_same(model, reference.PCA(5, svd_solver="full").fit(X), tol=1e-6, names=OF_PCA)
     thin = sparse.csr_array(np.where(np.abs(X) > 20, X, 0))
     model = PCA(5, random_state=0).fit(thin)
     assert model.svd_solver_ == "arpack"
-    _same(model, reference.PCA(5, svd_solver="arpack").fit(thin), tol=1e-7, names=OF_PCA)
+    assert_same(model, reference.PCA(5, svd_solver="arpack").fit(thin), tol=1e-7, names=OF_PCA)
     assert PCA().fit(X).svd_solver_ == "covariance_eigh"
     monkeypatch.setattr("skfleet.glm._normal_equations.MAX_GRAM_COLUMNS", 200)
     for bad in (PCA(), PCA(0.5), PCA(5, svd_solver="full"), TruncatedSVD(5, algorithm="tsqr")):

@@ -5,6 +5,7 @@ import pickle
 import dask.array as da
 import numpy as np
 import pytest
+from decomposition_attributes import OF_PCA, assert_same
 from scipy import sparse
 from sklearn import decomposition as reference
 from sklearn.datasets import load_digits
@@ -16,22 +17,6 @@ from skfleet.estimators.decomposition import _incremental_pca as incremental_pca
 @pytest.fixture(scope="module")
 def digits():
     return load_digits().data
-
-
-def _same(ours, theirs, tol=1e-9, names=()):
-    for name in (
-        "components_",
-        "explained_variance_",
-        "explained_variance_ratio_",
-        "singular_values_",
-        *names,
-    ):
-        want = getattr(theirs, name)
-        scale = max(np.max(np.abs(want), initial=0), 1e-300)
-        np.testing.assert_allclose(getattr(ours, name) / scale, want / scale, atol=tol)
-
-
-OF_PCA = ("mean_", "noise_variance_")
 
 
 @pytest.mark.parametrize(("n", "size"), [(5, None), (10, 100), (None, 200), (3, 17)])
@@ -47,7 +32,7 @@ def test_incremental_pca_is_scikit_learns(digits, n, size):
     ):
         ours = IncrementalPCA(n, batch_size=size).fit(given_rows)
         theirs = theirs_of_blocks if isinstance(given_rows, da.Array) else theirs
-        _same(ours, theirs, names=(*OF_PCA, "var_"))
+        assert_same(ours, theirs, names=(*OF_PCA, "var_"))
         assert ours.n_samples_seen_ == theirs.n_samples_seen_
         assert ours.batch_size_ == theirs.batch_size_
         assert ours.n_components_ == theirs.n_components_
@@ -61,9 +46,9 @@ def test_incremental_pca_goes_on(digits):
         theirs.partial_fit(digits[low : low + 300])
         ours.partial_fit(digits[low : low + 300])
         ours = pickle.loads(pickle.dumps(ours))
-    _same(ours, theirs, names=(*OF_PCA, "var_"))
+    assert_same(ours, theirs, names=(*OF_PCA, "var_"))
     lazy = IncrementalPCA(5).partial_fit(da.from_array(digits, chunks=(300, 64)))
-    _same(lazy, theirs, names=(*OF_PCA, "var_"))
+    assert_same(lazy, theirs, names=(*OF_PCA, "var_"))
     before = ours.components_.copy()
     with pytest.raises(ValueError, match="NaN"):
         ours.partial_fit(np.full((10, 64), np.nan))
@@ -84,7 +69,7 @@ def test_incremental_pca_gathers_blocks_for_a_first_batch(n):
         theirs.partial_fit(X[low : low + 4])
     ours = IncrementalPCA(n).partial_fit(da.from_array(X, chunks=(4, 12)))
     assert ours.n_components_ == theirs.n_components_ == (n or 12)
-    _same(ours, theirs, names=(*OF_PCA, "var_"))
+    assert_same(ours, theirs, names=(*OF_PCA, "var_"))
     few = da.from_array(X[:8], chunks=(4, 12))
     if n is None:
         assert IncrementalPCA().partial_fit(few).n_components_ == 8

@@ -11,28 +11,10 @@ from scipy import sparse
 from sklearn import cluster as reference
 from sklearn.datasets import load_digits, make_blobs
 from sklearn.exceptions import NotFittedError
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skfleet.engine import counting
 from skfleet.estimators import Incremental, MiniBatchKMeans
 from skfleet.estimators.cluster import _mini_batch_kmeans as mini_batch
-
-_DRAWN = "rows are drawn by their numbers and weights, so repeating a row draws others"
-
-
-def _expected_failures(_):
-    # scikit-learn's own MiniBatchKMeans fails these two for the same reason.
-    return {
-        "check_sample_weight_equivalence_on_dense_data": _DRAWN,
-        "check_sample_weight_equivalence_on_sparse_data": _DRAWN,
-    }
-
-
-@parametrize_with_checks(
-    [MiniBatchKMeans(n_clusters=3, random_state=0)], expected_failed_checks=_expected_failures
-)
-def test_scikit_learn_checks(estimator, check):
-    check(estimator)
 
 
 @pytest.fixture(scope="module")

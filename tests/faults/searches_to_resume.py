@@ -24,6 +24,7 @@ import pandas as pd
 from distributed import Client
 from scipy import sparse
 from scipy.stats import loguniform, rv_continuous
+from search_classes import ADAPTIVE, OF_SCIKIT_LEARN
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score, make_scorer
 from sklearn.model_selection import ShuffleSplit
@@ -39,19 +40,6 @@ _dispatcher.SLOW_BATCH_SECONDS = (
     60.0  # what is shared out anew may be made twice, and fits are counted here
 )
 
-OF_SCIKIT_LEARN = [
-    "GridSearchCV",
-    "RandomizedSearchCV",
-    "HalvingGridSearchCV",
-    "HalvingRandomSearchCV",
-]
-ADAPTIVE = [
-    "HyperbandSearchCV",
-    "SuccessiveHalvingSearchCV",
-    "ASHASearchCV",
-    "IncrementalSearchCV",
-    "InverseDecaySearchCV",
-]
 SEARCHES = OF_SCIKIT_LEARN + ADAPTIVE
 
 

@@ -11,21 +11,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from search_classes import ADAPTIVE, OF_SCIKIT_LEARN
 
 SCRIPT = Path(__file__).with_name("searches_to_resume.py")
-OF_SCIKIT_LEARN = [
-    "GridSearchCV",
-    "RandomizedSearchCV",
-    "HalvingGridSearchCV",
-    "HalvingRandomSearchCV",
-]
-ADAPTIVE = [
-    "HyperbandSearchCV",
-    "SuccessiveHalvingSearchCV",
-    "ASHASearchCV",
-    "IncrementalSearchCV",
-    "InverseDecaySearchCV",
-]
 
 
 def start(folder, searches, kinds, *more, seed=0):
