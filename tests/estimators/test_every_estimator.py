@@ -198,7 +198,7 @@ def _check(announced, want, rows, atol):
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.filterwarnings("ignore")
 @settings(
-    max_examples=n_examples(3, 4),
+    max_examples=n_examples(2, 4),
     derandomize=True,
     deadline=None,
     phases=[Phase.explicit, Phase.generate],

@@ -212,7 +212,7 @@ def test_logistic_regression_that_might_differ(params, word):
     kind="integers",
     seed=508,
 )
-@settings(max_examples=n_examples(8, 25), deadline=None)
+@settings(max_examples=n_examples(5, 25), deadline=None)
 @given(
     Cs=st.lists(st.floats(1e-4, 1e2), min_size=2, max_size=7, unique=True),
     n_classes=st.integers(2, 4),
