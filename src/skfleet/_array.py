@@ -67,8 +67,7 @@ def asarray_like(value: Any, ref: Any, *, dtype: Any = None) -> Any:
         dtype = ref.dtype
     if isinstance(ref, np.ndarray) or not is_array(ref):
         return np.asarray(value, dtype=dtype)
-    xp = namespace(ref)
-    return xp.asarray(value, dtype=dtype, device=device(ref))
+    return namespace(ref).asarray(value, dtype=dtype, device=device(ref))
 
 
 def to_device_of(values: Any, ref: Any) -> Any:
@@ -108,9 +107,8 @@ def tree_to_host(value: Any) -> Any:
     if kind is dict:
         return {key: tree_to_host(part) for key, part in value.items()}
     if is_dataclass(kind):
-        return replace(
-            value, **{f.name: tree_to_host(getattr(value, f.name)) for f in fields(kind)}
-        )
+        parts = {f.name: tree_to_host(getattr(value, f.name)) for f in fields(kind)}
+        return replace(value, **parts)
     return value
 
 

@@ -11,13 +11,14 @@ import re
 import sys
 import threading
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from skfleet._sklearn_private import consumer_of
+from skfleet._sklearn_private import message_consumers
 from skfleet._warnings import is_library_file, warn
 
 _TOKEN = uuid4().hex
@@ -90,8 +91,7 @@ class _CapturingStream:
     """A standard stream of a worker process that captures the output of tasks."""
 
     def __init__(self, kind: str, stream: Any) -> None:
-        self._kind = kind
-        self._stream = stream
+        self._kind, self._stream = kind, stream
 
     def write(self, text: str) -> int:
         events = _events.get()
@@ -185,7 +185,7 @@ def replay(events: Sequence[OutputEvent]) -> None:
     for kind, content in events:
         if kind == "callback":
             address, message = content
-            consumer = consumer_of(address)
+            consumer = message_consumers().get(address)
             if consumer is not None:  # else the callback is gone
                 consumer(message.loads())
         elif kind != "warning":
@@ -198,17 +198,17 @@ class WarningTally:
     def __init__(self) -> None:
         _caller_capture.begin()
         self._first: dict[tuple[Any, ...], CapturedWarning] = {}
-        self._n_times: dict[tuple[Any, ...], int] = {}
-        self._n_tasks: dict[tuple[Any, ...], int] = {}
+        self._n_times: Counter[tuple[Any, ...]] = Counter()
+        self._n_tasks: Counter[tuple[Any, ...]] = Counter()
 
     def add(self, events: Sequence[OutputEvent]) -> None:
         """Count the warnings among the events of a task."""
         captured = [event.content for event in events if event.kind == "warning"]
-        for warning in captured:
-            self._first.setdefault(warning.key, warning)
-            self._n_times[warning.key] = self._n_times.get(warning.key, 0) + 1
-        for key in {warning.key for warning in captured}:
-            self._n_tasks[key] = self._n_tasks.get(key, 0) + 1
+        keys = [warning.key for warning in captured]
+        for key, warning in zip(keys, captured, strict=True):
+            self._first.setdefault(key, warning)
+        self._n_times.update(keys)
+        self._n_tasks.update(set(keys))
 
     @contextmanager
     def at_end(self, count_fits: Callable[[], int | None]) -> Iterator[None]:
@@ -224,19 +224,16 @@ class WarningTally:
     def warn(self, n_fits: int | None = None) -> None:
         """Warn of each, with the number of fits that it concerns, or of its repetitions."""
         for key, first in self._first.items():
-            if n_fits is None:
-                n_times = self._n_times[key]
-                count = f"{n_times} times" if n_times > 1 else ""
-            else:
-                count = f"in {self._n_tasks[key]} of {n_fits} fits" if n_fits > 1 else ""
-            message = _with_count(first.message, count)
+            n, count = self._n_times[key], f"{self._n_times[key]} times"
+            if n_fits is not None:
+                n, count = n_fits, f"in {self._n_tasks[key]} of {n_fits} fits"
+            message = _with_count(first.message, count) if n > 1 else first.message
             if first.is_library:
                 warn(message, first.category)
             else:
                 warnings.warn_explicit(message, first.category, first.filename, first.lineno)
 
     def close(self) -> None:
-        """Stop capturing warnings in this process."""
         _caller_capture.end()
 
 
@@ -270,8 +267,6 @@ def deduplicate_warnings() -> Iterator[None]:
 
 def _with_count(message: Warning, count: str) -> Warning:
     """Return a warning that ends with a count."""
-    if not count:
-        return message
     text = str(message)
     try:
         return type(message)(f"{text}\n({count})" if "\n" in text else f"{text} ({count})")

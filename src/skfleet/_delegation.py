@@ -12,15 +12,9 @@ from sklearn.utils import get_tags
 
 # `requires_fit` and `array_api_support` are the meta-estimator's own.
 _INNER_TAGS = (
-    "estimator_type",
-    "target_tags",
-    "transformer_tags",
-    "classifier_tags",
-    "regressor_tags",
-    "input_tags",
-    "non_deterministic",
-    "no_validation",
-)
+    "estimator_type", "target_tags", "transformer_tags", "classifier_tags", "regressor_tags",
+    "input_tags", "non_deterministic", "no_validation",
+)  # fmt: skip
 
 
 class AvailableMethod:

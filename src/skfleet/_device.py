@@ -36,7 +36,6 @@ class TransferCounter:
         self._lock = threading.Lock()
 
     def add(self, n_bytes: int) -> None:
-        """Count an array."""
         with self._lock:
             self.n_arrays += 1
             self.n_bytes += n_bytes
@@ -52,8 +51,7 @@ class DeviceLibrary(NamedTuple):
     device: Any
 
     @property
-    def is_cupy(self) -> bool:
-        """True for CuPy, which has CUDA streams and memory pools."""
+    def is_cupy(self) -> bool:  # which has CUDA streams and memory pools
         return bool(self.xp.__name__.endswith("cupy"))
 
 

@@ -30,8 +30,7 @@ def _fill(template: str, texts: Mapping[str, str]) -> str:
     """
 
     def text_of(match: re.Match[str]) -> str:
-        name = match[1]
-        return _fill(texts[name], texts) if name in texts else match[0]
+        return _fill(texts[match[1]], texts) if match[1] in texts else match[0]
 
     lines = []
     for line in template.splitlines():

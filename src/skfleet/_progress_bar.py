@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib.util import find_spec
-from typing import Any, Protocol
+from typing import Any
 
 # The interval between two lines doubles up to the maximum.
 MIN_LINE_SECONDS, MAX_LINE_SECONDS = 5.0, 60.0
@@ -75,16 +75,6 @@ def format_duration(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-
-
-class Display(Protocol):
-    """Display of a state."""
-
-    def show(self) -> None:
-        """Show the current state."""
-
-    def close(self) -> None:
-        """Show the final state."""
 
 
 class Lines:
@@ -176,7 +166,7 @@ def is_interactive() -> bool:
     return _has_notebook() or bool(getattr(sys.stdout, "isatty", lambda: False)())
 
 
-def _display(state: ProgressState) -> Display:
+def _display(state: ProgressState) -> Lines | Terminal | Notebook:
     """Return the display of a state for the kind of output."""
     if _has_notebook():
         return Notebook(state)
@@ -186,17 +176,7 @@ def _display(state: ProgressState) -> Display:
 
 
 class ProgressBar:
-    """Progress of a computation on the screen.
-
-    Parameters
-    ----------
-    name : str
-        Name of the computation, in the user's terms.
-    unit : str
-        Plural of what is counted.
-    total : int or None, default=None
-        Number of steps, if known.
-    """
+    """Progress of a computation on the screen: of `total` steps, counted in a plural `unit`."""
 
     def __init__(self, name: str, unit: str, total: int | None = None) -> None:
         self.state = ProgressState(name, unit, total)
@@ -206,12 +186,7 @@ class ProgressBar:
         """Set the status text, and a better estimate of the seconds left than the default."""
         self.state.status, self.state.estimated_seconds_left = status, seconds_left
 
-    def set_total(self, total: int | None) -> None:
-        """Set the number of steps, which may grow."""
-        self.state.total = total
-
     def advance(self, n_steps: int) -> None:
-        """Add to the number of steps done."""
         self.state.n_done += n_steps
         self._display.show()
 

@@ -8,15 +8,9 @@ from functools import cache
 from typing import Any
 
 # Keyword arguments of each fit of a search or of cross_validate.
-_FIT_KEYWORDS = (
-    "train",
-    "test",
-    "parameters",
-    "scorer",
-    "fit_params",
-    "score_params",
-    "error_score",
-)
+_FIT_KEYWORDS = {
+    "train", "test", "parameters", "scorer", "fit_params", "score_params", "error_score",
+}  # fmt: skip
 
 
 def is_fit(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
@@ -26,7 +20,7 @@ def is_fit(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> boo
         getattr(function, "__name__", "") == "_fit_and_score"
         and getattr(function, "__module__", "") == "sklearn.model_selection._validation"
         and len(args) == 3  # estimator, X, y
-        and all(name in kwargs for name in _FIT_KEYWORDS)
+        and kwargs.keys() >= _FIT_KEYWORDS
     )
 
 
@@ -112,11 +106,7 @@ def search_state(search: Any) -> dict[str, Any]:
     Splits may be long lists of rows, or a generator that cannot be pickled.
     """
     state: dict[str, Any] = search.__getstate__()
-    params = {
-        name: value
-        for name, value in state.items()
-        if not name.endswith("_") and name != "_checked_cv_orig"
-    }
+    params = {k: v for k, v in state.items() if not k.endswith("_") and k != "_checked_cv_orig"}
     if "cv" in params:
         params["cv"] = state.get("n_splits_", params["cv"])
     return params
@@ -209,25 +199,11 @@ def listeners_of(callback: Any) -> Iterator[Any]:
                 yield handle
 
 
-def consumer_of(address: str) -> Callable[[Any], None] | None:
-    """Return the consumer of the messages to an address in this process, or None."""
+def message_consumers() -> dict[str, Callable[[Any], None]]:
+    """Return the consumers of messages in this process, by address."""
     from sklearn.callback import _transport
 
-    return _transport._message_consumers.get(address)
-
-
-def install_consumer(address: str, consumer: Callable[[Any], None]) -> None:
-    """Register a consumer of the messages to an address, unless there is one in this process."""
-    from sklearn.callback import _transport
-
-    _transport._message_consumers.setdefault(address, consumer)
-
-
-def remove_consumer(address: str) -> None:
-    """Unregister the consumer of the messages to an address."""
-    from sklearn.callback import _transport
-
-    _transport._message_consumers.pop(address, None)
+    return _transport._message_consumers
 
 
 @cache

@@ -14,7 +14,6 @@ class Table(Protocol):
     @property
     def shape(self) -> Any:
         """The number of rows, and of columns where there are any."""
-        ...
 
 
 class Estimator(Protocol):
@@ -22,7 +21,6 @@ class Estimator(Protocol):
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters by name."""
-        ...
 
 
 Rows: TypeAlias = Table | Sequence[Any]

@@ -68,7 +68,7 @@ def check_numeric(rows: Any, *, on_dask: bool) -> None:
             )
         # Of rows in this process scikit-learn's own validation says the rest, by their values: an
         # object column may hold numbers. Values on Dask are not known before a task.
-        is_refused = on_dask or _is_date(dtype) or _categories_of(dtype) is not None
+        is_refused = on_dask or _is_date(dtype) or getattr(dtype, "categories", None) is not None
         if is_refused and not is_numeric(dtype):
             raise not_numeric(subject, dtype, on_dask=on_dask)
 
@@ -121,12 +121,8 @@ def n_dims_of(values: Any) -> int:
 
 def is_numeric(dtype: Any) -> bool:
     """Return whether a dtype has real numbers, or categories that are real numbers."""
-    categories = _categories_of(dtype)
+    categories = getattr(dtype, "categories", None)
     return getattr(dtype if categories is None else categories.dtype, "kind", "O") in "biuf"
-
-
-def _categories_of(dtype: Any) -> Any:
-    return getattr(dtype, "categories", None)
 
 
 def _is_date(dtype: Any) -> bool:
@@ -389,6 +385,6 @@ def without_name_warnings() -> Iterator[None]:
         with _suppressing:
             _n_suppressed -= 1
             if not _n_suppressed:
-                added = [f for f in warnings.filters if f[1] and f[1].pattern == _NAME_WARNINGS]
-                for entry in added:
-                    warnings.filters.remove(entry)
+                for entry in list(warnings.filters):
+                    if entry[1] and entry[1].pattern == _NAME_WARNINGS:
+                        warnings.filters.remove(entry)

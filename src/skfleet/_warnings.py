@@ -9,23 +9,19 @@ from types import FrameType
 
 # Frames of these packages are skipped.
 _LIBRARIES = (
-    "asyncio",
-    "concurrent",
-    "contextlib",
-    "dask",
-    "distributed",
-    "functools",
-    "joblib",
-    "skfleet",
-    "sklearn",
-    "threading",
-    "tornado",
-)
+    "asyncio", "concurrent", "contextlib", "dask", "distributed", "functools", "joblib", "skfleet",
+    "sklearn", "threading", "tornado",
+)  # fmt: skip
 
 
 def warn(message: str | Warning, category: type[Warning] = UserWarning) -> None:
-    """Warn like :func:`warnings.warn`, at the innermost line that is not in a library."""
-    frame = _user_frame()
+    """Warn like :func:`warnings.warn`, at the innermost line that is not in a library.
+
+    In a library's thread, which has no such line, it is that of the outermost frame.
+    """
+    frame = sys._getframe(1)
+    while _is_library(frame) and frame.f_back is not None:
+        frame = frame.f_back
     warnings.warn_explicit(
         message,
         category,
@@ -36,28 +32,20 @@ def warn(message: str | Warning, category: type[Warning] = UserWarning) -> None:
     )
 
 
-def _user_frame() -> FrameType:
-    """Return the innermost frame of the user; in a library's thread the outermost frame."""
-    frame = sys._getframe(1)
-    while _is_library(frame) and frame.f_back is not None:
-        frame = frame.f_back
-    return frame
-
-
 def _is_library(frame: FrameType) -> bool:
     return str(frame.f_globals.get("__name__", "")).partition(".")[0] in _LIBRARIES
 
 
 def is_library_file(path: str) -> bool:
     """Return whether a file belongs to one of the libraries."""
-    return any(path.startswith(root) for root in _roots())
+    return path.startswith(_roots())
 
 
-def _roots() -> list[str]:
+def _roots() -> tuple[str, ...]:
     """Return the folders, or single files, of the libraries that are imported."""
     roots = []
     for name in _LIBRARIES:
         file = getattr(sys.modules.get(name), "__file__", None) or ""
         folder, base = os.path.split(file)
         roots.append(folder + os.sep if base.startswith("__init__.") else file)
-    return [root for root in roots if root]
+    return tuple(filter(None, roots))

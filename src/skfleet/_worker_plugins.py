@@ -38,19 +38,11 @@ _RELEASE_INTERVAL_SECONDS = 0.5
 # Modules for nearly every task. Each takes a fraction of a second, after which a closing worker can
 # stop.
 _PRELOADED_MODULES = (
-    "pandas",
-    "scipy.sparse",
-    "scipy.linalg",
-    "scipy.optimize",
-    "scipy.stats",
-    "sklearn",
-    "sklearn.model_selection",
-    "sklearn.linear_model",
-    "skfleet.engine",
-    "skfleet.engine._dask._engine",
-    "skfleet.joblib_backend",
+    "pandas", "scipy.sparse", "scipy.linalg", "scipy.optimize", "scipy.stats", "sklearn",
+    "sklearn.model_selection", "sklearn.linear_model", "skfleet.engine",
+    "skfleet.engine._dask._engine", "skfleet.joblib_backend",
     "skfleet.model_selection._dispatch._worker",
-)
+)  # fmt: skip
 
 _LOGGERS = ("distributed.worker", "distributed.worker.state_machine")
 
@@ -61,13 +53,11 @@ class FailureReporter(WorkerPlugin):
     name = "skfleet-failure-reporter"
 
     def setup(self, worker: Worker) -> None:
-        """Add the filter to the loggers of the worker."""
         self._worker = worker
         for name in _LOGGERS:
             logging.getLogger(name).addFilter(self.filter)
 
     def teardown(self, worker: Worker) -> None:
-        """Remove the filter from the loggers."""
         for name in _LOGGERS:
             logging.getLogger(name).removeFilter(self.filter)
 
@@ -105,7 +95,6 @@ class OwnProcess(WorkerPlugin):
         worker.loop.add_callback(self._release.start)
 
     def teardown(self, worker: Worker) -> None:
-        """Stop the periodic release of memory."""
         self._release.stop()
 
 
@@ -144,13 +133,7 @@ def _load_modules(worker: Worker) -> None:
 
 
 def log_failures(client: Client) -> None:
-    """Log a line for each failure that the workers of a client report; equal ones once.
-
-    Parameters
-    ----------
-    client : distributed.Client
-        A synchronous client.
-    """
+    """Log a line for each failure that the workers of a client report; equal ones once."""
     logged: dict[tuple[str, str], float] = {}
 
     def log(event: tuple[float, dict[str, Any]]) -> None:

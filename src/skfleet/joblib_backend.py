@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from distributed import Client
@@ -39,13 +40,8 @@ __all__ = ["FleetBackend"]
 
 # Keyword arguments of Client.submit; it passes any others to the function.
 _SUBMIT_OPTIONS = {
-    "allow_other_workers",
-    "fifo_timeout",
-    "priority",
-    "resources",
-    "retries",
-    "workers",
-}
+    "allow_other_workers", "fifo_timeout", "priority", "resources", "retries", "workers",
+}  # fmt: skip
 
 # Fits that cannot share preprocessing steps start when this many for each slot have been read.
 FITS_PER_SLOT_TO_START = 10
@@ -183,28 +179,25 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
             check_synchronous(client)
         self.device = get_config().device if device is None else device
         check_device(self.device)
-        self.progress = _check_progress(progress)
+        if not isinstance(progress, bool):
+            raise TypeError(
+                f"progress must be True or False. Got {progress!r} instead. "
+                'Write parallel_config("skfleet", progress=True).'
+            )
+        self.progress = progress
         self.wait_for_workers_timeout = wait_for_workers_timeout
-        self._scheduler_host = scheduler_host
-        self._loop = loop
-        self._client_option = client
-        self._scatter = list(scatter or ())
-        self._options = submit_options
+        self._scheduler_host, self._loop, self._client_option = scheduler_host, loop, client
+        self._scatter, self._options = list(scatter or ()), submit_options
         # Without the option, each candidate's model decides on the device of its fits.
         has_device_option = device not in (None, "auto")
-        self._slots = WorkerSlots(
-            type(self).__name__,
-            submit_options,
-            self.device,
-            has_device_option,
-            wait_for_workers_timeout,
-        )
+        slot_options = (submit_options, self.device, has_device_option, wait_for_workers_timeout)
+        self._slots = WorkerSlots(type(self).__name__, *slot_options)
         # Set at the first call, and shared by the backends of single Parallel objects.
         self._lazy_state: dict[str, Any] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A worker has another client, and no objects of the driver's.
-        return _rebuild, (type(self), self._settings())
+        return partial(type(self), **self._settings()), ()
 
     def _settings(self) -> dict[str, Any]:
         """Return the arguments that mean the same in every process."""
@@ -241,13 +234,12 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
             # One instance serves all Parallel objects of a context, several at a time if they
             # return generators; joblib does not say which of them it aborts. So each gets its own.
             raise FallbackToBackend(self._for_parallel(parallel))
-        n_jobs_effective = self.effective_n_jobs(n_jobs)
         self._n_jobs = n_jobs
-        return n_jobs_effective
+        return self.effective_n_jobs(n_jobs)
 
     def _for_parallel(self, parallel: Any) -> FleetBackend:
         """Build the backend of one Parallel object."""
-        backend = _rebuild(type(self), self._settings())
+        backend = type(self)(**self._settings())
         backend._scheduler_host, backend._loop = self._scheduler_host, self._loop
         backend._client_option, backend._lazy_state = self._client_option, self._lazy_state
         backend._scatter, backend.progress = self._scatter, self.progress
@@ -291,11 +283,10 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
 
     def get_nested_backend(self) -> tuple[FleetBackend, int]:
         """Return the backend of Parallel calls within tasks."""
-        settings = self._settings()
-        settings["nesting_level"] = (self.nesting_level or 0) + 1
+        settings = self._settings() | {"nesting_level": (self.nesting_level or 0) + 1}
         # Tasks wait for their nested calls, so these come first.
         settings["priority"] = settings.get("priority", 0) + 1
-        return _rebuild(type(self), settings), -1
+        return type(self)(**settings), -1
 
     # -- joblib's interface in a call --------------------------------------------------------------
 
@@ -340,15 +331,16 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
 
     def _dispatch_fit(self, call: Any, callback: Any) -> None:
         """Pass a fit to the dispatcher; after the first one read further ones ahead."""
-        assert self._call is not None
         if self._dispatcher is not None:
             self._dispatcher.add(call, callback)
             return
+        assert self._call is not None
         from skfleet.model_selection._dispatch._dispatcher import READ_AHEAD_FITS, FitDispatcher
 
         self.reset_batch_stats()
         n_slots = self._n_slots
-        limits = [self._limit(self._n_jobs, n_slots), self._n_pre_dispatched()]
+        n_pre_dispatched = getattr(self.parallel, "_pre_dispatch_amount", 0)  # 0 for all
+        limits = [self._limit(self._n_jobs, n_slots), n_pre_dispatched]
         self._dispatcher = FitDispatcher(
             self._call,
             # two batches for each slot are no limit; there may be more slots later
@@ -360,16 +352,12 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
         if self.parallel.pre_dispatch != "all":
             # joblib would dispatch a fit whenever one is done, and there is nothing to schedule
             n_before = 0
-            n_max = READ_AHEAD_FITS - self._n_pre_dispatched()
+            n_max = READ_AHEAD_FITS - n_pre_dispatched
             while n_before < self._dispatcher.n_read < n_max:
                 n_before = self._dispatcher.n_read
                 self.parallel.dispatch_next()
                 if n_before % (FITS_PER_SLOT_TO_START * n_slots) == 0:
                     self._dispatcher.start(early=True)
-
-    def _n_pre_dispatched(self) -> int:
-        """Return the number of calls that `pre_dispatch` amounts to; 0 for all."""
-        return getattr(self.parallel, "_pre_dispatch_amount", 0)
 
     def batch_completed(self, batch_size: int, duration: float) -> None:
         """Record the duration of a batch; a dispatcher does so itself."""
@@ -385,7 +373,7 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
             self._n_checkpointed += 1
         if self._bar is not None and out.ok and out.has_run:
             if not self.parallel._iterating:  # only then joblib knows the number of calls
-                self._bar.set_total(self.parallel.n_dispatched_tasks - self._n_checkpointed)
+                self._bar.state.total = self.parallel.n_dispatched_tasks - self._n_checkpointed
             self._bar.advance(0 if out.from_checkpoint else len(out.value))
         return out.result()
 
@@ -422,17 +410,3 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
             if self._dispatcher is not None:
                 self._dispatcher.start()
             yield
-
-
-def _rebuild(cls: type[FleetBackend], settings: dict[str, Any]) -> FleetBackend:
-    return cls(**settings)
-
-
-def _check_progress(progress: Any) -> bool:
-    """Check the ``progress`` parameter."""
-    if not isinstance(progress, bool):
-        raise TypeError(
-            f"progress must be True or False. Got {progress!r} instead. "
-            'Write parallel_config("skfleet", progress=True).'
-        )
-    return progress

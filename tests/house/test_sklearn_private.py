@@ -128,13 +128,10 @@ def test_splits_of_a_fitted_search_are_where_they_are_left_out():
 
 def test_messages_go_to_the_consumer_of_an_address():
     heard = []
-    private.install_consumer("nowhere", heard.append)
-    private.install_consumer("nowhere", None)  # there is one
+    private.message_consumers()["nowhere"] = heard.append
     _transport.send(_transport.ListenerHandle("nowhere", b""), "a message")
     assert heard == ["a message"]
-    assert private.consumer_of("nowhere") is not None
-    private.remove_consumer("nowhere")
-    assert private.consumer_of("nowhere") is None
+    del private.message_consumers()["nowhere"]
 
 
 def test_listeners_are_looked_for_where_they_can_be_replaced():

@@ -11,18 +11,17 @@ import weakref
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
 from skfleet._captured_output import record_event
 from skfleet._sklearn_private import (
     callback_state,
-    consumer_of,
     context_without_children,
-    install_consumer,
     is_context,
     listeners_of,
-    remove_consumer,
+    message_consumers,
     search_state,
 )
 from skfleet.engine import Pickled
@@ -95,12 +94,13 @@ def _rebuild_search(cls: Any, token: str) -> Any:
 
 def _rebuild_callback(cls: Any, addresses: list[str]) -> Any:
     """Build the copy of a callback; messages to addresses of other processes are forwarded."""
+    consumers = message_consumers()
     for address in addresses:
-        if consumer_of(address) is None:
-            install_consumer(address, _ForwardToTask(address))
+        if address not in consumers:
+            consumers.setdefault(address, partial(_forward_to_task, address))
             _forwarded_addresses.append(address)
             if len(_forwarded_addresses) > _MAX_ADDRESSES:
-                remove_consumer(_forwarded_addresses.popleft())
+                consumers.pop(_forwarded_addresses.popleft(), None)
     return cls.__new__(cls)
 
 
@@ -110,12 +110,7 @@ def _set_state(obj: Any, state: dict[str, Any]) -> None:
         vars(obj).update(state)
 
 
-class _ForwardToTask:
-    """Consumer that records messages to another process in the output of the running task."""
-
-    def __init__(self, address: str) -> None:
-        self._address = address
-
-    def __call__(self, message: Any) -> None:
-        # Pickled at once: the objects in it change afterwards.
-        record_event("callback", (self._address, pack(message)))
+def _forward_to_task(address: str, message: Any) -> None:
+    """Record a message to another process in the output of the running task."""
+    # Pickled at once: the objects in it change afterwards.
+    record_event("callback", (address, pack(message)))

@@ -80,24 +80,10 @@ class ParallelCall:
     joblib waits until each batch has reported. So whatever happens to a batch, from its pickling in
     the driver to the end of its scheduler, arrives in one queue and ends in one report.
 
-    Parameters
-    ----------
-    client : distributed.Client
-    limit : int or None
-        Largest number of batches in flight; None leaves all queuing to the scheduler.
-    nested : tuple of (ParallelBackendBase, int)
-        Backend and n_jobs of Parallel calls within tasks.
-    n_threads : int
-        Threads of BLAS and OpenMP libraries in a task.
-    shared : SharedArguments
-    options : dict
-        Keyword arguments of ``Client.submit``.
-    resources_for : callable
-        Returns the resources that a batch needs for its device.
-    has_workers : callable
-        Returns whether any worker may run batches for a device now.
-    no_worker_timeout : float
-        Seconds for which there may be no such worker.
+    With ``limit=None`` all queuing is left to the scheduler. ``nested`` are backend and n_jobs of
+    Parallel calls within tasks, ``options`` keyword arguments of ``Client.submit``. For a device,
+    ``resources_for`` returns the resources that a batch needs, and ``has_workers`` whether any
+    worker may run it now; for ``no_worker_timeout`` seconds there may be none.
     """
 
     def __init__(
@@ -114,19 +100,16 @@ class ParallelCall:
         no_worker_timeout: float,
     ) -> None:
         self.client = client
-        self._limit = limit
-        self._nested = nested
-        self._shared = shared
+        self._limit, self._nested, self._shared = limit, nested, shared
         self._has_workers_option = bool(options.get("workers"))
         self._submit = partial(client.submit, run_batch, pure=False, **options)
-        self._resources_for = resources_for
+        self._resources_for, self._has_workers = resources_for, has_workers
         self._task_options = {
             "caller_token": process_token(),
             "n_threads": n_threads,
             # A result is returned even where a call failed. For Dask to retry it must be raised.
             "retriable": bool(options.get("retries")),
         }
-        self._has_workers = has_workers
         self._begin = time.time()
         self._no_worker_timeout = no_worker_timeout
         self._lock = threading.RLock()
@@ -148,9 +131,8 @@ class ParallelCall:
         with self._lock:
             if self._closed:
                 return
-            n_free = len(batches)
-            if self._limit is not None:
-                n_free = max(0, self._limit - len(self._running))
+            limit = self._limit
+            n_free = len(batches) if limit is None else max(0, limit - len(self._running))
             self._running.update(batches[:n_free])
             self._waiting.extend(batches[n_free:])
         self._send(batches[:n_free])
@@ -283,12 +265,13 @@ class ParallelCall:
         fetched: dict[CallBatch, Pickled] = {}
         if finished and not self._closed:
             try:
-                values = self._fetch([future for _, future in finished])
-                if values is not None:
-                    batches = [batch for batch, _ in finished]
-                    fetched = dict(zip(batches, values, strict=True))
+                batches, futures = zip(*finished, strict=True)
+                values = self._fetch(list(futures))
+                fetched = {} if values is None else dict(zip(batches, values, strict=True))
             except (Exception, CancelledError) as error:
-                _drop_traceback(error)
+                # A task that holds the error would keep its frames alive: the batches in them, and
+                # their data on the fleet, would stay until garbage is collected.
+                error.__traceback__ = None
         for batch, future in completed:
             if self._closed:
                 return
@@ -337,7 +320,7 @@ class ParallelCall:
             return pickled.loads(steal=True)
         except CancelledError as error:
             if self._closed or self._resend(batch, error):
-                _drop_traceback(error)
+                error.__traceback__ = None
                 return None
             return BatchResult(False, self._explain(batch, error))
         except BaseException as error:
@@ -364,15 +347,12 @@ class ParallelCall:
         """Send a waiting batch in the place of this one, and report the result to joblib."""
         if result is None:
             return
-        following = None
         with self._lock:
             self._running.discard(batch)
             batch.future = None
-            if self._waiting and not self._closed:
-                following = self._waiting.popleft()
-                self._running.add(following)
-        if following is not None:
-            self._send([following])
+            following = [self._waiting.popleft()] if self._waiting and not self._closed else []
+            self._running.update(following)
+        self._send(following)
         try:
             batch.report(result)
         except BaseException:
@@ -433,27 +413,14 @@ class ParallelCall:
 
     def _explain(self, batch: CallBatch, error: BaseException) -> BaseException:
         """Return an error that names the task and a remedy, for one of Dask's."""
-        name = batch.name
-        explained = death_error(self.client, error, since=self._begin, name=name)
-        if explained is not None:
-            pass
-        elif isinstance(error, CancelledError):
-            explained = FleetError(
-                f"{name} was cancelled before it ended: by another user of the scheduler, "
-                "because the scheduler went away, or because its data were lost with workers that "
-                f"died. {error}"
+        problem = f"could not be run or brought back. Got {type(error).__name__}: {error}"
+        if isinstance(error, CancelledError):
+            problem = (
+                "was cancelled before it ended: by another user of the scheduler, because the "
+                "scheduler went away, or because its data were lost with workers that died. "
+                f"{error}"
             )
-        else:
-            explained = FleetError(
-                f"{name} could not be run or brought back. Got {type(error).__name__}: {error}"
-            )
+        explained = death_error(self.client, error, since=self._begin, name=batch.name)
+        explained = explained or FleetError(f"{batch.name} {problem}")
         explained.__cause__ = error
         return explained
-
-
-def _drop_traceback(error: BaseException) -> None:
-    """Drop the frames of an error, which a task that holds it may keep alive as a local.
-
-    The batches in them, and their data on the fleet, would stay until garbage is collected.
-    """
-    error.__traceback__ = None

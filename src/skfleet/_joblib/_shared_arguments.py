@@ -26,16 +26,8 @@ class SharedArguments:
 
     Equal content is scattered once per fleet. It stays as long as any object of the driver with
     that content lives; or for the call, where an object has no weak references, or where the
-    workers are in this process.
+    workers are in this process. `broadcast` are objects that every worker was sent beforehand.
 
-    Parameters
-    ----------
-    client : distributed.Client
-    broadcast : mapping of int to (object, ScatteredObject), default=None
-        Objects that :meth:`broadcast` sent to every worker beforehand, by identity.
-
-    Notes
-    -----
     Within a call an object is recognised by its identity, so it must not be changed meanwhile.
     Between calls its content is hashed again.
     """
@@ -112,18 +104,14 @@ class SharedArguments:
         if is_function and pickled.nbytes < MIN_SCATTER_BYTES:
             return None
         copy = scatter_content(self._client, pickled, is_function=is_function)
+        weak, key = self._weak, id(value)
         try:
-            self._weak[id(value)] = self._weak_ref(value), copy
+            weak[key] = weakref.ref(value, lambda _: weak.pop(key, None)), copy
         except TypeError:
-            self._strong[id(value)] = value, copy
+            self._strong[key] = value, copy
             if len(self._strong) > _MAX_STRONG_REFS:
                 self._strong.popitem(last=False)
         else:
             if not self._in_process:
                 keep_while_alive(value, copy)
         return copy
-
-    def _weak_ref(self, value: Any) -> weakref.ref:
-        """Return a weak reference whose end removes the scattered copy."""
-        weak, key = self._weak, id(value)
-        return weakref.ref(value, lambda _: weak.pop(key, None))

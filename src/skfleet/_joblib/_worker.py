@@ -67,12 +67,8 @@ class BatchResult(NamedTuple):
 class _RemoteTracebackError(Exception):
     """Shows, as the cause of an error, the traceback it had on its worker."""
 
-    def __init__(self, trace: str) -> None:
-        super().__init__(trace)
-        self.trace = trace
-
     def __str__(self) -> str:
-        return f'\n"""\n{self.trace}"""'
+        return f'\n"""\n{self.args[0]}"""'
 
 
 class RetriableError(Exception):
@@ -84,7 +80,6 @@ class RetriableError(Exception):
 
 
 def function_name(function: Callable[..., Any]) -> str:
-    """Return the name of a callable."""
     return funcname(function).strip("_<>") or "call"
 
 
@@ -92,9 +87,9 @@ def task_name(calls: Sequence[CallItem]) -> str:
     """Return the name of a batch: its function and, if there is one, the estimator it is for."""
     function, args, kwargs = calls[0]
     name = function_name(function)
-    for first in [*args[:1], *list(kwargs.values())[: not args]]:
-        if hasattr(type(first), "get_params"):
-            name += f"-{type(first).__name__}"
+    first = next(iter(args or kwargs.values()), None)
+    if hasattr(type(first), "get_params"):
+        name += f"-{type(first).__name__}"
     if len(calls) == 1:
         return name
     # The scheduler averages durations by name, so a batch must not have that of a single call.

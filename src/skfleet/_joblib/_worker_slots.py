@@ -17,34 +17,18 @@ WORKER_INFO_TTL = 0.1
 
 
 class WorkerSlots:
-    """The workers that a backend may use, and the number of calls that each runs at once.
-
-    Parameters
-    ----------
-    owner : str
-        Name of the backend's class, for errors.
-    options : dict
-        Keyword arguments of ``Client.submit``.
-    device : str
-        Device of all calls.
-    has_device_option : bool
-        Whether that holds for fits too, whatever device their models compute on.
-    timeout : float or None
-        Seconds to wait for a first worker; None for that of the configuration.
-    """
+    """The workers that a backend may use, and the number of calls that each runs at once."""
 
     def __init__(
         self,
-        owner: str,
-        options: Mapping[str, Any],
-        device: str,
-        has_device_option: bool,
-        timeout: float | None,
+        owner: str,  # the backend's class, for errors
+        options: Mapping[str, Any],  # of Client.submit
+        device: str,  # of all calls
+        has_device_option: bool,  # it holds for fits too, whatever device their models compute on
+        timeout: float | None,  # seconds to wait for a first worker; None for the configuration's
     ) -> None:
         self.has_device_option = has_device_option
-        self._owner = owner
-        self._options = options
-        self._device = device
+        self._owner, self._options, self._device = owner, options, device
         self._timeout = timeout
         self._resources: dict[str | None, dict[str, float]] = {}
 

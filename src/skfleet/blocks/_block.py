@@ -57,7 +57,6 @@ class Block(NamedTuple):
 
     @property
     def n_rows(self) -> int:
-        """The number of rows."""
         return n_rows_of(self.X)
 
 
@@ -67,7 +66,6 @@ class LazyBlock(Protocol):
 
     def load(self) -> Block:
         """Return the block in the memory of this process."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -99,13 +97,12 @@ class RowBlocks:
 
 def open_block(handle: Block) -> Block:
     """Return the block of a handle, loaded if needed and aligned."""
-    X, y, weight, per_sample = handle.X, handle.y, handle.sample_weight, handle.per_sample
-    cache = handle.cache
+    X, y, weight, number, row_offset, per_sample, cache, _ = handle
     if isinstance(X, LazyBlock):
         try:
             X = X.load()
         except Exception as error:
-            error.add_note(f"While loading block {handle.number}.")
+            error.add_note(f"While loading block {number}.")
             raise
     # X may be a whole block: one loaded just now, or the result of the task that loaded it.
     if isinstance(X, Block):
@@ -116,22 +113,21 @@ def open_block(handle: Block) -> Block:
         if part is not None and n_rows_of(part) != n_rows:
             raise ValueError(
                 f"{name} must have as many rows as X in every block. Got {n_rows_of(part)} instead "
-                f"of {n_rows} in block {handle.number}. Cut both alike, or make lengths known."
+                f"of {n_rows} in block {number}. Cut both alike, or make lengths known."
             )
-    block = Block(X, y, weight, handle.number, handle.row_offset, per_sample, cache)
+    block = Block(X, y, weight, number, row_offset, per_sample, cache)
     return block_to_device(block) if handle.to_device else block
 
 
 def block_to_device(block: Block) -> Block:
     """Return a block with its numbers on this process's device; labels remain on the host."""
-    X = block.X
+    X, per_sample = block.X, block.per_sample
     check_dense(X)
     return block._replace(
         X=to_device(as_matrix(X, float_dtype(X)) if is_frame(X) else X),
         y=to_device(as_vector(block.y)),
         sample_weight=to_device(as_vector(block.sample_weight)),
-        per_sample=block.per_sample
-        and {name: to_device(v) for name, v in block.per_sample.items()},
+        per_sample=per_sample and {name: to_device(v) for name, v in per_sample.items()},
     )
 
 
@@ -177,8 +173,7 @@ def row_slices(block: Block, dtype: np.dtype | None) -> Iterator[Block]:
     # A single row may be larger than a piece, and an empty one has no bytes.
     step = max(1, n_bytes // max(row_bytes, 1))
     for low in range(0, n_rows, step):
-        high = min(low + step, n_rows)
-        yield slice_block(block, low, high)
+        yield slice_block(block, low, min(low + step, n_rows))
 
 
 def slice_block(block: Block, low: int, high: int) -> Block:

@@ -20,8 +20,7 @@ class BlockFile(NamedTuple):
 
     @property
     def is_cached(self) -> bool:
-        """True for blocks of the disk cache; other lazy blocks load the original rows."""
-        return True
+        return True  # other lazy blocks than those of the disk cache load the original rows
 
     def load(self) -> Block:
         """Return the block, whose arrays are read from the file on access."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from itertools import chain
+from itertools import accumulate, chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -86,8 +86,7 @@ def take_rows(X: Any, indices: np.ndarray) -> Any:
 def float_dtype(X: Any) -> np.dtype:
     """Return the dtype of computations: float32 for float32 rows, float64 for all others."""
     if is_frame(X):
-        dtypes = set(X.dtypes) if X.ndim == 2 else {X.dtype}
-        single = dtypes == {np.dtype(np.float32)}
+        single = (set(X.dtypes) if X.ndim == 2 else {X.dtype}) == {np.dtype(np.float32)}
     else:
         single = is_floating(X) and str(X.dtype).endswith("float32")
     return np.dtype(np.float32 if single else np.float64)
@@ -103,7 +102,6 @@ def as_matrix(X: Any, dtype: np.dtype) -> Any:
 
 
 def _is_pandas(X: Any) -> bool:
-    """Return whether a frame is one of pandas."""
     return type(X).__module__.split(".")[0] == "pandas"
 
 
@@ -147,10 +145,7 @@ def local_blocks(
         raise ValueError(f"block_sizes must add up to {n_rows} rows. Got {sum(lengths)} instead.")
     n_features = int(X.shape[1]) if len(getattr(X, "shape", ())) == 2 else 1
     parts = []
-    low = 0
-    for length in lengths:
-        high = low + length
+    for low, high in pairwise(accumulate(lengths, initial=0)):
         part = tuple(slice_rows(v, low, high) for v in (X, y, sample_weight))
         parts.append((part, {name: slice_rows(v, low, high) for name, v in per_sample.items()}))
-        low = high
     return parts, lengths, n_features, None if dtype is None else float_dtype(X)

@@ -23,11 +23,8 @@ class MultiReaderCategorize(Categorize):
         if result is None:
             return None
         pushed = result if isinstance(result, Categorize) else result.frame
-        categories = {
-            name: values
-            for name, values in self.operand("categories").items()
-            if name in pushed.frame.columns
-        }
+        columns = pushed.frame.columns
+        categories = {k: v for k, v in self.operand("categories").items() if k in columns}
         fixed = MultiReaderCategorize(pushed.frame, categories, self.operand("index"))
         return fixed if result is pushed else result.substitute(pushed, fixed)
 

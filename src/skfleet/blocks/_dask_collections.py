@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import accumulate
 from typing import Any
@@ -49,12 +50,9 @@ def compute_together(*values: Any) -> list[Any]:
     Frames must have one index. Frames and arrays have a graph each, as Dask optimizes them.
     """
     computed = list(values)
+    lazy = [i for i, x in enumerate(values) if is_dask_collection(x)]
     for is_frames in (True, False):
-        positions = [
-            i
-            for i, x in enumerate(values)
-            if is_dask_collection(x) and is_frame_collection(x) == is_frames
-        ]
+        positions = [i for i in lazy if is_frame_collection(values[i]) == is_frames]
         if not positions:
             continue
         group = [values[i] for i in positions]
@@ -73,10 +71,7 @@ def compute_together(*values: Any) -> list[Any]:
 def as_collection(X: Any) -> Any:
     """Return a Dask collection as an array or a frame: a bag as a Series of its items.
 
-    Raises
-    ------
-    TypeError
-        For a Delayed value, or any other collection of unknown rows.
+    A Delayed value, or any other collection of unknown rows, raises a TypeError.
     """
     if isinstance(X, da.Array) or is_frame_collection(X):
         return X
@@ -102,16 +97,16 @@ def _series_of_items(bag: Any) -> Any:
 
 
 def _series(frames: Any, items: Any) -> Any:
-    """Return the items of a bag's partition, which may be an iterator, as a Series."""
+    # the items of a bag's partition may be an iterator
     return frames.Series(list(items), dtype=object)
 
 
 def meta_of(X: Any) -> Any:
     """Return no rows of the container, width, names and types of X."""
     X = as_collection(X)
-    if is_frame_collection(X):
-        return X._meta
     meta = X._meta
+    if is_frame_collection(X):
+        return meta
     if _linalg.is_sparse(meta):
         return type(meta)((0, X.shape[1]), dtype=X.dtype)
     return np.empty((0, *X.shape[1:]), dtype=X.dtype)
@@ -273,13 +268,9 @@ def _materialize(
 
 def _has_client() -> bool:
     """Return whether collections are computed on a cluster."""
-    distributed = sys.modules.get("distributed")
-    if distributed is None:
-        return False
-    try:
-        return distributed.Client.current() is not None
-    except ValueError:
-        return False
+    with suppress(KeyError, ValueError):
+        return sys.modules["distributed"].Client.current() is not None
+    return False
 
 
 def known_lengths(x: Any) -> tuple[int, ...] | None:
@@ -303,9 +294,8 @@ def _align(
     """
     names = ["X", *collections]
     sizes: list[Any] = [known_lengths(x) for x in (X, *collections.values())]
-    unlike = [
-        i for i in range(1, len(names)) if sizes[i] != sizes[0] or len(keys[i]) != len(keys[0])
-    ]
+    layouts = [(size, len(partitions)) for size, partitions in zip(sizes, keys, strict=True)]
+    unlike = [i for i, layout in enumerate(layouts) if layout != layouts[0]]
     if unlike or host:
         unknown = [i for i in (0, *unlike) if sizes[i] is None]
         for i, lengths in zip(unknown, count_rows(graph, [keys[i] for i in unknown]), strict=True):
@@ -351,9 +341,8 @@ def _assemble(names: Sequence[str], hstack: Any, takes_values: bool, X: Any, *va
 def _check_index(X: Any, names: Sequence[str], values: Sequence[Any]) -> None:
     """Raise for frames of as many rows and another index than X."""
     for name, part in zip(names, values, strict=True):
-        if not (is_frame(X) and is_frame(part) and len(part) == len(X)):
-            continue
-        if not part.index.equals(X.index):
+        is_comparable = is_frame(X) and is_frame(part) and len(part) == len(X)
+        if is_comparable and not part.index.equals(X.index):
             raise ValueError(
                 f"{name} must have the index of X, in every partition. Got other labels "
                 "instead. Take both from one Dask DataFrame, or leave the index behind with "

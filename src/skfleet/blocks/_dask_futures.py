@@ -9,20 +9,13 @@ from skfleet.blocks._lazy import compute_together
 
 
 def check_rows(**rows: Any) -> None:
-    """Raise for rows, or values per row, of unknown shape and type.
-
-    Raises
-    ------
-    TypeError
-        For a Delayed value or a Future, and for a bag other than of X, which may be text.
-    """
+    """Raise for a Delayed value or a Future, and for a bag other than of X, which may be text."""
     for name, values in rows.items():
         expected = "a Dask array or Series, or in this process"
         if name == "X":
             expected = "a Dask array, a Dask DataFrame or a bag of text, or in this process"
-        is_future = _is_future(values)
-        if is_future or _is_a(values, "dask.delayed", "Delayed"):
-            kind, method = ("Future", "result") if is_future else ("Delayed", "compute")
+        if is_future(values) or _is_a(values, "dask.delayed", "Delayed"):
+            kind, method = ("Future", "result") if is_future(values) else ("Delayed", "compute")
             raise TypeError(
                 f"{name} must be {expected}. Got {kind} instead, of which neither shape nor type "
                 f"is known. Bring it here with its {method}(), or make a collection of it with "
@@ -37,12 +30,12 @@ def check_rows(**rows: Any) -> None:
 
 def fetch(value: Any) -> Any:
     """Return the value of a Dask collection, a Delayed value or a Future; others unchanged."""
-    if _is_future(value):
+    if is_future(value):
         return value.result()
     return compute_together(value)[0]
 
 
-def _is_future(value: Any) -> bool:
+def is_future(value: Any) -> bool:
     return _is_a(value, "distributed", "Future")
 
 

@@ -20,6 +20,7 @@ from dask.task_spec import Alias, DataNode, List, Task, TaskRef
 from skfleet._linalg import hstack
 from skfleet.blocks._block import Block
 from skfleet.blocks._containers import n_rows_of, slice_rows, stack_rows
+from skfleet.blocks._dask_futures import is_future
 from skfleet.blocks._dask_scheduler import scheduler
 
 Graph = dict[Any, Any]
@@ -75,7 +76,6 @@ def _partition_keys(array: Any) -> list[Any]:
 
 
 def as_reference(key: Any) -> Any:
-    """Return the argument of a task that refers to a partition."""
     return List(*map(TaskRef, key)) if isinstance(key, list) else TaskRef(key)
 
 
@@ -86,9 +86,8 @@ def count_rows(graph: Graph, columns: Iterable[Sequence[Any]]) -> list[tuple[int
     firsts = (key[0] if isinstance(key, list) else key for keys in columns for key in keys)
     tasks = {(name, i): Task((name, i), n_rows_of, TaskRef(key)) for i, key in enumerate(firsts)}
     whole = HighLevelGraph.from_collections(name, graph | tasks, dependencies=())
-    counts = dask.compute(
-        *(Delayed(key, whole, layer=name) for key in tasks), scheduler=scheduler()
-    )
+    lazy = [Delayed(key, whole, layer=name) for key in tasks]
+    counts = dask.compute(*lazy, scheduler=scheduler())
     ends = list(accumulate(sizes, initial=0))
     return [tuple(map(int, counts[low:high])) for low, high in pairwise(ends)]
 
@@ -129,7 +128,6 @@ def unordered_shuffles(graph: Graph, keys: Iterable[Any]) -> set[str]:
 
 
 def _key_name(key: Any) -> str:
-    """Return the name part of a key."""
     return str(key[0] if isinstance(key, tuple) else key)
 
 
@@ -180,12 +178,11 @@ class DaskBlock(NamedTuple):
 
     def load(self) -> Block:
         """Return the block, computed in this thread."""
-        tasks = dict(self.graph.tasks)
-        values = dict(self.inputs)
+        values = self.inputs
         if self.source is not None:
-            values |= dict(zip(self.shared, self.source.values(self.shared), strict=True))
-        tasks |= {key: DataNode(key, value) for key, value in values.items()}
-        return dask.get(tasks, self.key)
+            values = values | dict(zip(self.shared, self.source.values(self.shared), strict=True))
+        nodes = {key: DataNode(key, value) for key, value in values.items()}
+        return dask.get(self.graph.tasks | nodes, self.key)
 
     def with_shared(self, values: Mapping[Any, Any]) -> DaskBlock:
         """Return the block with the values, or futures, of the shared keys as inputs."""
@@ -228,10 +225,7 @@ def split_graph(graph: Graph, outputs: Sequence[Any]) -> list[DaskBlock]:
         if i is not None and key in tasks:
             own_tasks[i][key] = tasks[key]
     shared_tasks = {key: node for key, node in tasks.items() if owner[key] is None}
-    external = [
-        set().union(*(needs[key] for key in block_tasks)) - block_tasks.keys()
-        for block_tasks in own_tasks
-    ]
+    external = [set().union(*(needs[key] for key in own)) - own.keys() for own in own_tasks]
     source = None
     if shared_tasks:
         source = SharedSubgraph(shared_tasks, set().union(*external) & shared_tasks.keys())
@@ -240,23 +234,11 @@ def split_graph(graph: Graph, outputs: Sequence[Any]) -> list[DaskBlock]:
         shared = tuple(k for k in dependencies if k in shared_tasks)
         inputs = {k: futures[k] for k in dependencies if k in futures}
         n_steps = sum(not isinstance(task, Alias) for task in block_tasks.values())
-        blocks.append(
-            DaskBlock(
-                Subgraph(block_tasks),
-                key,
-                inputs,
-                shared,
-                source if shared else None,
-                is_resident=bool(inputs) and not shared and n_steps == 1,
-            )
-        )
+        is_resident = bool(inputs) and not shared and n_steps == 1
+        graph_source = source if shared else None
+        block = DaskBlock(Subgraph(block_tasks), key, inputs, shared, graph_source, is_resident)
+        blocks.append(block)
     return blocks
-
-
-def is_future(value: Any) -> bool:
-    """Return whether a value is a Future, without importing distributed."""
-    distributed = sys.modules.get("distributed")
-    return distributed is not None and isinstance(value, distributed.Future)
 
 
 def futures_of(collections: Sequence[Any]) -> dict[Any, Any]:

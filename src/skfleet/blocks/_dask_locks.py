@@ -28,7 +28,6 @@ def release_cached_properties() -> None:
 
 
 def _with_subclasses(cls: type[Any]) -> Iterator[type[Any]]:
-    """Yield a class and all its subclasses."""
     yield cls
     for subclass in cls.__subclasses__():
         yield from _with_subclasses(subclass)

@@ -9,17 +9,11 @@ _get_scheduler: Callable[[], Any] = lambda: None  # noqa: E731
 
 
 def set_scheduler(get_scheduler: Callable[[], Any]) -> None:
-    """Set the function that returns the scheduler; `engine`, which knows clients, has one.
-
-    Parameters
-    ----------
-    get_scheduler : callable
-        Returns the ``scheduler`` argument of ``dask.compute``; None leaves the choice to Dask.
-    """
+    """Set the function that returns the scheduler; `engine`, which knows clients, has one."""
     global _get_scheduler
     _get_scheduler = get_scheduler
 
 
 def scheduler() -> Any:
-    """Return the ``scheduler`` argument for ``dask.compute``."""
+    """Return the ``scheduler`` argument for ``dask.compute``; None leaves the choice to Dask."""
     return _get_scheduler()

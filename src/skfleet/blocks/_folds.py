@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -74,26 +74,20 @@ def make_folds(splitter: Any, n_rows: int, X: Any = None, y: Any = None, **param
         starts = np.searchsorted(group_of_row, np.arange(len(pairs))) if in_order else None
         return _leave_group_out(len(pairs), starts, None if in_order else group_of_row)
     code = np.zeros(n_rows, dtype=np.int64)
-    distinguishing_splits: list[tuple[int, int]] = []  # (split, side) of each column of `members`
-    members = np.zeros((1, 0), dtype=bool)  # of shape (n_groups, n_sides)
-    for i, pair in enumerate(pairs):
-        for side, chosen in enumerate(pair):
-            member = np.zeros(n_rows, dtype=bool)
-            member[chosen] = True
-            refined, code = np.unique(2 * code + member, return_inverse=True)
-            members = np.column_stack([members[refined // 2], refined % 2 == 1])
-            distinguishing_splits.append((i, side))
-    groups: dict[tuple[int, int], tuple[int, ...]] = {
-        split: tuple(np.flatnonzero(column).tolist())
-        for split, column in zip(distinguishing_splits, members.T, strict=True)
-    }
+    members = np.zeros((1, 0), dtype=bool)  # of groups in the train and the test rows of splits
+    for chosen in chain.from_iterable(pairs):
+        member = np.zeros(n_rows, dtype=bool)
+        member[chosen] = True
+        refined, code = np.unique(2 * code + member, return_inverse=True)
+        members = np.column_stack([members[refined // 2], refined % 2 == 1])
+    groups = [tuple(np.flatnonzero(column).tolist()) for column in members.T]
     numbers = code.astype(np.min_scalar_type(len(members)))
-    return Folds(None, numbers, tuple((groups[i, 0], groups[i, 1]) for i in range(len(pairs))))
+    return Folds(None, numbers, tuple(zip(groups[::2], groups[1::2], strict=True)))
 
 
 def _leave_group_out(n: int, starts: np.ndarray | None, group_of_row: np.ndarray | None) -> Folds:
     """Return n splits, each of which tests on one group and trains on all other groups."""
-    splits = tuple((tuple(j for j in range(n) if j != i), (i,)) for i in range(n))
+    splits = tuple(((*range(i), *range(i + 1, n)), (i,)) for i in range(n))
     return Folds(starts, group_of_row, splits)
 
 

@@ -7,15 +7,6 @@ from typing import Any
 
 from skfleet.blocks._containers import n_rows_of
 
-__all__ = [
-    "as_collection",
-    "compute_chunk_sizes",
-    "compute_together",
-    "is_lazy",
-    "meta_of",
-    "n_rows_if_known",
-]
-
 
 def is_lazy(X: Any) -> bool:
     """Return whether X is a Dask collection, without importing Dask for it."""

@@ -84,15 +84,14 @@ def _frame_content(x: Any) -> tuple[Any, ...]:
     """Return names, dtypes and values by column of a frame, a series or an index."""
     from pandas.util import hash_pandas_object
 
+    def values_of(column: Any) -> Any:
+        if column.dtype == object:
+            return column.tolist()
+        return hash_pandas_object(column, index=False).to_numpy()
+
     def columns_of(frame: Any) -> list[Any]:
-        columns = [frame.iloc[:, i] for i in range(frame.shape[1])]
-        return [
-            (
-                c.dtype,
-                c.tolist() if c.dtype == object else hash_pandas_object(c, index=False).to_numpy(),
-            )
-            for c in columns
-        ]
+        columns = (frame.iloc[:, i] for i in range(frame.shape[1]))
+        return [(column.dtype, values_of(column)) for column in columns]
 
     index = getattr(x, "index", x)
     content = type(x).__name__, list(index.names), columns_of(index.to_frame(index=False))

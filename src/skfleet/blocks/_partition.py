@@ -34,18 +34,11 @@ def row_blocks(
 ) -> RowBlocks:
     """Partition X, and y, sample_weight and per_sample in the same way, into blocks.
 
-    Parameters
-    ----------
-    X : {array-like, sparse matrix, dataframe, Dask array or Dask DataFrame} with n_samples rows
-    y, sample_weight : array-like, Dask array or Dask Series with n_samples rows, in any partition
-    per_sample : dict of str to the same, default=None
-        Other parameters per sample, by name.
-    dtype : "float" or None, default="float"
-        "float" converts frames to numeric matrices and computes in the float type of X; None does
-        not convert the rows.
-    block_sizes : sequence of int or None, default=None
-        Numbers of rows of the blocks, for rows in this process; by default one block, or as many as
-        needed where the device does not hold all rows.
+    Dask collections may be in different partitions. `per_sample` are other parameters per sample,
+    by name. With ``dtype="float"`` frames are converted to numeric matrices, and computations are
+    in the float type of X; None does not convert the rows. `block_sizes` are the numbers of rows of
+    the blocks in this process; by default there is one block, or as many as needed where the device
+    does not hold all rows.
     """
     X, y, sample_weight, per_sample = check_per_row(X, y, sample_weight, per_sample or {})
     distribute_local = get_config().engine == "dask" and dtype is not None
@@ -58,8 +51,7 @@ def row_blocks(
         rows = dask_blocks(X, y, sample_weight, per_sample, dtype=dtype)
         if to_device:
             check_dense(getattr(X, "_meta", None))
-            blocks = tuple(block._replace(to_device=True) for block in rows.blocks)
-            rows = replace(rows, blocks=blocks)
+            rows = replace(rows, blocks=tuple(b._replace(to_device=True) for b in rows.blocks))
         return rows
     # X is in this process, so what comes with it is brought here, in one computation.
     y, sample_weight, *values = compute_together(y, sample_weight, *per_sample.values())

@@ -52,10 +52,8 @@ def check_per_row(
         if not is_lazy(values) and (values is not None or name == "X"):
             columns[name] = as_sized(name, values)
     X, y, sample_weight = (columns.pop(name) for name in ("X", "y", "sample_weight"))
-    if sample_weight is not None and not is_lazy(sample_weight):
-        sample_weight = (
-            sample_weight if hasattr(sample_weight, "shape") else np.asarray(sample_weight)
-        )
+    if not (sample_weight is None or is_lazy(sample_weight) or hasattr(sample_weight, "shape")):
+        sample_weight = np.asarray(sample_weight)
     if hasattr(type(sample_weight), "shape"):
         check_weight_type(sample_weight)
     return X, y, sample_weight, columns

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -71,29 +72,18 @@ def take_to_host(X: Any, indices: np.ndarray | Sequence[int]) -> Any:
 
 def shuffle_rows(blocks: Sequence[Block], seed: int) -> Block:
     """Return the rows of several blocks as one block, in a random order."""
-    filled = [block for block in blocks if block.n_rows] or list(blocks[:1])
-    order = np.random.default_rng(seed).permutation(sum(block.n_rows for block in filled))
-    X, y, sample_weight = (
-        _take_from_parts(parts, order)
-        for parts in zip(*(block[:3] for block in filled), strict=True)
-    )
-    per_sample = filled[0].per_sample and {
-        name: _take_from_parts(
-            [block.per_sample[name] for block in filled if block.per_sample], order
-        )
-        for name in filled[0].per_sample
-    }
-    return Block(X, y, sample_weight, filled[0].number, per_sample=per_sample)
+    order = np.random.default_rng(seed).permutation(sum(block.n_rows for block in blocks))
+    return concat_rows(blocks, partial(_take_from_parts, order=order))
 
 
-def concat_rows(blocks: Sequence[Block]) -> Block:
+def concat_rows(
+    blocks: Sequence[Block], concat: Callable[[Sequence[Any]], Any] = stack_rows
+) -> Block:
     """Return the rows of several blocks as one block."""
     filled = [block for block in blocks if block.n_rows] or list(blocks[:1])
-    X, y, sample_weight = (
-        stack_rows(parts) for parts in zip(*(b[:3] for b in filled), strict=True)
-    )
+    X, y, sample_weight = map(concat, zip(*(block[:3] for block in filled), strict=True))
     per_sample = filled[0].per_sample and {
-        name: stack_rows([block.per_sample[name] for block in filled if block.per_sample])
+        name: concat([block.per_sample[name] for block in filled if block.per_sample])
         for name in filled[0].per_sample
     }
     return Block(X, y, sample_weight, filled[0].number, per_sample=per_sample)
@@ -118,11 +108,10 @@ def _take_from_parts(parts: Sequence[Any], order: np.ndarray) -> Any:
 def take_block_rows(block: Block, indices: np.ndarray) -> Block:
     """Return the rows of a block at given positions, or those of a mask."""
     indices = np.flatnonzero(indices) if indices.dtype == bool else indices
+    X, y, sample_weight = (take_rows(part, indices) for part in block[:3])
+    per_sample = block.per_sample and {
+        k: take_rows(v, indices) for k, v in block.per_sample.items()
+    }
     return block._replace(
-        X=take_rows(block.X, indices),
-        y=take_rows(block.y, indices),
-        sample_weight=take_rows(block.sample_weight, indices),
-        row_offset=None,
-        per_sample=block.per_sample
-        and {name: take_rows(v, indices) for name, v in block.per_sample.items()},
+        X=X, y=y, sample_weight=sample_weight, row_offset=None, per_sample=per_sample
     )

@@ -52,7 +52,7 @@ class DiskSpace:
             file = write_block(block, path)
         except (OSError, pickle.PickleError, TypeError, AttributeError):
             # a full or broken disk, or values that cannot be pickled
-            self._remove(path, size)
+            self.remove(BlockFile(path, size))
             return None
         with self._lock:
             self.n_bytes += file.n_bytes - size
@@ -60,18 +60,14 @@ class DiskSpace:
 
     def remove(self, file: BlockFile) -> None:
         """Remove a file; mappings of it stay readable."""
-        self._remove(file.path, file.n_bytes)
+        with self._lock:
+            self.n_bytes -= file.n_bytes
+        with contextlib.suppress(OSError):  # it was never made, or went with the directory
+            os.unlink(file.path)
 
     def clear(self) -> None:
-        """Remove all files."""
         shutil.rmtree(self.directory, ignore_errors=True)
         self.n_bytes = 0
-
-    def _remove(self, path: str, n_bytes: int) -> None:
-        with self._lock:
-            self.n_bytes -= n_bytes
-        with contextlib.suppress(OSError):  # it was never made, or went with the directory
-            os.unlink(path)
 
     def _free_bytes(self, limit: float) -> float:
         """Return how many bytes may still be written under a limit on all files together."""
@@ -91,10 +87,8 @@ def is_in_memory(directory: str) -> bool:
     """Return whether files in a directory take memory, as in a tmpfs."""
     path = Path(directory).resolve()
     mounts = {part.mountpoint: part.fstype for part in psutil.disk_partitions(all=True)}
-    for parent in (path, *path.parents):
-        if str(parent) in mounts:
-            return mounts[str(parent)] in _MEMORY_FILESYSTEMS
-    return False
+    parents = map(str, (path, *path.parents))
+    return next((mounts[p] in _MEMORY_FILESYSTEMS for p in parents if p in mounts), False)
 
 
 def disk_limit() -> float:

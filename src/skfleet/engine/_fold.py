@@ -112,9 +112,7 @@ def fold(
         return _fold_locally(spec, state, batches, args, name, on_checkpoint)
     with engine.persist_sources([block for batch in batches for block in batch.handles]) as blocks:
         block = iter(blocks)
-        batches = [
-            batch._replace(handles=[next(block) for _ in batch.handles]) for batch in batches
-        ]
+        batches = [b._replace(handles=[next(block) for _ in b.handles]) for b in batches]
         distributed = _DistributedFold(engine, spec, batches, args, name, resources)
         return distributed.run(state, on_checkpoint)
 
@@ -179,9 +177,8 @@ class _DistributedFold:
             seconds = time.monotonic() - start_time
             # A task starts when all its batches are loaded: fewer batches, where they have to be.
             max_seconds = TASK_SECONDS if self.is_resident else TASK_SECONDS / 10
-            batches_per_task = int(
-                np.clip(max_seconds * (stop - n_trained) / seconds, 1, MAX_BATCHES_PER_TASK)
-            )
+            n_in_time = max_seconds * (stop - n_trained) / seconds
+            batches_per_task = int(np.clip(n_in_time, 1, MAX_BATCHES_PER_TASK))
             if seconds < CHECKPOINT_SECONDS:
                 interval = min(2 * interval, MAX_CHECKPOINT_INTERVAL)
             n_trained = stop
@@ -201,10 +198,8 @@ class _DistributedFold:
         Return (state, number of batches trained). If a task fails, that is the state before it; or,
         with `on_failure`, this is called with that state, and the task's error is raised.
         """
-        runs = [
-            range(low, min(low + batches_per_task, stop))
-            for low in range(start, stop, batches_per_task)
-        ]
+        lows = range(start, stop, batches_per_task)
+        runs = [range(low, min(low + batches_per_task, stop)) for low in lows]
         tasks: list[Task] = []
         last_state = state
         try:

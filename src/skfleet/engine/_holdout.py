@@ -47,19 +47,9 @@ def draw_holdout(
 ) -> Holdout:
     """Draw a holdout of at least one row, which depends on the seed and not on the block sizes.
 
-    Parameters
-    ----------
-    engine : Engine
-        Engine of the rows.
-    rows : RowBlocks
-        Rows of known lengths.
-    size : float or int
-        Fraction of the rows, below 1, or their number.
-    seed : int
-        Seed of the draws.
-    labels : values of shape (n_samples,), "rows" or None, default=None
-        Labels to stratify by: each has the same fraction of its rows in the holdout, but never all.
-        That takes a pass over the labels, or, for "rows", over the rows with their y.
+    The rows have known lengths; `size` is a fraction of them, below 1, or their number. With
+    `labels`, each label has the same fraction of its rows in the holdout, but never all. That takes
+    a pass over the labels, or, for "rows", over the rows with their y.
     """
     n_rows = rows.n_rows
     assert n_rows is not None
@@ -70,10 +60,9 @@ def draw_holdout(
         classes = sorted(draws)
         counts = _allocate(np.array([draws[label][0] for label in classes]), n_holdout).tolist()
         if any(counts):
-            thresholds = [
-                _threshold(n, *draws[label]) for n, label in zip(counts, classes, strict=True)
-            ]
-            return Holdout(seed, np.array(thresholds), np.array(classes), key)
+            pairs = zip(counts, classes, strict=True)
+            thresholds = np.array([_threshold(n, *draws[label]) for n, label in pairs])
+            return Holdout(seed, thresholds, np.array(classes), key)
     return Holdout(seed, np.array([_threshold_of_all(seed, n_rows, n_holdout)]), None, key)
 
 
@@ -89,7 +78,6 @@ def _draws_by_label(engine: Engine, rows: RowBlocks, seed: int, labels: Any) -> 
 
 
 def _labels(block: Block) -> np.ndarray:
-    """Return a block's labels on the host."""
     return np.asarray(to_host(block.y)).reshape(-1)
 
 

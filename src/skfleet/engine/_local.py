@@ -36,17 +36,18 @@ class _LocalQueue:
         self._done: list[TaskResult] = []
 
     def add(self, task: Task, summarize: Callable[[Any], Any] | None = None) -> None:
-        """Add a task with its value, or the summary of it."""
         self._done.append(TaskResult(task, task if summarize is None else summarize(task)))
 
     def next(self, timeout: float | None = None) -> list[TaskResult]:
-        """Return the tasks that were added since the last call."""
         done, self._done = self._done, []
         return done
 
 
 class LocalEngine:
-    """The engine of this process, with as many threads in a pass as it has cores."""
+    """The engine of this process, with as many threads in a pass as it has cores.
+
+    Calls run one by one as they are submitted; a task is its result, and nothing need be sent.
+    """
 
     is_local = True
     client = None
@@ -55,11 +56,9 @@ class LocalEngine:
         self.n_threads = n_threads or joblib.cpu_count()
 
     def run_on_all(self, func: Callable[..., Any], *args: Any) -> list[Any]:
-        """Return [func(*args)]: this process is the only worker."""
         return [func(*args)]
 
     def check(self, resources: ResourceRequest) -> None:
-        """Raise unless a task with this request can run in this process."""
         offer = {"CPU": float(self.n_threads), "GPU": float(device_library() is not None)}
         check_satisfiable(resources, {"this process": offer})
 
@@ -72,19 +71,15 @@ class LocalEngine:
         priority: int = 0,
         resources: ResourceRequest = ANY_WORKER,
     ) -> Task:
-        """Run func(*args) now; its result is the task."""
         add_counts(tasks=1, **reads_of(args))
         return func(*args)
 
     def submit_all(
         self, calls: Sequence[Call], *, priority: int = 0, resources: ResourceRequest = ANY_WORKER
     ) -> list[Task]:
-        """Run several calls, one after the other."""
         results: dict[int, Any] = {}
         for call in calls:
-            args = (
-                results.get(id(arg), arg) if isinstance(arg, Call) else arg for arg in call.args
-            )
+            args = (results.get(id(a), a) if isinstance(a, Call) else a for a in call.args)
             results[id(call)] = self.submit(call.func, *args)
         return [results[id(call)] for call in calls]
 
@@ -97,41 +92,32 @@ class LocalEngine:
         resources: ResourceRequest = ANY_WORKER,
         is_threaded: bool = False,
     ) -> list[Task]:
-        """Run func(item, *args) for every item."""
         if is_threaded:
             func = partial(func, n_threads=self.n_threads)
         return [self.submit(func, item, *args, name=name, resources=resources) for item in items]
 
     def gather(self, tasks: Sequence[Task]) -> list[Any]:
-        """Return the results."""
         return list(tasks)
 
     def as_completed(self, tasks: Sequence[Task]) -> Iterator[Task]:
-        """Yield the tasks, which are all done."""
         yield from tasks
 
     def completion_queue(self) -> _LocalQueue:
-        """Return a queue of tasks, which are all done."""
         return _LocalQueue()
 
     def has_failed(self, task: Task) -> bool:
-        """Return False: a call that fails has already raised in `submit`."""
-        return False
+        return False  # a call that fails has already raised in `submit`
 
     def cancel(self, tasks: Sequence[Task]) -> None:
         """Do nothing: all tasks are done."""
 
     def group_by_worker(self, blocks: Sequence[Block]) -> list[list[Block]]:
-        """Return one group: all blocks are in this process."""
         return [list(blocks)]
 
     def scatter_small(self, value: Any) -> Any:
-        """Return the value: it need not be sent."""
         return value
 
-    def scatter(self, value: Any) -> Any:
-        """Return the value: it need not be sent."""
-        return value
+    scatter = scatter_small
 
     def rescatter(self, scattered: Any) -> None:
         """Do nothing: the value cannot be lost."""
@@ -140,12 +126,10 @@ class LocalEngine:
         """Do nothing: Python frees the value with the last reference."""
 
     def count_slots(self, resources: ResourceRequest) -> int:
-        """Return 1: calls run one by one."""
         return 1
 
     @property
     def memory_limit(self) -> int:
-        """Bytes that this process may hold."""
         return int(psutil.virtual_memory().available)
 
     @contextmanager
@@ -171,8 +155,7 @@ class LocalEngine:
 
     @contextmanager
     def persist_sources(self, blocks: Sequence[Block]) -> Iterator[list[Block]]:
-        """Yield the blocks: their common source is computed once in this process."""
-        yield list(blocks)
+        yield list(blocks)  # their common source is computed once in this process
 
     def _may_store(self, rows: RowBlocks) -> bool:
         """Return whether the config lets lazy blocks be written to the disk, and there are any."""
@@ -201,7 +184,6 @@ class LocalEngine:
             yield replace(rows, blocks=blocks)
 
     def with_block_cache(self, rows: RowBlocks) -> RowBlocks:
-        """Return the same rows with a cache for every block in memory."""
         blocks = (
             block if isinstance(block.X, LazyBlock) else block._replace(cache=BlockCache())
             for block in rows.blocks
@@ -209,7 +191,6 @@ class LocalEngine:
         return replace(rows, blocks=tuple(blocks))
 
     def is_out_of_core(self, rows: RowBlocks) -> bool:
-        """Return whether a pass loads any blocks, or copies any to the device."""
         return any(block.to_device or isinstance(block.X, LazyBlock) for block in rows.blocks)
 
 

@@ -42,11 +42,9 @@ class CompletionQueue(Protocol):
 
     def add(self, task: Task, summarize: Callable[[Any], Any] | None = None) -> None:
         """Add a task, whose value or summary is fetched once it is done."""
-        ...
 
     def next(self, timeout: float | None = None) -> list[TaskResult]:
         """Return the tasks that are done, after waiting for at least one, or for `timeout`."""
-        ...
 
 
 class Engine(Protocol):
@@ -58,19 +56,15 @@ class Engine(Protocol):
     @property
     def memory_limit(self) -> int:
         """Bytes that this process, and any worker, may hold."""
-        ...
 
     def count_slots(self, resources: ResourceRequest) -> int:
         """Count the tasks with this request that can run at once."""
-        ...
 
     def run_on_all(self, func: Callable[..., Any], *args: Any) -> list[Any]:
         """Run func(*args) once in every process that runs tasks, and return the results."""
-        ...
 
     def check(self, resources: ResourceRequest) -> None:
         """Raise unless a task with this request can run."""
-        ...
 
     def submit(
         self,
@@ -82,13 +76,11 @@ class Engine(Protocol):
         resources: ResourceRequest = ANY_WORKER,
     ) -> Task:
         """Submit func(*args); arguments may be tasks, scattered values, and blocks of these."""
-        ...
 
     def submit_all(
         self, calls: Sequence[Call], *, priority: int = 0, resources: ResourceRequest = ANY_WORKER
     ) -> list[Task]:
         """Submit several calls, in one message; a call comes after those in its arguments."""
-        ...
 
     def map(
         self,
@@ -103,69 +95,54 @@ class Engine(Protocol):
 
         One that `is_threaded` is also given `n_threads` where it may use more than one.
         """
-        ...
 
     def gather(self, tasks: Sequence[Task]) -> list[Any]:
         """Return the results in order; the first failure is raised with its traceback."""
-        ...
 
     def as_completed(self, tasks: Sequence[Task]) -> Iterator[Task]:
         """Yield the tasks as they complete."""
-        ...
 
     def completion_queue(self) -> CompletionQueue:
         """Return a queue of completed tasks, to which tasks can be added at any time."""
-        ...
 
     def has_failed(self, task: Task) -> bool:
         """Return whether a completed task raised."""
-        ...
 
     def cancel(self, tasks: Sequence[Task]) -> None:
         """Cancel tasks that have not completed."""
-        ...
 
     def group_by_worker(self, blocks: Sequence[Block]) -> list[list[Block]]:
         """Group blocks by worker: each group is one task of a pass."""
-        ...
 
     def scatter_small(self, value: Any) -> Any:
         """Send a value to the workers once; the result is an argument of tasks."""
-        ...
 
     def scatter(self, value: Any) -> Any:
         """Send a large value once, with the first task; tasks read it with `open_scattered`.
 
         The result is an argument of tasks, or the values of a block.
         """
-        ...
 
     def rescatter(self, scattered: Any) -> None:
         """Send a scattered value again if it was lost with its workers."""
-        ...
 
     def release(self, handle: Any) -> None:
         """Release a scattered value or a task, though references to it remain."""
-        ...
 
     def persist(self, rows: RowBlocks) -> AbstractContextManager[RowBlocks]:
         """Load blocks into the workers' memory inside a ``with``, if configured or they fit."""
-        ...
 
     def persist_sources(self, blocks: Sequence[Block]) -> AbstractContextManager[list[Block]]:
         """Persist the subgraph that several blocks share inside a ``with``.
 
         Otherwise each of several tasks, submitted one after the other, would compute it again.
         """
-        ...
 
     def with_block_cache(self, rows: RowBlocks) -> RowBlocks:
         """Return the same rows with a cache for every block in memory."""
-        ...
 
     def is_out_of_core(self, rows: RowBlocks) -> bool:
         """Return whether a pass loads any blocks."""
-        ...
 
 
 class Probe:
@@ -177,10 +154,8 @@ class Probe:
     @cached_property
     def _blocks(self) -> list[tuple[int, float]]:
         """The bytes of each sampled block, and the seconds that it took to load."""
-        engine = self.engine
-        return engine.gather(
-            engine.map(_time_block, sample_blocks(self.rows), name="measure-block")
-        )
+        tasks = self.engine.map(_time_block, sample_blocks(self.rows), name="measure-block")
+        return self.engine.gather(tasks)
 
     @property
     def n_bytes(self) -> int:

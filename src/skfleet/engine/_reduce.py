@@ -104,18 +104,14 @@ def _combine_in_tree(
 
     The last two are for the driver to combine, which saves a round trip and sends no more data.
     """
+    combine, name = partial(_combine_all, reduction.combine), f"{reduction.name}-combine"
     while len(tasks) > 2:
+        groups = [tasks[low : low + FAN_IN] for low in range(0, len(tasks), FAN_IN)]
         tasks = [
-            tasks[low]
-            if low + 1 == len(tasks)
-            else engine.submit(
-                partial(_combine_all, reduction.combine),
-                tasks[low : low + FAN_IN],
-                name=f"{reduction.name}-combine",
-                priority=10,
-                resources=resources,
-            )
-            for low in range(0, len(tasks), FAN_IN)
+            engine.submit(combine, group, name=name, priority=10, resources=resources)
+            if len(group) > 1
+            else group[0]
+            for group in groups
         ]
     return tasks
 

@@ -14,15 +14,9 @@ WorkerResources = Mapping[str, Mapping[str, float]]
 
 @dataclass(frozen=True)
 class ResourceRequest:
-    """The resources that a worker must offer to be given a task.
+    """The resources that a worker must offer to be given a task. With none, any worker will do."""
 
-    Parameters
-    ----------
-    resources : tuple of (str, float), default=()
-        Names and amounts. With none, any worker will do.
-    """
-
-    resources: tuple[tuple[str, float], ...] = ()
+    resources: tuple[tuple[str, float], ...] = ()  # names and amounts
 
     @classmethod
     def of(cls, resources: Mapping[str, float] | None) -> ResourceRequest:
@@ -46,37 +40,17 @@ def satisfies(offer: Mapping[str, float], request: ResourceRequest) -> bool:
 
 
 def resources_for_device(device: str, workers: WorkerResources) -> ResourceRequest:
-    """Return the resources to request for a task on a device.
+    """Return the resources to request for a task on a device, or raise PlacementError.
 
-    Parameters
-    ----------
-    device : {"auto", "cpu", "cuda"}
-        "auto" follows the data and so requests nothing. "cuda" requests a worker labelled ``GPU``.
-        "cpu" requests one labelled ``CPU``, or nothing where no worker has either label.
-    workers : mapping of str to mapping
-        The resources that each worker offers.
-
-    Returns
-    -------
-    ResourceRequest
-        A request that at least one of the workers satisfies.
-
-    Raises
-    ------
-    PlacementError
-        When no worker is labelled with that device.
+    "auto" follows the data and so requests nothing. "cuda" requests a worker labelled ``GPU``.
+    "cpu" requests one labelled ``CPU``, or nothing where no worker has either label.
     """
     check_device(device)
-    if device == "auto":
+    # Resources cannot say "not on a GPU": once any worker is labelled, only a label will do.
+    is_labelled = any(offer.get("CPU") or offer.get("GPU") for offer in workers.values())
+    if device == "auto" or (device == "cpu" and not is_labelled):
         return ANY_WORKER
-    if device == "cuda":
-        request = ResourceRequest((("GPU", 1.0),))
-    else:
-        # Resources cannot say "not on a GPU": once any worker is labelled, only a label will do.
-        is_labelled = any(offer.get("CPU") or offer.get("GPU") for offer in workers.values())
-        if not is_labelled:
-            return ANY_WORKER
-        request = ResourceRequest((("CPU", 1.0),))
+    request = ResourceRequest((("GPU" if device == "cuda" else "CPU", 1.0),))
     check_satisfiable(request, workers)
     return request
 
@@ -91,21 +65,9 @@ def check_device(device: object) -> None:
 
 
 def check_satisfiable(resources: ResourceRequest, workers: WorkerResources) -> None:
-    """Raise unless one worker alone offers all resources of a request.
+    """Raise PlacementError unless one worker alone offers all resources of a request.
 
     A scheduler keeps a task that no worker can satisfy, and waits for ever.
-
-    Parameters
-    ----------
-    resources : ResourceRequest
-        Those of a task.
-    workers : mapping of str to mapping
-        The resources that each worker offers.
-
-    Raises
-    ------
-    PlacementError
-        When no worker offers them, or there is no worker at all.
     """
     if not resources.resources or any(satisfies(offer, resources) for offer in workers.values()):
         return
@@ -134,22 +96,13 @@ def resources_for_call(
 
     A device or resources that the user requested hold for all calls. Otherwise the device of the
     model decides; fits that need no GPU leave GPU workers free where there are CPU workers.
-
-    Raises
-    ------
-    PlacementError
-        When no worker offers them.
     """
     if requested_device is not None or resources:
-        request = {
-            **resources_for_device(requested_device or "auto", workers).as_dict(),
-            **resources,
-        }
-    elif device == "cuda":
-        request = resources_for_device("cuda", workers).as_dict()
-    else:
+        device = requested_device or "auto"
+    elif device != "cuda":
         labels = {label for offer in workers.values() for label, amount in offer.items() if amount}
-        request = resources_for_device("cpu", workers).as_dict() if {"CPU", "GPU"} <= labels else {}
+        device = "cpu" if {"CPU", "GPU"} <= labels else "auto"
+    request = {**resources_for_device(device, workers).as_dict(), **resources}
     check_satisfiable(ResourceRequest.of(request), workers)
     return request
 

@@ -103,10 +103,9 @@ def gpu_engine() -> Engine | None:
     client = current_client(is_required=False)
     if client is None:
         return None
-    if has_device:
-        workers = scheduler_workers(client).values()
-        if not offers_gpu(worker.get("resources") or {} for worker in workers):
-            return None
+    workers = scheduler_workers(client).values() if has_device else ()
+    if has_device and not offers_gpu(worker.get("resources") or {} for worker in workers):
+        return None
     return fleet_engine(client)
 
 
@@ -128,11 +127,10 @@ def training_engine(rows: RowBlocks, estimator: Any) -> Iterator[tuple[Engine, R
         return
     scattered: list[Any] = []
     try:
-        scattered.extend(engine.scatter(block) for block in rows.blocks)
-        blocks = (
-            Block(values, number=block.number, row_offset=block.row_offset)
-            for values, block in zip(scattered, rows.blocks, strict=True)
-        )
+        blocks = []
+        for block in rows.blocks:
+            scattered.append(engine.scatter(block))
+            blocks.append(Block(scattered[-1], number=block.number, row_offset=block.row_offset))
         yield engine, replace(rows, blocks=tuple(blocks))
     finally:
         for values in scattered:

@@ -54,16 +54,15 @@ def _reset_owner(blas: ThreadpoolController) -> None:
 def _numba_threads(n_threads: int) -> Iterator[None]:
     """Limit the threads that numba uses for the calling thread, where it is loaded."""
     numba: Any = sys.modules.get("numba")
-    set_n = getattr(numba, "set_num_threads", None)
-    if set_n is None:
+    if not hasattr(numba, "set_num_threads"):
         yield
         return
     before = numba.get_num_threads()
-    set_n(min(n_threads, before))
+    numba.set_num_threads(min(n_threads, before))
     try:
         yield
     finally:
-        set_n(before)
+        numba.set_num_threads(before)
 
 
 @contextmanager

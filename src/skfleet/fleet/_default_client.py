@@ -23,17 +23,7 @@ def default_client() -> Client:
     The embedded fleet is one worker on the threads of this process. It starts once, prints a line
     on the standard error stream, and closes when the interpreter exits. Its client does not become
     distributed's default: other work on Dask in the program is not affected, and a client that the
-    program opens later is used from the next call on.
-
-    Returns
-    -------
-    distributed.Client
-        A synchronous client.
-
-    Raises
-    ------
-    TypeError
-        When the current client is asynchronous.
+    program opens later is used from the next call on. An asynchronous client raises a TypeError.
     """
     client = current_client()
     if client is not None:

@@ -168,23 +168,23 @@ class Fleet:
             )
         self._cluster: Cluster | None = None
         self._is_ours = address is None
+        only_local: dict[str, Any] = {
+            "n_workers": n_workers,
+            "threads_per_worker": threads_per_worker,
+            "processes": processes,
+            "memory_limit": memory_limit,
+            "resources": resources,
+            "gpus": gpus,
+            "cpus": cpus,
+            "device_memory_limit": device_memory_limit,
+            "protocol": protocol,
+            "env": env,
+            "dashboard_address": dashboard_address,
+        }
         if address is None:
             if timeout is not None:
                 raise _conflicting_parameter("timeout", timeout, "without an address")
-            self._cluster = start_local_cluster(
-                n_workers=n_workers,
-                threads_per_worker=threads_per_worker,
-                processes=processes,
-                memory_limit=memory_limit,
-                resources=resources,
-                gpus=gpus,
-                cpus=cpus,
-                device_memory_limit=device_memory_limit,
-                protocol=protocol,
-                env=env,
-                dashboard_address=dashboard_address,
-                security=security,
-            )
+            self._cluster = start_local_cluster(**only_local, security=security)
             try:
                 self.client = Client(self._cluster)
             except BaseException:
@@ -192,21 +192,9 @@ class Fleet:
                 raise
             log_failures(self.client)
         else:
-            only_local = {
-                "n_workers": (n_workers, None),
-                "threads_per_worker": (threads_per_worker, None),
-                "processes": (processes, True),
-                "memory_limit": (memory_limit, "auto"),
-                "resources": (resources, None),
-                "gpus": (gpus, "auto"),
-                "cpus": (cpus, None),
-                "device_memory_limit": (device_memory_limit, "default"),
-                "protocol": (protocol, None),
-                "env": (env, None),
-                "dashboard_address": (dashboard_address, DASHBOARD),
-            }
-            for name, (value, default) in only_local.items():
-                if value != default:
+            defaults = Fleet.__init__.__kwdefaults__
+            for name, value in only_local.items():
+                if value != defaults[name]:
                     raise _conflicting_parameter(name, value, "with an address")
             self.client = _connect(address, security, timeout)
             self._cluster = address if isinstance(address, Cluster) else None
@@ -321,9 +309,7 @@ class Fleet:
         threads = self.client.nthreads()
         summary: dict[str, Any] = {} if self._is_ours else {"address": self._address()}
         summary |= {"n_workers": len(threads)}
-        offers = [
-            worker.get("resources") or {} for worker in scheduler_workers(self.client).values()
-        ]
+        offers = (w.get("resources") or {} for w in scheduler_workers(self.client).values())
         if n_gpus := sum(offer.get("GPU", 0) > 0 for offer in offers):
             summary["gpu_workers"] = n_gpus
         summary["threads"] = sum(threads.values())

@@ -48,11 +48,8 @@ def find_gpus() -> GpuDiscovery:
     n_gpus, problem = _count_gpus()
     if not n_gpus:
         return GpuDiscovery((), problem, is_surprising="CuPy" not in missing)
-    if missing:
-        problem = f"{' and '.join(missing)} cannot be imported; {_INSTALL}"
-    else:
-        problem = _probe_cupy()
-    if problem:
+    not_imported = f"{' and '.join(missing)} cannot be imported; {_INSTALL}"
+    if problem := not_imported if missing else _probe_cupy():
         return GpuDiscovery((), f"the driver has {n_gpus}, but {problem}", is_surprising=True)
     return GpuDiscovery(tuple(names or map(str, range(n_gpus))))
 
@@ -95,15 +92,14 @@ def _probe_cupy() -> str:
 def select_gpus(gpus: int | str | Sequence[int | str]) -> tuple[str, ...]:
     """Return the GPUs of a fleet; "auto" takes all, and prints the problem where there are none.
 
-    Raises
-    ------
-    PlacementError
-        When the machine has fewer GPUs, or not these.
+    A PlacementError is raised where the machine has fewer GPUs, or not these.
     """
-    if isinstance(gpus, str) and gpus != "auto":
-        raise _invalid_gpus(gpus)
-    if isinstance(gpus, int) and (isinstance(gpus, bool) or gpus < 0):
-        raise _invalid_gpus(gpus)
+    is_invalid = gpus != "auto" if isinstance(gpus, str) else isinstance(gpus, bool)
+    if is_invalid or (isinstance(gpus, int) and gpus < 0):
+        raise ValueError(
+            f'gpus must be "auto", how many GPUs to use, or a list of them. Got {gpus!r} instead. '
+            "Use 0 for none."
+        )
     if gpus == 0:
         return ()
     discovery = find_gpus()
@@ -125,13 +121,6 @@ def select_gpus(gpus: int | str | Sequence[int | str]) -> tuple[str, ...]:
             f"{names}{reason}. Leave gpus out to take those that there are."
         )
     return selected
-
-
-def _invalid_gpus(gpus: object) -> ValueError:
-    return ValueError(
-        f'gpus must be "auto", how many GPUs to use, or a list of them. Got {gpus!r} instead. '
-        "Use 0 for none."
-    )
 
 
 def gpu_worker(

@@ -17,14 +17,7 @@ from typing import Any
 
 import dask.config
 from dask.system import CPU_COUNT
-from distributed import (
-    Nanny,
-    Scheduler,
-    SchedulerPlugin,
-    Security,
-    SpecCluster,
-    Worker,
-)
+from distributed import Nanny, Scheduler, SchedulerPlugin, Security, SpecCluster, Worker
 from distributed.core import Status
 from distributed.deploy import Adaptive, Cluster
 from distributed.system import MEMORY_LIMIT
@@ -46,18 +39,11 @@ logger = logging.getLogger(__name__)
 _LOOPBACK = "127.0.0.1"
 _GPU_NAME = "gpu-"
 _THREAD_VARIABLES = (
-    "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "BLIS_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-    "NUMBA_NUM_THREADS",
-    "POLARS_MAX_THREADS",
-    "RAYON_NUM_THREADS",
-    "PYTHON_CPU_COUNT",  # os.cpu_count, from Python 3.13 on
+    "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS", "NUMEXPR_NUM_THREADS", "NUMBA_NUM_THREADS", "POLARS_MAX_THREADS",
+    "RAYON_NUM_THREADS", "PYTHON_CPU_COUNT",  # os.cpu_count, from Python 3.13 on
     CORES_VARIABLE,
-)
+)  # fmt: skip
 # Bytes from which on glibc returns memory to the system at once. distributed trims at 64 kB, so
 # that every temporary array of a kernel is paged in again.
 _MALLOC_VARIABLES = {
@@ -76,7 +62,6 @@ class CpuOnlyAdaptive(Adaptive):
     """Adaptive scaling that never closes GPU workers, which it could not start again."""
 
     async def workers_to_close(self, target: int) -> list[str]:
-        """Return the names of the CPU workers among those to close."""
         names = await super().workers_to_close(target)
         return [name for name in names if not str(name).startswith(_GPU_NAME)]
 
@@ -110,11 +95,9 @@ class _QuietShuffles(SchedulerPlugin):
         self._logger.addFilter(self.filter)
 
     async def close(self) -> None:
-        """Remove the filter."""
         self._logger.removeFilter(self.filter)
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether a record is to be logged."""
         return not str(record.msg).startswith(("Shuffle %s initialized", "Shuffle %s deactivated"))
 
 
@@ -213,7 +196,6 @@ def start_local_cluster(
         worker["plugins"] = (FailureReporter(), OwnProcess())
 
     def spec(**options: Any) -> dict[str, Any]:
-        """Return the specification of a worker for SpecCluster."""
         if not processes:
             options["plugins"] = (FailureReporter(),)  # one for each worker in this process
         return {"cls": _FleetNanny if processes else Worker, "options": {**worker, **options}}
@@ -261,13 +243,13 @@ def _resolve_gpus(
         "resources": resources is not None,
         "processes=False": not processes,
     }
-    names = [name for name, is_set in definitions.items() if is_set]
-    if names and cpus is None and gpus in ("auto", 0):
+    name = next((name for name, is_set in definitions.items() if is_set), None)
+    if name and cpus is None and gpus in ("auto", 0):
         return ()
-    if names:
+    if name:
         raise ValueError(
-            f"gpus and cpus must say alone which workers there are. Got {names[0]} with them "
-            f"instead. Leave {names[0]} out: each GPU gets a worker process, and cpus are others."
+            f"gpus and cpus must say alone which workers there are. Got {name} with them "
+            f"instead. Leave {name} out: each GPU gets a worker process, and cpus are others."
         )
     if cpus is not None and (not isinstance(cpus, int) or isinstance(cpus, bool) or cpus < 0):
         raise ValueError(

@@ -23,23 +23,11 @@ def map_rows(
 ) -> Any:
     """Return func(model, rows) for all rows of X, in the container of X.
 
-    Parameters
-    ----------
-    func : callable
-        Called with the model and a slice of the rows: a numeric matrix, or the rows in their own
-        container without `convert`.
-    model : object
-        First argument of func, or a Delayed value of it. It is sent to each worker once.
-    X : array, sparse matrix or dataframe, lazy or not
-        Dask collections have a lazy result with known chunks, dtype and columns.
-    output : OutputSpec or list of OutputSpec
-        Description of the result; a list where func returns a list.
-    check : callable, default=None
-        Called with each block that the driver has not seen; raises for rows that are not valid.
-    convert : bool, default=True
-        Convert the rows to a matrix of floats.
-    name : str, default="rows"
-        Prefix of the task keys on a cluster.
+    The rows that func is called with are a slice: a matrix of floats, or in their own container
+    without `convert`. The model, which may be a Delayed value, is sent to each worker once. For a
+    Dask collection the result is lazy, with known chunks, dtype and columns. `output` is a list
+    where func returns one. `check` is called with each block that the driver has not seen, and
+    raises for rows that are not valid. `name` is the prefix of the task keys.
     """
     if convert:
         dtype = float_dtype(meta_of(X) if is_lazy(X) else X)
@@ -66,6 +54,4 @@ def _repeat(value: float, rows: Any) -> np.ndarray:
 
 def name_columns(X: Any, names: Sequence[Any]) -> Any:
     """Return a two-dimensional Dask array as a Dask DataFrame with named columns."""
-    from skfleet.inference._map_dask import name_columns
-
-    return name_columns(X, names)
+    return X.to_dask_dataframe(columns=list(names))

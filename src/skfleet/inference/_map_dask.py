@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 import uuid
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 import dask
 import dask.array as da
-import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 from dask.highlevelgraph import HighLevelGraph
@@ -17,6 +17,7 @@ from dask.highlevelgraph import HighLevelGraph
 from skfleet._array import to_device_of
 from skfleet._linalg import is_sparse
 from skfleet.blocks import as_collection, is_frame, meta_of, n_rows_of, scheduler, slice_rows
+from skfleet.engine import identity
 from skfleet.inference._output import OutputSpec, apply_to_rows
 
 
@@ -30,11 +31,6 @@ class Boxed:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Boxed, (self.value,)
-
-
-def unbox(box: Boxed) -> Any:
-    """Return the value inside."""
-    return box.value
 
 
 def meta_nonempty(X: Any) -> Any:
@@ -67,11 +63,6 @@ def _head(rows: Any) -> Any:
     return slice_rows(rows, 0, min(2, n_rows_of(rows)))
 
 
-def name_columns(X: Any, names: Sequence[Any]) -> Any:
-    """Return an array as a frame with named columns."""
-    return dd.from_dask_array(X, columns=list(names))
-
-
 def map_dask_rows(
     func: Any,
     model: Any,
@@ -88,15 +79,15 @@ def map_dask_rows(
     # The model has a task of its own: workers pass on one value, instead of a copy in each task.
     if not dask.is_dask_collection(model):
         key = _unique_key(f"model-of-{name}")
-        model = dask.delayed(unbox, pure=False)(Boxed(model), dask_key_name=key)
+        unbox = dask.delayed(attrgetter("value"), pure=False)
+        model = unbox(Boxed(model), dask_key_name=key)
     args = (func, model, output, check, convert)
     map_blocks = _map_array if is_array else _map_frame
     if is_array and X.ndim == 2:
         X = X.rechunk({1: -1})
     if isinstance(output, OutputSpec):
-        return map_blocks(
-            _apply_to_chunk if is_array else _apply_to_partition, X, output, name, *args
-        )
+        task = _apply_to_chunk if is_array else _apply_to_partition
+        return map_blocks(task, X, output, name, *args)
     # One task computes all outputs of a block of rows, and one task per output selects from it.
     boxes = map_blocks(_apply_boxed, X, OutputSpec(np.dtype(object)), name, *args)
     return [
@@ -117,19 +108,13 @@ def _map_array(task: Any, X: Any, output: OutputSpec, name: str, *args: Any) -> 
         return X.map_blocks(task, *args, name=name, chunks=chunks, new_axis=new_axis, **types)
     # Dask fuses no task that drops an axis with the one that makes its rows. It does fuse one that
     # keeps the axis, and that one with a last one, into a single task where both have a name.
+    key, like_rows = _unique_key(name), {"dtype": X.dtype, "meta": X._meta}
     chunks = (X.chunks[0], (1,))
-    two_dim = X.map_blocks(
-        task, *args, dtype=X.dtype, meta=X._meta, name=_unique_key(name), chunks=chunks
-    )
-    key = _unique_key(name)
+    two_dim = X.map_blocks(task, *args, name=_unique_key(name), chunks=chunks, **like_rows)
     n_chunks = X.numblocks[0]
-    layer: dict[Any, Any] = {(key, i): (_identity, (two_dim.name, i, 0)) for i in range(n_chunks)}
+    layer: dict[Any, Any] = {(key, i): (identity, (two_dim.name, i, 0)) for i in range(n_chunks)}
     graph = HighLevelGraph.from_collections(key, layer, dependencies=[two_dim])
     return da.Array(graph, key, chunks=(X.chunks[0],), **types)
-
-
-def _identity(values: Any) -> Any:
-    return values
 
 
 def _map_frame(task: Any, X: Any, output: OutputSpec, name: str, *args: Any) -> Any:
@@ -141,28 +126,21 @@ def _map_frame(task: Any, X: Any, output: OutputSpec, name: str, *args: Any) -> 
     return result
 
 
-def _apply_to_chunk(
-    rows: Any, func: Any, model: Any, output: Any, check: Any, convert: bool
-) -> Any:
-    """Return the result for one chunk; a chunk of an array is never a frame."""
-    return _without_names(apply_to_rows(func, model, rows, output, check, convert))
+def _apply_to_chunk(rows: Any, func: Any, model: Any, *options: Any) -> Any:
+    # a chunk of an array is never a frame
+    return _without_names(apply_to_rows(func, model, rows, *options))
 
 
-def _apply_to_partition(
-    rows: Any, func: Any, model: Any, output: Any, check: Any, convert: bool
-) -> Any:
-    """Return the result for one partition, with its index."""
-    return _with_index(apply_to_rows(func, model, rows, output, check, convert), rows.index, output)
+def _apply_to_partition(rows: Any, func: Any, model: Any, output: Any, *options: Any) -> Any:
+    return _with_index(apply_to_rows(func, model, rows, output, *options), rows.index, output)
 
 
-def _apply_boxed(rows: Any, func: Any, model: Any, output: Any, check: Any, convert: bool) -> Any:
+def _apply_boxed(rows: Any, func: Any, model: Any, *options: Any) -> Any:
     """Return all outputs for one block of rows, boxed, with the index of the rows."""
-    results = apply_to_rows(func, model, rows, output, check, convert)
-    return Boxed((results, getattr(rows, "index", None)))
+    return Boxed((apply_to_rows(func, model, rows, *options), getattr(rows, "index", None)))
 
 
 def _select_output(box: Boxed, i: int, output: OutputSpec) -> Any:
-    """Return one output of a box."""
     results, index = box.value
     return _without_names(results[i]) if index is None else _with_index(results[i], index, output)
 

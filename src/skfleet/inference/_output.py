@@ -38,15 +38,13 @@ class OutputSpec:
         if is_frame(predictions):
             names = list(predictions.columns) if width is not None else None
             return cls(predictions.to_numpy().dtype, width, names, slice_rows(predictions, 0, 0))
-        is_numpy = type(predictions) is np.ndarray
-        empty_value = None if is_numpy else slice_rows(predictions, 0, 0)
+        empty_value = None if type(predictions) is np.ndarray else slice_rows(predictions, 0, 0)
         names = names if names is not None and len(names) == width else None
         return cls(predictions.dtype, width, names, empty_value)
 
     def promote(self, dtype: np.dtype) -> OutputSpec:
         """Return the description of what is computed for rows of a dtype."""
-        is_float = isinstance(self.dtype, np.dtype) and self.dtype.kind == "f"
-        if self.is_label or not is_float:
+        if self.is_label or not isinstance(self.dtype, np.dtype) or self.dtype.kind != "f":
             return self
         return replace(self, dtype=np.result_type(self.dtype, dtype))
 
@@ -69,12 +67,7 @@ class OutputSpec:
 def class_names(classes: Any, X: Any) -> tuple[str, ...] | None:
     """Return the names of the columns of values per class, as text, which Parquet requires.
 
-    Parameters
-    ----------
-    classes : iterable
-        Labels.
-    X : array, sparse matrix or dataframe, lazy or not
-        Only a frame has predictions with names; for all others the result is None.
+    Only for frames, lazy or not, predictions have names; for any other X the result is None.
     """
     if not hasattr(X, "columns"):
         return None

@@ -69,9 +69,9 @@ def _infer_output(call: Any, model: Any, method: str, X: Any, meta: Any) -> Any:
         try:
             meta = call(meta_nonempty(X))
         except Exception as error:
-            if method != "inverse_transform" and _has_wrong_columns(X, model):
-                raise
-            if "feature names should match" in str(error):  # too many, or in another order
+            has_wrong_columns = method != "inverse_transform" and _has_wrong_columns(X, model)
+            # too many, or in another order
+            if has_wrong_columns or "feature names should match" in str(error):
                 raise
             # Arbitrary values need not be valid for the estimator (categories, ranges).
             meta = call(first_rows(X))

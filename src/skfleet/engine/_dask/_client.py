@@ -28,33 +28,17 @@ def current_client(*, is_required: bool = True) -> Client | None:
 
     Inside a task it is the client of the worker that runs the task, so that nested work goes to
     the same scheduler. Elsewhere it is distributed's default client. One that never started, or is
-    closed, is passed over for the one before it, with a line on the standard error stream.
+    closed, is passed over for the one before it, with a line on the standard error stream; at once
+    and without a line unless `is_required`. An asynchronous client raises a TypeError, and one
+    whose scheduler does not answer in time a FleetError.
 
-    Parameters
-    ----------
-    is_required : bool, default=True
-        If False, a client that does not run is passed over at once, without a line.
-
-    Returns
-    -------
-    distributed.Client or None
-        None where no client is open.
-
-    Raises
-    ------
-    TypeError
-        When the client is asynchronous.
-    FleetError
-        When its scheduler does not answer as long as ``wait_for_workers_timeout`` says.
-
-    Notes
-    -----
-    A task that waits for other tasks holds one of the slots that they need: wait under
-    :func:`seceded`.
+    A task that waits for other tasks holds one of the slots that they need: wait under `seceded`.
     """
     worker = _worker()
     if worker is not None:
-        client: Client = _client_for_scheduler(worker.scheduler.address) or get_client()
+        address = worker.scheduler.address
+        registered = (c for c in registered_clients() if address_of(c) == address)
+        client: Client = next(registered, None) or get_client()
         check_synchronous(client)
         return client
     for client in _default_clients():
@@ -66,16 +50,13 @@ def current_client(*, is_required: bool = True) -> Client | None:
             return client
         if is_required and not state_of(client).is_reported:
             state_of(client).is_reported = True
-            never_started = client.status in _BEFORE_START
+            problem, remedy = "is closed", "Leave it"
+            if client.status in _BEFORE_START:
+                problem = "never started"
+                remedy = "Close it with distributed.default_client().close()"
             print(
-                f"scikit-fleet: the default client {client.id} "
-                f"{'never started' if never_started else 'is closed'} and is passed over. "
-                + (
-                    "Close it with distributed.default_client().close()"
-                    if never_started
-                    else "Leave it"
-                )
-                + ", or open another.",
+                f"scikit-fleet: the default client {client.id} {problem} and is passed over. "
+                f"{remedy}, or open another.",
                 file=sys.stderr,
             )
     return None
@@ -103,19 +84,7 @@ def _may_come_back(client: Client) -> bool:
 
 
 def check_running(client: Client) -> None:
-    """Raise unless a client runs, after waiting for a scheduler that does not answer.
-
-    Parameters
-    ----------
-    client : distributed.Client
-        A synchronous client.
-
-    Raises
-    ------
-    FleetError
-        When it never started or is closed, or its scheduler does not answer as long as
-        ``wait_for_workers_timeout`` says.
-    """
+    """Raise FleetError unless a client runs, after waiting for a scheduler that does not answer."""
     address, timeout = address_of(client), get_config().wait_for_workers_timeout
     deadline = time.monotonic() + timeout
     while _may_come_back(client) and time.monotonic() < deadline:
@@ -137,27 +106,10 @@ def wait_for_workers(
 ) -> dict[str, Any]:
     """Return the workers of a client, after waiting for a first one where there is none.
 
-    Parameters
-    ----------
-    client : distributed.Client
-        A synchronous client.
-    timeout : float, optional
-        Seconds to wait. By default what :func:`skfleet.config_context` says.
-    setting : str, optional
-        Start of the call, shown in the error, that sets a longer timeout.
-
-    Returns
-    -------
-    dict of str to dict
-        The scheduler's description of each, by address.
-
-    Raises
-    ------
-    NoWorkersError
-        When none has come in time.
+    By default that is as long as the config says; then a NoWorkersError is raised. It shows
+    `setting`, the start of the call that sets a longer timeout.
     """
-    workers = scheduler_workers(client)
-    if workers:
+    if workers := scheduler_workers(client):
         return workers
     timeout = get_config().wait_for_workers_timeout if timeout is None else timeout
     # An adaptive cluster starts a worker only where there is a task.
@@ -275,22 +227,11 @@ def worker_resources() -> dict[str, float]:
 
 
 def scheduler_workers(client: Client, max_age: float = 0.0) -> dict[str, dict[str, Any]]:
-    """Return the workers from the scheduler, as it describes them at this moment.
+    """Return the workers by address, as the scheduler describes them; none if it does not answer.
 
     ``Client.scheduler_info`` returns the last message, which now and then is the reply to the
-    client's own poll of every other second, and that has no workers in it.
-
-    Parameters
-    ----------
-    client : distributed.Client
-        A synchronous client.
-    max_age : float, default=0.0
-        Seconds for which an earlier answer that names a worker is reused.
-
-    Returns
-    -------
-    dict of str to dict
-        By address; empty where no scheduler answers.
+    client's own poll of every other second, and that has no workers in it. An earlier answer that
+    names a worker is reused for `max_age` seconds.
     """
     if client.scheduler is None:
         return {}
@@ -307,22 +248,10 @@ def scheduler_workers(client: Client, max_age: float = 0.0) -> dict[str, dict[st
 
 
 def check_workers(client: Client, present: Iterable[str] | None = None) -> None:
-    """Raise unless every worker has the caller's versions of scikit-fleet, scikit-learn and Python.
+    """Raise FleetVersionError unless every worker has the caller's versions.
 
-    Each worker is checked once. Workers in this process are not checked.
-
-    Parameters
-    ----------
-    client : distributed.Client
-        A synchronous client.
-    present : iterable of str, optional
-        The addresses of its workers. By default they come from the scheduler.
-
-    Raises
-    ------
-    FleetVersionError
-        When a worker has no scikit-fleet, or another version of it, of scikit-learn or of Python
-        (major and minor).
+    Those are of scikit-fleet, scikit-learn and Python (major and minor). Each worker is checked
+    once, workers in this process are not. `present` are the addresses, by default the scheduler's.
     """
     if address_of(client).startswith("inproc://"):
         return
@@ -339,11 +268,8 @@ def check_workers(client: Client, present: Iterable[str] | None = None) -> None:
         host = own.pop("machine")
         _check_versions(own, replies)
         checked |= frozenset(replies)
-        state.local |= {
-            address
-            for address, reply in replies.items()
-            if host is not None and reply.get("machine") == host
-        }
+        if host is not None:
+            state.local |= {a for a, reply in replies.items() if reply.get("machine") == host}
     state.checked = checked
 
 
@@ -360,9 +286,7 @@ def all_workers_on_this_host(client: Client) -> bool:
 def _check_versions(own: dict[str, str | None], replies: dict[str, dict[str, str | None]]) -> None:
     """Raise if any worker has another version, naming the first such worker and their number."""
     for name, version in own.items():
-        wrong = {
-            address: reply[name] for address, reply in replies.items() if reply[name] != version
-        }
+        wrong = {a: reply[name] for a, reply in replies.items() if reply[name] != version}
         if wrong:
             address, other = min(wrong.items())
             raise FleetVersionError(
@@ -411,11 +335,6 @@ def _worker() -> Any:
         return get_worker()
     except ValueError:
         return None
-
-
-def _client_for_scheduler(address: str) -> Client | None:
-    """Return the registered client of a scheduler, if this process has one."""
-    return next((c for c in registered_clients() if address_of(c) == address), None)
 
 
 def address_of(client: Client) -> str:

@@ -38,7 +38,6 @@ _states: WeakKeyDictionary[Client, ClientState] = WeakKeyDictionary()
 
 
 def state_of(client: Client) -> ClientState:
-    """Return the state of a client."""
     return _states.setdefault(client, ClientState())
 
 

@@ -65,8 +65,7 @@ class CacheFiles(WorkerPlugin):
 
     def find(self, key: Any) -> BlockFile | None:
         """Return the file of a result on this worker."""
-        files = self._files.get(key)
-        return files[-1] if files else None
+        return self._files.get(key, [None])[-1]
 
     def link(self, key: Any, file: BlockFile) -> None:
         """Link another worker's file, which then outlives that worker's result."""
@@ -85,7 +84,6 @@ class CacheFiles(WorkerPlugin):
                 self.space.remove(file)
 
     def teardown(self, worker: Worker) -> None:
-        """Remove all files."""
         self.space.clear()
 
 
@@ -156,11 +154,9 @@ class CachedBlock(NamedTuple):
 
     @property
     def is_cached(self) -> bool:
-        """True: it is read from the disk, not from its source."""
-        return True
+        return True  # it is read from the disk, not from its source
 
     def load(self) -> Block:
-        """Map the block, or load it again."""
         stored = self.stored
         return open_block(stored) if isinstance(stored, Block) else stored.load()
 
@@ -184,8 +180,7 @@ def _pickle_if_small(handle: Block) -> bytes | None:
     """Pickle the handle to load a block; return None for a large one."""
     buffers: list[Any] = []
     pickled: bytes = pickle.dumps(handle, buffer_callback=buffers.append)
-    n_bytes = len(pickled) + sum(buffer.raw().nbytes for buffer in buffers)
-    if n_bytes > _MAX_HANDLE_BYTES:
+    if len(pickled) + sum(buffer.raw().nbytes for buffer in buffers) > _MAX_HANDLE_BYTES:
         return None
     return pickle.dumps(handle) if buffers else pickled
 

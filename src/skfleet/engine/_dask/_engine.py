@@ -50,7 +50,6 @@ from skfleet.engine._dask._worker_functions import (
     limit_threads,
     load_block,
     new_block_cache,
-    run_single_threaded,
     run_with_worker_threads,
 )
 from skfleet.engine._disk_cache import disk_limit, reads_of
@@ -87,7 +86,6 @@ class DaskEngine:
         return scheduler_workers(self.client, WORKER_INFO_TTL)
 
     def run_on_all(self, func: Callable[..., Any], *args: Any) -> list[Any]:
-        """Run func(*args) on every worker, and return the results."""
         return list(self.client.run(func, *args).values())
 
     @property
@@ -144,13 +142,8 @@ class DaskEngine:
             tasks: dict[int, Task] = {}
             for call in calls:
                 args = (tasks[id(a)] if isinstance(a, Call) else a for a in call.args)
-                tasks[id(call)] = self.submit(
-                    func_with_summary(call),
-                    *args,
-                    name=call.name,
-                    priority=priority,
-                    resources=resources,
-                )
+                submit = partial(self.submit, func_with_summary(call), *args, name=call.name)
+                tasks[id(call)] = submit(priority=priority, resources=resources)
             return [tasks[id(call)] for call in calls]
         pending = {id(obj): obj for call in calls for obj in iter_pending(call.args)}
         scatter_calls = {object_id: obj.as_call() for object_id, obj in pending.items()}
@@ -168,10 +161,9 @@ class DaskEngine:
             )
             for call in all_calls
         }
+        options = self._task_options(resources, priority)
         with no_large_graph_warning():
-            futures: list[Task] = self.client.get(
-                graph, list(graph), sync=False, **self._task_options(resources, priority)
-            )
+            futures: list[Task] = self.client.get(graph, list(graph), sync=False, **options)
         for obj, future in zip(pending.values(), futures, strict=False):
             obj.future = future
         return futures[len(pending) :]
@@ -205,12 +197,11 @@ class DaskEngine:
         n_tasks, delayed_items = with_shared_subgraph(items)
         add_counts(tasks=n_tasks + len(items), **reads_of(delayed_items))
         args = tuple(as_delayed(arg) if isinstance(arg, Future) else arg for arg in args)
-        call = dask.delayed(partial(run_single_threaded, func), pure=False)
+        call = dask.delayed(limit_threads(func, ANY_WORKER), pure=False)
         tasks = [call(item, *args, dask_key_name=_new_key(name)) for item in delayed_items]
+        options = self._task_options(resources, 0)
         with no_large_graph_warning():
-            return self.client.compute(
-                tasks, optimize_graph=False, **self._task_options(resources, 0)
-            )
+            return self.client.compute(tasks, optimize_graph=False, **options)
 
     def gather(self, tasks: Sequence[Task]) -> list[Any]:
         """Return the results in order; after a failure the other tasks are cancelled."""
@@ -222,12 +213,10 @@ class DaskEngine:
             raise
 
     def as_completed(self, tasks: Sequence[Task]) -> Iterator[Task]:
-        """Yield the tasks as they complete."""
         with seceded():
             yield from completed(self.client, tasks, self._has_workers)
 
     def completion_queue(self) -> DaskCompletionQueue:
-        """Return a queue of completed tasks, to which tasks can be added at any time."""
         return DaskCompletionQueue(self.client)
 
     def _has_workers(self, workers: dict[str, Any]) -> bool:
@@ -235,11 +224,9 @@ class DaskEngine:
         return any(_is_eligible(worker, self.resources) for worker in workers.values())
 
     def has_failed(self, task: Task) -> bool:
-        """Return whether a completed task raised."""
         return bool(task.status in ("error", "cancelled", "lost"))
 
     def cancel(self, tasks: Sequence[Task]) -> None:
-        """Cancel tasks that have not completed."""
         self.client.cancel(list(tasks), force=True)
 
     def scatter_small(self, value: Any) -> Task:
@@ -261,7 +248,6 @@ class DaskEngine:
         return ScatteredObject(self.client, parcel, is_resendable=True, resources=self.resources)
 
     def rescatter(self, scattered: ScatteredObject) -> None:
-        """Send a scattered value again if it was lost with its workers."""
         scattered.rescatter()
 
     def release(self, handle: ScatteredObject | Future) -> None:
@@ -269,7 +255,6 @@ class DaskEngine:
         handle.release()
 
     def count_slots(self, resources: ResourceRequest) -> int:
-        """Count the tasks with this request that can run at once."""
         request = (self.resources if resources == ANY_WORKER else resources).as_dict()
         return sum(
             count_slots(worker["nthreads"], worker.get("resources") or {}, request)
@@ -277,7 +262,6 @@ class DaskEngine:
         )
 
     def group_by_worker(self, blocks: Sequence[Block]) -> list[list[Block]]:
-        """Group blocks by worker: each group is one task of a pass."""
         return group_by_worker(self.client, blocks)
 
     @contextmanager
@@ -291,14 +275,14 @@ class DaskEngine:
             yield rows
             return
         probe = Probe(self, replace(rows, blocks=tuple(unloaded)))
-        in_memory = self._should_load(probe)
+        in_memory = bool(get_config().keep_blocks)
+        if get_config().keep_blocks == "auto":
+            in_memory = probe.n_bytes <= self._free_bytes()
         if not in_memory and not should_store(self, probe, has_shared_subgraph(unloaded)):
             yield rows
             return
-        load = (
-            load_block if in_memory else partial(store_block, dtype=rows.dtype, limit=disk_limit())
-        )
-        tasks = self.map(load, unloaded, name="load-block")
+        store = partial(store_block, dtype=rows.dtype, limit=disk_limit())
+        tasks = self.map(load_block if in_memory else store, unloaded, name="load-block")
         try:
             for _ in self.as_completed(tasks):
                 pass  # all are in memory or on the disk, or have failed
@@ -342,23 +326,13 @@ class DaskEngine:
         as an argument, so it is on the block's worker, and is freed with the last handle.
         """
         uncached = [block for block in rows.blocks if is_resident(block) and block.cache is None]
-        futures = self.map(
-            new_block_cache, [futures_of(block) for block in uncached], name="block-cache"
-        )
+        futures = self.map(new_block_cache, list(map(futures_of, uncached)), name="block-cache")
         caches = dict(zip((block.number for block in uncached), futures, strict=True))
-        blocks = (
-            block._replace(cache=caches.get(block.number, block.cache)) for block in rows.blocks
-        )
-        return replace(rows, blocks=tuple(blocks))
+        blocks = tuple(b._replace(cache=caches.get(b.number, b.cache)) for b in rows.blocks)
+        return replace(rows, blocks=blocks)
 
     def is_out_of_core(self, rows: RowBlocks) -> bool:
-        """Return whether a pass loads any blocks."""
         return not all(map(is_resident, rows.blocks))
-
-    def _should_load(self, probe: Probe) -> bool:
-        """Return whether to load rows into memory: by the config, or where they fit."""
-        keep_blocks = get_config().keep_blocks
-        return probe.n_bytes <= self._free_bytes() if keep_blocks == "auto" else bool(keep_blocks)
 
     def _free_bytes(self) -> float:
         """Return how much workers can load before they begin to spill, half of memory spared."""
@@ -396,7 +370,6 @@ class DaskEngine:
 
 
 def _is_eligible(worker: dict[str, Any], request: ResourceRequest) -> bool:
-    """Return whether a worker, as the scheduler describes it, satisfies a request."""
     return satisfies(worker.get("resources") or {}, request)
 
 

@@ -44,11 +44,7 @@ def to_graph_node(value: Any, keys: dict[int, str]) -> Any:
         return Task(None, _as_dict, list(value), *nodes)
     if isinstance(value, list):
         return List(*nodes)
-    return (
-        Task(None, type(value), *nodes)
-        if hasattr(value, "_fields")
-        else Task(None, _as_tuple, *nodes)
-    )
+    return Task(None, type(value) if hasattr(value, "_fields") else _as_tuple, *nodes)
 
 
 def _as_tuple(*values: Any) -> tuple[Any, ...]:
@@ -61,9 +57,9 @@ def _as_dict(names: list[Any], *values: Any) -> dict[Any, Any]:
 
 def func_with_summary(call: Call) -> Callable[..., Any]:
     """Return the function of a call, which also publishes the summary if the call has one."""
-    return (
-        call.func if call.summarize is None else partial(run_and_publish, call.func, call.summarize)
-    )
+    if call.summarize is None:
+        return call.func
+    return partial(run_and_publish, call.func, call.summarize)
 
 
 def iter_pending(value: Any) -> Iterator[ScatteredObject]:
@@ -83,7 +79,6 @@ def has_shared_subgraph(value: Any) -> bool:
 
 
 def as_delayed(future: Future) -> Delayed:
-    """Return a future as a Delayed object."""
     return Delayed(future.key, {future.key: future})
 
 
@@ -94,10 +89,8 @@ def with_shared_subgraph(values: Any) -> tuple[int, Any]:
     def convert(value: Any) -> Any:
         if isinstance(value, Block) and has_shared_subgraph(value):
             lazy = value.X
-            graph = graphs.setdefault(
-                id(lazy.source),
-                HighLevelGraph({"shared": lazy.source.graph}, {"shared": set()}),
-            )
+            graph = HighLevelGraph({"shared": lazy.source.graph}, {"shared": set()})
+            graph = graphs.setdefault(id(lazy.source), graph)
             shared = {key: Delayed(key, graph, layer="shared") for key in lazy.shared}
             return value._replace(X=lazy._replace(inputs=convert(lazy.inputs)).with_shared(shared))
         if isinstance(value, Future):

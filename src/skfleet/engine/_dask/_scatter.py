@@ -56,19 +56,14 @@ class ScatteredObject:
         name: str = "hold",
         resources: ResourceRequest = ANY_WORKER,
     ) -> None:
-        self._client = client
+        self._client, self._name, self._broadcast = client, name, broadcast
         self.is_loaded = is_loaded  # tasks get the object itself, and not the pickled one
-        self._name = name
         self._resources = resources  # of the workers that need the object
-        self._broadcast = broadcast
         # Other processes of this machine map its memory, so it must live as long as this object.
-        self._mapped = (
-            SharedMemoryPickled.create(parcel)
-            if parcel.nbytes >= MMAP_THRESHOLD
-            and not (is_function or is_loaded)
-            and all_workers_on_this_host(client)
-            else None
-        )
+        is_mappable = parcel.nbytes >= MMAP_THRESHOLD and not (is_function or is_loaded)
+        self._mapped = None
+        if is_mappable and all_workers_on_this_host(client):
+            self._mapped = SharedMemoryPickled.create(parcel)
         # As the result of a task, Dask recomputes it when its worker dies. Its argument stays in
         # the scheduler's memory, too much of which overloads it, and Dask warns. Of mapped memory
         # the argument is only the address.
@@ -98,10 +93,9 @@ class ScatteredObject:
         options = {"resources": self._resources.as_dict()} if self._resources.resources else {}
         if self._as_task:
             func = partial(Pickled.loads, steal=True) if self.is_loaded else identity
+            key = f"{self._name}-{uuid4().hex}"
             with no_large_graph_warning():
-                return self._client.submit(
-                    func, parcel, key=f"{self._name}-{uuid4().hex}", **options
-                )
+                return self._client.submit(func, parcel, key=key, **options)
         workers = self._eligible_workers() if self._resources.resources else None
         delays = iter((0.2, 0.5, 1.0, 2.0, 4.0))
         while True:
@@ -149,11 +143,9 @@ class ScatteredObject:
 
     def is_lost(self) -> bool:
         """Return whether no worker has the data any more."""
-        if self.future.status == "pending":
-            return False  # a task, to be run anew
-        if self.future.status != "finished":
-            return True
-        return not any(self._client.who_has([self.future]).values())
+        if self.future.status == "finished":
+            return not any(self._client.who_has([self.future]).values())
+        return bool(self.future.status != "pending")  # a pending one is a task, to be run anew
 
     def resend(self, obj: Any) -> None:
         """Send data that died with their worker, pickled anew unless they are mapped."""

@@ -25,8 +25,7 @@ class Pickled:
     __slots__ = ("__weakref__", "buffers", "header")
 
     def __init__(self, header: bytes, buffers: Sequence[Any]) -> None:
-        self.header = header
-        self.buffers = buffers
+        self.header, self.buffers = header, buffers
 
     @classmethod
     def dumps(cls, obj: Any, *, reduce: Callable[[Any], Any] | None = None) -> Pickled:
@@ -78,7 +77,6 @@ class Pickled:
 
     @property
     def nbytes(self) -> int:
-        """Size of the header and of all buffers."""
         return len(self.header) + sum(memoryview(buffer).nbytes for buffer in self.buffers)
 
     def __sizeof__(self) -> int:
@@ -91,10 +89,7 @@ class Pickled:
 
 
 def _dumps(
-    pickler: Any,
-    obj: Any,
-    buffers: list[pickle.PickleBuffer],
-    reduce: Callable[[Any], Any] | None,
+    pickler: Any, obj: Any, buffers: list[pickle.PickleBuffer], reduce: Callable[[Any], Any] | None
 ) -> bytes:
     """Pickle with a class of pickler, with ``reduce`` before its own `reducer_override`."""
     if reduce is not None:

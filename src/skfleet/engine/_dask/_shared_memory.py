@@ -6,6 +6,7 @@ import mmap
 import os
 import weakref
 from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -57,9 +58,9 @@ class SharedMemoryPickled(Pickled):
         sizes = tuple(part.nbytes for part in parts)
         descriptor = os.memfd_create("skfleet", os.MFD_CLOEXEC)
         try:
-            os.ftruncate(descriptor, max(1, sum(map(_padded, sizes))))
+            os.ftruncate(descriptor, max(1, _offsets(sizes)[-1]))
             with mmap.mmap(descriptor, 0) as memory, memoryview(memory) as view:
-                for offset, part in zip(_offsets(sizes), parts, strict=True):
+                for offset, part in zip(_offsets(sizes), parts, strict=False):
                     view[offset : offset + part.nbytes] = part
             status = os.fstat(descriptor)
             handle = _MemfdHandle(os.getpid(), descriptor, (status.st_dev, status.st_ino), sizes)
@@ -103,25 +104,15 @@ class _UnmappedBuffers:
         raise OSError(self._problem)
 
 
-def _padded(size: int) -> int:
-    return -(-size // _ALIGNMENT) * _ALIGNMENT
-
-
 def _offsets(sizes: tuple[int, ...]) -> list[int]:
-    """Return the offset of each buffer."""
-    offsets, offset = [], 0
-    for size in sizes:
-        offsets.append(offset)
-        offset += _padded(size)
-    return offsets
+    """Return the offset of each buffer, and the size of all."""
+    return list(accumulate((-(-size // _ALIGNMENT) * _ALIGNMENT for size in sizes), initial=0))
 
 
 def _map(descriptor: int, sizes: tuple[int, ...]) -> list[memoryview]:
     """Map buffers, read-only."""
     view = memoryview(mmap.mmap(descriptor, 0, prot=mmap.PROT_READ))
-    return [
-        view[offset : offset + size] for offset, size in zip(_offsets(sizes), sizes, strict=True)
-    ]
+    return [view[low : low + size] for low, size in zip(_offsets(sizes), sizes, strict=False)]
 
 
 @dask_serialize.register(SharedMemoryPickled)

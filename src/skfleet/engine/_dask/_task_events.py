@@ -43,7 +43,6 @@ class SummaryEvents:
             self._values.popitem(last=False)
 
     def pop(self, key: str) -> bytes | None:
-        """Remove and return the summary of a task."""
         return self._values.pop(key, None)
 
 

@@ -7,6 +7,7 @@ import queue
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from typing import Any
 
 from dask.utils import format_bytes, key_split
@@ -31,27 +32,25 @@ class _WorkerCheck:
     """A check that a cluster has workers for its tasks, and has not been without for too long."""
 
     def __init__(self, client: Client, has_workers: HasWorkers) -> None:
-        self._client = client
-        self._has_workers = has_workers
+        self._client, self._has_workers = client, has_workers
         self._without_since: float | None = None
 
     def __call__(self) -> None:
         """Raise NoWorkersError if due; a client that lost its scheduler cancels tasks by itself."""
         if self._client.status != "running":
             return
-        now = time.monotonic()
         if self._has_workers(scheduler_workers(self._client)):
             self._without_since = None
-        elif self._without_since is None:
-            self._without_since = now
-        elif now - self._without_since > max(
-            NO_WORKERS_SECONDS, get_config().wait_for_workers_timeout
-        ):
+            return
+        now = time.monotonic()
+        self._without_since = self._without_since or now
+        seconds = now - self._without_since
+        if seconds > max(NO_WORKERS_SECONDS, get_config().wait_for_workers_timeout):
             check_running(self._client)
             raise NoWorkersError(
                 f"scheduler {address_of(self._client)} must have a worker for the tasks that "
-                f"wait there. Got none for {now - self._without_since:.0f} seconds instead. Start "
-                "workers, and look in the logs of those that died."
+                f"wait there. Got none for {seconds:.0f} seconds instead. Start workers, and look "
+                "in the logs of those that died."
             )
 
 
@@ -64,33 +63,14 @@ def gather(
 ) -> list[Any]:
     """Return the results of tasks, or raise their first error, explained where workers died.
 
-    Parameters
-    ----------
-    client : distributed.Client
-    tasks : sequence of distributed.Future
-    has_workers : callable, optional
-        Returns whether any of the scheduler's workers may run the tasks.
-    since : float, optional
-        Start of the work, in seconds since the epoch; by default now.
-
-    Returns
-    -------
-    list
-        Results, in the order of the tasks.
-
-    Raises
-    ------
-    NoWorkersError
-        When there has been no worker for them for too long.
-    FleetError
-        When a task killed its workers.
+    A NoWorkersError is raised where none of the scheduler's workers may run them (`has_workers`)
+    for too long. The work began at `since`, in seconds since the epoch; by default now.
     """
     check = _WorkerCheck(client, has_workers)
     since = time.time() if since is None else since
     loop: Any = client.loop
-    results = asyncio.run_coroutine_threadsafe(
-        client.gather(list(tasks), asynchronous=True), loop.asyncio_loop
-    )
+    coroutine = client.gather(list(tasks), asynchronous=True)
+    results = asyncio.run_coroutine_threadsafe(coroutine, loop.asyncio_loop)
     try:
         while True:
             try:
@@ -131,20 +111,8 @@ def death_error(
 ) -> FleetError | None:
     """Return the error for a task whose workers died, or whose data were lost; None for others.
 
-    Parameters
-    ----------
-    client : distributed.Client
-    error : BaseException
-        Error that distributed raised.
-    since : float
-        Start of the work, in seconds since the epoch.
-    name : str, optional
-        Name of the task in the message.
-
-    Returns
-    -------
-    FleetError or None
-        It names a lack of memory where a nanny restarted a worker for it.
+    It names the task, and a lack of memory where a nanny restarted a worker for it `since` the
+    start of the work.
     """
     if not isinstance(error, KilledWorker) and getattr(error, "reason", None) not in _LOST_REASONS:
         return None
@@ -157,10 +125,9 @@ def death_error(
         # The scheduler's clock may differ from this one.
         kills = own and (kills or own)
     if kills:
-        limits = {
-            w["memory_limit"] for w in scheduler_workers(client).values() if w["memory_limit"]
-        }
-        limit = f" of the {format_bytes(min(limits))} that a worker may have" if limits else ""
+        limits = [worker["memory_limit"] for worker in scheduler_workers(client).values()]
+        lowest = min(filter(None, limits), default=None)
+        limit = f" of the {format_bytes(lowest)} that a worker may have" if lowest else ""
         max_rss = max(kill["rss"] for kill in kills)
         return FleetError(
             f"{name} must fit into the memory of a worker. Got {format_bytes(max_rss)}{limit} "
@@ -179,9 +146,7 @@ def death_error(
 
 def _memory_events(client: Client) -> Sequence[tuple[float, dict[str, Any]]]:
     """Return the (timestamp, event) of workers that nannies restarted for their memory."""
-    if client.status != "running":
-        return ()
-    try:
-        return client.get_events(MEMORY_TOPIC)
-    except OSError:
-        return ()
+    with suppress(OSError):
+        if client.status == "running":
+            return client.get_events(MEMORY_TOPIC)
+    return ()

@@ -14,17 +14,12 @@ from skfleet.engine._threadpools import limit_threadpools
 
 
 def limit_threads(func: Callable[..., Any], resources: ResourceRequest) -> Callable[..., Any]:
-    """Return a task's function with as many library threads as the CPUs that it requests."""
-    n_threads = int(resources.as_dict().get("CPU", 1))
-    if n_threads <= 1:
-        return partial(run_single_threaded, func)
+    """Return a task's function with as many library threads as the CPUs that it requests.
+
+    Without a request it has one: the worker's threads run other tasks.
+    """
+    n_threads = max(1, int(resources.as_dict().get("CPU", 1)))
     return partial(_run_with_threads, n_threads, func)
-
-
-def run_single_threaded(func: Callable[..., Any], *args: Any) -> Any:
-    """Run a task with one library thread: the worker's threads run other tasks."""
-    with limit_threadpools(1):
-        return func(*args)
 
 
 def _run_with_threads(n_threads: int, func: Callable[..., Any], *args: Any) -> Any:

@@ -28,15 +28,12 @@ _ATOMIC_TYPES = {bool, bytes, float, int, np.ndarray, str, type(None)}
 
 # The response methods that scorers call.
 _RESPONSE_METHODS = (
-    "predict",
-    "predict_proba",
-    "predict_log_proba",
-    "decision_function",
-    "score_samples",
-)
+    "predict", "predict_proba", "predict_log_proba", "decision_function", "score_samples",
+)  # fmt: skip
 
 # The methods that take targets.
 _SUPERVISED_METHODS = ("fit", "score")
+_METHODS = (*_RESPONSE_METHODS, *_SUPERVISED_METHODS)
 
 
 @contextmanager
@@ -49,7 +46,7 @@ def numpy_responses(estimator: Any) -> Iterator[None]:
     with ExitStack() as stack:
         if "cuml" in sys.modules:
             stack.enter_context(sys.modules["cuml"].using_output_type("numpy"))
-        for name in (*_RESPONSE_METHODS, *_SUPERVISED_METHODS):
+        for name in _METHODS:
             # On the class: of a meta-estimator, hasattr is false for some until it is fitted.
             if getattr(type(estimator), name, None) is not None:
                 override_method(estimator, name, _numpy_response(estimator, name))
@@ -65,8 +62,7 @@ def _numpy_response(estimator: Any, name: str) -> Callable[..., Any]:
         attributes, unwrapped = vars(estimator), [name]
         if name in _RESPONSE_METHODS or uses_array_api(estimator):
             # A method that calls another of these gets the estimator's own, and its device arrays.
-            methods = (*_RESPONSE_METHODS, *_SUPERVISED_METHODS)
-            unwrapped = [wrapped for wrapped in methods if wrapped in attributes]
+            unwrapped = [wrapped for wrapped in _METHODS if wrapped in attributes]
         wrappers = {wrapped: attributes.pop(wrapped) for wrapped in unwrapped}
         try:
             if name in _SUPERVISED_METHODS and args:

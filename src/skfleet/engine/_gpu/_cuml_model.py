@@ -7,7 +7,7 @@ import threading
 from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
-from skfleet._array import is_not_numpy, to_device_of, to_host
+from skfleet._array import is_not_numpy, to_device_of, to_host_if_array
 from skfleet._device import device_library, to_device
 from skfleet.engine._gpu._cpu_models import to_cpu_estimator
 from skfleet.engine._gpu._estimator_device import accepts_device_arrays, has_cuml, uses_array_api
@@ -24,11 +24,14 @@ class PortableModel:
     unpickling a fitted model of cuML takes a GPU.
     """
 
-    def __init__(self, gpu_model: Any = None) -> None:
-        self._gpu_model = gpu_model
+    def __init__(
+        self,
+        gpu_model: Any = None,
+        pickled: tuple[Pickled | None, Pickled | None] = (None, None),  # for GPU, for CPU
+        problem: str = "",  # why there is none for the CPU
+    ) -> None:
+        self._gpu_model, self._pickled, self._problem = gpu_model, pickled, problem
         self._cpu_model: Any = None
-        self._pickled: tuple[Pickled | None, Pickled | None] = (None, None)  # for GPU, for CPU
-        self._problem = ""  # why there is none for the CPU
         self._lock = threading.Lock()
 
     def local(self) -> Any:
@@ -70,22 +73,13 @@ class PortableModel:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (*self.serialize()._pickled, self._problem)
-
-
-def _rebuild(for_gpu: Pickled, for_cpu: Pickled | None, problem: str) -> PortableModel:
-    model = PortableModel()
-    model._pickled, model._problem = (for_gpu, for_cpu), problem
-    return model
+        return PortableModel, (None, self.serialize()._pickled, self._problem)
 
 
 def as_portable(model: Any) -> Any:
     """Return a fitted model in a form that tasks on any worker can use.
 
-    Raises
-    ------
-    PlacementError
-        When it needs a GPU, and every worker is labelled as one without.
+    Raise PlacementError where it needs a GPU, and every worker is labelled as one without.
     """
     if not isinstance(model, PortableModel):
         if not has_cuml(model):
@@ -119,9 +113,7 @@ def _match_container(response: Any, rows: Any) -> Any:
     """Move a response, or each of several, to the device of the rows."""
     if type(response) in (list, tuple):
         return type(response)(_match_container(output, rows) for output in response)
-    if is_not_numpy(rows):
-        return to_device_of(response, rows)
-    return to_host(response) if is_not_numpy(response) else response
+    return to_device_of(response, rows) if is_not_numpy(rows) else to_host_if_array(response)
 
 
 def has_gpu() -> bool:

@@ -119,11 +119,8 @@ def cached_bytes() -> int:
 
 def _all_entries() -> list[tuple[DeviceArrayCache, Hashable, _Entry]]:
     # Copies of the dicts: other threads add to them.
-    return [
-        (cache, key, entry)
-        for cache in list(_caches.values())
-        for key, entry in list(cache._entries.items())
-    ]
+    caches = list(_caches.values())
+    return [(cache, key, entry) for cache in caches for key, entry in list(cache._entries.items())]
 
 
 def _evict_lru() -> None:

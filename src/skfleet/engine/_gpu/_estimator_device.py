@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import starmap
 from typing import Any
 
 from sklearn import get_config as sklearn_config
@@ -68,7 +69,6 @@ class CandidateDevices:
         self._default = self._device_with(self._params)
 
     def of(self, parameters: Mapping[str, Any]) -> str:
-        """Return the device of the estimator with these parameters."""
         if any(self._may_change_device(name, value) for name, value in parameters.items()):
             return self._device_with(deep_params(self._estimator, parameters))
         return self._default
@@ -79,13 +79,10 @@ class CandidateDevices:
 
     def _device_with(self, params: Mapping[str, Any]) -> str:
         """Return the device, given the parameters of the estimator and of all in it."""
-        estimators = nested_estimators(self._estimator, params)
-        if any(_computes_on_gpu(estimator, prefix, params) for prefix, estimator in estimators):
-            return "cuda"
-        by_dispatch = self._array_api and all(
-            _supports_array_api(estimator, prefix, params) for prefix, estimator in estimators
-        )
-        return "cuda" if by_dispatch else "cpu"
+        parts = [(part, name, params) for name, part in nested_estimators(self._estimator, params)]
+        on_gpu = any(starmap(_computes_on_gpu, parts))
+        on_gpu = on_gpu or (self._array_api and all(starmap(_supports_array_api, parts)))
+        return "cuda" if on_gpu else "cpu"
 
 
 def accepts_device_arrays(estimator: Any, parameters: Mapping[str, Any] | None = None) -> bool:
@@ -118,10 +115,8 @@ def move_targets_to_device(
 
 def uses_array_api(estimator: Any) -> bool:
     """Return whether an estimator reaches the GPU by scikit-learn's array API dispatch alone."""
-    parts = nested_estimators(estimator, deep_params(estimator, {}))
-    return _array_api_enabled() and not any(
-        libraries_of(part) & _ACCEPT_ARRAYS for _, part in parts
-    )
+    parts = (part for _, part in nested_estimators(estimator, deep_params(estimator, {})))
+    return _array_api_enabled() and not any(libraries_of(part) & _ACCEPT_ARRAYS for part in parts)
 
 
 def has_cuml(estimator: Any) -> bool:
@@ -152,7 +147,6 @@ def nested_estimators(estimator: Any, params: Mapping[str, Any]) -> list[tuple[s
 
 
 def is_estimator(value: Any) -> bool:
-    """Return whether a value has parameters."""
     return hasattr(value, "get_params") and not isinstance(value, type)
 
 

@@ -35,8 +35,7 @@ class _RemoteRowsCache:
     """Rows scattered once for several calls, and the cache of their copies on workers' devices."""
 
     def __init__(self, X: Any, device_cache: DeviceArrayCache) -> None:
-        self.X = X
-        self.device_cache = device_cache
+        self.X, self.device_cache = X, device_cache
         self._scattered: dict[Any, tuple[Engine, Any]] = {}
 
     def scattered(self, engine: Engine) -> Any:
@@ -82,18 +81,15 @@ def call_method_on_gpu_worker(
 
     Parameters stay the caller's own objects. A method that fails changes nothing.
     """
-    attributes, response = _submit_and_wait(
-        engine, _method_task, method, estimator, X, args, kwargs
-    )
+    call = (method, estimator, X, args, kwargs)
+    attributes, response = _submit_and_wait(engine, _method_task, *call)
     if attributes is None:
         return response
     # The worker's parameters are copies: an estimator in them keeps its identity here.
     params = estimator.get_params(deep=False)
     for deleted in set(vars(estimator)) - set(attributes):
         delattr(estimator, deleted)
-    vars(estimator).update(
-        {name: value for name, value in attributes.items() if name not in params}
-    )
+    vars(estimator).update({k: v for k, v in attributes.items() if k not in params})
     return estimator
 
 
@@ -101,10 +97,9 @@ def fit_on_gpu_worker(
     engine: Engine, estimator: Any, X: Any, args: Sequence[Any], kwargs: Mapping
 ) -> Any:
     """Fit an estimator of any library on a GPU worker; return a fitted one for the CPU."""
+    call = ("fit", estimator, X, args, kwargs)
     array_api = sklearn.get_config()["array_api_dispatch"]
-    return _submit_and_wait(
-        engine, _fit_task, "fit", estimator, X, args, kwargs, array_api=array_api
-    )
+    return _submit_and_wait(engine, _fit_task, *call, array_api=array_api)
 
 
 def fit_cuml_on_gpu_worker(
@@ -126,9 +121,8 @@ def run_on_gpu_worker(
     engine: Engine, func: Callable[..., Any], subject: Any, X: Any, *args: Any
 ) -> Any:
     """Call ``func(subject, X, *args)`` on a GPU worker and return its result."""
-    return _submit_and_wait(
-        engine, partial(_function_task, func), func.__name__, subject, X, args, {}
-    )
+    task = partial(_function_task, func)
+    return _submit_and_wait(engine, task, func.__name__, subject, X, args, {})
 
 
 def _submit_and_wait(
@@ -234,16 +228,12 @@ def _method_task(
     return None, to_host_if_array(response)
 
 
-def _fit_task(
-    method: str, estimator: Any, rows: _RemoteRows, args: Sequence[Any], kwargs: Mapping
-) -> Any:
-    return to_cpu_estimator(_fit(method, estimator, rows, args, kwargs))
+def _fit_task(*call: Any) -> Any:
+    return to_cpu_estimator(_fit(*call))
 
 
-def _fit_cuml_task(
-    method: str, estimator: Any, rows: _RemoteRows, args: Sequence[Any], kwargs: Mapping
-) -> PortableModel:
-    return PortableModel(_fit(method, estimator, rows, args, kwargs)).serialize()
+def _fit_cuml_task(*call: Any) -> PortableModel:
+    return PortableModel(_fit(*call)).serialize()
 
 
 def _fit(

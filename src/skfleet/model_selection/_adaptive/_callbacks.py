@@ -93,7 +93,7 @@ class Report(Listener):
         if self._verbose > 1:
             print(score_line(candidate, record))
         if self._bar is not None:
-            self._bar.set_total(self.n_expected - self.history.n_checkpoint_calls)
+            self._bar.state.total = self.n_expected - self.history.n_checkpoint_calls
             self._bar.set_status(str(self), self.seconds_left())
             self._bar.advance(0 if was_replayed else n_new)
         elif time.monotonic() - self._last_log > _LOG_SECONDS:
