@@ -136,10 +136,7 @@ def _working_set(
 
 
 def _minimize_quadratic_model(
-    current: ObjectiveValue,
-    penalty: Penalty,
-    coef: np.ndarray,
-    where: np.ndarray,
+    current: ObjectiveValue, penalty: Penalty, coef: np.ndarray, where: np.ndarray
 ) -> np.ndarray:
     """Minimise the quadratic model of the objective, and the penalty, over some coefficients.
 
@@ -171,12 +168,7 @@ def _minimize_quadratic_model(
             inner / np.outer(unit, unit), (inner @ current_coef[bound] - inner_slope) / unit, 0.0
         )
         point = elastic_net_path(
-            problem,
-            np.ones(1),
-            1.0,
-            tol=1e-8,
-            max_iter=1000,
-            start=current_coef[bound] * unit,
+            problem, np.ones(1), 1.0, tol=1e-8, max_iter=1000, start=current_coef[bound] * unit
         )[0]
         best[bound] = point.coef / unit
     best[free] = current_coef[free] - back_slope - back @ (best[bound] - current_coef[bound])

@@ -19,14 +19,7 @@ from skfleet._validation import (
     unique_values,
     weights_as_numbers,
 )
-from skfleet.blocks import (
-    Block,
-    RowBlocks,
-    as_sized,
-    is_lazy,
-    n_rows_if_known,
-    row_blocks,
-)
+from skfleet.blocks import Block, RowBlocks, as_sized, is_lazy, n_rows_if_known, row_blocks
 from skfleet.engine import Reduction, add, engine_for, identity, map_reduce
 
 
@@ -44,12 +37,7 @@ class MetricReduction:
 
 
 def check_pair(
-    y_true: Any,
-    y_pred: Any,
-    sample_weight: Any,
-    *,
-    true_is_number: bool,
-    predicted_is_number: bool,
+    y_true: Any, y_pred: Any, sample_weight: Any, *, true_is_number: bool, predicted_is_number: bool
 ) -> tuple[Any, Any, Any]:
     """Return values to compare; raise for invalid types, dimensions or lengths.
 

@@ -34,12 +34,7 @@ class CenterModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
     def predict(self, X: Rows) -> Answer:
         """Return the number of the nearest centre for every row.
 
-        Parameters
-        ----------
-        {X}
-
-        Returns
-        -------
+        {X_returns}
         labels : ndarray or Dask collection of shape (n_samples,)
             int32, in the container of X.
         """
@@ -50,12 +45,7 @@ class CenterModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
     def transform(self, X: Rows) -> Answer:
         """Return the distances of every row to all centres.
 
-        Parameters
-        ----------
-        {X}
-
-        Returns
-        -------
+        {X_returns}
         distances : ndarray or Dask collection of shape (n_samples, n_clusters)
             In the container of X.
         """

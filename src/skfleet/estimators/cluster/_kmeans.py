@@ -142,10 +142,7 @@ class KMeans(CenterModel):
         {y_ignored}
         {sample_weight}
 
-        Returns
-        -------
-        self : KMeans
-            Fitted estimator.
+        {returns_fitted}
         """
         self._check_parameters()
         rows = self._validate_rows(X, sample_weight=sample_weight)

@@ -12,11 +12,7 @@ from sklearn.cluster import kmeans_plusplus
 from sklearn.utils import check_random_state
 
 from skfleet._array import dtype_of, tree_to_host
-from skfleet._linalg import (
-    dense_rows,
-    is_sparse,
-    with_int32_indices,
-)
+from skfleet._linalg import dense_rows, is_sparse, with_int32_indices
 from skfleet._typing import RandomState, Rows, Values, Weights
 from skfleet._validation import (
     check_bool,
@@ -26,14 +22,7 @@ from skfleet._validation import (
     check_verbose,
 )
 from skfleet.blocks import Block, RowBlocks, take_to_host
-from skfleet.engine import (
-    Engine,
-    engine_for,
-    fold,
-    limit_threadpools,
-    map_reduce,
-    with_row_offsets,
-)
+from skfleet.engine import Engine, engine_for, fold, limit_threadpools, map_reduce, with_row_offsets
 from skfleet.estimators._column_statistics import moments
 from skfleet.estimators._device_dispatch import run_on_device
 from skfleet.estimators._docstrings import document
@@ -183,10 +172,7 @@ class MiniBatchKMeans(CenterModel):
         sample_weight : array-like, Dask array or Dask Series of shape (n_samples,), default=None
             Sample weights: how often they are drawn, and what they count for in the inertia.
 
-        Returns
-        -------
-        self : MiniBatchKMeans
-            Fitted estimator.
+        {returns_fitted}
         """
         self._check_parameters()
         rows = self._validate_rows(X, sample_weight=sample_weight)
@@ -259,10 +245,7 @@ class MiniBatchKMeans(CenterModel):
         {y_ignored}
         {sample_weight}
 
-        Returns
-        -------
-        self : MiniBatchKMeans
-            Partially fitted estimator.
+        {returns_learned}
         """
         self._check_parameters()
         state = getattr(self, "_state", None)

@@ -89,10 +89,7 @@ def _lloyd_on_device(block: Block, step: LloydStep) -> LloydSums:
 
 def _check_complete(sums: LloydSums) -> LloydSums:
     """Return sums in which every row counts once; raise for others."""
-    for counted, expected in (
-        (sums.weights, sums.weight),
-        (sums.n_members, sums.n_rows),
-    ):
+    for counted, expected in ((sums.weights, sums.weight), (sums.n_members, sums.n_rows)):
         total = np.sum(counted)
         if np.ndim(counted) and not np.isclose(total, expected, rtol=1e-5):
             raise RuntimeError(

@@ -41,12 +41,7 @@ class Projector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, FleetEstimato
     def transform(self, X: Rows) -> Answer:
         """Project data onto the components.
 
-        Parameters
-        ----------
-        {X}
-
-        Returns
-        -------
+        {X_returns}
         X_new : ndarray or Dask collection of shape (n_samples, n_components)
             In the container of X.
         """

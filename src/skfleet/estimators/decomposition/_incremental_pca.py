@@ -134,15 +134,7 @@ class IncrementalPCA(BasePCA):
     def fit(self, X: Rows, y: Values | None = None) -> IncrementalPCA:
         """Fit the model batch after batch.
 
-        Parameters
-        ----------
-        {X_train}
-        {y_ignored}
-
-        Returns
-        -------
-        self : IncrementalPCA
-            Fitted estimator.
+        {fit_rows}
         """
         self._check_parameters()
         rows = self._validate_rows(X)
@@ -165,10 +157,7 @@ class IncrementalPCA(BasePCA):
             one goes on to the next block until it has a row for each component.
         {y_ignored}
 
-        Returns
-        -------
-        self : IncrementalPCA
-            Partially fitted estimator.
+        {returns_learned}
         """
         self._check_parameters()
         if is_sparse_kind(X):

@@ -67,14 +67,7 @@ class PCA(BasePCA):
     iterated_power : int or "auto", default="auto"
         For ``"randomized"``: the most power iterations, each a pass. "auto" is 7 for fewer
         components than a tenth of the lesser of rows and columns, else 4.
-    n_oversamples : int, default=10
-        For ``"randomized"`` and ``"arpack"``: number of extra random vectors.
-    power_iteration_normalizer : {"auto", "QR", "LU", "none"}, default="auto"
-        Accepted as in scikit-learn. Vectors are made orthonormal after each pass in any case, for
-        which all of them ask.
-    random_state : int, RandomState instance or None, default=None
-        Draws the first vectors of ``"randomized"`` and ``"arpack"``: an int gives the same answer
-        for every cut of the rows and any number of workers.
+    {randomized_svd}
     {device}
 
     Attributes
@@ -168,15 +161,7 @@ class PCA(BasePCA):
     def fit(self, X: Rows, y: Values | None = None) -> PCA:
         """Fit the model.
 
-        Parameters
-        ----------
-        {X_train}
-        {y_ignored}
-
-        Returns
-        -------
-        self : PCA
-            Fitted estimator.
+        {fit_rows}
         """
         self._check_parameters()
         rows = self._validate_rows(X)
@@ -303,12 +288,7 @@ class PCA(BasePCA):
     def score_samples(self, X: Rows) -> Answer:
         """Return the log-likelihood of every row under the model.
 
-        Parameters
-        ----------
-        {X}
-
-        Returns
-        -------
+        {X_returns}
         log_likelihood : ndarray or Dask collection of shape (n_samples,)
             Natural logarithm of the density of each row (Tipping and Bishop, 1999), in the
             container X came in.

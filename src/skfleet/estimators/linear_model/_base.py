@@ -38,12 +38,7 @@ class LinearRegressor(RegressorMixin, FleetEstimator):
     def predict(self, X: Rows) -> Answer:
         """Predict targets.
 
-        Parameters
-        ----------
-        {X}
-
-        Returns
-        -------
+        {X_returns}
         y : ndarray or Dask collection of shape (n_samples,) or (n_samples, n_targets)
             In the container of X; lazy for Dask collections.
         """
@@ -93,12 +88,7 @@ class LinearClassifier(ClassifierMixin, FleetEstimator):
     def decision_function(self, X: Rows) -> Answer:
         """Predict confidence scores for samples.
 
-        Parameters
-        ----------
-        {X}
-
-        Returns
-        -------
+        {X_returns}
         scores : ndarray or Dask collection of shape (n_samples,) or (n_samples, n_classes)
             One value a row for two classes; above 0 predicts ``classes_[1]``. In the container X
             came in; lazy for Dask collections.
@@ -110,12 +100,7 @@ class LinearClassifier(ClassifierMixin, FleetEstimator):
     def predict(self, X: Rows) -> Answer:
         """Predict a label for every row.
 
-        Parameters
-        ----------
-        {X}
-
-        Returns
-        -------
+        {X_returns}
         labels : ndarray or Dask collection of shape (n_samples,)
             In the container of X; lazy for Dask collections.
         """

@@ -94,11 +94,7 @@ class ElasticNet(MultiOutputMixin, LinearRegressor):
 
     Examples
     --------
-    >>> import dask.array as da
-    >>> from sklearn.datasets import load_diabetes
-    >>> from skfleet.estimators import ElasticNet
-    >>> X, y = load_diabetes(return_X_y=True)
-    >>> X, y = da.from_array(X, chunks=(100, 10)), da.from_array(y, chunks=100)
+    {diabetes}
     >>> model = ElasticNet(alpha=0.01, l1_ratio=0.9).fit(X, y)
     >>> round(model.score(X, y), 2), int((model.coef_ != 0).sum())
     (0.49, 10)
@@ -144,9 +140,7 @@ class ElasticNet(MultiOutputMixin, LinearRegressor):
         sample_weight : float, array-like or Dask collection of shape (n_samples,), default=None
             Sample weights; only their proportions count.
 
-        Returns
-        -------
-        {fitted}
+        {returns_self}
         """
         check_in_interval("alpha", self.alpha, 0, open="r")
         check_in_interval("l1_ratio", self.l1_ratio, 0, 1)
@@ -246,11 +240,7 @@ class Lasso(ElasticNet):
 
     Examples
     --------
-    >>> import dask.array as da
-    >>> from sklearn.datasets import load_diabetes
-    >>> from skfleet.estimators import Lasso
-    >>> X, y = load_diabetes(return_X_y=True)
-    >>> X, y = da.from_array(X, chunks=(100, 10)), da.from_array(y, chunks=100)
+    {diabetes}
     >>> model = Lasso(alpha=0.5).fit(X, y)
     >>> int((model.coef_ != 0).sum())
     4

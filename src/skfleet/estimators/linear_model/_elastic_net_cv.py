@@ -75,11 +75,7 @@ class ElasticNetCV(LinearRegressor):
 
     Examples
     --------
-    >>> import dask.array as da
-    >>> from sklearn.datasets import load_diabetes
-    >>> from skfleet.estimators import ElasticNetCV
-    >>> X, y = load_diabetes(return_X_y=True)
-    >>> X, y = da.from_array(X, chunks=(100, 10)), da.from_array(y, chunks=100)
+    {diabetes}
     >>> model = ElasticNetCV(l1_ratio=[0.5, 0.9, 1.0]).fit(X, y)
     >>> model.l1_ratio_, model.mse_path_.shape
     (1.0, (3, 100, 5))
@@ -126,18 +122,7 @@ class ElasticNetCV(LinearRegressor):
     ) -> ElasticNetCV:
         """Select the penalties by cross-validation and fit the model, in one pass.
 
-        Parameters
-        ----------
-        {X_train}
-        {y}
-        sample_weight : float, array-like or Dask collection of shape (n_samples,), default=None
-            Sample weights, in training and in the errors of a fold.
-        **params : dict
-            For the splitter, where metadata routing is enabled.
-
-        Returns
-        -------
-        {fitted}
+        {elastic_net_cv_fit}
         """
         ratios = self._check_parameters()
         params = route_splitter_params(self, params)
@@ -273,11 +258,7 @@ class LassoCV(ElasticNetCV):
 
     Examples
     --------
-    >>> import dask.array as da
-    >>> from sklearn.datasets import load_diabetes
-    >>> from skfleet.estimators import LassoCV
-    >>> X, y = load_diabetes(return_X_y=True)
-    >>> X, y = da.from_array(X, chunks=(100, 10)), da.from_array(y, chunks=100)
+    {diabetes}
     >>> model = LassoCV(alphas=20).fit(X, y)
     >>> round(model.alpha_, 4), model.mse_path_.shape
     (0.0031, (20, 5))
@@ -325,18 +306,7 @@ class LassoCV(ElasticNetCV):
     ) -> LassoCV:
         """Select the penalty by cross-validation and fit the model, in one pass.
 
-        Parameters
-        ----------
-        {X_train}
-        {y}
-        sample_weight : float, array-like or Dask collection of shape (n_samples,), default=None
-            Sample weights, in training and in the errors of a fold.
-        **params : dict
-            For the splitter, where metadata routing is enabled.
-
-        Returns
-        -------
-        {fitted}
+        {elastic_net_cv_fit}
         """
         super().fit(X, y, sample_weight, **params)
         # scikit-learn's LassoCV has no such attribute.

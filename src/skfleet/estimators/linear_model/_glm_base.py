@@ -87,9 +87,7 @@ class GlmRegressor(RegressorMixin, FleetEstimator, ABC):
         sample_weight : float, array-like or Dask collection of shape (n_samples,), default=None
             Sample weights; only their proportions count.
 
-        Returns
-        -------
-        {fitted}
+        {returns_self}
         """
         self._check_parameters()
         loss = self._loss()
@@ -134,12 +132,7 @@ class GlmRegressor(RegressorMixin, FleetEstimator, ABC):
     def predict(self, X: Rows) -> Answer:
         """Predict the expected targets.
 
-        Parameters
-        ----------
-        {X}
-
-        Returns
-        -------
+        {X_returns}
         y : ndarray or Dask collection of shape (n_samples,)
             In the container of X; lazy for Dask collections.
         """

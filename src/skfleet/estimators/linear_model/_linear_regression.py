@@ -52,12 +52,7 @@ class LinearRegression(MultiOutputMixin, LinearRegressor):
         Singular values of X about its mean, from the square roots of the eigenvalues of its
         products, so those below 1e-8 of the largest are rounding. Not for sparse rows, nor with
         `positive`.
-    {features_in}
-
-    Raises
-    ------
-    ValueError
-        If a parameter or X is invalid.
+    {features_in_and_errors}
 
     See Also
     --------
@@ -76,11 +71,7 @@ class LinearRegression(MultiOutputMixin, LinearRegressor):
 
     Examples
     --------
-    >>> import dask.array as da
-    >>> from sklearn.datasets import load_diabetes
-    >>> from skfleet.estimators import LinearRegression
-    >>> X, y = load_diabetes(return_X_y=True)
-    >>> X, y = da.from_array(X, chunks=(100, 10)), da.from_array(y, chunks=100)
+    {diabetes}
     >>> model = LinearRegression().fit(X, y)
     >>> round(model.score(X, y), 3), model.rank_
     (0.518, 10)
@@ -107,16 +98,7 @@ class LinearRegression(MultiOutputMixin, LinearRegressor):
     def fit(self, X: Rows, y: Values, sample_weight: Weights | None = None) -> LinearRegression:
         """Fit the model in one pass.
 
-        Parameters
-        ----------
-        {X_train}
-        {y_targets}
-        {fit_weight}
-
-        Returns
-        -------
-        self : LinearRegression
-            Fitted estimator.
+        {fit_targets}
         """
         check_in_interval("tol", self.tol, 0)
         check_bool("fit_intercept", self.fit_intercept)

@@ -204,10 +204,7 @@ class LogisticRegression(SparseCoefficients, LinearClassifier):
             Class labels, of any type that can be ordered.
         {fit_weight}
 
-        Returns
-        -------
-        self : LogisticRegression
-            Fitted estimator.
+        {returns_fitted}
         """
         self._check_parameters()
         penalty = self._penalty()
@@ -317,12 +314,7 @@ class LogisticRegression(SparseCoefficients, LinearClassifier):
     def predict_proba(self, X: Rows) -> Answer:
         """Predict the probabilities of the classes for every row.
 
-        Parameters
-        ----------
-        {X}
-
-        Returns
-        -------
+        {X_returns}
         probabilities : ndarray or Dask collection of shape (n_samples, n_classes)
             A column per class, a frame's by name; lazy for Dask collections.
         """
@@ -331,12 +323,7 @@ class LogisticRegression(SparseCoefficients, LinearClassifier):
     def predict_log_proba(self, X: Rows) -> Answer:
         """Predict the logarithms of the probabilities of the classes for every row.
 
-        Parameters
-        ----------
-        {X}
-
-        Returns
-        -------
+        {X_returns}
         logarithms : ndarray or Dask collection of shape (n_samples, n_classes)
             A column per class, a frame's by name; lazy for Dask collections.
         """

@@ -152,12 +152,7 @@ class Ridge(_BaseRidge, MultiOutputMixin, LinearRegressor):
         What solved the normal equations: a Cholesky factorisation; an eigendecomposition where
         they are singular, which gives the shortest solution; non-negative least squares. L-BFGS
         does without them.
-    {features_in}
-
-    Raises
-    ------
-    ValueError
-        If a parameter or X is invalid.
+    {features_in_and_errors}
 
     Notes
     -----
@@ -169,11 +164,7 @@ class Ridge(_BaseRidge, MultiOutputMixin, LinearRegressor):
 
     Examples
     --------
-    >>> import dask.array as da
-    >>> from sklearn.datasets import load_diabetes
-    >>> from skfleet.estimators import Ridge
-    >>> X, y = load_diabetes(return_X_y=True)
-    >>> X, y = da.from_array(X, chunks=(100, 10)), da.from_array(y, chunks=100)
+    {diabetes}
     >>> model = Ridge(alpha=0.1).fit(X, y)
     >>> round(model.score(X, y), 3)
     0.513
@@ -206,16 +197,7 @@ class Ridge(_BaseRidge, MultiOutputMixin, LinearRegressor):
     def fit(self, X: Rows, y: Values, sample_weight: Weights | None = None) -> Ridge:
         """Fit the model in one pass.
 
-        Parameters
-        ----------
-        {X_train}
-        {y_targets}
-        {fit_weight}
-
-        Returns
-        -------
-        self : Ridge
-            Fitted estimator.
+        {fit_targets}
         """
         column = y_ndim(y) == 1
         alpha = self._check_parameters(1 if column else y.shape[1] if hasattr(y, "shape") else None)
@@ -325,10 +307,7 @@ class RidgeClassifier(_BaseRidge, LinearClassifier):
             Labels of any type that can be ordered, or 1 for each label that a row has and else 0.
         {fit_weight}
 
-        Returns
-        -------
-        self : RidgeClassifier
-            Fitted estimator.
+        {returns_fitted}
         """
         alpha = self._check_parameters(None)
         check_class_weight(self.class_weight)
@@ -375,12 +354,7 @@ class RidgeClassifier(_BaseRidge, LinearClassifier):
     def predict(self, X: Rows) -> Answer:
         """Predict class labels, or a multilabel indicator matrix.
 
-        Parameters
-        ----------
-        {X}
-
-        Returns
-        -------
+        {X_returns}
         labels : ndarray or Dask collection of shape (n_samples,) or (n_samples, n_labels)
             In the container of X; lazy for Dask collections.
         """

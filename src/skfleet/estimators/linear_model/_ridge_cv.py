@@ -82,13 +82,7 @@ class RidgeCV(MultiOutputMixin, LinearRegressor):
         The penalty chosen.
     best_score_ : float or ndarray of shape (n_targets,)
         Its score.
-    {features_in}
-
-    Raises
-    ------
-    ValueError
-        If a parameter or X is invalid, or there are more than 20,000 columns (5,000
-        sparse ones).
+    {features_in_and_gram_errors}
 
     Notes
     -----
@@ -98,11 +92,7 @@ class RidgeCV(MultiOutputMixin, LinearRegressor):
 
     Examples
     --------
-    >>> import dask.array as da
-    >>> from sklearn.datasets import load_diabetes
-    >>> from skfleet.estimators import RidgeCV
-    >>> X, y = load_diabetes(return_X_y=True)
-    >>> X, y = da.from_array(X, chunks=(100, 10)), da.from_array(y, chunks=100)
+    {diabetes}
     >>> RidgeCV([0.001, 0.01, 0.1, 1.0]).fit(X, y).alpha_
     0.01
     """
@@ -143,10 +133,7 @@ class RidgeCV(MultiOutputMixin, LinearRegressor):
         **params : dict
             For the splitter, where metadata routing is enabled.
 
-        Returns
-        -------
-        self : RidgeCV
-            Fitted estimator.
+        {returns_fitted}
         """
         alphas = self._check_parameters()
         params = route_splitter_params(self, params)
@@ -293,10 +280,7 @@ def loo_errors(block: Block, known: tuple[Any, ...], store: Any) -> LooErrors:
         part = weighted if store == "error" else y[:, :, None] - error
         stored = [(block.row_offset or 0, part)]
     return LooErrors(
-        block.n_rows,
-        weighted.sum(axis=0),
-        (w[:, None, None] * np.abs(error)).sum(axis=0),
-        stored,
+        block.n_rows, weighted.sum(axis=0), (w[:, None, None] * np.abs(error)).sum(axis=0), stored
     )
 
 

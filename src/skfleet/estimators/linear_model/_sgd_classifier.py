@@ -122,10 +122,7 @@ class SGDClassifier(BaseSGD, LinearClassifier):
     the classes raise.
 
     One pass over the rows an epoch, and one before them that finds the classes. One model goes from
-    block to block, wherever they are: the result depends on the chunks, but not on which worker
-    holds them, and a fleet adds memory, not speed; blocks are prefetched.
-    The weights move to a block's device and back once a block, and nothing else does in between.
-    They are float64; products are as precise as the rows.
+    {sgd_blocks}
 
     Examples
     --------
@@ -217,10 +214,7 @@ class SGDClassifier(BaseSGD, LinearClassifier):
             Intercepts to start from; one for two classes.
         {step_weight}
 
-        Returns
-        -------
-        self : SGDClassifier
-            Fitted estimator.
+        {returns_fitted}
         """
         self._check_parameters()
         check_class_weight(self.class_weight)
@@ -264,10 +258,7 @@ class SGDClassifier(BaseSGD, LinearClassifier):
             All labels there will ever be: needed in the first call.
         {step_weight}
 
-        Returns
-        -------
-        self : SGDClassifier
-            Partially fitted estimator.
+        {returns_learned}
         """
         self._check_parameters(for_partial_fit=True)
         check_class_weight(self.class_weight)
@@ -328,12 +319,7 @@ class SGDClassifier(BaseSGD, LinearClassifier):
         Transforming classifier scores into accurate multiclass probability estimates); of
         "modified_huber" ``(clip(decision, -1, 1) + 1) / 2`` (Zhang, 2004).
 
-        Parameters
-        ----------
-        {X}
-
-        Returns
-        -------
+        {X_returns}
         probabilities : ndarray or Dask collection of shape (n_samples, n_classes)
             A column per class, a frame's by name; lazy for Dask collections.
         """
@@ -346,12 +332,7 @@ class SGDClassifier(BaseSGD, LinearClassifier):
     def predict_log_proba(self, X: Rows) -> Answer:
         """Predict the logarithms of the probabilities of the classes for every row.
 
-        Parameters
-        ----------
-        {X}
-
-        Returns
-        -------
+        {X_returns}
         logarithms : ndarray or Dask collection of shape (n_samples, n_classes)
             A column per class, a frame's by name; lazy for Dask collections. Minus infinity where a
             probability is 0, as "modified_huber" has it.

@@ -18,12 +18,7 @@ from skfleet._delegation import available_where
 from skfleet._doc_link import DocumentationLink
 from skfleet._linalg import is_sparse
 from skfleet._typing import Answer, Estimator, Rows, Values, Weights
-from skfleet._validation import (
-    check_option,
-    check_target_shape,
-    check_target_type,
-    warn_of_names,
-)
+from skfleet._validation import check_option, check_target_shape, check_target_type, warn_of_names
 from skfleet.blocks import (
     RowBlocks,
     as_sized,
@@ -290,17 +285,7 @@ class BlockwiseVotingClassifier(_BlockwiseScoreMixin, ClassifierMixin, _Blockwis
             Training data; dataframes reach the estimator as dataframes.
         y : array-like, Dask array or Dask Series of shape (n_samples,)
             Class labels.
-        sample_weight : array-like, Dask array or Dask Series of shape (n_samples,), default=None
-            Sample weights, if the estimator takes them.
-        **params : dict
-            Passed to ``fit`` of the members. Values with one entry per sample, and Dask
-            collections, are partitioned with the rows. With metadata routing enabled, these and
-            `sample_weight` are what ``fit`` requests.
-
-        Returns
-        -------
-        self : BlockwiseVotingClassifier
-            Fitted estimator.
+        {fit_members}
         """
         check_option("voting", self.voting, ("hard", "soft"))
         if self.voting == "soft" and not hasattr(self.estimator, "predict_proba"):
@@ -327,12 +312,7 @@ class BlockwiseVotingClassifier(_BlockwiseScoreMixin, ClassifierMixin, _Blockwis
     def predict(self, X: Rows) -> Answer:
         """Predict the label of every row.
 
-        Parameters
-        ----------
-        {X}
-
-        Returns
-        -------
+        {X_returns}
         labels : ndarray or Dask collection of shape (n_samples,)
             In the container of X; lazy for Dask collections.
         """
@@ -346,12 +326,7 @@ class BlockwiseVotingClassifier(_BlockwiseScoreMixin, ClassifierMixin, _Blockwis
     def predict_proba(self, X: Rows) -> Answer:
         """Return the mean of the members' probabilities, weighted by their rows.
 
-        Parameters
-        ----------
-        {X}
-
-        Returns
-        -------
+        {X_returns}
         probabilities : ndarray or Dask collection of shape (n_samples, n_classes)
             In the container of X; lazy for Dask collections.
         """
@@ -417,17 +392,7 @@ class BlockwiseVotingRegressor(_BlockwiseScoreMixin, RegressorMixin, _BlockwiseV
             Training data; dataframes reach the estimator as dataframes.
         y : array-like or Dask collection of shape (n_samples,) or (n_samples, n_outputs)
             Target values.
-        sample_weight : array-like, Dask array or Dask Series of shape (n_samples,), default=None
-            Sample weights, if the estimator takes them.
-        **params : dict
-            Passed to ``fit`` of the members. Values with one entry per sample, and Dask
-            collections, are partitioned with the rows. With metadata routing enabled, these and
-            `sample_weight` are what ``fit`` requests.
-
-        Returns
-        -------
-        self : BlockwiseVotingRegressor
-            Fitted estimator.
+        {fit_members}
         """
         self._check_n_blocks()
         check_rows(X=X, y=y, sample_weight=sample_weight)
@@ -439,12 +404,7 @@ class BlockwiseVotingRegressor(_BlockwiseScoreMixin, RegressorMixin, _BlockwiseV
     def predict(self, X: Rows) -> Answer:
         """Predict the target of every row.
 
-        Parameters
-        ----------
-        {X}
-
-        Returns
-        -------
+        {X_returns}
         targets : ndarray or Dask collection of shape (n_samples,) or (n_samples, n_outputs)
             In the container of X; lazy for Dask collections.
         """

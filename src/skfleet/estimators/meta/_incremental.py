@@ -242,10 +242,7 @@ class Incremental(ParallelPostFit):
             partitioned with the rows. With metadata routing enabled, these and `sample_weight` are
             what ``partial_fit`` requests.
 
-        Returns
-        -------
-        self : Incremental
-            Fitted estimator.
+        {returns_fitted}
         """
         self._check_parameters()
         params = drop_none(params, sample_weight=sample_weight)
@@ -287,10 +284,7 @@ class Incremental(ParallelPostFit):
         **params : dict
             As for ``fit``.
 
-        Returns
-        -------
-        self : Incremental
-            Partially fitted estimator.
+        {returns_learned}
         """
         self._check_parameters()
         model = getattr(self, "estimator_", None)
