@@ -82,10 +82,9 @@ def split_residuals(
     `coefs` are of shape (n_splits, n_targets, n_models, n_features), `intercepts` without the last;
     of rows to train on only if `both`.
     """
+    engine, rows = engine_for(products.rows), products.rows
     reduction = Reduction(residuals_by_split, combine_residuals)
-    return map_reduce(
-        engine_for(products.rows), reduction, products.rows, products.folds, coefs, intercepts, both
-    )
+    return map_reduce(engine, reduction, rows, products.folds, coefs, intercepts, both)
 
 
 def residuals_by_split(

@@ -38,9 +38,8 @@ class CenterModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
         labels : ndarray or Dask collection of shape (n_samples,)
             int32, in the container of X.
         """
-        return self._predict_blockwise(
-            labels_of, X, OutputSpec(np.dtype(np.int32)), model=self._model
-        )
+        output = OutputSpec(np.dtype(np.int32))
+        return self._predict_blockwise(labels_of, X, output, model=self._model)
 
     def transform(self, X: Rows) -> Answer:
         """Return the distances of every row to all centres.

@@ -46,9 +46,8 @@ class Projector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, FleetEstimato
             In the container of X.
         """
         check_is_fitted(self)
-        output = OutputSpec(
-            self.components_.dtype, self._n_features_out, self.get_feature_names_out()
-        )
+        names = self.get_feature_names_out()
+        output = OutputSpec(self.components_.dtype, self._n_features_out, names)
         return self._predict_blockwise(project, X, output, model=self._projection())
 
     def inverse_transform(self, X: Rows) -> Answer:

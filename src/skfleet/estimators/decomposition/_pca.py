@@ -180,7 +180,9 @@ class PCA(BasePCA):
                 self._check_n_components(persisted.n_rows, persisted.n_features, solver)
                 least = min(persisted.n_rows, persisted.n_features)
                 n = self.n_components if self._is_count() else least
-                n_iter = None if solver == "arpack" else self._n_iter(n, least)
+                n_iter = 7 if n < 0.1 * least else 4
+                n_iter = n_iter if self.iterated_power == "auto" else self.iterated_power
+                n_iter = None if solver == "arpack" else n_iter
                 svd = svd_randomized(engine, persisted, n, self, centred=True, n_iter=n_iter)
         self._check_n_components(svd.n_rows, rows.n_features, solver)
         self._set_components(svd, rows.dtype)
@@ -195,7 +197,6 @@ class PCA(BasePCA):
     def _check_parameters(self) -> None:
         """Raise for invalid parameters."""
         check_option("svd_solver", self.svd_solver, SOLVERS)
-        check_bool("copy", self.copy)
         check_bool("whiten", self.whiten)
         check_randomized_parameters(self)
         if self.iterated_power != "auto":
@@ -236,11 +237,6 @@ class PCA(BasePCA):
         if n_columns <= max_columns or not self._is_count():
             return "covariance_eigh"
         return "arpack" if rows.is_sparse else "randomized"
-
-    def _n_iter(self, n: int, least: int) -> int:
-        if self.iterated_power != "auto":
-            return self.iterated_power
-        return 7 if n < 0.1 * least else 4
 
     def _check_n_components(self, n_rows: int | None, n_columns: int, solver: str) -> None:
         """Raise where there are too few rows or columns; None stands for a number not known yet."""
@@ -294,9 +290,8 @@ class PCA(BasePCA):
             container X came in.
         """
         check_is_fitted(self)
-        return self._predict_blockwise(
-            log_density, X, OutputSpec(self.components_.dtype), model=self._density()
-        )
+        output = OutputSpec(self.components_.dtype)
+        return self._predict_blockwise(log_density, X, output, model=self._density())
 
     @run_on_device
     def score(self, X: Rows, y: Values | None = None) -> float:
@@ -329,9 +324,8 @@ class PCA(BasePCA):
         constant = len(self.mean_) * np.log(2 * np.pi) + np.sum(np.log(variance))
         if n_left:
             constant += n_left * np.log(noise)
-        return Density(
-            self.components_, self.mean_, variance, noise if n_left else None, float(constant)
-        )
+        noise = noise if n_left else None
+        return Density(self.components_, self.mean_, variance, noise, float(constant))
 
 
 class Density(NamedTuple):
@@ -386,13 +380,8 @@ def minka_rank(variance: np.ndarray, n_rows: int) -> int:
             inverse = np.subtract.outer(-1 / signal, -1 / flattened)
             above = np.arange(p) > np.arange(rank)[:, None]
             curvature = np.sum(np.log((apart * inverse)[above])) + m * np.log(n_rows)
-            evidence = (
-                volume
-                + fit
-                + (m + rank) / 2 * np.log(2 * np.pi)
-                - curvature / 2
-                - rank / 2 * np.log(n_rows)
-            )
+            evidence = volume + fit + (m + rank) / 2 * np.log(2 * np.pi)
+            evidence = evidence - curvature / 2 - rank / 2 * np.log(n_rows)
             if evidence > most:
                 best, most = rank, evidence
     return best

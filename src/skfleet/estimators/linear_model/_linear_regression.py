@@ -8,7 +8,6 @@ from sklearn.base import MultiOutputMixin
 
 from skfleet._typing import Rows, Values, Weights
 from skfleet._validation import check_bool, check_in_interval
-from skfleet.blocks import RowBlocks
 from skfleet.estimators._device_dispatch import run_on_device
 from skfleet.estimators._docstrings import document
 from skfleet.estimators.linear_model._base import LinearRegressor, y_ndim
@@ -101,13 +100,17 @@ class LinearRegression(MultiOutputMixin, LinearRegressor):
         {fit_targets}
         """
         check_in_interval("tol", self.tol, 0)
-        check_bool("fit_intercept", self.fit_intercept)
         check_bool("positive", self.positive)
         rows = self._validate_rows(X, y, sample_weight, y_numeric=True, multi_output=True)
         column = y_ndim(y) == 1
         if exceeds_gram_limit(rows):
-            coef, intercept = self._iterate(rows)
-            self._set_coef(coef, intercept, rows, one_target=column, column=column)
+            if self.positive:
+                raise ValueError(
+                    f"positive must be False for X of {rows.n_features} columns. Got True instead. "
+                    "Leave columns out first."
+                )
+            fit = fit_iteratively(rows, self)
+            self._set_coef(fit.coef, fit.intercept, rows, one_target=column, column=column)
             return self
         sums = compute_cross_products(rows)
         sums = sums if self.fit_intercept else sums.uncentered()
@@ -125,14 +128,3 @@ class LinearRegression(MultiOutputMixin, LinearRegressor):
         intercept = sums.y_mean - coef @ sums.x_mean
         self._set_coef(coef, intercept, rows, one_target=column, column=column)
         return self
-
-    def _iterate(self, rows: RowBlocks) -> tuple[np.ndarray, np.ndarray]:
-        """Return coefficients and intercepts by target, without a Gram matrix."""
-        if self.positive:
-            raise ValueError(
-                f"positive must be False for X of {rows.n_features} columns. Got True instead. "
-                "Leave columns out first."
-            )
-        options = {"fit_intercept": self.fit_intercept, "tol": self.tol, "max_iter": 1000}
-        fitted = fit_iteratively(rows, l1=0.0, l2=0.0, **options)
-        return fitted.coef, fitted.intercept

@@ -97,15 +97,7 @@ class _BaseRidge:
                 f"{name} must be {value} for X of {rows.n_features} columns. Got "
                 f"{getattr(self, name)!r} instead. Leave columns out first."
             )
-        fitted = fit_iteratively(
-            rows,
-            l1=0.0,
-            l2=float(alpha[0]),
-            in_sums=True,
-            fit_intercept=self.fit_intercept,
-            tol=self.tol,
-            max_iter=self.max_iter or 1000,
-        )
+        fitted = fit_iteratively(rows, self, l2=float(alpha[0]), in_sums=True)
         self.solver_, self.n_iter_ = fitted.solver, np.full(len(fitted.coef), fitted.n_iter)
         return fitted.coef, fitted.intercept
 
@@ -360,9 +352,8 @@ class RidgeClassifier(_BaseRidge, LinearClassifier):
         """
         if not getattr(self, "_is_multilabel", False):
             return super().predict(X)
-        return self._predict_from_linear(
-            _predicted_indicators, X, OutputSpec(np.dtype(np.int64), len(self.coef_))
-        )
+        output = OutputSpec(np.dtype(np.int64), len(self.coef_))
+        return self._predict_from_linear(_predicted_indicators, X, output)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -389,10 +380,8 @@ def class_products(block: Block, class_weight: dict | None, is_multilabel: bool)
         xp = namespace(codes)
         indicators = astype(codes[:, None] == to_device_of(np.arange(len(labels)), codes), FLOAT64)
         if class_weight is not None:
-            row_weights = np.array(
-                [float(class_weight.get(label, 1.0)) for label in labels.tolist()]
-            )
-            row_weights = xp.take(to_device_of(row_weights, codes), codes)
+            by_label = np.array([float(class_weight.get(k, 1.0)) for k in labels.tolist()])
+            row_weights = xp.take(to_device_of(by_label, codes), codes)
             weight = row_weights if weight is None else weight * row_weights
     return _ClassProducts(labels, tree_to_host(cross_products(block, indicators, weight)))
 

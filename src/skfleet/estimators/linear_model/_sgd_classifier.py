@@ -230,9 +230,8 @@ class SGDClassifier(BaseSGD, LinearClassifier):
                     "sample_weight must leave at least two classes with weight. Got only one class "
                     "with weight above 0. Classifier can't train when only one class is present."
                 )
-            weights = self._start(
-                (_n_outputs(counts.labels), rows.n_features), coef_init, intercept_init
-            )
+            shape = (_n_outputs(counts.labels), rows.n_features)
+            weights = self._start(shape, coef_init, intercept_init)
             # As in scikit-learn, "balanced" counts rows and not their weights.
             outputs = self._outputs(counts._replace(weight=counts.n_rows))
             self._train(engine, replace(rows, checked=True), weights, outputs)
@@ -269,10 +268,9 @@ class SGDClassifier(BaseSGD, LinearClassifier):
                 "of sklearn.utils.class_weight.compute_class_weight say."
             )
         labels = self._labels(classes)
-        shape = _n_outputs(labels)
         rows = self._validate_rows(X, y, sample_weight, reset=not hasattr(self, "coef_"))
         outputs = self._outputs(LabelCounts(labels, np.ones(len(labels)), np.ones(len(labels))))
-        weights = self._fitted_weights((shape, rows.n_features))
+        weights = self._fitted_weights((_n_outputs(labels), rows.n_features))
         self._train_once(engine_for(rows), rows, weights, outputs)
         self.classes_ = labels
         return self
@@ -324,9 +322,8 @@ class SGDClassifier(BaseSGD, LinearClassifier):
             A column per class, a frame's by name; lazy for Dask collections.
         """
         logistic = self.loss == "log_loss"
-        return self._predict_per_class(
-            _logistic_probabilities if logistic else _modified_huber_probabilities, X
-        )
+        func = _logistic_probabilities if logistic else _modified_huber_probabilities
+        return self._predict_per_class(func, X)
 
     @available_if(_has_probabilities)
     def predict_log_proba(self, X: Rows) -> Answer:
@@ -338,9 +335,8 @@ class SGDClassifier(BaseSGD, LinearClassifier):
             probability is 0, as "modified_huber" has it.
         """
         logistic = self.loss == "log_loss"
-        return self._predict_per_class(
-            _log_logistic_probabilities if logistic else _log_modified_huber_probabilities, X
-        )
+        func = _log_logistic_probabilities if logistic else _log_modified_huber_probabilities
+        return self._predict_per_class(func, X)
 
 
 def _n_outputs(labels: np.ndarray) -> int:

@@ -59,9 +59,8 @@ class _BlockwiseVoting(DocumentationLink, BaseEstimator):
         self, rows: RowBlocks, fit_params: dict[str, Any], classes: Any = None
     ) -> None:
         """Train a member on every block with rows; raise for labels not in `classes`, if given."""
-        train = partial(
-            fit_member, process_token(), self.estimator, fit_params, get_config().device, classes
-        )
+        device = get_config().device
+        train = partial(fit_member, process_token(), self.estimator, fit_params, device, classes)
         with (
             output_replayer(lambda: len(rows.blocks)) as replay,
             training_engine(rows, self.estimator) as (engine, placed_rows),
@@ -113,9 +112,8 @@ class _BlockwiseVoting(DocumentationLink, BaseEstimator):
         n_rows = n_rows_of(X)
         n_blocks = min(self.n_blocks or 1, max(1, n_rows))
         block_sizes = np.diff(np.linspace(0, n_rows, n_blocks + 1).astype(int)).tolist()
-        return row_blocks(
-            X, y, weight, per_sample=per_row, dtype=None, block_sizes=block_sizes
-        ), fit_params
+        options = {"per_sample": per_row, "dtype": None, "block_sizes": block_sizes}
+        return row_blocks(X, y, weight, **options), fit_params
 
     def _predict_blockwise(self, func: Any, X: Any, output: OutputSpec, *args: Any) -> Any:
         """Return the combined predictions of the members, in the container of X."""
@@ -145,11 +143,10 @@ class _BlockwiseVoting(DocumentationLink, BaseEstimator):
 
     def _check_n_blocks(self) -> None:
         """Raise for an invalid `n_blocks`."""
-        if self.n_blocks is not None and (
-            not isinstance(self.n_blocks, int | np.integer) or self.n_blocks < 1
-        ):
+        n = self.n_blocks
+        if n is not None and (not isinstance(n, int | np.integer) or n < 1):
             raise ValueError(
-                f"n_blocks must be a positive whole number or None. Got {self.n_blocks!r} instead."
+                f"n_blocks must be a positive whole number or None. Got {n!r} instead."
             )
 
     def __sklearn_tags__(self) -> Any:
@@ -317,10 +314,8 @@ class BlockwiseVotingClassifier(_BlockwiseScoreMixin, ClassifierMixin, _Blockwis
             In the container of X; lazy for Dask collections.
         """
         check_is_fitted(self)
-        soft = self.voting == "soft"
-        return self._predict_blockwise(
-            predict_label, X, OutputSpec(self.classes_.dtype), self.classes_, soft
-        )
+        output, soft = OutputSpec(self.classes_.dtype), self.voting == "soft"
+        return self._predict_blockwise(predict_label, X, output, self.classes_, soft)
 
     @available_where(_check_soft)
     def predict_proba(self, X: Rows) -> Answer:
@@ -409,6 +404,5 @@ class BlockwiseVotingRegressor(_BlockwiseScoreMixin, RegressorMixin, _BlockwiseV
             In the container of X; lazy for Dask collections.
         """
         check_is_fitted(self)
-        return self._predict_blockwise(
-            predict_mean, X, OutputSpec(np.dtype(np.float64), self._n_outputs)
-        )
+        output = OutputSpec(np.dtype(np.float64), self._n_outputs)
+        return self._predict_blockwise(predict_mean, X, output)

@@ -355,9 +355,8 @@ class ParallelPostFit(DocumentationLink, DelegatesToInner, LearnedAttributes, Ba
         self._check_is_fitted()
         check_rows(X=X, y=y, sample_weight=sample_weight)
         warn_of_trip(X, y, sample_weight)
-        params = route_params(
-            self, "score", "score", drop_none(params, sample_weight=sample_weight)
-        )
+        params = drop_none(params, sample_weight=sample_weight)
+        params = route_params(self, "score", "score", params)
         if self.scoring is None and not is_lazy(X) and hasattr(self._inner, "score"):
             return self._inner.score(X, y, **params)
         return check_scoring(self, self.scoring)(self, X, y, **params)
