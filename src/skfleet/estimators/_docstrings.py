@@ -74,6 +74,11 @@ sample_weight : float, array-like or Dask collection of shape (n_samples,), defa
     "sample_weight": """\
 sample_weight : array-like, Dask array or Dask Series of shape (n_samples,), default=None
     Sample weights.""",
+    "weight_returns_score": """{sample_weight}
+
+Returns
+-------
+score : float""",
     "y_targets": """\
 y : array-like or Dask collection of shape (n_samples,) or (n_samples, n_targets)
     Target values.""",

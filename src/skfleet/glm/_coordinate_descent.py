@@ -188,7 +188,6 @@ class _PenalizedQuadratic:
         return np.where(coef != 0, used, unused) / self.deviation
 
     def kkt_violation(self, coef: np.ndarray) -> float:
-        """Return the largest violation of a KKT condition."""
         return float(np.max(self._violations(coef), initial=0.0))
 
     def refine_active_set(self, coef: np.ndarray, gradient_tol: float) -> np.ndarray:

@@ -70,7 +70,6 @@ def split_products(
 
 
 def cross_products_by_group(block: Block, folds: Folds) -> dict[int, CrossProducts]:
-    """Return the cross products of a block by group of rows."""
     return {part: block_cross_products(rows) for part, rows in folds.cut(block)}
 
 

@@ -226,15 +226,13 @@ def _mean(name: str, what: str) -> Any:
 
 def _explained(name: str, what: str, *, centred: bool) -> Any:
     """Build a metric of the explained fraction of the variance of the targets."""
-    METRIC_REDUCTIONS[name] = lambda options, weighted, _: explained_reduction(
-        centred=centred, **options
-    )
+    METRIC_REDUCTIONS[name] = lambda options, *_: explained_reduction(centred=centred, **options)
     return _public(name, what, _TARGETS, _MEAN_PASS)
 
 
-def _of_labels(name: str, what: str) -> Any:
+def _of_labels(name: str, what: str, reference: Callable[..., Any] | None = None) -> Any:
     """Build a metric of labels and scores that is a mean, or a sum, over rows."""
-    reference = getattr(metrics, name)
+    reference = reference or getattr(metrics, name)
 
     def reduction(options: dict[str, Any], weighted: bool, labels: Any) -> MetricReduction:
         normalize = options.get("normalize", True)
@@ -289,11 +287,7 @@ precision_score = _pairs("precision_score", "Fraction of the predicted labels th
 recall_score = _pairs("recall_score", "Fraction of the true labels that were found.")
 zero_one_loss = _pairs("zero_one_loss", "Fraction of rows that were predicted wrong.")
 
-brier_score_loss = _of_labels("brier_score_loss", "Mean squared error of probabilities.")
-# Replaces the reduction above, as a block may lack the positive label.
-METRIC_REDUCTIONS["brier_score_loss"] = lambda options, weighted, labels: mean_reduction(
-    _brier, options | {"labels": labels}
-)
+brier_score_loss = _of_labels("brier_score_loss", "Mean squared error of probabilities.", _brier)
 log_loss = _of_labels("log_loss", "Mean negative log-likelihood of probabilities.")
 top_k_accuracy_score = _of_labels(
     "top_k_accuracy_score", "Fraction of rows whose label is among the k highest scores."

@@ -63,11 +63,7 @@ class CenterModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
         ----------
         {X_test}
         {y_ignored}
-        {sample_weight}
-
-        Returns
-        -------
-        score : float
+        {weight_returns_score}
             Minus the weighted sum of squared distances to the nearest centre.
         """
         check_is_fitted(self)
@@ -111,7 +107,6 @@ class CenterModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
             )
 
     def _check_n_rows(self, n_rows: int) -> None:
-        """Raise for fewer rows than clusters."""
         if n_rows < self.n_clusters:
             raise ValueError(f"n_samples={n_rows} should be >= n_clusters={self.n_clusters}.")
 

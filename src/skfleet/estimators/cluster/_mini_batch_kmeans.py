@@ -307,7 +307,6 @@ class MiniBatchKMeans(CenterModel):
         return min(max(n, self.n_clusters), n_rows)
 
     def _set_state(self, state: MiniBatchState, dtype: Any) -> None:
-        """Set the fitted attributes from a state."""
         self._state = state
         self._set_centers(state.centers, state.mean, dtype)
         self.n_steps_ = state.n_steps

@@ -35,7 +35,6 @@ class Projector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, FleetEstimato
 
     @property
     def _n_features_out(self) -> int:
-        """Number of columns of the transformed data."""
         return self.components_.shape[0]
 
     def transform(self, X: Rows) -> Answer:

@@ -211,7 +211,6 @@ class PCA(BasePCA):
             )
 
     def _is_count(self) -> bool:
-        """Return whether `n_components` is a number of components."""
         return isinstance(self.n_components, Integral)
 
     def _solver(self, rows: RowBlocks) -> str:

@@ -26,7 +26,6 @@ def linear_predictor(model: tuple[Any, ...], X: Any) -> Any:
 
 
 def y_ndim(y: Any) -> int:
-    """Return the number of dimensions of targets."""
     check_rows(y=y)
     return len(y.shape) if hasattr(y, "shape") else np.asarray(y).ndim
 
@@ -56,11 +55,7 @@ class LinearRegressor(RegressorMixin, FleetEstimator):
         {X_test}
         y : array-like or Dask collection of shape (n_samples,) or (n_samples, n_targets)
             True target values.
-        {sample_weight}
-
-        Returns
-        -------
-        score : float
+        {weight_returns_score}
             At most 1.
         """
         return r2_score(y, self.predict(X), sample_weight=sample_weight)
@@ -117,11 +112,7 @@ class LinearClassifier(ClassifierMixin, FleetEstimator):
         {X_test}
         y : array-like, Dask array or Dask Series of shape (n_samples,)
             True labels.
-        {sample_weight}
-
-        Returns
-        -------
-        score : float
+        {weight_returns_score}
             The fraction of labels that are right.
         """
         return accuracy_score(y, self.predict(X), sample_weight=sample_weight)

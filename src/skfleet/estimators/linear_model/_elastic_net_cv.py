@@ -182,7 +182,6 @@ class ElasticNetCV(SplitterRouting, LinearRegressor):
 
     @property
     def _is_n_alphas(self) -> bool:
-        """True where `alphas` is a number of alphas."""
         return isinstance(self.alphas, Integral)
 
     def _alphas(self, sums: CrossProducts, ratio: float) -> np.ndarray:

@@ -123,11 +123,7 @@ class GlmRegressor(RegressorMixin, FleetEstimator, ABC):
         {X_test}
         y : array-like, Dask array or Dask Series of shape (n_samples,)
             True target values.
-        {sample_weight}
-
-        Returns
-        -------
-        score : float
+        {weight_returns_score}
             At most 1; 0 for predicting the mean.
         """
         power = self._loss().power

@@ -18,7 +18,6 @@ from skfleet.glm import ClassEncoding, SquaredError, max_gram_columns
 
 
 def exceeds_gram_limit(rows: RowBlocks) -> bool:
-    """Return whether rows have too many columns for a Gram matrix."""
     return rows.n_features > max_gram_columns(rows)
 
 

@@ -144,14 +144,10 @@ class RidgeCV(SplitterRouting, MultiOutputMixin, LinearRegressor):
             sums, scores = self._loo_scores(rows, alphas, column)
         else:
             sums, scores = self._fold_scores(rows, X, y, params, alphas)
-        best = np.argmax(scores, axis=0)
-        self.best_score_ = np.max(scores, axis=0)
-        best_alphas = alphas[best]
+        self.alpha_, self.best_score_ = alphas[np.argmax(scores, axis=0)], np.max(scores, axis=0)
         if scores.ndim == 1:
-            self.alpha_, self.best_score_ = float(best_alphas), float(self.best_score_)
-        else:
-            self.alpha_ = best_alphas
-        coef, _, _ = solve_ridge(sums.gram, sums.xy, best_alphas)
+            self.alpha_, self.best_score_ = float(self.alpha_), float(self.best_score_)
+        coef, _, _ = solve_ridge(sums.gram, sums.xy, self.alpha_)
         intercept = sums.y_mean - coef @ sums.x_mean
         self._set_coef(coef, intercept, rows, one_target=len(coef) == 1, column=column)
         return self

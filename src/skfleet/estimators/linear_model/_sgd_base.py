@@ -190,15 +190,12 @@ class BaseSGD(SparseCoefficients):
         """Return the configuration of the descent."""
         share = {"l1": 1.0, "elasticnet": self.l1_ratio}.get(self.penalty, 0.0)
         strength = 0.0 if self.penalty is None else self.alpha
+        names = ("loss", "learning_rate", "alpha", "eta0", "power_t")
         return SGDConfig(
-            self.loss,
-            float(self.epsilon),
+            **{name: getattr(self, name) for name in names},
+            epsilon=float(self.epsilon),
             l1=strength * share,
             l2=strength * (1 - share),
-            learning_rate=self.learning_rate,
-            alpha=self.alpha,
-            eta0=self.eta0,
-            power_t=self.power_t,
             fit_intercept=bool(self.fit_intercept),
             average=int(self.average),
             batch_size=None if self.batch_size == "auto" else int(self.batch_size),

@@ -178,11 +178,7 @@ class _BlockwiseScoreMixin:
         {X_test}
         y : array-like, Dask array or Dask Series of shape (n_samples,)
             True labels or target values.
-        {sample_weight}
-
-        Returns
-        -------
-        score : float
+        {weight_returns_score}
             The higher the better.
         """
         check_rows(X=X, y=y, sample_weight=sample_weight)
