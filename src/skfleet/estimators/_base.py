@@ -109,7 +109,6 @@ class FleetEstimator(DocumentationLink, BaseEstimator):
         return map_rows(func, model, X, output)
 
     def _check_n_columns(self, rows: Any, y: Any = _NO_TARGET, *, reset: bool) -> None:
-        """Record or check the number and names of the columns."""
         check_lazy_rows(rows)
         check_columns(self, rows, y, reset=reset)
 
@@ -138,10 +137,8 @@ class FleetEstimator(DocumentationLink, BaseEstimator):
 
     def __sklearn_is_fitted__(self) -> bool:
         """Return whether any attribute was fitted; a failed fit may have set the columns only."""
-        columns = {"n_features_in_", "feature_names_in_"}
-        return any(
-            k.endswith("_") and not k.startswith("_") and k not in columns for k in vars(self)
-        )
+        learned = {name for name in vars(self) if name.endswith("_") and not name.startswith("_")}
+        return bool(learned - {"n_features_in_", "feature_names_in_"})
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

@@ -11,10 +11,60 @@ _TEXTS = {
         "{array-like, sparse matrix, dataframe, Dask array or Dask DataFrame} "
         "of shape (n_samples, n_features)"
     ),
-    "fitted": """self : estimator
+    "returns_self": """Returns
+-------
+self : estimator
     Fitted estimator.""",
+    "returns_fitted": """Returns
+-------
+self : {name}
+    Fitted estimator.""",
+    "returns_learned": """Returns
+-------
+self : {name}
+    Partially fitted estimator.""",
+    "X_returns": """Parameters
+----------
+{X}
+
+Returns
+-------""",
     "method_params": """**params : dict
     Handed on to the estimator's method, the same for all blocks.""",
+    "X_params_returns": """Parameters
+----------
+{X}
+{method_params}
+
+Returns
+-------""",
+    "fit_rows": """Parameters
+----------
+{X_train}
+{y_ignored}
+
+{returns_fitted}""",
+    "fit_targets": """Parameters
+----------
+{X_train}
+{y_targets}
+{fit_weight}
+
+{returns_fitted}""",
+    "fit_members": """\
+sample_weight : array-like, Dask array or Dask Series of shape (n_samples,), default=None
+    Sample weights, if the estimator takes them.
+**params : dict
+    Passed to ``fit`` of the members. Values with one entry per sample, and Dask
+    collections, are partitioned with the rows. With metadata routing enabled, these and
+    `sample_weight` are what ``fit`` requests.
+
+{returns_fitted}""",
+    "diabetes": """>>> import dask.array as da
+>>> from sklearn.datasets import load_diabetes
+>>> from skfleet.estimators import {name}
+>>> X, y = load_diabetes(return_X_y=True)
+>>> X, y = da.from_array(X, chunks=(100, 10)), da.from_array(y, chunks=100)""",
     "step_weight": """\
 sample_weight : float, array-like or Dask collection of shape (n_samples,), default=None
     Sample weights: factors of their steps.""",
@@ -24,6 +74,11 @@ sample_weight : float, array-like or Dask collection of shape (n_samples,), defa
     "sample_weight": """\
 sample_weight : array-like, Dask array or Dask Series of shape (n_samples,), default=None
     Sample weights.""",
+    "weight_returns_score": """{sample_weight}
+
+Returns
+-------
+score : float""",
     "y_targets": """\
 y : array-like or Dask collection of shape (n_samples,) or (n_samples, n_targets)
     Target values.""",
@@ -53,6 +108,27 @@ y : array-like or Dask collection of shape (n_samples,) or (n_samples, n_targets
     Number of features seen during ``fit``.
 feature_names_in_ : ndarray of shape (n_features_in_,)
     Names of features seen during ``fit``, where X has names that are all strings.""",
+    "features_in_and_errors": """{features_in}
+
+Raises
+------
+ValueError
+    If a parameter or X is invalid.""",
+    "features_in_and_gram_errors": """{features_in}
+
+Raises
+------
+ValueError
+    If a parameter or X is invalid, or there are more than 20,000 columns (5,000
+    sparse ones).""",
+    "randomized_svd": """n_oversamples : int, default=10
+    For ``"randomized"`` and ``"arpack"``: number of extra random vectors.
+power_iteration_normalizer : {"auto", "QR", "LU", "none"}, default="auto"
+    Accepted as in scikit-learn. Vectors are made orthonormal after each pass in any case, for
+    which all of them ask.
+random_state : int, RandomState instance or None, default=None
+    Draws the first vectors of ``"randomized"`` and ``"arpack"``: an int gives the same answer
+    for every cut of the rows and any number of workers.""",
     "ridge_options": """solver : str, default="auto"
     Any of scikit-learn's ("svd", "cholesky", "lsqr", "sparse_cg", "sag", "saga", "lbfgs"), as a
     request for the same optimum. `solver_` says what ran.
@@ -78,6 +154,11 @@ Up to a size that the curvature sets, batches go as far as their rows, from ther
 one step (Ma, Bassily and Belkin, 2018, The power of interpolation). L1 penalties are
 cumulative, so that weights become zero (Tsuruoka, Tsujii and Ananiadou, 2009), and
 intercepts of sparse rows learn a hundredth as fast as those of dense ones, as in scikit-learn.""",
+    "sgd_blocks": """\
+block to block, wherever they are: the result depends on the chunks, but not on which worker
+holds them, and a fleet adds memory, not speed; blocks are prefetched.
+The weights move to a block's device and back once a block, and nothing else does in between.
+They are float64; products are as precise as the rows.""",
     "sgd_attributes": """t_ : float
     1 more than the number of rows learned, a row counted once an epoch.
 history_ : pandas.DataFrame
@@ -111,13 +192,17 @@ verbose : int, default=0
     Above 0, print how every epoch went.
 epsilon : float, default=0.1
     Where "huber" becomes linear, and how far off costs nothing in the epsilon-insensitive ones.""",
-    "elastic_net_cv_errors": """{features_in}
+    "elastic_net_cv_fit": """Parameters
+----------
+{X_train}
+{y}
+sample_weight : float, array-like or Dask collection of shape (n_samples,), default=None
+    Sample weights, in training and in the errors of a fold.
+**params : dict
+    For the splitter, where metadata routing is enabled.
 
-Raises
-------
-ValueError
-    If a parameter or X is invalid, or there are more than 20,000 columns (5,000
-    sparse ones).
+{returns_self}""",
+    "elastic_net_cv_errors": """{features_in_and_gram_errors}
 
 Warns
 -----
@@ -158,17 +243,25 @@ n_iter_ : int or list of int
     Sweeps over the coefficients, by target where there are several.
 dual_gap_ : float or ndarray of shape (n_targets,)
     How far the objective may be above its minimum; NaN where there are no sums of products.
-{features_in}
-
-Raises
-------
-ValueError
-    If a parameter or X is invalid.
+{features_in_and_errors}
 
 Warns
 -----
 sklearn.exceptions.ConvergenceWarning
     When `max_iter` sweeps did not reach `tol`.""",
+    "glm_example": """>>> import dask.array as da
+>>> import numpy as np
+>>> from skfleet.estimators import {name}
+>>> rng = np.random.default_rng(0)
+>>> X = rng.normal(size=(500, 3))""",
+    "glm_parameters": """Parameters
+----------
+{glm_penalty}
+{glm_solver}
+
+Attributes
+----------
+{glm_attributes}""",
     "glm_passes": """\
 One pass over the rows finds means and deviations and, of many rows, draws a sample. Newton's
 method, started from the sample's solution, then takes one pass to begin with and one per
@@ -217,7 +310,7 @@ sklearn.exceptions.ConvergenceWarning
 
 def document(cls: T) -> T:
     """Fill the shared texts into the docstrings of a class and of the methods that it defines."""
-    compose = compose_docstring(_TEXTS)
+    compose = compose_docstring(_TEXTS | {"name": cls.__name__})
     for member in vars(cls).values():
         # A method that exists under a condition is an object around the one that help() shows.
         for method in (member, getattr(member, "__wrapped__", None)):

@@ -39,11 +39,20 @@ def route_params(owner: Any, caller: str, callee: str, params: dict[str, Any]) -
     return dict(process_routing(owner, caller, **params)[_role(callee)][callee])
 
 
-def make_splitter_router(owner: Any) -> MetadataRouter:
-    """Return the metadata router of an estimator that cross-validates with its `cv`."""
-    mapping = MethodMapping().add(caller="fit", callee="split")
-    router = MetadataRouter(owner=owner).add_self_request(owner)
-    return router.add(splitter=check_cv(owner.cv), method_mapping=mapping)
+class SplitterRouting:
+    """Mixin with the metadata routing of an estimator that cross-validates with its `cv`."""
+
+    def get_metadata_routing(self) -> MetadataRouter:
+        """Return the metadata routing of the splitter.
+
+        Returns
+        -------
+        routing : sklearn.utils.metadata_routing.MetadataRouter
+            What `fit` takes itself, and what it hands on.
+        """
+        mapping = MethodMapping().add(caller="fit", callee="split")
+        router = MetadataRouter(owner=self).add_self_request(self)
+        return router.add(splitter=check_cv(self.cv), method_mapping=mapping)
 
 
 def route_splitter_params(owner: Any, params: dict[str, Any]) -> dict[str, Any]:

@@ -20,13 +20,7 @@ from skfleet.glm._normal_equations import (
     targets_of,
     weights_of,
 )
-from skfleet.glm._objective import (
-    ClassEncoding,
-    Objective,
-    ObjectiveValue,
-    Scaling,
-    encode_labels,
-)
+from skfleet.glm._objective import ClassEncoding, Objective, ObjectiveValue, Scaling, encode_labels
 from skfleet.glm._penalties import Penalty
 from skfleet.glm._proximal_solvers import proximal_gradient, proximal_newton
 from skfleet.glm._sgd import SGDConfig, SGDTargets, SGDWeights, descend

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,13 +72,11 @@ def elastic_net_path(
         rows = rows_with_gram(*problem)
         problem = _positive_semidefinite(problem, rows[0])
         order = order[~smooth[order]]
-        coefs, n_iters = _descend(
-            problem, rows, alphas[order], l1_ratio, tol, max_iter, positive, start
-        )
+        descend = partial(_descend, problem, rows, l1_ratio=l1_ratio, positive=positive)
+        coefs, n_iters = descend(alphas[order], tol=tol, max_iter=max_iter, start=start)
         for i, coef, n_iter in zip(order, coefs, n_iters, strict=True):
-            penalty = _PenalizedQuadratic(
-                problem, alphas[i] * l1_ratio, alphas[i] * (1 - l1_ratio), positive
-            )
+            l1, l2 = alphas[i] * l1_ratio, alphas[i] * (1 - l1_ratio)
+            penalty = _PenalizedQuadratic(problem, l1, l2, positive)
             at_zero = penalty.kkt_violation(np.zeros(n))
             gradient_tol = excess * tol * at_zero + penalty.rounding
             tighter_tol = tol
@@ -86,27 +86,16 @@ def elastic_net_path(
                 if n_iter >= max_iter or penalty.kkt_violation(coef) <= tol * at_zero:
                     break
                 tighter_tol /= 100
-                again, more = _descend(
-                    problem,
-                    rows,
-                    alphas[[i]],
-                    l1_ratio,
-                    tighter_tol,
-                    max_iter - n_iter,
-                    positive,
-                    coef,
-                )
+                left = max_iter - n_iter
+                again, more = descend(alphas[[i]], tol=tighter_tol, max_iter=left, start=coef)
                 coef, n_iter = again[0], n_iter + more[0]
             converged = penalty.kkt_violation(coef) <= tol * at_zero + 10 * penalty.rounding
             points[i] = PathPoint(coef, penalty.dual_gap(coef), n_iter, bool(converged))
     # Without an L1 part the minimum has a closed form.
     for i in np.flatnonzero(smooth):
         penalty = _PenalizedQuadratic(problem, 0.0, alphas[i], positive)
-        xy = problem.xy[:, None]
-        if positive:
-            coef = solve_positive(problem.gram, xy, alphas[i])[0]
-        else:
-            coef = solve_ridge(problem.gram, xy, alphas[i])[0][0]
+        system = (problem.gram, problem.xy[:, None], alphas[i])
+        coef = (solve_positive(*system) if positive else solve_ridge(*system)[0])[0]
         points[i] = PathPoint(coef, penalty.dual_gap(coef), 1, True)
     return [point for point in points if point is not None]
 
@@ -134,10 +123,8 @@ def _positive_semidefinite(problem: Quadratic, design: np.ndarray) -> Quadratic:
     """Return the problem of some rows where it differs by more than rounding."""
     gram = design.T @ design
     scale = np.sqrt(np.diag(gram))
-    unit = np.outer(scale, scale)
-    if np.all(np.abs(gram - problem.gram) <= 1e-10 * unit):
-        return problem
-    return problem._replace(gram=gram)
+    close = np.all(np.abs(gram - problem.gram) <= 1e-10 * np.outer(scale, scale))
+    return problem if close else problem._replace(gram=gram)
 
 
 def _descend(
@@ -196,18 +183,11 @@ class _PenalizedQuadratic:
     def _violations(self, coef: np.ndarray) -> np.ndarray:
         """Return the violation of each KKT condition, for columns at unit deviation."""
         gradient = self.gradient(coef)
-        unused = -gradient if self.positive else np.abs(gradient)
-        return (
-            np.where(
-                coef != 0,
-                np.abs(gradient + self.l1 * np.sign(coef)),
-                np.maximum(unused - self.l1, 0.0),
-            )
-            / self.deviation
-        )
+        unused = np.maximum((-gradient if self.positive else np.abs(gradient)) - self.l1, 0.0)
+        used = np.abs(gradient + self.l1 * np.sign(coef))
+        return np.where(coef != 0, used, unused) / self.deviation
 
     def kkt_violation(self, coef: np.ndarray) -> float:
-        """Return the largest violation of a KKT condition."""
         return float(np.max(self._violations(coef), initial=0.0))
 
     def refine_active_set(self, coef: np.ndarray, gradient_tol: float) -> np.ndarray:
@@ -269,12 +249,10 @@ def _direction(system: np.ndarray, slope: np.ndarray) -> tuple[np.ndarray, bool]
     """
     unit, scale = equilibrate(system)
     slope, smallest = slope / scale, rank_tolerance(len(unit))
-    try:
+    with suppress(linalg.LinAlgError):
         root = linalg.cho_factor(unit, lower=True)
         if np.diag(root[0]).min() ** 2 > smallest:
             return -linalg.cho_solve(root, slope) / scale, True
-    except linalg.LinAlgError:
-        pass
     values, vectors = linalg.eigh(unit)
     flat = vectors[:, values <= smallest * values[-1]]
     along = flat @ (flat.T @ slope)

@@ -70,7 +70,6 @@ def split_products(
 
 
 def cross_products_by_group(block: Block, folds: Folds) -> dict[int, CrossProducts]:
-    """Return the cross products of a block by group of rows."""
     return {part: block_cross_products(rows) for part, rows in folds.cut(block)}
 
 
@@ -82,10 +81,9 @@ def split_residuals(
     `coefs` are of shape (n_splits, n_targets, n_models, n_features), `intercepts` without the last;
     of rows to train on only if `both`.
     """
+    engine, rows = engine_for(products.rows), products.rows
     reduction = Reduction(residuals_by_split, combine_residuals)
-    return map_reduce(
-        engine_for(products.rows), reduction, products.rows, products.folds, coefs, intercepts, both
-    )
+    return map_reduce(engine, reduction, rows, products.folds, coefs, intercepts, both)
 
 
 def residuals_by_split(

@@ -34,9 +34,8 @@ def solve_ridge(
 
 def solve_positive(gram: np.ndarray, xy: np.ndarray, alpha: Any) -> np.ndarray:
     """Minimise the same over coefficients of at least 0 (Lawson and Hanson, 1974, chapter 23)."""
-    alphas = np.broadcast_to(alpha, xy.shape[1])
     coef = np.empty((xy.shape[1], len(gram)))
-    for j, a in enumerate(alphas):
+    for j, a in enumerate(np.broadcast_to(alpha, xy.shape[1])):
         # SciPy's solver takes rows; any with the same products have the same minimum.
         design, target = rows_with_gram(gram + a * np.eye(len(gram)), xy[:, j], 0.0)
         scale = np.sqrt(np.sum(design**2, axis=0))

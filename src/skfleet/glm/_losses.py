@@ -34,27 +34,21 @@ class Loss(Protocol):
 
     def evaluate(self, y: Any, eta: Any) -> Pointwise:
         """Return the loss of each row, its derivative in eta, and the expected target."""
-        ...
 
     def hessian(self, y: Any, mean: Any, i: int, j: int) -> Any:
         """Return the second derivative by outputs i and j, or a positive substitute for it."""
-        ...
 
     def mean(self, eta: Any) -> Any:
         """Return the expected target of each row."""
-        ...
 
     def link(self, mean: np.ndarray) -> np.ndarray:
         """Return the linear predictor with the given expected targets."""
-        ...
 
     def mean_loss(self, mean: np.ndarray, eta: np.ndarray) -> float:
         """Return the average loss of rows of one predictor and targets of a given average."""
-        ...
 
     def in_y_true_range(self, y: Any) -> Any:
         """Return for each target whether the loss is defined for it."""
-        ...
 
 
 class _AnyTarget:

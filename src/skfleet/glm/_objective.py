@@ -70,22 +70,12 @@ class GradientSums(NamedTuple):
 
 
 class LinearPredictor(NamedTuple):
-    """Coefficients of a pass over the rows.
-
-    Parameters
-    ----------
-    coef, constant : ndarray of shape (n_outputs, n_features) and (n_outputs,)
-        The linear predictor, for unscaled columns less `center`.
-    about : ndarray of shape (n_features,) or None
-        Subtracted from the rows, which copies them.
-    chosen : ndarray of int, default=None
-        Columns of the Hessian; None for all.
-    """
+    """Coefficients and constants by output of a pass, for unscaled columns less `center`."""
 
     coef: np.ndarray
     constant: np.ndarray
-    center: np.ndarray | None
-    hessian_columns: np.ndarray | None = None
+    center: np.ndarray | None  # subtracted from the rows, which copies them
+    hessian_columns: np.ndarray | None  # None for all
 
 
 class Objective:
@@ -133,9 +123,8 @@ class Objective:
             constant = constant - feature_coef @ shift
         predictor = LinearPredictor(feature_coef / scale, constant, center, columns)
         reduction = Reduction(glm_hessian if hessian else glm_gradient)
-        sums: GradientSums = map_reduce(
-            self._engine, reduction, self._rows, predictor, self.loss, self._encoding
-        )
+        args = (predictor, self.loss, self._encoding)
+        sums: GradientSums = map_reduce(self._engine, reduction, self._rows, *args)
         gradient = np.empty(coef.shape)
         gradient[:, :n_features] = sums.coef_gradient / scale
         if shift is not None:
@@ -211,20 +200,15 @@ class Objective:
 
 
 def glm_gradient(block: Block, *args: Any) -> GradientSums:
-    return _sums(block, *args, with_hessian=False)
+    return _sums(block, *args, hessian=False)
 
 
 def glm_hessian(block: Block, *args: Any) -> GradientSums:
-    return _sums(block, *args, with_hessian=True)
+    return _sums(block, *args, hessian=True)
 
 
 def _sums(
-    block: Block,
-    predictor: LinearPredictor,
-    loss: Loss,
-    labels: ClassEncoding,
-    *,
-    with_hessian: bool,
+    block: Block, predictor: LinearPredictor, loss: Loss, labels: ClassEncoding, *, hessian: bool
 ) -> GradientSums:
     """Sum up the losses of a block and their derivatives in one traversal."""
     X = block.X if predictor.center is None else block.X - asarray_like(predictor.center, block.X)
@@ -241,7 +225,7 @@ def _sums(
         xp.sum(slope, axis=0, dtype=xp.float64),
         astype(X.T @ slope, FLOAT64).T,
     )
-    if not with_hessian:
+    if not hessian:
         return sums
     if predictor.hessian_columns is not None:
         X = take_columns(X, predictor.hessian_columns)

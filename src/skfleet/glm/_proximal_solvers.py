@@ -42,7 +42,9 @@ def proximal_newton(
     columns = _working_set(objective, coef, np.zeros(objective.n_features))
     current = None if columns is None else objective.evaluate(coef, hessian=True, columns=columns)
     # A start that is worse than the null model costs more steps than one further evaluation.
-    if current is not None and current.value + penalty.value(coef) > _null_value(null, penalty):
+    null_value = null.value + penalty.value(null.coef)
+    null_value += 1e-9 * abs(null_value)  # a margin for rounding
+    if current is not None and current.value + penalty.value(coef) > null_value:
         coef, columns = null.coef, np.empty(0, dtype=np.intp)
         current = objective.evaluate(coef, hessian=True, columns=columns)
     for n_iter in range(max_iter):
@@ -72,37 +74,24 @@ def proximal_newton(
         for _ in range(MAX_HALVINGS):
             trial_coef = coef + step_size * step
             current = objective.evaluate(trial_coef, hessian=True, columns=columns)
-            if (
-                current.value + penalty.value(trial_coef)
-                <= value + 1e-4 * step_size * slope + rounding
-            ):
+            trial_value = current.value + penalty.value(trial_coef)
+            if trial_value <= value + 1e-4 * step_size * slope + rounding:
                 break
             step_size /= 2
         else:
             return Solution(coef, n_iter + 1, False, "proximal_newton")
         if -slope <= rounding and not outside.any():
             # Converged to rounding: neither the value nor the violations decrease any more.
-            after = penalty.kkt_violation(
-                trial_coef, current.gradient + penalty.gradient(trial_coef)
-            ).max(initial=0.0)
-            if after > 0.5 * violations.max(initial=0.0):
+            gradient = current.gradient + penalty.gradient(trial_coef)
+            after = penalty.kkt_violation(trial_coef, gradient)
+            if after.max(initial=0.0) > 0.5 * violations.max(initial=0.0):
                 return Solution(coef, n_iter + 1, True, "proximal_newton")
         coef = trial_coef
     if current is None:
         return Solution(coef, max_iter, False, "proximal_newton")
     violations = penalty.kkt_violation(coef, current.gradient + penalty.gradient(coef))
-    return Solution(
-        coef,
-        max_iter,
-        bool(violations.max(initial=0.0) <= (gradient_tol or 0.0)),
-        "proximal_newton",
-    )
-
-
-def _null_value(null: NullModel, penalty: Penalty) -> float:
-    """Return the value of the null model, plus a margin for rounding."""
-    value = null.value + penalty.value(null.coef)
-    return value + 1e-9 * abs(value)
+    converged = bool(violations.max(initial=0.0) <= (gradient_tol or 0.0))
+    return Solution(coef, max_iter, converged, "proximal_newton")
 
 
 def _violations_outside(
@@ -136,10 +125,7 @@ def _working_set(
 
 
 def _minimize_quadratic_model(
-    current: ObjectiveValue,
-    penalty: Penalty,
-    coef: np.ndarray,
-    where: np.ndarray,
+    current: ObjectiveValue, penalty: Penalty, coef: np.ndarray, where: np.ndarray
 ) -> np.ndarray:
     """Minimise the quadratic model of the objective, and the penalty, over some coefficients.
 
@@ -171,12 +157,7 @@ def _minimize_quadratic_model(
             inner / np.outer(unit, unit), (inner @ current_coef[bound] - inner_slope) / unit, 0.0
         )
         point = elastic_net_path(
-            problem,
-            np.ones(1),
-            1.0,
-            tol=1e-8,
-            max_iter=1000,
-            start=current_coef[bound] * unit,
+            problem, np.ones(1), 1.0, tol=1e-8, max_iter=1000, start=current_coef[bound] * unit
         )[0]
         best[bound] = point.coef / unit
     best[free] = current_coef[free] - back_slope - back @ (best[bound] - current_coef[bound])

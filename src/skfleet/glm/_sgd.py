@@ -99,6 +99,10 @@ class SGDWeights(NamedTuple):
     weight: float = 0.0
 
 
+# The fields that move to the device of the rows.
+_ARRAYS = ("coef", "intercept", "mean_coef", "mean_intercept", "l1_applied")
+
+
 class SGDTargets(NamedTuple):
     """Targets of the rows: numbers, or codes of classes for one-vs-rest outputs."""
 
@@ -166,18 +170,16 @@ class _SGDUpdater:
     ) -> None:
         xp = namespace(X)
         self.xp, self.double, self.dtype, self.config = xp, xp.float64, dtype_of(X), config
-        self.coef, self.intercept, self.mean_coef, self.mean_intercept, self.l1_applied = (
-            None if v is None else asarray_like(v, X, dtype=xp.float64) for v in weights[:5]
-        )
+        for name, values in zip(_ARRAYS, weights, strict=False):
+            values = None if values is None else asarray_like(values, X, dtype=xp.float64)
+            setattr(self, name, values)
         zero = np.zeros(len(weights.intercept))
         self.value = asarray_like(weights.value + zero, X, dtype=xp.float64)
         self.penalty = asarray_like(weights.penalty + zero, X, dtype=xp.float64)
         self.t = weights.t
         self.positive = None if targets.positive is None else asarray_like(targets.positive, X)
         sides = targets.side_weights
-        self.sides = (
-            None if sides is None else (asarray_like(sides[0], X), asarray_like(sides[1], X))
-        )
+        self.sides = None if sides is None else [asarray_like(side, X) for side in sides]
         self.intercept_share = SPARSE_INTERCEPT_RATE if is_sparse(X) else 1.0
 
         n_rows = X.shape[0]
@@ -229,9 +231,8 @@ class _SGDUpdater:
         # The step of a single row needs no limit: it is scikit-learn's.
         if config.is_limited and n_rows > 1:
             ahead = rows @ move.T + shift
-            fraction = self._step_fraction(
-                gradient, self._loss_gradient(y, p + ahead, share), ahead, n_rows
-            )
+            gradient_ahead = self._loss_gradient(y, p + ahead, share)
+            fraction = self._step_fraction(gradient, gradient_ahead, ahead, n_rows)
             move, shift = move * fraction[:, None], shift * fraction
         self.coef = self.coef * self.decay[step, ...] + move
         self.intercept = self.intercept + shift
@@ -303,14 +304,9 @@ class _SGDUpdater:
 
     def to_host(self, weights: SGDWeights, n_rows: int, weight: float) -> SGDWeights:
         """Return the weights on the host."""
-        learned = (self.coef, self.intercept, self.mean_coef, self.mean_intercept, self.l1_applied)
-        coef, intercept, *averages = (None if v is None else to_host(v) for v in learned)
+        learned = {name: getattr(self, name) for name in _ARRAYS}
         return weights._replace(
-            coef=coef,
-            intercept=intercept,
-            mean_coef=averages[0],
-            mean_intercept=averages[1],
-            l1_applied=averages[2],
+            **{name: None if v is None else to_host(v) for name, v in learned.items()},
             l1_due=self.l1_due_at_end,
             value=to_host(self.value),
             penalty=to_host(self.penalty),

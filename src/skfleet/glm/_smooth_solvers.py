@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -22,7 +23,6 @@ class Smooth(Protocol):
         self, coef: np.ndarray, *, hessian: bool = False, columns: np.ndarray | None = None
     ) -> ObjectiveValue:
         """Return value, gradient and, if requested, Hessian (of some columns) at coef."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -95,22 +95,20 @@ def newton(
         if np.abs(current.gradient).max(initial=0.0) <= gradient_tol:
             return Solution(coef, n_iter, True, "newton")
         step = _newton_step(hessian, current.gradient)
-        directional_derivative = float(current.gradient @ step)
-        logger.debug(
-            "newton %d: value %.15g, decrement %.3g", n_iter, current.value, -directional_derivative
-        )
+        decrement = -float(current.gradient @ step)
+        logger.debug("newton %d: value %.15g, decrement %.3g", n_iter, current.value, decrement)
         rounding = 8 * EPS * max(abs(current.value), np.finfo(np.float64).tiny)
         size = 1.0
         for _ in range(MAX_HALVINGS):
             trial = _with_penalty(objective, penalty, coef + size * step, hessian=not reuse_hessian)
             # Near the minimum rounding hides the decrease; there a smaller gradient is enough.
-            if trial.value <= current.value + 1e-4 * size * directional_derivative or (
-                -directional_derivative <= rounding
+            if trial.value <= current.value - 1e-4 * size * decrement or (
+                decrement <= rounding
                 and np.abs(trial.gradient).max() < np.abs(current.gradient).max()
             ):
                 break
             # No shorter step can lower the value by more than its rounding.
-            if -directional_derivative * size <= rounding:
+            if decrement * size <= rounding:
                 return Solution(coef, n_iter + 1, True, "newton")
             size /= 2
         else:
@@ -124,9 +122,8 @@ def newton(
         reduction_ratio = np.abs(trial.gradient).max() / np.abs(current.gradient).max()
         reuse_hessian = reuse_hessian and bool(reduction_ratio <= NEWTON_REDUCTION_RATIO)
         current = trial
-    return Solution(
-        coef, max_iter, bool(np.abs(current.gradient).max(initial=0.0) <= gradient_tol), "newton"
-    )
+    converged = np.abs(current.gradient).max(initial=0.0) <= gradient_tol
+    return Solution(coef, max_iter, bool(converged), "newton")
 
 
 class WarmNewton:
@@ -192,13 +189,11 @@ def _updated(hessian: np.ndarray, step: np.ndarray, change: np.ndarray) -> np.nd
 def _newton_step(hessian: np.ndarray, gradient: np.ndarray) -> np.ndarray:
     """Solve hessian @ step = -gradient; the minimum-norm solution for a singular Hessian."""
     eps = EPS * len(hessian)
-    try:
+    with suppress(linalg.LinAlgError):
         factor = linalg.cho_factor(hessian, lower=True)
         pivots = np.diag(factor[0]) ** 2
         if pivots.min() > 100 * eps * pivots.max():
             return -linalg.cho_solve(factor, gradient)
-    except linalg.LinAlgError:
-        pass
     # Collinear columns: directions that are lost in rounding get no step.
     values, vectors = linalg.eigh(hessian)
     mask = values > eps * values[-1]
@@ -257,6 +252,5 @@ def lbfgs(
     # Rounding limits the gradient to about the square root of the precision of the value.
     rounding = 100 * np.sqrt(EPS) * max(largest, 1.0)
     at_rounding = result.status in (0, 2) and max_gradient() <= rounding
-    return Solution(
-        result.x, int(result.nit), max_gradient() <= tol * largest or at_rounding, "lbfgs"
-    )
+    converged = max_gradient() <= tol * largest or at_rounding
+    return Solution(result.x, int(result.nit), converged, "lbfgs")

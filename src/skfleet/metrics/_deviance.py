@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -24,7 +23,8 @@ class Deviances(NamedTuple):
 
 def d2_reduction(power: float) -> MetricReduction:
     """Return the reduction of 1 - deviance / deviance of the mean (D squared)."""
-    return MetricReduction(partial(deviances, power), _CombineDeviances(power), _explained_fraction)
+    combine = partial(_combine_deviances, power)
+    return MetricReduction(partial(deviances, power), combine, _explained_fraction)
 
 
 def deviances(
@@ -50,24 +50,19 @@ def _from(true: np.ndarray, mean: float, power: float, weight: np.ndarray | None
     return metrics.mean_tweedie_deviance(true, predicted, sample_weight=weight, power=power)
 
 
-@dataclass(frozen=True)
-class _CombineDeviances:
-    """Combines the sums of two runs of rows: deviances are Bregman divergences (Banerjee, 2005)."""
-
-    power: float
-
-    def __call__(self, a: Deviances, b: Deviances) -> Deviances:
-        weight = a.weight + b.weight
-        if not weight:
-            return a
-        mean = (a.weight * a.mean + b.weight * b.mean) / weight
-        # About another mean, a part gains its weight times the deviance of its own mean from it.
-        spread = sum(
-            part.spread + part.weight * _from(np.array([part.mean]), mean, self.power)
-            for part in (a, b)
-            if part.weight
-        )
-        return Deviances(weight, mean, a.residual + b.residual, spread, a.n_rows + b.n_rows)
+def _combine_deviances(power: float, a: Deviances, b: Deviances) -> Deviances:
+    """Combine the sums of two runs of rows: deviances are Bregman divergences (Banerjee, 2005)."""
+    weight = a.weight + b.weight
+    if not weight:
+        return a
+    mean = (a.weight * a.mean + b.weight * b.mean) / weight
+    # About another mean, a part gains its weight times the deviance of its own mean from it.
+    spread = sum(
+        part.spread + part.weight * _from(np.array([part.mean]), mean, power)
+        for part in (a, b)
+        if part.weight
+    )
+    return Deviances(weight, mean, a.residual + b.residual, spread, a.n_rows + b.n_rows)
 
 
 def _explained_fraction(sums: Deviances) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,14 +20,7 @@ from skfleet._validation import (
     unique_values,
     weights_as_numbers,
 )
-from skfleet.blocks import (
-    Block,
-    RowBlocks,
-    as_sized,
-    is_lazy,
-    n_rows_if_known,
-    row_blocks,
-)
+from skfleet.blocks import Block, RowBlocks, as_sized, is_lazy, n_rows_if_known, row_blocks
 from skfleet.engine import Reduction, add, engine_for, identity, map_reduce
 
 
@@ -44,12 +38,7 @@ class MetricReduction:
 
 
 def check_pair(
-    y_true: Any,
-    y_pred: Any,
-    sample_weight: Any,
-    *,
-    true_is_number: bool,
-    predicted_is_number: bool,
+    y_true: Any, y_pred: Any, sample_weight: Any, *, true_is_number: bool, predicted_is_number: bool
 ) -> tuple[Any, Any, Any]:
     """Return values to compare; raise for invalid types, dimensions or lengths.
 
@@ -73,7 +62,7 @@ def check_pair(
             )
         check_target_type(values, numeric=numbers[name], name=name)
     check_lengths(*values_by_name.values())
-    return values_by_name["y_true"], values_by_name["y_pred"], values_by_name["sample_weight"]
+    return tuple(values_by_name.values())
 
 
 def check_lengths(y_true: Any, y_pred: Any, sample_weight: Any) -> None:
@@ -117,46 +106,26 @@ def host_values(values: Any) -> np.ndarray:
     return dense[:, 0] if dense.ndim == 2 and dense.shape[1] == 1 else dense
 
 
-def compute_metrics(
-    reductions: Sequence[MetricReduction], y_true: Any, y_pred: Any, sample_weight: Any = None
-) -> list[Any]:
-    """Return all metrics in one pass over true values and predictions."""
-    rows, pred_first = align_pairs(y_true, y_pred, sample_weight)
-    return reduce_rows(reductions, rows, pred_first)
-
-
 def reduce_rows(
     reductions: Sequence[MetricReduction], rows: RowBlocks, pred_first: bool
 ) -> list[Any]:
     """Return all metrics in one pass over aligned rows."""
     metrics = tuple(reductions)
-    reduction = Reduction(_ReduceAll(metrics), _CombineAll(metrics))
+    reduction = Reduction(partial(_measure, metrics), partial(_combine, metrics))
     totals = map_reduce(engine_for(rows), reduction, rows, pred_first)
     return [metric.finalize(total) for metric, total in zip(metrics, totals, strict=True)]
 
 
-@dataclass(frozen=True)
-class _ReduceAll:
-    """Computes the partial results of several metrics of one block."""
-
-    reductions: tuple[MetricReduction, ...]
-    __name__ = "measure"
-
-    def __call__(self, block: Block, pred_first: bool) -> tuple[Any, ...]:
-        true, predicted, weight = open_pair(block, pred_first)
-        return tuple(metric.per_block(true, predicted, weight) for metric in self.reductions)
+def _measure(
+    metrics: tuple[MetricReduction, ...], block: Block, pred_first: bool
+) -> tuple[Any, ...]:
+    """Return the partial results of several metrics of one block."""
+    pair = open_pair(block, pred_first)
+    return tuple(metric.per_block(*pair) for metric in metrics)
 
 
-@dataclass(frozen=True)
-class _CombineAll:
-    """Combines the partial results of several metrics."""
-
-    reductions: tuple[MetricReduction, ...]
-
-    def __call__(self, a: tuple[Any, ...], b: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple(
-            metric.combine(x, y) for metric, x, y in zip(self.reductions, a, b, strict=True)
-        )
+def _combine(metrics: tuple[MetricReduction, ...], a: Any, b: Any) -> tuple[Any, ...]:
+    return tuple(metric.combine(x, y) for metric, x, y in zip(metrics, a, b, strict=True))
 
 
 def unique_labels(y: Any) -> np.ndarray:

@@ -40,19 +40,19 @@ SCORERS: dict[str, ScorerSpec] = {
     "average_precision": ScorerSpec("average_precision_score", 1, {}, _ANY_SCORE),
     "r2": ScorerSpec("r2_score"),
     "explained_variance": ScorerSpec("explained_variance_score"),
-    "neg_max_error": ScorerSpec("max_error", -1),
 }
 for _error in (
+    "max_error",
     "mean_absolute_error",
     "mean_absolute_percentage_error",
+    "mean_gamma_deviance",
+    "mean_poisson_deviance",
     "mean_squared_error",
     "mean_squared_log_error",
     "root_mean_squared_error",
     "root_mean_squared_log_error",
 ):
     SCORERS[f"neg_{_error}"] = ScorerSpec(_error, -1)
-for _family in ("poisson", "gamma"):
-    SCORERS[f"neg_mean_{_family}_deviance"] = ScorerSpec(f"mean_{_family}_deviance", -1)
 for _name in ("precision", "recall", "f1", "jaccard"):
     SCORERS[_name] = ScorerSpec(f"{_name}_score", 1, {"average": "binary"})
     for _average in ("micro", "macro", "samples", "weighted"):
@@ -120,11 +120,7 @@ class ResponseScorer:
         """Return the response of an estimator to rows, as one column for two labels."""
         response = _response(estimator, SCORERS[self.name].responses)
         y_pred = getattr(estimator, response)(X)
-        if isinstance(y_pred, list):
-            raise ValueError(
-                f"y must have one column to be scored by {response}. Got {len(y_pred)} instead. "
-                "Take a metric of predictions."
-            )
+        _check_one_output(y_pred, response)
         y_pred = host_values(y_pred)
         return y_pred[:, 1] if response == "predict_proba" and y_pred.shape[1] == 2 else y_pred
 
@@ -156,10 +152,8 @@ def check_scorer(scoring: Any) -> None:
     for scorer in scorers if isinstance(scoring, Mapping | list | tuple | set) else [scoring]:
         module = str(getattr(scorer, "__module__", ""))
         # Metrics and scorers are both callable; the module tells them apart.
-        is_sklearn_metric = (
-            module.startswith("sklearn.metrics.") and module != "sklearn.metrics._scorer"
-        )
-        if callable(scorer) and (is_sklearn_metric or module == "skfleet.metrics"):
+        is_metric = module.startswith("sklearn.metrics.") and module != "sklearn.metrics._scorer"
+        if callable(scorer) and (is_metric or module == "skfleet.metrics"):
             raise ValueError(
                 "scoring must be the name of a metric, or call (estimator, X, y). Got the metric "
                 f"function {scorer.__name__} instead. Give its name, one of "
@@ -270,9 +264,8 @@ def _score_lazy(
         keys_by_response.setdefault(_response(estimator, SCORERS[name].responses), []).append(key)
     scores: dict[str, float] = {}
     for response, keys in keys_by_response.items():
-        y_pred = getattr(estimator, response)(X)
         specs = {key: SCORERS[names[key]] for key in keys}
-        scores |= _score_response(specs, response, estimator, y_pred, y, sample_weight)
+        scores |= _score_response(specs, response, estimator, X, y, sample_weight)
     return {key: scores[key] for key in names}
 
 
@@ -287,24 +280,30 @@ def _response(estimator: Any, responses: tuple[str, ...]) -> str:
     )
 
 
+def _check_one_output(y_pred: Any, response: str) -> None:
+    """Raise for the responses of several outputs."""
+    if isinstance(y_pred, list):
+        raise ValueError(
+            f"y must have one column to be scored by {response}. Got {len(y_pred)} instead. "
+            "Take a metric of predictions."
+        )
+
+
 def _score_response(
     specs: Mapping[str, ScorerSpec],
     response: str,
     estimator: Any,
-    y_pred: Any,
+    X: Any,
     y: Any,
     sample_weight: Any,
 ) -> dict[str, float]:
     """Score one response by all metrics of it."""
     classes = None if response == "predict" else getattr(estimator, "classes_", None)
+    y_pred = getattr(estimator, response)(X)
     if response != "predict":
-        if isinstance(y_pred, list):
-            raise ValueError(
-                f"y must have one column to be scored by {response}. Got {len(y_pred)} instead. "
-                "Take a metric of predictions."
-            )
+        _check_one_output(y_pred, response)
         if classes is not None and len(classes) == 2 and len(y_pred.shape) == 2:
-            y_pred = _column(y_pred, 1)
+            y_pred = y_pred.iloc[:, 1] if hasattr(y_pred, "iloc") else y_pred[:, 1]
     rows, pred_first = align_pairs(y, y_pred, sample_weight)
     weighted = sample_weight is not None
     sums, rankings = {}, {}
@@ -334,7 +333,3 @@ def _metric_kwargs(spec: ScorerSpec, classes: Any) -> dict[str, Any]:
     if spec.metric in ("average_precision_score", "brier_score_loss") and len(classes) == 2:
         return kwargs | {"pos_label": classes[1]}
     return kwargs | {"labels": np.asarray(classes)} if spec.metric in NEED_LABELS else kwargs
-
-
-def _column(y_pred: Any, i: int) -> Any:
-    return y_pred.iloc[:, i] if hasattr(y_pred, "iloc") else y_pred[:, i]

@@ -15,12 +15,18 @@ from skfleet.blocks import check_rows, is_lazy
 from skfleet.metrics import _ranking
 from skfleet.metrics._contingency import pairs_reduction
 from skfleet.metrics._deviance import d2_reduction
-from skfleet.metrics._reductions import MetricReduction, check_pair, compute_metrics, unique_labels
+from skfleet.metrics._reductions import (
+    MetricReduction,
+    align_pairs,
+    check_pair,
+    reduce_rows,
+    unique_labels,
+)
 from skfleet.metrics._weighted_means import (
     explained_reduction,
-    max_reduction,
     mean_reduction,
     over_outputs,
+    part_of_max_error,
     root_over_outputs,
 )
 
@@ -110,6 +116,8 @@ def _public(name: str, what: str, words: tuple[str, str, str], passes: str) -> A
     reference = getattr(metrics, name)
     signature = inspect.signature(reference)
     true, predicted = list(signature.parameters)[:2]
+    values = (true, predicted, "sample_weight")
+    kinds = {"true_is_number": words is _TARGETS, "predicted_is_number": words is not _LABELS}
 
     def score(*args: Any, **kwargs: Any) -> Any:
         bound = signature.bind(*args, **kwargs)
@@ -119,22 +127,12 @@ def _public(name: str, what: str, words: tuple[str, str, str], passes: str) -> A
         if not any(map(is_lazy, (y_true, y_pred, weight))):
             # Without its array API dispatch, scikit-learn takes arrays on the host only.
             if not get_config()["array_api_dispatch"]:
-                for key in (true, predicted, "sample_weight"):
+                for key in values:
                     if is_not_numpy(bound.arguments.get(key)):
                         bound.arguments[key] = to_host(bound.arguments[key])
             return reference(*bound.args, **bound.kwargs)
-        options = {
-            key: value
-            for key, value in bound.arguments.items()
-            if key not in (true, predicted, "sample_weight")
-        }
-        y_true, y_pred, weight = check_pair(
-            y_true,
-            y_pred,
-            weight,
-            true_is_number=words is _TARGETS,
-            predicted_is_number=words is not _LABELS,
-        )
+        options = {key: v for key, v in bound.arguments.items() if key not in values}
+        y_true, y_pred, weight = check_pair(y_true, y_pred, weight, **kinds)
         return lazy_score(name, y_true, y_pred, weight, options)
 
     wide = " or (n_samples, n_outputs)"
@@ -181,7 +179,7 @@ def lazy_score(
         labels = options.get("labels")
         labels = unique_labels(y_true) if labels is None else np.asarray(labels)
     reduction = METRIC_REDUCTIONS[name](options, sample_weight is not None, labels)
-    return compute_metrics([reduction], y_true, y_pred, sample_weight)[0]
+    return reduce_rows([reduction], *align_pairs(y_true, y_pred, sample_weight))[0]
 
 
 def check_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
@@ -212,25 +210,15 @@ def _pairs(name: str, what: str) -> Any:
 
 
 def _mean(name: str, what: str) -> Any:
-    """Build a metric of targets that is a mean over rows, for one output or several."""
-    reference = getattr(metrics, name)
+    """Build a metric of targets that is a mean over rows, or its root, per output."""
+    reference = getattr(metrics, name.removeprefix("root_"))
+    average = root_over_outputs if name.startswith("root_") else over_outputs
 
     def reduction(options: dict[str, Any], weighted: bool, labels: Any) -> MetricReduction:
         if "multioutput" not in options:
             return mean_reduction(reference, options)
-        finalize = partial(over_outputs, options["multioutput"])
+        finalize = partial(average, options["multioutput"])
         return mean_reduction(reference, options | {"multioutput": "raw_values"}, finalize)
-
-    METRIC_REDUCTIONS[name] = reduction
-    return _public(name, what, _TARGETS, _MEAN_PASS)
-
-
-def _root(name: str, squared: Callable[..., Any], what: str) -> Any:
-    """Build a metric that is the square root of a mean over rows."""
-
-    def reduction(options: dict[str, Any], weighted: bool, labels: Any) -> MetricReduction:
-        finalize = partial(root_over_outputs, options["multioutput"])
-        return mean_reduction(squared, {"multioutput": "raw_values"}, finalize)
 
     METRIC_REDUCTIONS[name] = reduction
     return _public(name, what, _TARGETS, _MEAN_PASS)
@@ -238,15 +226,13 @@ def _root(name: str, squared: Callable[..., Any], what: str) -> Any:
 
 def _explained(name: str, what: str, *, centred: bool) -> Any:
     """Build a metric of the explained fraction of the variance of the targets."""
-    METRIC_REDUCTIONS[name] = lambda options, weighted, _: explained_reduction(
-        centred=centred, **options
-    )
+    METRIC_REDUCTIONS[name] = lambda options, *_: explained_reduction(centred=centred, **options)
     return _public(name, what, _TARGETS, _MEAN_PASS)
 
 
-def _of_labels(name: str, what: str) -> Any:
+def _of_labels(name: str, what: str, reference: Callable[..., Any] | None = None) -> Any:
     """Build a metric of labels and scores that is a mean, or a sum, over rows."""
-    reference = getattr(metrics, name)
+    reference = reference or getattr(metrics, name)
 
     def reduction(options: dict[str, Any], weighted: bool, labels: Any) -> MetricReduction:
         normalize = options.get("normalize", True)
@@ -301,11 +287,7 @@ precision_score = _pairs("precision_score", "Fraction of the predicted labels th
 recall_score = _pairs("recall_score", "Fraction of the true labels that were found.")
 zero_one_loss = _pairs("zero_one_loss", "Fraction of rows that were predicted wrong.")
 
-brier_score_loss = _of_labels("brier_score_loss", "Mean squared error of probabilities.")
-# Replaces the reduction above, as a block may lack the positive label.
-METRIC_REDUCTIONS["brier_score_loss"] = lambda options, weighted, labels: mean_reduction(
-    _brier, options | {"labels": labels}
-)
+brier_score_loss = _of_labels("brier_score_loss", "Mean squared error of probabilities.", _brier)
 log_loss = _of_labels("log_loss", "Mean negative log-likelihood of probabilities.")
 top_k_accuracy_score = _of_labels(
     "top_k_accuracy_score", "Fraction of rows whose label is among the k highest scores."
@@ -320,9 +302,7 @@ d2_tweedie_score = _public(
 )
 METRIC_REDUCTIONS["d2_tweedie_score"] = lambda options, weighted, labels: d2_reduction(**options)
 max_error = _public("max_error", "Largest absolute error.", _TARGETS, _MEAN_PASS)
-METRIC_REDUCTIONS["max_error"] = lambda options, weighted, labels: max_reduction(
-    metrics.max_error, {}
-)
+METRIC_REDUCTIONS["max_error"] = lambda *_: MetricReduction(part_of_max_error, max, float)
 mean_absolute_error = _mean("mean_absolute_error", "Mean absolute error.")
 mean_absolute_percentage_error = _mean(
     "mean_absolute_percentage_error", "Mean absolute error over the size of the target."
@@ -333,13 +313,9 @@ mean_poisson_deviance = _mean("mean_poisson_deviance", "Mean deviance of the Poi
 mean_squared_error = _mean("mean_squared_error", "Mean squared error.")
 mean_squared_log_error = _mean("mean_squared_log_error", "Mean squared error of logarithms.")
 mean_tweedie_deviance = _mean("mean_tweedie_deviance", "Mean deviance of a Tweedie distribution.")
-root_mean_squared_error = _root(
-    "root_mean_squared_error", metrics.mean_squared_error, "Root of the mean squared error."
-)
-root_mean_squared_log_error = _root(
-    "root_mean_squared_log_error",
-    metrics.mean_squared_log_error,
-    "Root of the mean squared error of logarithms.",
+root_mean_squared_error = _mean("root_mean_squared_error", "Root of the mean squared error.")
+root_mean_squared_log_error = _mean(
+    "root_mean_squared_log_error", "Root of the mean squared error of logarithms."
 )
 
 average_precision_score = _ranked(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,11 +13,10 @@ from skfleet.metrics._reductions import MetricReduction
 
 
 class Mean(NamedTuple):
-    """A sum over rows, with the weight of these rows and their number."""
+    """A sum over rows, with the weight of these rows."""
 
     total: Any
     weight: float
-    n_rows: int
 
 
 def mean_reduction(
@@ -50,9 +48,9 @@ def _part_of_mean(
     weight_kwargs = {} if weight is None else {"sample_weight": weight}
     if not total:  # scikit-learn divides by it
         value = reference(true, predicted, **options)
-        return Mean(np.zeros_like(np.asarray(value, dtype=np.float64)), 0.0, len(true))
+        return Mean(np.zeros_like(np.asarray(value, dtype=np.float64)), 0.0)
     value = np.asarray(reference(true, predicted, **weight_kwargs, **options), dtype=np.float64)
-    return Mean(value * total, total, len(true))
+    return Mean(value * total, total)
 
 
 def _finalize_mean(normalize: bool, finalize: Callable[[Any], Any] | None, mean: Mean) -> Any:
@@ -76,17 +74,10 @@ def root_over_outputs(multioutput: Any, values: np.ndarray) -> Any:
     return over_outputs(multioutput, np.sqrt(values))
 
 
-def max_reduction(reference: Callable[..., Any], options: dict[str, Any]) -> MetricReduction:
-    """Return the reduction of a metric that is the largest over rows; it knows no weights."""
-    return MetricReduction(partial(_part_of_max, reference), max, float)
-
-
-def _part_of_max(
-    reference: Callable[..., Any], true: np.ndarray, predicted: np.ndarray, weight: Any
-) -> float:
+def part_of_max_error(true: np.ndarray, predicted: np.ndarray, weight: Any) -> float:
     if weight is not None:
         raise TypeError("max_error takes no sample_weight. Drop the rows of weight 0 instead.")
-    return float(reference(true, predicted))
+    return float(metrics.max_error(true, predicted))
 
 
 class Spread(NamedTuple):
@@ -111,18 +102,10 @@ def spread_of(true: np.ndarray, predicted: np.ndarray, weight: np.ndarray | None
     # Sums of squares of float32 values lose digits where there are many rows.
     true = true.reshape(len(true), -1).astype(np.float64)
     residual = true - predicted.reshape(len(true), -1)
-    n_weight = float(weight.sum())
-    mean, shift = (
-        weight @ v / n_weight if n_weight else np.zeros(v.shape[1]) for v in (true, residual)
-    )
-    return Spread(
-        n_weight,
-        mean,
-        weight @ (true - mean) ** 2,
-        shift,
-        weight @ (residual - shift) ** 2,
-        len(true),
-    )
+    n = float(weight.sum())
+    mean, shift = (weight @ v / n if n else np.zeros(v.shape[1]) for v in (true, residual))
+    squares = weight @ (true - mean) ** 2, weight @ (residual - shift) ** 2
+    return Spread(n, mean, squares[0], shift, squares[1], len(true))
 
 
 def combine_spread(a: Spread, b: Spread) -> Spread:
@@ -140,37 +123,25 @@ def combine_spread(a: Spread, b: Spread) -> Spread:
     )
 
 
-@dataclass(frozen=True)
-class _Explained:
-    """Computes the fraction of the variance of the targets that is explained."""
-
-    centred: bool
-    multioutput: Any
-    force_finite: bool
-
-    def __call__(self, s: Spread) -> Any:
-        if s.n_rows < 2 and not self.centred:
-            # scikit-learn itself warns and returns NaN
-            return metrics.r2_score([0.0], [0.0])
-        residual = s.residual if self.centred else s.residual + s.weight * s.residual_mean**2
-        has_residual, constant = residual != 0, s.total == 0
-        if self.force_finite:
-            score = 1 - residual / np.where(constant, 1.0, s.total)
-            # scikit-learn's: constant targets score 1 if all are predicted exactly, else 0.
-            score = np.where(constant, np.where(has_residual, 0.0, 1.0), score)
-        else:
-            with np.errstate(divide="ignore", invalid="ignore"):
-                score = 1 - residual / s.total
-        weighted = isinstance(self.multioutput, str) and self.multioutput == "variance_weighted"
-        if not weighted:
-            return over_outputs(self.multioutput, score)
-        return float(np.average(score, weights=s.total) if s.total.any() else score.mean())
-
-
-def explained_reduction(
-    *, centred: bool, multioutput: Any = "uniform_average", force_finite: bool = True
-) -> MetricReduction:
+def explained_reduction(**options: Any) -> MetricReduction:
     """Return the reduction of r2 or, with residuals about their mean, of explained variance."""
-    return MetricReduction(
-        spread_of, combine_spread, _Explained(centred, multioutput, force_finite)
-    )
+    return MetricReduction(spread_of, combine_spread, partial(_explained_fraction, **options))
+
+
+def _explained_fraction(s: Spread, *, centred: bool, multioutput: Any, force_finite: bool) -> Any:
+    """Return the fraction of the variance of the targets that is explained."""
+    if s.n_rows < 2 and not centred:
+        # scikit-learn itself warns and returns NaN
+        return metrics.r2_score([0.0], [0.0])
+    residual = s.residual if centred else s.residual + s.weight * s.residual_mean**2
+    if force_finite:
+        constant = s.total == 0
+        score = 1 - residual / np.where(constant, 1.0, s.total)
+        # scikit-learn's: constant targets score 1 if all are predicted exactly, else 0.
+        score = np.where(constant, np.where(residual != 0, 0.0, 1.0), score)
+    else:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            score = 1 - residual / s.total
+    if not isinstance(multioutput, str) or multioutput != "variance_weighted":
+        return over_outputs(multioutput, score)
+    return float(np.average(score, weights=s.total) if s.total.any() else score.mean())

@@ -34,28 +34,17 @@ class CenterModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
     def predict(self, X: Rows) -> Answer:
         """Return the number of the nearest centre for every row.
 
-        Parameters
-        ----------
-        {X}
-
-        Returns
-        -------
+        {X_returns}
         labels : ndarray or Dask collection of shape (n_samples,)
             int32, in the container of X.
         """
-        return self._predict_blockwise(
-            labels_of, X, OutputSpec(np.dtype(np.int32)), model=self._model
-        )
+        output = OutputSpec(np.dtype(np.int32))
+        return self._predict_blockwise(labels_of, X, output, model=self._model)
 
     def transform(self, X: Rows) -> Answer:
         """Return the distances of every row to all centres.
 
-        Parameters
-        ----------
-        {X}
-
-        Returns
-        -------
+        {X_returns}
         distances : ndarray or Dask collection of shape (n_samples, n_clusters)
             In the container of X.
         """
@@ -74,11 +63,7 @@ class CenterModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
         ----------
         {X_test}
         {y_ignored}
-        {sample_weight}
-
-        Returns
-        -------
-        score : float
+        {weight_returns_score}
             Minus the weighted sum of squared distances to the nearest centre.
         """
         check_is_fitted(self)
@@ -122,7 +107,6 @@ class CenterModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
             )
 
     def _check_n_rows(self, n_rows: int) -> None:
-        """Raise for fewer rows than clusters."""
         if n_rows < self.n_clusters:
             raise ValueError(f"n_samples={n_rows} should be >= n_clusters={self.n_clusters}.")
 

@@ -105,9 +105,8 @@ class LaunchConfig(NamedTuple):
         fused = 0 < d <= build.width and shared <= min(limits.shared, half_processor)
         if not fused:
             shared = build.assign_bytes(k, d, False)
-        sums_bytes = (
-            min(limits.shared, limits.shared_by_all // 4 - RESERVED_SHARED_BYTES) - 12 * build.tile
-        )
+        quarter = limits.shared_by_all // 4 - RESERVED_SHARED_BYTES
+        sums_bytes = min(limits.shared, quarter) - 12 * build.tile
         # A power of two of up to d + 1 columns, but fewer (at least 16) where the sums of all
         # clusters would not fit into shared memory.
         n_columns = 1

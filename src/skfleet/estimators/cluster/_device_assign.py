@@ -16,21 +16,12 @@ from skfleet.estimators.cluster._cuda_kernel import Assignment
 TILE_BYTES = 2**28
 
 
-def assign(
-    centers: Any,
-    X: Any,
-    weight: Any = None,
-    *,
-    squared: bool = False,
-    inertia: bool = False,
-    sums: bool = False,
-) -> Assignment:
+def assign(centers: Any, X: Any, weight: Any = None, **outputs: bool) -> Assignment:
     """Label rows on a device by their nearest centre, and compute the requested outputs.
 
-    Weights are float64 on the device of the rows. Sums are those of rows about the mean, with the
-    sum of weights as last column. All outputs stay on the device.
+    These may be `squared`, `inertia` and `sums`: of rows about the mean, with the sum of weights as
+    last column. Weights are float64 on the device of the rows. All outputs stay on the device.
     """
-    outputs = {"squared": squared, "inertia": inertia, "sums": sums}
     # Rows are subtracted from their centres; what is no more than rounding counts as no distance.
     rounding = 3 * (8 * float(np.finfo(centers.dtype).eps)) ** 2
     values, norms = asarray_like(centers.values, X), asarray_like(centers.norms, X)
@@ -63,9 +54,9 @@ def _by_tiles(
     weight: Any,
     rounding: float,
     *,
-    squared: bool,
-    inertia: bool,
-    sums: bool,
+    squared: bool = False,
+    inertia: bool = False,
+    sums: bool = False,
 ) -> Assignment:
     """Compute the outputs of the kernel by matrix products, a tile of rows at a time."""
     xp, on_device, double = namespace(X), device(X), FLOAT64

@@ -72,8 +72,8 @@ class CentroidInit:
             return 0.0
         if self._fits_in_driver(rows):
             return 1.0
-        target_fraction = max(MAX_LOCAL_ROWS, SAMPLE_ROWS_PER_CLUSTER * self.k) / rows.n_rows
-        return min(target_fraction, MAX_SAMPLE_BYTES / estimated_bytes(rows), 1.0)
+        fraction = max(MAX_LOCAL_ROWS, SAMPLE_ROWS_PER_CLUSTER * self.k) / rows.n_rows
+        return min(fraction, MAX_SAMPLE_BYTES / estimated_bytes(rows), 1.0)
 
     def _fits_in_driver(self, rows: RowBlocks) -> bool:
         """Return whether k-means++ can run on all rows in the driver."""
@@ -118,22 +118,18 @@ class CentroidInit:
             return self._pad_with_duplicates(centers)
         return self._run_kmeans(centers, weight)
 
-    def _candidates(
-        self, values: np.ndarray, n_compared: int, number: int, dtype: Any
-    ) -> Candidates:
+    def _candidates(self, values: Any, n_compared: int, number: int, dtype: Any) -> Candidates:
         all_centers = Centers(values, self.mean, dtype)
         new = Centers(values[n_compared:], self.mean, dtype) if n_compared else all_centers
         return Candidates(all_centers, n_compared, new, number)
 
     def _run_kmeans(self, X: Any, weight: np.ndarray | None, init: Any = "k-means++") -> np.ndarray:
         """Return the centres of k-means on rows in the driver."""
-        is_array = not isinstance(init, str)
-        settings = {
-            "n_init": 1 if is_array else SAMPLE_N_INIT,
-            "max_iter": SAMPLE_MAX_ITER if is_array else 300,
-        }
-        k = len(init) if is_array else self.k
-        model = SklearnKMeans(k, init=init, random_state=self.rng, **settings)
+        k, n_init, max_iter = self.k, SAMPLE_N_INIT, 300
+        if not isinstance(init, str):
+            k, n_init, max_iter = len(init), 1, SAMPLE_MAX_ITER
+        options = {"n_init": n_init, "max_iter": max_iter, "random_state": self.rng}
+        model = SklearnKMeans(k, init=init, **options)
         # An initialisation need not converge.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)

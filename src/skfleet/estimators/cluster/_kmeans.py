@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from skfleet._typing import RandomState, Rows, Values, Weights
-from skfleet._validation import check_in_interval, check_option, check_positive_int, check_verbose
+from skfleet._validation import check_in_interval, check_option, check_positive_int
 from skfleet._warnings import warn
 from skfleet.engine import engine_for, with_row_offsets
 from skfleet.estimators._device_dispatch import run_on_device
@@ -142,18 +142,14 @@ class KMeans(CenterModel):
         {y_ignored}
         {sample_weight}
 
-        Returns
-        -------
-        self : KMeans
-            Fitted estimator.
+        {returns_fitted}
         """
         self._check_parameters()
         rows = self._validate_rows(X, sample_weight=sample_weight)
         fixed_centers = self._init_centers(rows)
         kind = self.init if isinstance(self.init, str) else "given"
-        init = CentroidInit(
-            kind, self.n_clusters, self._n_inits(10), check_random_state(self.random_state)
-        )
+        rng = check_random_state(self.random_state)
+        init = CentroidInit(kind, self.n_clusters, self._n_inits(10), rng)
         engine = engine_for(rows)
         with engine.persist(rows) as persisted:
             rows = with_row_offsets(engine, persisted)
@@ -180,7 +176,7 @@ class KMeans(CenterModel):
                 centers = fixed_centers
                 # A callable may return other centres for every run.
                 if callable(self.init):
-                    centers = self._call_init(X, rows, init.rng)
+                    centers = self._call_init(X, rows, rng)
                 if centers is None:
                     centers = init.centers(engine, rows, number)
                 elif mean is not None:
@@ -207,4 +203,3 @@ class KMeans(CenterModel):
         check_positive_int("max_iter", self.max_iter)
         check_in_interval("tol", self.tol, 0)
         check_option("algorithm", self.algorithm, ("auto", "lloyd", "elkan"))
-        check_verbose("verbose", self.verbose)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -47,7 +47,7 @@ class LloydSolver:
         # Out of core, a separate last pass would load all rows again.
         final = self.verbose or self.engine.is_out_of_core(self.rows)
         for n_iter in range(1, self.max_iter + 1):
-            step = self._step(centers, init_number, center_movement)._replace(final=final)
+            step = self._step(centers, init_number, center_movement, final=final)
             result = map_reduce(self.engine, LLOYD, self.rows, step)
             if self.verbose:
                 print(f"Iteration {n_iter - 1}, inertia {result.inertia}.")
@@ -70,16 +70,12 @@ class LloydSolver:
             if shift <= self.tol:
                 break
         # Labels and inertia are those of the final centres, as in scikit-learn.
-        step = self._step(centers, init_number, center_movement)._replace(
-            final=True, with_sums=False
-        )
+        step = self._step(centers, init_number, center_movement, final=True, with_sums=False)
         result = map_reduce(self.engine, LLOYD, self.rows, step)
         return LloydResult(centers, result.inertia, n_iter, result.n_members)
 
-    def _step(
-        self, centers: np.ndarray, init_number: int, center_movement: np.ndarray | None
-    ) -> LloydStep:
-        return LloydStep(Centers(centers, self.mean, self.rows.dtype), init_number, center_movement)
+    def _step(self, centers: np.ndarray, *args: Any, **outputs: bool) -> LloydStep:
+        return LloydStep(Centers(centers, self.mean, self.rows.dtype), *args, **outputs)
 
     def _relocate(
         self, step: LloydStep, sums: np.ndarray, weights: np.ndarray

@@ -12,28 +12,16 @@ from sklearn.cluster import kmeans_plusplus
 from sklearn.utils import check_random_state
 
 from skfleet._array import dtype_of, tree_to_host
-from skfleet._linalg import (
-    dense_rows,
-    is_sparse,
-    with_int32_indices,
-)
+from skfleet._linalg import dense_rows, is_sparse, with_int32_indices
 from skfleet._typing import RandomState, Rows, Values, Weights
 from skfleet._validation import (
     check_bool,
     check_in_interval,
     check_positive_int,
     check_total_weight,
-    check_verbose,
 )
 from skfleet.blocks import Block, RowBlocks, take_to_host
-from skfleet.engine import (
-    Engine,
-    engine_for,
-    fold,
-    limit_threadpools,
-    map_reduce,
-    with_row_offsets,
-)
+from skfleet.engine import Engine, engine_for, fold, limit_threadpools, map_reduce, with_row_offsets
 from skfleet.estimators._column_statistics import moments
 from skfleet.estimators._device_dispatch import run_on_device
 from skfleet.estimators._docstrings import document
@@ -183,10 +171,7 @@ class MiniBatchKMeans(CenterModel):
         sample_weight : array-like, Dask array or Dask Series of shape (n_samples,), default=None
             Sample weights: how often they are drawn, and what they count for in the inertia.
 
-        Returns
-        -------
-        self : MiniBatchKMeans
-            Fitted estimator.
+        {returns_fitted}
         """
         self._check_parameters()
         rows = self._validate_rows(X, sample_weight=sample_weight)
@@ -200,10 +185,8 @@ class MiniBatchKMeans(CenterModel):
             size = min(self.batch_size, rows.n_rows)
             n_bytes = estimated_bytes(rows)
             sample_bytes = np.clip(n_bytes * SAMPLE_FRACTION, MIN_SAMPLE_BYTES, MAX_SAMPLE_BYTES)
-            fraction = min(
-                max(sample_bytes / n_bytes, MIN_SAMPLE_BATCHES * size / rows.n_rows), 1.0
-            )
-            samples = Samples(engine, rows, fraction, rng)
+            fraction = max(sample_bytes / n_bytes, MIN_SAMPLE_BATCHES * size / rows.n_rows)
+            samples = Samples(engine, rows, min(fraction, 1.0), rng)
             summary = samples.first_pass(self._init_rows(rows.n_rows))
             samples.rows = rows = replace(rows, checked=True)
             mean = None if rows.is_sparse else centering_mean(summary.columns, rows.dtype)
@@ -233,15 +216,11 @@ class MiniBatchKMeans(CenterModel):
         n_steps = max(self.max_iter * convergence.n_rows // size, 1)
         with limit_threadpools(1):  # the products of a batch are small
             for batch in samples.batches(size):
-                before = state
-                state = mini_batch_step(
-                    state, batch, None, self.reassignment_ratio, verbose=bool(self.verbose)
-                )
+                before, ratio = state, self.reassignment_ratio
+                state = mini_batch_step(state, batch, None, ratio, verbose=bool(self.verbose))
                 if self.verbose:
-                    print(
-                        f"Minibatch step {state.n_steps}/{n_steps}: mean batch inertia: "
-                        f"{state.inertia / size}"
-                    )
+                    progress = f"Minibatch step {state.n_steps}/{n_steps}"
+                    print(f"{progress}: mean batch inertia: {state.inertia / size}")
                 if convergence.has_converged(before, state) or state.n_steps == n_steps:
                     break
         return state
@@ -259,15 +238,13 @@ class MiniBatchKMeans(CenterModel):
         {y_ignored}
         {sample_weight}
 
-        Returns
-        -------
-        self : MiniBatchKMeans
-            Partially fitted estimator.
+        {returns_learned}
         """
         self._check_parameters()
         state = getattr(self, "_state", None)
         rows = self._validate_rows(X, sample_weight=sample_weight, reset=state is None)
         engine = engine_for(rows)
+        start = None
         if state is None:
             fixed_centers = self._init_centers(rows)
             rng = check_random_state(self.random_state)
@@ -276,8 +253,6 @@ class MiniBatchKMeans(CenterModel):
             # The task of the first block initialises the state, so that its rows never come to the
             # driver.
             start = partial(self._init_state, fixed_centers, draw_seed(rng))
-        else:
-            start = None
         state = fold(engine, mini_batch_step_on_block, state, rows, start, self.reassignment_ratio)
         if state is None:
             raise ValueError("X must have at least one row. Got none instead.")
@@ -299,18 +274,12 @@ class MiniBatchKMeans(CenterModel):
         chosen = rng.permutation(block.n_rows)[: self._init_rows(block.n_rows)]
         weight = host_weights(block)[chosen]
         check_total_weight(float(weight.sum()))
-        centers = self._init_best_of(
-            fixed_centers, take_to_host(block.X, chosen), weight, mean, rng
-        )
+        X = take_to_host(block.X, chosen)
+        centers = self._init_best_of(fixed_centers, X, weight, mean, rng)
         return MiniBatchState(centers, np.zeros(self.n_clusters), mean, rng)
 
     def _init_best_of(
-        self,
-        fixed_centers: np.ndarray | None,
-        X: Any,
-        weight: np.ndarray | None,
-        mean: np.ndarray | None,
-        rng: np.random.RandomState,
+        self, fixed_centers: Any, X: Any, weight: Any, mean: Any, rng: np.random.RandomState
     ) -> np.ndarray:
         """Return fixed initial centres, or the best of several initialisations on host rows."""
         if fixed_centers is not None:
@@ -324,8 +293,8 @@ class MiniBatchKMeans(CenterModel):
                 repeat = n_rows < self.n_clusters
                 candidate = X[rng.choice(X.shape[0], self.n_clusters, repeat, share)]
             else:
-                kwargs = {"sample_weight": weight, "random_state": rng}
-                candidate, _ = kmeans_plusplus(X, self.n_clusters, **kwargs)
+                options = {"sample_weight": weight, "random_state": rng}
+                candidate, _ = kmeans_plusplus(X, self.n_clusters, **options)
             centers = Centers(dense_rows(candidate), None, X.dtype)
             squared = centers.squared(X, centers.labels(X))
             inertia = float(squared.sum() if weight is None else weight @ squared)
@@ -338,7 +307,6 @@ class MiniBatchKMeans(CenterModel):
         return min(max(n, self.n_clusters), n_rows)
 
     def _set_state(self, state: MiniBatchState, dtype: Any) -> None:
-        """Set the fitted attributes from a state."""
         self._state = state
         self._set_centers(state.centers, state.mean, dtype)
         self.n_steps_ = state.n_steps
@@ -355,13 +323,10 @@ class MiniBatchKMeans(CenterModel):
         self._check_init(("k-means++", "random"))
         for name in ("max_iter", "batch_size"):
             check_positive_int(name, getattr(self, name))
-        for name in ("max_no_improvement", "init_size"):
+        for name, low in (("max_no_improvement", 0), ("init_size", 1)):
             if getattr(self, name) is not None:
-                check_positive_int(
-                    name, getattr(self, name), 0 if name == "max_no_improvement" else 1
-                )
+                check_positive_int(name, getattr(self, name), low)
         check_bool("compute_labels", self.compute_labels)
-        check_verbose("verbose", self.verbose)
         check_in_interval("tol", self.tol, 0)
         check_in_interval("reassignment_ratio", self.reassignment_ratio, 0)
 

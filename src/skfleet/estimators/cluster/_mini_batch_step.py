@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from skfleet._array import dtype_of, is_not_numpy, to_host, tree_to_host
-from skfleet._linalg import dense_rows
 from skfleet.blocks import take_to_host
 from skfleet.estimators.cluster._device_assign import assign, weight_on_device
-from skfleet.estimators.cluster._distances import Centers
+from skfleet.estimators.cluster._distances import Centers, as_dense
 from skfleet.estimators.cluster._reductions import sums_by_cluster
 
 
@@ -55,9 +54,7 @@ def mini_batch_step(
             if verbose:
                 print(f"[MiniBatchKMeans] Reassigning {is_light.sum()} cluster centers.")
             chosen = rng.choice(n_rows, replace=False, size=is_light.sum())
-            moved[is_light] = dense_rows(centers.about_mean(take_to_host(X, chosen))).astype(
-                np.float64
-            )
+            moved[is_light] = as_dense(centers.about_mean(take_to_host(X, chosen)))
             # As in scikit-learn: with no weight, the centres would be reassigned at once again.
             weights[is_light] = weights[~is_light].min()
     return MiniBatchState(
@@ -96,7 +93,7 @@ class MiniBatchConvergence:
     tol: float
     max_no_improvement: int | None
     ewa_inertia: float | None = None
-    ewa_inertia_min: float = field(default=np.inf)
+    ewa_inertia_min: float = np.inf
     n_no_improvement: int = 0
 
     def has_converged(self, before: MiniBatchState, after: MiniBatchState) -> bool:
@@ -110,10 +107,8 @@ class MiniBatchConvergence:
         self.ewa_inertia = previous + share * (inertia - previous)
         if self.tol > 0 and np.sum((after.centers - before.centers) ** 2) <= self.tol:
             return True
-        self.n_no_improvement = (
-            0 if self.ewa_inertia < self.ewa_inertia_min else self.n_no_improvement + 1
-        )
+        is_better = self.ewa_inertia < self.ewa_inertia_min
+        self.n_no_improvement = 0 if is_better else self.n_no_improvement + 1
         self.ewa_inertia_min = min(self.ewa_inertia_min, self.ewa_inertia)
-        return (
-            self.max_no_improvement is not None and self.n_no_improvement >= self.max_no_improvement
-        )
+        most = self.max_no_improvement
+        return most is not None and self.n_no_improvement >= most

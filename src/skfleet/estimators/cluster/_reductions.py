@@ -89,10 +89,7 @@ def _lloyd_on_device(block: Block, step: LloydStep) -> LloydSums:
 
 def _check_complete(sums: LloydSums) -> LloydSums:
     """Return sums in which every row counts once; raise for others."""
-    for counted, expected in (
-        (sums.weights, sums.weight),
-        (sums.n_members, sums.n_rows),
-    ):
+    for counted, expected in ((sums.weights, sums.weight), (sums.n_members, sums.n_rows)):
         total = np.sum(counted)
         if np.ndim(counted) and not np.isclose(total, expected, rtol=1e-5):
             raise RuntimeError(
@@ -184,21 +181,22 @@ class NearestCandidate(NamedTuple):
 def nearest_candidate(block: Block, candidates: Candidates) -> NearestCandidate:
     """Return the nearest candidates of rows; only new ones are compared where others are cached."""
     cached = None if block.cache is None else block.cache.get(block.row_offset)
-    n = len(candidates.all)
-    if isinstance(cached, NearestCandidate) and cached.init_number == candidates.init_number:
-        if cached.n_candidates == n:
-            return cached
-        if cached.n_candidates == candidates.n_compared:
-            labels, squared = _nearest(block, candidates.new)
-            xp, closer = namespace(squared), squared < cached.squared
-            labels = xp.where(closer, labels + candidates.n_compared, cached.labels)
-            squared = xp.where(closer, squared, cached.squared)
-            return _cache_nearest(
-                block, NearestCandidate(candidates.init_number, n, labels, squared)
-            )
-    return _cache_nearest(
-        block, NearestCandidate(candidates.init_number, n, *_nearest(block, candidates.all))
-    )
+    n, number, n_cached = len(candidates.all), candidates.init_number, None
+    if isinstance(cached, NearestCandidate) and cached.init_number == number:
+        n_cached = cached.n_candidates
+    if n_cached == n:
+        return cached
+    if n_cached == candidates.n_compared:
+        labels, squared = _nearest(block, candidates.new)
+        xp, closer = namespace(squared), squared < cached.squared
+        labels = xp.where(closer, labels + candidates.n_compared, cached.labels)
+        squared = xp.where(closer, squared, cached.squared)
+    else:
+        labels, squared = _nearest(block, candidates.all)
+    nearest = NearestCandidate(number, n, labels, squared)
+    if block.cache is not None:
+        block.cache[block.row_offset] = nearest
+    return nearest
 
 
 def _nearest(block: Block, centers: Centers) -> tuple[Any, Any]:
@@ -209,13 +207,6 @@ def _nearest(block: Block, centers: Centers) -> tuple[Any, Any]:
     rows = centers.about_mean(block.X)
     labels = centers.labels(rows)
     return labels, centers.squared(rows, labels)
-
-
-def _cache_nearest(block: Block, nearest: NearestCandidate) -> NearestCandidate:
-    """Store nearest candidates in the cache of a block, if it has one."""
-    if block.cache is not None:
-        block.cache[block.row_offset] = nearest
-    return nearest
 
 
 def candidate_weights(block: Block, candidates: Candidates) -> np.ndarray:
@@ -249,6 +240,5 @@ def _exponential_sample(block: Block, n: int, seed: int, rate: Any) -> SampledRo
     # Rows of rate 0 (without weight, or on a candidate) get infinite keys and are not drawn.
     with np.errstate(divide="ignore", invalid="ignore"):
         keys = -xp.log1p(-draws) / rate
-    return k_smallest(
-        xp.where(rate > 0, keys, xp.full_like(keys, xp.inf)), block.row_offset, block.X, n
-    )
+    keys = xp.where(rate > 0, keys, xp.full_like(keys, xp.inf))
+    return k_smallest(keys, block.row_offset, block.X, n)

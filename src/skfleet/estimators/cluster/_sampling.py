@@ -47,7 +47,6 @@ def combine_first_passes(a: FirstPass, b: FirstPass, n: int) -> FirstPass:
 
 
 def draw_seed(rng: np.random.RandomState) -> int:
-    """Return a seed for draws by row number."""
     return int(rng.randint(np.iinfo(np.int32).max))
 
 

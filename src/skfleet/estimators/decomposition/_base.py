@@ -35,25 +35,18 @@ class Projector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, FleetEstimato
 
     @property
     def _n_features_out(self) -> int:
-        """Number of columns of the transformed data."""
         return self.components_.shape[0]
 
     def transform(self, X: Rows) -> Answer:
         """Project data onto the components.
 
-        Parameters
-        ----------
-        {X}
-
-        Returns
-        -------
+        {X_returns}
         X_new : ndarray or Dask collection of shape (n_samples, n_components)
             In the container of X.
         """
         check_is_fitted(self)
-        output = OutputSpec(
-            self.components_.dtype, self._n_features_out, self.get_feature_names_out()
-        )
+        names = self.get_feature_names_out()
+        output = OutputSpec(self.components_.dtype, self._n_features_out, names)
         return self._predict_blockwise(project, X, output, model=self._projection())
 
     def inverse_transform(self, X: Rows) -> Answer:

@@ -134,23 +134,14 @@ class IncrementalPCA(BasePCA):
     def fit(self, X: Rows, y: Values | None = None) -> IncrementalPCA:
         """Fit the model batch after batch.
 
-        Parameters
-        ----------
-        {X_train}
-        {y_ignored}
-
-        Returns
-        -------
-        self : IncrementalPCA
-            Fitted estimator.
+        {fit_rows}
         """
         self._check_parameters()
         rows = self._validate_rows(X)
         self._check_n_components(rows)
         n_batch = self.batch_size or max(5 * rows.n_features, BLOCK_BATCH if rows.on_dask else 0)
-        self._update(
-            rows, IncrementalState(), Batches(n_batch, self.n_components or 1, self.n_components)
-        )
+        batches = Batches(n_batch, self.n_components or 1, self.n_components)
+        self._update(rows, IncrementalState(), batches)
         self.batch_size_ = n_batch
         return self
 
@@ -165,10 +156,7 @@ class IncrementalPCA(BasePCA):
             one goes on to the next block until it has a row for each component.
         {y_ignored}
 
-        Returns
-        -------
-        self : IncrementalPCA
-            Partially fitted estimator.
+        {returns_learned}
         """
         self._check_parameters()
         if is_sparse_kind(X):
@@ -189,7 +177,6 @@ class IncrementalPCA(BasePCA):
             if getattr(self, name) is not None:
                 check_positive_int(name, getattr(self, name))
         check_bool("whiten", self.whiten)
-        check_bool("copy", self.copy)
 
     def _check_n_components(self, rows: RowBlocks) -> None:
         """Raise for more components than columns."""
@@ -270,9 +257,8 @@ def update_batch(state: IncrementalState, X: Any, n_components: int | None) -> I
         total = combine_moments(state.columns, columns)
         # A row for the shift of the mean makes the products those of all rows (Ross et al., 2008).
         between = np.sqrt(state.columns.n_rows / total.n_rows * n_rows)
-        known = np.vstack(
-            [state.values[:, None] * state.vectors, between * (state.columns.mean - columns.mean)]
-        )
+        shift = between * (state.columns.mean - columns.mean)
+        known = np.vstack([state.values[:, None] * state.vectors, shift])
         rows = vstack([asarray_like(known, rows), rows])
     values, vectors = svd_right(rows)
     noise = 0.0

@@ -67,14 +67,7 @@ class PCA(BasePCA):
     iterated_power : int or "auto", default="auto"
         For ``"randomized"``: the most power iterations, each a pass. "auto" is 7 for fewer
         components than a tenth of the lesser of rows and columns, else 4.
-    n_oversamples : int, default=10
-        For ``"randomized"`` and ``"arpack"``: number of extra random vectors.
-    power_iteration_normalizer : {"auto", "QR", "LU", "none"}, default="auto"
-        Accepted as in scikit-learn. Vectors are made orthonormal after each pass in any case, for
-        which all of them ask.
-    random_state : int, RandomState instance or None, default=None
-        Draws the first vectors of ``"randomized"`` and ``"arpack"``: an int gives the same answer
-        for every cut of the rows and any number of workers.
+    {randomized_svd}
     {device}
 
     Attributes
@@ -168,15 +161,7 @@ class PCA(BasePCA):
     def fit(self, X: Rows, y: Values | None = None) -> PCA:
         """Fit the model.
 
-        Parameters
-        ----------
-        {X_train}
-        {y_ignored}
-
-        Returns
-        -------
-        self : PCA
-            Fitted estimator.
+        {fit_rows}
         """
         self._check_parameters()
         rows = self._validate_rows(X)
@@ -195,7 +180,9 @@ class PCA(BasePCA):
                 self._check_n_components(persisted.n_rows, persisted.n_features, solver)
                 least = min(persisted.n_rows, persisted.n_features)
                 n = self.n_components if self._is_count() else least
-                n_iter = None if solver == "arpack" else self._n_iter(n, least)
+                n_iter = 7 if n < 0.1 * least else 4
+                n_iter = n_iter if self.iterated_power == "auto" else self.iterated_power
+                n_iter = None if solver == "arpack" else n_iter
                 svd = svd_randomized(engine, persisted, n, self, centred=True, n_iter=n_iter)
         self._check_n_components(svd.n_rows, rows.n_features, solver)
         self._set_components(svd, rows.dtype)
@@ -210,7 +197,6 @@ class PCA(BasePCA):
     def _check_parameters(self) -> None:
         """Raise for invalid parameters."""
         check_option("svd_solver", self.svd_solver, SOLVERS)
-        check_bool("copy", self.copy)
         check_bool("whiten", self.whiten)
         check_randomized_parameters(self)
         if self.iterated_power != "auto":
@@ -225,7 +211,6 @@ class PCA(BasePCA):
             )
 
     def _is_count(self) -> bool:
-        """Return whether `n_components` is a number of components."""
         return isinstance(self.n_components, Integral)
 
     def _solver(self, rows: RowBlocks) -> str:
@@ -251,11 +236,6 @@ class PCA(BasePCA):
         if n_columns <= max_columns or not self._is_count():
             return "covariance_eigh"
         return "arpack" if rows.is_sparse else "randomized"
-
-    def _n_iter(self, n: int, least: int) -> int:
-        if self.iterated_power != "auto":
-            return self.iterated_power
-        return 7 if n < 0.1 * least else 4
 
     def _check_n_components(self, n_rows: int | None, n_columns: int, solver: str) -> None:
         """Raise where there are too few rows or columns; None stands for a number not known yet."""
@@ -303,20 +283,14 @@ class PCA(BasePCA):
     def score_samples(self, X: Rows) -> Answer:
         """Return the log-likelihood of every row under the model.
 
-        Parameters
-        ----------
-        {X}
-
-        Returns
-        -------
+        {X_returns}
         log_likelihood : ndarray or Dask collection of shape (n_samples,)
             Natural logarithm of the density of each row (Tipping and Bishop, 1999), in the
             container X came in.
         """
         check_is_fitted(self)
-        return self._predict_blockwise(
-            log_density, X, OutputSpec(self.components_.dtype), model=self._density()
-        )
+        output = OutputSpec(self.components_.dtype)
+        return self._predict_blockwise(log_density, X, output, model=self._density())
 
     @run_on_device
     def score(self, X: Rows, y: Values | None = None) -> float:
@@ -349,9 +323,8 @@ class PCA(BasePCA):
         constant = len(self.mean_) * np.log(2 * np.pi) + np.sum(np.log(variance))
         if n_left:
             constant += n_left * np.log(noise)
-        return Density(
-            self.components_, self.mean_, variance, noise if n_left else None, float(constant)
-        )
+        noise = noise if n_left else None
+        return Density(self.components_, self.mean_, variance, noise, float(constant))
 
 
 class Density(NamedTuple):
@@ -406,13 +379,8 @@ def minka_rank(variance: np.ndarray, n_rows: int) -> int:
             inverse = np.subtract.outer(-1 / signal, -1 / flattened)
             above = np.arange(p) > np.arange(rank)[:, None]
             curvature = np.sum(np.log((apart * inverse)[above])) + m * np.log(n_rows)
-            evidence = (
-                volume
-                + fit
-                + (m + rank) / 2 * np.log(2 * np.pi)
-                - curvature / 2
-                - rank / 2 * np.log(n_rows)
-            )
+            evidence = volume + fit + (m + rank) / 2 * np.log(2 * np.pi)
+            evidence = evidence - curvature / 2 - rank / 2 * np.log(n_rows)
             if evidence > most:
                 best, most = rank, evidence
     return best

@@ -99,7 +99,8 @@ def leading_singular_vectors(
         if not centred:
             product = product + columns.n_rows * np.outer(columns.mean, columns.mean @ block)
         basis, products = np.hstack([basis, block]), np.hstack([products, product])
-        values, inner = linalg.eigh(_symmetric(basis.T @ products))
+        projected = basis.T @ products
+        values, inner = linalg.eigh((projected + projected.T) / 2)
         values, inner = values[::-1], inner[:, ::-1]
         residual = _residual(basis, products, values[:n], inner[:, :n])
         if residual <= tol or done == n_iter:
@@ -143,10 +144,6 @@ def _rayleigh_ritz_half_step(
         vectors = np.hstack([vectors, null_space])
         singular = np.append(singular, np.zeros(null_space.shape[1]))
     return singular, vectors.T
-
-
-def _symmetric(product: np.ndarray) -> np.ndarray:
-    return (product + product.T) / 2
 
 
 def _new_directions(basis: np.ndarray, product: np.ndarray) -> np.ndarray:

@@ -46,14 +46,7 @@ class TruncatedSVD(Projector):
         sparse rows), and is ``"randomized"`` for more. scikit-learn's default is ``"randomized"``.
     n_iter : int, default=5
         For ``"randomized"``: the most power iterations, each a pass.
-    n_oversamples : int, default=10
-        For ``"randomized"`` and ``"arpack"``: number of extra random vectors.
-    power_iteration_normalizer : {"auto", "QR", "LU", "none"}, default="auto"
-        Accepted as in scikit-learn. Vectors are made orthonormal after each pass in any case, for
-        which all of them ask.
-    random_state : int, RandomState instance or None, default=None
-        Draws the first vectors of ``"randomized"`` and ``"arpack"``: an int gives the same answer
-        for every cut of the rows and any number of workers.
+    {randomized_svd}
     tol : float, default=0.0
         For ``"arpack"`` and ``"randomized"``: stop once no component's residual is more than this
         share of its eigenvalue. For 0, 1e-10.
@@ -71,12 +64,7 @@ class TruncatedSVD(Projector):
         Singular values, in decreasing order.
     n_iter_ : int
         Power iterations made, 0 where none were.
-    {features_in}
-
-    Raises
-    ------
-    ValueError
-        If a parameter or X is invalid.
+    {features_in_and_errors}
     TypeError
         For sparse rows with ``algorithm="tsqr"``.
 
@@ -124,15 +112,7 @@ class TruncatedSVD(Projector):
     def fit(self, X: Rows, y: Values | None = None) -> TruncatedSVD:
         """Fit the model.
 
-        Parameters
-        ----------
-        {X_train}
-        {y_ignored}
-
-        Returns
-        -------
-        self : TruncatedSVD
-            Fitted estimator.
+        {fit_rows}
         """
         self._check_parameters()
         rows = self._validate_rows(X)

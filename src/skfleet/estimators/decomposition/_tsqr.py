@@ -39,9 +39,7 @@ def combine_r(a: TriangularFactor, b: TriangularFactor) -> TriangularFactor:
 
 def _reduce_rows(rows: Any) -> Any:
     """Return the triangular factor of rows, or the rows while they are few."""
-    if rows.shape[0] <= 2 * rows.shape[1]:
-        return rows
-    return qr_r(rows)
+    return rows if rows.shape[0] <= 2 * rows.shape[1] else qr_r(rows)
 
 
 def tsqr(engine: Engine, rows: RowBlocks) -> TriangularFactor:

@@ -26,7 +26,6 @@ def linear_predictor(model: tuple[Any, ...], X: Any) -> Any:
 
 
 def y_ndim(y: Any) -> int:
-    """Return the number of dimensions of targets."""
     check_rows(y=y)
     return len(y.shape) if hasattr(y, "shape") else np.asarray(y).ndim
 
@@ -38,20 +37,15 @@ class LinearRegressor(RegressorMixin, FleetEstimator):
     def predict(self, X: Rows) -> Answer:
         """Predict targets.
 
-        Parameters
-        ----------
-        {X}
-
-        Returns
-        -------
+        {X_returns}
         y : ndarray or Dask collection of shape (n_samples,) or (n_samples, n_targets)
             In the container of X; lazy for Dask collections.
         """
-        coef = getattr(self, "coef_", np.empty(0))
+        check_is_fitted(self)
+        coef = self.coef_
         coef = dense_rows(coef).ravel() if is_sparse(coef) else coef  # of one target
         output = OutputSpec(coef.dtype, None if coef.ndim == 1 else len(coef))
-        model = (coef, getattr(self, "intercept_", 0.0))
-        return self._predict_blockwise(linear_predictor, X, output, model=model)
+        return self._predict_blockwise(linear_predictor, X, output, model=(coef, self.intercept_))
 
     def score(self, X: Rows, y: Values, sample_weight: Weights | None = None) -> float:
         """Return the coefficient of determination of the predictions, in one pass.
@@ -61,11 +55,7 @@ class LinearRegressor(RegressorMixin, FleetEstimator):
         {X_test}
         y : array-like or Dask collection of shape (n_samples,) or (n_samples, n_targets)
             True target values.
-        {sample_weight}
-
-        Returns
-        -------
-        score : float
+        {weight_returns_score}
             At most 1.
         """
         return r2_score(y, self.predict(X), sample_weight=sample_weight)
@@ -93,29 +83,20 @@ class LinearClassifier(ClassifierMixin, FleetEstimator):
     def decision_function(self, X: Rows) -> Answer:
         """Predict confidence scores for samples.
 
-        Parameters
-        ----------
-        {X}
-
-        Returns
-        -------
+        {X_returns}
         scores : ndarray or Dask collection of shape (n_samples,) or (n_samples, n_classes)
             One value a row for two classes; above 0 predicts ``classes_[1]``. In the container X
             came in; lazy for Dask collections.
         """
-        n_outputs = getattr(self, "coef_", np.empty((1, 0))).shape[0]
-        output = OutputSpec(self._dtype, None if n_outputs == 1 else n_outputs)
+        check_is_fitted(self)
+        n_outputs = self.coef_.shape[0]
+        output = OutputSpec(self.coef_.dtype, None if n_outputs == 1 else n_outputs)
         return self._predict_from_linear(_scores, X, output)
 
     def predict(self, X: Rows) -> Answer:
         """Predict a label for every row.
 
-        Parameters
-        ----------
-        {X}
-
-        Returns
-        -------
+        {X_returns}
         labels : ndarray or Dask collection of shape (n_samples,)
             In the container of X; lazy for Dask collections.
         """
@@ -131,11 +112,7 @@ class LinearClassifier(ClassifierMixin, FleetEstimator):
         {X_test}
         y : array-like, Dask array or Dask Series of shape (n_samples,)
             True labels.
-        {sample_weight}
-
-        Returns
-        -------
-        score : float
+        {weight_returns_score}
             The fraction of labels that are right.
         """
         return accuracy_score(y, self.predict(X), sample_weight=sample_weight)
@@ -143,18 +120,13 @@ class LinearClassifier(ClassifierMixin, FleetEstimator):
     def _predict_per_class(self, func: Any, X: Any) -> Any:
         """Predict by a function that returns a column per class."""
         check_is_fitted(self)
-        output = OutputSpec(self._dtype, len(self.classes_), class_names(self.classes_, X))
+        names = class_names(self.classes_, X)
+        output = OutputSpec(self.coef_.dtype, len(self.classes_), names)
         return self._predict_from_linear(func, X, output)
 
     def _predict_from_linear(self, func: Any, X: Any, output: OutputSpec) -> Any:
-        """Predict by a function of the linear predictor."""
-        check_is_fitted(self)
         model = (self.coef_, self.intercept_, self.classes_)
         return self._predict_blockwise(func, X, output, model=model)
-
-    @property
-    def _dtype(self) -> np.dtype:
-        return getattr(self, "coef_", np.empty(0)).dtype
 
 
 class SparseCoefficients:

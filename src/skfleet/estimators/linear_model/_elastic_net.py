@@ -28,7 +28,6 @@ def check_coordinate_descent(model: Any) -> None:
     """Raise for invalid parameters of coordinate descent."""
     check_in_interval("tol", model.tol, 0)
     check_positive_int("max_iter", model.max_iter)
-    check_bool("fit_intercept", model.fit_intercept)
     check_bool("positive", model.positive)
     check_option("selection", model.selection, ("cyclic", "random"))
     if np.ndim(model.precompute) != 0:
@@ -94,11 +93,7 @@ class ElasticNet(MultiOutputMixin, LinearRegressor):
 
     Examples
     --------
-    >>> import dask.array as da
-    >>> from sklearn.datasets import load_diabetes
-    >>> from skfleet.estimators import ElasticNet
-    >>> X, y = load_diabetes(return_X_y=True)
-    >>> X, y = da.from_array(X, chunks=(100, 10)), da.from_array(y, chunks=100)
+    {diabetes}
     >>> model = ElasticNet(alpha=0.01, l1_ratio=0.9).fit(X, y)
     >>> round(model.score(X, y), 2), int((model.coef_ != 0).sum())
     (0.49, 10)
@@ -144,9 +139,7 @@ class ElasticNet(MultiOutputMixin, LinearRegressor):
         sample_weight : float, array-like or Dask collection of shape (n_samples,), default=None
             Sample weights; only their proportions count.
 
-        Returns
-        -------
-        {fitted}
+        {returns_self}
         """
         check_in_interval("alpha", self.alpha, 0, open="r")
         check_in_interval("l1_ratio", self.l1_ratio, 0, 1)
@@ -168,14 +161,8 @@ class ElasticNet(MultiOutputMixin, LinearRegressor):
                 f"positive must be False and y one column for X of {rows.n_features} columns. Got "
                 f"positive={self.positive!r} instead. Leave columns out first."
             )
-        previous = getattr(self, "coef_", None)
-        warm = self.warm_start and previous is not None and previous.shape == (rows.n_features,)
-        start = (
-            (previous[None, :].astype(np.float64), np.atleast_1d(self.intercept_)) if warm else None
-        )
-        strengths = self.alpha * self.l1_ratio, self.alpha * (1 - self.l1_ratio)
-        options = {"fit_intercept": self.fit_intercept, "tol": self.tol, "max_iter": self.max_iter}
-        fitted = fit_iteratively(rows, l1=strengths[0], l2=strengths[1], start=start, **options)
+        l1, l2 = self.alpha * self.l1_ratio, self.alpha * (1 - self.l1_ratio)
+        fitted = fit_iteratively(rows, self, l1=l1, l2=l2)
         self._set_coef(fitted.coef, fitted.intercept, rows, one_target=True, column=column)
         self.n_iter_, self.dual_gap_ = fitted.n_iter, np.nan
 
@@ -246,11 +233,7 @@ class Lasso(ElasticNet):
 
     Examples
     --------
-    >>> import dask.array as da
-    >>> from sklearn.datasets import load_diabetes
-    >>> from skfleet.estimators import Lasso
-    >>> X, y = load_diabetes(return_X_y=True)
-    >>> X, y = da.from_array(X, chunks=(100, 10)), da.from_array(y, chunks=100)
+    {diabetes}
     >>> model = Lasso(alpha=0.5).fit(X, y)
     >>> int((model.coef_ != 0).sum())
     4

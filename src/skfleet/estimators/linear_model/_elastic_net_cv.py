@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 from sklearn.model_selection import check_cv
-from sklearn.utils.metadata_routing import MetadataRouter
 
 from skfleet._typing import RandomState, Rows, Splitter, Values, Weights
-from skfleet._validation import check_in_interval, check_positive_int, check_verbose
+from skfleet._validation import check_in_interval, check_positive_int
 from skfleet.estimators._device_dispatch import run_on_device
 from skfleet.estimators._docstrings import document
-from skfleet.estimators._metadata_routing import make_splitter_router, route_splitter_params
+from skfleet.estimators._metadata_routing import SplitterRouting, route_splitter_params
 from skfleet.estimators.linear_model._base import LinearRegressor
 from skfleet.estimators.linear_model._elastic_net import (
     ElasticNet,
@@ -25,7 +24,7 @@ from skfleet.glm import CrossProducts, elastic_net_path, split_products
 
 
 @document
-class ElasticNetCV(LinearRegressor):
+class ElasticNetCV(SplitterRouting, LinearRegressor):
     r"""Elastic net with its penalties chosen by cross-validation, in one pass over the rows.
 
     Fits :class:`ElasticNet` for a path of `alpha` and any number of `l1_ratio` on every split, and
@@ -75,11 +74,7 @@ class ElasticNetCV(LinearRegressor):
 
     Examples
     --------
-    >>> import dask.array as da
-    >>> from sklearn.datasets import load_diabetes
-    >>> from skfleet.estimators import ElasticNetCV
-    >>> X, y = load_diabetes(return_X_y=True)
-    >>> X, y = da.from_array(X, chunks=(100, 10)), da.from_array(y, chunks=100)
+    {diabetes}
     >>> model = ElasticNetCV(l1_ratio=[0.5, 0.9, 1.0]).fit(X, y)
     >>> model.l1_ratio_, model.mse_path_.shape
     (1.0, (3, 100, 5))
@@ -126,18 +121,7 @@ class ElasticNetCV(LinearRegressor):
     ) -> ElasticNetCV:
         """Select the penalties by cross-validation and fit the model, in one pass.
 
-        Parameters
-        ----------
-        {X_train}
-        {y}
-        sample_weight : float, array-like or Dask collection of shape (n_samples,), default=None
-            Sample weights, in training and in the errors of a fold.
-        **params : dict
-            For the splitter, where metadata routing is enabled.
-
-        Returns
-        -------
-        {fitted}
+        {elastic_net_cv_fit}
         """
         ratios = self._check_parameters()
         params = route_splitter_params(self, params)
@@ -151,24 +135,21 @@ class ElasticNetCV(LinearRegressor):
         alphas = np.stack([self._alphas(products.total, ratio) for ratio in ratios])
         errors = np.empty((len(ratios), alphas.shape[1], len(products.splits)))
         points = []
+        options = {name: getattr(self, name) for name in ("tol", "max_iter", "positive")}
         for i, (ratio, alpha_path) in enumerate(zip(ratios, alphas, strict=True)):
             for j, (train, test) in enumerate(products.splits):
                 # Errors to compare need `tol` alone; the final fit is refined beyond it.
-                path_points = elastic_net_path(
-                    train.quadratic(), alpha_path, ratio, excess=1.0, **self._path_options
-                )
-                coefs = [point.coef[None, :] for point in path_points]
-                errors[i, :, j] = [test.squared_errors(coef, train)[0] for coef in coefs]
-                points += path_points
+                path = elastic_net_path(train.quadratic(), alpha_path, ratio, excess=1.0, **options)
+                errors[i, :, j] = [test.squared_errors(p.coef[None, :], train)[0] for p in path]
+                points += path
         self.mse_path_ = np.squeeze(errors)
-        best = np.argmin(errors.mean(axis=2))
-        i, at = np.unravel_index(best, alphas.shape)
+        i, at = np.unravel_index(np.argmin(errors.mean(axis=2)), alphas.shape)
         self.l1_ratio_, self.alpha_ = ratios[i], float(alphas[i, at])
         self.alphas_ = alphas if len(ratios) > 1 and self._is_n_alphas else alphas[0]
         if self.verbose:
             print(f"alpha={self.alpha_:g} and l1_ratio={self.l1_ratio_:g} have the least error.")
-        options = {name: getattr(self, name) for name in ("fit_intercept", "max_iter", "tol")}
-        model = ElasticNet(self.alpha_, l1_ratio=self.l1_ratio_, positive=self.positive, **options)
+        options |= {"l1_ratio": self.l1_ratio_, "fit_intercept": self.fit_intercept}
+        model = ElasticNet(self.alpha_, **options)
         points += model._solve(products.total, rows, column=True)
         warn_unless_converged(points, self)
         for name in ("coef_", "intercept_", "dual_gap_", "n_iter_"):
@@ -178,7 +159,6 @@ class ElasticNetCV(LinearRegressor):
     def _check_parameters(self) -> list[float]:
         """Return the values of `l1_ratio` to try; raise for invalid parameters."""
         check_coordinate_descent(self)
-        check_verbose("verbose", self.verbose)
         check_in_interval("eps", self.eps, 0, open="l")
         if self._is_n_alphas:
             check_positive_int("alphas", self.alphas)
@@ -202,12 +182,7 @@ class ElasticNetCV(LinearRegressor):
 
     @property
     def _is_n_alphas(self) -> bool:
-        """True where `alphas` is a number of alphas."""
         return isinstance(self.alphas, Integral)
-
-    @property
-    def _path_options(self) -> dict[str, Any]:
-        return {"tol": self.tol, "max_iter": self.max_iter, "positive": self.positive}
 
     def _alphas(self, sums: CrossProducts, ratio: float) -> np.ndarray:
         """Return the alphas of a path, from the smallest one for which all coefficients are 0."""
@@ -220,16 +195,6 @@ class ElasticNetCV(LinearRegressor):
         if largest <= smallest:
             return np.full(self.alphas, smallest)
         return np.geomspace(largest, largest * self.eps, num=self.alphas)
-
-    def get_metadata_routing(self) -> MetadataRouter:
-        """Return the metadata routing of the splitter.
-
-        Returns
-        -------
-        routing : sklearn.utils.metadata_routing.MetadataRouter
-            What `fit` takes itself, and what it hands on.
-        """
-        return make_splitter_router(self)
 
 
 @document
@@ -273,11 +238,7 @@ class LassoCV(ElasticNetCV):
 
     Examples
     --------
-    >>> import dask.array as da
-    >>> from sklearn.datasets import load_diabetes
-    >>> from skfleet.estimators import LassoCV
-    >>> X, y = load_diabetes(return_X_y=True)
-    >>> X, y = da.from_array(X, chunks=(100, 10)), da.from_array(y, chunks=100)
+    {diabetes}
     >>> model = LassoCV(alphas=20).fit(X, y)
     >>> round(model.alpha_, 4), model.mse_path_.shape
     (0.0031, (20, 5))
@@ -325,18 +286,7 @@ class LassoCV(ElasticNetCV):
     ) -> LassoCV:
         """Select the penalty by cross-validation and fit the model, in one pass.
 
-        Parameters
-        ----------
-        {X_train}
-        {y}
-        sample_weight : float, array-like or Dask collection of shape (n_samples,), default=None
-            Sample weights, in training and in the errors of a fold.
-        **params : dict
-            For the splitter, where metadata routing is enabled.
-
-        Returns
-        -------
-        {fitted}
+        {elastic_net_cv_fit}
         """
         super().fit(X, y, sample_weight, **params)
         # scikit-learn's LassoCV has no such attribute.

@@ -13,14 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skfleet._array import FLOAT64, astype, namespace, to_host
 from skfleet._typing import Answer, Rows, Values, Weights
-from skfleet._validation import (
-    check_bool,
-    check_in_interval,
-    check_option,
-    check_positive_int,
-    check_total_weight,
-    check_verbose,
-)
+from skfleet._validation import check_in_interval, check_option, check_positive_int
 from skfleet.estimators._base import FleetEstimator
 from skfleet.estimators._device_dispatch import run_on_device
 from skfleet.estimators._docstrings import document
@@ -31,7 +24,6 @@ from skfleet.estimators.linear_model._glm_fit import (
     first_pass,
     fit_glm,
     null_model_from_targets,
-    report_convergence,
 )
 from skfleet.glm import ClassEncoding, Tweedie
 from skfleet.inference import OutputSpec
@@ -87,9 +79,7 @@ class GlmRegressor(RegressorMixin, FleetEstimator, ABC):
         sample_weight : float, array-like or Dask collection of shape (n_samples,), default=None
             Sample weights; only their proportions count.
 
-        Returns
-        -------
-        {fitted}
+        {returns_self}
         """
         self._check_parameters()
         loss = self._loss()
@@ -97,25 +87,9 @@ class GlmRegressor(RegressorMixin, FleetEstimator, ABC):
         rows = self._validate_rows(X, y, sample_weight, y_numeric=True)
         options = {"fit_intercept": self.fit_intercept, "use_sample": not self.warm_start}
         with first_pass(rows, check=check, **options) as data:
-            sums = data.summary.targets
-            check_total_weight(sums.weight)
-            null, total = null_model_from_targets(
-                loss, sums, data.scaling, fit_intercept=self.fit_intercept
-            )
-            previous = getattr(self, "coef_", None)
-            warm = self.warm_start and previous is not None and len(previous) == rows.n_features
-            model = GLMSpec(
-                loss,
-                l1=0.0,
-                l2=float(self.alpha),
-                fit_intercept=self.fit_intercept,
-                solver=self.solver,
-                tol=self.tol,
-                max_iter=self.max_iter,
-                start=_as_start(previous, self.intercept_) if warm else None,
-            )
+            model = GLMSpec.of(self, loss, 0.0, float(self.alpha), (rows.n_features,))
+            null, total = null_model_from_targets(model, data)
             fitted = fit_glm(data, model, null, total, ClassEncoding())
-        report_convergence(fitted, model, self.verbose)
         self.coef_ = fitted.coef[0].astype(rows.dtype, copy=False)
         self.intercept_ = float(fitted.intercept[0])
         self.n_iter_ = fitted.n_iter
@@ -127,19 +101,12 @@ class GlmRegressor(RegressorMixin, FleetEstimator, ABC):
         check_in_interval("alpha", self.alpha, 0, open="r")
         check_in_interval("tol", self.tol, 0, open="l")
         check_positive_int("max_iter", self.max_iter)
-        check_bool("fit_intercept", self.fit_intercept)
         check_option("solver", self.solver, SOLVERS)
-        check_verbose("verbose", self.verbose)
 
     def predict(self, X: Rows) -> Answer:
         """Predict the expected targets.
 
-        Parameters
-        ----------
-        {X}
-
-        Returns
-        -------
+        {X_returns}
         y : ndarray or Dask collection of shape (n_samples,)
             In the container of X; lazy for Dask collections.
         """
@@ -156,11 +123,7 @@ class GlmRegressor(RegressorMixin, FleetEstimator, ABC):
         {X_test}
         y : array-like, Dask array or Dask Series of shape (n_samples,)
             True target values.
-        {sample_weight}
-
-        Returns
-        -------
-        score : float
+        {weight_returns_score}
             At most 1; 0 for predicting the mean.
         """
         power = self._loss().power
@@ -179,8 +142,3 @@ class GlmRegressor(RegressorMixin, FleetEstimator, ABC):
 
 def expected(model: Any, X: Any) -> Any:
     return model[2].mean(linear_predictor(model, X))[:, 0]
-
-
-def _as_start(coef: np.ndarray, intercept: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return fitted coefficients as the start of a solver."""
-    return coef[None, :].astype(np.float64), np.array([float(intercept)])

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from skfleet._validation import (
-    check_in_interval,
-    check_option,
-)
+from skfleet._validation import check_in_interval, check_option
 from skfleet.estimators._docstrings import document
 from skfleet.estimators.linear_model._glm_base import GlmRegressor
 from skfleet.glm import Tweedie
@@ -22,14 +19,7 @@ class PoissonRegressor(GlmRegressor):
     :class:`sklearn.linear_model.PoissonRegressor` does (McCullagh and Nelder, 1989, Generalized
     Linear Models, chapter 6).
 
-    Parameters
-    ----------
-    {glm_penalty}
-    {glm_solver}
-
-    Attributes
-    ----------
-    {glm_attributes}
+    {glm_parameters}
 
     See Also
     --------
@@ -42,11 +32,7 @@ class PoissonRegressor(GlmRegressor):
 
     Examples
     --------
-    >>> import dask.array as da
-    >>> import numpy as np
-    >>> from skfleet.estimators import PoissonRegressor
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.normal(size=(500, 3))
+    {glm_example}
     >>> y = rng.poisson(np.exp(X[:, 0]))
     >>> X, y = da.from_array(X, chunks=(100, 3)), da.from_array(y, chunks=100)
     >>> model = PoissonRegressor(alpha=0.01).fit(X, y)
@@ -67,14 +53,7 @@ class GammaRegressor(GlmRegressor):
     :class:`sklearn.linear_model.GammaRegressor` does (McCullagh and Nelder, 1989, Generalized
     Linear Models, chapter 8).
 
-    Parameters
-    ----------
-    {glm_penalty}
-    {glm_solver}
-
-    Attributes
-    ----------
-    {glm_attributes}
+    {glm_parameters}
 
     See Also
     --------
@@ -87,11 +66,7 @@ class GammaRegressor(GlmRegressor):
 
     Examples
     --------
-    >>> import dask.array as da
-    >>> import numpy as np
-    >>> from skfleet.estimators import GammaRegressor
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.normal(size=(500, 3))
+    {glm_example}
     >>> y = rng.gamma(2.0, np.exp(X[:, 0]) / 2)
     >>> X, y = da.from_array(X, chunks=(100, 3)), da.from_array(y, chunks=100)
     >>> model = GammaRegressor(alpha=0.01).fit(X, y)
@@ -139,11 +114,7 @@ class TweedieRegressor(GlmRegressor):
 
     Examples
     --------
-    >>> import dask.array as da
-    >>> import numpy as np
-    >>> from skfleet.estimators import TweedieRegressor
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.normal(size=(500, 3))
+    {glm_example}
     >>> y = rng.poisson(np.exp(X[:, 0])) * 1.5
     >>> X, y = da.from_array(X, chunks=(100, 3)), da.from_array(y, chunks=100)
     >>> model = TweedieRegressor(power=1.5, alpha=0.01).fit(X, y)

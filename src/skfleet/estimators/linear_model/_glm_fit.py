@@ -12,6 +12,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 from skfleet._array import is_not_numpy
 from skfleet._config import get_config
+from skfleet._linalg import dense_rows
+from skfleet._validation import check_total_weight
 from skfleet._warnings import warn
 from skfleet.blocks import RowBlocks
 from skfleet.engine import (
@@ -26,7 +28,6 @@ from skfleet.engine import (
 from skfleet.estimators._column_statistics import (
     DataSummary,
     LabelCounts,
-    TargetSums,
     combine_summaries,
     concat_samples,
     summarize,
@@ -76,7 +77,6 @@ class PreparedData(NamedTuple):
     rows: RowBlocks
     summary: DataSummary
     scaling: Scaling
-    max_newton_coef: int
 
 
 @contextmanager
@@ -96,11 +96,7 @@ def first_pass(
         summary = map_reduce(engine, Reduction(summarize, combine_summaries), rows, share, check)
         rows = replace(rows, checked=True)
         scaling = _scaling(summary, rows.dtype, centred=fit_intercept and not rows.is_sparse)
-        max_newton_coef = MAX_NEWTON_COEF_SPARSE if rows.is_sparse else MAX_NEWTON_COEF
-        max_newton_coef = (
-            MAX_NEWTON_COEF_OUT_OF_CORE if engine.is_out_of_core(rows) else max_newton_coef
-        )
-        yield PreparedData(engine, rows, summary, scaling, max_newton_coef)
+        yield PreparedData(engine, rows, summary, scaling)
 
 
 def _is_on_device(rows: RowBlocks) -> bool:
@@ -112,9 +108,8 @@ def _is_on_device(rows: RowBlocks) -> bool:
 def _sample_size(rows: RowBlocks) -> int:
     """Return the number of rows to sample for a warm start, 0 where it does not pay."""
     target = max(SAMPLE_ROWS, SAMPLE_ROWS_PER_COLUMN * rows.n_features)
-    max_rows = min(
-        (rows.n_rows or 0) * MAX_SAMPLE_FRACTION, MAX_SAMPLE_BYTES / (8 * rows.n_features)
-    )
+    n_rows = rows.n_rows or 0
+    max_rows = min(n_rows * MAX_SAMPLE_FRACTION, MAX_SAMPLE_BYTES / (8 * rows.n_features))
     min_rows = max(SAMPLE_ROWS // 2, MIN_SAMPLE_ROWS_PER_COLUMN * rows.n_features)
     return int(min(target, max_rows)) if max_rows >= min_rows else 0
 
@@ -140,7 +135,26 @@ class GLMSpec:
     solver: str
     tol: float
     max_iter: int
-    start: tuple[np.ndarray, np.ndarray] | None = None  # coef and intercept of unscaled columns
+    start: tuple[np.ndarray, np.ndarray] | None  # coef and intercept of unscaled columns
+    verbose: int = 0
+
+    @classmethod
+    def of(
+        cls, estimator: Any, loss: Loss, l1: float, l2: float, shape: tuple[int, ...]
+    ) -> GLMSpec:
+        """Return the options of an estimator with `coef_` of a shape."""
+        names = ("fit_intercept", "solver", "tol", "max_iter", "verbose")
+        options = {name: getattr(estimator, name) for name in names}
+        return cls(loss, l1, l2, start=warm_start(estimator, shape), **options)
+
+
+def warm_start(estimator: Any, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return `coef_` and `intercept_` by output for a warm start; None for none of that shape."""
+    coef = getattr(estimator, "coef_", None)
+    if not getattr(estimator, "warm_start", False) or coef is None or coef.shape != shape:
+        return None
+    coef = np.atleast_2d(dense_rows(coef)).astype(np.float64)
+    return coef, np.atleast_1d(estimator.intercept_).astype(np.float64)
 
 
 class GLMFit(NamedTuple):
@@ -150,7 +164,6 @@ class GLMFit(NamedTuple):
     intercept: np.ndarray
     n_iter: int
     solver: str
-    converged: bool
 
 
 def fit_glm(
@@ -161,25 +174,30 @@ def fit_glm(
     1. Choose the solver by the number of coefficients.
     2. Scale columns and penalties; L-BFGS equilibrates loss and penalty together.
     3. Start from the last fit, or from the solution on a sample.
-    4. Solve, and undo the scaling.
+    4. Solve, and undo the scaling; warn where the solver did not converge.
     """
-    engine, rows, summary, scaling, max_newton_coef = data
+    engine, rows, summary, scaling = data
     loss, n_features = model.loss, rows.n_features
     size = n_features + model.fit_intercept
+    out_of_core = engine.is_out_of_core(rows)
+    max_newton_coef = MAX_NEWTON_COEF_SPARSE if rows.is_sparse else MAX_NEWTON_COEF
+    max_newton_coef = MAX_NEWTON_COEF_OUT_OF_CORE if out_of_core else max_newton_coef
     solver = _solver_for(model, loss.n_outputs * size, max_newton_coef)
+
+    def per_coefficient(of_columns: np.ndarray, of_intercept: float) -> np.ndarray:
+        one = np.append(of_columns, of_intercept) if model.fit_intercept else of_columns
+        return np.tile(one, loss.n_outputs)
+
     options: dict[str, Any] = {"tol": model.tol, "max_iter": model.max_iter}
     if solver is lbfgs:
         # Its convergence depends on the condition of loss plus penalty.
         unit, scaling = scaling, _equilibrated_scaling(scaling, loss, null, model)
-        ratio = scaling.scale / unit.scale
-        options["measure"] = _per_coefficient(ratio, 1.0, loss.n_outputs, model.fit_intercept)
+        options["measure"] = per_coefficient(scaling.scale / unit.scale, 1.0)
         if null.gradient is not None:
             null = replace(null, gradient=null.gradient / options["measure"])
     # Penalties of unscaled coefficients, in terms of scaled ones.
-    penalty = Penalty(
-        _per_coefficient(model.l1 / scaling.scale, 0.0, loss.n_outputs, model.fit_intercept),
-        _per_coefficient(model.l2 / scaling.scale**2, 0.0, loss.n_outputs, model.fit_intercept),
-    )
+    l1, l2 = model.l1 / scaling.scale, model.l2 / scaling.scale**2
+    penalty = Penalty(per_coefficient(l1, 0.0), per_coefficient(l2, 0.0))
     objective = Objective(
         engine,
         rows,
@@ -197,8 +215,7 @@ def fit_glm(
         if summary.samples and model.start is None:
             start = _warm_start_on_sample(summary.samples, objective, penalty, null, solver)
             if solver is newton:
-                in_memory = not engine.is_out_of_core(rows)
-                options["reuse_hessian"] = start is not null.coef and in_memory
+                options["reuse_hessian"] = start is not null.coef and not out_of_core
         if start is not null.coef and null.gradient is None:
             null = replace(null, gradient=objective.evaluate(null.coef).gradient)
         solved: Solution = solver(objective, penalty, start, null, **options)
@@ -207,15 +224,16 @@ def fit_glm(
     intercept = np.zeros(loss.n_outputs)
     if model.fit_intercept:
         intercept = coef[:, n_features] - unscaled @ scaling.shift
-    return GLMFit(unscaled, intercept, solved.n_iter, solved.solver, solved.converged)
-
-
-def _per_coefficient(
-    of_columns: np.ndarray, of_intercept: float, n_outputs: int, fit_intercept: bool
-) -> np.ndarray:
-    """Return a value for each coefficient from those of the columns and of the intercept."""
-    one = np.append(of_columns, of_intercept) if fit_intercept else of_columns
-    return np.tile(one, n_outputs)
+    if model.verbose:
+        state = "converged" if solved.converged else "did not converge"
+        print(f"{solved.solver} {state} in {solved.n_iter} iterations.")
+    if not solved.converged:
+        warn(
+            f"{solved.solver} did not reach tol={model.tol:g} in max_iter={model.max_iter} "
+            "iterations. Increase max_iter, or scale the columns.",
+            ConvergenceWarning,
+        )
+    return GLMFit(unscaled, intercept, solved.n_iter, solved.solver)
 
 
 def _equilibrated_scaling(scaling: Scaling, loss: Loss, null: NullModel, model: GLMSpec) -> Scaling:
@@ -282,10 +300,11 @@ def null_model_from_classes(
     return _null_model(loss, mean, eta, coef_gradient, len(scaling.scale), fit_intercept), total
 
 
-def null_model_from_targets(
-    loss: Loss, sums: TargetSums, scaling: Scaling, *, fit_intercept: bool
-) -> tuple[NullModel, float]:
+def null_model_from_targets(model: GLMSpec, data: PreparedData) -> tuple[NullModel, float]:
     """Return the intercept-only model of the mean of the targets, and the total weight."""
+    loss, fit_intercept = model.loss, model.fit_intercept
+    sums, scaling = data.summary.targets, data.scaling
+    check_total_weight(sums.weight)
     mean = sums.y / sums.weight
     eta = loss.link(mean) if fit_intercept else np.zeros(loss.n_outputs)
     coef_gradient = None
@@ -303,33 +322,12 @@ def null_model_from_targets(
 
 
 def _null_model(
-    loss: Loss,
-    mean: np.ndarray,
-    eta: np.ndarray,
-    coef_gradient: Any,
-    n_features: int,
-    fit_intercept: bool,
+    loss: Loss, mean: Any, eta: Any, coef_gradient: Any, n_features: int, fit_intercept: bool
 ) -> NullModel:
     """Return the null model with flat coefficients and gradient."""
-    size = n_features + fit_intercept
-    coef = np.zeros((loss.n_outputs, size))
-    gradient = None if coef_gradient is None else np.zeros((loss.n_outputs, size))
-    if gradient is not None:
-        gradient[:, :n_features] = coef_gradient
+    coef = np.zeros((loss.n_outputs, n_features + fit_intercept))
     if fit_intercept:
         coef[:, n_features] = eta
-    value = loss.mean_loss(mean, eta)
-    return NullModel(coef.ravel(), value, None if gradient is None else gradient.ravel())
-
-
-def report_convergence(fitted: GLMFit, model: GLMSpec, verbose: int) -> None:
-    """Print a summary of a fit if `verbose`, and warn where it did not converge."""
-    if verbose:
-        state = "converged" if fitted.converged else "did not converge"
-        print(f"{fitted.solver} {state} in {fitted.n_iter} iterations.")
-    if not fitted.converged:
-        warn(
-            f"{fitted.solver} did not reach tol={model.tol:g} in max_iter={model.max_iter} "
-            "iterations. Increase max_iter, or scale the columns.",
-            ConvergenceWarning,
-        )
+    if coef_gradient is not None:
+        coef_gradient = np.pad(coef_gradient, ((0, 0), (0, int(fit_intercept)))).ravel()
+    return NullModel(coef.ravel(), loss.mean_loss(mean, eta), coef_gradient)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from skfleet._validation import check_total_weight
 from skfleet.blocks import RowBlocks
 from skfleet.estimators.linear_model._glm_fit import (
     GLMFit,
@@ -12,13 +12,12 @@ from skfleet.estimators.linear_model._glm_fit import (
     first_pass,
     fit_glm,
     null_model_from_targets,
-    report_convergence,
+    warm_start,
 )
 from skfleet.glm import ClassEncoding, SquaredError, max_gram_columns
 
 
 def exceeds_gram_limit(rows: RowBlocks) -> bool:
-    """Return whether rows have too many columns for a Gram matrix."""
     return rows.n_features > max_gram_columns(rows)
 
 
@@ -33,35 +32,18 @@ def check_gram_limit(rows: RowBlocks, name: str) -> None:
 
 
 def fit_iteratively(
-    rows: RowBlocks,
-    *,
-    l1: float,
-    l2: float,
-    in_sums: bool = False,
-    fit_intercept: bool,
-    tol: float,
-    max_iter: int,
-    start: Any = None,
+    rows: RowBlocks, estimator: Any, *, l1: float = 0.0, l2: float = 0.0, in_sums: bool = False
 ) -> GLMFit:
     """Minimise half the average squared error and penalties; `in_sums`, half the sum of squares."""
-    with first_pass(rows, fit_intercept=fit_intercept, use_sample=False, check=_accept_all) as data:
-        sums = data.summary.targets
-        check_total_weight(sums.weight)
-        loss = SquaredError(len(sums.y))
-        null, total = null_model_from_targets(loss, sums, data.scaling, fit_intercept=fit_intercept)
-        model = GLMSpec(
-            loss,
-            l1=l1 / total if in_sums else l1,
-            l2=l2 / total if in_sums else l2,
-            fit_intercept=fit_intercept,
-            solver="auto",
-            tol=tol,
-            max_iter=max_iter,
-            start=start,
-        )
-        fitted = fit_glm(data, model, null, total, ClassEncoding())
-    report_convergence(fitted, model, 0)
-    return fitted
+    intercept, max_iter = estimator.fit_intercept, getattr(estimator, "max_iter", None) or 1000
+    with first_pass(rows, fit_intercept=intercept, use_sample=False, check=_accept_all) as data:
+        start = warm_start(estimator, (rows.n_features,))
+        loss = SquaredError(len(data.summary.targets.y))
+        model = GLMSpec(loss, l1, l2, intercept, "auto", estimator.tol, max_iter, start)
+        null, total = null_model_from_targets(model, data)
+        if in_sums:
+            model = replace(model, l1=l1 / total, l2=l2 / total)
+        return fit_glm(data, model, null, total, ClassEncoding())
 
 
 def _accept_all(y: Any) -> None:

@@ -8,7 +8,6 @@ from sklearn.base import MultiOutputMixin
 
 from skfleet._typing import Rows, Values, Weights
 from skfleet._validation import check_bool, check_in_interval
-from skfleet.blocks import RowBlocks
 from skfleet.estimators._device_dispatch import run_on_device
 from skfleet.estimators._docstrings import document
 from skfleet.estimators.linear_model._base import LinearRegressor, y_ndim
@@ -52,12 +51,7 @@ class LinearRegression(MultiOutputMixin, LinearRegressor):
         Singular values of X about its mean, from the square roots of the eigenvalues of its
         products, so those below 1e-8 of the largest are rounding. Not for sparse rows, nor with
         `positive`.
-    {features_in}
-
-    Raises
-    ------
-    ValueError
-        If a parameter or X is invalid.
+    {features_in_and_errors}
 
     See Also
     --------
@@ -76,11 +70,7 @@ class LinearRegression(MultiOutputMixin, LinearRegressor):
 
     Examples
     --------
-    >>> import dask.array as da
-    >>> from sklearn.datasets import load_diabetes
-    >>> from skfleet.estimators import LinearRegression
-    >>> X, y = load_diabetes(return_X_y=True)
-    >>> X, y = da.from_array(X, chunks=(100, 10)), da.from_array(y, chunks=100)
+    {diabetes}
     >>> model = LinearRegression().fit(X, y)
     >>> round(model.score(X, y), 3), model.rank_
     (0.518, 10)
@@ -107,25 +97,20 @@ class LinearRegression(MultiOutputMixin, LinearRegressor):
     def fit(self, X: Rows, y: Values, sample_weight: Weights | None = None) -> LinearRegression:
         """Fit the model in one pass.
 
-        Parameters
-        ----------
-        {X_train}
-        {y_targets}
-        {fit_weight}
-
-        Returns
-        -------
-        self : LinearRegression
-            Fitted estimator.
+        {fit_targets}
         """
         check_in_interval("tol", self.tol, 0)
-        check_bool("fit_intercept", self.fit_intercept)
         check_bool("positive", self.positive)
         rows = self._validate_rows(X, y, sample_weight, y_numeric=True, multi_output=True)
         column = y_ndim(y) == 1
         if exceeds_gram_limit(rows):
-            coef, intercept = self._iterate(rows)
-            self._set_coef(coef, intercept, rows, one_target=column, column=column)
+            if self.positive:
+                raise ValueError(
+                    f"positive must be False for X of {rows.n_features} columns. Got True instead. "
+                    "Leave columns out first."
+                )
+            fit = fit_iteratively(rows, self)
+            self._set_coef(fit.coef, fit.intercept, rows, one_target=column, column=column)
             return self
         sums = compute_cross_products(rows)
         sums = sums if self.fit_intercept else sums.uncentered()
@@ -143,14 +128,3 @@ class LinearRegression(MultiOutputMixin, LinearRegressor):
         intercept = sums.y_mean - coef @ sums.x_mean
         self._set_coef(coef, intercept, rows, one_target=column, column=column)
         return self
-
-    def _iterate(self, rows: RowBlocks) -> tuple[np.ndarray, np.ndarray]:
-        """Return coefficients and intercepts by target, without a Gram matrix."""
-        if self.positive:
-            raise ValueError(
-                f"positive must be False for X of {rows.n_features} columns. Got True instead. "
-                "Leave columns out first."
-            )
-        options = {"fit_intercept": self.fit_intercept, "tol": self.tol, "max_iter": 1000}
-        fitted = fit_iteratively(rows, l1=0.0, l2=0.0, **options)
-        return fitted.coef, fitted.intercept

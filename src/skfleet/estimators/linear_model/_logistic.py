@@ -9,17 +9,14 @@ import numpy as np
 from sklearn.utils.multiclass import check_classification_targets
 
 from skfleet._array import namespace
-from skfleet._linalg import dense_rows
 from skfleet._typing import Answer, RandomState, Rows, Values, Weights
 from skfleet._validation import (
-    check_bool,
     check_in_interval,
     check_option,
     check_positive_int,
     check_several_classes,
     check_total_weight,
     check_unsupported,
-    check_verbose,
 )
 from skfleet._warnings import warn
 from skfleet.estimators._device_dispatch import run_on_device
@@ -38,7 +35,6 @@ from skfleet.estimators.linear_model._glm_fit import (
     first_pass,
     fit_glm,
     null_model_from_classes,
-    report_convergence,
 )
 from skfleet.glm import BinaryLogistic, ClassEncoding, Loss, Multinomial
 
@@ -204,10 +200,7 @@ class LogisticRegression(SparseCoefficients, LinearClassifier):
             Class labels, of any type that can be ordered.
         {fit_weight}
 
-        Returns
-        -------
-        self : LogisticRegression
-            Fitted estimator.
+        {returns_fitted}
         """
         self._check_parameters()
         penalty = self._penalty()
@@ -231,9 +224,7 @@ class LogisticRegression(SparseCoefficients, LinearClassifier):
             raise ValueError("l1_ratio must be specified when penalty is elasticnet. Got None.")
         check_in_interval("tol", self.tol, 0)
         check_positive_int("max_iter", self.max_iter)
-        check_bool("fit_intercept", self.fit_intercept)
         check_option("solver", self.solver, SOLVERS)
-        check_verbose("verbose", self.verbose)
         use = "Use sklearn.linear_model.LogisticRegression for that."
         check_unsupported("dual", self.dual, False, use)
         check_unsupported("intercept_scaling", self.intercept_scaling, 1, use)
@@ -241,28 +232,23 @@ class LogisticRegression(SparseCoefficients, LinearClassifier):
 
     def _penalty(self) -> tuple[float, float]:
         """Return C and the L1 ratio, with scikit-learn's deprecation warnings."""
-        messages: list[tuple[str, type[Warning]]] = []
         penalty, share = self.penalty, 0.0 if self.l1_ratio is None else self.l1_ratio
         if penalty != "deprecated":
-            messages.append((PENALTY_IS_OLD, FutureWarning))
+            warn(PENALTY_IS_OLD, FutureWarning)
         elif self.l1_ratio is None:
-            messages.append((NO_SHARE_IS_OLD, FutureWarning))
+            warn(NO_SHARE_IS_OLD, FutureWarning)
         if penalty in ("l1", "l2"):
             if 0 < share < 1:
                 message = "l1_ratio parameter is only used when penalty is 'elasticnet'. Got "
-                messages.append((f"{message}(penalty={penalty})", UserWarning))
+                warn(f"{message}(penalty={penalty})")
             if self.l1_ratio != (penalty == "l1"):
                 message = f"Inconsistent values: penalty={penalty} with l1_ratio={self.l1_ratio}. "
-                message += "penalty is deprecated. Please use l1_ratio only."
-                messages.append((message, UserWarning))
+                warn(f"{message}penalty is deprecated. Please use l1_ratio only.")
             share = float(penalty == "l1")
         if penalty is None and self.C != 1.0:
-            message = "Setting penalty=None will ignore the C and l1_ratio parameters"
-            messages.append((message, UserWarning))
+            warn("Setting penalty=None will ignore the C and l1_ratio parameters")
         if self.n_jobs is not None:
-            messages.append((N_JOBS_IS_OLD.format(self.n_jobs), FutureWarning))
-        for message, category in messages:
-            warn(message, category)
+            warn(N_JOBS_IS_OLD.format(self.n_jobs), FutureWarning)
         return (np.inf if penalty is None else self.C), share
 
     def _fit_classes(self, data: PreparedData, C: float, l1_ratio: float) -> None:
@@ -281,48 +267,25 @@ class LogisticRegression(SparseCoefficients, LinearClassifier):
         null, total = null_model_from_classes(
             loss, counts, class_weight, data.scaling, fit_intercept=self.fit_intercept
         )
-        strength = 1 / (C * total)
-        model = GLMSpec(
-            loss,
-            l1=l1_ratio * strength,
-            l2=(1 - l1_ratio) * strength,
-            fit_intercept=self.fit_intercept,
-            solver=self.solver,
-            tol=self.tol,
-            max_iter=self.max_iter,
-            start=self._warm_start(loss.n_outputs, data.rows.n_features),
-        )
+        strength, shape = 1 / (C * total), (loss.n_outputs, data.rows.n_features)
+        model = GLMSpec.of(self, loss, l1_ratio * strength, (1 - l1_ratio) * strength, shape)
         fitted = fit_glm(data, model, null, total, ClassEncoding(counts.labels, class_weight))
-        report_convergence(fitted, model, self.verbose)
         coef, intercept = fitted.coef, fitted.intercept
         if loss.n_outputs > 1:
             # Softmax is invariant to a shift of all classes, so at the optimum an L2 penalty makes
             # the coefficients of a column sum to 0. Solvers converge slowly along that direction.
             coef = coef if model.l1 else coef - coef.mean(axis=0)
             intercept = intercept - intercept.mean()
-        dtype = data.rows.dtype
         self.classes_ = counts.labels
-        self.coef_ = coef.astype(dtype, copy=False)
-        self.intercept_ = intercept.astype(dtype, copy=False)
+        self.coef_ = coef.astype(data.rows.dtype, copy=False)
+        self.intercept_ = intercept.astype(data.rows.dtype, copy=False)
         self.n_iter_ = np.array([fitted.n_iter], dtype=np.int32)
         self.solver_ = fitted.solver
-
-    def _warm_start(self, n_outputs: int, n_features: int) -> Any:
-        """Return the coefficients of a warm start, None for none."""
-        coef = getattr(self, "coef_", None)
-        if not self.warm_start or coef is None or coef.shape != (n_outputs, n_features):
-            return None
-        return dense_rows(coef).astype(np.float64), np.asarray(self.intercept_, dtype=np.float64)
 
     def predict_proba(self, X: Rows) -> Answer:
         """Predict the probabilities of the classes for every row.
 
-        Parameters
-        ----------
-        {X}
-
-        Returns
-        -------
+        {X_returns}
         probabilities : ndarray or Dask collection of shape (n_samples, n_classes)
             A column per class, a frame's by name; lazy for Dask collections.
         """
@@ -331,12 +294,7 @@ class LogisticRegression(SparseCoefficients, LinearClassifier):
     def predict_log_proba(self, X: Rows) -> Answer:
         """Predict the logarithms of the probabilities of the classes for every row.
 
-        Parameters
-        ----------
-        {X}
-
-        Returns
-        -------
+        {X_returns}
         logarithms : ndarray or Dask collection of shape (n_samples, n_classes)
             A column per class, a frame's by name; lazy for Dask collections.
         """

@@ -97,15 +97,7 @@ class _BaseRidge:
                 f"{name} must be {value} for X of {rows.n_features} columns. Got "
                 f"{getattr(self, name)!r} instead. Leave columns out first."
             )
-        fitted = fit_iteratively(
-            rows,
-            l1=0.0,
-            l2=float(alpha[0]),
-            in_sums=True,
-            fit_intercept=self.fit_intercept,
-            tol=self.tol,
-            max_iter=self.max_iter or 1000,
-        )
+        fitted = fit_iteratively(rows, self, l2=float(alpha[0]), in_sums=True)
         self.solver_, self.n_iter_ = fitted.solver, np.full(len(fitted.coef), fitted.n_iter)
         return fitted.coef, fitted.intercept
 
@@ -152,12 +144,7 @@ class Ridge(_BaseRidge, MultiOutputMixin, LinearRegressor):
         What solved the normal equations: a Cholesky factorisation; an eigendecomposition where
         they are singular, which gives the shortest solution; non-negative least squares. L-BFGS
         does without them.
-    {features_in}
-
-    Raises
-    ------
-    ValueError
-        If a parameter or X is invalid.
+    {features_in_and_errors}
 
     Notes
     -----
@@ -169,11 +156,7 @@ class Ridge(_BaseRidge, MultiOutputMixin, LinearRegressor):
 
     Examples
     --------
-    >>> import dask.array as da
-    >>> from sklearn.datasets import load_diabetes
-    >>> from skfleet.estimators import Ridge
-    >>> X, y = load_diabetes(return_X_y=True)
-    >>> X, y = da.from_array(X, chunks=(100, 10)), da.from_array(y, chunks=100)
+    {diabetes}
     >>> model = Ridge(alpha=0.1).fit(X, y)
     >>> round(model.score(X, y), 3)
     0.513
@@ -206,16 +189,7 @@ class Ridge(_BaseRidge, MultiOutputMixin, LinearRegressor):
     def fit(self, X: Rows, y: Values, sample_weight: Weights | None = None) -> Ridge:
         """Fit the model in one pass.
 
-        Parameters
-        ----------
-        {X_train}
-        {y_targets}
-        {fit_weight}
-
-        Returns
-        -------
-        self : Ridge
-            Fitted estimator.
+        {fit_targets}
         """
         column = y_ndim(y) == 1
         alpha = self._check_parameters(1 if column else y.shape[1] if hasattr(y, "shape") else None)
@@ -325,10 +299,7 @@ class RidgeClassifier(_BaseRidge, LinearClassifier):
             Labels of any type that can be ordered, or 1 for each label that a row has and else 0.
         {fit_weight}
 
-        Returns
-        -------
-        self : RidgeClassifier
-            Fitted estimator.
+        {returns_fitted}
         """
         alpha = self._check_parameters(None)
         check_class_weight(self.class_weight)
@@ -375,20 +346,14 @@ class RidgeClassifier(_BaseRidge, LinearClassifier):
     def predict(self, X: Rows) -> Answer:
         """Predict class labels, or a multilabel indicator matrix.
 
-        Parameters
-        ----------
-        {X}
-
-        Returns
-        -------
+        {X_returns}
         labels : ndarray or Dask collection of shape (n_samples,) or (n_samples, n_labels)
             In the container of X; lazy for Dask collections.
         """
         if not getattr(self, "_is_multilabel", False):
             return super().predict(X)
-        return self._predict_from_linear(
-            _predicted_indicators, X, OutputSpec(np.dtype(np.int64), len(self.coef_))
-        )
+        output = OutputSpec(np.dtype(np.int64), len(self.coef_))
+        return self._predict_from_linear(_predicted_indicators, X, output)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -415,10 +380,8 @@ def class_products(block: Block, class_weight: dict | None, is_multilabel: bool)
         xp = namespace(codes)
         indicators = astype(codes[:, None] == to_device_of(np.arange(len(labels)), codes), FLOAT64)
         if class_weight is not None:
-            row_weights = np.array(
-                [float(class_weight.get(label, 1.0)) for label in labels.tolist()]
-            )
-            row_weights = xp.take(to_device_of(row_weights, codes), codes)
+            by_label = np.array([float(class_weight.get(k, 1.0)) for k in labels.tolist()])
+            row_weights = xp.take(to_device_of(by_label, codes), codes)
             weight = row_weights if weight is None else weight * row_weights
     return _ClassProducts(labels, tree_to_host(cross_products(block, indicators, weight)))
 

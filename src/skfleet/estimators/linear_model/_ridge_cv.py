@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import linalg
 from sklearn.base import MultiOutputMixin
 from sklearn.model_selection import check_cv
-from sklearn.utils.metadata_routing import MetadataRouter
 
 from skfleet._array import asarray_like, to_host
 from skfleet._linalg import dot, is_sparse
@@ -18,7 +18,7 @@ from skfleet.blocks import Block, RowBlocks
 from skfleet.engine import Reduction, engine_for, map_reduce, with_row_offsets
 from skfleet.estimators._device_dispatch import run_on_device
 from skfleet.estimators._docstrings import document
-from skfleet.estimators._metadata_routing import make_splitter_router, route_splitter_params
+from skfleet.estimators._metadata_routing import SplitterRouting, route_splitter_params
 from skfleet.estimators.linear_model._base import LinearRegressor, y_ndim
 from skfleet.estimators.linear_model._iterative_least_squares import check_gram_limit
 from skfleet.glm import (
@@ -40,7 +40,7 @@ _SCORINGS = (
 
 
 @document
-class RidgeCV(MultiOutputMixin, LinearRegressor):
+class RidgeCV(SplitterRouting, MultiOutputMixin, LinearRegressor):
     r"""Ridge regression with its penalty chosen by cross-validation, in one or two passes.
 
     Fits :class:`Ridge` for every `alpha`, leaving out each row in turn or each of a few folds, and
@@ -82,13 +82,7 @@ class RidgeCV(MultiOutputMixin, LinearRegressor):
         The penalty chosen.
     best_score_ : float or ndarray of shape (n_targets,)
         Its score.
-    {features_in}
-
-    Raises
-    ------
-    ValueError
-        If a parameter or X is invalid, or there are more than 20,000 columns (5,000
-        sparse ones).
+    {features_in_and_gram_errors}
 
     Notes
     -----
@@ -98,11 +92,7 @@ class RidgeCV(MultiOutputMixin, LinearRegressor):
 
     Examples
     --------
-    >>> import dask.array as da
-    >>> from sklearn.datasets import load_diabetes
-    >>> from skfleet.estimators import RidgeCV
-    >>> X, y = load_diabetes(return_X_y=True)
-    >>> X, y = da.from_array(X, chunks=(100, 10)), da.from_array(y, chunks=100)
+    {diabetes}
     >>> RidgeCV([0.001, 0.01, 0.1, 1.0]).fit(X, y).alpha_
     0.01
     """
@@ -143,10 +133,7 @@ class RidgeCV(MultiOutputMixin, LinearRegressor):
         **params : dict
             For the splitter, where metadata routing is enabled.
 
-        Returns
-        -------
-        self : RidgeCV
-            Fitted estimator.
+        {returns_fitted}
         """
         alphas = self._check_parameters()
         params = route_splitter_params(self, params)
@@ -157,14 +144,10 @@ class RidgeCV(MultiOutputMixin, LinearRegressor):
             sums, scores = self._loo_scores(rows, alphas, column)
         else:
             sums, scores = self._fold_scores(rows, X, y, params, alphas)
-        best = np.argmax(scores, axis=0)
-        self.best_score_ = np.max(scores, axis=0)
-        best_alphas = alphas[best]
+        self.alpha_, self.best_score_ = alphas[np.argmax(scores, axis=0)], np.max(scores, axis=0)
         if scores.ndim == 1:
-            self.alpha_, self.best_score_ = float(best_alphas), float(self.best_score_)
-        else:
-            self.alpha_ = best_alphas
-        coef, _, _ = solve_ridge(sums.gram, sums.xy, best_alphas)
+            self.alpha_, self.best_score_ = float(self.alpha_), float(self.best_score_)
+        coef, _, _ = solve_ridge(sums.gram, sums.xy, self.alpha_)
         intercept = sums.y_mean - coef @ sums.x_mean
         self._set_coef(coef, intercept, rows, one_target=len(coef) == 1, column=column)
         return self
@@ -175,7 +158,7 @@ class RidgeCV(MultiOutputMixin, LinearRegressor):
         for alpha in alphas.ravel():
             check_in_interval("alphas", alpha, 0, open="lr" if self.cv is None else "r")
         check_option("gcv_mode", self.gcv_mode or "auto", ("auto", "svd", "eigen"))
-        for name in ("fit_intercept", "store_cv_results", "alpha_per_target"):
+        for name in ("store_cv_results", "alpha_per_target"):
             check_bool(name, getattr(self, name))
         if self.scoring is not None:
             known = _SCORINGS if self.cv is None else _SCORINGS[:-1]
@@ -199,17 +182,15 @@ class RidgeCV(MultiOutputMixin, LinearRegressor):
         self, rows: RowBlocks, X: Any, y: Any, params: dict[str, Any], alphas: np.ndarray
     ) -> tuple[CrossProducts, np.ndarray]:
         """Return the cross products of all rows, and the mean scores of alphas over splits."""
-        products = split_products(rows, X, y, self.cv, params)
+        products, scoring = split_products(rows, X, y, self.cv, params), self.scoring or "r2"
         scores = np.empty((len(alphas), len(products.splits)))
         for j, (train, test) in enumerate(products.splits):
             train = train if self.fit_intercept else train.uncentered()
             for i, alpha in enumerate(alphas):
                 coef, _, _ = solve_ridge(train.gram, train.xy, alpha)
                 errors = test.squared_errors(coef, train)
-                scores_of_targets = score_from_errors(
-                    self.scoring or "r2", errors, errors, test.yy / test.weight
-                )
-                scores[i, j] = scores_of_targets.mean()
+                variance = test.yy / test.weight
+                scores[i, j] = score_from_errors(scoring, errors, errors, variance).mean()
         total = products.total if self.fit_intercept else products.total.uncentered()
         return total, scores.mean(axis=1)
 
@@ -224,20 +205,12 @@ class RidgeCV(MultiOutputMixin, LinearRegressor):
             sums = centred if self.fit_intercept else centred.uncentered()
             values, vectors = linalg.eigh(sums.gram)
             inverse = 1 / (np.maximum(values, 0.0)[:, None] + alphas)
-            intercept_leverage = 1 / sums.weight if self.fit_intercept else 0.0
-            known = (
-                sums.x_mean,
-                sums.y_mean,
-                vectors,
-                inverse,
-                vectors.T @ sums.xy,
-                intercept_leverage,
-            )
+            leverage = 1 / sums.weight if self.fit_intercept else 0.0  # of the intercept
+            known = (sums.x_mean, sums.y_mean, vectors, inverse, vectors.T @ sums.xy, leverage)
             store = self.store_cv_results and ("error" if self.scoring is None else "prediction")
             loo = map_reduce(engine, Reduction(loo_errors, combine_loo_errors), rows, known, store)
         if store:
-            parts = [part for _, part in sorted(loo.stored, key=lambda pair: pair[0])]
-            results = np.concatenate(parts)
+            results = np.concatenate([part for _, part in sorted(loo.stored, key=itemgetter(0))])
             self.cv_results_ = (results[:, 0] if column else results).astype(rows.dtype, copy=False)
         squared, absolute = loo.squared, loo.absolute  # n_targets x n_alphas
         if self.scoring is None:
@@ -249,16 +222,6 @@ class RidgeCV(MultiOutputMixin, LinearRegressor):
             scores = score_from_errors(self.scoring, *means, variance)
         per_target = self.alpha_per_target and len(scores) > 1
         return sums, scores.T if per_target else scores.mean(axis=0)
-
-    def get_metadata_routing(self) -> MetadataRouter:
-        """Return the metadata routing of the splitter.
-
-        Returns
-        -------
-        routing : sklearn.utils.metadata_routing.MetadataRouter
-            What `fit` takes itself, and what it hands on.
-        """
-        return make_splitter_router(self)
 
 
 class LooErrors(NamedTuple):
@@ -293,10 +256,7 @@ def loo_errors(block: Block, known: tuple[Any, ...], store: Any) -> LooErrors:
         part = weighted if store == "error" else y[:, :, None] - error
         stored = [(block.row_offset or 0, part)]
     return LooErrors(
-        block.n_rows,
-        weighted.sum(axis=0),
-        (w[:, None, None] * np.abs(error)).sum(axis=0),
-        stored,
+        block.n_rows, weighted.sum(axis=0), (w[:, None, None] * np.abs(error)).sum(axis=0), stored
     )
 
 

@@ -21,7 +21,6 @@ from skfleet._validation import (
     check_option,
     check_positive_int,
     check_total_weight,
-    check_verbose,
 )
 from skfleet._warnings import warn
 from skfleet.blocks import Block, RowBlocks
@@ -38,21 +37,13 @@ from skfleet.engine import (
 from skfleet.estimators._column_statistics import Moments, combine_moments
 from skfleet.estimators._early_stopping import EarlyStopping, training_rows, validation_rows
 from skfleet.estimators.linear_model._base import SparseCoefficients, linear_predictor
-from skfleet.estimators.meta._epochs import history_of
+from skfleet.estimators.meta._epochs import epoch_record, history_of
 from skfleet.glm import SGDConfig, SGDTargets, SGDWeights, descend, encode_labels
 
 PENALTIES = ("l2", "l1", "elasticnet", None)
 LEARNING_RATES = ("constant", "optimal", "invscaling", "adaptive", "pa1", "pa2")
 # Fields of SGDWeights with a row or a value for each output.
-PER_OUTPUT_FIELDS = (
-    "coef",
-    "intercept",
-    "mean_coef",
-    "mean_intercept",
-    "l1_applied",
-    "l1_due",
-    "rate",
-)
+PER_OUTPUT_FIELDS = SGDWeights._fields[: SGDWeights._fields.index("rate") + 1]
 # The "adaptive" learning rate stops decaying here.
 MIN_RATE = 1e-6
 
@@ -151,16 +142,14 @@ class BaseSGD(SparseCoefficients):
 
     def _check_parameters(self, *, for_partial_fit: bool = False) -> None:
         """Raise for invalid parameters."""
-        check_random_state(self.random_state)
         check_option("loss", self.loss, self._losses)
-        check_verbose("verbose", self.verbose)
         if self.penalty is not None:
             check_option("penalty", self.penalty, PENALTIES)
         check_option("learning_rate", self.learning_rate, LEARNING_RATES)
         check_in_interval("alpha", self.alpha, 0, open="r")
         if self.l1_ratio is not None or self.penalty == "elasticnet":
             check_in_interval("l1_ratio", self.l1_ratio, 0, 1)
-        for name in ("fit_intercept", "shuffle", "early_stopping", "warm_start"):
+        for name in ("shuffle", "early_stopping"):
             check_bool(name, getattr(self, name))
         for name in ("max_iter", "n_iter_no_change"):
             check_positive_int(name, getattr(self, name))
@@ -201,15 +190,12 @@ class BaseSGD(SparseCoefficients):
         """Return the configuration of the descent."""
         share = {"l1": 1.0, "elasticnet": self.l1_ratio}.get(self.penalty, 0.0)
         strength = 0.0 if self.penalty is None else self.alpha
+        names = ("loss", "learning_rate", "alpha", "eta0", "power_t")
         return SGDConfig(
-            self.loss,
-            float(self.epsilon),
+            **{name: getattr(self, name) for name in names},
+            epsilon=float(self.epsilon),
             l1=strength * share,
             l2=strength * (1 - share),
-            learning_rate=self.learning_rate,
-            alpha=self.alpha,
-            eta0=self.eta0,
-            power_t=self.power_t,
             fit_intercept=bool(self.fit_intercept),
             average=int(self.average),
             batch_size=None if self.batch_size == "auto" else int(self.batch_size),
@@ -278,15 +264,10 @@ class BaseSGD(SparseCoefficients):
             score = -(part.value + part.penalty) / part.n_rows
             if validation is not None:
                 score = _score(engine, validation, part, outputs, active)
-            epochs.append(
-                {
-                    "epoch": n_iter,
-                    "n_samples_seen": int(weights.t - first_t),
-                    "loss": float(np.mean(part.value)) / part.n_rows,
-                    "score": np.nan if validation is None else float(np.mean(score)),
-                    "seconds": time.monotonic() - start_time,
-                }
-            )
+            n_seen, loss = int(weights.t - first_t), float(np.mean(part.value)) / part.n_rows
+            mean_score = np.nan if validation is None else float(np.mean(score))
+            seconds = time.monotonic() - start_time
+            epochs.append(epoch_record(n_iter, n_seen, loss, mean_score, seconds))
             if self.verbose:
                 _print_epoch(epochs, part, score)
             if self.tol is not None:
@@ -294,9 +275,8 @@ class BaseSGD(SparseCoefficients):
                 if self.learning_rate == "adaptive":
                     # A lower rate comes before the stop, as in scikit-learn.
                     decays = stops & (self.eta0 * weights.rate > MIN_RATE)
-                    weights = weights._replace(
-                        rate=np.where(decays, weights.rate / 5, weights.rate)
-                    )
+                    rate = np.where(decays, weights.rate / 5, weights.rate)
+                    weights = weights._replace(rate=rate)
                     stopping.restart(decays)
             if not stopping.active.any():
                 break
@@ -345,19 +325,8 @@ class BaseSGD(SparseCoefficients):
         if self.shuffle:
             seed = int(rng.randint(2**31 - 1))
             batches = [batches[i] for i in rng.permutation(len(batches))]
-        part = _select_outputs(weights, active)
-        part = fold(
-            engine,
-            descend_block,
-            part,
-            rows,
-            config,
-            outputs,
-            active,
-            seed,
-            batches=batches,
-            prepare=prepare,
-        )
+        part, args = _select_outputs(weights, active), (config, outputs, active, seed)
+        part = fold(engine, descend_block, part, rows, *args, batches=batches, prepare=prepare)
         if not part.n_rows:
             raise ValueError("X must have at least one row. Got none instead.")
         check_total_weight(part.weight)
@@ -378,18 +347,17 @@ class BaseSGD(SparseCoefficients):
 
 def _select_outputs(weights: SGDWeights, active: np.ndarray) -> SGDWeights:
     """Return the weights of active outputs, with sums reset."""
-    arrays = {name: getattr(weights, name) for name in PER_OUTPUT_FIELDS}
-    part = {name: v[active] for name, v in arrays.items() if v is not None}
+    fields = zip(PER_OUTPUT_FIELDS, weights, strict=False)
+    part = {name: values[active] for name, values in fields if values is not None}
     return weights._replace(**part, value=0.0, penalty=0.0, n_rows=0, weight=0.0)
 
 
 def _merge_outputs(weights: SGDWeights, part: SGDWeights, active: np.ndarray) -> SGDWeights:
     """Return weights with those of active outputs replaced."""
-    merged = {}
-    for name in PER_OUTPUT_FIELDS:
-        if getattr(weights, name) is not None:
-            merged[name] = getattr(weights, name).copy()
-            merged[name][active] = getattr(part, name)
+    fields = zip(PER_OUTPUT_FIELDS, weights, strict=False)
+    merged = {name: values.copy() for name, values in fields if values is not None}
+    for name, values in merged.items():
+        values[active] = getattr(part, name)
     return weights._replace(**merged, t=part.t)
 
 

@@ -122,10 +122,7 @@ class SGDClassifier(BaseSGD, LinearClassifier):
     the classes raise.
 
     One pass over the rows an epoch, and one before them that finds the classes. One model goes from
-    block to block, wherever they are: the result depends on the chunks, but not on which worker
-    holds them, and a fleet adds memory, not speed; blocks are prefetched.
-    The weights move to a block's device and back once a block, and nothing else does in between.
-    They are float64; products are as precise as the rows.
+    {sgd_blocks}
 
     Examples
     --------
@@ -217,10 +214,7 @@ class SGDClassifier(BaseSGD, LinearClassifier):
             Intercepts to start from; one for two classes.
         {step_weight}
 
-        Returns
-        -------
-        self : SGDClassifier
-            Fitted estimator.
+        {returns_fitted}
         """
         self._check_parameters()
         check_class_weight(self.class_weight)
@@ -236,9 +230,8 @@ class SGDClassifier(BaseSGD, LinearClassifier):
                     "sample_weight must leave at least two classes with weight. Got only one class "
                     "with weight above 0. Classifier can't train when only one class is present."
                 )
-            weights = self._start(
-                (_n_outputs(counts.labels), rows.n_features), coef_init, intercept_init
-            )
+            shape = (_n_outputs(counts.labels), rows.n_features)
+            weights = self._start(shape, coef_init, intercept_init)
             # As in scikit-learn, "balanced" counts rows and not their weights.
             outputs = self._outputs(counts._replace(weight=counts.n_rows))
             self._train(engine, replace(rows, checked=True), weights, outputs)
@@ -264,10 +257,7 @@ class SGDClassifier(BaseSGD, LinearClassifier):
             All labels there will ever be: needed in the first call.
         {step_weight}
 
-        Returns
-        -------
-        self : SGDClassifier
-            Partially fitted estimator.
+        {returns_learned}
         """
         self._check_parameters(for_partial_fit=True)
         check_class_weight(self.class_weight)
@@ -278,10 +268,9 @@ class SGDClassifier(BaseSGD, LinearClassifier):
                 "of sklearn.utils.class_weight.compute_class_weight say."
             )
         labels = self._labels(classes)
-        shape = _n_outputs(labels)
         rows = self._validate_rows(X, y, sample_weight, reset=not hasattr(self, "coef_"))
         outputs = self._outputs(LabelCounts(labels, np.ones(len(labels)), np.ones(len(labels))))
-        weights = self._fitted_weights((shape, rows.n_features))
+        weights = self._fitted_weights((_n_outputs(labels), rows.n_features))
         self._train_once(engine_for(rows), rows, weights, outputs)
         self.classes_ = labels
         return self
@@ -328,38 +317,26 @@ class SGDClassifier(BaseSGD, LinearClassifier):
         Transforming classifier scores into accurate multiclass probability estimates); of
         "modified_huber" ``(clip(decision, -1, 1) + 1) / 2`` (Zhang, 2004).
 
-        Parameters
-        ----------
-        {X}
-
-        Returns
-        -------
+        {X_returns}
         probabilities : ndarray or Dask collection of shape (n_samples, n_classes)
             A column per class, a frame's by name; lazy for Dask collections.
         """
         logistic = self.loss == "log_loss"
-        return self._predict_per_class(
-            _logistic_probabilities if logistic else _modified_huber_probabilities, X
-        )
+        func = _logistic_probabilities if logistic else _modified_huber_probabilities
+        return self._predict_per_class(func, X)
 
     @available_if(_has_probabilities)
     def predict_log_proba(self, X: Rows) -> Answer:
         """Predict the logarithms of the probabilities of the classes for every row.
 
-        Parameters
-        ----------
-        {X}
-
-        Returns
-        -------
+        {X_returns}
         logarithms : ndarray or Dask collection of shape (n_samples, n_classes)
             A column per class, a frame's by name; lazy for Dask collections. Minus infinity where a
             probability is 0, as "modified_huber" has it.
         """
         logistic = self.loss == "log_loss"
-        return self._predict_per_class(
-            _log_logistic_probabilities if logistic else _log_modified_huber_probabilities, X
-        )
+        func = _log_logistic_probabilities if logistic else _log_modified_huber_probabilities
+        return self._predict_per_class(func, X)
 
 
 def _n_outputs(labels: np.ndarray) -> int:

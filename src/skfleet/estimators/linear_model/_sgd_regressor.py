@@ -85,10 +85,7 @@ class SGDRegressor(BaseSGD, LinearRegressor):
     of the objective that `tol` is compared with. Other differences: a shuffle draws other orders.
 
     One pass over the rows an epoch. One model goes from
-    block to block, wherever they are: the result depends on the chunks, but not on which worker
-    holds them, and a fleet adds memory, not speed; blocks are prefetched.
-    The weights move to a block's device and back once a block, and nothing else does in between.
-    They are float64; products are as precise as the rows.
+    {sgd_blocks}
 
     Examples
     --------
@@ -171,10 +168,7 @@ class SGDRegressor(BaseSGD, LinearRegressor):
             Intercept to start from.
         {step_weight}
 
-        Returns
-        -------
-        self : SGDRegressor
-            Fitted estimator.
+        {returns_fitted}
         """
         self._check_parameters()
         rows = self._validate_rows(X, y, sample_weight, y_numeric=True)
@@ -194,10 +188,7 @@ class SGDRegressor(BaseSGD, LinearRegressor):
         {y}
         {step_weight}
 
-        Returns
-        -------
-        self : SGDRegressor
-            Partially fitted estimator.
+        {returns_learned}
         """
         self._check_parameters(for_partial_fit=True)
         reset = not hasattr(self, "coef_")

@@ -18,12 +18,7 @@ from skfleet._delegation import available_where
 from skfleet._doc_link import DocumentationLink
 from skfleet._linalg import is_sparse
 from skfleet._typing import Answer, Estimator, Rows, Values, Weights
-from skfleet._validation import (
-    check_option,
-    check_target_shape,
-    check_target_type,
-    warn_of_names,
-)
+from skfleet._validation import check_option, check_target_shape, check_target_type, warn_of_names
 from skfleet.blocks import (
     RowBlocks,
     as_sized,
@@ -64,9 +59,8 @@ class _BlockwiseVoting(DocumentationLink, BaseEstimator):
         self, rows: RowBlocks, fit_params: dict[str, Any], classes: Any = None
     ) -> None:
         """Train a member on every block with rows; raise for labels not in `classes`, if given."""
-        train = partial(
-            fit_member, process_token(), self.estimator, fit_params, get_config().device, classes
-        )
+        device = get_config().device
+        train = partial(fit_member, process_token(), self.estimator, fit_params, device, classes)
         with (
             output_replayer(lambda: len(rows.blocks)) as replay,
             training_engine(rows, self.estimator) as (engine, placed_rows),
@@ -118,9 +112,8 @@ class _BlockwiseVoting(DocumentationLink, BaseEstimator):
         n_rows = n_rows_of(X)
         n_blocks = min(self.n_blocks or 1, max(1, n_rows))
         block_sizes = np.diff(np.linspace(0, n_rows, n_blocks + 1).astype(int)).tolist()
-        return row_blocks(
-            X, y, weight, per_sample=per_row, dtype=None, block_sizes=block_sizes
-        ), fit_params
+        options = {"per_sample": per_row, "dtype": None, "block_sizes": block_sizes}
+        return row_blocks(X, y, weight, **options), fit_params
 
     def _predict_blockwise(self, func: Any, X: Any, output: OutputSpec, *args: Any) -> Any:
         """Return the combined predictions of the members, in the container of X."""
@@ -150,11 +143,10 @@ class _BlockwiseVoting(DocumentationLink, BaseEstimator):
 
     def _check_n_blocks(self) -> None:
         """Raise for an invalid `n_blocks`."""
-        if self.n_blocks is not None and (
-            not isinstance(self.n_blocks, int | np.integer) or self.n_blocks < 1
-        ):
+        n = self.n_blocks
+        if n is not None and (not isinstance(n, int | np.integer) or n < 1):
             raise ValueError(
-                f"n_blocks must be a positive whole number or None. Got {self.n_blocks!r} instead."
+                f"n_blocks must be a positive whole number or None. Got {n!r} instead."
             )
 
     def __sklearn_tags__(self) -> Any:
@@ -186,11 +178,7 @@ class _BlockwiseScoreMixin:
         {X_test}
         y : array-like, Dask array or Dask Series of shape (n_samples,)
             True labels or target values.
-        {sample_weight}
-
-        Returns
-        -------
-        score : float
+        {weight_returns_score}
             The higher the better.
         """
         check_rows(X=X, y=y, sample_weight=sample_weight)
@@ -290,17 +278,7 @@ class BlockwiseVotingClassifier(_BlockwiseScoreMixin, ClassifierMixin, _Blockwis
             Training data; dataframes reach the estimator as dataframes.
         y : array-like, Dask array or Dask Series of shape (n_samples,)
             Class labels.
-        sample_weight : array-like, Dask array or Dask Series of shape (n_samples,), default=None
-            Sample weights, if the estimator takes them.
-        **params : dict
-            Passed to ``fit`` of the members. Values with one entry per sample, and Dask
-            collections, are partitioned with the rows. With metadata routing enabled, these and
-            `sample_weight` are what ``fit`` requests.
-
-        Returns
-        -------
-        self : BlockwiseVotingClassifier
-            Fitted estimator.
+        {fit_members}
         """
         check_option("voting", self.voting, ("hard", "soft"))
         if self.voting == "soft" and not hasattr(self.estimator, "predict_proba"):
@@ -327,31 +305,19 @@ class BlockwiseVotingClassifier(_BlockwiseScoreMixin, ClassifierMixin, _Blockwis
     def predict(self, X: Rows) -> Answer:
         """Predict the label of every row.
 
-        Parameters
-        ----------
-        {X}
-
-        Returns
-        -------
+        {X_returns}
         labels : ndarray or Dask collection of shape (n_samples,)
             In the container of X; lazy for Dask collections.
         """
         check_is_fitted(self)
-        soft = self.voting == "soft"
-        return self._predict_blockwise(
-            predict_label, X, OutputSpec(self.classes_.dtype), self.classes_, soft
-        )
+        output, soft = OutputSpec(self.classes_.dtype), self.voting == "soft"
+        return self._predict_blockwise(predict_label, X, output, self.classes_, soft)
 
     @available_where(_check_soft)
     def predict_proba(self, X: Rows) -> Answer:
         """Return the mean of the members' probabilities, weighted by their rows.
 
-        Parameters
-        ----------
-        {X}
-
-        Returns
-        -------
+        {X_returns}
         probabilities : ndarray or Dask collection of shape (n_samples, n_classes)
             In the container of X; lazy for Dask collections.
         """
@@ -417,17 +383,7 @@ class BlockwiseVotingRegressor(_BlockwiseScoreMixin, RegressorMixin, _BlockwiseV
             Training data; dataframes reach the estimator as dataframes.
         y : array-like or Dask collection of shape (n_samples,) or (n_samples, n_outputs)
             Target values.
-        sample_weight : array-like, Dask array or Dask Series of shape (n_samples,), default=None
-            Sample weights, if the estimator takes them.
-        **params : dict
-            Passed to ``fit`` of the members. Values with one entry per sample, and Dask
-            collections, are partitioned with the rows. With metadata routing enabled, these and
-            `sample_weight` are what ``fit`` requests.
-
-        Returns
-        -------
-        self : BlockwiseVotingRegressor
-            Fitted estimator.
+        {fit_members}
         """
         self._check_n_blocks()
         check_rows(X=X, y=y, sample_weight=sample_weight)
@@ -439,16 +395,10 @@ class BlockwiseVotingRegressor(_BlockwiseScoreMixin, RegressorMixin, _BlockwiseV
     def predict(self, X: Rows) -> Answer:
         """Predict the target of every row.
 
-        Parameters
-        ----------
-        {X}
-
-        Returns
-        -------
+        {X_returns}
         targets : ndarray or Dask collection of shape (n_samples,) or (n_samples, n_outputs)
             In the container of X; lazy for Dask collections.
         """
         check_is_fitted(self)
-        return self._predict_blockwise(
-            predict_mean, X, OutputSpec(np.dtype(np.float64), self._n_outputs)
-        )
+        output = OutputSpec(np.dtype(np.float64), self._n_outputs)
+        return self._predict_blockwise(predict_mean, X, output)

@@ -17,11 +17,17 @@ from skfleet.blocks import Block, RowBlocks, slice_rows
 from skfleet.engine import TrainingBatch, accepts_device_arrays, attributes_to_host, check_picklable
 from skfleet.estimators._early_stopping import EarlyStopping
 
+_COLUMNS = ["epoch", "n_samples_seen", "loss", "score", "seconds"]
+
+
+def epoch_record(*values: float) -> dict[str, float]:
+    """Return the record of an epoch from its values, in the order of the columns of `history_`."""
+    return dict(zip(_COLUMNS, values, strict=True))
+
 
 def history_of(epochs: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """Return the records of epochs as a DataFrame, for `history_`."""
-    columns = ["epoch", "n_samples_seen", "loss", "score", "seconds"]
-    return pd.DataFrame([*epochs], columns=columns)
+    return pd.DataFrame([*epochs], columns=_COLUMNS)
 
 
 def epoch_batches(
@@ -62,18 +68,6 @@ class FitState:
     early_stopping: EarlyStopping | None = None
     history: list[dict[str, Any]] = field(default_factory=list)
     seconds: float = 0.0
-
-    def record_epoch(self, model: Any, n_samples_seen: int, score: float, seconds: float) -> None:
-        """Append the statistics of an epoch to the history."""
-        self.history.append(
-            {
-                "epoch": self.epoch,
-                "n_samples_seen": n_samples_seen,
-                "loss": loss_of(model),
-                "score": score,
-                "seconds": seconds,
-            }
-        )
 
 
 def partial_fit_block(

@@ -55,7 +55,9 @@ from skfleet.estimators.meta._epochs import (
     FitState,
     PartialFitState,
     epoch_batches,
+    epoch_record,
     history_of,
+    loss_of,
     partial_fit_block,
     print_epoch,
 )
@@ -242,10 +244,7 @@ class Incremental(ParallelPostFit):
             partitioned with the rows. With metadata routing enabled, these and `sample_weight` are
             what ``partial_fit`` requests.
 
-        Returns
-        -------
-        self : Incremental
-            Fitted estimator.
+        {returns_fitted}
         """
         self._check_parameters()
         params = drop_none(params, sample_weight=sample_weight)
@@ -287,26 +286,20 @@ class Incremental(ParallelPostFit):
         **params : dict
             As for ``fit``.
 
-        Returns
-        -------
-        self : Incremental
-            Partially fitted estimator.
+        {returns_learned}
         """
         self._check_parameters()
         model = getattr(self, "estimator_", None)
-        n_samples_seen = self.n_samples_seen_ if model is not None else 0
-        if model is None:
-            model = clone_learner(self.estimator)
-        rows, fit_params = self._partition(
-            "partial_fit", X, y, drop_none(params, sample_weight=sample_weight)
-        )
+        n_samples_seen = 0 if model is None else self.n_samples_seen_
+        model = clone_learner(self.estimator) if model is None else model
+        params = drop_none(params, sample_weight=sample_weight)
+        rows, fit_params = self._partition("partial_fit", X, y, params)
         fit_params |= classes_for_partial_fit(learner_of(model), y, classes)
         seed = check_random_state(self.random_state).randint(2**31 - 1)
         fit_state = FitState(np.array([seed]), fit_params)
+        state = PartialFitState(model, n_samples_seen)
         with training_engine(rows, model) as (engine, placed_rows), output_replayer() as replay:
-            self._one_epoch(
-                engine, placed_rows, PartialFitState(model, n_samples_seen), fit_state, replay
-            )
+            self._one_epoch(engine, placed_rows, state, fit_state, replay)
         return self
 
     def get_metadata_routing(self) -> MetadataRouter:
@@ -333,8 +326,7 @@ class Incremental(ParallelPostFit):
             )
         for name in ("epochs", "batch_size", "buffer_blocks", "n_iter_no_change"):
             value = getattr(self, name)
-            if name == "batch_size" and value is None:
-                continue
+            value = 1 if name == "batch_size" and value is None else value
             if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
                 raise ValueError(f"{name} must be a positive whole number. Got {value!r} instead.")
         fraction = self.validation_fraction
@@ -400,13 +392,13 @@ class Incremental(ParallelPostFit):
             score = np.nan
             if scorer is not None and validation is not None:
                 score = validation_score(engine, validation, model, scorer)
-            fit_state.record_epoch(model, n_samples_seen, score, time.monotonic() - start_time)
+            seconds = time.monotonic() - start_time
+            record = epoch_record(fit_state.epoch, n_samples_seen, loss_of(model), score, seconds)
+            fit_state.history.append(record)
             if self.verbose:
                 print_epoch(fit_state.history)
-            if (
-                fit_state.early_stopping is not None
-                and fit_state.early_stopping.update(score).all()
-            ):
+            stopping = fit_state.early_stopping
+            if stopping is not None and stopping.update(score).all():
                 break
         self._fit_state = None
         self._set_history(fit_state)
@@ -436,29 +428,16 @@ class Incremental(ParallelPostFit):
             replay(notes[n_replayed:])
             n_replayed = len(notes)
 
-        seed = int(fit_state.seeds[fit_state.epoch])
-        batches = epoch_batches(rows, self.shuffle, self.buffer_blocks, seed)[n_done:]
-        return fold(
-            engine,
-            partial_fit_block,
-            state,
-            rows,
-            fit_state.fit_params,
-            self.batch_size or self._rows_per_batch(rows),
+        seed, size = int(fit_state.seeds[fit_state.epoch]), self.batch_size
+        if self.shuffle == "rows":
             # Buffers of shuffled rows are new in every epoch, so a cache of blocks does not serve.
-            None if self.shuffle == "rows" else device_arrays,
-            get_config().device,
-            process_token(),
-            batches=batches,
-            prepare=prepare,
-            on_checkpoint=checkpoint,
-        )
-
-    def _rows_per_batch(self, rows: RowBlocks) -> int | None:
-        """Return the batch size of shuffled rows: the mean size of a block."""
-        if self.shuffle != "rows" or rows.n_rows is None:
-            return None
-        return max(1, rows.n_rows // max(1, len(rows.blocks)))
+            device_arrays = None
+            if not size and rows.n_rows is not None:  # the mean size of a block
+                size = max(1, rows.n_rows // max(1, len(rows.blocks)))
+        args = (fit_state.fit_params, size, device_arrays, get_config().device, process_token())
+        batches = epoch_batches(rows, self.shuffle, self.buffer_blocks, seed)[n_done:]
+        steps = {"batches": batches, "prepare": prepare, "on_checkpoint": checkpoint}
+        return fold(engine, partial_fit_block, state, rows, *args, **steps)
 
     def _partition(
         self, method: str, X: Any, y: Any, params: dict[str, Any]
@@ -492,6 +471,5 @@ class Incremental(ParallelPostFit):
         size = self.batch_size or 10_000
         block_sizes = [min(size, n_rows - low) for low in range(0, n_rows, size)]
         per_row, fit_params = split_per_sample(params, X)
-        return row_blocks(
-            X, y, weight, per_sample=per_row, dtype=None, block_sizes=block_sizes
-        ), fit_params
+        options = {"per_sample": per_row, "dtype": None, "block_sizes": block_sizes}
+        return row_blocks(X, y, weight, **options), fit_params

@@ -150,10 +150,7 @@ class ParallelPostFit(DocumentationLink, DelegatesToInner, LearnedAttributes, Ba
         **params : dict
             Handed on to the estimator's ``fit``; with metadata routing enabled, what it requests.
 
-        Returns
-        -------
-        self : ParallelPostFit
-            Fitted estimator.
+        {returns_fitted}
         """
         check_rows(X=X, y=y)
         if self.scoring is not None:
@@ -209,13 +206,7 @@ class ParallelPostFit(DocumentationLink, DelegatesToInner, LearnedAttributes, Ba
     def predict(self, X: Rows, **params: Any) -> Answer:
         """Predict for every row.
 
-        Parameters
-        ----------
-        {X}
-        {method_params}
-
-        Returns
-        -------
+        {X_params_returns}
         predictions : ndarray or Dask collection of shape (n_samples,) or (n_samples, n_outputs)
             In the container of X; lazy for Dask collections.
         """
@@ -225,13 +216,7 @@ class ParallelPostFit(DocumentationLink, DelegatesToInner, LearnedAttributes, Ba
     def predict_proba(self, X: Rows, **params: Any) -> Answer:
         """Predict probabilities of the classes for every row.
 
-        Parameters
-        ----------
-        {X}
-        {method_params}
-
-        Returns
-        -------
+        {X_params_returns}
         probabilities : ndarray, Dask collection or list of these, of shape (n_samples, n_classes)
             In the container of X, the columns of a frame named by the classes.
         """
@@ -241,13 +226,7 @@ class ParallelPostFit(DocumentationLink, DelegatesToInner, LearnedAttributes, Ba
     def predict_log_proba(self, X: Rows, **params: Any) -> Answer:
         """Predict logarithms of the classes' probabilities for every row.
 
-        Parameters
-        ----------
-        {X}
-        {method_params}
-
-        Returns
-        -------
+        {X_params_returns}
         log_probabilities : ndarray, Dask collection or list of these
             As for ``predict_proba``.
         """
@@ -257,13 +236,7 @@ class ParallelPostFit(DocumentationLink, DelegatesToInner, LearnedAttributes, Ba
     def decision_function(self, X: Rows, **params: Any) -> Answer:
         """Return the decision values of every row.
 
-        Parameters
-        ----------
-        {X}
-        {method_params}
-
-        Returns
-        -------
+        {X_params_returns}
         values : ndarray or Dask collection of shape (n_samples,) or (n_samples, n_classes)
             In the container of X.
         """
@@ -273,13 +246,7 @@ class ParallelPostFit(DocumentationLink, DelegatesToInner, LearnedAttributes, Ba
     def transform(self, X: Rows, **params: Any) -> Answer:
         """Transform every row.
 
-        Parameters
-        ----------
-        {X}
-        {method_params}
-
-        Returns
-        -------
+        {X_params_returns}
         transformed : ndarray or Dask collection of shape (n_samples, n_features_out)
             In the container of X, sparse where the estimator's answers are. A frame's columns
             are named as in ``get_feature_names_out``.
@@ -307,12 +274,7 @@ class ParallelPostFit(DocumentationLink, DelegatesToInner, LearnedAttributes, Ba
     def score_samples(self, X: Rows) -> Answer:
         """Return a score of every sample, such as its log-likelihood.
 
-        Parameters
-        ----------
-        {X}
-
-        Returns
-        -------
+        {X_returns}
         scores : ndarray or Dask collection of shape (n_samples,)
             In the container of X.
         """
@@ -393,9 +355,8 @@ class ParallelPostFit(DocumentationLink, DelegatesToInner, LearnedAttributes, Ba
         self._check_is_fitted()
         check_rows(X=X, y=y, sample_weight=sample_weight)
         warn_of_trip(X, y, sample_weight)
-        params = route_params(
-            self, "score", "score", drop_none(params, sample_weight=sample_weight)
-        )
+        params = drop_none(params, sample_weight=sample_weight)
+        params = route_params(self, "score", "score", params)
         if self.scoring is None and not is_lazy(X) and hasattr(self._inner, "score"):
             return self._inner.score(X, y, **params)
         return check_scoring(self, self.scoring)(self, X, y, **params)
