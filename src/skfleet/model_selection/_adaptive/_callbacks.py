@@ -51,9 +51,8 @@ class Report(Listener):
 
     def recorded(self, candidate: Candidate, instruction: TrainInstruction) -> Record | None:
         """Return the record of an instruction in the checkpoint, or None."""
-        if self._checkpoint is None:
-            return None
-        fields = self._checkpoint.get(_key(candidate, instruction))
+        results = {} if self._checkpoint is None else self._checkpoint.results
+        fields = results.get(_key(candidate, instruction)) if results else None
         if fields is None:
             return None
         self._replayed.add((candidate.number, instruction.n_calls))
@@ -61,9 +60,9 @@ class Report(Listener):
 
     def past_scores(self) -> list[Score]:
         """Return the scores in the checkpoint, in the order in which they came."""
-        rows = [] if self._checkpoint is None else list(self._checkpoint)
-        rows.sort(key=itemgetter("n_scores"))
-        self._n_scores = 1 + max((row["n_scores"] for row in rows), default=-1)
+        results = {} if self._checkpoint is None else self._checkpoint.results
+        rows = sorted(results.values(), key=itemgetter("n_scores"))
+        self._n_scores = 1 + rows[-1]["n_scores"] if rows else 0
         return [Score(row["n_orders"], row["candidate"], row["order"]) for row in rows]
 
     def on_record(

@@ -12,14 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.model_selection import train_test_split
 
-from skfleet.blocks import (
-    Block,
-    RowBlocks,
-    block_bytes,
-    concat_rows,
-    open_block,
-    take_block_rows,
-)
+from skfleet.blocks import Block, RowBlocks, block_bytes, concat_rows, open_block, take_block_rows
 from skfleet.engine import Engine, Holdout, draw_holdout, open_scattered, with_row_offsets
 
 # Local data are scattered in blocks of so many rows; rows are shuffled within a block only.

@@ -50,24 +50,12 @@ from skfleet.model_selection._adaptive._samplers import CandidateSource, candida
 from skfleet.model_selection._adaptive._schedules import Rung, Schedule, StopOnPlateau, calls_of
 from skfleet.model_selection._adaptive._simulation import simulate
 from skfleet.model_selection._adaptive._worker import TrainingContext
-from skfleet.model_selection._checkpoint import Checkpoint
+from skfleet.model_selection._checkpoint import RUN_PARAMETERS, Checkpoint
 
 logger = logging.getLogger("skfleet.model_selection")
 
 # Parameters that may change between a search and its resumption.
-_NOT_IN_CHECKPOINT_KEY = frozenset(
-    [
-        "checkpoint",
-        "error_score",
-        "refit_on_test",
-        "n_jobs",
-        "refit",
-        "resources",
-        "retries",
-        "time_budget",
-        "verbose",
-    ]
-)
+_RUN_PARAMETERS = RUN_PARAMETERS | {"error_score", "refit_on_test", "resources", "retries"}
 
 
 class AdaptiveSearch(DelegatesToBestEstimator):
@@ -304,7 +292,7 @@ class AdaptiveSearch(DelegatesToBestEstimator):
         if self.checkpoint is None:
             return None, None
         all_params = self.get_params(deep=False).items()
-        search = {name: value for name, value in all_params if name not in _NOT_IN_CHECKPOINT_KEY}
+        search = {name: value for name, value in all_params if name not in _RUN_PARAMETERS}
         search |= {"search": type(self).__name__, "X": X, "y": y, **params}
         checkpoint = Checkpoint(self.checkpoint, search)
         models = ModelStore(self.checkpoint, checkpoint.name)

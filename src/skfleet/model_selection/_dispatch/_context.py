@@ -23,23 +23,7 @@ logger = logging.getLogger("skfleet.model_selection")
 
 
 class SearchContext:
-    """A running search.
-
-    Parameters
-    ----------
-    share_fits : bool or "approximate", default=False
-        Whether one fit yields the results of others, and also where scores agree within the
-        tolerance of a solver only.
-    records : Checkpoint, default=None
-        Checkpoint of finished fits.
-    time_budget : float, default=None
-        Seconds after which no fit begins.
-    fit_in_driver : bool, default=False
-        Whether estimators are fitted in this process, each on the whole fleet.
-    verbose : int, default=0
-        1 to show a progress bar and the number of fits from the checkpoint; from 2 on scikit-learn
-        prints each fit.
-    """
+    """A running search, with its parameters ``share_fits``, ``time_budget`` and ``verbose``."""
 
     def __init__(
         self,
@@ -52,9 +36,8 @@ class SearchContext:
     ) -> None:
         is_approximate = share_fits == "approximate"
         self.sharing = SharedFitLog(is_enabled=bool(share_fits), is_approximate=is_approximate)
-        self.records = records
-        self.fit_in_driver = fit_in_driver
-        self.n_checkpoint_fits = 0
+        self.records, self.n_checkpoint_fits = records, 0
+        self.fit_in_driver = fit_in_driver  # each fit on the whole fleet
         self._verbose = verbose
         self.is_interrupted = False
         self._is_local = False  # this process itself fits or scores: Ctrl-C raises in it
