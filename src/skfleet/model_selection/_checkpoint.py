@@ -108,10 +108,13 @@ class Checkpoint:
             self._files.pipe_file(f"{self._root}/{uuid4().hex}.fits", b"".join(lines))
 
 
-def checkpoint_line(n_recorded: int, n_all: int, unit: str) -> str:
-    """Return a line on how many fits or calls were in the checkpoint."""
+def report_recorded(n_recorded: int, n_all: int, unit: str, *, is_printed: bool) -> None:
+    """Log, and print, how many fits or calls were in the checkpoint."""
     n_remaining = n_all - n_recorded
-    return f"checkpoint: {n_recorded} of {n_all} {unit} were made before, {n_remaining} remain"
+    text = f"checkpoint: {n_recorded} of {n_all} {unit} were made before, {n_remaining} remain"
+    logging.getLogger("skfleet.model_selection").info("%s", text)
+    if is_printed:
+        print(text)
 
 
 def _key(name: str, value: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Mapping
+from contextlib import closing, nullcontext
 from functools import partial
 from typing import Any, Self
 
@@ -20,6 +21,7 @@ from skfleet import _typing
 from skfleet._linalg import is_sparse
 from skfleet._partial_fit import classes_for_partial_fit, learner_of
 from skfleet._progress_bar import ProgressHint, open_bar
+from skfleet._validation import check_in_interval, check_positive_int
 from skfleet.blocks import check_rows, fetch, is_lazy, row_blocks, split_per_sample
 from skfleet.engine import ANY_WORKER, Engine, LocalEngine, ResourceRequest, device_of, fleet_engine
 from skfleet.metrics import response_scorer
@@ -30,9 +32,8 @@ from skfleet.model_selection._adaptive._loop import AdaptiveLoop
 from skfleet.model_selection._adaptive._model_store import ModelStore
 from skfleet.model_selection._adaptive._params import (
     check_candidate,
-    check_number,
     check_parameters,
-    check_patience,
+    invalid_refit,
     metric_names,
     preprocessing_key,
     scorer_for,
@@ -61,7 +62,6 @@ _RUN_PARAMETERS = RUN_PARAMETERS | {"error_score", "refit_on_test", "resources",
 class AdaptiveSearch(DelegatesToBestEstimator):
     """Base class of adaptive searches; subclasses define the schedule."""
 
-    estimator: Any
     parameters: Any
     n_initial_parameters: int | str
     n_initial_iter: int
@@ -71,13 +71,11 @@ class AdaptiveSearch(DelegatesToBestEstimator):
     decay_rate: float
     patience: int | bool
     tol: float
-    scoring: Any
     test_size: float | int | None
     batch_size: int | None
     sampler: Any
     points_to_evaluate: Any
     n_jobs: int | None
-    refit: Any
     refit_on_test: bool
     error_score: Any
     retries: int
@@ -107,9 +105,11 @@ class AdaptiveSearch(DelegatesToBestEstimator):
 
     def _check_schedule(self) -> None:
         """Raise for invalid parameters of the schedule."""
-        if not self._has_fixed_number:
-            check_number(self.n_initial_parameters)
-        check_patience(self.patience, self.tol)
+        if not self._has_fixed_number and self.n_initial_parameters != "grid":
+            check_positive_int("n_initial_parameters", self.n_initial_parameters)
+        if not isinstance(self.patience, bool | np.bool_):
+            check_positive_int("patience", self.patience)
+        check_in_interval("tol", self.tol, 0, open="r")
 
     _has_fixed_number = False  # of candidates, whatever the parameters
 
@@ -247,8 +247,8 @@ class AdaptiveSearch(DelegatesToBestEstimator):
                 seed,
                 may_be_fewer=not self._has_fixed_number,
             )
-            n = len(source)
-            for params in source.all():
+            n = len(source.candidates)
+            for params in source.candidates:
                 check_candidate(self.estimator, params)
                 engine.check(self._resources_of(params))
         schedule = self._schedule(int(n))
@@ -344,13 +344,10 @@ class AdaptiveSearch(DelegatesToBestEstimator):
             listener=report,
         )
         report.loop = loop
+        bar_context = nullcontext() if bar is None else closing(bar)
         try:
-            try:
-                with ProgressHint(is_enabled=not self.verbose):
-                    loop()
-            finally:
-                if bar is not None:
-                    bar.close()
+            with bar_context, ProgressHint(is_enabled=not self.verbose):
+                loop()
         except KeyboardInterrupt:
             if loop.best is not None:
                 self._set_attributes(loop, history)
@@ -373,11 +370,7 @@ class AdaptiveSearch(DelegatesToBestEstimator):
         if set(scores) == {"score"}:
             return scores["score"]
         if self.refit not in scores:
-            names = ", ".join(map(repr, scores))
-            raise ValueError(
-                f"refit must name the metric that decides, one of {names}. Got {self.refit!r} "
-                "instead."
-            )
+            raise invalid_refit(self.refit, scores)
         return scores[self.refit]
 
     def _seconds_of(self, call_seconds: float, n_slots: int) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import signal
 import threading
 import time
@@ -14,12 +13,10 @@ from weakref import WeakSet
 
 from skfleet._progress_bar import ProgressHint, show_progress
 from skfleet.engine import DeviceArrayCache
-from skfleet.model_selection._checkpoint import Checkpoint, checkpoint_line
+from skfleet.model_selection._checkpoint import Checkpoint, report_recorded
 from skfleet.model_selection._evaluations import CandidateResults
 from skfleet.model_selection._plot import FitTime
 from skfleet.model_selection._shared_fits._registry import SharedFitLog
-
-logger = logging.getLogger("skfleet.model_selection")
 
 
 class SearchContext:
@@ -84,10 +81,7 @@ class SearchContext:
     def report_checkpoint(self, n_fits: int, n_read: int) -> None:
         """Report how many of the fits of a call the checkpoint had."""
         self.n_checkpoint_fits += n_fits
-        text = checkpoint_line(n_fits, n_read, "fits")
-        logger.info("%s", text)
-        if self._verbose:
-            print(text)
+        report_recorded(n_fits, n_read, "fits", is_printed=bool(self._verbose))
 
     def interrupt(self) -> None:
         """Cancel all active calls."""
