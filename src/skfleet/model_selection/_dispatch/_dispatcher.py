@@ -148,8 +148,8 @@ class FitDispatcher:
 
     def start(self, *, early: bool = False) -> None:
         """Begin to send; ``early`` only where fits that are not read yet have nothing to share."""
-        has_others = self._checkpointed or self._deferred or self._local_fits
-        if early and (has_others or self._analytic_scores or self._schedulers.has_prefixes):
+        has_results = self._checkpointed or self._deferred or self._local_fits
+        if early and (has_results or self._analytic_scores or self._schedulers.has_prefixes):
             return
         if self._send() and early:
             # Reading on at once would keep the event loop of this process from sending.
