@@ -7,7 +7,7 @@ import logging
 import os
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 from uuid import uuid4
 
@@ -18,6 +18,10 @@ from skfleet.model_selection._tokenize import content_key, unfitted
 
 logger = logging.getLogger(__name__)
 
+# Parameters that may change between a search and its resumption.
+RUN_PARAMETERS = frozenset(
+    ["checkpoint", "n_jobs", "pre_dispatch", "refit", "time_budget", "verbose"]
+)
 # Parameters of searches with estimators that are cloned.
 _CANDIDATES = frozenset(
     ["estimator", "param_distributions", "param_grid", "parameters", "points_to_evaluate"]
@@ -30,39 +34,17 @@ class Checkpoint:
     ``search.json`` identifies the search. The other files have one line per fit, its result behind
     a checksum: a fit whose line is incomplete or damaged is made again.
 
-    Parameters
-    ----------
-    location : str or path-like
-        Any location that fsspec knows: a directory, ``s3://bucket/search``.
-    search : mapping of str to object
-        Inputs on which the results depend, by their names in error messages.
-
-    Raises
-    ------
-    ValueError
-        If the location has the checkpoint of another search.
+    ``search`` are the inputs on which the results depend, by their names in error messages. Raises
+    a ValueError if the location, any that fsspec knows, has the checkpoint of another search.
     """
 
     def __init__(self, location: str | os.PathLike[str], search: Mapping[str, Any]) -> None:
         self._files, self._root = fsspec.core.url_to_fs(os.fspath(location))
-        self._results: dict[str, dict[str, Any]] = {}
+        self.results: dict[str, dict[str, Any]] = {}  # by the key of the fit
         keys = {name: _key(name, value) for name, value in search.items()}
-        self._search = content_key(keys)
-        self._check(
-            location, {name: {"key": keys[name], "is": _describe(search[name])} for name in search}
-        )
+        self.name = content_key(keys)
+        self._check(location, {k: {"key": keys[k], "is": _describe(search[k])} for k in keys})
         self._load()
-
-    def __len__(self) -> int:
-        return len(self._results)
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        return iter(self._results.values())
-
-    @property
-    def name(self) -> str:
-        """Key of the search."""
-        return self._search
 
     def _check(self, location: Any, inputs: dict[str, dict[str, str]]) -> None:
         """Raise if the location is of another search; write ``search.json`` if it is empty."""
@@ -70,11 +52,10 @@ class Checkpoint:
         try:
             stored = json.loads(self._files.cat_file(path))
             changed = [name for name in inputs if stored[name]["key"] != inputs[name]["key"]]
-        except FileNotFoundError:
-            changed, stored = [], None
-        except (ValueError, KeyError, TypeError):
-            # no harm is done: each line has the key of its search too
-            logger.warning("%s is damaged, and is written anew", path)
+        except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
+            if not isinstance(error, FileNotFoundError):
+                # no harm is done: each line has the key of its search too
+                logger.warning("%s is damaged, and is written anew", path)
             changed, stored = [], None
         if changed:
             descriptions = {name: (stored[name]["is"], inputs[name]["is"]) for name in changed}
@@ -102,16 +83,12 @@ class Checkpoint:
                     if int(checksum, 16) != zlib.crc32(text):
                         raise ValueError("another checksum")
                     record = json.loads(text)
-                    if record["search"] == self._search:
-                        self._results[record["fit"]] = record["result"]
+                    if record["search"] == self.name:
+                        self.results[record["fit"]] = record["result"]
                 except (ValueError, KeyError, TypeError):
                     n_damaged += 1
         if n_damaged:
             logger.warning("%d damaged records in %s count for nothing", n_damaged, self._root)
-
-    def get(self, fit: str) -> dict[str, Any] | None:
-        """Return the recorded result of a fit, or None."""
-        return self._results.get(fit)
 
     def add(self, results: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
         """Record results, but for failures and results that are not JSON."""
@@ -120,8 +97,9 @@ class Checkpoint:
             if result.get("fit_error") is not None:
                 continue
             try:
-                record = {"search": self._search, "fit": fit, "result": dict(result)}
-                text = json.dumps(record, default=_to_builtin).encode()
+                record = {"search": self.name, "fit": fit, "result": dict(result)}
+                # NumPy's scalars become numbers; the method of other types is a TypeError
+                text = json.dumps(record, default=np.generic.item).encode()
             except TypeError:
                 logger.warning("a result that is more than numbers is not recorded")
                 continue
@@ -130,10 +108,13 @@ class Checkpoint:
             self._files.pipe_file(f"{self._root}/{uuid4().hex}.fits", b"".join(lines))
 
 
-def checkpoint_line(n_recorded: int, n_all: int, unit: str) -> str:
-    """Return a line on how many fits or calls were in the checkpoint."""
+def report_recorded(n_recorded: int, n_all: int, unit: str, *, is_printed: bool) -> None:
+    """Log, and print, how many fits or calls were in the checkpoint."""
     n_remaining = n_all - n_recorded
-    return f"checkpoint: {n_recorded} of {n_all} {unit} were made before, {n_remaining} remain"
+    text = f"checkpoint: {n_recorded} of {n_all} {unit} were made before, {n_remaining} remain"
+    logging.getLogger("skfleet.model_selection").info("%s", text)
+    if is_printed:
+        print(text)
 
 
 def _key(name: str, value: Any) -> str:
@@ -143,13 +124,6 @@ def _key(name: str, value: Any) -> str:
     except TypeError as error:
         error.add_note(f"That is part of {name}.")
         raise
-
-
-def _to_builtin(value: Any) -> Any:
-    """Return a NumPy scalar as a Python number."""
-    if isinstance(value, np.generic):
-        return value.item()
-    raise TypeError
 
 
 def _describe(value: Any) -> str:

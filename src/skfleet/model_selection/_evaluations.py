@@ -37,16 +37,8 @@ class CandidateResults:
     @property
     def complete(self) -> list[int]:
         """Numbers of the candidates of which all splits have been scored."""
-        return [
-            candidate
-            for candidate in range(len(self.candidates))
-            if all(number in self.results for number in self._fit_numbers(candidate))
-        ]
-
-    @property
-    def is_complete(self) -> bool:
-        """True if all splits of all candidates have been scored."""
-        return len(self.results) == len(self.candidates) * self.n_splits
+        numbers = range(len(self.candidates))
+        return [n for n in numbers if self.results.keys() >= set(self._fit_numbers(n))]
 
     def fits_of(self, candidates: Sequence[int]) -> list[dict[str, Any]]:
         """Return the results of candidates' fits, in the order of the splits."""
@@ -72,7 +64,7 @@ def set_results(search: Any, evaluations: Sequence[CandidateResults]) -> bool:
         fits += evaluation.fits_of(complete)
         for name, values in evaluation.more_results.items():
             more_results.setdefault(name, []).extend(values[n] for n in complete)
-        if evaluation.is_complete or not n_compared:
+        if len(complete) == len(evaluation.candidates) or not n_compared:
             n_compared = len(candidates)
     if all(fit["fit_error"] is not None for fit in fits):
         return False

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, Self
 
@@ -40,20 +40,17 @@ from skfleet.engine import (
     rows_cached_on_workers,
 )
 from skfleet.metrics import check_scorer
-from skfleet.model_selection._checkpoint import Checkpoint
+from skfleet.model_selection._checkpoint import RUN_PARAMETERS, Checkpoint
 from skfleet.model_selection._dispatch._context import SearchContext, current_context, is_running
 from skfleet.model_selection._evaluations import CandidateResults, set_results
 from skfleet.model_selection._plot import plot_search
-
-# Parameters that may change between a search and its resumption.
-_NOT_IN_CHECKPOINT_KEY = frozenset(
-    ["checkpoint", "n_jobs", "pre_dispatch", "refit", "time_budget", "verbose"]
-)
 
 
 class FleetSearchMixin(DocumentationLink):
     """Mixin for scikit-learn's searches: rows, checkpoint, joblib backend, refit on a GPU."""
 
+    estimator: Any
+    n_jobs: int | None
     scoring: Any
     share_fits: bool | str
     checkpoint: Any
@@ -108,7 +105,7 @@ class FleetSearchMixin(DocumentationLink):
             checkpoint = self._open_checkpoint(
                 {name: original[name] if is_lazy(v) else v for name, v in prepared.items()}
             )
-            n_recorded = 0 if checkpoint is None else len(checkpoint)
+            n_recorded = 0 if checkpoint is None else len(checkpoint.results)
             run = SearchContext(
                 share_fits=bool(self.share_fits) if is_bool else self.share_fits,
                 records=checkpoint,
@@ -141,9 +138,9 @@ class FleetSearchMixin(DocumentationLink):
         for name, values in {"X": X, "y": y}.items():
             if not is_lazy(values) and (values is not None or name == "X"):
                 as_sized(name, values)
-        estimator = self.get_params(deep=False)["estimator"]
-        has_tags = hasattr(estimator, "__sklearn_tags__")  # estimators of other libraries may not
-        if y is None and has_tags and get_tags(estimator).target_tags.required:
+        # estimators of other libraries may have no tags
+        has_tags = hasattr(self.estimator, "__sklearn_tags__")
+        if y is None and has_tags and get_tags(self.estimator).target_tags.required:
             raise ValueError(
                 f"This {type(self).__name__} estimator requires y to be passed, but the target y "
                 "is None. Pass y."
@@ -208,45 +205,39 @@ class FleetSearchMixin(DocumentationLink):
 
         Labels and groups are computed in any case, for the splitter.
         """
-        estimator = self.get_params(deep=False)["estimator"]
-        keep_lazy = is_lazy(X) and _is_blockwise(estimator)
-        if keep_lazy and not _supports_fit_planning():
+        keep_lazy = is_lazy(X) and _is_blockwise(self.estimator)
+        if keep_lazy and not getattr(_joblib_backend(), "supports_fit_planning", False):
             raise ValueError(
                 "X must be in this process under another backend of joblib. Got a Dask collection "
                 'instead. Use parallel_config("skfleet").'
             )
         if not keep_lazy:
             if is_lazy(X):
-                check_fits_in_memory(row_blocks(X, dtype=None), type(estimator).__name__)
+                check_fits_in_memory(row_blocks(X, dtype=None), type(self.estimator).__name__)
             X, y, *values = compute_together(X, y, *params.values())
             return X, y, dict(zip(params, values, strict=True))
         arrays = {"X": X, "y": y, **params}
         lazy = [name for name, value in arrays.items() if is_lazy(value)]
         arrays |= zip(lazy, compute_chunk_sizes(*(arrays[name] for name in lazy)), strict=True)
-        computed = [name for name in ("y", "groups") if name in lazy]
-        if "y" in computed and not is_classifier(estimator):
-            computed.remove("y")
+        labels = ("y", "groups") if is_classifier(self.estimator) else ("groups",)
+        computed = [name for name in labels if name in lazy]
         arrays |= zip(computed, compute_together(*(arrays[name] for name in computed)), strict=True)
         return arrays.pop("X"), arrays.pop("y"), arrays
 
     def _open_checkpoint(self, rows: dict[str, Any]) -> Checkpoint | None:
         """Open the checkpoint of this search, or raise."""
-        set_params = [
-            name for name in ("checkpoint", "time_budget") if getattr(self, name) is not None
-        ]
-        if not set_params:
-            return None
-        if self._backend() is None:
+        needs_fleet = {"checkpoint": self.checkpoint, "time_budget": self.time_budget}
+        name = next((name for name, value in needs_fleet.items() if value is not None), None)
+        if name is not None and self._backend() is None:
             raise ValueError(
-                f"{set_params[0]} must be used with fits that a fleet makes. Got n_jobs=1 or "
+                f"{name} must be used with fits that a fleet makes. Got n_jobs=1 or "
                 "another backend of joblib instead. Leave n_jobs out, or use "
                 'parallel_config("skfleet").'
             )
         if self.checkpoint is None:
             return None
-        search = self.get_params(deep=False)
-        for name in _NOT_IN_CHECKPOINT_KEY & search.keys():
-            del search[name]
+        params = self.get_params(deep=False).items()
+        search = {name: value for name, value in params if name not in RUN_PARAMETERS}
         # the scores with share_fits=True are those with share_fits=False
         search["share_fits"] = "approximate" if _is_approximate(self.share_fits) else True
         cv = search.get("cv")
@@ -268,19 +259,17 @@ class FleetSearchMixin(DocumentationLink):
 
     def _backend(self) -> Any:
         """Return the joblib backend if it schedules the fits of searches; None with n_jobs=1."""
-        with joblib.parallel_config() as config:
-            backend = config["backend"]
-        n_jobs = self.get_params(deep=False)["n_jobs"]
+        backend = _joblib_backend()
         is_planned = getattr(backend, "supports_fit_planning", False)
-        return backend if is_planned and joblib.effective_n_jobs(n_jobs) != 1 else None
+        return backend if is_planned and joblib.effective_n_jobs(self.n_jobs) != 1 else None
 
     def _refit(self, estimator: Any, X: Any, *args: Any, **params: Any) -> Any:
         """Fit the best estimator on a GPU worker, and replace it by the fitted one."""
         restore_method(estimator, "fit")
         if is_lazy(X):  # then each step is an estimator of this library
             return estimator.fit(X, *args, **params)
-        with joblib.parallel_config() as config, config_context(device="cuda"):
-            engine = fleet_engine(config["backend"].client)
+        with config_context(device="cuda"):
+            engine = fleet_engine(_joblib_backend().client)
         fitted = fit_on_gpu_worker(engine, estimator, X, args, params)
         super().__setattr__("best_estimator_", fitted)
         return fitted
@@ -289,19 +278,17 @@ class FleetSearchMixin(DocumentationLink):
         self, evaluate_candidates: Callable[..., dict[str, Any]], *, callback_ctx: Any = None
     ) -> None:
         """Evaluate the candidates, and announce them to the running search."""
-        estimator = self.get_params(deep=False)["estimator"]
 
         def evaluate(
             candidate_params: Any, cv: Any = None, more_results: Any = None, **kwargs: Any
         ) -> dict[str, Any]:
-            candidates, devices = list(candidate_params), CandidateDevices(estimator)
+            candidates, devices = list(candidate_params), CandidateDevices(self.estimator)
             if any(devices.of(candidate) == "cuda" for candidate in candidates):
                 backend = self._backend()
                 if backend is not None:
                     backend.check_device("cuda")
-            current_context().expect(
-                CandidateResults(candidates, self.n_splits_, more_results or {})
-            )
+            evaluation = CandidateResults(candidates, self.n_splits_, more_results or {})
+            current_context().expect(evaluation)
             return evaluate_candidates(candidates, cv, more_results, **kwargs)
 
         super()._run_search(evaluate, callback_ctx=callback_ctx)  # type: ignore[misc]
@@ -311,10 +298,10 @@ def _is_approximate(share_fits: Any) -> bool:
     return isinstance(share_fits, str) and share_fits == "approximate"
 
 
-def _supports_fit_planning() -> bool:
-    """Return whether the joblib backend in use schedules the fits of searches."""
+def _joblib_backend() -> Any:
+    """Return the joblib backend in use, or the name of the default one."""
     with joblib.parallel_config() as config:
-        return bool(getattr(config["backend"], "supports_fit_planning", False))
+        return config["backend"]
 
 
 def _is_blockwise(estimator: Any) -> bool:
@@ -326,13 +313,7 @@ def _is_blockwise(estimator: Any) -> bool:
     )
 
 
-@contextmanager
-def _fleet_backend() -> Iterator[None]:
+def _fleet_backend() -> AbstractContextManager[Any]:
     """Make the fleet joblib's backend, unless an enclosing context has set a backend."""
-    with joblib.parallel_config() as config:
-        has_backend = isinstance(config["backend"], ParallelBackendBase)
-    if has_backend:
-        yield
-    else:
-        with joblib.parallel_config("skfleet"):
-            yield
+    has_backend = isinstance(_joblib_backend(), ParallelBackendBase)
+    return nullcontext() if has_backend else joblib.parallel_config("skfleet")

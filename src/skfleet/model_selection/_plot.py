@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from skfleet._optional_dependencies import check_extra
+from skfleet._validation import check_option
 
 _MAX_LINES = 8  # more than these cannot be told apart
 
@@ -51,25 +52,16 @@ def pyplot_for(search: Any) -> Any:
 def plot_search(search: Any, scoring: str | None = None) -> Any:
     """Draw the scores and the timeline of a fitted search, and return the two axes."""
     pyplot = pyplot_for(search)
-    name = _score_name(search, scoring)
-    _, (scores, times) = pyplot.subplots(1, 2, figsize=(11, 4), layout="constrained")
-    _draw_scores(scores, search.cv_results_, name)
-    _draw_times(times, getattr(search, "timeline_", ()))
-    return np.array([scores, times])
-
-
-def _score_name(search: Any, scoring: str | None) -> str:
-    """Return the name of the score to draw, as in `cv_results_`."""
     prefix = "mean_test_"
     names = [key.removeprefix(prefix) for key in search.cv_results_ if key.startswith(prefix)]
     if scoring is None:
         refit = getattr(search, "refit", None)
-        return refit if isinstance(refit, str) and refit in names else names[0]
-    if scoring not in names:
-        raise ValueError(
-            f"scoring must be one of {', '.join(map(repr, names))}. Got {scoring!r} instead."
-        )
-    return scoring
+        scoring = refit if isinstance(refit, str) and refit in names else names[0]
+    check_option("scoring", scoring, names)
+    _, (scores, times) = pyplot.subplots(1, 2, figsize=(11, 4), layout="constrained")
+    _draw_scores(scores, search.cv_results_, scoring)
+    _draw_times(times, getattr(search, "timeline_", ()))
+    return np.array([scores, times])
 
 
 def _draw_scores(axes: Any, results: dict[str, Any], name: str) -> None:
@@ -103,8 +95,8 @@ def _draw_scores(axes: Any, results: dict[str, Any], name: str) -> None:
             axes.legend(fontsize="small")
     if x.min() > 0 and x.max() / x.min() >= 50:
         axes.set_xscale("log")
-    best = int(np.nanargmax(mean)) if np.isfinite(mean).any() else None
-    if best is not None:
+    if np.isfinite(mean).any():
+        best = int(np.nanargmax(mean))
         axes.plot(x[best], mean[best], "*", markersize=14, color="black", zorder=3)
     axes.set_xlabel(x_name)
     axes.set_title("Mean score and its spread over the splits (star: best)")
@@ -112,10 +104,7 @@ def _draw_scores(axes: Any, results: dict[str, Any], name: str) -> None:
 
 def _are_numbers(column: np.ndarray) -> bool:
     """Return whether all values of a parameter are numbers."""
-    return all(
-        isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
-        for value in column
-    )
+    return all(isinstance(v, (int, float, np.number)) and not isinstance(v, bool) for v in column)
 
 
 def _draw_times(axes: Any, timeline: Any) -> None:
@@ -124,9 +113,7 @@ def _draw_times(axes: Any, timeline: Any) -> None:
     for row, worker in enumerate(workers):
         bars = [(fit.begin, fit.end - fit.begin) for fit in timeline if fit.worker == worker]
         axes.broken_barh(bars, (row - 0.4, 0.8), edgecolor="white", linewidth=0.5)
-    axes.set_yticks(
-        range(len(workers)), [worker.partition("://")[2] or worker for worker in workers]
-    )
+    axes.set_yticks(range(len(workers)), [name.partition("://")[2] or name for name in workers])
     axes.set_xlabel("seconds since the search began")
     axes.set_title(f"{len(timeline)} fits over time, per worker")
     axes.set_xlim(left=0)

@@ -145,19 +145,10 @@ class _Contents:
         code = function.__code__
         cells = function.__closure__ or ()
         closure = {name: _content(cell) for name, cell in zip(code.co_freevars, cells, strict=True)}
-        return self._node(
-            "function",
-            *_name(function),
-            code,
-            function.__defaults__,
-            function.__kwdefaults__,
-            closure,
-            {
-                name: self._global_value(function.__globals__[name])
-                for name in sorted(_global_names(code))
-                if name in function.__globals__
-            },
-        )
+        names = sorted(_global_names(code) & function.__globals__.keys())
+        variables = {name: self._global_value(function.__globals__[name]) for name in names}
+        defaults = function.__defaults__, function.__kwdefaults__
+        return self._node("function", *_name(function), code, *defaults, closure, variables)
 
     def _global_value(self, value: Any) -> Any:
         """Return the digest of a global if it is data or code; else its class.
@@ -173,17 +164,10 @@ class _Contents:
 
     def _code_parts(self, code: CodeType) -> Iterator[str | bytes]:
         """Hash code without its file name and line numbers."""
-        return self._node(
-            "code",
-            code.co_code,
-            code.co_consts,
-            code.co_names,
-            code.co_varnames,
-            code.co_freevars,
-            code.co_cellvars,
-            [code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags],
-            code.co_exceptiontable,
-        )
+        names = code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars
+        counts = [code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount]
+        content = (code.co_code, code.co_consts, *names, [*counts, code.co_flags])
+        return self._node("code", *content, code.co_exceptiontable)
 
     def _class(self, cls: type) -> Iterator[str | bytes]:
         """Hash a library's class by name, others by their bases and methods too.
@@ -192,10 +176,9 @@ class _Contents:
         """
         if _is_library(cls):
             return self._node("class", *_name(cls))
-        methods = {name: _functions_in(value) for name, value in vars(cls).items()}
-        return self._node(
-            "class", *_name(cls), cls.__bases__, {name: m for name, m in methods.items() if m}
-        )
+        functions = {name: _functions_in(value) for name, value in vars(cls).items()}
+        methods = {name: own for name, own in functions.items() if own}
+        return self._node("class", *_name(cls), cls.__bases__, methods)
 
     # -- other objects --------------------------------------------------------------------------
 
@@ -206,7 +189,7 @@ class _Contents:
             is_global = obj is check_random_state(None)
             if is_global or self._in_distribution:
                 return self._node("seed", None if is_global else _seed(obj))
-        if _is_of_scipy_stats(kind):
+        if any(base.__module__.startswith("scipy.stats.") for base in kind.__mro__):
             return self._distribution(obj)
         if (content := _library_content(obj)) is not None:
             return self._node("object", kind, content)
@@ -234,7 +217,9 @@ class _Contents:
             if name is not None and type(getattr(stats, name, None)) is type(dist):
                 content: Any = name, obj.args, obj.kwds, obj.random_state
             else:
-                content = {key: v for key, v in _state(obj).items() if key != "__doc__"}
+                state = obj.__getstate__()
+                state = state if isinstance(state, dict) else {"": state}
+                content = {key: v for key, v in state.items() if key != "__doc__"}
             return list(self._node("distribution", type(obj), content))
         finally:
             self._in_distribution = outer
@@ -315,10 +300,6 @@ def _content(cell: Any) -> Any:
         return None
 
 
-def _is_of_scipy_stats(kind: type) -> bool:
-    return any(base.__module__.startswith("scipy.stats.") for base in kind.__mro__)
-
-
 def _library_content(obj: Any) -> Any:
     """Return the content of library objects whose pickles contain a random name."""
     library = type(obj).__module__.partition(".")[0]
@@ -328,12 +309,6 @@ def _library_content(obj: Any) -> Any:
         trials = [(trial.state, trial.params, trial.values) for trial in obj.trials]
         return obj.sampler, obj.pruner, obj.directions, trials
     return None
-
-
-def _state(obj: Any) -> Mapping[str, Any]:
-    """Return the state of an object as it is pickled."""
-    state = obj.__getstate__()
-    return state if isinstance(state, dict) else {"": state}
 
 
 def _seed(random_state: np.random.RandomState) -> Any:

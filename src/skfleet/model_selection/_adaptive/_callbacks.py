@@ -15,7 +15,7 @@ from skfleet.model_selection._adaptive._results import History
 from skfleet.model_selection._adaptive._schedules import TrainInstruction
 from skfleet.model_selection._adaptive._trial import Candidate, Listener, Score
 from skfleet.model_selection._adaptive._worker import Record
-from skfleet.model_selection._checkpoint import Checkpoint, checkpoint_line
+from skfleet.model_selection._checkpoint import Checkpoint, report_recorded
 from skfleet.model_selection._tokenize import content_key, unfitted
 
 logger = logging.getLogger("skfleet.model_selection")
@@ -51,9 +51,8 @@ class Report(Listener):
 
     def recorded(self, candidate: Candidate, instruction: TrainInstruction) -> Record | None:
         """Return the record of an instruction in the checkpoint, or None."""
-        if self._checkpoint is None:
-            return None
-        fields = self._checkpoint.get(_key(candidate, instruction))
+        results = {} if self._checkpoint is None else self._checkpoint.results
+        fields = results.get(_key(candidate, instruction)) if results else None
         if fields is None:
             return None
         self._replayed.add((candidate.number, instruction.n_calls))
@@ -61,9 +60,9 @@ class Report(Listener):
 
     def past_scores(self) -> list[Score]:
         """Return the scores in the checkpoint, in the order in which they came."""
-        rows = [] if self._checkpoint is None else list(self._checkpoint)
-        rows.sort(key=itemgetter("n_scores"))
-        self._n_scores = 1 + max((row["n_scores"] for row in rows), default=-1)
+        results = {} if self._checkpoint is None else self._checkpoint.results
+        rows = sorted(results.values(), key=itemgetter("n_scores"))
+        self._n_scores = 1 + rows[-1]["n_scores"] if rows else 0
         return [Score(row["n_orders"], row["candidate"], row["order"]) for row in rows]
 
     def on_record(
@@ -83,12 +82,8 @@ class Report(Listener):
         else:
             self.report_checkpoint()
         if record.failure is not None:
-            logger.warning(
-                "candidate %d failed after %d calls of partial_fit and is out: %r",
-                candidate.number,
-                n_before,
-                record.failure.error,
-            )
+            text = "candidate %d failed after %d calls of partial_fit and is out: %r"
+            logger.warning(text, candidate.number, n_before, record.failure.error)
         logger.debug("candidate %d, %s: %s", candidate.number, instruction, dict(record.scores))
         if self._verbose > 1:
             print(score_line(candidate, record))
@@ -103,15 +98,11 @@ class Report(Listener):
 
     def report_checkpoint(self) -> None:
         """Log once how many calls were in the checkpoint, before the first new score."""
-        if self._has_resumed or not self.history.n_checkpoint_calls:
-            return
-        self._has_resumed = True
-        text = checkpoint_line(
-            self.history.n_checkpoint_calls, self._n_planned, "calls of partial_fit"
-        )
-        logger.info("%s", text)
-        if self._verbose:
-            print(text)
+        n_calls = self.history.n_checkpoint_calls
+        if not self._has_resumed and n_calls:
+            self._has_resumed = True
+            unit, is_printed = "calls of partial_fit", bool(self._verbose)
+            report_recorded(n_calls, self._n_planned, unit, is_printed=is_printed)
 
     def _write(self, candidate: Candidate, instruction: TrainInstruction, record: Record) -> None:
         """Write a score to the checkpoint, and delete the models that are not needed any more."""
@@ -159,10 +150,9 @@ class Report(Listener):
     @property
     def n_expected(self) -> int:
         """Expected number of calls: as planned, or more where the schedule instructed more."""
-        n_instructed = (
-            max(c.instruction.n_calls, c.n_calls) for c in self.loop.candidates.values()
-        )
-        return max(self._n_planned, self.n_calls, sum(n_instructed))
+        candidates = self.loop.candidates.values()
+        n_instructed = sum(max(c.instruction.n_calls, c.n_calls) for c in candidates)
+        return max(self._n_planned, self.n_calls, n_instructed)
 
     def seconds_left(self) -> float | None:
         """Estimate the remaining seconds from the calls so far; None before the first."""
@@ -184,9 +174,8 @@ class Report(Listener):
 
 def _key(candidate: Candidate, instruction: TrainInstruction) -> str:
     """Return the key of a record: candidate number, number of calls, hash of the parameters."""
-    return (
-        f"{candidate.number}-{instruction.n_calls}-{content_key(unfitted(candidate.params))[:12]}"
-    )
+    digest = content_key(unfitted(candidate.params))[:12]
+    return f"{candidate.number}-{instruction.n_calls}-{digest}"
 
 
 def score_line(candidate: Candidate, record: Record) -> str:

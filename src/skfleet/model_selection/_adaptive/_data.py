@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -12,14 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.model_selection import train_test_split
 
-from skfleet.blocks import (
-    Block,
-    RowBlocks,
-    block_bytes,
-    concat_rows,
-    open_block,
-    take_block_rows,
-)
+from skfleet.blocks import Block, RowBlocks, block_bytes, concat_rows, open_block, take_block_rows
 from skfleet.engine import Engine, Holdout, draw_holdout, open_scattered, with_row_offsets
 
 # Local data are scattered in blocks of so many rows; rows are shuffled within a block only.
@@ -57,17 +51,14 @@ class BatchOrder:
 
     def __getitem__(self, call: int) -> BatchSpec:
         """Return the batch of a call; calls are counted from 0."""
-        epoch, i = divmod(call, sum(self.n_batches))
-        block, part = self._epoch_order(epoch)[i]
+        epoch, i = divmod(call, len(self))
+        block, part = _batch_order(self.seed, epoch, self.n_batches)[i]
         n = self.n_batches[block]
         return BatchSpec(block, epoch, part / n, (part + 1) / n)
 
     def blocks_of(self, calls: range) -> list[int]:
         """Return the sorted numbers of the blocks that calls need."""
         return sorted({self[call].block for call in calls})
-
-    def _epoch_order(self, epoch: int) -> list[tuple[int, int]]:
-        return _batch_order(self.seed, epoch, self.n_batches)
 
 
 @lru_cache(maxsize=64)
@@ -112,67 +103,55 @@ def place_data(
     seed: int,
 ) -> PlacedData:
     """Split off a holdout, and place training and test rows on the engine."""
+    size = 0.15 if test_size is None else test_size
     if rows.on_dask:
         rows = with_row_offsets(engine, rows)
-        size = 0.15 if test_size is None else test_size
         # an out-of-core pass reads y alone, without loading the rows
         labels = (y if engine.is_out_of_core(rows) else "rows") if stratify else None
         holdout = draw_holdout(engine, rows, size, seed, labels)
         return _place_blocks(engine, rows, holdout, batch_size, seed)
-    return _place_local(engine, rows.blocks[0], test_size, stratify, batch_size, seed)
+    return _place_local(engine, rows.blocks[0], size, stratify, batch_size, seed)
 
 
 def _place_local(
-    engine: Engine,
-    block: Block,
-    test_size: float | int | None,
-    stratify: bool,
-    batch_size: int | None,
-    seed: int,
+    engine: Engine, block: Block, size: float, stratify: bool, batch_size: int | None, seed: int
 ) -> PlacedData:
     """Scatter rows of this process, shuffled, in blocks."""
-    train, test = _split(block, 0.15 if test_size is None else test_size, stratify, seed)
+    train, test = _split(block, size, stratify, seed)
     n_bytes = block_bytes(block)
     is_replicated = engine.is_local or n_bytes <= MAX_DATA_FRACTION * engine.memory_limit
     max_rows = MAX_BLOCK_ROWS
     if not is_replicated:
         max_rows = max(1, int(MAX_BLOCK_FRACTION * engine.memory_limit * block.n_rows / n_bytes))
     n_blocks = -(-len(train) // max_rows)
-    size = batch_size or DEFAULT_BATCH_ROWS
-    scattered, n_batches = [], []
-    for part in np.array_split(train, n_blocks):
-        scattered.append(engine.scatter(take_block_rows(block, part)))
-        n_batches.append(-(-len(part) // size))
+    blocks = np.array_split(train, n_blocks)
+    n_batches = tuple(-(-len(part) // (batch_size or DEFAULT_BATCH_ROWS)) for part in blocks)
     n_parts = 1
     if not engine.is_local:
         test_bytes = n_bytes * len(test) / block.n_rows
         n_parts = min(len(test), math.ceil(test_bytes / (MAX_TEST_FRACTION * engine.memory_limit)))
-    parts = np.array_split(test, max(1, n_parts))
-    scattered += [engine.scatter(take_block_rows(block, part)) for part in parts]
-    handles = tuple(Block(rows, number=i) for i, rows in enumerate(scattered))
+    parts = [*blocks, *np.array_split(test, max(1, n_parts))]
+    scattered = tuple(engine.scatter(take_block_rows(block, part)) for part in parts)
+    handles = [Block(rows, number=i) for i, rows in enumerate(scattered)]
     return PlacedData(
-        handles[:n_blocks],
-        BatchOrder(seed, tuple(n_batches)),
-        handles[n_blocks:],
+        tuple(handles[:n_blocks]),
+        BatchOrder(seed, n_batches),
+        tuple(handles[n_blocks:]),
         len(train),
         len(test),
         is_replicated=is_replicated,
-        scattered=tuple(scattered),
+        scattered=scattered,
     )
 
 
-def _split(
-    block: Block, test_size: float | int, stratify: bool, seed: int
-) -> tuple[np.ndarray, np.ndarray]:
+def _split(block: Block, size: float, stratify: bool, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the indices of training and test rows, stratified where the classes permit it."""
     indices = np.arange(block.n_rows)
-    options = {"test_size": test_size, "random_state": seed}
+    options = {"test_size": size, "random_state": seed}
     if stratify:
         y = np.asarray(block.y)
-        try:
+        with suppress(ValueError):  # a class of one row, or more classes than test rows
             return tuple(train_test_split(indices, stratify=y, **options))
-        except ValueError:  # a class of one row, or more classes than test rows
-            pass
     return tuple(train_test_split(indices, **options))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from sklearn.base import BaseEstimator, MetaEstimatorMixin
@@ -10,10 +11,26 @@ from sklearn.utils.validation import check_is_fitted
 
 from skfleet._delegation import DelegatesToInner, available_if_inner_has
 from skfleet._doc_link import DocumentationLink
+from skfleet._docstrings import compose_docstring
 from skfleet._typing import Answer, Rows, Values
 from skfleet.blocks import check_rows, is_lazy
 from skfleet.inference import call_method
 from skfleet.metrics import check_scoring
+
+_ROWS = """\
+Parameters
+----------
+X : {array-like, sparse matrix, dataframe, Dask array or Dask DataFrame} of shape \
+                (n_samples, n_features)
+    Input data.
+
+Returns
+-------"""
+
+
+def _available(method: Callable[..., Any]) -> Any:
+    """Decorate a method that exists where the inner estimator has it; complete its docstring."""
+    return available_if_inner_has(method.__name__)(compose_docstring({"rows": _ROWS})(method))
 
 
 class DelegatesToBestEstimator(
@@ -35,109 +52,67 @@ class DelegatesToBestEstimator(
             )
         return call_method(self, self.best_estimator_, method, X)
 
-    @available_if_inner_has("predict")
+    @_available
     def predict(self, X: Rows) -> Answer:
         """Predict with the best model.
 
-        Parameters
-        ----------
-        X : {array-like, sparse matrix, dataframe, Dask array or Dask DataFrame} of shape \
-                (n_samples, n_features)
-            Input data.
-
-        Returns
-        -------
+        {rows}
         predictions : ndarray or Dask collection of shape (n_samples,) or (n_samples, n_outputs)
             Lazy for Dask collections.
         """
         return self._call_best("predict", X)
 
-    @available_if_inner_has("predict_proba")
+    @_available
     def predict_proba(self, X: Rows) -> Answer:
         """Predict probabilities of the classes with the best model.
 
-        Parameters
-        ----------
-        X : {array-like, sparse matrix, dataframe, Dask array or Dask DataFrame} of shape \
-                (n_samples, n_features)
-            Input data.
-
-        Returns
-        -------
+        {rows}
         probabilities : ndarray or Dask collection of shape (n_samples, n_classes)
             Lazy for Dask collections.
         """
         return self._call_best("predict_proba", X)
 
-    @available_if_inner_has("predict_log_proba")
+    @_available
     def predict_log_proba(self, X: Rows) -> Answer:
         """Predict logarithms of the classes' probabilities with the best model.
 
-        Parameters
-        ----------
-        X : {array-like, sparse matrix, dataframe, Dask array or Dask DataFrame} of shape \
-                (n_samples, n_features)
-            Input data.
-
-        Returns
-        -------
+        {rows}
         log_probabilities : ndarray or Dask collection of shape (n_samples, n_classes)
             Lazy for Dask collections.
         """
         return self._call_best("predict_log_proba", X)
 
-    @available_if_inner_has("decision_function")
+    @_available
     def decision_function(self, X: Rows) -> Answer:
         """Return the best model's decision values.
 
-        Parameters
-        ----------
-        X : {array-like, sparse matrix, dataframe, Dask array or Dask DataFrame} of shape \
-                (n_samples, n_features)
-            Input data.
-
-        Returns
-        -------
+        {rows}
         values : ndarray or Dask collection of shape (n_samples,) or (n_samples, n_classes)
             Lazy for Dask collections.
         """
         return self._call_best("decision_function", X)
 
-    @available_if_inner_has("score_samples")
+    @_available
     def score_samples(self, X: Rows) -> Answer:
         """Score every row with the best model.
 
-        Parameters
-        ----------
-        X : {array-like, sparse matrix, dataframe, Dask array or Dask DataFrame} of shape \
-                (n_samples, n_features)
-            Input data.
-
-        Returns
-        -------
+        {rows}
         scores : ndarray or Dask collection of shape (n_samples,)
             Lazy for Dask collections.
         """
         return self._call_best("score_samples", X)
 
-    @available_if_inner_has("transform")
+    @_available
     def transform(self, X: Rows) -> Answer:
         """Transform every row with the best model.
 
-        Parameters
-        ----------
-        X : {array-like, sparse matrix, dataframe, Dask array or Dask DataFrame} of shape \
-                (n_samples, n_features)
-            Input data.
-
-        Returns
-        -------
+        {rows}
         transformed : ndarray or Dask collection of shape (n_samples, n_features_out)
             Lazy for Dask collections.
         """
         return self._call_best("transform", X)
 
-    @available_if_inner_has("inverse_transform")
+    @_available
     def inverse_transform(self, X: Rows) -> Answer:
         """Transform every row back with the best model.
 
@@ -174,7 +149,10 @@ class DelegatesToBestEstimator(
             The higher the better.
         """
         check_is_fitted(self)
-        self._check_has_best()
+        if not self.refit:
+            raise AttributeError(
+                f"refit must be true to use score. Got refit={self.refit!r} instead."
+            )
         check_rows(X=X, y=y, sample_weight=params.get("sample_weight"))
         if is_lazy(X):
             metric = self.scoring
@@ -185,13 +163,6 @@ class DelegatesToBestEstimator(
             return check_scoring(self.best_estimator_, metric)(self, X, y, **params)
         scorer = self.scorer_[self.refit] if self.multimetric_ else self.scorer_
         return scorer(self.best_estimator_, X, y, **params)
-
-    def _check_has_best(self) -> None:
-        """Raise unless the search was refit."""
-        if not self.refit:
-            raise AttributeError(
-                f"refit must be true to use score. Got refit={self.refit!r} instead."
-            )
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "cv_results_")
@@ -227,10 +198,8 @@ class DelegatesToBestEstimator(
             ``fit`` passes on what the estimator's ``partial_fit`` and the scorer request.
         """
         router = MetadataRouter(owner=self).add_self_request(self)
-        router.add(
-            estimator=self._last_step(),
-            method_mapping=MethodMapping().add(caller="fit", callee="partial_fit"),
-        )
-        scorer = self._scorer()
-        mapping = MethodMapping().add(caller="fit", callee="score")
-        return router.add(scorer=scorer, method_mapping=mapping.add(caller="score", callee="score"))
+        training = MethodMapping().add(caller="fit", callee="partial_fit")
+        scoring = MethodMapping().add(caller="fit", callee="score")
+        scoring.add(caller="score", callee="score")
+        router.add(estimator=self._last_step(), method_mapping=training)
+        return router.add(scorer=self._scorer(), method_mapping=scoring)

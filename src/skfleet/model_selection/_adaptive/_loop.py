@@ -113,7 +113,11 @@ class AdaptiveLoop:
             try:
                 self._run()
             finally:
-                self._cancel_pending()
+                pending = [task for chain in self._chains.values() for task in chain]
+                if pending:
+                    self.engine.cancel(pending)
+                self._running.clear()
+                self._chains.clear()
 
     def _run(self) -> None:
         while True:
@@ -129,14 +133,6 @@ class AdaptiveLoop:
             if self._first_error is not None:
                 # raised from this frame, as the traceback of a deeper one would keep tasks alive
                 raise self._first_error
-
-    def _cancel_pending(self) -> None:
-        """Cancel all submitted tasks."""
-        pending = [task for chain in self._chains.values() for task in chain]
-        if pending:
-            self.engine.cancel(pending)
-        self._running.clear()
-        self._chains.clear()
 
     # -- instructions ---------------------------------------------------------------------------
 
@@ -155,9 +151,7 @@ class AdaptiveLoop:
         elif self._no_worker_since is None:
             self._no_worker_since = now
         elif now - self._no_worker_since > NO_WORKER_TIMEOUT:
-            names = " or ".join(
-                sorted(str(request) for request in missing if request != ANY_WORKER)
-            )
+            names = " or ".join(sorted(str(kind) for kind in missing if kind != ANY_WORKER))
             offering = f" that offer {names}" if names else ""
             raise FleetError(
                 f"a search must have workers. Got none{offering} for {NO_WORKER_TIMEOUT:.0f} s. "
@@ -301,14 +295,9 @@ class AdaptiveLoop:
         key = self.preprocessing_key(candidate.params)
         if key not in self._preprocessing:
             blocks = list(self.data.blocks if self.data.is_replicated else self.data.blocks[:1])
+            args, name = (self._shared, candidate.params, blocks), f"fit-steps-of-{self.name}"
             self._preprocessing[key] = self.engine.submit(
-                fit_preprocessing,
-                self._shared,
-                candidate.params,
-                blocks,
-                name=f"fit-steps-of-{self.name}",
-                priority=1,
-                resources=candidate.resources,
+                fit_preprocessing, *args, name=name, priority=1, resources=candidate.resources
             )
         return self._preprocessing[key]
 
@@ -459,14 +448,9 @@ class AdaptiveLoop:
         if not refit_on_test:
             return trained.model
         epochs = max(1, round(n_calls / len(self.data.batches)))
+        args, name = (self._shared, trained, list(self.data.test), epochs), f"train-{self.name}"
         state = self.engine.submit(
-            train_on_test_rows,
-            self._shared,
-            trained,
-            list(self.data.test),
-            epochs,
-            name=f"train-{self.name}",
-            resources=candidate.resources,
+            train_on_test_rows, *args, name=name, resources=candidate.resources
         )
         return self._fetch(state).model
 

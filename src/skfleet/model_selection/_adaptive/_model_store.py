@@ -22,13 +22,6 @@ class ModelStore:
 
     A file is named by its candidate and the number of calls that the model has had, and begins
     with a checksum: damaged and incomplete files are ignored.
-
-    Parameters
-    ----------
-    location : str or path-like
-        Any location that fsspec knows, the same for all workers.
-    search : str
-        Key of the search.
     """
 
     def __init__(self, location: str | os.PathLike[str], search: str) -> None:
@@ -51,10 +44,8 @@ class ModelStore:
         """Return the first model after `n_calls` calls or more; else the latest before them."""
         files, root = self._files()
         files.invalidate_cache()
-        stored = sorted(self._stored_calls(files, root, candidate))
-        later = [n for n in stored if n >= n_calls]
-        earlier = [n for n in stored if n < n_calls]
-        for n in [*later, *reversed(earlier)]:
+        stored = self._stored_calls(files, root, candidate)
+        for n in sorted(stored, key=lambda n: (n < n_calls, abs(n - n_calls))):
             trained = self._read(files, f"{root}/{candidate}-{n}.model")
             if trained is not None:
                 return trained

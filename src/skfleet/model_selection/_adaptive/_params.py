@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -71,7 +71,12 @@ def check_parameters(search: Any) -> None:
     search._check_schedule()
     _check_refit(search)
     _check_rows(search)
-    _check_work(search)
+    if search.n_jobs is not None and search.n_jobs != -1:
+        check_positive_int("n_jobs", search.n_jobs)
+    check_positive_int("retries", search.retries, 0)
+    if search.time_budget is not None:
+        check_in_interval("time_budget", search.time_budget, 0, open="l")
+    check_verbose("verbose", search.verbose)
     if search.checkpoint is not None and not _is_integer(search.random_state):
         raise ValueError(
             "random_state must be a number with a checkpoint, to draw the same candidates and "
@@ -83,14 +88,19 @@ def _is_integer(value: Any) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
+def invalid_refit(refit: Any, names: Iterable[str]) -> ValueError:
+    """Return the error of a `refit` that is none of several metrics."""
+    metrics = ", ".join(map(repr, names))
+    return ValueError(
+        f"refit must name the metric that decides, one of {metrics}. Got {refit!r} instead."
+    )
+
+
 def _check_refit(search: Any) -> None:
     """Check `refit` and `error_score`."""
     names = metric_names(search.scoring)
     if names and search.refit not in names:
-        raise ValueError(
-            f"refit must name the metric that decides, one of {', '.join(map(repr, names))}. Got "
-            f"{search.refit!r} instead."
-        )
+        raise invalid_refit(search.refit, names)
     error_score = search.error_score
     is_number = isinstance(error_score, float | int | np.number)
     if error_score != "raise" and (not is_number or isinstance(error_score, bool)):
@@ -117,26 +127,3 @@ def _check_rows(search: Any) -> None:
             "points_to_evaluate must not be given with a sampler of your own. Got both. Let the "
             "sampler ask for them."
         )
-
-
-def _check_work(search: Any) -> None:
-    """Check the parameters of the execution."""
-    if search.n_jobs is not None and search.n_jobs != -1:
-        check_positive_int("n_jobs", search.n_jobs)
-    check_positive_int("retries", search.retries, 0)
-    if search.time_budget is not None:
-        check_in_interval("time_budget", search.time_budget, 0, open="l")
-    check_verbose("verbose", search.verbose)
-
-
-def check_number(n: Any) -> None:
-    """Raise unless `n_initial_parameters` is valid."""
-    if n != "grid":
-        check_positive_int("n_initial_parameters", n)
-
-
-def check_patience(patience: Any, tol: Any) -> None:
-    """Raise unless `patience` and `tol` are valid."""
-    if not isinstance(patience, bool | np.bool_):
-        check_positive_int("patience", patience)
-    check_in_interval("tol", tol, 0, open="r")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from skfleet._validation import check_option
 from skfleet.model_selection._plot import pyplot_for
 
 
@@ -14,37 +15,22 @@ def plot_curves(search: Any, scoring: str | None = None) -> Any:
     names = [name.removeprefix("test_") for name in table.columns if name.startswith("test_")]
     if scoring is None:
         scoring = search.refit if search.multimetric_ else names[0]
-    if scoring not in names:
-        raise ValueError(
-            f"scoring must be one of {', '.join(map(repr, names))}. Got {scoring!r} instead."
-        )
+    check_option("scoring", scoring, names)
     _, axes = pyplot.subplots(figsize=(8, 4.5), layout="constrained")
     brackets = sorted(table["bracket"].unique(), reverse=True)
     colors = pyplot.get_cmap("tab10")
     best = search.cv_results_["candidate"][search.best_index_]
+
+    def draw(curve: Any, **style: Any) -> None:
+        axes.plot(curve["partial_fit_calls"], curve[f"test_{scoring}"], **style)
+
     for i, bracket in enumerate(brackets):
         label: str | None = f"bracket {bracket}" if len(brackets) > 1 else "candidates"
         rows = table[table["bracket"] == bracket]
         for _, curve in rows.groupby("candidate", sort=False):
-            axes.plot(
-                curve["partial_fit_calls"],
-                curve[f"test_{scoring}"],
-                marker=".",
-                linewidth=0.8,
-                alpha=0.5,
-                color=colors(i % 10),
-                label=label,
-            )
+            draw(curve, marker=".", linewidth=0.8, alpha=0.5, color=colors(i % 10), label=label)
             label = None
-    curve = table[table["candidate"] == best]
-    axes.plot(
-        curve["partial_fit_calls"],
-        curve[f"test_{scoring}"],
-        marker="o",
-        linewidth=2,
-        color="black",
-        label="best",
-    )
+    draw(table[table["candidate"] == best], marker="o", linewidth=2, color="black", label="best")
     if table["partial_fit_calls"].max() >= 8:
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter("{x:.0f}")

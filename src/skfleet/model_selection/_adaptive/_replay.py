@@ -15,11 +15,6 @@ class Replay:
     The next instruction, and the parameters that a sampler chooses, may depend on which scores came
     before. So a resumed search makes the same decisions as long as all scores are in the
     checkpoint, whatever workers there are.
-
-    Parameters
-    ----------
-    past_scores : iterable of Score
-        The scores in the checkpoint, in the order in which they came.
     """
 
     def __init__(self, past_scores: Iterable[Score]) -> None:

@@ -51,10 +51,8 @@ class History:
     def table(self, names: Sequence[str]) -> pd.DataFrame:
         """Return the records as a DataFrame, with a column for each score."""
         scores = [f"test_{name}" for name in names]
-        leading = ["candidate", "bracket", "rung", "partial_fit_calls", "n_samples_seen"]
-        return pd.DataFrame(
-            self.rows, columns=[*leading, *scores, "fit_time", "score_time", "elapsed"]
-        )
+        columns = ["candidate", "bracket", "rung", "partial_fit_calls", "n_samples_seen", *scores]
+        return pd.DataFrame(self.rows, columns=[*columns, "fit_time", "score_time", "elapsed"])
 
 
 def search_results(
@@ -80,14 +78,10 @@ def search_results(
         "budget": _column(record.n_calls for _, record in at_best),
         "partial_fit_calls": _column(history.n_calls.get(c.number, 0) for c in by_number),
     }
+    missing = [math.nan if c.failure is None else error_score for c in by_number]
     for name in names:
-        scores = np.array(
-            [
-                record.scores.get(name, math.nan if c.failure is None else error_score)
-                for c, (_, record) in zip(by_number, at_best, strict=True)
-            ],
-            dtype=float,
-        )
+        values = [r.scores.get(name, value) for (_, r), value in zip(at_best, missing, strict=True)]
+        scores = np.array(values, dtype=float)
         results[f"split0_test_{name}"] = scores
         results[f"mean_test_{name}"] = scores.copy()
         results[f"std_test_{name}"] = np.where(np.isnan(scores), np.nan, 0.0)

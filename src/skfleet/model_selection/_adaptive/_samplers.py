@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -74,19 +75,12 @@ class CandidateSource(ABC):
 class FixedCandidates(CandidateSource):
     """A list of candidates, fixed before the search."""
 
-    def __init__(self, candidates: Sequence[Mapping[str, Any]]) -> None:
-        self._candidates = [dict(params) for params in candidates]
-
-    def __len__(self) -> int:
-        return len(self._candidates)
-
-    def all(self) -> list[dict[str, Any]]:
-        """Return the parameters of all candidates."""
-        return self._candidates
+    def __init__(self, candidates: Sequence[dict[str, Any]]) -> None:
+        self.candidates = candidates
 
     def ask(self, order: Any, pending: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
         """Return the parameters of the next candidate."""
-        return self._candidates[order.candidate]
+        return self.candidates[order.candidate]
 
 
 def candidates_of(
@@ -109,12 +103,9 @@ def candidates_of(
         drawn = _draw(parameters, int(n), random_state, may_be_fewer)
     else:
         drawn = _quasi_random(parameters, int(n), sampler, random_state)
-    for i, point in enumerate(points or ()):
-        if i < len(drawn):
-            drawn[i] = {**drawn[i], **point}
-        else:
-            drawn.append(dict(point))
-    return FixedCandidates(drawn)
+    empty: dict[str, Any] = {}
+    pairs = zip_longest(drawn, points or (), fillvalue=empty)
+    return FixedCandidates([{**params, **point} for params, point in pairs])
 
 
 def _draw(parameters: Any, n: int, random_state: Any, may_be_fewer: bool) -> list[dict[str, Any]]:
@@ -144,11 +135,9 @@ def _quasi_random(parameters: Any, n: int, sampler: str, random_state: Any) -> l
     for i, space in enumerate(spaces):
         n_points = n // len(spaces) + (i < n % len(spaces))
         names = sorted(space)
-        if sampler == "sobol":
-            # Sobol' points are balanced only for a power of two, which SciPy asks for.
-            points = engine(len(names), rng=rng).random_base2(max(0, (n_points - 1)).bit_length())
-        else:
-            points = engine(len(names), rng=rng).random(n_points)
+        # Sobol' points are balanced only for a power of two, which SciPy asks for.
+        n_drawn = 1 << max(0, n_points - 1).bit_length() if sampler == "sobol" else n_points
+        points = engine(len(names), rng=rng).random(n_drawn)
         drawn += [
             {name: _quantile(space[name], name, u) for name, u in zip(names, point, strict=True)}
             for point in points[:n_points]

@@ -35,11 +35,9 @@ class Schedule(Protocol):
 
     def next(self) -> TrainInstruction | None:
         """Return the next instruction, or None until a further score has come."""
-        ...
 
     def on_score(self, candidate: int, score: float) -> list[int]:
         """Record the score of an instruction, NaN for a failure; return the candidates to stop."""
-        ...
 
 
 def _power_floor(value: float) -> int:
@@ -94,9 +92,8 @@ def asynchronous_levels(n_calls: int, max_calls: int, eta: float) -> list[int]:
     """Return the calls after each rung of asynchronous halving, from n_calls to max_calls."""
     levels = [n_calls]
     while levels[-1] < max_calls:
-        levels.append(
-            min(max_calls, max(levels[-1] + 1, _power_floor(n_calls * eta ** len(levels))))
-        )
+        n_calls_next = max(levels[-1] + 1, _power_floor(n_calls * eta ** len(levels)))
+        levels.append(min(max_calls, n_calls_next))
     return levels
 
 
@@ -180,31 +177,21 @@ class Hyperband:
     """Several brackets of successive halving at once."""
 
     def __init__(self, brackets: Sequence[Sequence[Rung]]) -> None:
-        self.brackets: list[SuccessiveHalving] = []
+        self.n_candidates = 0
+        self._brackets: list[SuccessiveHalving] = []
+        self._bracket_of: dict[int, SuccessiveHalving] = {}
         for number, rungs in enumerate(brackets):
-            first = sum(bracket.n_candidates for bracket in self.brackets)
             # the paper's s: the number of times that its candidates are divided
-            s = len(brackets) - 1 - number
-            self.brackets.append(SuccessiveHalving(rungs, first=first, bracket=s))
-        self.n_candidates = sum(bracket.n_candidates for bracket in self.brackets)
-        self._bracket_of = {
-            candidate: bracket
-            for bracket, low in zip(self.brackets, self._first_candidates(), strict=True)
-            for candidate in range(low, low + bracket.n_candidates)
-        }
-
-    def _first_candidates(self) -> list[int]:
-        """Return the number of each bracket's first candidate."""
-        sizes = [bracket.n_candidates for bracket in self.brackets]
-        return [sum(sizes[:i]) for i in range(len(sizes))]
+            s, first = len(brackets) - 1 - number, self.n_candidates
+            bracket = SuccessiveHalving(rungs, first=first, bracket=s)
+            self.n_candidates += bracket.n_candidates
+            self._brackets.append(bracket)
+            self._bracket_of |= dict.fromkeys(range(first, self.n_candidates), bracket)
 
     def next(self) -> TrainInstruction | None:
         """Return an instruction of the first bracket that has one."""
-        for bracket in self.brackets:
-            instruction = bracket.next()
-            if instruction is not None:
-                return instruction
-        return None
+        instructions = (bracket.next() for bracket in self._brackets)
+        return next((one for one in instructions if one is not None), None)
 
     def on_score(self, candidate: int, score: float) -> list[int]:
         """Pass a score to the bracket of its candidate."""
@@ -271,10 +258,9 @@ class RoundRobin:
         if not self._queue:
             return None
         candidate = self._queue.popleft()
-        self._n_calls_instructed[candidate] = min(
-            self._n_calls_instructed[candidate] + self._step, self._max_calls
-        )
-        return TrainInstruction(candidate, self._n_calls_instructed[candidate])
+        n_calls = min(self._n_calls_instructed[candidate] + self._step, self._max_calls)
+        self._n_calls_instructed[candidate] = n_calls
+        return TrainInstruction(candidate, n_calls)
 
     def on_score(self, candidate: int, score: float) -> list[int]:
         """Record a score; a candidate that failed, or has had all calls, is stopped."""
@@ -310,13 +296,12 @@ class StopOnPlateau:
             instruction = self._inner.next()
             if instruction is None:
                 return None
-            if instruction.candidate in self._plateau_scores:
-                self._stopped += self._inner.on_score(
-                    instruction.candidate, self._plateau_scores[instruction.candidate]
-                )
+            candidate = instruction.candidate
+            if candidate in self._plateau_scores:
+                self._stopped += self._inner.on_score(candidate, self._plateau_scores[candidate])
                 continue
-            self._instructions[instruction.candidate] = instruction
-            return self._next_part(instruction.candidate)
+            self._instructions[candidate] = instruction
+            return self._next_part(candidate)
 
     def _next_part(self, candidate: int) -> TrainInstruction:
         """Return the next part of a candidate's instruction."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Mapping
+from contextlib import closing, nullcontext
 from functools import partial
 from typing import Any, Self
 
@@ -20,6 +21,7 @@ from skfleet import _typing
 from skfleet._linalg import is_sparse
 from skfleet._partial_fit import classes_for_partial_fit, learner_of
 from skfleet._progress_bar import ProgressHint, open_bar
+from skfleet._validation import check_in_interval, check_positive_int
 from skfleet.blocks import check_rows, fetch, is_lazy, row_blocks, split_per_sample
 from skfleet.engine import ANY_WORKER, Engine, LocalEngine, ResourceRequest, device_of, fleet_engine
 from skfleet.metrics import response_scorer
@@ -30,9 +32,8 @@ from skfleet.model_selection._adaptive._loop import AdaptiveLoop
 from skfleet.model_selection._adaptive._model_store import ModelStore
 from skfleet.model_selection._adaptive._params import (
     check_candidate,
-    check_number,
     check_parameters,
-    check_patience,
+    invalid_refit,
     metric_names,
     preprocessing_key,
     scorer_for,
@@ -50,30 +51,17 @@ from skfleet.model_selection._adaptive._samplers import CandidateSource, candida
 from skfleet.model_selection._adaptive._schedules import Rung, Schedule, StopOnPlateau, calls_of
 from skfleet.model_selection._adaptive._simulation import simulate
 from skfleet.model_selection._adaptive._worker import TrainingContext
-from skfleet.model_selection._checkpoint import Checkpoint
+from skfleet.model_selection._checkpoint import RUN_PARAMETERS, Checkpoint
 
 logger = logging.getLogger("skfleet.model_selection")
 
 # Parameters that may change between a search and its resumption.
-_NOT_IN_CHECKPOINT_KEY = frozenset(
-    [
-        "checkpoint",
-        "error_score",
-        "refit_on_test",
-        "n_jobs",
-        "refit",
-        "resources",
-        "retries",
-        "time_budget",
-        "verbose",
-    ]
-)
+_RUN_PARAMETERS = RUN_PARAMETERS | {"error_score", "refit_on_test", "resources", "retries"}
 
 
 class AdaptiveSearch(DelegatesToBestEstimator):
     """Base class of adaptive searches; subclasses define the schedule."""
 
-    estimator: Any
     parameters: Any
     n_initial_parameters: int | str
     n_initial_iter: int
@@ -83,13 +71,11 @@ class AdaptiveSearch(DelegatesToBestEstimator):
     decay_rate: float
     patience: int | bool
     tol: float
-    scoring: Any
     test_size: float | int | None
     batch_size: int | None
     sampler: Any
     points_to_evaluate: Any
     n_jobs: int | None
-    refit: Any
     refit_on_test: bool
     error_score: Any
     retries: int
@@ -119,9 +105,11 @@ class AdaptiveSearch(DelegatesToBestEstimator):
 
     def _check_schedule(self) -> None:
         """Raise for invalid parameters of the schedule."""
-        if not self._has_fixed_number:
-            check_number(self.n_initial_parameters)
-        check_patience(self.patience, self.tol)
+        if not self._has_fixed_number and self.n_initial_parameters != "grid":
+            check_positive_int("n_initial_parameters", self.n_initial_parameters)
+        if not isinstance(self.patience, bool | np.bool_):
+            check_positive_int("patience", self.patience)
+        check_in_interval("tol", self.tol, 0, open="r")
 
     _has_fixed_number = False  # of candidates, whatever the parameters
 
@@ -259,8 +247,8 @@ class AdaptiveSearch(DelegatesToBestEstimator):
                 seed,
                 may_be_fewer=not self._has_fixed_number,
             )
-            n = len(source)
-            for params in source.all():
+            n = len(source.candidates)
+            for params in source.candidates:
                 check_candidate(self.estimator, params)
                 engine.check(self._resources_of(params))
         schedule = self._schedule(int(n))
@@ -304,7 +292,7 @@ class AdaptiveSearch(DelegatesToBestEstimator):
         if self.checkpoint is None:
             return None, None
         all_params = self.get_params(deep=False).items()
-        search = {name: value for name, value in all_params if name not in _NOT_IN_CHECKPOINT_KEY}
+        search = {name: value for name, value in all_params if name not in _RUN_PARAMETERS}
         search |= {"search": type(self).__name__, "X": X, "y": y, **params}
         checkpoint = Checkpoint(self.checkpoint, search)
         models = ModelStore(self.checkpoint, checkpoint.name)
@@ -356,13 +344,10 @@ class AdaptiveSearch(DelegatesToBestEstimator):
             listener=report,
         )
         report.loop = loop
+        bar_context = nullcontext() if bar is None else closing(bar)
         try:
-            try:
-                with ProgressHint(is_enabled=not self.verbose):
-                    loop()
-            finally:
-                if bar is not None:
-                    bar.close()
+            with bar_context, ProgressHint(is_enabled=not self.verbose):
+                loop()
         except KeyboardInterrupt:
             if loop.best is not None:
                 self._set_attributes(loop, history)
@@ -385,11 +370,7 @@ class AdaptiveSearch(DelegatesToBestEstimator):
         if set(scores) == {"score"}:
             return scores["score"]
         if self.refit not in scores:
-            names = ", ".join(map(repr, scores))
-            raise ValueError(
-                f"refit must name the metric that decides, one of {names}. Got {self.refit!r} "
-                "instead."
-            )
+            raise invalid_refit(self.refit, scores)
         return scores[self.refit]
 
     def _seconds_of(self, call_seconds: float, n_slots: int) -> float:

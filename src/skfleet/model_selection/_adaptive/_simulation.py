@@ -31,18 +31,8 @@ def simulate(
 ) -> SimulationResult:
     """Run a schedule on simulated workers without any overhead.
 
-    Parameters
-    ----------
-    schedule : Schedule
-        Consumed.
-    n_workers : int
-        Number of instructions that run at the same time.
-    seconds : callable
-        Duration of an instruction, given the number of calls that the candidate had before.
-    score : callable
-        Score of an instruction, NaN for a failure.
-    until : float, default=inf
-        Time after which no instruction is started.
+    ``seconds`` is the duration of an instruction, given the number of calls that the candidate had
+    before; ``score`` its score, NaN for a failure. None is started after the time ``until``.
     """
     result = SimulationResult()
     n_calls: dict[int, int] = {}

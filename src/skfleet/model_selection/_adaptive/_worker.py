@@ -66,9 +66,7 @@ class TrainingContext:
     holdout: Holdout | None
     response_scorers: Mapping[str, ResponseScorer]  # empty where the test rows are in one block
     models: Any = None  # ModelStore of the checkpoint
-    driver: str = field(
-        default_factory=process_token
-    )  # process of the search, to which output is replayed
+    driver: str = field(default_factory=process_token)  # process that output is replayed to
     device_cache: DeviceArrayCache = field(default_factory=DeviceArrayCache)
     device: str = field(default_factory=lambda: get_config().device)  # as configured in the driver
 
@@ -110,13 +108,8 @@ def fit_preprocessing(
 ) -> Any:
     """Fit the steps of a pipeline before the last on the training rows of blocks."""
     model = build_candidate(context, params, None)
-    blocks = [open_rows(handle) for handle in handles]
-    rows = concat_rows(
-        [
-            rows_of_batch(block, BatchSpec(i, 0, 0.0, 1.0), context.seed, context.holdout)
-            for i, block in enumerate(blocks)
-        ]
-    )
+    whole = [(open_rows(handle), BatchSpec(i, 0, 0.0, 1.0)) for i, handle in enumerate(handles)]
+    rows = concat_rows([rows_of_batch(*batch, context.seed, context.holdout) for batch in whole])
     return model[:-1].fit(rows.X, rows.y)
 
 

@@ -40,15 +40,13 @@ class AnalyticScores:
 
     def add(self, fit: FitRequest, job: SearchJob, n_slots: int) -> bool:
         """Add a fit; return False if it must run."""
-        if fit.call.member is None or not fit.call.member.shared_fit.scorings:
+        member, number = fit.call.member, fit.call.estimator
+        if member is None or not member.shared_fit.scorings:
             return False
-        key = fit.job, fit.call.estimator, fit.device
+        key = fit.job, number, fit.device
         if key not in self._groups:
-            shared_fit = fit.call.member.shared_fit
             client = self._client if fit.device == "cuda" else None
-            self._groups[key] = _CandidateGroup(
-                job, fit.call.estimator, shared_fit, n_slots, client
-            )
+            self._groups[key] = _CandidateGroup(job, number, member.shared_fit, n_slots, client)
         return self._groups[key].add(fit)
 
     def results(
@@ -87,10 +85,8 @@ class _CandidateGroup:
         self, job: SearchJob, estimator: int, shared_fit: SharedFit, n_slots: int, gpu_client: Any
     ) -> None:
         self.fits: list[FitRequest] = []
-        self._job = job
-        self._shared_fit = shared_fit
-        self._n_slots = n_slots
-        self._gpu_client = gpu_client
+        self._job, self._shared_fit = job, shared_fit
+        self._n_slots, self._gpu_client = n_slots, gpu_client
         self._estimator = job.estimators[estimator]
         self._scorings = _scoring_names(job, shared_fit.scorings)
         self._folds: dict[int, int] = {}
@@ -141,9 +137,8 @@ class _CandidateGroup:
         own = self._estimator.get_params(deep=False)
         params = {fit.candidate: {**own, **fit.call.options["parameters"]} for fit in self.fits}
         has_train_scores = bool(self._job.options.get("return_train_score"))
-        scores = self._scores(
-            list(params.values()), list(self._scorings.values()), has_train_scores
-        )
+        names = list(self._scorings.values())
+        scores = self._scores(list(params.values()), names, has_train_scores)
         if not np.isfinite(scores[: 1 + has_train_scores]).all():
             raise NotImplementedError("scores must be finite")
         positions = {candidate: n for n, candidate in enumerate(params)}
@@ -173,13 +168,8 @@ def scores_or_error(*args: Any) -> np.ndarray | Exception:
         return error
 
 
-def _score(
-    shared_fit: SharedFit,
-    prepared: Any,
-    params: Sequence[Any],
-    scorings: Sequence[str],
-    has_train_scores: bool,
-) -> np.ndarray:
+def _score(shared_fit: SharedFit, prepared: Any, *args: Any) -> np.ndarray:
+    params, scorings, has_train_scores = args
     return shared_fit.score(prepared, params, scorings, train_scores=has_train_scores)
 
 
@@ -189,13 +179,9 @@ def _scoring_names(job: SearchJob, supported: frozenset[str]) -> Mapping[str | N
     Empty where the search has other scorers, or needs more of its fits than scores.
     """
     options = job.options
-    if (
-        not job.shares_rows
-        or not job.shares_results
-        or options.get("fit_params")
-        or options.get("score_params")
-        or options.get("verbose", 0) >= _VERBOSE_PER_FIT
-    ):
+    has_params = options.get("fit_params") or options.get("score_params")
+    needs_fits = has_params or options.get("verbose", 0) >= _VERBOSE_PER_FIT
+    if needs_fits or not (job.shares_rows and job.shares_results):
         return {}
     names: dict[str | None, str] = {}
     for key, scorer in scorers_of(options["scorer"]).items():

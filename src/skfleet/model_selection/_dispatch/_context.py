@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import signal
 import threading
 import time
@@ -14,32 +13,14 @@ from weakref import WeakSet
 
 from skfleet._progress_bar import ProgressHint, show_progress
 from skfleet.engine import DeviceArrayCache
-from skfleet.model_selection._checkpoint import Checkpoint, checkpoint_line
+from skfleet.model_selection._checkpoint import Checkpoint, report_recorded
 from skfleet.model_selection._evaluations import CandidateResults
 from skfleet.model_selection._plot import FitTime
 from skfleet.model_selection._shared_fits._registry import SharedFitLog
 
-logger = logging.getLogger("skfleet.model_selection")
-
 
 class SearchContext:
-    """A running search.
-
-    Parameters
-    ----------
-    share_fits : bool or "approximate", default=False
-        Whether one fit yields the results of others, and also where scores agree within the
-        tolerance of a solver only.
-    records : Checkpoint, default=None
-        Checkpoint of finished fits.
-    time_budget : float, default=None
-        Seconds after which no fit begins.
-    fit_in_driver : bool, default=False
-        Whether estimators are fitted in this process, each on the whole fleet.
-    verbose : int, default=0
-        1 to show a progress bar and the number of fits from the checkpoint; from 2 on scikit-learn
-        prints each fit.
-    """
+    """A running search, with its parameters ``share_fits``, ``time_budget`` and ``verbose``."""
 
     def __init__(
         self,
@@ -52,9 +33,8 @@ class SearchContext:
     ) -> None:
         is_approximate = share_fits == "approximate"
         self.sharing = SharedFitLog(is_enabled=bool(share_fits), is_approximate=is_approximate)
-        self.records = records
-        self.fit_in_driver = fit_in_driver
-        self.n_checkpoint_fits = 0
+        self.records, self.n_checkpoint_fits = records, 0
+        self.fit_in_driver = fit_in_driver  # each fit on the whole fleet
         self._verbose = verbose
         self.is_interrupted = False
         self._is_local = False  # this process itself fits or scores: Ctrl-C raises in it
@@ -101,10 +81,7 @@ class SearchContext:
     def report_checkpoint(self, n_fits: int, n_read: int) -> None:
         """Report how many of the fits of a call the checkpoint had."""
         self.n_checkpoint_fits += n_fits
-        text = checkpoint_line(n_fits, n_read, "fits")
-        logger.info("%s", text)
-        if self._verbose:
-            print(text)
+        report_recorded(n_fits, n_read, "fits", is_printed=bool(self._verbose))
 
     def interrupt(self) -> None:
         """Cancel all active calls."""

@@ -58,16 +58,9 @@ _RECOUNT_SECONDS = 5.0
 class FitDispatcher:
     """Sends the fits of one ``Parallel`` call in batches, and reports their results.
 
-    Parameters
-    ----------
-    call : ParallelCall
-        Transport of batches to workers, and of their results back.
-    limit : int or None
-        Largest number of batches in flight.
-    slot_addresses : callable
-        Returns, for a device, the address of a worker for each fit that the fleet can run at once.
-    on_progress : callable, default=None
-        Called with a short text on the state of the search.
+    At most ``limit`` batches are in flight. ``slot_addresses`` returns, for a device, the address
+    of a worker for each fit that the fleet can run at once. ``on_progress`` is called with a short
+    text on the state of the search.
     """
 
     def __init__(
@@ -79,10 +72,8 @@ class FitDispatcher:
         on_progress: Callable[[str], Any] | None = None,
     ) -> None:
         self.n_read = 0
-        self._call = call
-        self._limit = limit
-        self._slot_addresses = slot_addresses
-        self._counted_at = time.monotonic()
+        self._call, self._limit = call, limit
+        self._slot_addresses, self._counted_at = slot_addresses, time.monotonic()
         self._requests = RequestReader(pack)
         self._context = self._requests.context
         self._progress, self._on_progress = SearchProgress(), on_progress
@@ -98,9 +89,8 @@ class FitDispatcher:
         self._evaluation = self._context.begin_evaluation()
         # A weak reference: the timer must not keep data on the fleet until garbage collection.
         context = contextvars.copy_context()
-        self._timer = threading.Timer(
-            SLOW_BATCH_SECONDS, context.run, [_rebalance, weakref.ref(self)]
-        )
+        args = [_rebalance, weakref.ref(self)]
+        self._timer = threading.Timer(SLOW_BATCH_SECONDS, context.run, args)
         self._timer.daemon = True
         # The first batches go one to each worker, which fetches the rows then. Later ones may go
         # anywhere; but Dask alone would run the first ones only where the rows are.
@@ -141,7 +131,7 @@ class FitDispatcher:
         """Put a fit where it is going to run, or where its result comes from."""
         records = self._context.records
         key = fit.checkpoint_key
-        result = records.get(key) if records is not None and key else None
+        result = records.results.get(key) if records is not None and key else None
         if result is not None:
             self._checkpointed[fit] = result
         elif self._analytic_scores.add(
@@ -158,10 +148,8 @@ class FitDispatcher:
 
     def start(self, *, early: bool = False) -> None:
         """Begin to send; ``early`` only where fits that are not read yet have nothing to share."""
-        must_wait = (
-            self._analytic_scores or self._checkpointed or self._deferred or self._local_fits
-        )
-        if early and (must_wait or self._schedulers.has_prefixes):
+        has_results = self._checkpointed or self._deferred or self._local_fits
+        if early and (has_results or self._analytic_scores or self._schedulers.has_prefixes):
             return
         if self._send() and early:
             # Reading on at once would keep the event loop of this process from sending.
@@ -172,11 +160,9 @@ class FitDispatcher:
         self._timer.cancel()
         self._context.active_calls.discard(self)
         with self._lock:
-            self._schedulers.clear()
+            self._clear_waiting()
             self._analytic_scores = AnalyticScores(self._call.client)
             self._checkpointed.clear()
-            self._deferred.clear()
-            self._local_fits.clear()
             self._in_flight.clear()
             self._search_registrations.close()
             # A reference to the rows would keep them on the fleet.
@@ -208,9 +194,7 @@ class FitDispatcher:
 
     def _report_without_workers(self) -> bool:
         """Report results that need no worker; return whether there were any."""
-        scored, unscored = (
-            self._analytic_scores.results(self._context) if self._analytic_scores else ({}, [])
-        )
+        scored, unscored = self._analytic_scores.results(self._context)
         self._save(scored.items())
         with self._lock:
             if self._context.fit_in_driver:
@@ -221,7 +205,7 @@ class FitDispatcher:
             for fit in scored:
                 was_saved = (fit.job, fit.fold) in seen
                 self._requests.finish(fit, FitOrigin(was_saved))
-                self._report_progress(fit, scored[fit], was_reused=was_saved)
+                self._show_progress(fit, scored[fit], was_reused=was_saved)
                 seen.add((fit.job, fit.fold))
             checkpointed, self._checkpointed = self._checkpointed, {}
             if checkpointed:
@@ -247,19 +231,13 @@ class FitDispatcher:
         except IndexError:
             return False
         job, call = self._requests.jobs[fit.job], fit.call
-        train, test = job.folds[call.fold]
+        parts = dict(zip(("train", "test"), job.folds[call.fold], strict=True))
         result = None
         try:
             with self._context.running_locally():
-                result = job.function(
-                    clone(job.estimators[call.estimator]),
-                    LazySplitView(job.X),
-                    LazySplitView(job.y) if is_lazy(job.y) else job.y,
-                    train=train,
-                    test=test,
-                    **job.options,
-                    **call.options,
-                )
+                estimator = clone(job.estimators[call.estimator])
+                data = LazySplitView(job.X), LazySplitView(job.y) if is_lazy(job.y) else job.y
+                result = job.function(estimator, *data, **parts, **job.options, **call.options)
         except Exception as error:
             _report(fit, BatchResult(False, error))
             return True
@@ -268,7 +246,7 @@ class FitDispatcher:
             return True
         with self._lock:
             self._requests.finish(fit, FitOrigin(refused=fit.no_analytic_score))
-            self._report_progress(fit, result, was_reused=False)
+            self._show_progress(fit, result, was_reused=False)
         self._save([(fit, result)])
         _report(fit, BatchResult(True, [result]))
         return True
@@ -294,9 +272,8 @@ class FitDispatcher:
     def _save(self, results: Iterable[tuple[FitRequest, dict[str, Any]]]) -> None:
         """Save the results of fits that have a key in the checkpoint."""
         if self._context.records is not None:
-            self._context.records.add(
-                (fit.checkpoint_key, result) for fit, result in results if fit.checkpoint_key
-            )
+            keyed = ((fit.checkpoint_key, result) for fit, result in results if fit.checkpoint_key)
+            self._context.records.add(keyed)
 
     def _next_batch(self) -> tuple[FitBatch, SearchJob] | None:
         """Return the next batch with its job, or None."""
@@ -355,7 +332,7 @@ class FitDispatcher:
                         # on a GPU worker shared fits are not tried again
                         origin = origin._replace(refused=fit.no_analytic_score or origin.refused)
                     self._requests.finish(fit, origin, reply.prefix_origin)
-                    self._report_progress(fit, reply.result, was_reused=reply.origin.was_saved)
+                    self._show_progress(fit, reply.result, was_reused=reply.origin.was_saved)
                     if not fit.is_done:  # of a fit that ran twice, the first run
                         begin = reply.end - reply.seconds
                         self._context.record_fit_time(worker, begin, reply.end)
@@ -375,9 +352,7 @@ class FitDispatcher:
             _report(fit, BatchResult(True, [reply.result], output=reply.output))
         self._send()  # the reports may have made joblib dispatch further fits
 
-    def _report_progress(
-        self, fit: FitRequest, result: dict[str, Any], *, was_reused: bool
-    ) -> None:
+    def _show_progress(self, fit: FitRequest, result: dict[str, Any], *, was_reused: bool) -> None:
         """Update the text beside the progress bar."""
         if self._on_progress is not None and not fit.is_done:
             n_splits = len(self._requests.jobs[fit.job].folds)

@@ -126,13 +126,7 @@ class PipelineCache:
     # 3. Another step: drop the cached ones from this depth on, fit it (from a shared fit where one
     #    is expected), and cache it unless its output cannot be copied.
     def _fit_transform(
-        self,
-        func: Callable[..., Any],
-        ignore: frozenset[str],
-        transformer: Any,
-        X: Any,
-        *args: Any,
-        **kwargs: Any,
+        self, func: Any, ignore: frozenset[str], transformer: Any, X: Any, *args: Any, **kwargs: Any
     ) -> Any:
         depth, known = self._depth, self._known_rows.get(id(X))
         if known is None or known.rows is not X or (known.part, known.depth) != ("train", depth):
@@ -206,9 +200,7 @@ class _CachedTransform:
     """The ``transform`` method of a fitted step in the cache."""
 
     def __init__(self, steps: PipelineCache, depth: int, uncached: Callable[..., Any]) -> None:
-        self._steps = steps
-        self._depth = depth
-        self._uncached = uncached
+        self._steps, self._depth, self._uncached = steps, depth, uncached
 
     def __call__(self, X: Any, *args: Any, **kwargs: Any) -> Any:
         if args or kwargs:

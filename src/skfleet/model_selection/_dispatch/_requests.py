@@ -12,35 +12,24 @@ from skfleet._sklearn_private import has_callbacks, has_callbacks_set
 from skfleet.engine import CandidateDevices, Pickled
 from skfleet.model_selection._dispatch._context import current_context
 from skfleet.model_selection._dispatch._scheduler import PlannedFit
-from skfleet.model_selection._dispatch._worker import (
-    FitCall,
-    JobSpec,
-    SharedStep,
-    has_prefix_steps,
-)
+from skfleet.model_selection._dispatch._worker import FitCall, JobSpec, SharedStep, has_prefix_steps
 from skfleet.model_selection._shared_fits._execution import OWN_FIT, FitOrigin
 from skfleet.model_selection._shared_fits._registry import SharedFitMember, member_of
 from skfleet.model_selection._tokenize import content_key, unfitted
 
 # Keyword arguments of scikit-learn's function that differ between the fits of a search.
-_PER_FIT_OPTIONS = (
-    "parameters",
-    "split_progress",
-    "candidate_progress",
-    "callback_ctx",
-    "caller",
-)
+_PER_FIT_OPTIONS = ("parameters", "split_progress", "candidate_progress", "callback_ctx", "caller")
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, kw_only=True)
 class FitRequest(PlannedFit):
     """A fit, its arguments, and the joblib callbacks that wait for its result."""
 
-    call: FitCall = field(kw_only=True)
-    callbacks: list[Any] = field(kw_only=True, default_factory=list)
-    checkpoint_key: str | None = field(kw_only=True, default=None)
-    no_analytic_score: str | None = field(kw_only=True, default=None)  # the reason
-    is_done: bool = field(kw_only=True, default=False)
+    call: FitCall
+    callbacks: list[Any]
+    checkpoint_key: str | None
+    no_analytic_score: str | None = None  # the reason
+    is_done: bool = False
 
 
 @dataclass(eq=False)
@@ -76,14 +65,10 @@ class SearchJob:
     def spec(self) -> Pickled:
         """Return the part of a job that is sent with every batch; equal ones are sent once."""
         if self._spec is None or self._spec[0] < len(self.pickled_estimators):
-            spec = JobSpec(
-                self.function,
-                tuple(self.pickled_estimators),
-                self.options,
-                self.shares_rows,
-                self.shares_rows and self.shares_results,
-            )
-            self._spec = len(self.pickled_estimators), self.pack(spec)
+            estimators = tuple(self.pickled_estimators)
+            shares = self.shares_rows, self.shares_rows and self.shares_results
+            spec = JobSpec(self.function, estimators, self.options, *shares)
+            self._spec = len(estimators), self.pack(spec)
         return self._spec[1]
 
     def estimator_number(self, estimator: Any) -> int:
@@ -121,13 +106,7 @@ class _CandidateInfo(NamedTuple):
 
 
 class RequestReader:
-    """Reader of the calls of one ``Parallel`` call, which merges equal fits.
-
-    Parameters
-    ----------
-    pack : callable
-        Pickles an estimator or parameters.
-    """
+    """Reader of the calls of one ``Parallel`` call, which merges equal fits."""
 
     def __init__(self, pack: Callable[[Any], Pickled]) -> None:
         self._pack = pack
@@ -140,31 +119,18 @@ class RequestReader:
         self._group_orders: dict[bytes, int] = {}
 
     def read(
-        self,
-        function: Callable[..., Any],
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        callback: Any,
+        self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], callback: Any
     ) -> FitRequest | None:
         """Return the fit that a call requests; None where an equal one is pending."""
         estimator, X, y = args
         own = {name: kwargs[name] for name in _PER_FIT_OPTIONS if name in kwargs}
-        common = {
-            name: value
-            for name, value in kwargs.items()
-            if name not in _PER_FIT_OPTIONS and name not in ("train", "test")
-        }
+        common = {k: v for k, v in kwargs.items() if k not in (*_PER_FIT_OPTIONS, "train", "test")}
         number = self._job_number(function, X, y, common)
         job = self.jobs[number]
         fold = job.fold_number(kwargs["train"], kwargs["test"])
         estimator_number = job.estimator_number(estimator)
-        info = self._candidate_info(
-            number,
-            estimator_number,
-            estimator,
-            own.get("parameters"),
-            has_callbacks(own.get("callback_ctx")),
-        )
+        parameters, has_context = own.get("parameters"), has_callbacks(own.get("callback_ctx"))
+        info = self._candidate_info(number, estimator_number, estimator, parameters, has_context)
         if not info.has_callbacks:
             # nothing reads the place of the fit in the tree of tasks, nor its caller
             own |= {"callback_ctx": None, "caller": None}
@@ -206,33 +172,22 @@ class RequestReader:
         return f"{info.checkpoint_key}-{job.fold_keys[fold]}"
 
     def _candidate_info(
-        self,
-        number: int,
-        estimator_number: int,
-        estimator: Any,
-        parameters: Any,
-        has_callback_context: bool,
+        self, number: int, estimator_number: int, estimator: Any, parameters: Any, has_context: bool
     ) -> _CandidateInfo:
         """Return the properties of a candidate, cached while its fits are read in a row."""
-        key = number, estimator_number, has_callback_context
+        key = number, estimator_number, has_context
         if self._last_candidate is not None:
             last_parameters, last_key, info = self._last_candidate
             if last_parameters is parameters and last_key == key:
                 return info
         job, pickled = self.jobs[number], self._pack(parameters)
-        listens = (
-            has_callback_context
-            or has_callbacks_set(job.pickled_estimators[estimator_number].header)
-            or has_callbacks_set(pickled.header)
-        )
+        headers = job.pickled_estimators[estimator_number].header, pickled.header
+        listens = has_context or any(map(has_callbacks_set, headers))
         digests: tuple[bytes, ...] = ()
         member = step = None
         if job.shares_results:
             if self._sharing.is_enabled:
-                options = {
-                    "has_callbacks": listens,
-                    "is_approximate": self._sharing.is_approximate,
-                }
+                options = {"has_callbacks": listens, "is_approximate": self._sharing.is_approximate}
                 member = member_of(estimator, parameters, **options)
                 step = _last_shared_step(estimator, parameters, **options)
             digests = prefix_digests(estimator, parameters, step)
@@ -277,12 +232,8 @@ class RequestReader:
 
     def _job_number(self, function: Any, X: Any, y: Any, common: dict[str, Any]) -> int:
         """Return the number of the job of all calls with the same objects."""
-        key = (
-            id(X),
-            id(y),
-            id(getattr(function, "config", None)),
-            *((name, _identity(value)) for name, value in common.items()),
-        )
+        options = [(name, _identity(value)) for name, value in common.items()]
+        key = (id(X), id(y), id(getattr(function, "config", None)), *options)
         if key not in self._job_numbers:
             self._job_numbers[key] = len(self.jobs)
             self.jobs.append(SearchJob(X, y, function, common, self._pack))
@@ -317,16 +268,9 @@ def prefix_digests(
     # A parameter of the pipeline itself: a memory of the user's, or other steps.
     if any(name.partition("__")[0] not in names for name in parameters):
         return ()
-    return tuple(
-        Pickled.dumps(
-            {
-                key: value
-                for key, value in parameters.items()
-                if key.partition("__")[0] == name and key not in covered
-            }
-        ).digest()
-        for name in names[:-1]
-    )
+    counted = {key: value for key, value in parameters.items() if key not in covered}
+    steps = [{k: v for k, v in counted.items() if k.partition("__")[0] == n} for n in names[:-1]]
+    return tuple(Pickled.dumps(params).digest() for params in steps)
 
 
 def _identity(value: Any) -> Any:

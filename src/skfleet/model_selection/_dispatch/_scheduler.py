@@ -6,6 +6,7 @@ import math
 import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, TypeVar
 
 AnyFit = TypeVar("AnyFit", bound="PlannedFit")
@@ -43,35 +44,20 @@ _PREFIX_WORTH = 4
 class PlannedFit:
     """A fit, as far as the scheduler is concerned.
 
-    Parameters
-    ----------
-    job : int
-        Number of the search's call. Fits of different jobs have nothing in common.
-    fold : int
-        Number of the split.
-    candidate : hashable
-        Fits of one candidate are expected to take equally long on all splits.
-    prefix_key : sequence of hashable
-        Keys of the preprocessing steps, step by step; empty where nothing can be shared.
-    has_shared_fit : bool
-        Whether one fit yields the results of all with the same prefix. They stay together as long
-        as their durations are unknown.
-    is_divisible : bool
-        Whether such fits are worth dividing among slots that would be idle.
-    group_order : int
-        Sort key of fits with the same prefix.
-    device : {"cpu", "cuda"}
-        Device that the worker must have.
+    Fits of different jobs have nothing in common. Those of one candidate are expected to take
+    equally long on all splits.
     """
 
     job: int
-    fold: int
+    fold: int  # number of the split
     candidate: Hashable
-    prefix_key: Sequence[Hashable] = ()
+    prefix_key: Sequence[Hashable] = ()  # of preprocessing steps; empty if nothing can be shared
+    # One fit yields the results of all with the same prefix: they stay together as long as their
+    # durations are unknown, but if they are divisible, among slots that would be idle.
     has_shared_fit: bool = False
     is_divisible: bool = False
-    group_order: int = 0
-    device: str = "cpu"
+    group_order: int = 0  # sort key of fits with the same prefix
+    device: str = "cpu"  # that the worker must have
     sequence_number: int = field(default=-1, init=False)  # set when the fit is added
 
 
@@ -110,37 +96,23 @@ class FitScheduler:
     Fits are batched by split and prefix. Without measured durations every slot is offered an equal
     number of fits and a short time limit. With them, batches are cut to a length, and the longest
     groups come first: a fit is expected to take as long as the same candidate on another split.
-
-    Parameters
-    ----------
-    n_slots : int
-        Number of batches that run at once.
-    limit : int or None
-        Largest number of batches in flight.
-    may_queue : bool, default=True
-        Whether batches may wait behind those that run.
     """
 
     def __init__(self, n_slots: int, limit: int | None = None, *, may_queue: bool = True) -> None:
-        self.n_slots = n_slots
-        self.limit = limit
-        self.n_waiting = 0
-        self.n_in_flight = 0
-        self.has_prefixes = False
-        self._may_queue = may_queue
-        self._has_divisible = False
+        self.n_slots, self.limit = n_slots, limit  # of batches: that run at once, and in flight
+        self.n_waiting = self.n_in_flight = 0
+        self._may_queue = may_queue  # behind batches that run
+        self.has_prefixes = self._has_divisible = False
         self._n_added = 0
         self._queues: dict[Hashable, _GroupQueue] = {}
         self._sorted_queues: list[_GroupQueue] = []
         self._must_sort, self._n_since_sort = False, 0
         self._fit_seconds: dict[Hashable, float] = {}  # by candidate, without its prefix
         self._prefix_seconds: dict[Hashable, float] = {}
-        self._total_fit_seconds = 0.0
-        self._total_prefix_seconds = 0.0
+        self._total_fit_seconds = self._total_prefix_seconds = 0.0
         self._n_timed = 0
         self._last_batch_seconds = 0.0
-        self._last_was_indivisible = False
-        self._is_slow = False
+        self._last_was_indivisible = self._is_slow = False
         self._started_prefixes: set[Hashable] = set()
 
     def add(self, fits: Iterable[PlannedFit]) -> None:
@@ -163,16 +135,11 @@ class FitScheduler:
 
     def clear(self) -> list[PlannedFit]:
         """Remove the waiting fits, and return them."""
-        fits = [
-            fit
-            for queue in self._queues.values()
-            for group in queue.groups.values()
-            for fit in group.fits
-        ]
+        groups = [group for queue in self._queues.values() for group in queue.groups.values()]
         self._queues.clear()
         self._sorted_queues.clear()
         self.n_waiting = 0
-        return fits
+        return [fit for group in groups for fit in group.fits]
 
     def record_duration(self, fit: PlannedFit, seconds: float, prefix_seconds: float) -> None:
         """Record the duration of a fit, including the prefix steps that it was the first to fit."""
@@ -306,11 +273,10 @@ class FitScheduler:
     def _sort_queues(self) -> None:
         """Sort the queues, the one with the longest group last."""
         self._queues = {key: queue for key, queue in self._queues.items() if queue.groups}
-        for queue in self._queues.values():
+        queues = self._queues.values()
+        for queue in queues:
             self._sort_groups(queue)
-        self._sorted_queues = sorted(
-            self._queues.values(), key=lambda queue: queue.sorted_groups[-1].rank, reverse=True
-        )
+        self._sorted_queues = sorted(queues, key=lambda q: q.sorted_groups[-1].rank, reverse=True)
         self._must_sort, self._n_since_sort = False, 0
 
     def _sort_groups(self, queue: _GroupQueue) -> None:
@@ -328,9 +294,7 @@ class FitScheduler:
             group.fits.sort(key=lambda fit: (fit.group_order, fit.sequence_number))
             # ties stay in the order in which the fits were added
             group.rank = -expected, group.fits[0].sequence_number
-        queue.sorted_groups = sorted(
-            queue.groups.values(), key=lambda group: group.rank, reverse=True
-        )
+        queue.sorted_groups = sorted(queue.groups.values(), key=attrgetter("rank"), reverse=True)
         queue.n_timed = self._n_timed
 
     def _expected_prefix_seconds(self, prefix: Hashable) -> float:
@@ -370,13 +334,7 @@ class FitScheduler:
 
 
 class DeviceSchedulers:
-    """One scheduler for each device, built when the first fit for it is added.
-
-    Parameters
-    ----------
-    new_scheduler : callable
-        Builds the scheduler for a device.
-    """
+    """One scheduler for each device, built when the first fit for it is added."""
 
     def __init__(self, new_scheduler: Callable[[str], FitScheduler]) -> None:
         self._new_scheduler = new_scheduler
@@ -425,16 +383,7 @@ def should_yield(
 ) -> bool:
     """Return whether a batch should end early and return its remaining fits.
 
-    Parameters
-    ----------
-    elapsed : float
-        Seconds since the batch began.
-    time_limit : float
-        Seconds after which it should end.
-    group_elapsed : float
-        Seconds since the first fit with the prefix of the next one began; infinite where the next
-        one has another prefix.
-    prefix_seconds : float
-        Seconds that the prefix steps took.
+    ``group_elapsed`` are the seconds since the first fit with the prefix of the next one began,
+    infinite where the next one has another prefix; ``prefix_seconds`` those that its steps took.
     """
     return elapsed >= time_limit and group_elapsed >= _PREFIX_WORTH * prefix_seconds

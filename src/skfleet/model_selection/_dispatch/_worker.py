@@ -53,16 +53,14 @@ class FitCall(NamedTuple):
     estimator: int
     fold: int
     options: Mapping[str, Any]
-    prefix_key: Hashable = None
+    prefix_key: tuple[Hashable, ...] = ()
     member: SharedFitMember | None = None
     shared_step: SharedStep | None = None
 
     def shares_work_with(self, other: FitCall) -> bool:
         """Return whether both have the same split and prefix."""
-        return bool(self.prefix_key) and (self.fold, self.prefix_key) == (
-            other.fold,
-            other.prefix_key,
-        )
+        is_same = (self.fold, self.prefix_key) == (other.fold, other.prefix_key)
+        return bool(self.prefix_key) and is_same
 
 
 class JobSpec(NamedTuple):
@@ -191,23 +189,22 @@ def _shared_fit(fit: FitCall, following: Sequence[FitCall]) -> SharedFitRun | No
     """Return the run of the fit that serves several following ones, or None."""
     if fit.member is None:
         return None
-    values = [
-        call.member.values for call in following if call.member and call.shares_work_with(fit)
-    ]
+    group = [call.member for call in following if call.shares_work_with(fit)]
+    values = [member.values for member in group if member]
     return SharedFitRun(fit.member.shared_fit, values) if len(values) > 1 else None
 
 
 class _SharedPrefix(NamedTuple):
     """Equal steps up to one that has a shared fit, with the run of that fit."""
 
-    prefix_key: Sequence[Hashable]
+    prefix_key: tuple[Hashable, ...]
     depth: int
     shared_fit: SharedFitRun
 
     def covers(self, fit: FitCall) -> bool:
         """Return whether the shared step of a fit on the same split is this one."""
         has_depth = fit.shared_step is not None and fit.shared_step.depth == self.depth
-        return has_depth and _has_prefix(fit, self.prefix_key)
+        return has_depth and fit.prefix_key[: len(self.prefix_key)] == self.prefix_key
 
 
 def _shared_prefix(fit: FitCall, following: Sequence[FitCall]) -> _SharedPrefix | None:
@@ -215,19 +212,11 @@ def _shared_prefix(fit: FitCall, following: Sequence[FitCall]) -> _SharedPrefix 
     if fit.shared_step is None:
         return None
     depth, member = fit.shared_step
-    prefix_key: Any = fit.prefix_key
-    prefix_key = prefix_key[: depth + 1]
-    values = [
-        call.shared_step.member.values
-        for call in following
-        if call.shared_step and call.fold == fit.fold and _has_prefix(call, prefix_key)
-    ]
-    return _SharedPrefix(prefix_key, depth, SharedFitRun(member.shared_fit, values))
-
-
-def _has_prefix(fit: FitCall, prefix_key: Sequence[Hashable]) -> bool:
-    own: Any = fit.prefix_key
-    return own[: len(prefix_key)] == prefix_key
+    prefix = fit.prefix_key[: depth + 1]
+    on_split = [call for call in following if call.fold == fit.fold]
+    steps = [call.shared_step for call in on_split if call.prefix_key[: len(prefix)] == prefix]
+    values = [step.member.values for step in steps if step]
+    return _SharedPrefix(prefix, depth, SharedFitRun(member.shared_fit, values))
 
 
 def _estimator_factory(estimators: Sequence[Pickled]) -> Callable[[int], Any]:
@@ -268,15 +257,8 @@ def _fit_and_score(
         estimator.memory = split.steps
     try:
         with numpy_responses(estimator) if split.is_on_device else nullcontext():
-            result = job.function(
-                estimator,
-                split.rows_for(estimator),
-                y,
-                train=split.train,
-                test=split.test,
-                **job.options,
-                **fit.options,
-            )
+            rows = split.rows_for(estimator)
+            result = job.function(estimator, rows, y, **split.parts, **job.options, **fit.options)
         if "fit_time" in result:
             result["fit_time"] += split.steps.fit_time_saved
             result["score_time"] += split.steps.score_time_saved
@@ -307,15 +289,13 @@ class _Split:
     """One split of the rows, for the fits that use it."""
 
     def __init__(self, number: int, X: Any, train: Any, test: Any, *, is_shared: bool) -> None:
-        self.number = number
-        self._X = X
-        self.is_on_device = is_not_numpy(X)
-        self.train, self.test = train, test
-        self.is_shared = is_shared
+        self.number, self.is_shared = number, is_shared
+        self._X, self.is_on_device = X, is_not_numpy(X)
+        self.parts = {"train": train, "test": test}
         self.steps = PipelineCache()
         if is_shared:
-            self.train, self.test = np.asarray(train), np.asarray(test)
-            self._view = SplitView(X, {"train": self.train, "test": self.test}, self.steps)
+            self.parts = {name: np.asarray(part) for name, part in self.parts.items()}
+            self._view = SplitView(X, self.parts, self.steps)
 
     @property
     def was_read_only(self) -> bool:
@@ -340,9 +320,7 @@ class SplitView:
     """
 
     def __init__(self, X: Any, parts: Mapping[str, Any], steps: PipelineCache) -> None:
-        self._X = X
-        self._parts = parts
-        self._steps = steps
+        self._X, self._parts, self._steps = X, parts, steps
         self._cache: dict[str, CachedRows] = {}
         self.shape = getattr(X, "shape", None) or (len(X),)
         self.ndim = len(self.shape)
@@ -383,23 +361,16 @@ class FitReply(NamedTuple):
     output: list[OutputEvent]
 
 
-class BatchReply(NamedTuple):
-    """The fits of a batch that a worker finished."""
-
-    worker: str
-    fits: list[FitReply]
-
-
 def run_fit_batch(
     pickled_job: Pickled, pickled_calls: Pickled, X: Any, y: Any, *parts: Any
-) -> BatchReply:
-    """Run the fits of a batch on a worker until its time limit."""
+) -> tuple[str, list[FitReply]]:
+    """Run the fits of a batch until its time limit; return the worker, and those that it made."""
     job = pickled_job.loads()
     calls, time_limit, numbers = pickled_calls.loads()
     folds = dict(zip(numbers, zip(parts[::2], parts[1::2], strict=True), strict=True))
     replies: list[FitReply] = []
     start = group_start = time.perf_counter()
-    prefix_seconds = 0.0
+    shared = 0.0  # seconds of prefix steps
     outcomes = run_fits(job, calls, X, y, folds, discard=drain_output)
     for n in range(len(calls)):
         if n and is_cancelled():
@@ -413,16 +384,12 @@ def run_fit_batch(
         replies.append(FitReply(*outcome, time.time(), drain_output()))
         now = time.perf_counter()
         if n == 0 or not calls[n].shares_work_with(calls[n - 1]):
-            group_start, prefix_seconds = now - outcome.seconds, 0.0
-        prefix_seconds += outcome.shared_seconds
+            group_start, shared = now - outcome.seconds, 0.0
+        shared += outcome.shared_seconds
         if n + 1 == len(calls):
             break
-        has_same_prefix = calls[n + 1].shares_work_with(calls[n])
-        if should_yield(
-            now - start,
-            time_limit,
-            group_elapsed=now - group_start if has_same_prefix else float("inf"),
-            prefix_seconds=prefix_seconds,
-        ):
+        is_group = calls[n + 1].shares_work_with(calls[n])
+        elapsed = now - group_start if is_group else float("inf")
+        if should_yield(now - start, time_limit, group_elapsed=elapsed, prefix_seconds=shared):
             break
-    return BatchReply(current_worker_address(), replies)
+    return current_worker_address(), replies

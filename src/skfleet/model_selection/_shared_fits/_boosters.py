@@ -57,11 +57,7 @@ _XGBOOST = XGBoostRounds(
     "monotone_constraints multi_strategy n_estimators n_jobs num_parallel_tree objective "
     "random_state reg_alpha reg_lambda sampling_method scale_pos_weight subsample tree_method "
     "validate_parameters verbosity",
-    {
-        "booster": ("gbtree", None),
-        "callbacks": (None,),
-        "early_stopping_rounds": (None,),
-    },
+    {"booster": ("gbtree", None), "callbacks": (None,), "early_stopping_rounds": (None,)},
 )
 _LIGHTGBM = LightGBMRounds(
     "boosting_type class_weight colsample_bytree importance_type learning_rate max_depth "

@@ -10,13 +10,23 @@ import numpy as np
 from scipy import sparse
 
 
+def name_set(names: str) -> frozenset[str]:
+    """Return the names in a text, separated by spaces."""
+    return frozenset(names.split())
+
+
+def invalid_value(params: Mapping[str, Any], **required: Any) -> str | None:
+    """Return which parameter has another value than required, or None."""
+    for name, value in required.items():
+        if params[name] != value:
+            return f"{name} must be {value!r}. Got {params[name]!r} instead"
+    return None
+
+
 def invalid_penalty(name: str, value: Any) -> str | None:
     """Return why a penalty is not supported, or None."""
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, numbers.Real)
-        or not 0 < float(value) < np.inf
-    ):
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not is_number or not 0 < float(value) < np.inf:
         return f"{name} must be a positive number. Got {value!r} instead"
     return None
 

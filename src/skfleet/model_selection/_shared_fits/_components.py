@@ -12,8 +12,13 @@ from scipy import sparse
 from sklearn.feature_selection import chi2, f_classif, f_regression, r_regression
 
 from skfleet._sklearn_private import take_columns
-from skfleet.model_selection._shared_fits._checks import check_no_fit_params, invalid_size
-from skfleet.model_selection._shared_fits._registry import SharedFit, register_shared_fit
+from skfleet.model_selection._shared_fits._checks import (
+    check_no_fit_params,
+    invalid_size,
+    invalid_value,
+    name_set,
+)
+from skfleet.model_selection._shared_fits._registry import ParamSets, SharedFit, register_shared_fit
 
 # Relative to the largest singular value. Vectors of singular values with a smaller gap are not
 # unique, and those of smaller singular values carry rounding into the steps that follow.
@@ -27,11 +32,8 @@ class _ComponentsPath(SharedFit):
     """Decomposition of which each candidate keeps the first components."""
 
     parameters = ("n_components",)
-    _attributes = (
-        "components_",
-        "explained_variance_",
-        "explained_variance_ratio_",
-        "singular_values_",
+    _attributes = name_set(
+        "components_ explained_variance_ explained_variance_ratio_ singular_values_"
     )
 
     def unsupported_reason(self, params: Mapping[str, Any]) -> str | None:
@@ -43,19 +45,14 @@ class _ComponentsPath(SharedFit):
         """Fit a decomposition with at least as many components as any candidate."""
 
     def fit(
-        self,
-        estimator: Any,
-        candidates: Sequence[Mapping[str, Any]],
-        X: Any,
-        y: Any,
-        **fit_params: Any,
+        self, estimator: Any, candidates: ParamSets, X: Any, y: Any, **fit_params: Any
     ) -> list[Any]:
         """Decompose once, and return the first components for each candidate."""
         sizes = self._sizes(candidates, fit_params)
         return self._truncate_all(self._largest(estimator, sizes, X, y), sizes)
 
     @staticmethod
-    def _sizes(candidates: Sequence[Mapping[str, Any]], fit_params: Mapping[str, Any]) -> list[int]:
+    def _sizes(candidates: ParamSets, fit_params: Mapping[str, Any]) -> list[int]:
         """Return the number of components of each candidate."""
         check_no_fit_params(fit_params)
         return [int(candidate["n_components"]) for candidate in candidates]
@@ -79,18 +76,9 @@ class _ComponentsPath(SharedFit):
 class PCAPath(_ComponentsPath):
     """PCA by a full decomposition, of which each candidate takes the first components."""
 
-    known = frozenset(
-        [
-            "copy",
-            "iterated_power",
-            "n_components",
-            "n_oversamples",
-            "power_iteration_normalizer",
-            "random_state",
-            "svd_solver",
-            "tol",
-            "whiten",
-        ]
+    known = name_set(
+        "copy iterated_power n_components n_oversamples power_iteration_normalizer random_state "
+        "svd_solver tol whiten"
     )
 
     def unsupported_reason(self, params: Mapping[str, Any]) -> str | None:
@@ -100,17 +88,10 @@ class PCAPath(_ComponentsPath):
                 "svd_solver must be 'auto', 'full' or 'covariance_eigh'. "
                 f"Got {params['svd_solver']!r} instead"
             )
-        if not params["copy"]:
-            return "copy must be True. Got False instead"
-        return super().unsupported_reason(params)
+        return invalid_value(params, copy=True) or super().unsupported_reason(params)
 
     def fit_transform(
-        self,
-        estimator: Any,
-        candidates: Sequence[Mapping[str, Any]],
-        X: Any,
-        y: Any,
-        **fit_params: Any,
+        self, estimator: Any, candidates: ParamSets, X: Any, y: Any, **fit_params: Any
     ) -> list[tuple[Any, Any]]:
         """Decompose once, and return the first components with the transformed rows.
 
@@ -124,9 +105,7 @@ class PCAPath(_ComponentsPath):
         largest = estimator.set_params(n_components=None)
         rows = largest.fit_transform(X, y)
         models = self._truncate_all(largest, sizes)
-        return [
-            (model, take_columns(rows, size)) for model, size in zip(models, sizes, strict=True)
-        ]
+        return [(model, take_columns(rows, n)) for model, n in zip(models, sizes, strict=True)]
 
     def _largest(self, estimator: Any, sizes: Sequence[int], X: Any, y: Any) -> Any:
         self._solver(estimator, X)
@@ -166,24 +145,14 @@ class PCAPath(_ComponentsPath):
 class TruncatedSVDPath(_ComponentsPath):
     """Truncated SVD by ARPACK, which iterates to machine precision with ``tol=0``."""
 
-    known = frozenset(
-        [
-            "algorithm",
-            "n_components",
-            "n_iter",
-            "n_oversamples",
-            "power_iteration_normalizer",
-            "random_state",
-            "tol",
-        ]
+    known = name_set(
+        "algorithm n_components n_iter n_oversamples power_iteration_normalizer random_state tol"
     )
 
     def unsupported_reason(self, params: Mapping[str, Any]) -> str | None:
         """Reject the randomized solver, whose draws depend on the number of components."""
-        for name, value in {"algorithm": "arpack", "tol": 0.0}.items():
-            if params[name] != value:
-                return f"{name} must be {value!r}. Got {params[name]!r} instead"
-        return super().unsupported_reason(params)
+        problem = invalid_value(params, algorithm="arpack", tol=0.0)
+        return problem or super().unsupported_reason(params)
 
     def _largest(self, estimator: Any, sizes: Sequence[int], X: Any, y: Any) -> Any:
         largest = estimator.set_params(n_components=max(sizes)).fit(X, y)
@@ -214,12 +183,7 @@ class SelectKPath(SharedFit):
         return None
 
     def fit(
-        self,
-        estimator: Any,
-        candidates: Sequence[Mapping[str, Any]],
-        X: Any,
-        y: Any,
-        **fit_params: Any,
+        self, estimator: Any, candidates: ParamSets, X: Any, y: Any, **fit_params: Any
     ) -> list[Any]:
         """Compute the scores of the columns once."""
         check_no_fit_params(fit_params)

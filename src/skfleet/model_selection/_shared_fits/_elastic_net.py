@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,8 @@ from skfleet.model_selection._shared_fits._checks import (
     check_no_fit_params,
     dense_float64,
     invalid_penalty,
+    invalid_value,
+    name_set,
 )
 from skfleet.model_selection._shared_fits._from_gram import (
     SCORINGS,
@@ -25,7 +27,7 @@ from skfleet.model_selection._shared_fits._from_gram import (
     ScoreOnly,
     check_condition,
 )
-from skfleet.model_selection._shared_fits._registry import register_shared_fit
+from skfleet.model_selection._shared_fits._registry import ParamSets, register_shared_fit
 
 
 class ElasticNetPath(ScoredFromGram):
@@ -36,20 +38,9 @@ class ElasticNetPath(ScoredFromGram):
     at another point within its tolerance.
     """
 
-    known = frozenset(
-        [
-            "alpha",
-            "copy_X",
-            "fit_intercept",
-            "l1_ratio",
-            "max_iter",
-            "positive",
-            "precompute",
-            "random_state",
-            "selection",
-            "tol",
-            "warm_start",
-        ]
+    known = name_set(
+        "alpha copy_X fit_intercept l1_ratio max_iter positive precompute random_state selection "
+        "tol warm_start"
     )
 
     scorings = frozenset(SCORINGS)
@@ -60,20 +51,13 @@ class ElasticNetPath(ScoredFromGram):
 
     def unsupported_reason(self, params: Mapping[str, Any]) -> str | None:
         """Reject warm starts and random orders of the coordinates."""
-        for name, value in {"warm_start": False, "selection": "cyclic"}.items():
-            if params[name] != value:
-                return f"{name} must be {value!r}. Got {params[name]!r} instead"
-        if not isinstance(params["precompute"], bool):
+        problem = invalid_value(params, warm_start=False, selection="cyclic")
+        if problem is None and not isinstance(params["precompute"], bool):
             return "precompute must be True or False. Got a Gram matrix instead"
-        return invalid_penalty("alpha", params["alpha"])
+        return problem or invalid_penalty("alpha", params["alpha"])
 
     def fit(
-        self,
-        estimator: Any,
-        candidates: Sequence[Mapping[str, Any]],
-        X: Any,
-        y: Any,
-        **fit_params: Any,
+        self, estimator: Any, candidates: ParamSets, X: Any, y: Any, **fit_params: Any
     ) -> list[Any]:
         """Compute the Gram matrix once, and run coordinate descent for each candidate."""
         check_no_fit_params(fit_params)
@@ -87,14 +71,9 @@ class ElasticNetPath(ScoredFromGram):
         x_mean = rows.mean(axis=0) if centre else np.zeros(rows.shape[1])
         y_mean = targets.mean() if centre else 0.0
         rows, targets = np.asfortranarray(rows - x_mean), targets - y_mean
-        options: dict[str, Any] = {
-            "precompute": rows.T @ rows,
-            "Xy": rows.T @ targets,
-            "copy_X": False,
-            "return_n_iter": True,
-            "check_input": False,
-            **{name: getattr(estimator, name) for name in ("max_iter", "positive", "tol")},
-        }
+        options: Any = {name: getattr(estimator, name) for name in ("max_iter", "positive", "tol")}
+        options |= {"precompute": rows.T @ rows, "Xy": rows.T @ targets}
+        options |= {"copy_X": False, "return_n_iter": True, "check_input": False}
         model = clone(estimator)
         validate_data(model, X, skip_check_array=True)  # sets n_features_in_
         models = []
@@ -108,9 +87,7 @@ class ElasticNetPath(ScoredFromGram):
             models.append(fitted)
         return models
 
-    def coefficients(
-        self, fitted: CrossProducts, params: Sequence[Mapping[str, Any]]
-    ) -> np.ndarray:
+    def coefficients(self, fitted: CrossProducts, params: ParamSets) -> np.ndarray:
         """Run coordinate descent on the cross products for each candidate."""
         if fitted.xy.shape[1] != 1:
             raise NotImplementedError("y must have one column")
@@ -122,9 +99,7 @@ class ElasticNetPath(ScoredFromGram):
             raise NotImplementedError("coordinate descent must converge")
         return np.array([[point.coef for point in points]])
 
-    def _points(
-        self, fitted: CrossProducts, params: Sequence[Mapping[str, Any]]
-    ) -> list[PathPoint]:
+    def _points(self, fitted: CrossProducts, params: ParamSets) -> list[PathPoint]:
         """Return the solution of each candidate."""
         return coordinate_descent(fitted.quadratic(), [_solver_params(c) for c in params])
 
@@ -141,9 +116,7 @@ class SkfleetElasticNetPath(ScoreOnly, ElasticNetPath):
     is_skfleet = True
     known = ElasticNetPath.known | {"device"}
 
-    def _points(
-        self, fitted: CrossProducts, params: Sequence[Mapping[str, Any]]
-    ) -> list[PathPoint]:
+    def _points(self, fitted: CrossProducts, params: ParamSets) -> list[PathPoint]:
         points: list[PathPoint] = []
         for candidate in params:
             solver = _solver_params(candidate)

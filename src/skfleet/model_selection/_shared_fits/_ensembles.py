@@ -3,34 +3,26 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from skfleet._sklearn_private import truncate_hist_boosting
-from skfleet.model_selection._shared_fits._checks import invalid_seed, invalid_size
-from skfleet.model_selection._shared_fits._registry import SharedFit, register_shared_fit
+from skfleet.model_selection._shared_fits._checks import invalid_seed, invalid_size, name_set
+from skfleet.model_selection._shared_fits._registry import ParamSets, SharedFit, register_shared_fit
 
 
 class StagedEnsemble(SharedFit):
     """Ensembles whose first n members are the ensemble of size n.
 
-    Parameters
-    ----------
-    size : str
-        Name of the parameter for the number of members.
-    known : str
-        Names of all parameters, separated by spaces.
-    attributes : str
-        Names of the fitted attributes with one entry per member.
-    required : mapping of str to object, default={}
-        Values that other parameters must have.
+    ``size`` is the parameter for the number of members, ``attributes`` are the fitted ones with one
+    entry per member, and ``required`` are the values that other parameters must have.
     """
 
     def __init__(
         self, size: str, known: str, attributes: str, required: Mapping[str, Any] | None = None
     ) -> None:
         self.parameters = (size,)
-        self.known = frozenset(known.split())
+        self.known = name_set(known)
         self._attributes = attributes.split()
         self._required = dict(required or {})
 
@@ -43,12 +35,7 @@ class StagedEnsemble(SharedFit):
         return invalid_seed(params["random_state"]) or invalid_size(name, params[name])
 
     def fit(
-        self,
-        estimator: Any,
-        candidates: Sequence[Mapping[str, Any]],
-        X: Any,
-        y: Any,
-        **fit_params: Any,
+        self, estimator: Any, candidates: ParamSets, X: Any, y: Any, **fit_params: Any
     ) -> list[Any]:
         """Fit the largest ensemble, and return it truncated to each size."""
         (name,) = self.parameters

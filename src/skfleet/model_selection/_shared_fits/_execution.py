@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from sklearn.base import clone
 
 from skfleet._method_override import override_method, restore_method
 from skfleet.engine import Pickled
-from skfleet.model_selection._shared_fits._registry import SharedFit
+from skfleet.model_selection._shared_fits._registry import ParamSets, SharedFit
 
 
 class FitOrigin(NamedTuple):
@@ -27,28 +27,17 @@ class SharedFitRun:
     """A shared fit on the rows of one split, made when the first candidate is fitted.
 
     ``fit`` of each candidate is replaced by a call that copies the state fitted for all. Scoring
-    stays scikit-learn's.
-
-    Parameters
-    ----------
-    shared_fit : SharedFit
-        Implementation for the estimator.
-    candidates : sequence of mapping
-        Parameter values of each candidate; equal ones count once.
+    stays scikit-learn's. Equal candidates count once.
     """
 
-    def __init__(self, shared_fit: SharedFit, candidates: Sequence[Mapping[str, Any]]) -> None:
+    def __init__(self, shared_fit: SharedFit, candidates: ParamSets) -> None:
         self._shared_fit = shared_fit
         self._candidates = {_digest(values): values for values in candidates}
+        self.n_candidates = len(self._candidates)
         self._fitted: dict[bytes, tuple[Any, Any]] | None = None
         self.refused: str | None = None
         self._seconds = 0.0
         self.begin()
-
-    @property
-    def n_candidates(self) -> int:
-        """Number of distinct candidates."""
-        return len(self._candidates)
 
     def begin(self) -> None:
         """Reset the times for the next candidate."""
@@ -63,7 +52,7 @@ class SharedFitRun:
     @property
     def correction(self) -> float:
         """Seconds of the latest candidate beyond its equal share of the shared fit."""
-        return self.spent - self._seconds / len(self._candidates)
+        return self.spent - self._seconds / self.n_candidates
 
     @property
     def saved(self) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from skfleet.glm import (
     split_products,
     split_residuals,
 )
-from skfleet.model_selection._shared_fits._registry import SharedFit
+from skfleet.model_selection._shared_fits._registry import ParamSets, SharedFit
 
 # Scorers that follow from the cross products, and those that take a second pass for the residuals.
 _FROM_SUMS = ("score", "r2", "neg_mean_squared_error", "neg_root_mean_squared_error")
@@ -52,9 +52,7 @@ class ScoredFromGram(SharedFit):
     is_skfleet = False
 
     @abstractmethod
-    def coefficients(
-        self, fitted: CrossProducts, params: Sequence[Mapping[str, Any]]
-    ) -> np.ndarray:
+    def coefficients(self, fitted: CrossProducts, params: ParamSets) -> np.ndarray:
         """Return coefficients of shape (n_targets, n_candidates, n_features)."""
 
     def prepare(
@@ -82,7 +80,7 @@ class ScoredFromGram(SharedFit):
     def score(
         self,
         prepared: SplitProducts,
-        params: Sequence[Mapping[str, Any]],
+        params: ParamSets,
         scorings: Sequence[str],
         *,
         train_scores: bool,
@@ -113,10 +111,8 @@ class ScoredFromGram(SharedFit):
         if len(squared) < len(scorings):
             errors = split_residuals(prepared, coefs, intercepts, both=train_scores)
             weights = np.array([(test.weight, train.weight) for train, test in prepared.splits])
-            kinds = {
-                "neg_mean_absolute_error": -errors.total / weights.T[:, :, None, None],
-                "neg_max_error": -errors.largest,
-            }
+            means = errors.total / weights.T[:, :, None, None]
+            kinds = {"neg_mean_absolute_error": -means, "neg_max_error": -errors.largest}
             for n, scoring in enumerate(scorings):
                 if scoring in kinds:
                     scores[:, n] = kinds[scoring].mean(axis=2)
@@ -127,12 +123,7 @@ class ScoreOnly(SharedFit):
     """Shared fit that only scores candidates; workers fit each of them by itself."""
 
     def fit(
-        self,
-        estimator: Any,
-        candidates: Sequence[Mapping[str, Any]],
-        X: Any,
-        y: Any,
-        **fit_params: Any,
+        self, estimator: Any, candidates: ParamSets, X: Any, y: Any, **fit_params: Any
     ) -> list[Any]:
         """Raise NotImplementedError: each candidate is fitted by itself."""
         raise NotImplementedError("scores must follow from sums of products over the rows")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,13 @@ from sklearn.metrics.pairwise import pairwise_kernels
 from sklearn.utils import gen_batches
 
 from skfleet._sklearn_private import svm_from_kernel_fit, take_rows
-from skfleet.model_selection._shared_fits._checks import dense_float64, invalid_penalty
-from skfleet.model_selection._shared_fits._registry import SharedFit, register_shared_fit
+from skfleet.model_selection._shared_fits._checks import (
+    dense_float64,
+    invalid_penalty,
+    invalid_value,
+    name_set,
+)
+from skfleet.model_selection._shared_fits._registry import ParamSets, SharedFit, register_shared_fit
 
 _KERNELS = ("linear", "poly", "rbf", "sigmoid")
 
@@ -51,12 +56,7 @@ class _KernelPath(SharedFit):
         """
 
     def fit(
-        self,
-        estimator: Any,
-        candidates: Sequence[Mapping[str, Any]],
-        X: Any,
-        y: Any,
-        **fit_params: Any,
+        self, estimator: Any, candidates: ParamSets, X: Any, y: Any, **fit_params: Any
     ) -> list[Any]:
         """Compute the kernel matrix, and fit each candidate on it."""
         rows = self._rows(X)
@@ -84,14 +84,9 @@ class _KernelPath(SharedFit):
 
     def _kernel(self, estimator: Any, rows: np.ndarray) -> np.ndarray:
         """Return the kernel matrix of the rows."""
+        params = {name: getattr(estimator, name) for name in ("gamma", "degree", "coef0")}
         return pairwise_kernels(
-            rows,
-            metric=estimator.kernel,
-            filter_params=True,
-            gamma=estimator.gamma,
-            degree=estimator.degree,
-            coef0=estimator.coef0,
-            n_jobs=1,
+            rows, metric=estimator.kernel, filter_params=True, n_jobs=1, **params
         )
 
 
@@ -113,25 +108,9 @@ class SVMPath(_KernelPath):
     the same solution.
     """
 
-    known = frozenset(
-        [
-            "C",
-            "break_ties",
-            "cache_size",
-            "class_weight",
-            "coef0",
-            "decision_function_shape",
-            "degree",
-            "epsilon",
-            "gamma",
-            "kernel",
-            "max_iter",
-            "probability",
-            "random_state",
-            "shrinking",
-            "tol",
-            "verbose",
-        ]
+    known = name_set(
+        "C break_ties cache_size class_weight coef0 decision_function_shape degree epsilon gamma "
+        "kernel max_iter probability random_state shrinking tol verbose"
     )
 
     def __init__(self, *parameters: str) -> None:
@@ -139,11 +118,10 @@ class SVMPath(_KernelPath):
 
     def unsupported_reason(self, params: Mapping[str, Any]) -> str | None:
         """Reject an iteration limit too, and probabilities, which come from random splits."""
-        if params["max_iter"] != -1:
-            return f"max_iter must be -1. Got {params['max_iter']!r} instead"
-        if params.get("probability", False) not in (False, "deprecated"):
+        problem = invalid_value(params, max_iter=-1)
+        if problem is None and params.get("probability", False) not in (False, "deprecated"):
             return "probability must be False. Got True instead"
-        return super().unsupported_reason(params)
+        return problem or super().unsupported_reason(params)
 
     def _rows(self, X: Any) -> np.ndarray:
         # gamma="scale" sums the rows up in their order in memory
@@ -178,8 +156,7 @@ class _LibsvmKernel:
 
     def __init__(self, svm: Any, rows: np.ndarray) -> None:
         self._kind, self._rows = svm.kernel, rows
-        self._gamma, self._coef0 = svm.gamma, svm.coef0
-        self._degree = svm.degree
+        self._gamma, self._coef0, self._degree = svm.gamma, svm.coef0, svm.degree
         self._norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
 
     def __call__(self, i: int, j: int) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,13 @@ from sklearn.utils import compute_class_weight
 from skfleet.blocks import row_blocks
 from skfleet.engine import LocalEngine
 from skfleet.glm import BinaryLogistic, ClassEncoding, Multinomial, Objective, Scaling, WarmNewton
-from skfleet.model_selection._shared_fits._checks import check_converged, invalid_penalty
-from skfleet.model_selection._shared_fits._registry import SharedFit, register_shared_fit
+from skfleet.model_selection._shared_fits._checks import (
+    check_converged,
+    invalid_penalty,
+    invalid_value,
+    name_set,
+)
+from skfleet.model_selection._shared_fits._registry import ParamSets, SharedFit, register_shared_fit
 
 # Cost of Newton's method per penalty: so many gradients, and now and then a Hessian, which costs
 # one more gradient for each `_UNKNOWNS_PER_STEP` unknowns.
@@ -32,43 +37,21 @@ class LogisticPath(SharedFit):
     parameters = ("C",)
     is_divisible = True
     is_approximate = True
-    known = frozenset(
-        [
-            "C",
-            "class_weight",
-            "dual",
-            "fit_intercept",
-            "intercept_scaling",
-            "l1_ratio",
-            "max_iter",
-            "n_jobs",
-            "penalty",
-            "random_state",
-            "solver",
-            "tol",
-            "verbose",
-            "warm_start",
-        ]
+    known = name_set(
+        "C class_weight dual fit_intercept intercept_scaling l1_ratio max_iter n_jobs penalty "
+        "random_state solver tol verbose warm_start"
     )
 
     def unsupported_reason(self, params: Mapping[str, Any]) -> str | None:
         """Reject solvers without warm starts, and those that may stop far from the optimum."""
-        for name, value in {"warm_start": False, "penalty": "deprecated"}.items():
-            if params[name] != value:
-                return f"{name} must be {value!r}. Got {params[name]!r} instead"
-        solver = params["solver"]
-        solvers = ("lbfgs", "newton-cg", "newton-cholesky")
-        if solver not in solvers:
+        problem = invalid_value(params, warm_start=False, penalty="deprecated")
+        solver, solvers = params["solver"], ("lbfgs", "newton-cg", "newton-cholesky")
+        if problem is None and solver not in solvers:
             return f"solver must be one of {', '.join(solvers)}. Got {solver!r} instead"
-        return invalid_penalty("C", params["C"])
+        return problem or invalid_penalty("C", params["C"])
 
     def fit(
-        self,
-        estimator: Any,
-        candidates: Sequence[Mapping[str, Any]],
-        X: Any,
-        y: Any,
-        **fit_params: Any,
+        self, estimator: Any, candidates: ParamSets, X: Any, y: Any, **fit_params: Any
     ) -> list[Any]:
         """Fit the penalties one after the other, from the strongest to the weakest.
 

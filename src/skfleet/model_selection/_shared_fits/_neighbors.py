@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import joblib
@@ -14,8 +14,8 @@ from sklearn.utils import gen_batches
 
 from skfleet._method_override import override_method
 from skfleet._sklearn_private import uses_tree
-from skfleet.model_selection._shared_fits._checks import invalid_size
-from skfleet.model_selection._shared_fits._registry import SharedFit, register_shared_fit
+from skfleet.model_selection._shared_fits._checks import invalid_size, name_set
+from skfleet.model_selection._shared_fits._registry import ParamSets, SharedFit, register_shared_fit
 
 # Brute force and the tree are timed on so many rows, if that is a small part of the query.
 _TIMING_ROWS, _MIN_TIMING_RATIO = 64, 8
@@ -35,30 +35,14 @@ class KNeighborsPath(SharedFit):
     """
 
     parameters = ("n_neighbors", "weights")
-    known = frozenset(
-        {
-            "algorithm",
-            "leaf_size",
-            "metric",
-            "metric_params",
-            "n_jobs",
-            "n_neighbors",
-            "p",
-            "weights",
-        }
-    )
+    known = name_set("algorithm leaf_size metric metric_params n_jobs n_neighbors p weights")
 
     def unsupported_reason(self, params: Mapping[str, Any]) -> str | None:
         """Reject invalid numbers of neighbours."""
         return invalid_size("n_neighbors", params["n_neighbors"])
 
     def fit(
-        self,
-        estimator: Any,
-        candidates: Sequence[Mapping[str, Any]],
-        X: Any,
-        y: Any,
-        **fit_params: Any,
+        self, estimator: Any, candidates: ParamSets, X: Any, y: Any, **fit_params: Any
     ) -> list[Any]:
         """Fit once, and share a cache of the neighbours among all candidates."""
         sizes = {candidate["n_neighbors"] for candidate in candidates}
@@ -97,7 +81,7 @@ class _NeighborCache:
         override_method(model, "kneighbors", _PrecomputedKNeighbors(self, k))
         if isinstance(model.weights, str) and model.weights == "uniform":
             # With "uniform" scikit-learn bypasses `kneighbors` where it searches by brute force.
-            model.weights = _uniform_weights
+            model.weights = np.ones_like
 
     def kneighbors(self, X: Any, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Return distances and indices of the k nearest rows."""
@@ -203,10 +187,6 @@ class _PrecomputedKNeighbors:
         else:
             result = self._cache.kneighbors(X, self._k)
         return result if return_distance else result[1]
-
-
-def _uniform_weights(distances: np.ndarray) -> np.ndarray:
-    return np.ones_like(distances)
 
 
 for _name in ("KNeighborsClassifier", "KNeighborsRegressor"):

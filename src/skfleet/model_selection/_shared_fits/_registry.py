@@ -10,6 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.pipeline import Pipeline
 
+# the parameters of each candidate
+ParamSets = Sequence[Mapping[str, Any]]
+
 
 class SharedFit(ABC):
     """Base class for estimators of which one fit yields the models of many candidates.
@@ -251,15 +254,7 @@ class SharedFitUse(NamedTuple):
 
 
 class SharedFitLog:
-    """Counts of the fits that a search shared.
-
-    Parameters
-    ----------
-    is_enabled : bool
-        Whether the search may share fits.
-    is_approximate : bool
-        Whether also where scores agree within the tolerance of a solver only.
-    """
+    """Counts of the fits that a search shared, and whether it may share them, approximately too."""
 
     def __init__(self, *, is_enabled: bool, is_approximate: bool) -> None:
         self.is_enabled = is_enabled
@@ -377,9 +372,7 @@ def member_of(
         prefix = f"{name}__"
         names = {name for name, _ in estimator.steps}
         # neither parameters of the pipeline itself nor its steps are searched over
-        has_fixed_steps = all(
-            "__" in name and name.partition("__")[0] in names for name in parameters
-        )
+        has_fixed_steps = all("__" in key and key.partition("__")[0] in names for key in parameters)
     kind = next((base for base in type(last).__mro__ if _shared_fit_of(base)), object)
     shared_fit = _shared_fit_of(kind)
     if shared_fit is None:
@@ -387,11 +380,8 @@ def member_of(
     varying = {f"{prefix}{name}" for name in shared_fit.parameters}
     if not varying & parameters.keys():
         return None
-    params = last.get_params(deep=False) | {
-        name.removeprefix(prefix): value
-        for name, value in parameters.items()
-        if name.startswith(prefix)
-    }
+    own = {k.removeprefix(prefix): v for k, v in parameters.items() if k.startswith(prefix)}
+    params = last.get_params(deep=False) | own
     if not has_fixed_steps:
         refused: str | None = "the pipeline must be the same for all candidates, but for parameters"
     elif kind is not type(last):

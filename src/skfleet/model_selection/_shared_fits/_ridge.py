@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,8 @@ from skfleet.model_selection._shared_fits._checks import (
     check_no_fit_params,
     dense_float64,
     invalid_penalty,
+    invalid_value,
+    name_set,
 )
 from skfleet.model_selection._shared_fits._from_gram import (
     MAX_CONDITION,
@@ -27,7 +29,7 @@ from skfleet.model_selection._shared_fits._from_gram import (
     ScoreOnly,
     check_condition,
 )
-from skfleet.model_selection._shared_fits._registry import register_shared_fit
+from skfleet.model_selection._shared_fits._registry import ParamSets, register_shared_fit
 
 # Beyond this condition number the coefficients are rounding errors.
 _MAX_FIT_CONDITION = 1e12
@@ -36,9 +38,7 @@ _MAX_FIT_CONDITION = 1e12
 class _RidgeFromGram(ScoredFromGram):
     """Least squares with or without an L2 penalty, scored from cross products."""
 
-    def coefficients(
-        self, fitted: CrossProducts, params: Sequence[Mapping[str, Any]]
-    ) -> np.ndarray:
+    def coefficients(self, fitted: CrossProducts, params: ParamSets) -> np.ndarray:
         """Solve for each penalty."""
         alphas = [candidate.get("alpha", 0.0) for candidate in params]
         system = _GramSystem(fitted.gram, fitted.xy)
@@ -57,18 +57,8 @@ class RidgePath(_RidgeFromGram):
 
     parameters = ("alpha",)
 
-    known = frozenset(
-        [
-            "alpha",
-            "class_weight",
-            "copy_X",
-            "fit_intercept",
-            "max_iter",
-            "positive",
-            "random_state",
-            "solver",
-            "tol",
-        ]
+    known = name_set(
+        "alpha class_weight copy_X fit_intercept max_iter positive random_state solver tol"
     )
 
     def __init__(self, *scorings: str) -> None:
@@ -76,19 +66,13 @@ class RidgePath(_RidgeFromGram):
 
     def unsupported_reason(self, params: Mapping[str, Any]) -> str | None:
         """Reject iterative solvers, and a penalty per target."""
-        if params["positive"]:
-            return "positive must be False. Got True instead"
-        if params["solver"] not in ("auto", "cholesky"):
+        problem = invalid_value(params, positive=False)
+        if problem is None and params["solver"] not in ("auto", "cholesky"):
             return f"solver must be 'auto' or 'cholesky'. Got {params['solver']!r} instead"
-        return invalid_penalty("alpha", params["alpha"])
+        return problem or invalid_penalty("alpha", params["alpha"])
 
     def fit(
-        self,
-        estimator: Any,
-        candidates: Sequence[Mapping[str, Any]],
-        X: Any,
-        y: Any,
-        **fit_params: Any,
+        self, estimator: Any, candidates: ParamSets, X: Any, y: Any, **fit_params: Any
     ) -> list[Any]:
         """Compute the Gram matrix once, and solve for each penalty."""
         weights = fit_params.pop("sample_weight", None)
@@ -182,7 +166,7 @@ class LeastSquares(ScoreOnly, _RidgeFromGram):
 
     def unsupported_reason(self, params: Mapping[str, Any]) -> str | None:
         """Reject non-negative least squares, which is no linear system."""
-        return "positive must be False. Got True instead" if params["positive"] else None
+        return invalid_value(params, positive=False)
 
 
 class SkfleetLeastSquares(LeastSquares):

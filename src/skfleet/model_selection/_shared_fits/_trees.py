@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from skfleet._sklearn_private import prune_tree
-from skfleet.model_selection._shared_fits._checks import invalid_penalty, invalid_seed
-from skfleet.model_selection._shared_fits._registry import SharedFit, register_shared_fit
+from skfleet.model_selection._shared_fits._checks import invalid_penalty, invalid_seed, name_set
+from skfleet.model_selection._shared_fits._registry import ParamSets, SharedFit, register_shared_fit
 
 
 class CostComplexityPath(SharedFit):
@@ -18,22 +18,10 @@ class CostComplexityPath(SharedFit):
     """
 
     parameters = ("ccp_alpha",)
-    known = frozenset(
-        [
-            "ccp_alpha",
-            "class_weight",
-            "criterion",
-            "max_depth",
-            "max_features",
-            "max_leaf_nodes",
-            "min_impurity_decrease",
-            "min_samples_leaf",
-            "min_samples_split",
-            "min_weight_fraction_leaf",
-            "monotonic_cst",
-            "random_state",
-            "splitter",
-        ]
+    known = name_set(
+        "ccp_alpha class_weight criterion max_depth max_features max_leaf_nodes "
+        "min_impurity_decrease min_samples_leaf min_samples_split min_weight_fraction_leaf "
+        "monotonic_cst random_state splitter"
     )
 
     def unsupported_reason(self, params: Mapping[str, Any]) -> str | None:
@@ -44,12 +32,7 @@ class CostComplexityPath(SharedFit):
         return problem or invalid_seed(params["random_state"])
 
     def fit(
-        self,
-        estimator: Any,
-        candidates: Sequence[Mapping[str, Any]],
-        X: Any,
-        y: Any,
-        **fit_params: Any,
+        self, estimator: Any, candidates: ParamSets, X: Any, y: Any, **fit_params: Any
     ) -> list[Any]:
         """Grow the full tree, and prune a copy for each candidate."""
         full = estimator.set_params(ccp_alpha=0.0).fit(X, y, **fit_params)
