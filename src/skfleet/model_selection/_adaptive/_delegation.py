@@ -17,20 +17,21 @@ from skfleet.blocks import check_rows, is_lazy
 from skfleet.inference import call_method
 from skfleet.metrics import check_scoring
 
-_ROWS = """\
-Parameters
+_TEXTS = {
+    "containers": "{array-like, sparse matrix, dataframe, Dask array or Dask DataFrame}",
+    "rows": """Parameters
 ----------
-X : {array-like, sparse matrix, dataframe, Dask array or Dask DataFrame} of shape \
-                (n_samples, n_features)
+X : {containers} of shape (n_samples, n_features)
     Input data.
 
 Returns
--------"""
+-------""",
+}
 
 
 def _available(method: Callable[..., Any]) -> Any:
     """Decorate a method that exists where the inner estimator has it; complete its docstring."""
-    return available_if_inner_has(method.__name__)(compose_docstring({"rows": _ROWS})(method))
+    return available_if_inner_has(method.__name__)(compose_docstring(_TEXTS)(method))
 
 
 class DelegatesToBestEstimator(
@@ -118,8 +119,7 @@ class DelegatesToBestEstimator(
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, dataframe, Dask array or Dask DataFrame} of shape \
-                (n_samples, n_features_out)
+        X : {containers} of shape (n_samples, n_features_out)
             Transformed data.
 
         Returns
