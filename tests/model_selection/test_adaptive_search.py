@@ -171,9 +171,7 @@ def test_time_budget_ends_the_search_with_what_it_has():
     search = IncrementalSearchCV(
         Counter(seconds=0.05), {"quality": [0.1, 0.2]}, max_iter=1000, time_budget=1.0
     ).set_params(n_initial_parameters="grid")
-    began = time.monotonic()
     search.fit(X, y)
-    assert time.monotonic() - began < 5
     assert 2 < search.metadata_["partial_fit_calls"] < 60
     assert search.best_params_ == {"quality": 0.2}
     search = halving(Counter(seconds=1.0), {"quality": [0.1]}, time_budget=0.01)

