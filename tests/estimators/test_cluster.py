@@ -308,8 +308,7 @@ def test_constant_rows():
 def test_callable_start(blobs):
     model = KMeans(6, init=lambda X, k, random_state: X[:k], random_state=0).fit(blobs)
     np.testing.assert_allclose(
-        model.cluster_centers_,
-        KMeans(6, init=blobs[:6]).fit(blobs).cluster_centers_,
+        model.cluster_centers_, KMeans(6, init=blobs[:6]).fit(blobs).cluster_centers_
     )
     with pytest.raises(ValueError, match="callable"):
         model.fit(da.from_array(blobs))

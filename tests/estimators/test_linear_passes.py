@@ -44,10 +44,7 @@ def test_every_world_gives_the_same_answer(world, name):
 
 
 @settings(max_examples=25, deadline=None)
-@given(
-    cuts=st.lists(st.integers(0, 200), max_size=8),
-    name=st.sampled_from(sorted(EVERYWHERE)),
-)
+@given(cuts=st.lists(st.integers(0, 200), max_size=8), name=st.sampled_from(sorted(EVERYWHERE)))
 def test_any_cut_gives_the_same_answer(cuts, name):
     case, X = EVERYWHERE[name], make_design("plain", n_rows=200)
     y = case.y(X)

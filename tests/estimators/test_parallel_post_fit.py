@@ -169,10 +169,7 @@ def test_set_output(data):
     assert not hasattr(ParallelPostFit(SVC()), "set_output")
 
 
-@pytest.mark.parametrize(
-    "wrapper",
-    [ParallelPostFit, Incremental, BlockwiseVotingClassifier],
-)
+@pytest.mark.parametrize("wrapper", [ParallelPostFit, Incremental, BlockwiseVotingClassifier])
 def test_how_it_looks(wrapper):
     model = wrapper(SGDClassifier(alpha=0.5))
     assert repr(model) == f"{wrapper.__name__}(estimator=SGDClassifier(alpha=0.5))"

@@ -130,10 +130,7 @@ def test_killed_worker_costs_only_its_own_work(tmp_path, n_before, checkpoint):
 )
 def test_model_that_kills_its_worker_is_dropped_with_a_message(tmp_path, die_at, resources):
     log = tmp_path / "log"
-    space = [
-        {"quality": [0.99], "die_at": [die_at]},
-        {"quality": QUALITIES[:8], "die_at": [None]},
-    ]
+    space = [{"quality": [0.99], "die_at": [die_at]}, {"quality": QUALITIES[:8], "die_at": [None]}]
     search = SuccessiveHalvingSearchCV(
         Writer(log=str(log)),
         space,

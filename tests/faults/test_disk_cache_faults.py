@@ -68,10 +68,7 @@ def _n_files(dask_worker):
 
 def test_a_killed_worker_costs_its_blocks(tmp_path):
     X = _rows(tmp_path)
-    with (
-        _processes(tmp_path) as client,
-        config_context(keep_blocks=False, disk_cache=1e9),
-    ):
+    with _processes(tmp_path) as client, config_context(keep_blocks=False, disk_cache=1e9):
         rows = row_blocks(X)
         engine = engine_for(rows)
         with engine.persist(rows) as held:

@@ -37,10 +37,7 @@ def small_workers():
     """A client of two worker processes of half a gigabyte each."""
     with (
         LocalCluster(
-            n_workers=2,
-            threads_per_worker=1,
-            memory_limit=MEMORY_LIMIT,
-            dashboard_address=":0",
+            n_workers=2, threads_per_worker=1, memory_limit=MEMORY_LIMIT, dashboard_address=":0"
         ) as cluster,
         Client(cluster) as client,
     ):

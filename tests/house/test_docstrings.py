@@ -2,10 +2,7 @@
 
 from skfleet._docstrings import compose_docstring
 
-TEXTS = {
-    "X": "X : array-like\n    Rows.{note}",
-    "note": "\n\nRead once.",
-}
+TEXTS = {"X": "X : array-like\n    Rows.{note}", "note": "\n\nRead once."}
 
 
 def test_texts_take_the_indentation_of_their_line():

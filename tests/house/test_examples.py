@@ -51,11 +51,7 @@ def test_status_says_whether_answers_agree(quickstart, monkeypatch, capsys, ours
         )
 
     monkeypatch.setattr(quickstart, "USES", [use])
-    monkeypatch.setattr(
-        quickstart,
-        "Fleet",
-        lambda n_workers: nullcontext(),
-    )
+    monkeypatch.setattr(quickstart, "Fleet", lambda n_workers: nullcontext())
     assert quickstart.main() == status
     assert ("FAILED" in capsys.readouterr().out) == bool(status)
 

@@ -101,12 +101,7 @@ def test_every_entry_on_processes(process_fleet, read, entry):
 
 
 @pytest.mark.slow
-@settings(
-    max_examples=60,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-    phases=PHASES,
-)
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), phases=PHASES)
 @given(
     source=st.sampled_from(list(SOURCES)),
     names=st.lists(st.sampled_from(list(EXPRESSIONS)), min_size=2, max_size=5),

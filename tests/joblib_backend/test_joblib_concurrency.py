@@ -125,20 +125,14 @@ def note_down(i, folder):
 
 @pytest.mark.parametrize("options", [{}, {"pre_dispatch": "all"}, {"batch_size": 1}])
 def test_of_forty_calls_whose_second_raises_few_run(processes, tmp_path, options):
-    with (
-        parallel_config("skfleet", client=processes),
-        pytest.raises(KeyError, match="second"),
-    ):
+    with parallel_config("skfleet", client=processes), pytest.raises(KeyError, match="second"):
         Parallel(**options)(delayed(note_down)(i, tmp_path) for i in range(40))
     time.sleep(1)
     assert len(list(tmp_path.iterdir())) < 8
 
 
 def test_timeout_of_a_call_raises(processes):
-    with (
-        parallel_config("skfleet", client=processes),
-        pytest.raises(multiprocessing.TimeoutError),
-    ):
+    with parallel_config("skfleet", client=processes), pytest.raises(multiprocessing.TimeoutError):
         Parallel(timeout=0.3)(delayed(time.sleep)(2) for _ in range(4))
     time.sleep(2)  # a call that runs cannot be stopped
 

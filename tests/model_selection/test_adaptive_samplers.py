@@ -8,9 +8,7 @@ import pytest
 from adaptive_cases import SPACE, Counter, halving, numbered, sgd
 from scipy.stats import loguniform, uniform
 
-from skfleet.model_selection import (
-    HyperbandSearchCV,
-)
+from skfleet.model_selection import HyperbandSearchCV
 
 pytestmark = pytest.mark.usefixtures("on_cluster")
 

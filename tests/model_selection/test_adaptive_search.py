@@ -136,9 +136,7 @@ def test_regression_and_several_metrics():
     assert search.best_index_ == search.cv_results_["rank_test_neg_mean_absolute_error"].argmin()
     assert search.score(X, y) == pytest.approx(-np.abs(y - search.predict(X)).mean())
     own = halving(
-        SGDRegressor(random_state=0),
-        scoring={"a": "r2", "b": lambda model, X, y: -1.0},
-        refit="a",
+        SGDRegressor(random_state=0), scoring={"a": "r2", "b": lambda model, X, y: -1.0}, refit="a"
     ).fit(X, y)
     assert set(own.cv_results_["mean_test_b"]) == {-1.0}
 

@@ -22,11 +22,7 @@ from skfleet.estimators import Incremental
 from skfleet.estimators.cluster import KMeans, MiniBatchKMeans
 from skfleet.estimators.decomposition import IncrementalPCA
 from skfleet.estimators.linear_model import Ridge, SGDClassifier, SGDRegressor
-from skfleet.model_selection import (
-    GridSearchCV,
-    HyperbandSearchCV,
-    cross_validate,
-)
+from skfleet.model_selection import GridSearchCV, HyperbandSearchCV, cross_validate
 from skfleet.model_selection._adaptive import _data
 
 rng = np.random.default_rng(0)
@@ -241,10 +237,7 @@ def test_rows_of_a_grid_search_go_when_it_ends(fleet):
         search.fit(X, target)
     assert host_to_device_transfers.n_arrays - before == 1
     assert_nothing_is_held()
-    with (
-        parallel_config("skfleet", client=fleet),
-        pytest.raises(ZeroDivisionError) as error,
-    ):
+    with parallel_config("skfleet", client=fleet), pytest.raises(ZeroDivisionError) as error:
         search.set_params(scoring=broken, error_score="raise").fit(X, target)
     assert_nothing_is_held()
     assert error.traceback

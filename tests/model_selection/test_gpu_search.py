@@ -21,12 +21,7 @@ from skfleet._device import host_to_device_transfers
 from skfleet.engine import counting, device_of
 from skfleet.engine._gpu._device_cache import cached_bytes
 from skfleet.estimators.cluster import KMeans
-from skfleet.estimators.linear_model import (
-    ElasticNet,
-    LinearRegression,
-    LogisticRegression,
-    Ridge,
-)
+from skfleet.estimators.linear_model import ElasticNet, LinearRegression, LogisticRegression, Ridge
 from skfleet.exceptions import PlacementError
 from skfleet.fleet._local_cluster import start_local_cluster
 from skfleet.model_selection import (

@@ -236,10 +236,7 @@ def test_candidates_that_nobody_asks_for_again_are_told_of(folder, tmp_path):
 def test_what_only_a_fleet_can_do_is_refused_without_one(folder, params):
     with pytest.raises(ValueError, match=f"{next(iter(params))} must be used with fits that a"):
         GridSearchCV(Counted(folder), GRID, n_jobs=1, **params).fit(X, y)
-    with (
-        joblib.parallel_config("threading"),
-        pytest.raises(ValueError, match="another backend"),
-    ):
+    with joblib.parallel_config("threading"), pytest.raises(ValueError, match="another backend"):
         GridSearchCV(Counted(folder), GRID, **params).fit(X, y)
     assert count(folder) == 0
 

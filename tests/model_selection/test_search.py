@@ -40,10 +40,7 @@ def own_parameters(search):
     return own if "Halving" in kind.__name__ else own | {"time_budget"}
 
 
-PAIRS = [
-    (GridSearchCV, reference.GridSearchCV),
-    (RandomizedSearchCV, reference.RandomizedSearchCV),
-]
+PAIRS = [(GridSearchCV, reference.GridSearchCV), (RandomizedSearchCV, reference.RandomizedSearchCV)]
 
 
 @pytest.fixture(scope="module", autouse=True)

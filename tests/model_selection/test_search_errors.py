@@ -95,10 +95,7 @@ def wait_for(condition, seconds=30):
 
 
 def test_argument_that_cannot_travel_raises_and_names_the_fit():
-    with (
-        joblib.parallel_config("skfleet"),
-        pytest.raises(TypeError, match="pickle") as error,
-    ):
+    with joblib.parallel_config("skfleet"), pytest.raises(TypeError, match="pickle") as error:
         cross_validate(Model(), X, y, cv=2, scoring=functools.partial(one, threading.Lock()))
     assert "arguments of " in "".join(error.value.__notes__)
     # found out while the fits are still being read

@@ -60,10 +60,7 @@ def peak_memory(peaks):
 @pytest.mark.skipif(not psutil.LINUX, reason="memory is counted by what Linux tells")
 @pytest.mark.parametrize(
     ("fleet", "most"),
-    [
-        ({"n_workers": 2}, 4.0),
-        ({"n_workers": 1, "threads_per_worker": 2, "processes": False}, 2.2),
-    ],
+    [({"n_workers": 2}, 4.0), ({"n_workers": 1, "threads_per_worker": 2, "processes": False}, 2.2)],
     ids=["two processes", "two threads"],
 )
 @pytest.mark.parametrize("n_candidates", [4, 20])
