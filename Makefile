@@ -9,6 +9,8 @@ BIN := $(VENV)/bin
 # asv describes the machine in a file in HOME; there is no need for one outside of the checkout
 ASV = cd benchmarks && HOME="$(abspath benchmarks/.asv)" "$(abspath $(BIN))/asv"
 PYTEST := $(BIN)/python -m pytest
+# tests at a time have the cores already: more threads of BLAS and OpenMP take them from each other
+PYTEST_PARALLEL := OMP_NUM_THREADS=1 $(PYTEST) -q -n $(TEST_JOBS)
 # uv has its own names for what the environment tells pip
 ifdef PIP_FIND_LINKS
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
@@ -28,7 +30,7 @@ demo: setup ## scikit-learn code on a fleet of two worker processes, next to sci
 	@$(BIN)/python examples/quickstart.py
 
 test: setup lint typecheck doctest ## all checks and tests but the slow ones and those for a GPU
-	$(PYTEST) -q -n $(TEST_JOBS) --dist loadfile -m "not slow and not gpu" tests
+	$(PYTEST_PARALLEL) --dist loadfile -m "not slow and not gpu" tests
 
 test-all: test ## test, then the slow suites: killed workers, memory limits, the peers' own tests
 	$(PYTEST) -q -m "slow and not gpu" tests
@@ -51,7 +53,7 @@ typecheck: setup ## mypy on the rooms whose types are complete
 	$(BIN)/mypy
 
 doctest: setup ## the examples in docstrings, README and docs
-	$(PYTEST) -q -n $(TEST_JOBS) --show-capture=no --doctest-modules --doctest-glob='*.md' src README.md docs
+	$(PYTEST_PARALLEL) --show-capture=no --doctest-modules --doctest-glob='*.md' src README.md docs
 
 bench: $(VENV)/.ready-bench ## the benchmarks, once, in this environment
 	@mkdir -p benchmarks/.asv

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import threadpoolctl
 
 from skfleet.blocks import _block
 
@@ -191,6 +192,22 @@ def cluster_client():
         Client(cluster, set_as_default=False) as client,
     ):
         yield client
+
+
+@pytest.fixture
+def two_library_threads():
+    """Let BLAS and OpenMP use two threads, whatever the environment says of them."""
+    with threadpoolctl.threadpool_limits(2):
+        yield
+
+
+@pytest.fixture(scope="session")
+def process_cluster():
+    """Two worker processes of one thread each; a module opens clients of its own."""
+    from distributed import LocalCluster
+
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster:
+        yield cluster
 
 
 @pytest.fixture(params=WORLDS, ids=str)

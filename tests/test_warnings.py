@@ -32,11 +32,10 @@ y = (X[:, 0] + 0.1 * X[:, 1] > 0).astype(int)
 ROWS = da.from_array(X, chunks=20)
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["processes", "threads"])
-def client(request):
-    with Client(
-        n_workers=2, threads_per_worker=1, processes=request.param, dashboard_address=":0"
-    ) as client:
+@pytest.fixture(scope="module", params=["processes", "threads"])
+def client(request, process_cluster, cluster_client):
+    cluster = process_cluster if request.param == "processes" else cluster_client.cluster
+    with Client(cluster) as client:
         yield client
 
 

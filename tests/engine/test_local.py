@@ -44,6 +44,7 @@ def _union(a, b):
     return a | b
 
 
+@pytest.mark.usefixtures("two_library_threads")
 def test_a_pass_uses_threads_and_one_of_the_libraries_in_each():
     rows = row_blocks(np.ones((400_000, 8)))
     found = map_reduce(LocalEngine(3), Reduction(_threads, _union), rows)
@@ -51,6 +52,7 @@ def test_a_pass_uses_threads_and_one_of_the_libraries_in_each():
     assert {n for _, n in found} == {1}
 
 
+@pytest.mark.usefixtures("two_library_threads")
 def test_overlapping_limits_are_restored_by_the_last():
     def limits():
         return [pool["num_threads"] for pool in threadpoolctl.threadpool_info()]

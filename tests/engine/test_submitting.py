@@ -137,6 +137,7 @@ def blas_threads():
     )
 
 
+@pytest.mark.usefixtures("two_library_threads")
 def test_who_asks_for_cpus_may_use_them():
     labels = {"CPU": 2}
     with Client(

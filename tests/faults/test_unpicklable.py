@@ -5,9 +5,9 @@ import threading
 import dask.array as da
 import numpy as np
 import pytest
+from distributed import Client
 from sklearn.base import BaseEstimator, ClassifierMixin
 
-from skfleet import Fleet
 from skfleet.estimators import Incremental
 from skfleet.model_selection import HyperbandSearchCV
 
@@ -38,8 +38,8 @@ class Locked(ClassifierMixin, BaseEstimator):
 
 
 @pytest.fixture(scope="module")
-def fleet():
-    with Fleet(n_workers=2, dashboard_address=None) as client:
+def fleet(process_cluster):
+    with Client(process_cluster) as client:
         yield client
 
 

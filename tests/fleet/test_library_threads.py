@@ -12,6 +12,7 @@ from distributed import Client, LocalCluster
 from sklearn.decomposition import PCA
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
+from threadpoolctl import threadpool_limits
 
 from skfleet import Fleet
 from skfleet.engine._dask._engine import DaskEngine
@@ -142,6 +143,11 @@ LIBRARIES = [
 ]
 
 
+def allow_two_threads():
+    """Let the libraries use two threads for this thread, whatever the environment says."""
+    threadpool_limits(2)  # for good: outside of a with nothing is restored
+
+
 def count(library):
     """Count the threads of a library, here."""
     return n_busy_threads(library())
@@ -173,6 +179,7 @@ def test_one_thread_works_for_a_slot(library, client):
         pytest.importorskip(library.__name__)
         # as what a call needs is, when it is unpickled
         client.submit(importlib.import_module, library.__name__).result()
+    client.submit(allow_two_threads, pure=False).result()
     with joblib.parallel_config("skfleet", client=client):
         assert joblib.Parallel()([joblib.delayed(count)(library)]) == [1]
     engine = DaskEngine(client)

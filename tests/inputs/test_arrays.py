@@ -65,7 +65,7 @@ EXPRESSIONS = {
     "map_overlap": _known(lambda rows: rows.map_overlap(lambda part: part, depth=0)),
     "transposed": lambda rows: rows.T.T,
     "product": lambda rows: rows.rechunk({1: -1}) @ np.eye(3),
-    "scaled": lambda rows: rows / abs(rows).max(axis=0).max(),
+    "scaled": lambda rows: rows / abs(rows).mean(axis=0).max(),
     "where": lambda rows: da.where(rows > 0, rows, rows),
     "columns": _known(lambda rows: da.stack([rows[:, i] for i in range(3)], axis=1)),
     "empty block": lambda rows: da.concatenate([rows, rows[rows[:, 0] > 99]]),

@@ -19,12 +19,9 @@ def threads():
 
 
 @pytest.fixture(scope="module")
-def processes():
+def processes(process_cluster):
     """A fleet of two worker processes."""
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
+    with Client(process_cluster, set_as_default=False) as client:
         yield client
 
 

@@ -165,11 +165,9 @@ def test_device_of_the_configuration_is_the_default(threads):
         Parallel()(delayed(double)(i) for i in range(4))
 
 
-def test_device_chooses_the_workers():
+def test_device_chooses_the_workers(processes):
     with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as plain,
-        Client(plain, set_as_default=False) as client,
-        parallel_config("skfleet", client=client, device="cuda"),
+        parallel_config("skfleet", client=processes, device="cuda"),
         pytest.raises(PlacementError, match="GPU"),
     ):
         Parallel()(delayed(double)(i) for i in range(4))

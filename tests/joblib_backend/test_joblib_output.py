@@ -53,6 +53,7 @@ def limit_threadpools():
 
 
 @pytest.mark.parametrize(("inner", "expected"), [(None, 1), (2, 2)])
+@pytest.mark.usefixtures("two_library_threads")
 def test_libraries_use_the_share_of_a_task(threads, inner, expected):
     with parallel_config("skfleet", client=threads, inner_max_num_threads=inner):
         assert set(Parallel()(delayed(limit_threadpools)() for _ in range(4))) == {expected}
