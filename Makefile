@@ -34,8 +34,7 @@ test: setup lint typecheck doctest ## all checks and tests but the slow ones and
 
 test-all: test ## test, then the slow suites: killed workers, memory limits, the peers' own tests
 	$(PYTEST) -q -m "slow and not gpu" tests
-	SKFLEET_ALL_EXAMPLES=1 $(PYTEST) -q -m "not slow and not gpu" -k "at_random or announced" \
-	    tests/model_selection tests/estimators
+	SKFLEET_ALL_EXAMPLES=1 $(PYTEST_PARALLEL) -m "hypothesis and not slow and not gpu" tests
 
 test-gpu: setup ## the tests that need CuPy and a CUDA device; writes benchmarks/results/gpu-*.json
 	PYTHONPATH="benchmarks$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTEST) -p record_gpu -q -m gpu tests

@@ -32,10 +32,10 @@ def _expected_failures(estimator):
 @parametrize_with_checks(
     [
         ours.ElasticNet(),
-        ours.ElasticNetCV(),
+        ours.ElasticNetCV(alphas=10),
         ours.GammaRegressor(),
         ours.Lasso(),
-        ours.LassoCV(),
+        ours.LassoCV(alphas=10),
         ours.LinearRegression(),
         ours.LinearRegression(positive=True),
         ours.LogisticRegression(l1_ratio=1.0),

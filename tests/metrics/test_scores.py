@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as reference
 
+from random_examples import n_examples
 from skfleet import metrics
 from skfleet.engine import counting
 from skfleet.metrics import _ranking
@@ -118,7 +119,7 @@ CUTS = st.lists(st.integers(0, N), max_size=8)
 
 
 @pytest.mark.parametrize(("name", "true", "predicted", "options"), CASES, ids=IDS)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=n_examples(4, 8), deadline=None)
 @given(cuts=CUTS, other=CUTS, weighted=st.booleans())
 def test_equals_scikit_learn(name, true, predicted, options, cuts, other, weighted):
     weight = _weights_for(name, options, weighted)

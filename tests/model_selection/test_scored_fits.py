@@ -15,6 +15,7 @@ from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.metrics import make_scorer, mean_squared_error, r2_score
 from sklearn.model_selection import KFold, RepeatedKFold, ShuffleSplit
 
+from random_examples import n_examples
 from skfleet._joblib._parallel_call import ParallelCall
 from skfleet.engine import counting
 from skfleet.model_selection import GridSearchCV, SharedFit, register_shared_fit
@@ -114,7 +115,7 @@ def test_largest_errors_of_several_targets_are_refused_as_by_scikit_learn():
         GridSearchCV(Ridge(), GRID, scoring="neg_max_error", error_score="raise").fit(X, Y)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=n_examples(20, 60), deadline=None)
 @given(
     alphas=st.lists(st.floats(1e-6, 1e5), min_size=1, max_size=4, unique=True),
     n_columns=st.integers(1, 25),

@@ -36,7 +36,7 @@ def use_of(model, grid, X, y, *, used=True, **params):
     return use
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=n_examples(12, 40), deadline=None)
 @given(
     alphas=st.lists(st.floats(1e-4, 1e5), min_size=2, max_size=6, unique=True),
     n_columns=st.integers(1, 60),
@@ -257,7 +257,7 @@ def test_logistic_regression_at_random(
     compare(model, grid, rows, labels, rtol=rtol, fit_params=params, **how)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=n_examples(8, 25), deadline=None)
 @given(
     alphas=st.lists(st.floats(1e-3, 1e3), min_size=2, max_size=9, unique=True),
     ratios=st.lists(st.floats(0.1, 1.0), min_size=1, max_size=2, unique=True),
