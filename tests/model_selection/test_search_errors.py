@@ -254,24 +254,36 @@ def test_error_of_the_plan_itself_ends_the_search(monkeypatch):
         GridSearchCV(Model(), {"p": [1, 2]}, cv=2).fit(X, y)
 
 
-def test_fleet_that_grows_is_used(client, monkeypatch):
+def test_fleet_that_grows_is_used(client, tmp_path, monkeypatch):
     monkeypatch.setattr(_dispatcher, "_RECOUNT_SECONDS", 0.0)
     slots = []
     recount = _dispatcher.FitDispatcher._recount_slots
 
     def watching(self):
-        recount(self)
         ((_, plan),) = self._schedulers
-        slots.append((plan.n_slots, plan.n_batches_target))
+        slots.append(plan.n_slots)
+        recount(self)
+        slots.append(plan.n_slots)
 
     monkeypatch.setattr(_dispatcher.FitDispatcher, "_recount_slots", watching)
-    threading.Timer(0.3, client.cluster.scale, [3]).start()
-    search = GridSearchCV(Model(seconds=0.05), {"p": list(range(60))}, cv=4, refit=False)
+    begun, end = tmp_path / "begun", tmp_path / "end"
+    begun.mkdir()
+
+    def grow():
+        wait_for(lambda: any(begun.iterdir()))
+        client.cluster.scale(3)
+        client.wait_for_workers(3)
+        end.touch()
+
+    growing = threading.Thread(target=grow)
+    growing.start()
+    search = GridSearchCV(Model(folder=begun, until=end), {"p": list(range(20))}, cv=4, refit=False)
     search.fit(X, y)
+    growing.join()
     client.cluster.scale(2)
     n_threads = next(iter(client.nthreads().values()))
-    assert slots[0][0] == 2 * n_threads
-    assert max(slots)[0] == 3 * n_threads
+    assert slots[0] == 2 * n_threads
+    assert max(slots) == 3 * n_threads
 
 
 def test_candidate_given_twice_is_fitted_once_and_reported_twice(tmp_path, monkeypatch):
