@@ -103,17 +103,22 @@ def test_every_world_gives_the_same_answer(world, blobs):
     assert world.host(model.transform(world.X(blobs))).shape == (len(blobs), 6)
 
 
+@pytest.mark.parametrize(
+    ("model", "inits"),
+    [
+        (KMeans(5, n_init=1), ["k-means++", "k-means||", "random"]),
+        (MiniBatchKMeans(5, batch_size=40), ["k-means++", "random"]),
+    ],
+)
 @settings(max_examples=15, deadline=None)
 @given(
-    cuts=st.lists(st.integers(0, 300), min_size=0, max_size=16),
-    init=st.sampled_from(["k-means++", "k-means||", "random"]),
-    seed=st.integers(0, 5),
+    cuts=st.lists(st.integers(0, 300), max_size=16), nth=st.integers(0, 5), seed=st.integers(0, 5)
 )
-def test_any_cut_gives_the_same_answer(cuts, init, seed):
+def test_any_cut_gives_the_same_answer(model, inits, cuts, nth, seed):
     X, _ = make_blobs(300, 3, centers=5, random_state=seed)
     edges = [0, *sorted(cuts), 300]
     rows = da.from_array(X, chunks=(tuple(np.diff(edges).tolist()), 3))
-    model = KMeans(5, init=init, n_init=1, random_state=seed)
+    model.set_params(init=inits[nth % len(inits)], random_state=seed)
     want = model.fit(X).cluster_centers_.copy()
     np.testing.assert_allclose(model.fit(rows).cluster_centers_, want, rtol=1e-8)
 

@@ -5,8 +5,6 @@ import pickle
 import dask.array as da
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy import sparse
 from sklearn import cluster as reference
 from sklearn.datasets import load_digits, make_blobs
@@ -79,21 +77,6 @@ def test_every_world_gives_the_same_answer(world):
     np.testing.assert_array_equal(world.host(model.labels_), labels)
     model.partial_fit(world.X(X), sample_weight=world.column(weight))
     assert model.n_features_in_ == 4
-
-
-@settings(max_examples=15, deadline=None)
-@given(
-    cuts=st.lists(st.integers(0, 300), max_size=16),
-    init=st.sampled_from(["k-means++", "random"]),
-    seed=st.integers(0, 5),
-)
-def test_any_cut_gives_the_same_answer(cuts, init, seed):
-    X, _ = make_blobs(300, 3, centers=5, random_state=seed)
-    edges = [0, *sorted(cuts), 300]
-    rows = da.from_array(X, chunks=(tuple(np.diff(edges).tolist()), 3))
-    model = MiniBatchKMeans(5, init=init, batch_size=40, random_state=seed)
-    want = model.fit(X).cluster_centers_.copy()
-    np.testing.assert_allclose(model.fit(rows).cluster_centers_, want, rtol=1e-8)
 
 
 @pytest.mark.parametrize("labels", [True, False])

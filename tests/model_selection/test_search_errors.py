@@ -263,23 +263,19 @@ def test_fleet_that_grows_is_used(client, tmp_path, monkeypatch):
         ((_, plan),) = self._schedulers
         slots.append(plan.n_slots)
         recount(self)
-        slots.append(plan.n_slots)
 
     monkeypatch.setattr(_dispatcher.FitDispatcher, "_recount_slots", watching)
-    begun, end = tmp_path / "begun", tmp_path / "end"
-    begun.mkdir()
+    end = tmp_path / "end"
 
     def grow():
-        wait_for(lambda: any(begun.iterdir()))
+        wait_for(lambda: any(tmp_path.iterdir()))  # fits have begun
         client.cluster.scale(3)
         client.wait_for_workers(3)
         end.touch()
 
-    growing = threading.Thread(target=grow)
-    growing.start()
-    search = GridSearchCV(Model(folder=begun, until=end), {"p": list(range(20))}, cv=4, refit=False)
-    search.fit(X, y)
-    growing.join()
+    threading.Thread(target=grow).start()
+    grid = {"p": list(range(20))}
+    GridSearchCV(Model(folder=tmp_path, until=end), grid, cv=4, refit=False).fit(X, y)
     client.cluster.scale(2)
     n_threads = next(iter(client.nthreads().values()))
     assert slots[0] == 2 * n_threads
