@@ -50,8 +50,10 @@ if __name__ == "__main__":
         time.sleep(0.01)
     child.kill()
     print("the first process ended with", child.wait())
-    time.sleep(3)  # until its workers have seen it
-    n_before = n_calls()
+    n_before = -1
+    while n_before != n_calls():  # until its workers have seen it
+        n_before = n_calls()
+        time.sleep(3)
     print("its workers end without a traceback:", "Traceback" not in Path("first.log").read_text())
 
     resumed = search(checkpoint="record", verbose=1)
