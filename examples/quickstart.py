@@ -105,13 +105,13 @@ def in_blocks(n_blocks: int, *arrays: np.ndarray) -> list[Any]:
     return [da.from_array(a, chunks=(rows, *a.shape[1:])) for a in arrays]
 
 
-def forest() -> Use:
+def forest(n_trees: int = 1_000) -> Use:
     """Plain scikit-learn, on the fleet through joblib: some seconds of work for each worker."""
     X, y = load_digits(return_X_y=True)
     n_train = 1_400
 
     def answer(backend: Any) -> Answer:
-        forest = RandomForestClassifier(n_estimators=1_000, random_state=0)
+        forest = RandomForestClassifier(n_estimators=n_trees, random_state=0)
         with backend:
             forest.fit(X[:n_train], y[:n_train])
         found = forest.predict_proba(X[n_train:])
@@ -120,16 +120,16 @@ def forest() -> Use:
 
     return Use(
         "forest by joblib",
-        f"1,000 trees, {n_train:,} digits",
+        f"{n_trees:,} trees, {n_train:,} digits",
         lambda: answer(joblib.parallel_config("skfleet")),
         lambda: answer(nullcontext()),
         1e-12,
     )
 
 
-def search() -> Use:
+def search(n_rows: int | None = None) -> Use:
     """A pipeline in a grid search."""
-    X, y = load_digits(return_X_y=True)
+    X, y = (array[:n_rows] for array in load_digits(return_X_y=True))
     pipeline = make_pipeline(StandardScaler(), decomposition.PCA(), SVC())
     grid = {"pca__n_components": [20, 40], "svc__C": [0.1, 1.0, 10.0], "svc__gamma": [0.003, 0.01]}
 
@@ -147,9 +147,9 @@ def search() -> Use:
     )
 
 
-def search_with_shared_fits() -> Use:
+def search_with_shared_fits(n_rows: int | None = None) -> Use:
     """A grid search whose candidates share one fit per split."""
-    X, y = load_digits(return_X_y=True)
+    X, y = (array[:n_rows] for array in load_digits(return_X_y=True))
     model = HistGradientBoostingClassifier(early_stopping=False, random_state=0, max_leaf_nodes=8)
     grid = {"max_iter": [10, 15, 20, 25, 30]}
 
@@ -302,12 +302,12 @@ def incremental() -> Use:
     return Use("Incremental(SGD)", "SGDClassifier, digits in 9 blocks", ours, theirs, 1e-12)
 
 
-def post_fit() -> Use:
+def post_fit(n_shades: int = 30) -> Use:
     """A model trained on few rows, predicting many."""
     X, y = load_digits(return_X_y=True)
     model = SVC(gamma=0.001).fit(X, y)
-    # Every digit in 30 shades, made block by block on the workers.
-    shades = np.linspace(0.7, 1.3, 30)
+    # Every digit in many shades, made block by block on the workers.
+    shades = np.linspace(0.7, 1.3, n_shades)
     (digits,) = in_blocks(1, X)
     rows = da.concatenate([digits * shade for shade in shades])
     many = np.concatenate([X * shade for shade in shades])

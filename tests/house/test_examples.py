@@ -6,10 +6,12 @@ import re
 import subprocess
 import sys
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+from distributed import Client
 
 ROOT = Path(__file__).parents[2]
 QUICKSTART = ROOT / "examples" / "quickstart.py"
@@ -68,6 +70,18 @@ def test_what_took_longer_has_its_reason(quickstart):
     assert "1.50 s longer here, as it costs more to send its calls" in lines[1]
 
 
+def test_uses_agree_with_scikit_learn(quickstart, monkeypatch, process_cluster, capsys):
+    few = {"forest": 50, "search": 300, "search_with_shared_fits": 300, "post_fit": 3}
+    uses = [
+        partial(use, few[use.__name__]) if use.__name__ in few else use for use in quickstart.USES
+    ]
+    monkeypatch.setattr(quickstart, "USES", uses)
+    monkeypatch.setattr(quickstart, "Fleet", lambda n_workers: Client(process_cluster))
+    assert quickstart.main() == 0
+    assert f"All {len(uses)} agree with scikit-learn" in capsys.readouterr().out
+
+
+@pytest.mark.slow
 def test_quickstart_agrees_with_scikit_learn():
     path = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
     run = subprocess.run(

@@ -93,8 +93,9 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("rows", ["numpy", "dask"])
+@pytest.mark.parametrize(
+    ("rows", "name"), [("numpy", name) for name in CASES] + [("dask", "weights")]
+)
 def test_rows_of_an_adaptive_search_go_up_once(fleet, name, rows):
     model, space, y, per_row = CASES[name]
     scoring = explained if name == "IncrementalPCA" else None
