@@ -7,8 +7,9 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster, get_worker, wait
+from distributed import get_worker, wait
 
+from clusters import local_client
 from skfleet import Fleet, config_context
 from skfleet._device import DEVICE_VARIABLE
 from skfleet.blocks import row_blocks
@@ -243,14 +244,9 @@ def test_what_no_worker_can_hold_is_not_sent():
     # far: where it looked at its memory, it would pause and compute nothing
     with (
         dask.config.set({"distributed.worker.memory.pause": False}),
-        LocalCluster(
-            n_workers=1,
-            threads_per_worker=1,
-            processes=False,
-            memory_limit="20 MB",
-            dashboard_address=":0",
-        ) as cluster,
-        Client(cluster, set_as_default=False) as client,
+        local_client(
+            1, threads_per_worker=1, processes=False, memory_limit="20 MB", set_as_default=False
+        ) as client,
     ):
         engine = DaskEngine(client)
         with pytest.raises(ValueError, match="Got 24 MB for 20 MB"):

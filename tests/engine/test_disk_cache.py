@@ -19,12 +19,12 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from distributed import Client, LocalCluster
 from scipy import sparse
 from sklearn.linear_model import LogisticRegression as LogisticRegressionInMemory
 from sklearn.linear_model import SGDClassifier as SGDClassifierInMemory
 from sklearn.model_selection import GridSearchCV as SearchInMemory
 
+from clusters import local_client
 from skfleet import config_context
 from skfleet.blocks import open_block, row_blocks, write_block
 from skfleet.engine import LocalEngine, Reduction, counting, engine_for, map_reduce
@@ -104,8 +104,7 @@ def _no_files(directory):
 def _cluster(directory, **how):
     with (
         dask.config.set({"temporary-directory": str(directory)}),
-        LocalCluster(n_workers=2, processes=False, dashboard_address=":0", **how) as cluster,
-        Client(cluster, set_as_default=False) as client,
+        local_client(2, processes=False, **how, set_as_default=False) as client,
     ):
         yield client
 

@@ -12,8 +12,8 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
 
+from clusters import local_client
 from skfleet import config_context
 from skfleet.blocks import row_blocks
 from skfleet.engine import Reduction, counting, engine_for, map_reduce
@@ -51,8 +51,7 @@ def _files(directory):
 def _processes(directory, **how):
     with (
         dask.config.set({"temporary-directory": str(directory)}),
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0", **how) as cluster,
-        Client(cluster) as client,
+        local_client(2, threads_per_worker=1, **how) as client,
     ):
         yield client
 

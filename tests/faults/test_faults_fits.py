@@ -9,10 +9,10 @@ from contextlib import contextmanager
 import dask.array as da
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
 from sklearn.linear_model import LogisticRegression as LogisticRegressionInMemory
 from sklearn.linear_model import SGDClassifier
 
+from clusters import local_client
 from skfleet import config_context
 from skfleet.engine import counting
 from skfleet.estimators import (
@@ -37,10 +37,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def processes():
     """A client of two worker processes."""
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
-        Client(cluster) as client,
-    ):
+    with local_client(2, threads_per_worker=1) as client:
         yield client
 
 

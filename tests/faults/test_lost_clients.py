@@ -10,6 +10,7 @@ import pytest
 from distributed import Client, LocalCluster
 from sklearn.linear_model import LogisticRegression, SGDClassifier
 
+from clusters import local_client
 from skfleet import config_context
 from skfleet.engine._dask._client import current_client
 from skfleet.estimators import PCA, BlockwiseVotingClassifier, Incremental, KMeans, Ridge
@@ -62,10 +63,7 @@ def impatience():
 
 @pytest.fixture(scope="module")
 def no_workers():
-    with (
-        LocalCluster(n_workers=0, processes=False, dashboard_address=":0") as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
+    with local_client(0, processes=False, set_as_default=False) as client:
         yield client
 
 
@@ -125,10 +123,7 @@ def test_client_closed_in_its_own_block_is_passed_over_with_a_line(capsys):
 
 
 def test_the_client_before_takes_over(cluster_client):
-    with (
-        LocalCluster(n_workers=1, processes=False, dashboard_address=":0") as cluster,
-        Client(cluster) as first,
-    ):
+    with local_client(1, processes=False) as first:
         first._previous_as_current.var.set(None)  # no block around, as in a notebook
         with never_started():
             assert current_client() is first
@@ -150,14 +145,11 @@ def test_client_given_to_the_backend_is_named(gone):
 
 
 def test_planned_workers_are_counted():
-    with (
-        LocalCluster(n_workers=0, processes=False, dashboard_address=":0") as cluster,
-        Client(cluster) as client,
-    ):
-        cluster.worker_spec = {0: cluster.new_spec, 1: cluster.new_spec}
+    with local_client(0, processes=False) as client:
+        client.cluster.worker_spec = dict.fromkeys(range(2), client.cluster.new_spec)
         with pytest.raises(NoWorkersError, match=r"Got none of the 2 that its cluster was asked"):
             ENTRIES["Ridge"]()
-        cluster.worker_spec = {}
+        client.cluster.worker_spec = {}
         assert client.status == "running"
 
 

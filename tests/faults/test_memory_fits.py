@@ -7,9 +7,9 @@ import sys
 import dask.array as da
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
 from sklearn.linear_model import SGDRegressor
 
+from clusters import local_client
 from skfleet.engine import counting
 from skfleet.estimators import (
     PCA,
@@ -35,12 +35,7 @@ COLUMNS = 20
 @pytest.fixture
 def small_workers():
     """A client of two worker processes of half a gigabyte each."""
-    with (
-        LocalCluster(
-            n_workers=2, threads_per_worker=1, memory_limit=MEMORY_LIMIT, dashboard_address=":0"
-        ) as cluster,
-        Client(cluster) as client,
-    ):
+    with local_client(2, threads_per_worker=1, memory_limit=MEMORY_LIMIT) as client:
         yield client
 
 

@@ -15,6 +15,7 @@ import pytest
 from dask.system import CPU_COUNT
 from distributed import Client, LocalCluster, Security
 
+from clusters import local_client
 from skfleet.engine import check_satisfiable, current_client, resources_for_device
 from skfleet.engine._dask._engine import DaskEngine
 from skfleet.exceptions import FleetError, PlacementError
@@ -81,10 +82,7 @@ def test_nested_fleets_give_the_outer_client_back():
 
 
 def test_fleet_inside_a_client_block_takes_over_and_gives_back():
-    with (
-        LocalCluster(processes=False, n_workers=1, dashboard_address="127.0.0.1:0") as cluster,
-        Client(cluster) as client,
-    ):
+    with local_client(1, processes=False) as client:
         with Fleet(n_workers=1, processes=False) as inner:
             assert current_client() is inner
         assert current_client() is client

@@ -8,12 +8,12 @@ from pathlib import Path
 import joblib
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
 from sklearn.decomposition import PCA
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
+from clusters import local_client
 from skfleet import Fleet
 from skfleet.engine._dask._engine import DaskEngine
 from skfleet.engine._threadpools import CORES_VARIABLE, limit_threadpools
@@ -160,10 +160,7 @@ def count(library):
 def client(request):
     """Workers of one thread on a machine of more cores."""
     if request.param == "LocalCluster":
-        with (
-            LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster,
-            Client(cluster, set_as_default=False) as one,
-        ):
+        with local_client(1, threads_per_worker=1, set_as_default=False) as one:
             yield one
     else:
         processes = request.param == "Fleet"

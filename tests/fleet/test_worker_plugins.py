@@ -11,9 +11,9 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from distributed import Client, LocalCluster
 from distributed.core import Status
 
+from clusters import local_client
 from skfleet import Fleet, _worker_plugins
 from skfleet.estimators import Ridge
 
@@ -48,8 +48,7 @@ def test_one_line_for_all_blocks(caplog):
 def test_other_clusters_log_as_ever(caplog):
     with (
         Fleet(n_workers=1, processes=False),
-        LocalCluster(n_workers=1, processes=False, dashboard_address=":0") as cluster,
-        Client(cluster) as client,
+        local_client(1, processes=False) as client,
     ):
         with pytest.raises(ZeroDivisionError):
             client.submit(divmod, 1, 0).result()

@@ -1,20 +1,16 @@
 """Clients of two kinds, and a count of what is scattered."""
 
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client
 
+from clusters import local_client
 from skfleet.engine._dask import _scatter
 
 
 @pytest.fixture(scope="module")
 def threads():
     """A fleet of one worker with four threads, in this process."""
-    with (
-        LocalCluster(
-            processes=False, n_workers=1, threads_per_worker=4, dashboard_address=":0"
-        ) as cluster,
-        Client(cluster) as client,
-    ):
+    with local_client(1, processes=False, threads_per_worker=4) as client:
         yield client
 
 

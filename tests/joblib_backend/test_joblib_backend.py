@@ -16,6 +16,7 @@ from joblib import Parallel, delayed, parallel_config
 from sklearn.datasets import load_digits
 from sklearn.ensemble import RandomForestClassifier
 
+from clusters import local_client
 from skfleet import joblib_backend
 from skfleet._joblib import _parallel_call
 from skfleet.engine._dask import _scatter
@@ -234,8 +235,7 @@ def test_zero_jobs_raise(threads):
 
 def test_no_worker_in_time_raises():
     with (
-        LocalCluster(n_workers=0, processes=False, dashboard_address=":0") as cluster,
-        Client(cluster, set_as_default=False) as client,
+        local_client(0, processes=False, set_as_default=False) as client,
         parallel_config("skfleet", client=client, wait_for_workers_timeout=0.1),
         pytest.raises(
             TimeoutError,
@@ -247,11 +247,10 @@ def test_no_worker_in_time_raises():
 
 def test_late_workers_are_waited_for():
     with (
-        LocalCluster(n_workers=0, processes=False, dashboard_address=":0") as cluster,
-        Client(cluster, set_as_default=False) as client,
+        local_client(0, processes=False, set_as_default=False) as client,
         parallel_config("skfleet", client=client),
     ):
-        cluster.scale(1)
+        client.cluster.scale(1)
         assert Parallel()(delayed(double)(i) for i in range(3)) == [0, 2, 4]
 
 
@@ -413,10 +412,7 @@ def id_of_current_client():
 def test_tasks_find_the_client_of_the_call_that_is_nobodys_default():
     # distributed would open another one, and make it the default of the process
     with (
-        LocalCluster(
-            n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"
-        ) as cluster,
-        Client(cluster, set_as_default=False) as client,
+        local_client(1, threads_per_worker=1, processes=False, set_as_default=False) as client,
         parallel_config("skfleet", client=client),
     ):
         assert set(Parallel()(delayed(id_of_current_client)() for _ in range(2))) == {client.id}
@@ -432,11 +428,11 @@ def test_results_that_are_lost_before_they_are_fetched(monkeypatch, comes_back):
         nonlocal n_fetched
         n_fetched += 1
         if n_fetched == 1:
-            cluster.scale(0)
+            client.cluster.scale(0)
             while client.nthreads():
                 time.sleep(0.01)
             if comes_back:
-                cluster.scale(1)
+                client.cluster.scale(1)
         return fetch(self, futures)
 
     monkeypatch.setattr(_parallel_call, "FLEET_CHECK_SECONDS", 0.1)
@@ -448,8 +444,7 @@ def test_results_that_are_lost_before_they_are_fetched(monkeypatch, comes_back):
         lambda *args, no_worker_timeout, **kwargs: patient(*args, **kwargs),
     )
     with (
-        LocalCluster(n_workers=1, processes=False, dashboard_address=":0") as cluster,
-        Client(cluster, set_as_default=False) as client,
+        local_client(1, processes=False, set_as_default=False) as client,
         parallel_config("skfleet", client=client),
     ):
         calls = (delayed(double)(i) for i in range(3))

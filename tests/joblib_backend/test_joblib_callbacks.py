@@ -7,7 +7,6 @@ import joblib
 import numpy as np
 import pytest
 import rich
-from distributed import Client, LocalCluster
 from sklearn.callback import ProgressBar, ScoringMonitor
 from sklearn.callback._transport import open_listener, send
 from sklearn.datasets import load_iris
@@ -17,6 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import skfleet  # noqa: F401  (registers the backend)
+from clusters import local_client
 from skfleet._joblib import _callbacks
 from skfleet.engine._dask._serialize import Pickled
 from skfleet.model_selection import GridSearchCV
@@ -42,12 +42,7 @@ def cut_off():
     scope="module",
 )
 def fleet(request):
-    with (
-        LocalCluster(
-            n_workers=2, threads_per_worker=request.param, dashboard_address=":0"
-        ) as cluster,
-        Client(cluster) as client,
-    ):
+    with local_client(2, threads_per_worker=request.param) as client:
         client.run(cut_off)
         yield client
 

@@ -8,10 +8,10 @@ import time
 import joblib
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
 from joblib import Parallel, delayed, parallel_config
 
 import skfleet
+from clusters import local_client
 from skfleet.exceptions import FleetError, PlacementError
 
 
@@ -92,10 +92,7 @@ def test_one_job_runs_here(processes):
 
 def test_fleet_of_one_thread_is_used():
     with (
-        LocalCluster(
-            processes=False, n_workers=1, threads_per_worker=1, dashboard_address=":0"
-        ) as cluster,
-        Client(cluster, set_as_default=False) as client,
+        local_client(1, processes=False, threads_per_worker=1, set_as_default=False) as client,
         parallel_config("skfleet", client=client),
     ):
         here = threading.get_ident()
@@ -182,14 +179,9 @@ def test_device_chooses_the_workers(processes):
 def test_resources_bound_the_calls_in_flight():
     _running.update(now=0, most=0, all=0)
     with (
-        LocalCluster(
-            processes=False,
-            n_workers=1,
-            threads_per_worker=4,
-            resources={"GPU": 2},
-            dashboard_address=":0",
-        ) as cluster,
-        Client(cluster, set_as_default=False) as client,
+        local_client(
+            1, processes=False, threads_per_worker=4, resources={"GPU": 2}, set_as_default=False
+        ) as client,
         parallel_config("skfleet", client=client, resources={"GPU": 1}),
     ):
         assert joblib.effective_n_jobs(-1) == 2

@@ -16,6 +16,7 @@ from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
 
 import skfleet  # noqa: F401  (registers the backend)
+from clusters import local_client
 from skfleet.exceptions import FleetError
 from skfleet.model_selection import GridSearchCV
 
@@ -24,12 +25,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(params=[1, 2])
 def fleet(request):
-    with (
-        LocalCluster(
-            n_workers=request.param, threads_per_worker=1, dashboard_address=":0"
-        ) as cluster,
-        Client(cluster) as client,
-    ):
+    with local_client(request.param, threads_per_worker=1) as client:
         yield client
 
 

@@ -6,7 +6,7 @@ import time
 import numpy as np
 import pytest
 from adaptive_cases import SEARCHES, SPACE, Counter, halving, numbered, sgd
-from distributed import Client, LocalCluster, get_worker
+from distributed import get_worker
 from sklearn.base import BaseEstimator, clone
 from sklearn.cluster import MiniBatchKMeans
 from sklearn.datasets import make_classification
@@ -14,6 +14,7 @@ from sklearn.exceptions import FitFailedWarning
 from sklearn.linear_model import SGDRegressor
 from sklearn.metrics import accuracy_score
 
+from clusters import local_client
 from skfleet import Fleet
 from skfleet.model_selection import (
     ASHASearchCV,
@@ -104,11 +105,10 @@ def test_answer_does_not_depend_on_the_number_of_workers(kind, params, digits):
 
 def test_search_waits_for_workers(digits):
     with (
-        LocalCluster(n_workers=0, processes=False, dashboard_address=":0") as cluster,
-        Client(cluster) as client,
+        local_client(0, processes=False) as client,
         client.as_current(),
     ):
-        threading.Timer(1.5, lambda: cluster.scale(1)).start()
+        threading.Timer(1.5, lambda: client.cluster.scale(1)).start()
         assert halving().fit(*digits).best_score_ > 0.5
 
 

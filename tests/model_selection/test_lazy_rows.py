@@ -8,13 +8,14 @@ import pandas as pd
 import pytest
 import sklearn.linear_model as theirs
 import sklearn.model_selection as reference
-from distributed import Client, LocalCluster
+from distributed import Client
 from sklearn.datasets import make_regression
 from sklearn.model_selection import KFold, ShuffleSplit
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeRegressor
 
+from clusters import local_client
 from skfleet.engine import counting
 from skfleet.estimators import PCA, ElasticNet, KMeans, Lasso, LinearRegression, Ridge
 from skfleet.estimators import LogisticRegression as OurLogisticRegression
@@ -152,12 +153,7 @@ def test_rows_of_other_estimators_come_home(model):
 
 
 def test_rows_that_do_not_fit_home_are_refused():
-    with (
-        LocalCluster(
-            n_workers=1, threads_per_worker=1, dashboard_address=":0", memory_limit=300_000_000
-        ) as cluster,
-        Client(cluster),
-    ):
+    with local_client(1, threads_per_worker=1, memory_limit=300_000_000):
         rows = da.zeros((1_000_000, 20), chunks=(100_000, 20))
         with pytest.raises(ValueError, match=r"160 MB of rows for 300 MB.*Incremental\(Decision"):
             GridSearchCV(DecisionTreeRegressor(), {}).fit(rows, rows[:, 0])

@@ -25,6 +25,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 import skfleet  # noqa: F401  (registers the backend)
+from clusters import local_client
 from skfleet._joblib._parallel_call import ParallelCall
 from skfleet.exceptions import FleetError, PlacementError
 from skfleet.model_selection import GridSearchCV, cross_val_score, cross_validate
@@ -428,21 +429,16 @@ def assert_nothing_stays(client):
 
 def test_fits_meant_for_workers_that_are_gone_go_to_others(monkeypatch):
     send = ParallelCall._send
-    with (
-        LocalCluster(
-            n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"
-        ) as cluster,
-        Client(cluster) as client,
-    ):
+    with local_client(1, threads_per_worker=1, processes=False) as client:
 
         def send_while_nobody_is_there(self, batches):
             monkeypatch.setattr(ParallelCall, "_send", send)
             assert all(batch.worker in client.nthreads() for batch in batches)
-            cluster.scale(0)
+            client.cluster.scale(0)
             while client.nthreads():
                 time.sleep(0.01)
             send(self, batches)
-            cluster.scale(1)
+            client.cluster.scale(1)
 
         monkeypatch.setattr(ParallelCall, "_send", send_while_nobody_is_there)
         search = GridSearchCV(Model(), {"p": [1, 2, 3]}, cv=2).fit(X, y)

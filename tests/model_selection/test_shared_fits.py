@@ -6,7 +6,6 @@ import joblib
 import numpy as np
 import pytest
 import sklearn.model_selection as reference
-from distributed import Client, LocalCluster
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sklearn.base import BaseEstimator, RegressorMixin
@@ -30,6 +29,7 @@ from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from clusters import local_client
 from random_examples import n_examples
 from skfleet.model_selection import (
     GridSearchCV,
@@ -68,12 +68,7 @@ NEIGHBORS = [KNeighborsClassifier, KNeighborsRegressor]
 @pytest.fixture(scope="module", autouse=True)
 def fleet():
     """Make a fleet of two workers the default."""
-    with (
-        LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0"
-        ) as cluster,
-        Client(cluster) as client,
-    ):
+    with local_client(2, threads_per_worker=1, processes=False) as client:
         yield client
 
 
