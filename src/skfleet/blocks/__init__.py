@@ -3,6 +3,7 @@
 from skfleet.blocks._block import (
     Block,
     BlockCache,
+    BlockRef,
     LazyBlock,
     RowBlocks,
     as_numeric,
@@ -49,6 +50,7 @@ __all__ = [
     "Block",
     "BlockCache",
     "BlockFile",
+    "BlockRef",
     "Folds",
     "LazyBlock",
     "RowBlocks",

@@ -1,4 +1,4 @@
-"""Aligned rows on one device (`Block`), and a data set partitioned into them (`RowBlocks`)."""
+"""Aligned rows (`Block`), references to them (`BlockRef`), and partitioned data (`RowBlocks`)."""
 
 from __future__ import annotations
 
@@ -38,12 +38,11 @@ class BlockCache(dict):
         return BlockCache, ()
 
 
-class Block(NamedTuple):
-    """Aligned rows, all on one device.
+class BlockRef(NamedTuple):
+    """Reference to a block, which `open_block` returns.
 
-    In a handle the fields may also be futures of the parts, or X a future of the whole block or a
-    `LazyBlock`. `open_block` returns a block of arrays for any of them, copied to the device of the
-    process that opens it where `to_device` is true.
+    The fields are arrays or futures of them, or X is a future of the whole block or a `LazyBlock`.
+    Where `to_device` is true, the block is copied to the device of the process that opens it.
     """
 
     X: Any
@@ -54,6 +53,12 @@ class Block(NamedTuple):
     per_sample: dict[str, Any] | None = None  # other parameters per sample, by name
     cache: BlockCache | None = None
     to_device: bool = False
+
+
+class Block(BlockRef):
+    """Aligned rows in memory, all on one device."""
+
+    __slots__ = ()
 
     @property
     def n_rows(self) -> int:
@@ -79,7 +84,7 @@ class RowBlocks:
     `is_sparse` for SciPy's matrices and Dask chunks of these.
     """
 
-    blocks: tuple[Block, ...]
+    blocks: tuple[BlockRef, ...]
     lengths: tuple[int, ...] | None
     n_features: int
     dtype: np.dtype | None
@@ -95,9 +100,9 @@ class RowBlocks:
         return None if self.lengths is None else sum(self.lengths)
 
 
-def open_block(handle: Block) -> Block:
-    """Return the block of a handle, loaded if needed and aligned."""
-    X, y, weight, number, row_offset, per_sample, cache, _ = handle
+def open_block(block_ref: BlockRef) -> Block:
+    """Return the block of a reference, loaded if needed and aligned."""
+    X, y, weight, number, row_offset, per_sample, cache, _ = block_ref
     if isinstance(X, LazyBlock):
         try:
             X = X.load()
@@ -116,7 +121,7 @@ def open_block(handle: Block) -> Block:
                 f"of {n_rows} in block {number}. Cut both alike, or make lengths known."
             )
     block = Block(X, y, weight, number, row_offset, per_sample, cache)
-    return block_to_device(block) if handle.to_device else block
+    return block_to_device(block) if block_ref.to_device else block
 
 
 def block_to_device(block: Block) -> Block:
@@ -140,16 +145,16 @@ def check_dense(X: Any) -> None:
         )
 
 
-def block_bytes(handle: Block) -> int:
+def block_bytes(block_ref: BlockRef) -> int:
     """Return the size of X of a block, which is loaded for it."""
-    block = open_block(handle._replace(to_device=False))
+    block = open_block(block_ref._replace(to_device=False))
     if not hasattr(block.X, "shape"):  # a list: estimate from its first elements
         first = block.X[:100]
         return block.n_rows * sum(map(getsizeof, first)) // max(1, len(first))
     return block.n_rows * _linalg.row_bytes(block.X)
 
 
-def sample_blocks(rows: RowBlocks) -> list[Block]:
+def sample_blocks(rows: RowBlocks) -> list[BlockRef]:
     """Return the first, the middle and the last block, to estimate the size of all."""
     last = len(rows.blocks) - 1
     return [rows.blocks[i] for i in sorted({0, last // 2, last})]

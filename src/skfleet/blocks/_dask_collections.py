@@ -21,7 +21,7 @@ from dask.utils import get_default_shuffle_method
 from skfleet import _linalg
 from skfleet._array import is_not_numpy
 from skfleet._config import get_config
-from skfleet.blocks._block import Block, RowBlocks
+from skfleet.blocks._block import Block, BlockRef, RowBlocks
 from skfleet.blocks._containers import (
     as_matrix,
     as_vector,
@@ -144,13 +144,13 @@ def dask_blocks(
         cut = (slice_rows(v, *starts[i : i + 2]) for v in host.values()) if starts else ()
         graph[key] = Task(key, assemble, *map(as_reference, parts), *cut)
         outputs.append(key)
-    handles = split_graph(graph, outputs)
+    dask_blocks = split_graph(graph, outputs)
     names = list(collections)
     blocks = tuple(
-        _resident_block(handle, names, parts, takes_values or bool(host))._replace(
+        _resident_block(block, names, parts, takes_values or bool(host))._replace(
             number=i, row_offset=None if starts is None else starts[i]
         )
-        for i, (handle, parts) in enumerate(zip(handles, zip(*keys, strict=True), strict=True))
+        for i, (block, parts) in enumerate(zip(dask_blocks, zip(*keys, strict=True), strict=True))
     )
     kind = None if dtype is None else float_dtype(meta_of(X))
     n_bytes, is_sparse = None, _linalg.is_sparse(X._meta)
@@ -335,7 +335,7 @@ def _assemble(names: Sequence[str], hstack: Any, takes_values: bool, X: Any, *va
     _check_index(X, names, values)
     X = hstack(X) if isinstance(X, list) else X
     X = _values(X) if takes_values else X
-    return _block(names, X, *map(_as_one_array, values))
+    return Block(*_fields(names, X, *map(_as_one_array, values)))
 
 
 def _check_index(X: Any, names: Sequence[str], values: Sequence[Any]) -> None:
@@ -355,22 +355,22 @@ def _values(part: Any) -> Any:
     return as_vector(part) if is_frame(part) else part
 
 
-def _block(names: Sequence[str], X: Any, *values: Any) -> Block:
-    """Return a block of rows and their parameters per sample, by name."""
+def _fields(names: Sequence[str], X: Any, *values: Any) -> BlockRef:
+    """Return rows, or their future, as fields with their parameters per sample, by name."""
     named = dict(zip(names, values, strict=True))
     y, sample_weight = named.pop("y", None), named.pop("sample_weight", None)
-    return Block(X, y, sample_weight, per_sample=named or None)
+    return BlockRef(X, y, sample_weight, per_sample=named or None)
 
 
 def _resident_block(
-    handle: DaskBlock, names: Sequence[str], parts: Sequence[Any], has_work: bool
-) -> Block:
-    """Return a block of the futures of its parts, if all are in the workers' memory already."""
+    block: DaskBlock, names: Sequence[str], parts: Sequence[Any], has_work: bool
+) -> BlockRef:
+    """Return a reference of the futures of its parts, if all are in the workers' memory already."""
     if has_work:
-        handle = handle._replace(is_resident=False)
-    if not handle.is_resident or any(isinstance(part, list) for part in parts):
-        return Block(handle)
-    return _block(names, *map(handle.future_of, parts))
+        block = block._replace(is_resident=False)
+    if not block.is_resident or any(isinstance(part, list) for part in parts):
+        return BlockRef(block)
+    return _fields(names, *map(block.future_of, parts))
 
 
 def from_local(X: Any, n_bytes: int) -> Any:

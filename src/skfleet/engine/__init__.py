@@ -29,7 +29,7 @@ from skfleet.engine._gpu._remote import (
 )
 from skfleet.engine._holdout import Holdout, draw_holdout
 from skfleet.engine._local import LocalEngine
-from skfleet.engine._protocol import Call, Engine, Task, TaskResult
+from skfleet.engine._protocol import Call, Engine, Task, TaskPool, TaskResult
 from skfleet.engine._reduce import Reduction, add, identity, map_reduce, with_row_offsets
 from skfleet.engine._resources import (
     ANY_WORKER,
@@ -90,6 +90,7 @@ __all__ = [
     "ResourceRequest",
     "ScatteredObject",
     "Task",
+    "TaskPool",
     "TaskResult",
     "TrainingBatch",
     "accepts_device_arrays",

@@ -19,7 +19,7 @@ import numpy as np
 import psutil
 
 from skfleet._config import get_config
-from skfleet.blocks import Block, BlockFile, compact, open_block, size_of, write_block
+from skfleet.blocks import Block, BlockFile, BlockRef, compact, open_block, size_of, write_block
 
 # Of a disk, to be left free for other programs and for what Dask spills: the smaller of the two.
 RESERVED_FRACTION, RESERVED_BYTES = 0.1, 10 * 2**30
@@ -149,17 +149,17 @@ def is_disk_faster(load: float, disks: Sequence[DiskSpeed]) -> bool:
     return bool(2 * load > write + 3 * read)
 
 
-def load_compact(handle: Block, dtype: np.dtype | None) -> Block:
+def load_compact(block_ref: BlockRef, dtype: np.dtype | None) -> Block:
     """Load a block on the host, in the compact form in which it is written."""
-    block = open_block(handle._replace(to_device=False))
+    block = open_block(block_ref._replace(to_device=False))
     try:
         return compact(block, dtype)
     except Exception as error:
-        error.add_note(f"While loading block {handle.number}.")
+        error.add_note(f"While loading block {block_ref.number}.")
         raise
 
 
-def is_cached(block: Block) -> bool:
+def is_cached(block: BlockRef) -> bool:
     """Return whether a block is in a file of this cache."""
     return bool(getattr(block.X, "is_cached", False))
 
@@ -169,7 +169,7 @@ def reads_of(args: Sequence[Any]) -> dict[str, int]:
     loads = cache_reads = 0
     for arg in args:
         for value in arg if type(arg) in (list, tuple) else (arg,):
-            if not isinstance(value, Block) or not hasattr(value.X, "load"):
+            if not isinstance(value, BlockRef) or not hasattr(value.X, "load"):
                 continue
             if is_cached(value):
                 cache_reads += 1

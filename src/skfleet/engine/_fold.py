@@ -11,7 +11,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from skfleet._validation import check_block
-from skfleet.blocks import Block, LazyBlock, RowBlocks, as_numeric, open_block, shuffle_rows
+from skfleet.blocks import (
+    Block,
+    BlockRef,
+    LazyBlock,
+    RowBlocks,
+    as_numeric,
+    open_block,
+    shuffle_rows,
+)
 from skfleet.engine._counters import add_counts, log_pass
 from skfleet.engine._disk_cache import reads_of
 from skfleet.engine._prefetch import prefetch
@@ -33,7 +41,7 @@ CHECKPOINT_SECONDS = 2.0
 class TrainingBatch(NamedTuple):
     """The rows of one update: a block, or several blocks shuffled together with a seed."""
 
-    handles: Sequence[Block]
+    block_refs: Sequence[BlockRef]
     seed: int | None = None
 
 
@@ -45,11 +53,11 @@ class FoldSpec(NamedTuple):
     check: bool
     prepare: Callable[[Block], Block] | None
 
-    def load(self, handles: Sequence[Block], seed: int | None) -> Block:
+    def load(self, block_refs: Sequence[BlockRef], seed: int | None) -> Block:
         """Load, check, prepare and shuffle a batch."""
         blocks = []
-        for handle in handles:
-            block = open_block(handle)
+        for block_ref in block_refs:
+            block = open_block(block_ref)
             if block.n_rows and self.prepare is not None:
                 block = self.prepare(block)
             try:
@@ -102,7 +110,7 @@ def fold(
     `on_checkpoint(state, n)` is called with states after n batches: every few batches, at the end,
     and before an error is raised.
     """
-    batches = [TrainingBatch([handle]) for handle in rows.blocks] if batches is None else batches
+    batches = [TrainingBatch([ref]) for ref in rows.blocks] if batches is None else batches
     spec = FoldSpec(update, rows.dtype, not rows.checked, prepare)
     name = Reduction(update).name
     on_checkpoint = on_checkpoint or (lambda state, n: None)
@@ -110,9 +118,9 @@ def fold(
         return state
     if engine.is_local:
         return _fold_locally(spec, state, batches, args, name, on_checkpoint)
-    with engine.persist_sources([block for batch in batches for block in batch.handles]) as blocks:
-        block = iter(blocks)
-        batches = [b._replace(handles=[next(block) for _ in b.handles]) for b in batches]
+    with engine.persist_sources([ref for batch in batches for ref in batch.block_refs]) as refs:
+        ref = iter(refs)
+        batches = [b._replace(block_refs=[next(ref) for _ in b.block_refs]) for b in batches]
         distributed = _DistributedFold(engine, spec, batches, args, name, resources)
         return distributed.run(state, on_checkpoint)
 
@@ -234,13 +242,13 @@ class _DistributedFold:
         """Submit the load of a batch, unless it is submitted or in the workers' memory."""
         if i in self.loads:
             return
-        handles, seed = self.batches[i]
+        block_refs, seed = self.batches[i]
         if not _needs_load(self.batches[i]):
-            self.loads[i] = list(handles)
+            self.loads[i] = list(block_refs)
             return
         self.n_tasks += 1
         self.loads[i] = self.engine.submit(
-            self.spec.load, list(handles), seed, name="load-block", resources=self.resources
+            self.spec.load, list(block_refs), seed, name="load-block", resources=self.resources
         )
 
     def _submit_train(self, state: Any, run: range) -> Task:
@@ -263,7 +271,6 @@ class _DistributedFold:
 def _needs_load(batch: TrainingBatch) -> bool:
     """Return whether a batch takes a task to be loaded or shuffled."""
     return batch.seed is not None or any(
-        handle.to_device
-        or (isinstance(handle.X, LazyBlock) and not getattr(handle.X, "is_resident", False))
-        for handle in batch.handles
+        ref.to_device or (isinstance(ref.X, LazyBlock) and not getattr(ref.X, "is_resident", False))
+        for ref in batch.block_refs
     )

@@ -14,7 +14,7 @@ import psutil
 from skfleet._array import is_host
 from skfleet._config import get_config
 from skfleet._device import device_library, device_memory_available
-from skfleet.blocks import Block, BlockCache, LazyBlock, RowBlocks, open_block
+from skfleet.blocks import BlockCache, BlockRef, LazyBlock, RowBlocks, open_block
 from skfleet.engine._counters import add_counts
 from skfleet.engine._disk_cache import (
     DiskSpace,
@@ -111,7 +111,7 @@ class LocalEngine:
     def cancel(self, tasks: Sequence[Task]) -> None:
         """Do nothing: all tasks are done."""
 
-    def group_by_worker(self, blocks: Sequence[Block]) -> list[list[Block]]:
+    def group_by_worker(self, blocks: Sequence[BlockRef]) -> list[list[BlockRef]]:
         return [list(blocks)]
 
     def scatter_small(self, value: Any) -> Any:
@@ -154,7 +154,7 @@ class LocalEngine:
         yield rows
 
     @contextmanager
-    def persist_sources(self, blocks: Sequence[Block]) -> Iterator[list[Block]]:
+    def persist_sources(self, blocks: Sequence[BlockRef]) -> Iterator[list[BlockRef]]:
         yield list(blocks)  # their common source is computed once in this process
 
     def _may_store(self, rows: RowBlocks) -> bool:
@@ -194,13 +194,13 @@ class LocalEngine:
         return any(block.to_device or isinstance(block.X, LazyBlock) for block in rows.blocks)
 
 
-def _is_storable(block: Block) -> bool:
+def _is_storable(block: BlockRef) -> bool:
     """Return whether a block is lazy, and not in a file already."""
     return isinstance(block.X, LazyBlock) and not is_cached(block)
 
 
-def _store_block(block: Block, dtype: Any, space: DiskSpace, limit: float) -> Block:
-    """Write a block to the disk and return its handle; an unchanged one where there is no space."""
+def _store_block(block: BlockRef, dtype: Any, space: DiskSpace, limit: float) -> BlockRef:
+    """Write a block to the disk and return its reference, unchanged where there is no space."""
     loaded = load_compact(block, dtype)
     file = space.write(loaded, limit) if is_host(loaded.X) else None
     return block if file is None else block._replace(X=file)

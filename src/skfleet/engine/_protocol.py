@@ -1,4 +1,4 @@
-"""The `Engine` protocol, against which passes over rows are written, and its records."""
+"""The protocols `Engine`, of passes over rows, and `TaskPool`, of searches; their records."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from skfleet.blocks import Block, RowBlocks, block_bytes, open_block, sample_blocks
+from skfleet.blocks import BlockRef, RowBlocks, block_bytes, open_block, sample_blocks
 from skfleet.engine._resources import ANY_WORKER, ResourceRequest
 
 # The handle of a submitted call: a future on a cluster, the result itself in this process.
@@ -47,15 +47,8 @@ class CompletionQueue(Protocol):
         """Return the tasks that are done, after waiting for at least one, or for `timeout`."""
 
 
-class Engine(Protocol):
-    """A pool of workers, or this process, that runs tasks and holds blocks of rows."""
-
-    is_local: bool  # calls run at once, in this process
-    client: Any  # of the cluster; None in this process
-
-    @property
-    def memory_limit(self) -> int:
-        """Bytes that this process, and any worker, may hold."""
+class TaskPool(Protocol):
+    """A pool of workers, or this process, that runs tasks: what adaptive searches rely on."""
 
     def count_slots(self, resources: ResourceRequest) -> int:
         """Count the tasks with this request that can run at once."""
@@ -82,6 +75,35 @@ class Engine(Protocol):
     ) -> list[Task]:
         """Submit several calls, in one message; a call comes after those in its arguments."""
 
+    def completion_queue(self) -> CompletionQueue:
+        """Return a queue of completed tasks, to which tasks can be added at any time."""
+
+    def cancel(self, tasks: Sequence[Task]) -> None:
+        """Cancel tasks that have not completed."""
+
+    def scatter(self, value: Any) -> Any:
+        """Send a large value once, with the first task; tasks read it with `open_scattered`.
+
+        The result is an argument of tasks, or the values of a block.
+        """
+
+    def rescatter(self, scattered: Any) -> None:
+        """Send a scattered value again if it was lost with its workers."""
+
+    def release(self, handle: Any) -> None:
+        """Release a scattered value or a task, though references to it remain."""
+
+
+class Engine(TaskPool, Protocol):
+    """A task pool that holds blocks of rows: what passes over the rows rely on."""
+
+    is_local: bool  # calls run at once, in this process
+    client: Any  # of the cluster; None in this process
+
+    @property
+    def memory_limit(self) -> int:
+        """Bytes that this process, and any worker, may hold."""
+
     def map(
         self,
         func: Callable[..., Any],
@@ -102,37 +124,19 @@ class Engine(Protocol):
     def as_completed(self, tasks: Sequence[Task]) -> Iterator[Task]:
         """Yield the tasks as they complete."""
 
-    def completion_queue(self) -> CompletionQueue:
-        """Return a queue of completed tasks, to which tasks can be added at any time."""
-
     def has_failed(self, task: Task) -> bool:
         """Return whether a completed task raised."""
-
-    def cancel(self, tasks: Sequence[Task]) -> None:
-        """Cancel tasks that have not completed."""
-
-    def group_by_worker(self, blocks: Sequence[Block]) -> list[list[Block]]:
-        """Group blocks by worker: each group is one task of a pass."""
 
     def scatter_small(self, value: Any) -> Any:
         """Send a value to the workers once; the result is an argument of tasks."""
 
-    def scatter(self, value: Any) -> Any:
-        """Send a large value once, with the first task; tasks read it with `open_scattered`.
-
-        The result is an argument of tasks, or the values of a block.
-        """
-
-    def rescatter(self, scattered: Any) -> None:
-        """Send a scattered value again if it was lost with its workers."""
-
-    def release(self, handle: Any) -> None:
-        """Release a scattered value or a task, though references to it remain."""
+    def group_by_worker(self, blocks: Sequence[BlockRef]) -> list[list[BlockRef]]:
+        """Group blocks by worker: each group is one task of a pass."""
 
     def persist(self, rows: RowBlocks) -> AbstractContextManager[RowBlocks]:
         """Load blocks into the workers' memory inside a ``with``, if configured or they fit."""
 
-    def persist_sources(self, blocks: Sequence[Block]) -> AbstractContextManager[list[Block]]:
+    def persist_sources(self, blocks: Sequence[BlockRef]) -> AbstractContextManager[list[BlockRef]]:
         """Persist the subgraph that several blocks share inside a ``with``.
 
         Otherwise each of several tasks, submitted one after the other, would compute it again.
@@ -170,10 +174,10 @@ class Probe:
         return min((seconds / n for n, seconds in self._blocks if n), default=0.0)
 
 
-def _time_block(handle: Block) -> tuple[int, float]:
+def _time_block(block_ref: BlockRef) -> tuple[int, float]:
     """Return a block's size in bytes, and the seconds that it takes to load."""
     start = time.perf_counter()
-    block = open_block(handle._replace(to_device=False))
+    block = open_block(block_ref._replace(to_device=False))
     seconds = time.perf_counter() - start
     return block_bytes(block), seconds
 

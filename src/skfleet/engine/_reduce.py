@@ -14,7 +14,7 @@ import numpy as np
 from skfleet._array import is_host, tree_to_host
 from skfleet._config import get_config
 from skfleet._validation import check_block
-from skfleet.blocks import Block, RowBlocks, as_numeric, open_block, row_slices
+from skfleet.blocks import Block, BlockRef, RowBlocks, as_numeric, open_block, row_slices
 from skfleet.engine._counters import log_pass
 from skfleet.engine._prefetch import prefetch
 from skfleet.engine._protocol import Engine, Task
@@ -129,7 +129,7 @@ def reduce_group(
     reduction: Reduction,
     dtype: np.dtype | None,
     check: bool,
-    handles: Sequence[Block],
+    block_refs: Sequence[BlockRef],
     *args: Any,
     n_threads: int = 1,
 ) -> Any:
@@ -152,11 +152,11 @@ def reduce_group(
             error.add_note(f"While reducing block {rows.number} ({reduction.name}).")
             raise
 
-    is_uploaded = any(handle.to_device for handle in handles)
-    calls = [partial(open_block, handle) for handle in handles]
+    is_uploaded = any(ref.to_device for ref in block_refs)
+    calls = [partial(open_block, ref) for ref in block_refs]
     blocks = prefetch(calls) if is_uploaded else (call() for call in calls)
     slices = chain.from_iterable(row_slices(block, dtype) for block in blocks)
-    if n_threads == 1 or is_uploaded or not all(is_host(handle.X) for handle in handles):
+    if n_threads == 1 or is_uploaded or not all(is_host(ref.X) for ref in block_refs):
         return tree_to_host(reduce_slices(slices))
     results: list[Any] = []
     with limit_threadpools(1), ThreadPoolExecutor(n_threads) as pool:
@@ -178,5 +178,5 @@ def with_row_offsets(engine: Engine, rows: RowBlocks) -> RowBlocks:
     return replace(rows, blocks=blocks, lengths=lengths)
 
 
-def _count_rows(handles: Sequence[Block]) -> int:
-    return sum(open_block(handle._replace(to_device=False)).n_rows for handle in handles)
+def _count_rows(block_refs: Sequence[BlockRef]) -> int:
+    return sum(open_block(ref._replace(to_device=False)).n_rows for ref in block_refs)

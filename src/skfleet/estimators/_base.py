@@ -23,7 +23,7 @@ from skfleet._validation import (
     without_name_warnings,
 )
 from skfleet.blocks import Block, RowBlocks, check_rows, is_lazy, meta_of, row_blocks, warn_of_trip
-from skfleet.inference import OutputSpec, cached_scatter, constant_per_row, map_rows
+from skfleet.inference import OutputSpec, constant_per_row, map_model
 
 # scikit-learn's marker of a method without a target, which differs from y=None.
 _NO_TARGET = "no_validation"
@@ -97,16 +97,15 @@ class FleetEstimator(DocumentationLink, BaseEstimator):
         """Return ``func(model, rows)`` of all blocks of X, in the container of X."""
         check_is_fitted(self)
         check_rows(X=X)
-        model = self if model is None else model
+        check = None
         if is_lazy(X):
             self._check_n_columns(meta_of(X), reset=False)
-            name = f"{func.__name__.strip('_')}-{type(self).__name__}"
-            # Sent to the workers once, not with the graph of every prediction.
-            model = cached_scatter(self, model, name=f"model-of-{type(self).__name__}")
-            return map_rows(func, model, X, output, check=check_block, name=name)
-        X, _ = self._validate_local(X, reset=False)
-        warn_of_trip(X)
-        return map_rows(func, model, X, output)
+            check = check_block
+        else:
+            X, _ = self._validate_local(X, reset=False)
+            warn_of_trip(X)
+        model, method = self if model is None else model, func.__name__.strip("_")
+        return map_model(self, func, model, X, output, method=method, check=check)
 
     def _check_n_columns(self, rows: Any, y: Any = _NO_TARGET, *, reset: bool) -> None:
         check_lazy_rows(rows)

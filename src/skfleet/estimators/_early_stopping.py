@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from skfleet.blocks import Block, RowBlocks, open_block, take_block_rows
+from skfleet.blocks import Block, BlockRef, RowBlocks, open_block, take_block_rows
 from skfleet.engine import Engine, Holdout, Reduction, map_reduce
 from skfleet.metrics import ResponseScorer, host_values
 
@@ -24,7 +24,7 @@ def validation_rows(engine: Engine, rows: RowBlocks, holdout: Holdout) -> RowBlo
     return replace(rows, blocks=blocks, lengths=None)
 
 
-def _holdout_rows(holdout: Holdout, block_ref: Block) -> Block:
+def _holdout_rows(holdout: Holdout, block_ref: BlockRef) -> Block:
     block = open_block(block_ref)
     return take_block_rows(block, holdout.mask(block)) if block.n_rows else block
 

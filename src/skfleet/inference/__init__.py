@@ -2,14 +2,14 @@
 
 from skfleet.inference._map import constant_per_row, map_rows, name_columns
 from skfleet.inference._output import OutputSpec, class_names
-from skfleet.inference._predict import cached_scatter, call_method
+from skfleet.inference._predict import call_method, map_model
 
 __all__ = [
     "OutputSpec",
-    "cached_scatter",
     "call_method",
     "class_names",
     "constant_per_row",
+    "map_model",
     "map_rows",
     "name_columns",
 ]

@@ -3,18 +3,43 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from skfleet._array import is_not_numpy, to_host
 from skfleet._validation import warn_of_names, without_name_warnings
-from skfleet.blocks import check_rows, is_lazy
+from skfleet.blocks import Block, check_rows, is_lazy
 from skfleet.engine import as_portable, call_response_method
 from skfleet.inference._map import map_rows
 from skfleet.inference._output import OutputSpec, class_names
 
 
-def cached_scatter(owner: Any, value: Any, *, name: str = "lend") -> Any:
+def map_model(
+    owner: Any,
+    func: Callable[[Any, Any], Any],
+    model: Any,
+    X: Any,
+    output: OutputSpec | Sequence[OutputSpec],
+    *,
+    method: str,
+    kind: str = "",
+    check: Callable[[Block], None] | None = None,
+    convert: bool = True,
+) -> Any:
+    """Return func(model, rows) for all rows of X, as `map_rows` does, in the container of X.
+
+    A large model is scattered to a cluster once in the lifetime of its owner. Tasks are named after
+    the method and the kind of model, by default the class of the owner.
+    """
+    kind = kind or type(owner).__name__
+    if is_lazy(X):
+        model = _cached_scatter(owner, model, name=f"model-of-{kind}")
+    name = f"{method}-{kind}"
+    return map_rows(func, model, X, output, check=check, convert=convert, name=name)
+
+
+def _cached_scatter(owner: Any, value: Any, name: str) -> Any:
     """Return the argument by which tasks of a lazy result refer to a value.
 
     Without a cluster, and for small values, that is the value. A large one is scattered to the
@@ -51,9 +76,8 @@ def call_method(
     call = partial(_apply, method=method, params=params)
     portable = as_portable(model if task_model is None else task_model)
     output = _infer_output(partial(call, portable), model, method, X, meta)
-    name = f"{method}-{type(model).__name__}"
-    scattered = cached_scatter(owner, portable, name=f"model-of-{type(model).__name__}")
-    result = map_rows(call, scattered, X, output, convert=False, name=name)
+    kind = type(model).__name__
+    result = map_model(owner, call, portable, X, output, method=method, kind=kind, convert=False)
     return tuple(result) if isinstance(output, tuple) else result
 
 

@@ -19,7 +19,7 @@ from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.utils.multiclass import type_of_target
 
 from skfleet._warnings import warn
-from skfleet.blocks import Block, RowBlocks, open_block
+from skfleet.blocks import Block, BlockRef, RowBlocks, open_block
 from skfleet.engine import Engine, engine_for
 from skfleet.metrics._reductions import align_pairs, open_pair, unique_labels
 
@@ -117,7 +117,7 @@ def rank(problem: Problem, area: Area, rows: RowBlocks, pred_first: bool) -> Ran
     return Ranked(float(sum(engine.gather(areas))), positive, positive + negative)
 
 
-def _groups(engine: Engine, rows: RowBlocks) -> list[list[Block]]:
+def _groups(engine: Engine, rows: RowBlocks) -> list[list[BlockRef]]:
     """Group blocks by worker, in groups of the size of a sort task."""
     n_blocks = len(rows.blocks)
     n = 1 if rows.n_rows is None else max(1, BUCKET_ROWS * n_blocks // max(rows.n_rows, 1))
@@ -175,8 +175,8 @@ def _split_curves(curves: Sequence[Curve], splitters: np.ndarray) -> list[Curve]
     return [Curve(*(part[low:high].copy() for part in whole)) for high, low in pairwise(edges)]
 
 
-def _curve_of_group(problem: Problem, pred_first: bool, block_refs: Sequence[Block]) -> Curve:
-    return _merge_curves([_curve_of(problem, open_block(h), pred_first) for h in block_refs])
+def _curve_of_group(problem: Problem, pred_first: bool, block_refs: Sequence[BlockRef]) -> Curve:
+    return _merge_curves([_curve_of(problem, open_block(ref), pred_first) for ref in block_refs])
 
 
 def _curve_of(problem: Problem, block: Block, pred_first: bool) -> Curve:

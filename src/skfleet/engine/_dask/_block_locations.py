@@ -7,29 +7,29 @@ from collections.abc import Sequence
 
 from distributed import Client, Future
 
-from skfleet.blocks import Block, LazyBlock
+from skfleet.blocks import BlockRef, LazyBlock
 from skfleet.engine._dask._disk_blocks import split_mapped
 from skfleet.engine._disk_cache import is_cached
 
 
-def is_resident(block: Block) -> bool:
+def is_resident(block: BlockRef) -> bool:
     """Return whether a block, or all its parts, are in workers' memory, and on their device."""
     if block.to_device:
         return False
     return isinstance(block.X, Future) or getattr(block.X, "is_resident", False)
 
 
-def _is_on_worker(block: Block) -> bool:
+def _is_on_worker(block: BlockRef) -> bool:
     """Return whether some worker has a block, in memory or on its disk."""
     return is_resident(block) or is_cached(block)
 
 
-def is_persisted(block: Block) -> bool:
+def is_persisted(block: BlockRef) -> bool:
     """Return whether loading a block would bring nothing to a worker's memory or disk."""
     return _is_on_worker(block) or not (block.to_device or isinstance(block.X, LazyBlock))
 
 
-def futures_of(block: Block) -> list[Future]:
+def futures_of(block: BlockRef) -> list[Future]:
     """Return the futures of a block's parts that some worker has."""
     if is_cached(block):
         return [block.X.stored]
@@ -39,7 +39,7 @@ def futures_of(block: Block) -> list[Future]:
     return list(block.X.inputs.values())
 
 
-def group_by_worker(client: Client, blocks: Sequence[Block]) -> list[list[Block]]:
+def group_by_worker(client: Client, blocks: Sequence[BlockRef]) -> list[list[BlockRef]]:
     """Group blocks by the worker that has most parts of each; any other block is a group.
 
     Of one worker, blocks in memory are one group. Those on its disk are one for each thread, which
@@ -52,7 +52,7 @@ def group_by_worker(client: Client, blocks: Sequence[Block]) -> list[list[Block]
     futures = {f.key: f for block in on_workers for f in futures_of(block)}
     holders = client.who_has(list(futures.values()))
     n_threads = client.nthreads()
-    groups: dict[str, list[Block]] = {address: [] for address in n_threads}
+    groups: dict[str, list[BlockRef]] = {address: [] for address in n_threads}
     lost = []
     for block in on_workers:
         n_parts: dict[str, int] = defaultdict(int)

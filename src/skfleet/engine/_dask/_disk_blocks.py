@@ -27,7 +27,7 @@ from distributed.utils import sync
 
 from skfleet._array import is_host
 from skfleet._config import get_config
-from skfleet.blocks import Block, BlockCache, BlockFile, LazyBlock, open_block
+from skfleet.blocks import Block, BlockCache, BlockFile, BlockRef, LazyBlock, open_block
 from skfleet.engine._disk_cache import (
     DiskSpace,
     DiskSpeed,
@@ -39,8 +39,8 @@ from skfleet.engine._disk_cache import (
 )
 from skfleet.engine._protocol import Engine, Probe
 
-# Bytes up to which the handle to load a block again is kept: it may contain other blocks' sources.
-_MAX_HANDLE_BYTES = 2**18
+# Bytes up to which a block's reference is kept with its file: it may contain the sources of others.
+_MAX_REF_BYTES = 2**18
 # Workers whose disks are tried at the same time; they may share one.
 N_TRIALS = 3
 _lock = threading.Lock()
@@ -96,12 +96,12 @@ def _files_of(worker: Worker) -> CacheFiles:
 
 
 class StoredBlock:
-    """A block in a worker's file, with the pickled handle to load it again, where that is small."""
+    """A block in a worker's file, with its pickled reference to load it again, if that is small."""
 
     def __init__(
-        self, key: Any, file: BlockFile, handle: bytes | None, dtype: Any, limit: float
+        self, key: Any, file: BlockFile, block_ref: bytes | None, dtype: Any, limit: float
     ) -> None:
-        self.key, self.file, self.handle = key, file, handle
+        self.key, self.file, self.block_ref = key, file, block_ref
         self.dtype, self.limit = dtype, limit
 
     def load(self) -> Block:
@@ -117,9 +117,9 @@ class StoredBlock:
                     if files is not None:
                         files.link(self.key, file)
                     return block
-        if self.handle is None:
+        if self.block_ref is None:
             raise FileNotFoundError(f"The block in {self.file.path} must be there. Got no file.")
-        block = load_compact(pickle.loads(self.handle), self.dtype)
+        block = load_compact(pickle.loads(self.block_ref), self.dtype)
         if files is not None:
             files.write(self.key, block, self.limit)
         return block
@@ -133,19 +133,19 @@ def _serialize(stored: StoredBlock, context: Any = None) -> tuple[dict, list]:
     """
     is_sent = context is not None and "recipient" in context
     buffers: list[Any] = []
-    value = stored.load() if is_sent and stored.handle is None else stored
+    value = stored.load() if is_sent and stored.block_ref is None else stored
     pickled = pickle.dumps(value, buffer_callback=buffers.append)
     return {}, [pickled, *(buffer.raw() for buffer in buffers)]
 
 
 @dask_deserialize.register(StoredBlock)
-def _deserialize(header: dict, frames: list) -> StoredBlock | Block:
-    value: StoredBlock | Block = pickle.loads(frames[0], buffers=frames[1:])
+def _deserialize(header: dict, frames: list) -> StoredBlock | BlockRef:
+    value: StoredBlock | BlockRef = pickle.loads(frames[0], buffers=frames[1:])
     return value
 
 
 class CachedBlock(NamedTuple):
-    """The result of `store_block` in a block's handle: a future, or in tasks its value.
+    """The result of `store_block` in a block's reference: a future, or in tasks its value.
 
     The value is a block where the task was run again and had no space.
     """
@@ -158,31 +158,33 @@ class CachedBlock(NamedTuple):
 
     def load(self) -> Block:
         stored = self.stored
-        return open_block(stored) if isinstance(stored, Block) else stored.load()
+        return open_block(stored) if isinstance(stored, BlockRef) else stored.load()
 
 
-def store_block(handle: Block, dtype: np.dtype | None, limit: float) -> StoredBlock | Block:
+def store_block(
+    block_ref: BlockRef, dtype: np.dtype | None, limit: float
+) -> StoredBlock | BlockRef:
     """Load a block and write it to the disk of the worker that runs this.
 
-    Without space the result is the handle to load it, or the block itself where that is not small.
+    Without space the result is the reference, or the block itself where that is not small.
     """
-    handle = handle._replace(to_device=False)
+    block_ref = block_ref._replace(to_device=False)
     worker = get_worker()
-    key, block = worker.get_current_task(), load_compact(handle, dtype)
-    pickled = _pickle_if_small(handle)
+    key, block = worker.get_current_task(), load_compact(block_ref, dtype)
+    pickled = _pickle_if_small(block_ref)
     file = _files_of(worker).write(key, block, limit) if is_host(block.X) else None
     if file is not None:
         return StoredBlock(key, file, pickled, dtype, limit)
-    return block if pickled is None else handle
+    return block if pickled is None else block_ref
 
 
-def _pickle_if_small(handle: Block) -> bytes | None:
-    """Pickle the handle to load a block; return None for a large one."""
+def _pickle_if_small(block_ref: BlockRef) -> bytes | None:
+    """Pickle a reference; return None for a large one."""
     buffers: list[Any] = []
-    pickled: bytes = pickle.dumps(handle, buffer_callback=buffers.append)
-    if len(pickled) + sum(buffer.raw().nbytes for buffer in buffers) > _MAX_HANDLE_BYTES:
+    pickled: bytes = pickle.dumps(block_ref, buffer_callback=buffers.append)
+    if len(pickled) + sum(buffer.raw().nbytes for buffer in buffers) > _MAX_REF_BYTES:
         return None
-    return pickle.dumps(handle) if buffers else pickled
+    return pickle.dumps(block_ref) if buffers else pickled
 
 
 def measure_worker_disk(limit: float, n_bytes: int) -> DiskSpeed:
@@ -206,8 +208,8 @@ def should_store(engine: Engine, probe: Probe, shares_subgraph: bool) -> bool:
     return is_disk_faster(probe.seconds_per_byte, engine.gather(tasks))
 
 
-def persisted_block(block: Block, task: Future, in_memory: bool) -> Block:
-    """Return the handle of a block that a task has loaded into memory, or stored on the disk.
+def persisted_block(block: BlockRef, task: Future, in_memory: bool) -> BlockRef:
+    """Return a reference to a block that a task has loaded into memory, or stored on the disk.
 
     One without space there is loaded as before: the scheduler knows the type of the result.
     """
@@ -219,7 +221,7 @@ def persisted_block(block: Block, task: Future, in_memory: bool) -> Block:
     return block
 
 
-def split_mapped(group: Sequence[Block], n_threads: int) -> list[list[Block]]:
+def split_mapped(group: Sequence[BlockRef], n_threads: int) -> list[list[BlockRef]]:
     """Split a worker's blocks: those in memory, and a part of the mapped ones for each thread."""
     in_memory = [block for block in group if not is_cached(block)]
     mapped = [block for block in group if is_cached(block)]

@@ -19,7 +19,7 @@ from distributed import Client, Future
 from distributed.system import MEMORY_LIMIT
 
 from skfleet._config import get_config
-from skfleet.blocks import Block, RowBlocks
+from skfleet.blocks import BlockRef, RowBlocks
 from skfleet.engine._counters import add_counts
 from skfleet.engine._dask._block_locations import (
     futures_of,
@@ -261,7 +261,7 @@ class DaskEngine:
             for worker in self._workers().values()
         )
 
-    def group_by_worker(self, blocks: Sequence[Block]) -> list[list[Block]]:
+    def group_by_worker(self, blocks: Sequence[BlockRef]) -> list[list[BlockRef]]:
         return group_by_worker(self.client, blocks)
 
     @contextmanager
@@ -299,7 +299,7 @@ class DaskEngine:
                 task.release()
 
     @contextmanager
-    def persist_sources(self, blocks: Sequence[Block]) -> Iterator[list[Block]]:
+    def persist_sources(self, blocks: Sequence[BlockRef]) -> Iterator[list[BlockRef]]:
         """Persist the subgraph that several blocks share (a shuffle, say) inside a ``with``."""
         sources = {id(b.X.source): b.X.source for b in blocks if getattr(b.X, "shared", ())}
         futures: dict[Any, Future] = {}

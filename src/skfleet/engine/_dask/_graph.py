@@ -11,7 +11,7 @@ from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import List, Task, TaskRef
 from distributed import Future
 
-from skfleet.blocks import Block
+from skfleet.blocks import BlockRef
 from skfleet.engine._dask._scatter import ScatteredObject
 from skfleet.engine._dask._task_events import run_and_publish
 from skfleet.engine._protocol import Call
@@ -73,7 +73,7 @@ def iter_pending(value: Any) -> Iterator[ScatteredObject]:
 
 def has_shared_subgraph(value: Any) -> bool:
     """Return whether arguments contain a block that shares part of its graph with others."""
-    if isinstance(value, Block):
+    if isinstance(value, BlockRef):
         return bool(getattr(value.X, "shared", ()))
     return isinstance(value, list | tuple) and any(map(has_shared_subgraph, value))
 
@@ -87,7 +87,7 @@ def with_shared_subgraph(values: Any) -> tuple[int, Any]:
     graphs: dict[int, HighLevelGraph] = {}  # by the id of the source that blocks share
 
     def convert(value: Any) -> Any:
-        if isinstance(value, Block) and has_shared_subgraph(value):
+        if isinstance(value, BlockRef) and has_shared_subgraph(value):
             lazy = value.X
             graph = HighLevelGraph({"shared": lazy.source.graph}, {"shared": set()})
             graph = graphs.setdefault(id(lazy.source), graph)

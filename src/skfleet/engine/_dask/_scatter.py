@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary, finalize
 import dask
 from distributed import Client, Future
 
-from skfleet.blocks import Block
+from skfleet.blocks import BlockRef
 from skfleet.engine._counters import add_counts
 from skfleet.engine._dask._client import (
     all_workers_on_this_host,
@@ -213,7 +213,7 @@ def substitute_futures(value: Any) -> Any:
     """Return arguments with futures in place of scattered objects."""
     if isinstance(value, ScatteredObject):
         return value.task
-    if isinstance(value, Block) and isinstance(value.X, ScatteredObject):
+    if isinstance(value, BlockRef) and isinstance(value.X, ScatteredObject):
         return value._replace(X=value.X.task)
     if type(value) in (list, tuple):
         return type(value)(map(substitute_futures, value))

@@ -8,7 +8,7 @@ from typing import Any
 
 from distributed import get_worker
 
-from skfleet.blocks import Block, BlockCache, open_block
+from skfleet.blocks import Block, BlockCache, BlockRef, open_block
 from skfleet.engine._resources import ResourceRequest
 from skfleet.engine._threadpools import limit_threadpools
 
@@ -32,9 +32,9 @@ def run_with_worker_threads(func: Callable[..., Any], *args: Any) -> Any:
     return func(*args, n_threads=get_worker().state.nthreads)
 
 
-def load_block(handle: Block) -> Block:
+def load_block(block_ref: BlockRef) -> Block:
     """Load a block into the memory of the worker that runs this, with an empty cache."""
-    return open_block(handle)._replace(cache=BlockCache())
+    return open_block(block_ref)._replace(cache=BlockCache())
 
 
 def new_block_cache(parts: Sequence[Any]) -> BlockCache:

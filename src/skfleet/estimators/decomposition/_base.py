@@ -17,7 +17,7 @@ from skfleet.blocks import as_sized, check_rows, is_lazy, meta_of
 from skfleet.estimators._base import FleetEstimator, check_lazy_rows
 from skfleet.estimators._docstrings import document
 from skfleet.estimators._set_output import lazy_output
-from skfleet.inference import OutputSpec, map_rows
+from skfleet.inference import OutputSpec, map_model
 
 
 def svd_flip(vectors: np.ndarray) -> np.ndarray:
@@ -77,8 +77,8 @@ class Projector(ClassNamePrefixFeaturesOutMixin, TransformerMixin, FleetEstimato
         names = getattr(self, "feature_names_in_", None)
         output = OutputSpec(self.components_.dtype, self.components_.shape[1], names)
         X = X if hasattr(X, "shape") or is_array(X) else np.asarray(X)
-        name = f"restore-{type(self).__name__}"
-        return map_rows(restore, self._projection(), X, output, check=check_block, name=name)
+        projection, check = self._projection(), check_block
+        return map_model(self, restore, projection, X, output, method="restore", check=check)
 
     def _projection(self) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
         """Return components, mean and scale of a projection; None for no mean or scale."""

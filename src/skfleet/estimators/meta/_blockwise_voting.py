@@ -41,7 +41,7 @@ from skfleet.estimators.meta._voting_member import (
     predict_mean,
     predict_proba,
 )
-from skfleet.inference import OutputSpec, cached_scatter, class_names, map_rows
+from skfleet.inference import OutputSpec, class_names, map_model
 from skfleet.metrics import check_scoring, unique_labels
 
 
@@ -120,16 +120,14 @@ class _BlockwiseVoting(DocumentationLink, BaseEstimator):
         check_is_fitted(self)
         check_rows(X=X)
         ensemble = (self.estimators_, self.n_rows_ / self.n_rows_.sum(), *args)
-        name = f"{func.__name__.strip('_')}-{type(self).__name__}"
         if not is_lazy(X):
             warn_of_trip(X)
             warn_of_names(self, X)
-        else:
-            if hasattr(self.estimators_[0], "n_features_in_"):
-                check_two_dims(meta_of(X))
-                check_columns(self, meta_of(X))
-            ensemble = cached_scatter(self, ensemble, name=f"model-of-{type(self).__name__}")
-        return map_rows(func, ensemble, _as_sized_array("X", X), output, convert=False, name=name)
+        elif hasattr(self.estimators_[0], "n_features_in_"):
+            check_two_dims(meta_of(X))
+            check_columns(self, meta_of(X))
+        rows, method = _as_sized_array("X", X), func.__name__.strip("_")
+        return map_model(self, func, ensemble, rows, output, method=method, convert=False)
 
     def get_metadata_routing(self) -> MetadataRouter:
         """Return the metadata routing of the members' ``fit``.

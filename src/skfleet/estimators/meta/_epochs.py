@@ -13,7 +13,7 @@ import pandas as pd
 from skfleet._captured_output import OutputEvent, capture_output
 from skfleet._config import config_context
 from skfleet._partial_fit import copy_learner, learner_of, partial_fit
-from skfleet.blocks import Block, RowBlocks, slice_rows
+from skfleet.blocks import Block, BlockRef, RowBlocks, slice_rows
 from skfleet.engine import TrainingBatch, accepts_device_arrays, attributes_to_host, check_picklable
 from skfleet.estimators._early_stopping import EarlyStopping
 
@@ -41,7 +41,7 @@ def epoch_batches(
     if shuffle == "blocks":
         return [TrainingBatch([rows.blocks[i]]) for i in rng.permutation(n_blocks)]
     # Each buffer takes one block of every stretch, so that sorted rows are mixed too.
-    groups: list[list[Block]] = [[] for _ in range(-(-n_blocks // buffer_blocks))]
+    groups: list[list[BlockRef]] = [[] for _ in range(-(-n_blocks // buffer_blocks))]
     for low in range(0, n_blocks, len(groups)):
         stretch = rows.blocks[low : low + len(groups)]
         for block, k in zip(stretch, rng.permutation(len(groups)), strict=False):

@@ -12,7 +12,7 @@ from skfleet._captured_output import OutputEvent, capture_output
 from skfleet._config import config_context
 from skfleet._typing import Rows
 from skfleet._validation import without_name_warnings
-from skfleet.blocks import Block, n_rows_of, open_block
+from skfleet.blocks import BlockRef, n_rows_of, open_block
 from skfleet.metrics import host_values
 
 
@@ -27,7 +27,7 @@ def _fit_member(
     fit_params: dict[str, Any],
     device: str,
     classes: np.ndarray | None,
-    block_ref: Block,
+    block_ref: BlockRef,
 ) -> tuple[Any, int] | None:
     """Train a clone on one block; return None for a block without rows.
 

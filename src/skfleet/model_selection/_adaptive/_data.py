@@ -13,7 +13,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.model_selection import train_test_split
 
-from skfleet.blocks import Block, RowBlocks, block_bytes, concat_rows, open_block, take_block_rows
+from skfleet.blocks import (
+    Block,
+    BlockRef,
+    RowBlocks,
+    block_bytes,
+    concat_rows,
+    open_block,
+    take_block_rows,
+)
 from skfleet.engine import Engine, Holdout, draw_holdout, open_scattered, with_row_offsets
 
 # Local data are scattered in blocks of so many rows; rows are shuffled within a block only.
@@ -71,15 +79,15 @@ def _batch_order(seed: int, epoch: int, n_batches: tuple[int, ...]) -> list[tupl
 
 @dataclass(frozen=True)
 class PlacedData:
-    """Handles of training and test rows on an engine.
+    """References to training and test rows on an engine.
 
     Where `holdout` is not None, `blocks` contain the test rows too, and a batch masks them out.
-    `test` has one handle, unless the test rows are too large for one worker.
+    `test` has one block, unless the test rows are too large for one worker.
     """
 
-    blocks: tuple[Block, ...]
+    blocks: tuple[BlockRef, ...]
     batches: BatchOrder
-    test: tuple[Block, ...]
+    test: tuple[BlockRef, ...]
     n_train: int
     n_test: int
     holdout: Holdout | None = None
@@ -89,7 +97,7 @@ class PlacedData:
     @property
     def owned(self) -> tuple[Any, ...]:
         """Objects on the engine that belong to the search and are released with it."""
-        return self.scattered or tuple(handle.X for handle in self.test)
+        return self.scattered or tuple(ref.X for ref in self.test)
 
 
 def place_data(
@@ -110,7 +118,7 @@ def place_data(
         labels = (y if engine.is_out_of_core(rows) else "rows") if stratify else None
         holdout = draw_holdout(engine, rows, size, seed, labels)
         return _place_blocks(engine, rows, holdout, batch_size, seed)
-    return _place_local(engine, rows.blocks[0], size, stratify, batch_size, seed)
+    return _place_local(engine, Block(*rows.blocks[0]), size, stratify, batch_size, seed)
 
 
 def _place_local(
@@ -132,11 +140,11 @@ def _place_local(
         n_parts = min(len(test), math.ceil(test_bytes / (MAX_TEST_FRACTION * engine.memory_limit)))
     parts = [*blocks, *np.array_split(test, max(1, n_parts))]
     scattered = tuple(engine.scatter(take_block_rows(block, part)) for part in parts)
-    handles = [Block(rows, number=i) for i, rows in enumerate(scattered)]
+    block_refs = [BlockRef(rows, number=i) for i, rows in enumerate(scattered)]
     return PlacedData(
-        tuple(handles[:n_blocks]),
+        tuple(block_refs[:n_blocks]),
         BatchOrder(seed, n_batches),
-        tuple(handles[n_blocks:]),
+        tuple(block_refs[n_blocks:]),
         len(train),
         len(test),
         is_replicated=is_replicated,
@@ -169,10 +177,10 @@ def _place_blocks(
         n_bytes = int(test_bytes * (sum(lengths) + n_test) / max(1, n_test))
     if test_bytes <= MAX_TEST_FRACTION * engine.memory_limit:
         joined = engine.submit(_concat_holdouts, parts, name="join-test-rows")
-        test: tuple[Block, ...] = (Block(joined),)
+        test: tuple[BlockRef, ...] = (BlockRef(joined),)
     else:
         test = tuple(
-            Block(engine.submit(_holdout_rows, part, name="test-rows"), number=i)
+            BlockRef(engine.submit(_holdout_rows, part, name="test-rows"), number=i)
             for i, part in enumerate(parts)
         )
     nonempty = [i for i, n in enumerate(lengths) if n]
@@ -194,9 +202,9 @@ def _place_blocks(
     )
 
 
-def _split_off_holdout(handle: Block, holdout: Holdout) -> tuple[int, Block, int]:
+def _split_off_holdout(block_ref: BlockRef, holdout: Holdout) -> tuple[int, Block, int]:
     """Return the number of training rows, the test rows and their size in bytes."""
-    block = open_block(handle)
+    block = open_block(block_ref)
     mask = holdout.mask(block)
     test = take_block_rows(block, mask)
     return int((~mask).sum()), test, block_bytes(test)
@@ -214,13 +222,13 @@ def _concat_holdouts(parts: Sequence[tuple[int, Block, int]]) -> Block:
     return concat_rows([part[1] for part in parts])
 
 
-def open_rows(handle: Block) -> Block:
+def open_rows(block_ref: BlockRef) -> Block:
     """Open a block of rows in a task."""
-    block = open_scattered(handle.X)
+    block = open_scattered(block_ref.X)
     if not isinstance(block, Block):
-        return open_block(handle)
-    # of persisted blocks of unknown lengths only the handle knows the row offset
-    return block._replace(number=handle.number, row_offset=handle.row_offset)
+        return open_block(block_ref)
+    # of persisted blocks of unknown lengths only the reference knows the row offset
+    return block._replace(number=block_ref.number, row_offset=block_ref.row_offset)
 
 
 def rows_of_batch(block: Block, batch: BatchSpec, seed: int, holdout: Holdout | None) -> Block:

@@ -13,7 +13,7 @@ from itertools import groupby
 from typing import Any
 
 from skfleet._captured_output import output_replayer
-from skfleet.engine import ANY_WORKER, Call, Engine, ResourceRequest, Task, TaskResult
+from skfleet.engine import ANY_WORKER, Call, ResourceRequest, Task, TaskPool, TaskResult
 from skfleet.exceptions import FleetError
 from skfleet.model_selection._adaptive._data import PlacedData
 from skfleet.model_selection._adaptive._replay import Replay
@@ -60,7 +60,7 @@ class AdaptiveLoop:
     #    with nothing else running: the cause may have been another candidate on that worker.
     # 4. Release the futures of models that are not needed any more.
 
-    engine: Engine
+    engine: TaskPool
     schedule: Schedule
     source: CandidateSource
     context: TrainingContext

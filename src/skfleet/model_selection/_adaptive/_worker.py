@@ -20,7 +20,7 @@ from skfleet._array import is_not_numpy, to_host_if_array
 from skfleet._captured_output import OutputEvent, capture_output, process_token
 from skfleet._config import config_context, get_config
 from skfleet._partial_fit import copy_learner, learner_of, partial_fit
-from skfleet.blocks import Block, concat_rows
+from skfleet.blocks import Block, BlockRef, concat_rows
 from skfleet.engine import (
     DeviceArrayCache,
     Holdout,
@@ -104,11 +104,11 @@ def _with_context(task: Callable[..., Any]) -> Callable[..., Any]:
 
 @_with_context
 def fit_preprocessing(
-    context: TrainingContext, params: Mapping[str, Any], handles: Sequence[Block]
+    context: TrainingContext, params: Mapping[str, Any], block_refs: Sequence[BlockRef]
 ) -> Any:
     """Fit the steps of a pipeline before the last on the training rows of blocks."""
     model = build_candidate(context, params, None)
-    whole = [(open_rows(handle), BatchSpec(i, 0, 0.0, 1.0)) for i, handle in enumerate(handles)]
+    whole = [(open_rows(ref), BatchSpec(i, 0, 0.0, 1.0)) for i, ref in enumerate(block_refs)]
     rows = concat_rows([rows_of_batch(*batch, context.seed, context.holdout) for batch in whole])
     return model[:-1].fit(rows.X, rows.y)
 
@@ -121,12 +121,12 @@ def train(
     preprocessing: Any,
     calls: range,
     batches: BatchOrder,
-    handles: Sequence[Block],
-    test: Block | None = None,
+    block_refs: Sequence[BlockRef],
+    test: BlockRef | None = None,
 ) -> TrainedModel:
     """Train a candidate for a range of calls, and score it on `test` unless that is None.
 
-    `state` is the model so far, or the parameters of a new candidate. `handles` are of the blocks
+    `state` is the model so far, or the parameters of a new candidate. `block_refs` are of blocks
     that the calls need, by number. A model in the checkpoint is loaded instead of trained again.
     """
     if isinstance(state, TrainedModel) and state.record.failure is not None:
@@ -141,7 +141,7 @@ def train(
         return state
     with capture_output(context.driver) as output:
         try:
-            trained = _train_batches(context, state, preprocessing, calls, batches, handles)
+            trained = _train_batches(context, state, preprocessing, calls, batches, block_refs)
             if test is not None:
                 trained = _score(context, trained, test)
         except Exception as error:
@@ -161,7 +161,7 @@ def _train_batches(
     preprocessing: Any,
     calls: range,
     batches: BatchOrder,
-    handles: Sequence[Block],
+    block_refs: Sequence[BlockRef],
 ) -> TrainedModel:
     """Make those of the calls that the model has not had yet, on a copy of it."""
     if not isinstance(state, TrainedModel):
@@ -170,7 +170,7 @@ def _train_batches(
     calls = calls[max(0, state.n_calls - calls.start) :]
     if not calls:
         return state
-    blocks = {n: open_rows(handle) for n, handle in zip(numbers, handles, strict=True)}
+    blocks = {n: open_rows(ref) for n, ref in zip(numbers, block_refs, strict=True)}
     model, n_samples = copy_learner(state.model), state.n_samples
     on_device = accepts_device_arrays(model)
     start = time.perf_counter()
@@ -189,12 +189,12 @@ def _train_batches(
     return TrainedModel(model, calls.stop, n_samples, seconds)
 
 
-def _test_rows(context: TrainingContext, model: Any, handle: Block) -> Block:
+def _test_rows(context: TrainingContext, model: Any, block_ref: BlockRef) -> Block:
     """Open test rows, with X on the device if the model accepts device arrays."""
-    rows = open_rows(handle)
+    rows = open_rows(block_ref)
     if not accepts_device_arrays(model):
         return rows
-    return rows._replace(X=context.device_cache.get(("scored", handle.number), rows.X))
+    return rows._replace(X=context.device_cache.get(("scored", block_ref.number), rows.X))
 
 
 def partial_fit_rows(model: Any, rows: Block, context: TrainingContext) -> None:
@@ -211,7 +211,7 @@ def _per_sample_params(rows: Block, names: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _score(context: TrainingContext, trained: TrainedModel, test: Block) -> TrainedModel:
+def _score(context: TrainingContext, trained: TrainedModel, test: BlockRef) -> TrainedModel:
     """Score a candidate on the test rows, which are one block."""
     start = time.perf_counter()
     rows = _test_rows(context, trained.model, test)
@@ -234,7 +234,7 @@ def _returning_numpy(model: Any, rows: Block) -> Iterator[Any]:
 
 @_with_context
 def compute_responses(
-    context: TrainingContext, trained: TrainedModel, part: Block
+    context: TrainingContext, trained: TrainedModel, part: BlockRef
 ) -> tuple[Any, ...] | None:
     """Return y_true, sample_weight and the responses per metric of a block of test rows.
 
@@ -306,13 +306,13 @@ def scores_by_name(scores: Any) -> dict[str, float]:
 
 @_with_context
 def train_on_test_rows(
-    context: TrainingContext, trained: TrainedModel, handles: Sequence[Block], epochs: int
+    context: TrainingContext, trained: TrainedModel, block_refs: Sequence[BlockRef], epochs: int
 ) -> TrainedModel:
     """Train a model on the test rows for a number of epochs."""
     model = copy_learner(trained.model)
     for _ in range(epochs):
-        for handle in handles:
-            partial_fit_rows(model, _test_rows(context, model, handle), context)
+        for block_ref in block_refs:
+            partial_fit_rows(model, _test_rows(context, model, block_ref), context)
     attributes_to_host(learner_of(model))
     return replace(trained, model=model)
 
