@@ -61,11 +61,11 @@ def config_context(**settings: Any) -> Iterator[None]:
         that live in this process included, and raises without a client.
     device : {"auto", "cpu", "cuda"}, default="auto"
         Where the work on rows runs, for estimators whose own ``device`` leaves it open. ``"auto"``
-        follows the data: every block is worked on where it is, with the library it came in.
+        follows the data: every block is processed where it is, by the library that holds it.
         ``"cpu"`` asks for workers labelled ``CPU``. ``"cuda"`` asks for workers labelled ``GPU``:
         blocks on the host are brought to the GPU in the task that loads them, and stay there for a
         fit that makes several passes; rows of this process go to one GPU worker, or to the GPU of
-        this process where no worker has one. What was learned comes home to the host.
+        this process where no worker has one. Fitted attributes are on the host.
     keep_blocks : {"auto", True, False}, default="auto"
         Whether an estimator that makes several passes keeps the blocks in the memory of the
         workers for the time of the fit. ``"auto"`` keeps them when they fit into what the workers

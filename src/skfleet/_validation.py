@@ -178,7 +178,7 @@ def check_has_partial_fit(subject: str, learner: Any, alternative: str) -> None:
         )
     if library == "cuml" and device_library() is None:
         raise TypeError(
-            f"{subject} must be one that this process can open, for what was learned comes home. "
+            f"{subject} must be one that this process can open, as the model is returned to it. "
             f"Got {name} and no GPU here instead. Take {incremental}, or a process with a GPU."
         )
 
