@@ -217,6 +217,15 @@ def count_cores() -> None:
     _openmp_effective_n_threads()
 
 
+def validate_shuffle_split(
+    n_rows: int, test_size: Any, train_size: Any, default_test_size: float
+) -> tuple[int, int]:
+    """Return the numbers of training and test rows of a random split, or raise."""
+    from sklearn.model_selection import _split
+
+    return _split._validate_shuffle_split(n_rows, test_size, train_size, default_test_size)
+
+
 def output_container(transformer: Any) -> str:
     """Return the container of ``transform`` by ``set_output`` or the configuration."""
     from sklearn.utils import _set_output

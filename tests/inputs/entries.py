@@ -27,7 +27,7 @@ from skfleet.estimators import (
     SGDRegressor,
     TruncatedSVD,
 )
-from skfleet.model_selection import GridSearchCV, IncrementalSearchCV
+from skfleet.model_selection import GridSearchCV, IncrementalSearchCV, train_test_split
 
 CENTERS = np.array([[0.0, 0.0], [1.0, 1.0], [-1.0, 1.0]])
 
@@ -148,6 +148,21 @@ def voting(X, y, weight):
     assert len(answers) == len(_values(X))
 
 
+def splits(X, y, weight):
+    """Parts that are disjoint and aligned, and together all rows."""
+    n_rows = len(_values(X))
+    parts = train_test_split(X, y, weight, test_size=5, random_state=0)
+    *rows, y_train, y_test, _, weight_test = dask.compute(*parts)
+    assert [len(part) for part in rows] == [n_rows - 5, 5]
+    for part, target in zip(rows, (y_train, y_test), strict=True):
+        np.testing.assert_allclose(target, np.asarray(part, float) @ [1, -2], atol=1e-9)
+    assert len(weight_test) == 5
+    stacked = np.vstack([np.asarray(part, float) for part in rows])
+    np.testing.assert_allclose(np.sort(stacked, axis=0), np.sort(_values(X), axis=0), atol=1e-12)
+    model = Ridge(alpha=1e-10).fit(parts[0], parts[2], sample_weight=parts[4])
+    np.testing.assert_allclose(model.coef_, [1, -2], atol=1e-6)
+
+
 def _values(X):
     """Return the rows on the host, as numbers."""
     return np.asarray(X.compute(), dtype=float)
@@ -167,4 +182,5 @@ ENTRIES = [
     search_of_others,
     adaptive_search,
     voting,
+    splits,
 ]

@@ -9,7 +9,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from entries import ENTRIES, in_parts, least_squares, scores, search_of_others, wrapped
+from entries import ENTRIES, in_parts, least_squares, scores, search_of_others, splits, wrapped
 from frame_expressions import EXPRESSIONS, SOURCES, TABLE
 from hypothesis import HealthCheck, Phase, given, reject, settings
 from hypothesis import strategies as st
@@ -53,7 +53,7 @@ def test_sources(read, place, source):
     "expression", ["shuffle", "merge of two", "set_index", "sort_values", "categorize"]
 )
 def test_rows_that_change_places_stay_paired(read, place, expression):
-    for entry in (wrapped, search_of_others):
+    for entry in (wrapped, search_of_others, splits):
         entry(*columns(EXPRESSIONS[expression](read("read_parquet"))))
 
 
@@ -67,7 +67,7 @@ PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
     names=st.lists(st.sampled_from(list(EXPRESSIONS)), min_size=2, max_size=4),
 )
 def test_compositions_without_a_client(table_folder, source, names):
-    compose(SOURCES[source](table_folder), names, [least_squares])
+    compose(SOURCES[source](table_folder), names, [least_squares, splits])
 
 
 def compose(frame, names, entries):

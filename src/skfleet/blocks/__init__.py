@@ -31,10 +31,13 @@ from skfleet.blocks._lazy import (
     is_lazy,
     meta_of,
     n_rows_if_known,
+    take_row_set,
+    with_lengths,
 )
 from skfleet.blocks._normalize_token import normalize_token
 from skfleet.blocks._partition import row_blocks
 from skfleet.blocks._per_sample_params import split_per_sample, warn_of_trip
+from skfleet.blocks._row_set import RowSet
 from skfleet.blocks._sampling import (
     SampledRows,
     combine_k_smallest,
@@ -54,6 +57,7 @@ __all__ = [
     "Folds",
     "LazyBlock",
     "RowBlocks",
+    "RowSet",
     "SampledRows",
     "as_collection",
     "as_numeric",
@@ -87,8 +91,10 @@ __all__ = [
     "slice_rows",
     "split_per_sample",
     "take_block_rows",
+    "take_row_set",
     "take_rows",
     "take_to_host",
     "warn_of_trip",
+    "with_lengths",
     "write_block",
 ]

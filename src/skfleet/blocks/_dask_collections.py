@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from itertools import accumulate
 from typing import Any
@@ -28,15 +28,18 @@ from skfleet.blocks._containers import (
     float_dtype,
     hstack_lazily,
     is_frame,
+    n_rows_of,
     slice_rows,
 )
 from skfleet.blocks._dask_graph import (
     DaskBlock,
     Graph,
     as_reference,
+    compute_parts,
     count_rows,
     is_frame_collection,
     joint_graph,
+    optimize_frames,
     recut,
     split_graph,
     unordered_shuffles,
@@ -176,12 +179,7 @@ def compute_chunk_sizes(*collections: Any) -> list[Any]:
     if None not in all_lengths:
         return numeric
     graph, keys = _materialize(numeric, is_repeated=True)
-    if any(unordered_shuffles(graph, partition_keys) for partition_keys in keys):
-        raise ValueError(
-            "X must keep the order of its rows from one pass to the next. Got rows of a shuffle on "
-            "disk instead, which puts them in another order each time. Persist the frame first, or "
-            "shuffle with shuffle_method='tasks'."
-        )
+    _check_order(graph, keys)
     unknown = [i for i, lengths in enumerate(all_lengths) if lengths is None]
     for i, lengths in zip(unknown, count_rows(graph, [keys[i] for i in unknown]), strict=True):
         all_lengths[i] = lengths
@@ -189,6 +187,42 @@ def compute_chunk_sizes(*collections: Any) -> list[Any]:
         _as_array(graph, partition_keys, x, lengths)
         for partition_keys, x, lengths in zip(keys, numeric, all_lengths, strict=True)
     ]
+
+
+def _check_order(graph: Graph, keys: Sequence[Sequence[Any]]) -> None:
+    """Raise for rows whose order differs from one pass to the next."""
+    if any(unordered_shuffles(graph, partition_keys) for partition_keys in keys):
+        raise ValueError(
+            "X must keep the order of its rows from one pass to the next. Got rows of a shuffle on "
+            "disk instead, which puts them in another order each time. Persist the frame first, or "
+            "shuffle with shuffle_method='tasks'."
+        )
+
+
+def with_lengths(
+    collections: Sequence[Any], values: Sequence[Any]
+) -> tuple[list[Any], list[tuple[int, ...]], list[np.ndarray]]:
+    """Return collections with final partitions, their lengths, and other collections as arrays.
+
+    That takes one pass, or none where all lengths are known and there are no values.
+    """
+    fixed = [*collections, *(_column("Every value per row", x) for x in values)]
+    frames = [i for i, x in enumerate(fixed) if is_frame_collection(x)]
+    with _shuffle_method(is_repeated=True):
+        for i, x in zip(frames, optimize_frames([fixed[i] for i in frames]), strict=True):
+            fixed[i] = x
+        graph, keys = joint_graph(fixed)
+    _check_order(graph, keys)
+    lengths = [known_lengths(x) for x in collections]
+    counted = [i for i, n in enumerate(lengths) if n is None]
+    parts: list[tuple[Any, Any]] = [(n_rows_of, key) for i in counted for key in keys[i]]
+    parts += [(_as_one_array, key) for column in keys[len(collections) :] for key in column]
+    results = iter(compute_parts(graph, parts))
+    for i in counted:
+        lengths[i] = tuple(next(results) for _ in keys[i])
+    arrays = [[next(results) for _ in column] for column in keys[len(collections) :]]
+    collections = fixed[: len(collections)]
+    return collections, lengths, list(map(np.concatenate, arrays))  # type: ignore[return-value]
 
 
 def _as_array(graph: Graph, keys: Sequence[Any], x: Any, lengths: Any) -> Any:
@@ -254,6 +288,15 @@ def _materialize(
 
     A graph that runs in several passes has shuffles that give the same order in each of them.
     """
+    with _shuffle_method(is_repeated=is_repeated):
+        return joint_graph(collections)
+
+
+def _shuffle_method(*, is_repeated: bool) -> AbstractContextManager[Any]:
+    """Return a context in which graphs have shuffles that run where they are computed.
+
+    With `is_repeated` they give the same order in each pass.
+    """
     method = get_default_shuffle_method()
     is_local = get_config().engine == "local" or not _has_client()
     if method == "disk" and not is_local:  # the current client need not be the default one
@@ -262,8 +305,7 @@ def _materialize(
         method = "disk"  # only workers can take part in a shuffle over the network
     if method == "disk" and is_repeated:
         method = "tasks"
-    with dask.config.set({"dataframe.shuffle.method": method}):
-        return joint_graph(collections)
+    return dask.config.set({"dataframe.shuffle.method": method})
 
 
 def _has_client() -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
@@ -52,12 +52,7 @@ def joint_graph(collections: Sequence[Any]) -> tuple[Graph, list[list[Any]]]:
     graph: Graph = {}
     frame_keys: Iterator[Any] = iter(())
     if frames:
-        from skfleet.blocks._dask_categorize import with_multi_reader_categorize
-        from skfleet.blocks._dask_locks import release_cached_properties
-
-        release_cached_properties()
-        frames = [with_multi_reader_categorize(x) for x in frames]
-        expression = collections_to_expr(frames).optimize(fuse=True)
+        expression = _optimize(frames, fuse=True)
         graph |= expression.__dask_graph__()
         frame_keys = iter(expression.__dask_keys__())
     if arrays:
@@ -67,6 +62,27 @@ def joint_graph(collections: Sequence[Any]) -> tuple[Graph, list[list[Any]]]:
     keys = [list(next(frame_keys if is_frame_collection(x) else array_keys)) for x in collections]
     # An optimized graph refers to persisted results by key alone, which would not keep them alive.
     return graph | futures_of(collections), keys
+
+
+def optimize_frames(frames: Sequence[Any]) -> list[Any]:
+    """Return frames as they are after Dask's optimization, so that their partitions are final.
+
+    Dask reads several partitions of few columns as one, shared tasks run once, and the method of
+    a shuffle is that of now.
+    """
+    from dask.dataframe.dask_expr import new_collection
+
+    return [new_collection(x) for x in _optimize(frames, fuse=False).operands] if frames else []
+
+
+def _optimize(frames: Sequence[Any], *, fuse: bool) -> Any:
+    """Return one optimized expression of several frames."""
+    from skfleet.blocks._dask_categorize import with_multi_reader_categorize
+    from skfleet.blocks._dask_locks import release_cached_properties
+
+    release_cached_properties()
+    frames = [with_multi_reader_categorize(x) for x in frames]
+    return collections_to_expr(frames).optimize(fuse=fuse)
 
 
 def _partition_keys(array: Any) -> list[Any]:
@@ -79,15 +95,25 @@ def as_reference(key: Any) -> Any:
     return List(*map(TaskRef, key)) if isinstance(key, list) else TaskRef(key)
 
 
+def compute_parts(graph: Graph, calls: Iterable[tuple[Callable[[Any], Any], Any]]) -> Any:
+    """Return the results of functions of partitions, given by their keys, in one computation.
+
+    Of a partition with chunks along columns, rows are counted in the first chunk.
+    """
+    name = f"count-rows-{uuid.uuid4().hex}"
+    tasks = {}
+    for i, (func, key) in enumerate(calls):
+        key = key[0] if isinstance(key, list) and func is n_rows_of else key
+        tasks[name, i] = Task((name, i), func, as_reference(key))
+    whole = HighLevelGraph.from_collections(name, graph | tasks, dependencies=())
+    lazy = [Delayed(key, whole, layer=name) for key in tasks]
+    return dask.compute(*lazy, scheduler=scheduler())
+
+
 def count_rows(graph: Graph, columns: Iterable[Sequence[Any]]) -> list[tuple[int, ...]]:
     """Return the numbers of rows of the partitions of several collections, in one computation."""
     sizes = [len(keys) for keys in columns]
-    name = f"count-rows-{uuid.uuid4().hex}"
-    firsts = (key[0] if isinstance(key, list) else key for keys in columns for key in keys)
-    tasks = {(name, i): Task((name, i), n_rows_of, TaskRef(key)) for i, key in enumerate(firsts)}
-    whole = HighLevelGraph.from_collections(name, graph | tasks, dependencies=())
-    lazy = [Delayed(key, whole, layer=name) for key in tasks]
-    counts = dask.compute(*lazy, scheduler=scheduler())
+    counts = compute_parts(graph, [(n_rows_of, key) for keys in columns for key in keys])
     ends = list(accumulate(sizes, initial=0))
     return [tuple(map(int, counts[low:high])) for low, high in pairwise(ends)]
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from skfleet.blocks._containers import n_rows_of
+from skfleet.blocks._row_set import RowSet
 
 
 def is_lazy(X: Any) -> bool:
@@ -45,6 +49,28 @@ def compute_chunk_sizes(*collections: Any) -> list[Any]:
     from skfleet.blocks._dask_collections import compute_chunk_sizes
 
     return compute_chunk_sizes(*collections)
+
+
+def with_lengths(
+    collections: Sequence[Any], values: Sequence[Any]
+) -> tuple[list[Any], list[tuple[int, ...]], list[np.ndarray]]:
+    """Return Dask collections with final partitions, their lengths, and others as arrays.
+
+    That takes one pass, or none where all lengths are known and there are no values.
+    """
+    from skfleet.blocks._dask_collections import with_lengths
+
+    return with_lengths(collections, values)
+
+
+def take_row_set(X: Any, rows: RowSet, lengths: Sequence[int], token: str) -> Any:
+    """Return the rows of a set of a Dask collection, lazily, in their order.
+
+    Parts of frames with the same token and lengths are aligned.
+    """
+    from skfleet.blocks._dask_take import take_row_set
+
+    return take_row_set(X, rows, lengths, token)
 
 
 def compute_together(*values: Any) -> list[Any]:

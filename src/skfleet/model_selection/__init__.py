@@ -1,6 +1,6 @@
-"""Model selection on a fleet: scikit-learn's searches, with their fits on the workers.
+"""Model selection on a fleet: searches with their fits on the workers, and splits of Dask rows.
 
-The functions are scikit-learn's own, and run on a fleet under the joblib backend ``"skfleet"``.
+Other functions are scikit-learn's own, and run on a fleet under the joblib backend ``"skfleet"``.
 """
 
 from sklearn.model_selection import (
@@ -43,25 +43,61 @@ from skfleet.model_selection._shared_fits._registry import (
     SharedFitUse,
     register_shared_fit,
 )
+from skfleet.model_selection._split import (
+    GroupKFold,
+    GroupShuffleSplit,
+    KFold,
+    LeaveOneGroupOut,
+    LeaveOneOut,
+    LeavePGroupsOut,
+    LeavePOut,
+    PredefinedSplit,
+    RepeatedKFold,
+    RepeatedStratifiedKFold,
+    ShuffleSplit,
+    StratifiedGroupKFold,
+    StratifiedKFold,
+    StratifiedShuffleSplit,
+    TimeSeriesSplit,
+    split_rows,
+    train_test_split,
+)
 
 __all__ = [
     "ASHASearchCV",
     "CandidateSource",
     "FitTime",
     "GridSearchCV",
+    "GroupKFold",
+    "GroupShuffleSplit",
     "HalvingGridSearchCV",
     "HalvingRandomSearchCV",
     "HyperbandSearchCV",
     "IncrementalSearchCV",
     "InverseDecaySearchCV",
+    "KFold",
+    "LeaveOneGroupOut",
+    "LeaveOneOut",
+    "LeavePGroupsOut",
+    "LeavePOut",
+    "PredefinedSplit",
     "RandomizedSearchCV",
+    "RepeatedKFold",
+    "RepeatedStratifiedKFold",
     "SharedFit",
     "SharedFitUse",
+    "ShuffleSplit",
+    "StratifiedGroupKFold",
+    "StratifiedKFold",
+    "StratifiedShuffleSplit",
     "SuccessiveHalvingSearchCV",
+    "TimeSeriesSplit",
     "cross_val_predict",
     "cross_val_score",
     "cross_validate",
     "learning_curve",
     "register_shared_fit",
+    "split_rows",
+    "train_test_split",
     "validation_curve",
 ]

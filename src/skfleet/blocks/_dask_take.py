@@ -1,0 +1,127 @@
+"""Lazy parts of Dask collections: the rows of a `RowSet`, in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from typing import Any
+
+import dask.array as da
+from dask.base import tokenize
+from dask.core import flatten
+from dask.dataframe.dask_expr import new_collection
+from dask.dataframe.dask_expr._expr import Blockwise, Expr, PartitionsFiltered
+from dask.highlevelgraph import HighLevelGraph
+from dask.task_spec import Task, TaskRef
+
+from skfleet.blocks._dask_graph import is_frame_collection
+from skfleet.blocks._row_set import BlockRows, RowSet
+
+
+def take_row_set(X: Any, rows: RowSet, lengths: Sequence[int], token: str) -> Any:
+    """Return the rows of a set of an array, a Series or a DataFrame, lazily, in their order.
+
+    One task takes the rows of a partition. Partitions without any are dropped. A frame keeps its
+    index, divisions, names and types; an array its chunks along columns. Parts of frames with the
+    same `token` and lengths are aligned.
+    """
+    cuts = [rows.cut(*bounds) for bounds in pairwise(accumulate(lengths, initial=0))]
+    # of no rows at all one partition remains, for the types
+    chosen = [i for i, cut in enumerate(cuts) if cut.n_taken] or [0]
+    if is_frame_collection(X):
+        return _take_of_frame(X, chosen, [cuts[i] for i in chosen], token)
+    return _take_of_array(X, chosen, [cuts[i] for i in chosen])
+
+
+def _take(rows: Any, cut: BlockRows) -> Any:
+    return cut.take(rows)
+
+
+def _take_of_array(X: Any, chosen: Sequence[int], cuts: Sequence[BlockRows]) -> Any:
+    name = f"take-rows-{tokenize(X, chosen, cuts)}"
+    layer: dict[Any, Any] = {}
+    keys = X.__dask_keys__()
+    for i, (number, cut) in enumerate(zip(chosen, cuts, strict=True)):
+        for key in flatten([keys[number]]):
+            out = (name, i, *key[2:])
+            layer[out] = Task(out, _take, TaskRef(key), cut)
+    graph = HighLevelGraph.from_collections(name, layer, dependencies=[X])
+    chunks = (tuple(cut.n_taken for cut in cuts), *X.chunks[1:])
+    return da.Array(graph, name, chunks=chunks, meta=X._meta, dtype=X.dtype)
+
+
+def _take_of_frame(X: Any, chosen: Sequence[int], cuts: Sequence[BlockRows], token: str) -> Any:
+    rows = TakeRows(X.expr, list(chosen), list(cuts))
+    return new_collection(AlignedPart(rows, SplitRoot(tokenize(token, cuts), len(chosen))))
+
+
+class TakeRows(Expr):
+    """Expression of some rows of some partitions of a frame.
+
+    Dask moves no selection of partitions or columns below it, and must not: several files of few
+    columns are read as one partition, and partitions selected of a shuffle or a sample are others
+    (dask 2026.8.0). Without a dimension it is no root of its rows (see `SplitRoot`).
+    """
+
+    _parameters = ["frame", "chosen", "cuts"]
+    ndim = 0
+
+    @property
+    def _meta(self) -> Any:
+        return self.frame._meta
+
+    @property
+    def _name(self) -> str:
+        return f"take-rows-{self.deterministic_token}"
+
+    def _divisions(self) -> tuple[Any, ...]:
+        bounds = self.frame.divisions
+        return (*(bounds[i] for i in self.chosen), bounds[self.chosen[-1] + 1])
+
+    def _task(self, name: Any, index: int) -> Any:
+        return Task(name, _take, TaskRef((self.frame._name, self.chosen[index])), self.cuts[index])
+
+
+class SplitRoot(PartitionsFiltered):
+    """Root of the parts of frames that were split together, by which Dask knows them as aligned.
+
+    It has no tasks. `token` is that of the split and of the rows that are taken.
+    """
+
+    _parameters = ["token", "n", "_partitions"]
+    _defaults = {"_partitions": None}
+    ndim = 1
+    _meta = None
+
+    def _divisions(self) -> tuple[None, ...]:
+        return (None,) * (self.n + 1)
+
+    def _layer(self) -> dict[Any, Any]:
+        return {}
+
+
+class AlignedPart(Blockwise):
+    """Expression of the rows of a part, with the root of its split."""
+
+    _parameters = ["rows", "root"]
+
+    @property
+    def _meta(self) -> Any:
+        return self.rows._meta
+
+    @property
+    def _name(self) -> str:
+        return f"part-{self.deterministic_token}"
+
+    def _divisions(self) -> Any:
+        return self.rows.divisions
+
+    def _broadcast_dep(self, dep: Any) -> bool:
+        return False
+
+    def _task(self, name: Any, index: int) -> Any:
+        return Task(name, _identity, TaskRef((self.rows._name, index)))
+
+
+def _identity(rows: Any) -> Any:
+    return rows

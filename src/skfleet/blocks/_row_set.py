@@ -1,0 +1,121 @@
+"""Some of the rows of a data set, by global number (`RowSet`), and of a block (`BlockRows`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from skfleet.blocks._containers import n_rows_of, take_rows
+
+
+class BlockRows(NamedTuple):
+    """The rows of a set in a block: all of them, or those with a bit.
+
+    The bits begin with `n_skipped` of rows before the block.
+    """
+
+    n_rows: int  # of the block
+    n_taken: int
+    bits: np.ndarray | None = None
+    n_skipped: int = 0
+
+    def __repr__(self) -> str:
+        return f"BlockRows({self.n_taken} of {self.n_rows} rows)"
+
+    def take(self, rows: Any) -> Any:
+        """Return the rows of the set, in their container."""
+        if n_rows_of(rows) != self.n_rows:
+            raise ValueError(
+                "X must have the same partitions in every pass. Got one of "
+                f"{n_rows_of(rows)} rows that had {self.n_rows} when they were counted. "
+                "Persist the collection before it is split."
+            )
+        if self.bits is None:
+            return rows
+        mask = np.unpackbits(self.bits, count=self.n_skipped + self.n_rows)
+        return take_rows(rows, np.flatnonzero(mask[self.n_skipped :]))
+
+
+class RowSet:
+    """Some of `n_rows` rows, by global number, in ascending order.
+
+    It is held as ranges of rows, or with a bit for each row. ``np.asarray`` returns the numbers.
+
+    Parameters
+    ----------
+    n_rows : int
+        Number of rows that the set is of.
+    ranges : sequence of (int, int)
+        First and last row (exclusive) of ranges, in ascending order.
+    bits : ndarray of uint8, default=None
+        A bit for each row, as ``np.packbits`` returns them, in place of ranges.
+    """
+
+    ndim = 1
+    dtype = np.dtype(np.int64)
+
+    def __init__(
+        self,
+        n_rows: int,
+        ranges: Sequence[tuple[int, int]] = (),
+        bits: np.ndarray | None = None,
+    ) -> None:
+        self.n_rows, self.bits = n_rows, bits
+        self.ranges = tuple((low, high) for low, high in ranges if low < high)
+        if bits is None:
+            self._size = sum(high - low for low, high in self.ranges)
+        else:
+            self._size = int(np.bitwise_count(bits).sum(dtype=np.int64))
+
+    @classmethod
+    def from_indices(cls, indices: Any, n_rows: int) -> RowSet:
+        """Return the set of rows with these numbers, in any order, or of a mask."""
+        mask = np.zeros(n_rows, dtype=bool)
+        mask[indices] = True
+        return cls(n_rows, bits=np.packbits(mask))
+
+    def __len__(self) -> int:
+        return self._size
+
+    @property
+    def shape(self) -> tuple[int]:
+        return (self._size,)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if self.bits is None:
+            numbers = np.concatenate([np.arange(0), *(np.arange(*r) for r in self.ranges)])
+        else:
+            numbers = np.flatnonzero(np.unpackbits(self.bits, count=self.n_rows))
+        return numbers.astype(self.dtype if dtype is None else dtype, copy=False)
+
+    def __invert__(self) -> RowSet:
+        """Return the set of all other rows."""
+        if self.bits is None:
+            ends = [0, *(row for bounds in self.ranges for row in bounds), self.n_rows]
+            return RowSet(self.n_rows, list(zip(ends[::2], ends[1::2], strict=True)))
+        bits = ~self.bits
+        if self.n_rows % 8:
+            bits[-1] &= 0xFF << (8 - self.n_rows % 8) & 0xFF
+        return RowSet(self.n_rows, bits=bits)
+
+    def __dask_tokenize__(self) -> Any:
+        return type(self).__name__, self.n_rows, self.ranges, self.bits
+
+    def __repr__(self) -> str:
+        return f"RowSet({self._size} of {self.n_rows} rows)"
+
+    def cut(self, low: int, high: int) -> BlockRows:
+        """Return the rows of the set in a block of the rows from low to high."""
+        n_rows = high - low
+        if self.bits is not None:
+            skipped = low % 8
+            bits = self.bits[low // 8 : (high + 7) // 8]
+            mask = np.unpackbits(bits, count=skipped + n_rows)[skipped:]
+            return BlockRows(n_rows, int(mask.sum(dtype=np.int64)), bits, skipped)
+        mask = np.zeros(n_rows, dtype=bool)
+        for first, last in self.ranges:
+            mask[max(first - low, 0) : max(last - low, 0)] = True
+        n_taken = int(mask.sum())
+        return BlockRows(n_rows, n_taken, None if n_taken == n_rows else np.packbits(mask))
