@@ -35,13 +35,6 @@ def class_in_scikit_learn(splitter: Any) -> type:
     return vars(type(splitter)).get("class_in_scikit_learn", type(splitter))
 
 
-def _permutation(n_rows: int, random_state: Any) -> np.ndarray:
-    """Return ``random_state.permutation(n_rows)`` in the smallest integers."""
-    order = np.arange(n_rows, dtype=np.min_scalar_type(-max(n_rows, 1)))
-    check_random_state(random_state).shuffle(order)  # draws for any dtype what permutation draws
-    return order
-
-
 def _k_fold(splitter: Any, n_rows: int) -> Iterator[Split]:
     n_splits = splitter.n_splits
     if n_splits > n_rows:
@@ -51,7 +44,9 @@ def _k_fold(splitter: Any, n_rows: int) -> Iterator[Split]:
         )
     sizes = np.full(n_splits, n_rows // n_splits)
     sizes[: n_rows % n_splits] += 1
-    order = _permutation(n_rows, splitter.random_state) if splitter.shuffle else None
+    order = None
+    if splitter.shuffle:
+        order = check_random_state(splitter.random_state).permutation(n_rows)
     high = 0
     for size in sizes.tolist():
         low, high = high, high + size
@@ -66,9 +61,12 @@ def _shuffle_split(splitter: Any, n_rows: int) -> Iterator[Split]:
     n_train, n_test = validate_shuffle_split(n_rows, splitter.test_size, splitter.train_size, 0.1)
     rng = check_random_state(splitter.random_state)
     for _ in range(splitter.n_splits):
-        order = _permutation(n_rows, rng)
+        order = rng.permutation(n_rows)
         test = RowSet.from_indices(order[:n_test], n_rows)
-        yield RowSet.from_indices(order[n_test : n_test + n_train], n_rows), test
+        if n_train + n_test == n_rows:
+            yield ~test, test
+        else:
+            yield RowSet.from_indices(order[n_test : n_test + n_train], n_rows), test
 
 
 def _time_series_split(splitter: Any, n_rows: int) -> Iterator[Split]:

@@ -245,7 +245,7 @@ def train_test_split(
     Notes
     -----
     One pass counts the rows where their number is unknown, and brings `stratify` to this process,
-    where it is a Dask collection. A random choice needs four bytes a row while it is made, then a
+    where it is a Dask collection. A random choice needs nine bytes a row while it is made, then a
     bit. A part takes one task for each partition.
 
     Examples
