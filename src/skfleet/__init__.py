@@ -8,7 +8,7 @@ import joblib
 from skfleet._config import config_context, get_config
 
 if TYPE_CHECKING:  # what __getattr__ gives, for completion and type checkers
-    from skfleet import engine, estimators, exceptions, metrics, model_selection
+    from skfleet import datasets, engine, estimators, exceptions, metrics, model_selection
     from skfleet._show_versions import show_versions
     from skfleet.fleet import Fleet
 
@@ -18,6 +18,7 @@ __all__ = [
     "Fleet",
     "__version__",
     "config_context",
+    "datasets",
     "engine",
     "estimators",
     "exceptions",
@@ -31,7 +32,9 @@ __all__ = [
 _HOMES = {
     "Fleet": "skfleet.fleet",
     "show_versions": "skfleet._show_versions",
-    **dict.fromkeys(("engine", "estimators", "exceptions", "metrics", "model_selection")),
+    **dict.fromkeys(
+        ("datasets", "engine", "estimators", "exceptions", "metrics", "model_selection")
+    ),
 }
 
 

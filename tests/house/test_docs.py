@@ -6,12 +6,13 @@ import inspect
 import pytest
 from numpydoc.validate import validate
 
-ROOMS = ["skfleet.estimators", "skfleet.metrics", "skfleet.model_selection"]
+ROOMS = ["skfleet.datasets", "skfleet.estimators", "skfleet.metrics", "skfleet.model_selection"]
 
 # What a reader can rely on finding. A name that goes away is a change to announce.
 PUBLIC = {
     "skfleet.Fleet",
     "skfleet.config_context",
+    "skfleet.datasets.sample_rows",
     "skfleet.engine.counting",
     "skfleet.estimators.BlockwiseVotingClassifier",
     "skfleet.estimators.BlockwiseVotingRegressor",
@@ -45,6 +46,8 @@ PUBLIC = {
     "skfleet.model_selection.HalvingGridSearchCV",
     "skfleet.model_selection.HalvingRandomSearchCV",
     "skfleet.model_selection.RandomizedSearchCV",
+    "skfleet.model_selection.split_rows",
+    "skfleet.model_selection.train_test_split",
 }
 
 # numpydoc's checks that are kept for public names; the others are matters of taste that ruff or

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from skfleet.engine._counted_rows import CountedRows
 from skfleet.engine._counters import Counts, counting, counting_disabled, log_pass
 from skfleet.engine._fold import TrainingBatch, fold
 from skfleet.engine._gpu._cpu_models import (
@@ -79,6 +80,7 @@ __all__ = [
     "MMAP_THRESHOLD",
     "Call",
     "CandidateDevices",
+    "CountedRows",
     "Counts",
     "DeviceArrayCache",
     "DeviceCachedArray",

@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 import inspect
-import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import wraps
 from itertools import chain
 from typing import Any, TypeVar
 
-import numpy as np
 from sklearn import model_selection
 from sklearn.model_selection import check_cv
 from sklearn.model_selection import train_test_split as train_test_split_in_memory
 
 from skfleet._sklearn_private import validate_shuffle_split
-from skfleet.blocks import (
-    RowSet,
-    as_collection,
-    as_sized,
-    is_lazy,
-    n_rows_if_known,
-    n_rows_of,
-    take_row_set,
-    take_rows,
-    with_lengths,
-)
-from skfleet.engine import log_pass
+from skfleet.blocks import RowSet, is_lazy
+from skfleet.engine import CountedRows
 from skfleet.model_selection._row_splits import Split, class_in_scikit_learn, row_splits
 
 T = TypeVar("T", bound=type)
@@ -55,50 +43,6 @@ _IGNORE_Y = (
 )
 
 
-class _Rows:
-    """Dask collections and other containers of the same rows, with the lengths of partitions."""
-
-    def __init__(self, arrays: Sequence[Any], values: Sequence[Any]) -> None:
-        """Count the rows of arrays, and compute values per row, in at most one pass."""
-        self.arrays = [
-            as_collection(a) if is_lazy(a) else a if a is None else as_sized("Every array", a)
-            for a in arrays
-        ]
-        lazy = [a for a in self.arrays if is_lazy(a)]
-        lazy_values = [as_collection(v) for v in values if is_lazy(v)]
-        takes_pass = bool(lazy_values) or any(n_rows_if_known(a) is None for a in lazy)
-        lazy, lengths, computed = with_lengths(lazy, lazy_values)
-        if takes_pass:
-            log_pass("count-rows", sum(map(len, lengths)), sum(map(len, lengths)))
-        collections, partitions, results = iter(lazy), iter(lengths), iter(computed)
-        self.lengths = [next(partitions) if is_lazy(a) else None for a in self.arrays]
-        self.arrays = [next(collections) if is_lazy(a) else a for a in self.arrays]
-        self.values = [next(results) if is_lazy(v) else v for v in values]
-        self.n_rows, self.token = self._check_n_rows(), uuid.uuid4().hex
-
-    def _check_n_rows(self) -> int:
-        """Return the number of rows, or raise where arrays or values differ in it."""
-        counts = [
-            sum(lengths) if lengths is not None else n_rows_of(a)
-            for a, lengths in zip(self.arrays, self.lengths, strict=True)
-            if a is not None
-        ]
-        counts += [n_rows_of(as_sized("Every array", v)) for v in self.values if v is not None]
-        if len(set(counts)) > 1:
-            raise ValueError(
-                f"Found input variables with inconsistent numbers of samples: {counts}"
-            )
-        return counts[0]
-
-    def take(self, rows: RowSet) -> list[Any]:
-        """Return the rows of a set of each array, in their order."""
-        numbers = np.asarray(rows if None in self.lengths else ())
-        return [
-            take_rows(a, numbers) if lengths is None else take_row_set(a, rows, lengths, self.token)
-            for a, lengths in zip(self.arrays, self.lengths, strict=True)
-        ]
-
-
 def _needs_y(splitter: Any) -> bool:
     return class_in_scikit_learn(splitter) not in _IGNORE_Y
 
@@ -107,7 +51,7 @@ def _lazy_splits(
     splitter: Any, X: Any = None, y: Any = None, groups: Any = None
 ) -> Iterator[Split]:
     """Yield the splits of Dask rows."""
-    rows = _Rows([X], [y if _needs_y(splitter) else None, groups])
+    rows = CountedRows([X], [y if _needs_y(splitter) else None, groups])
     yield from row_splits(splitter, rows.n_rows, *rows.values)
 
 
@@ -264,7 +208,7 @@ def train_test_split(
         )
     if shuffle is False and stratify is not None:
         raise ValueError("Stratified train/test split is not implemented for shuffle=False")
-    rows = _Rows(arrays, [stratify])
+    rows = CountedRows(arrays, [stratify])
     n_train, n_test = validate_shuffle_split(rows.n_rows, test_size, train_size, 0.25)
     if shuffle is False:
         ranges = [(0, n_train)], [(n_train, n_train + n_test)]
@@ -318,6 +262,6 @@ def split_rows(*arrays: Any, cv: Any = 5, groups: Any = None) -> Iterator[list[A
     """
     splitter = check_cv(cv)
     takes_y = len(arrays) > 1 and hasattr(cv, "split") and _needs_y(splitter)
-    rows = _Rows(arrays, [arrays[1] if takes_y else None, groups])
+    rows = CountedRows(arrays, [arrays[1] if takes_y else None, groups])
     for train, test in row_splits(splitter, rows.n_rows, *rows.values):
         yield list(chain.from_iterable(zip(rows.take(train), rows.take(test), strict=True)))

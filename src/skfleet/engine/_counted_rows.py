@@ -1,0 +1,70 @@
+"""Collections of the same rows, counted in one pass, of which sets of rows are taken."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from skfleet.blocks import (
+    RowSet,
+    as_collection,
+    as_sized,
+    is_lazy,
+    n_rows_if_known,
+    n_rows_of,
+    take_row_set,
+    take_rows,
+    with_lengths,
+)
+from skfleet.engine._counters import log_pass
+
+
+class CountedRows:
+    """Dask collections and other containers of the same rows, with the lengths of their partitions.
+
+    Sets of rows are taken of all of them alike.
+    """
+
+    def __init__(self, arrays: Sequence[Any], values: Sequence[Any]) -> None:
+        """Count the rows of arrays, and compute values per row, in at most one pass."""
+        self.arrays = [
+            as_collection(a) if is_lazy(a) else a if a is None else as_sized("Every array", a)
+            for a in arrays
+        ]
+        lazy = [a for a in self.arrays if is_lazy(a)]
+        lazy_values = [as_collection(v) for v in values if is_lazy(v)]
+        takes_pass = bool(lazy_values) or any(n_rows_if_known(a) is None for a in lazy)
+        lazy, lengths, computed = with_lengths(lazy, lazy_values)
+        self.n_partitions = sum(map(len, lengths))
+        if takes_pass:
+            log_pass("count-rows", self.n_partitions, self.n_partitions)
+        collections, partitions, results = iter(lazy), iter(lengths), iter(computed)
+        self.lengths = [next(partitions) if is_lazy(a) else None for a in self.arrays]
+        self.arrays = [next(collections) if is_lazy(a) else a for a in self.arrays]
+        self.values = [next(results) if is_lazy(v) else v for v in values]
+        self.n_rows, self.token = self._check_n_rows(), uuid.uuid4().hex
+
+    def _check_n_rows(self) -> int:
+        """Return the number of rows, or raise where arrays or values differ in it."""
+        counts = [
+            sum(lengths) if lengths is not None else n_rows_of(a)
+            for a, lengths in zip(self.arrays, self.lengths, strict=True)
+            if a is not None
+        ]
+        counts += [n_rows_of(as_sized("Every array", v)) for v in self.values if v is not None]
+        if len(set(counts)) > 1:
+            raise ValueError(
+                f"Found input variables with inconsistent numbers of samples: {counts}"
+            )
+        return counts[0]
+
+    def take(self, rows: RowSet) -> list[Any]:
+        """Return the rows of a set of each array, in their order."""
+        numbers = np.asarray(rows if None in self.lengths else ())
+        return [
+            take_rows(a, numbers) if lengths is None else take_row_set(a, rows, lengths, self.token)
+            for a, lengths in zip(self.arrays, self.lengths, strict=True)
+        ]
