@@ -24,15 +24,16 @@ from skfleet.blocks._containers import (
 from skfleet.blocks._dask_futures import check_rows, fetch
 from skfleet.blocks._dask_scheduler import scheduler, set_scheduler
 from skfleet.blocks._folds import Folds, make_folds
+from skfleet.blocks._label_codes import LabelCodes
 from skfleet.blocks._lazy import (
     as_collection,
     compute_chunk_sizes,
     compute_together,
+    fix_partitions,
     is_lazy,
     meta_of,
     n_rows_if_known,
     take_row_set,
-    with_lengths,
 )
 from skfleet.blocks._normalize_token import normalize_token
 from skfleet.blocks._partition import row_blocks
@@ -55,6 +56,7 @@ __all__ = [
     "BlockFile",
     "BlockRef",
     "Folds",
+    "LabelCodes",
     "LazyBlock",
     "RowBlocks",
     "RowSet",
@@ -70,6 +72,7 @@ __all__ = [
     "compute_together",
     "concat_rows",
     "fetch",
+    "fix_partitions",
     "float_dtype",
     "is_frame",
     "is_lazy",
@@ -95,6 +98,5 @@ __all__ = [
     "take_rows",
     "take_to_host",
     "warn_of_trip",
-    "with_lengths",
     "write_block",
 ]

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, zip_longest
 from typing import Any
 
 import dask
@@ -15,7 +15,7 @@ import dask.array as da
 import numpy as np
 from dask.base import is_dask_collection
 from dask.highlevelgraph import HighLevelGraph
-from dask.task_spec import Task
+from dask.task_spec import List, Task
 from dask.utils import get_default_shuffle_method
 
 from skfleet import _linalg
@@ -35,7 +35,6 @@ from skfleet.blocks._dask_graph import (
     DaskBlock,
     Graph,
     as_reference,
-    compute_parts,
     count_rows,
     is_frame_collection,
     joint_graph,
@@ -45,6 +44,7 @@ from skfleet.blocks._dask_graph import (
     unordered_shuffles,
 )
 from skfleet.blocks._dask_scheduler import scheduler
+from skfleet.blocks._label_codes import LabelCodes
 
 
 def compute_together(*values: Any) -> list[Any]:
@@ -199,12 +199,14 @@ def _check_order(graph: Graph, keys: Sequence[Sequence[Any]]) -> None:
         )
 
 
-def with_lengths(
+def fix_partitions(
     collections: Sequence[Any], values: Sequence[Any]
-) -> tuple[list[Any], list[tuple[int, ...]], list[np.ndarray]]:
-    """Return collections with final partitions, their lengths, and other collections as arrays.
+) -> tuple[list[Any], list[tuple[int, ...] | None], list[BlockRef]]:
+    """Return collections whose partitions are final, their known lengths, and tasks for the others.
 
-    That takes one pass, or none where all lengths are known and there are no values.
+    A task's result lists, of each collection of unknown length, the number of rows in a partition,
+    or nothing after its last one; and of each of `values` likewise the rows as a `LabelCodes`.
+    There is no task where all is known.
     """
     fixed = [*collections, *(_column("Every value per row", x) for x in values)]
     frames = [i for i, x in enumerate(fixed) if is_frame_collection(x)]
@@ -214,15 +216,23 @@ def with_lengths(
         graph, keys = joint_graph(fixed)
     _check_order(graph, keys)
     lengths = [known_lengths(x) for x in collections]
-    counted = [i for i, n in enumerate(lengths) if n is None]
-    parts: list[tuple[Any, Any]] = [(n_rows_of, key) for i in counted for key in keys[i]]
-    parts += [(_as_one_array, key) for column in keys[len(collections) :] for key in column]
-    results = iter(compute_parts(graph, parts))
-    for i in counted:
-        lengths[i] = tuple(next(results) for _ in keys[i])
-    arrays = [[next(results) for _ in column] for column in keys[len(collections) :]]
-    collections = fixed[: len(collections)]
-    return collections, lengths, list(map(np.concatenate, arrays))  # type: ignore[return-value]
+    counted = [keys[i] for i, n in enumerate(lengths) if n is None]
+    outputs = []
+    for i, parts in enumerate(zip_longest(*counted, *keys[len(collections) :])):
+        refs = [List() if key is None else List(as_reference(key)) for key in parts]
+        key = (f"count-{id(graph):x}", i)
+        graph[key] = Task(key, partial(_count_and_encode, len(counted)), *refs)
+        outputs.append(key)
+    blocks = [BlockRef(block, number=i) for i, block in enumerate(split_graph(graph, outputs))]
+    return fixed[: len(collections)], lengths, blocks
+
+
+def _count_and_encode(n_counted: int, *parts: Any) -> list[list[Any]]:
+    """Return the numbers of rows of the first parts and the codes of the others, in lists."""
+    counts = [[n_rows_of(rows[0] if isinstance(rows, list) else rows) for rows in x] for x in parts]
+    return counts[:n_counted] + [
+        [LabelCodes.encode(_as_one_array(rows)) for rows in x] for x in parts[n_counted:]
+    ]
 
 
 def _as_array(graph: Graph, keys: Sequence[Any], x: Any, lengths: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
@@ -95,25 +95,15 @@ def as_reference(key: Any) -> Any:
     return List(*map(TaskRef, key)) if isinstance(key, list) else TaskRef(key)
 
 
-def compute_parts(graph: Graph, calls: Iterable[tuple[Callable[[Any], Any], Any]]) -> Any:
-    """Return the results of functions of partitions, given by their keys, in one computation.
-
-    Of a partition with chunks along columns, rows are counted in the first chunk.
-    """
-    name = f"count-rows-{uuid.uuid4().hex}"
-    tasks = {}
-    for i, (func, key) in enumerate(calls):
-        key = key[0] if isinstance(key, list) and func is n_rows_of else key
-        tasks[name, i] = Task((name, i), func, as_reference(key))
-    whole = HighLevelGraph.from_collections(name, graph | tasks, dependencies=())
-    lazy = [Delayed(key, whole, layer=name) for key in tasks]
-    return dask.compute(*lazy, scheduler=scheduler())
-
-
 def count_rows(graph: Graph, columns: Iterable[Sequence[Any]]) -> list[tuple[int, ...]]:
     """Return the numbers of rows of the partitions of several collections, in one computation."""
     sizes = [len(keys) for keys in columns]
-    counts = compute_parts(graph, [(n_rows_of, key) for keys in columns for key in keys])
+    name = f"count-rows-{uuid.uuid4().hex}"
+    firsts = (key[0] if isinstance(key, list) else key for keys in columns for key in keys)
+    tasks = {(name, i): Task((name, i), n_rows_of, TaskRef(key)) for i, key in enumerate(firsts)}
+    whole = HighLevelGraph.from_collections(name, graph | tasks, dependencies=())
+    lazy = [Delayed(key, whole, layer=name) for key in tasks]
+    counts = dask.compute(*lazy, scheduler=scheduler())
     ends = list(accumulate(sizes, initial=0))
     return [tuple(map(int, counts[low:high])) for low, high in pairwise(ends)]
 

@@ -6,8 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
+from skfleet.blocks._block import BlockRef
 from skfleet.blocks._containers import n_rows_of
 from skfleet.blocks._row_set import RowSet
 
@@ -51,16 +50,17 @@ def compute_chunk_sizes(*collections: Any) -> list[Any]:
     return compute_chunk_sizes(*collections)
 
 
-def with_lengths(
+def fix_partitions(
     collections: Sequence[Any], values: Sequence[Any]
-) -> tuple[list[Any], list[tuple[int, ...]], list[np.ndarray]]:
-    """Return Dask collections with final partitions, their lengths, and others as arrays.
+) -> tuple[list[Any], list[tuple[int, ...] | None], list[BlockRef]]:
+    """Return Dask collections with final partitions, their known lengths, and tasks for the others.
 
-    That takes one pass, or none where all lengths are known and there are no values.
+    A task returns, of each collection of unknown length, the number of rows in a partition, and of
+    each of `values` the rows as a `LabelCodes`, in lists that are empty after the last partition.
     """
-    from skfleet.blocks._dask_collections import with_lengths
+    from skfleet.blocks._dask_collections import fix_partitions
 
-    return with_lengths(collections, values)
+    return fix_partitions(collections, values)
 
 
 def take_row_set(X: Any, rows: RowSet, lengths: Sequence[int], token: str) -> Any:

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from skfleet.blocks import (
+    BlockRef,
+    LabelCodes,
+    RowBlocks,
     RowSet,
     as_collection,
     as_sized,
+    fix_partitions,
     is_lazy,
-    n_rows_if_known,
     n_rows_of,
     take_row_set,
     take_rows,
-    with_lengths,
 )
 from skfleet.engine._counters import log_pass
+from skfleet.engine._select import engine_for
 
 
 class CountedRows:
@@ -36,15 +40,14 @@ class CountedRows:
         ]
         lazy = [a for a in self.arrays if is_lazy(a)]
         lazy_values = [as_collection(v) for v in values if is_lazy(v)]
-        takes_pass = bool(lazy_values) or any(n_rows_if_known(a) is None for a in lazy)
-        lazy, lengths, computed = with_lengths(lazy, lazy_values)
-        self.n_partitions = sum(map(len, lengths))
-        if takes_pass:
-            log_pass("count-rows", self.n_partitions, self.n_partitions)
-        collections, partitions, results = iter(lazy), iter(lengths), iter(computed)
+        lazy, lengths, blocks = fix_partitions(lazy, lazy_values)
+        results = iter(_count(blocks) if blocks else ())
+        known_lengths = [tuple(next(results)) if n is None else n for n in lengths]
+        self.n_partitions = sum(map(len, known_lengths))
+        collections, partitions = iter(lazy), iter(known_lengths)
         self.lengths = [next(partitions) if is_lazy(a) else None for a in self.arrays]
         self.arrays = [next(collections) if is_lazy(a) else a for a in self.arrays]
-        self.values = [next(results) if is_lazy(v) else v for v in values]
+        self.values = [LabelCodes.concatenate(next(results)) if is_lazy(v) else v for v in values]
         self.n_rows, self.token = self._check_n_rows(), uuid.uuid4().hex
 
     def _check_n_rows(self) -> int:
@@ -68,3 +71,15 @@ class CountedRows:
             take_rows(a, numbers) if lengths is None else take_row_set(a, rows, lengths, self.token)
             for a, lengths in zip(self.arrays, self.lengths, strict=True)
         ]
+
+
+def _count(blocks: Sequence[BlockRef]) -> list[list[Any]]:
+    """Return the results of the tasks that count rows and read values, by collection."""
+    engine = engine_for(RowBlocks(tuple(blocks), None, 1, None, on_dask=True))
+    results = engine.gather(engine.map(_load, blocks, name="count-rows"))
+    log_pass("count-rows", len(blocks), len(blocks))
+    return [list(chain.from_iterable(parts)) for parts in zip(*results, strict=True)]
+
+
+def _load(block_ref: BlockRef) -> Any:
+    return block_ref.X.load()
