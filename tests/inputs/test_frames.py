@@ -118,6 +118,13 @@ def test_dask_itself_fails_on_several_readers_of_a_categorized_frame():
         dask.compute(frame[["a", "b"]], frame["y"])
 
 
+def test_expressions_that_dask_must_simplify_before_it_makes_a_graph(read):
+    frame = read("read_parquet")
+    for name in ("repartition", "rename", "more partitions", "set_index", "filter"):
+        frame = EXPRESSIONS[name](frame)
+    least_squares(*columns(frame))
+
+
 @pytest.mark.timeout(60)  # Python 3.11 locks the properties in which Dask runs tasks
 def test_divisions_that_are_calculated_of_one_another(read, cluster_client):
     frame = read("read_parquet").set_index("a").reset_index().set_index("b").reset_index()

@@ -258,7 +258,22 @@ def split_graph(graph: Graph, outputs: Sequence[Any]) -> list[DaskBlock]:
 
 
 def futures_of(collections: Sequence[Any]) -> dict[Any, Any]:
-    """Return the futures of persisted collections, by key."""
+    """Return the futures of persisted collections, by key.
+
+    Of frames they are operands of the expression. distributed looks for them in the graph of the
+    expression as it is, which Dask may refuse to make before it has simplified it.
+    """
     if "distributed" not in sys.modules:
         return {}
-    return {future.key: future for future in sys.modules["distributed"].futures_of(collections)}
+    values: list[Any] = [x for x in collections if not is_frame_collection(x)]
+    for x in filter(is_frame_collection, collections):
+        operands = (op for node in x.expr.walk() for op in node.operands)
+        values += [
+            dict(op) if isinstance(op, Mapping) else op for op in operands if not _is_node(op)
+        ]
+    return {future.key: future for future in sys.modules["distributed"].futures_of(values)}
+
+
+def _is_node(operand: Any) -> bool:
+    """Return whether an operand of an expression is an expression."""
+    return hasattr(operand, "walk") and hasattr(operand, "operands")
