@@ -17,6 +17,7 @@ from random_examples import n_examples
 from skfleet import model_selection
 from skfleet.blocks import RowSet
 from skfleet.engine import counting
+from skfleet.estimators import LogisticRegression
 from skfleet.model_selection import split_rows, train_test_split
 
 pytestmark = pytest.mark.filterwarnings("ignore:The inplace keyword")  # of Dask, to pandas
@@ -259,6 +260,18 @@ def test_number_of_folds_and_iterables_are_splitters():
     assert (len(train), len(test)) == (50, 10)
 
 
+@pytest.mark.parametrize("name", ["KFold", "StratifiedKFold", "GroupKFold"])
+def test_searches_and_cross_validation_take_our_splitters(name):
+    rows, y = da.from_array(RNG.normal(size=(N_ROWS, 2)), chunks=25), da.from_array(Y, chunks=25)
+    groups = {"groups": da.from_array(GROUPS, chunks=25)} if name == "GroupKFold" else {}
+    scores = []
+    for module in (in_memory, model_selection):
+        cv = getattr(module, name)(n_splits=2)
+        search = model_selection.GridSearchCV(LogisticRegression(), {"C": [1, 10]}, cv=cv)
+        scores.append(search.fit(rows, y, **groups).cv_results_["mean_test_score"])
+    np.testing.assert_array_equal(*scores)
+
+
 def test_subclass_splits_its_own_way():
     class Backwards(model_selection.KFold):
         def split(self, X, y=None, groups=None):
@@ -300,6 +313,13 @@ def test_errors_are_scikit_learns(name, options):
     with pytest.raises(ValueError, match=r".") as ours:
         list(getattr(model_selection, name)(**options).split(array([60]), Y))
     assert str(ours.value) == str(theirs.value)
+
+
+def test_what_is_not_rows_is_refused():
+    with pytest.raises(ValueError, match=r"At least one array"):
+        train_test_split(stratify=da.from_array(Y))
+    with pytest.raises(TypeError, match=r"X must be a Dask array, a Dask DataFrame or a bag"):
+        train_test_split(dask.delayed(X))
 
 
 def test_sizes_are_refused_as_by_scikit_learn():

@@ -201,7 +201,7 @@ def train_test_split(
     >>> X_train.compute(), X_test.compute()
     (array([0, 1, 3, 5, 6, 7, 9]), array([2, 4, 8]))
     """
-    if not any(map(is_lazy, (*arrays, stratify))):
+    if not arrays or not any(map(is_lazy, (*arrays, stratify))):
         options = {"random_state": random_state, "shuffle": shuffle, "stratify": stratify}
         return train_test_split_in_memory(
             *arrays, test_size=test_size, train_size=train_size, **options
