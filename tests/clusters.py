@@ -2,13 +2,16 @@
 
 from contextlib import contextmanager
 
+import dask
 from distributed import Client, LocalCluster
 
 
 @contextmanager
-def local_client(n_workers, *, set_as_default=True, **options):
-    """Give a client of a LocalCluster, with the dashboard on a free port, and close both."""
+def local_client(n_workers, *, set_as_default=True, directory=None, **options):
+    """Yield a client of a LocalCluster, with scratch space in a directory, and close both."""
+    config = {} if directory is None else {"temporary-directory": str(directory)}
     with (
+        dask.config.set(config),
         LocalCluster(n_workers=n_workers, dashboard_address=":0", **options) as cluster,
         Client(cluster, set_as_default=set_as_default) as client,
     ):

@@ -183,14 +183,9 @@ def same_scheduler_after():
 @pytest.fixture(scope="session")
 def cluster_client():
     """Two workers of one thread each in this process; nobody's default client."""
-    from distributed import Client, LocalCluster
+    from clusters import local_client
 
-    with (
-        LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0"
-        ) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
+    with local_client(2, threads_per_worker=1, processes=False, set_as_default=False) as client:
         yield client
 
 

@@ -100,13 +100,7 @@ def _no_files(directory):
     return not _files(directory)
 
 
-@contextmanager
-def _cluster(directory, **how):
-    with (
-        dask.config.set({"temporary-directory": str(directory)}),
-        local_client(2, processes=False, **how, set_as_default=False) as client,
-    ):
-        yield client
+CLUSTER = {"n_workers": 2, "processes": False, "set_as_default": False}
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +111,7 @@ def place(tmp_path_factory):
 @pytest.fixture(scope="module")
 def client(place):
     """Two workers, of two threads each, that write below `place`."""
-    with _cluster(place, threads_per_worker=2) as client:
+    with local_client(**CLUSTER, directory=place, threads_per_worker=2) as client:
         yield client
 
 
@@ -455,7 +449,7 @@ def test_files_go_with_what_failed(anywhere, place):
 
 
 def test_files_go_with_the_worker(tmp_path):
-    with _cluster(tmp_path, threads_per_worker=1) as client:
+    with local_client(**CLUSTER, directory=tmp_path, threads_per_worker=1) as client:
         with client.as_current(), config_context(keep_blocks=False, disk_cache=ROOM):
             engine = engine_for(row_blocks(Files().rows))
             holding = engine.persist(row_blocks(Files().rows))

@@ -4,11 +4,9 @@ import os
 import signal
 import threading
 import time
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -47,13 +45,7 @@ def _files(directory):
     return list(Path(directory).glob("**/*.joblib"))
 
 
-@contextmanager
-def _processes(directory, **how):
-    with (
-        dask.config.set({"temporary-directory": str(directory)}),
-        local_client(2, threads_per_worker=1, **how) as client,
-    ):
-        yield client
+processes = partial(local_client, 2, threads_per_worker=1)
 
 
 def _square(block):
@@ -67,7 +59,7 @@ def _n_files(dask_worker):
 
 def test_a_killed_worker_costs_its_blocks(tmp_path):
     X = _rows(tmp_path)
-    with _processes(tmp_path) as client, config_context(keep_blocks=False, disk_cache=1e9):
+    with processes(directory=tmp_path) as client, config_context(keep_blocks=False, disk_cache=1e9):
         rows = row_blocks(X)
         engine = engine_for(rows)
         with engine.persist(rows) as held:
@@ -99,7 +91,7 @@ def test_fits_survive_a_killed_worker(name, tmp_path):
     else:
         model, y = KMeans(8, init=start, n_init=1, max_iter=10, tol=0), None
     attribute = "coef_" if name == "logistic" else "cluster_centers_"
-    with _processes(tmp_path) as client, config_context(keep_blocks=False, disk_cache=1e9):
+    with processes(directory=tmp_path) as client, config_context(keep_blocks=False, disk_cache=1e9):
         undisturbed = getattr(model.fit(X, y), attribute).copy()
         victim = min(client.run(os.getpid).values())
         with counting() as counts:
@@ -124,7 +116,7 @@ def test_workers_of_little_memory_map_more_than_they_hold(tmp_path):
     """What is mapped counts as a process's memory: a worker that kept it would be killed."""
     X = _rows(tmp_path, n_blocks=240)  # 384 MB; a process alone takes about 200 MB
     with (
-        _processes(tmp_path, memory_limit="400 MB") as client,
+        processes(directory=tmp_path, memory_limit="400 MB") as client,
         config_context(keep_blocks=False, disk_cache=1e9),
     ):
         before = set(client.scheduler_info()["workers"])
