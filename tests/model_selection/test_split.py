@@ -15,7 +15,7 @@ from sklearn import model_selection as in_memory
 
 from random_examples import n_examples
 from skfleet import model_selection
-from skfleet.blocks import RowSet
+from skfleet.blocks import RowSet, make_folds
 from skfleet.engine import counting
 from skfleet.estimators import LogisticRegression
 from skfleet.model_selection import split_rows, train_test_split
@@ -270,6 +270,11 @@ def test_searches_and_cross_validation_take_our_splitters(name):
         search = model_selection.GridSearchCV(LogisticRegression(), {"C": [1, 10]}, cv=cv)
         scores.append(search.fit(rows, y, **groups).cv_results_["mean_test_score"])
     np.testing.assert_array_equal(*scores)
+
+
+def test_folds_in_order_are_slices_of_blocks():
+    for cls in (in_memory.KFold, model_selection.KFold):
+        assert make_folds(cls(3), 10).starts.tolist() == [0, 4, 7]
 
 
 def test_subclass_splits_its_own_way():

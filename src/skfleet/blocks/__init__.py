@@ -23,7 +23,7 @@ from skfleet.blocks._containers import (
 )
 from skfleet.blocks._dask_futures import check_rows, fetch
 from skfleet.blocks._dask_scheduler import scheduler, set_scheduler
-from skfleet.blocks._folds import Folds, make_folds
+from skfleet.blocks._folds import Folds, class_in_scikit_learn, make_folds
 from skfleet.blocks._label_codes import LabelCodes
 from skfleet.blocks._lazy import (
     as_collection,
@@ -66,6 +66,7 @@ __all__ = [
     "as_sized",
     "block_bytes",
     "check_rows",
+    "class_in_scikit_learn",
     "combine_k_smallest",
     "compact",
     "compute_chunk_sizes",

@@ -45,6 +45,12 @@ class Folds:
                 yield group, slice_block(block, low, high)
 
 
+def class_in_scikit_learn(splitter: Any) -> type:
+    """Return the class of scikit-learn that makes the splits of a splitter, or its own class."""
+    # not inherited: a subclass may split otherwise
+    return vars(type(splitter)).get("class_in_scikit_learn", type(splitter))
+
+
 def make_folds(splitter: Any, n_rows: int, X: Any = None, y: Any = None, **params: Any) -> Folds:
     """Return the splits of a scikit-learn splitter over rows.
 
@@ -56,7 +62,7 @@ def make_folds(splitter: Any, n_rows: int, X: Any = None, y: Any = None, **param
     2. Where each row is tested once, a group has the test rows of a split.
     3. Else the groups are refined by the train and the test rows of each split in turn.
     """
-    if type(splitter) is KFold and not splitter.shuffle:
+    if class_in_scikit_learn(splitter) is KFold and not splitter.shuffle:
         n = splitter.get_n_splits()
         if n > n_rows:
             raise ValueError(

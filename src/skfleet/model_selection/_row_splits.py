@@ -10,7 +10,7 @@ from sklearn import model_selection
 from sklearn.utils import check_random_state
 
 from skfleet._sklearn_private import validate_shuffle_split
-from skfleet.blocks import RowSet
+from skfleet.blocks import RowSet, class_in_scikit_learn
 
 Split = tuple[RowSet, RowSet]  # the rows to train on, and those to test on
 
@@ -27,12 +27,6 @@ def row_splits(splitter: Any, n_rows: int, y: Any = None, groups: Any = None) ->
         return
     for train, test in splitter.split(np.empty((n_rows, 0)), y, groups):
         yield RowSet.from_indices(train, n_rows), RowSet.from_indices(test, n_rows)
-
-
-def class_in_scikit_learn(splitter: Any) -> type:
-    """Return the class of scikit-learn that makes the splits of a splitter, or its own class."""
-    # not inherited: a subclass may split otherwise
-    return vars(type(splitter)).get("class_in_scikit_learn", type(splitter))
 
 
 def _k_fold(splitter: Any, n_rows: int) -> Iterator[Split]:
