@@ -299,7 +299,10 @@ def test_arrays_of_another_length_are_refused():
     with pytest.raises(ValueError, match=r"inconsistent numbers of samples: \[60, 59\]"):
         train_test_split(array([60]), Y[:-1])
     with pytest.raises(ValueError, match=r"inconsistent numbers of samples"):
-        train_test_split(array([60]), stratify=Y[:-1])
+        train_test_split(frame([30, 30]), stratify=frame([59], FRAME[:-1])["kind"])
+    with counting() as counts, pytest.raises(ValueError, match=r"inconsistent numbers of samples"):
+        train_test_split(array([60]), frame([60]), stratify=da.from_array(Y[:-1]))
+    assert counts.passes == 0  # what is known is compared before
 
 
 @pytest.mark.parametrize(

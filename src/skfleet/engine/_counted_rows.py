@@ -18,6 +18,7 @@ from skfleet.blocks import (
     as_sized,
     fix_partitions,
     is_lazy,
+    n_rows_if_known,
     n_rows_of,
     take_row_set,
     take_rows,
@@ -34,12 +35,11 @@ class CountedRows:
 
     def __init__(self, arrays: Sequence[Any], values: Sequence[Any]) -> None:
         """Count the rows of arrays, and compute values per row, in at most one pass."""
-        self.arrays = [
-            as_collection(a) if is_lazy(a) else a if a is None else as_sized("Every array", a)
-            for a in arrays
-        ]
+        self.arrays, values = [_as_rows(a) for a in arrays], [_as_rows(v) for v in values]
+        known = [n_rows_if_known(a) for a in (*self.arrays, *values) if a is not None]
+        _check_equal([n for n in known if n is not None])
         lazy = [a for a in self.arrays if is_lazy(a)]
-        lazy_values = [as_collection(v) for v in values if is_lazy(v)]
+        lazy_values = [v for v in values if is_lazy(v)]
         lazy, lengths, blocks = fix_partitions(lazy, lazy_values)
         results = iter(_count(blocks) if blocks else ())
         known_lengths = [tuple(next(results)) if n is None else n for n in lengths]
@@ -48,21 +48,14 @@ class CountedRows:
         self.lengths = [next(partitions) if is_lazy(a) else None for a in self.arrays]
         self.arrays = [next(collections) if is_lazy(a) else a for a in self.arrays]
         self.values = [LabelCodes.concatenate(next(results)) if is_lazy(v) else v for v in values]
-        self.n_rows, self.token = self._check_n_rows(), uuid.uuid4().hex
-
-    def _check_n_rows(self) -> int:
-        """Return the number of rows, or raise where arrays or values differ in it."""
         counts = [
             sum(lengths) if lengths is not None else n_rows_of(a)
             for a, lengths in zip(self.arrays, self.lengths, strict=True)
             if a is not None
         ]
-        counts += [n_rows_of(as_sized("Every array", v)) for v in self.values if v is not None]
-        if len(set(counts)) > 1:
-            raise ValueError(
-                f"Found input variables with inconsistent numbers of samples: {counts}"
-            )
-        return counts[0]
+        counts += [n_rows_of(v) for v in self.values if v is not None]
+        _check_equal(counts)
+        self.n_rows, self.token = counts[0], uuid.uuid4().hex
 
     def take(self, rows: RowSet) -> list[Any]:
         """Return the rows of a set of each array, in their order."""
@@ -71,6 +64,19 @@ class CountedRows:
             take_rows(a, numbers) if lengths is None else take_row_set(a, rows, lengths, self.token)
             for a, lengths in zip(self.arrays, self.lengths, strict=True)
         ]
+
+
+def _as_rows(values: Any) -> Any:
+    """Return an array, a collection or None as what has rows, or raise."""
+    if values is None or is_lazy(values):
+        return values if values is None else as_collection(values)
+    return as_sized("Every array", values)
+
+
+def _check_equal(counts: Sequence[int]) -> None:
+    """Raise where arrays or values differ in their number of rows."""
+    if len(set(counts)) > 1:
+        raise ValueError(f"Found input variables with inconsistent numbers of samples: {counts}")
 
 
 def _count(blocks: Sequence[BlockRef]) -> list[list[Any]]:
