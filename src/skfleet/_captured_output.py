@@ -135,6 +135,8 @@ def _replace_showwarning(*, is_worker: bool) -> Any:
     def capture(message, category, filename, lineno, file=None, line=None):  # type: ignore
         events = _events.get()
         warning = CapturedWarning(message, category, filename, lineno, is_library_file(filename))
+        if events is not None and _is_race_of_filters(warning):
+            return
         if events is not None and file is None:
             events.append(OutputEvent("warning", warning))
         elif not (is_worker and warning.key in shown):
@@ -145,6 +147,17 @@ def _replace_showwarning(*, is_worker: bool) -> Any:
     # Not by catch_warnings in each task, which would race between a worker's threads.
     warnings.showwarning = capture
     return show
+
+
+def _is_race_of_filters(warning: CapturedWarning) -> bool:
+    """Return whether a warning of scikit-learn's parallel functions tells of nothing.
+
+    They reset the filters of the process for each call, before Python 3.14. Threads that do so at
+    once may leave none, of which they then warn as if joblib's Parallel had been used.
+    """
+    return warning.is_library and str(warning.message).startswith(
+        "`sklearn.utils.parallel.delayed` should be used with"
+    )
 
 
 class _CallerCapture:

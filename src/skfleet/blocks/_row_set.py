@@ -51,6 +51,15 @@ class RowSet:
         First and last row (exclusive) of ranges, in ascending order.
     bits : ndarray of uint8, default=None
         A bit for each row, as ``np.packbits`` returns them, in place of ranges.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import numpy as np
+    >>> from skfleet.model_selection import KFold
+    >>> train, test = next(KFold(3).split(da.zeros(9, chunks=4)))
+    >>> train, np.asarray(test)
+    (RowSet(6 of 9 rows), array([0, 1, 2]))
     """
 
     ndim = 1

@@ -11,6 +11,7 @@ from sklearn.model_selection import (
     validation_curve,
 )
 
+from skfleet.blocks import RowSet
 from skfleet.model_selection._adaptive._samplers import CandidateSource
 from skfleet.model_selection._adaptive._search_halving import (
     ASHASearchCV,
@@ -84,6 +85,7 @@ __all__ = [
     "RandomizedSearchCV",
     "RepeatedKFold",
     "RepeatedStratifiedKFold",
+    "RowSet",
     "SharedFit",
     "SharedFitUse",
     "ShuffleSplit",

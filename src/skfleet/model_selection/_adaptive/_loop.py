@@ -87,6 +87,7 @@ class AdaptiveLoop:
         self._chains: dict[int, list[Task]] = {}
         self._waiting: dict[ResourceRequest, deque[Candidate]] = {}
         self._stale_futures: list[Task] = []
+        self._stopped: list[Candidate] = []  # whose stored models outlive their stale futures
         self._suspected_killers: deque[Candidate] = deque()
         self._slots: dict[ResourceRequest, int] = {}
         self._last_poll = -math.inf
@@ -112,6 +113,7 @@ class AdaptiveLoop:
         with output_replayer() as self._replay_output:
             try:
                 self._run()
+                self._release_stale()
             finally:
                 pending = [task for chain in self._chains.values() for task in chain]
                 if pending:
@@ -308,7 +310,16 @@ class AdaptiveLoop:
         for result in results:
             self._handle_done(result)
         if not results or len(self._stale_futures) > MAX_STALE:
-            self._stale_futures.clear()
+            self._release_stale()
+
+    def _release_stale(self) -> None:
+        """Release stale futures, and then the stored models of stopped candidates.
+
+        Until then Dask makes the futures again that a worker takes with it, of the stored models.
+        """
+        self._stale_futures.clear()
+        while self._stopped:
+            self.listener.on_stopped(self._stopped.pop())
 
     def _handle_done(self, result: TaskResult) -> None:
         """Record the score of a finished chain, or resubmit a lost one, or fail its candidate."""
@@ -427,7 +438,7 @@ class AdaptiveLoop:
             self._stale_futures.append(stopped.model)
             stopped.model, stopped.is_stopped = None, True
             if not self.keeps_all_models:
-                self.listener.on_stopped(stopped)
+                self._stopped.append(stopped)
 
     # -- the end --------------------------------------------------------------------------------
 
