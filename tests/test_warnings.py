@@ -12,8 +12,10 @@ from sklearn import model_selection
 from sklearn.exceptions import ConvergenceWarning, FitFailedWarning
 from sklearn.linear_model import SGDClassifier
 from sklearn.svm import LinearSVC
+from sklearn.utils import parallel
 
 from skfleet import metrics
+from skfleet._captured_output import capture_output, output_replayer, process_token
 from skfleet._warnings import warn
 from skfleet.estimators import (
     PCA,
@@ -234,3 +236,16 @@ def test_the_last_fit_of_a_search_warns_at_the_users_line(threads):
     with threads.as_current(), pytest.warns(ConvergenceWarning) as caught:
         search.fit(X, y)
     assert {one.filename for one in caught} == {__file__}
+
+
+def test_false_warning_of_racing_filters_is_dropped():
+    text = "`sklearn.utils.parallel.delayed` should be used with `sklearn.utils.parallel.Parallel`"
+    with (
+        warnings.catch_warnings(),
+        output_replayer(),
+        capture_output(process_token()) as events,
+    ):
+        warnings.simplefilter("always")
+        for message in (text, "another"):
+            warnings.warn_explicit(message, UserWarning, parallel.__file__, 1)
+    assert [str(event.content.message) for event in events] == ["another"]
