@@ -233,3 +233,16 @@ def output_container(transformer: Any) -> str:
     if not _set_output._auto_wrap_is_configured(transformer):
         return "default"
     return str(_set_output._get_output_config("transform", transformer)["dense"])
+
+
+def validate_params(estimator: Any) -> None:
+    """Raise for parameters that scikit-learn's own ``fit`` refuses."""
+    estimator._validate_params()
+
+
+def scale_from_variance(mean: Any, variance: Any, n_rows: Any) -> Any:
+    """Return the ``scale_`` of a StandardScaler: 1 for columns that are constant."""
+    from sklearn.preprocessing import _data
+
+    is_constant = _data._is_constant_feature(variance, mean, n_rows)
+    return _data._handle_zeros_in_scale(variance**0.5, copy=False, constant_mask=is_constant)

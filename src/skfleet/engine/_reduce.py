@@ -152,6 +152,10 @@ def reduce_group(
             error.add_note(f"While reducing block {rows.number} ({reduction.name}).")
             raise
 
+    def reduce_block(block_ref: BlockRef) -> Any:
+        with limit_threadpools(1):
+            return reduce_slices(row_slices(open_block(block_ref), None))
+
     is_uploaded = any(ref.to_device for ref in block_refs)
     calls = [partial(open_block, ref) for ref in block_refs]
     blocks = prefetch(calls) if is_uploaded else (call() for call in calls)
@@ -160,6 +164,8 @@ def reduce_group(
         return tree_to_host(reduce_slices(slices))
     results: list[Any] = []
     with limit_threadpools(1), ThreadPoolExecutor(n_threads) as pool:
+        if dtype is None:  # whole blocks, of which each thread has one in memory
+            return tree_to_host(_combine_all(reduction.combine, pool.map(reduce_block, block_refs)))
         # In windows, so that few slices of lazy blocks are in memory at a time.
         while window := list(islice(slices, SLICES_PER_THREAD * n_threads)):
             bounds = np.linspace(0, len(window), n_threads + 1).astype(int)

@@ -2,11 +2,12 @@
 
 from skfleet.inference._map import constant_per_row, map_rows, name_columns
 from skfleet.inference._output import OutputSpec, class_names
-from skfleet.inference._predict import call_method, map_model
+from skfleet.inference._predict import call_method, call_transform, map_model
 
 __all__ = [
     "OutputSpec",
     "call_method",
+    "call_transform",
     "class_names",
     "constant_per_row",
     "map_model",

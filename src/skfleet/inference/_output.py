@@ -18,7 +18,8 @@ class OutputSpec:
 
     `columns` are the names of the columns where the predictions are a frame. `empty_value` is the
     prediction for no rows where that is not a plain array. Labels keep their dtype; other floats
-    are computed in the precision of the rows where that is the higher one.
+    are computed in the precision of the rows where that is the higher one. Predictions without
+    names take the names and the index of a frame of rows, unless `is_array` is true.
     """
 
     dtype: Any
@@ -26,6 +27,7 @@ class OutputSpec:
     columns: Sequence[Any] | None = None
     empty_value: Any = None
     is_label: bool = False
+    is_array: bool = False
 
     @classmethod
     def infer(cls, predictions: Any, names: Sequence[Any] | None = None) -> OutputSpec:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -79,6 +80,29 @@ def call_method(
     kind = type(model).__name__
     result = map_model(owner, call, portable, X, output, method=method, kind=kind, convert=False)
     return tuple(result) if isinstance(output, tuple) else result
+
+
+def call_transform(
+    owner: Any, model: Any, method: str, X: Any, example_of: Callable[[Any], Any] | None = None
+) -> Any:
+    """Return the result of a transformer's method on Dask rows: an array, or a frame with columns.
+
+    `example_of` makes valid rows of artificial ones, or None, so that none need be loaded to infer
+    the type of the result.
+    """
+    if method != "inverse_transform":  # takes other columns
+        warn_of_names(model, X)
+    call, portable = partial(_apply, method=method, params={}), as_portable(model)
+    meta = None
+    if example_of is not None:
+        from skfleet.inference._map_dask import meta_nonempty
+
+        example = example_of(meta_nonempty(X))
+        meta = None if example is None else call(portable, example)
+    output = _infer_output(partial(call, portable), model, method, X, meta)
+    output = replace(output, is_array=True)
+    kind = type(model).__name__
+    return map_model(owner, call, portable, X, output, method=method, kind=kind, convert=False)
 
 
 def _infer_output(call: Any, model: Any, method: str, X: Any, meta: Any) -> Any:

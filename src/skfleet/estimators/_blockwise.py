@@ -1,0 +1,241 @@
+"""scikit-learn's transformers, fitted on the blocks of Dask rows and mapped over them."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import re
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from functools import wraps
+from numbers import Real
+from typing import Any, TypeVar
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
+
+from skfleet._doc_link import DocumentationLink
+from skfleet._linalg import is_sparse
+from skfleet._sklearn_private import output_container, validate_params
+from skfleet._validation import dtypes_of, is_numeric, not_numeric
+from skfleet.blocks import (
+    Block,
+    RowBlocks,
+    as_collection,
+    check_rows,
+    is_lazy,
+    meta_of,
+    row_blocks,
+)
+from skfleet.engine import Reduction, add, engine_for
+from skfleet.estimators._base import check_columns, check_two_dims
+from skfleet.estimators._device_dispatch import unchanged_on_failure
+from skfleet.estimators._passes import NamedCall, Passes, run_passes
+from skfleet.inference import call_transform, constant_per_row, name_columns
+
+T = TypeVar("T", bound=type)
+
+# Our class of each class of scikit-learn's.
+BLOCKWISE_CLASSES: dict[type, type] = {}
+
+
+class BlockwiseTransformer(DocumentationLink):
+    """Base of transformers that are scikit-learn's own for rows in this process.
+
+    On Dask rows ``fit`` is a generator of reductions, `_fit_passes`, that ends by setting the
+    attributes of scikit-learn's ``fit``. By default it is one reduction, of `_reduce_block`,
+    `_combine` and `_set_statistics`; a transformer that learns nothing has none of these.
+    """
+
+    # Whether X must be a matrix, and one of numbers.
+    _takes_matrix, _takes_numbers = True, True
+    # Whether a fit takes so many passes that the rows are persisted for it.
+    _is_iterative = False
+
+    def _reduce_block(self, block: Block) -> Any:
+        """Return the statistics of a block; called on unfitted clones."""
+        raise NotImplementedError
+
+    def _combine(self, a: Any, b: Any) -> Any:
+        """Return the statistics of two parts of the rows together."""
+        return add(a, b)
+
+    def _set_statistics(self, statistics: Any) -> None:
+        """Set the fitted attributes."""
+        raise NotImplementedError
+
+    def _statistics(self) -> Any:
+        """Return the statistics that the fitted attributes stand for, for ``partial_fit``."""
+        raise NotImplementedError
+
+    def _fit_passes(self, meta: Any) -> Passes:
+        """Yield the reductions of a fit on rows like the empty `meta`, and set the attributes."""
+        if type(self)._reduce_block is not BlockwiseTransformer._reduce_block:
+            self._set_statistics((yield self._reduction()))
+
+    def _reduction(self, method: str = "_reduce_block", combine: Any = None) -> Reduction:
+        """Return a reduction by a method of an unfitted clone, and `_combine` by default."""
+        unfitted, name = clone(self), f"fit-{type(self).__name__}"  # type: ignore[type-var]
+        per_block = NamedCall(name, _call_quietly, unfitted, method)
+        return Reduction(per_block, combine or unfitted._combine)
+
+    def _example_rows(self, rows: Any) -> Any:
+        """Return valid rows, in the container of artificial ones, to transform; None if unknown."""
+        return None
+
+    def _begin_fit(self, meta: Any) -> Passes:
+        """Check the parameters and the empty `meta` of rows, and return the passes of a fit."""
+        validate_params(self)
+        self._check_meta(meta, reset=True)
+        return self._fit_passes(meta)
+
+    def _check_meta(self, meta: Any, *, reset: bool) -> None:
+        """Raise for rows, known by their metadata, that no block could be transformed of."""
+        if self._takes_matrix:
+            check_two_dims(meta)
+            check_columns(self, meta, reset=reset)
+        if is_sparse(meta):
+            self._check_takes_sparse(meta)
+        if not self._takes_numbers:
+            return
+        for name, dtype in dtypes_of(meta):
+            # objects may be numbers, which only their values say
+            if str(dtype) != "object" and not is_numeric(dtype):
+                subject = "X" if name is None else f"Column {name!r} of X"
+                error = not_numeric(subject, dtype, on_dask=False)
+                raise ValueError(f"could not convert string to float: {error}")
+
+    def _check_takes_sparse(self, meta: Any) -> None:
+        """Raise what scikit-learn raises for sparse rows that it does not take."""
+        row = type(meta)(np.ones((1, meta.shape[1]), dtype=meta.dtype))
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                clone(self).fit(row)  # type: ignore[type-var]
+        except (TypeError, ValueError) as error:
+            if "parse" in str(error):
+                raise
+
+    def _fit_on_blocks(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
+        """Fit on Dask rows."""
+        with unchanged_on_failure(self):
+            X, passes = as_collection(X), self._begin_fit(meta_of(X))
+            self._run(passes, X, y, sample_weight)
+        return self
+
+    def _partial_fit_on_blocks(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
+        """Fit on Dask rows and the rows before them."""
+        is_first = not _is_fitted(self)
+        if is_first:
+            return self._fit_on_blocks(X, y, sample_weight)
+        with unchanged_on_failure(self):
+            validate_params(self)
+            self._check_meta(meta_of(X), reset=False)
+            before = self._statistics()
+            statistics = self._run(_one_pass(self._reduction()), X, y, sample_weight)
+            self._set_statistics(self._combine(before, statistics))
+        return self
+
+    def _run(self, passes: Passes, X: Any, y: Any, sample_weight: Any) -> Any:
+        """Make the passes of a fit over Dask rows."""
+        check_rows(X=X, y=y, sample_weight=sample_weight)
+        if isinstance(sample_weight, Real):
+            sample_weight = constant_per_row(float(sample_weight), X)
+        rows = blocks_as_they_are(X, y, sample_weight)
+        engine = engine_for(rows)
+        if not self._is_iterative:
+            return run_passes(passes, engine, rows)
+        with engine.persist(rows) as persisted:
+            return run_passes(passes, engine, persisted)
+
+    def _transform_on_blocks(self, X: Any, copy: Any = None) -> Any:
+        """Return transformed Dask rows, lazily."""
+        return self._map(X, "transform")
+
+    def _inverse_transform_on_blocks(self, X: Any, copy: Any = None) -> Any:
+        """Return Dask rows transformed back, lazily."""
+        return self._map(X, "inverse_transform")
+
+    def _fit_transform_on_blocks(self, X: Any, y: Any = None, **params: Any) -> Any:
+        """Fit on Dask rows, and return them transformed, lazily."""
+        return self.fit(X, y, **params).transform(X)  # type: ignore[attr-defined]
+
+    def _map(self, X: Any, method: str) -> Any:
+        """Return the result of a method on Dask rows in the container that ``set_output`` names."""
+        check_rows(X=X)
+        check_is_fitted(self)
+        X, model, container = as_collection(X), self, "default"
+        example_of = None
+        if method == "transform":
+            container = _container(self)
+            self._check_meta(meta_of(X), reset=False)
+            example_of = self._example_rows
+        if container == "pandas":  # by the configuration of this process, which workers lack
+            model = copy.deepcopy(self).set_output(transform="pandas")  # type: ignore[attr-defined]
+        output = call_transform(self, model, method, X, example_of)
+        if container == "default" or hasattr(output, "columns"):
+            return output
+        return name_columns(output, self.get_feature_names_out())  # type: ignore[attr-defined]
+
+
+def blockwise(cls: T) -> T:
+    """Let a transformer of scikit-learn's take Dask rows too, and say so in its docstring."""
+    base: Any = next(c for c in cls.__mro__ if c.__module__.startswith("sklearn."))
+    for name in ("fit", "partial_fit", "transform", "inverse_transform", "fit_transform"):
+        if hasattr(base, name):
+            setattr(cls, name, _dispatch(getattr(base, name), f"_{name}_on_blocks"))
+    summary, _, text = inspect.cleandoc(base.__doc__ or "").partition("\n\n")
+    own = inspect.cleandoc(cls.__doc__ or "")
+    room, name = cls.__module__.rpartition(".")[0], base.__name__
+    text = re.sub(rf"from sklearn[\w.]* import {name}\b", f"from {room} import {name}", text)
+    cls.__doc__ = f"{summary}\n\n{own}\n\n{text}"
+    BLOCKWISE_CLASSES[base] = cls
+    return cls
+
+
+def _dispatch(method: Callable[..., Any], name_on_blocks: str) -> Callable[..., Any]:
+    """Return a method that calls scikit-learn's for rows in this process, and ours for Dask's."""
+    rows_name = list(inspect.signature(method).parameters)[1]
+
+    @wraps(method)
+    def on_any_rows(self: Any, *args: Any, **kwargs: Any) -> Any:
+        X = args[0] if args else kwargs.get(rows_name)
+        if not is_lazy(X):
+            return method(self, *args, **kwargs)
+        on_blocks = getattr(self, name_on_blocks)
+        return on_blocks(*(args or (kwargs.pop(rows_name),)), **kwargs)
+
+    return on_any_rows
+
+
+def blocks_as_they_are(X: Any, y: Any = None, sample_weight: Any = None) -> RowBlocks:
+    """Return blocks in the containers of the rows, whose values scikit-learn checks."""
+    return replace(row_blocks(X, y, sample_weight, dtype=None), checked=True)
+
+
+def _container(transformer: Any) -> str:
+    """Return the container that a transformer's output of Dask rows has, or raise."""
+    container = output_container(transformer)
+    if container not in ("default", "pandas"):
+        raise ValueError(
+            f"set_output must be 'default' or 'pandas' for Dask rows. Got {container!r} instead. "
+            "Choose 'pandas' for a Dask DataFrame, or compute X."
+        )
+    return container
+
+
+def _is_fitted(estimator: Any) -> bool:
+    return any(name.endswith("_") and not name.startswith("_") for name in vars(estimator))
+
+
+def _one_pass(reduction: Reduction) -> Passes:
+    return (yield reduction)
+
+
+def _call_quietly(estimator: Any, method: str, block: Block) -> Any:
+    """Call a method on a block; warnings of NumPy's about columns of NaN alone are not raised."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return getattr(estimator, method)(block)

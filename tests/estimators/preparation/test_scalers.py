@@ -1,0 +1,52 @@
+"""Scalers on rows in every partition, as scikit-learn's on the rows together."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from row_partitions import PARTITIONS, check_like_reference
+from sklearn import preprocessing
+
+from skfleet.estimators import preprocessing as ours
+
+SCALERS = {
+    "StandardScaler": {},
+    "StandardScaler without mean": {"with_mean": False},
+    "MinMaxScaler": {"feature_range": (-1, 2)},
+    "MaxAbsScaler": {},
+    "Normalizer": {"norm": "l1"},
+    "Binarizer": {"threshold": 0.5},
+}
+
+
+@pytest.fixture
+def X():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 4)) * [1, 10, 0.1, 0] + [0, 5, 7, 3]
+    X[:3, 0] = 0
+    return X
+
+
+def pair(case, **params):
+    name = case.split()[0]
+    kwargs = {**SCALERS[case], **params}
+    return getattr(ours, name)(**kwargs), getattr(preprocessing, name)(**kwargs)
+
+
+@pytest.mark.parametrize("partition", PARTITIONS)
+@pytest.mark.parametrize("case", SCALERS)
+def test_every_partition(case, partition, X):
+    stateless = case in ("Normalizer", "Binarizer")
+    if stateless and partition == "a block without values":
+        pytest.skip("takes no gaps")
+    if not stateless:
+        X[np.random.default_rng(1).random(X.shape) < 0.1] = np.nan
+    check_like_reference(*pair(case), X, partition=partition, atol=1e-10)
+
+
+@pytest.mark.parametrize("container", ["frame", "csr"])
+@pytest.mark.parametrize("case", SCALERS)
+def test_containers(case, container, X):
+    if container == "csr" and case in ("StandardScaler", "MinMaxScaler"):
+        pytest.skip("scikit-learn takes no sparse rows")
+    X = pd.DataFrame(X, columns=list("abcd")) if container == "frame" else X
+    check_like_reference(*pair(case), X, partition="empty middle", container=container, atol=1e-10)
