@@ -75,10 +75,12 @@ class BlockwiseTransformer(DocumentationLink):
         if type(self)._reduce_block is not BlockwiseTransformer._reduce_block:
             self._set_statistics((yield self._reduction()))
 
-    def _reduction(self, method: str = "_reduce_block", combine: Any = None) -> Reduction:
-        """Return a reduction by a method of an unfitted clone, and `_combine` by default."""
+    def _reduction(
+        self, method: str = "_reduce_block", *args: Any, combine: Any = None
+    ) -> Reduction:
+        """Return a reduction by ``method(block, *args)`` of an unfitted clone, and `_combine`."""
         unfitted, name = clone(self), f"fit-{type(self).__name__}"  # type: ignore[type-var]
-        per_block = NamedCall(name, _call_quietly, unfitted, method)
+        per_block = NamedCall(name, _call_quietly, unfitted, method, args)
         return Reduction(per_block, combine or unfitted._combine)
 
     def _example_rows(self, rows: Any) -> Any:
@@ -234,8 +236,8 @@ def _one_pass(reduction: Reduction) -> Passes:
     return (yield reduction)
 
 
-def _call_quietly(estimator: Any, method: str, block: Block) -> Any:
+def _call_quietly(estimator: Any, method: str, args: tuple[Any, ...], block: Block) -> Any:
     """Call a method on a block; warnings of NumPy's about columns of NaN alone are not raised."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        return getattr(estimator, method)(block)
+        return getattr(estimator, method)(block, *args)
