@@ -93,11 +93,11 @@ def take_rows(X: Any, rows: Any) -> Any:
     return _safe_indexing(X, rows)
 
 
-def take_columns(X: Any, n: int) -> Any:
-    """Return the first n columns of any container."""
+def take_columns(X: Any, columns: Any) -> Any:
+    """Return columns of any container: a name or a position, a list, slice or mask of these."""
     from sklearn.utils import _safe_indexing
 
-    return _safe_indexing(X, slice(n), axis=1)
+    return _safe_indexing(X, columns, axis=1)
 
 
 def search_state(search: Any) -> dict[str, Any]:
@@ -237,7 +237,8 @@ def output_container(transformer: Any) -> str:
 
 def validate_params(estimator: Any) -> None:
     """Raise for parameters that scikit-learn's own ``fit`` refuses."""
-    estimator._validate_params()
+    if hasattr(estimator, "_parameter_constraints"):
+        estimator._validate_params()
 
 
 def scale_from_variance(mean: Any, variance: Any, n_rows: Any) -> Any:
