@@ -13,7 +13,7 @@ from skfleet.engine import Engine, Reduction, map_reduce
 
 
 class Preparation(Protocol):
-    """What a fit inside another one does to the rows first."""
+    """Change of the rows before a fit inside another one."""
 
     def __call__(self, block: Block) -> Block:
         """Return a prepared block."""
