@@ -169,6 +169,15 @@ def has_callbacks_set(header: bytes) -> bool:
     return b"_skl_callbacks" in header
 
 
+def clone_without_callbacks(estimator: Any) -> Any:
+    """Return an unfitted clone whose methods call no callbacks."""
+    from sklearn.base import clone
+
+    unfitted = clone(estimator)
+    vars(unfitted).pop("_skl_callbacks", None)
+    return unfitted
+
+
 def callback_state(callback: Any) -> dict[str, Any] | None:
     """Return the state of a callback without its log; None if the state is not a dict."""
     state = callback.__getstate__()
@@ -247,3 +256,10 @@ def scale_from_variance(mean: Any, variance: Any, n_rows: Any) -> Any:
 
     is_constant = _data._is_constant_feature(variance, mean, n_rows)
     return _data._handle_zeros_in_scale(variance**0.5, copy=False, constant_mask=is_constant)
+
+
+def validate_transformers(composition: Any) -> None:
+    """Raise for parts of a ColumnTransformer or a FeatureUnion that are no transformers."""
+    composition._validate_transformers()
+    if hasattr(composition, "_validate_transformer_weights"):
+        composition._validate_transformer_weights()

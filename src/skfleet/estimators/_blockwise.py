@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skfleet._doc_link import DocumentationLink
 from skfleet._linalg import is_sparse
-from skfleet._sklearn_private import output_container, validate_params
+from skfleet._sklearn_private import clone_without_callbacks, output_container, validate_params
 from skfleet._validation import dtypes_of, is_numeric, not_numeric
 from skfleet.blocks import (
     Block,
@@ -80,7 +80,7 @@ class BlockwiseTransformer(DocumentationLink):
         self, method: str = "_reduce_block", *args: Any, combine: Any = None
     ) -> Reduction:
         """Return a reduction by ``method(block, *args)`` of an unfitted clone, and `_combine`."""
-        unfitted, name = clone(self), f"fit-{type(self).__name__}"  # type: ignore[type-var]
+        unfitted, name = clone_without_callbacks(self), f"fit-{type(self).__name__}"
         per_block = NamedCall(name, _call_quietly, unfitted, method, args)
         return Reduction(per_block, combine or unfitted._combine)
 
