@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -20,9 +20,11 @@ from skfleet.estimators._passes import NamedCall, Passes
 ColumnsOf: TypeAlias = Callable[[Block], tuple[Any, Any]]
 
 # Rows of the sample, and bytes of it and of the values that a pass collects.
-SAMPLE_ROWS, MAX_BYTES = 20_000, 24 * 2**20
+SAMPLE_ROWS, MAX_BYTES = 10_000, 24 * 2**20
 # Half the width of a bracket: standard deviations of a rank in the sample, and a few values more.
 DEVIATIONS, MARGIN = 5.0, 10.0
+# Columns that are copied together where rows are contiguous.
+TILE = 16
 
 
 class KeyedSample(NamedTuple):
@@ -165,12 +167,10 @@ def _smallest_keys(sample: KeyedSample, n_columns: int) -> KeyedSample:
     """Return the rows of the smallest keys, as many as the sample has."""
     n_bytes = 8 * min(n_columns, 1000 if is_sparse(sample.rows) else n_columns)
     n = min(SAMPLE_ROWS, max(1, MAX_BYTES // max(1, n_bytes)))
-    if len(sample.keys) <= n:
-        chosen = np.argsort(sample.keys)
-    else:
-        chosen = np.argpartition(sample.keys, n - 1)[:n]
-        chosen = chosen[np.argsort(sample.keys[chosen])]
     rows = sample.rows.tocsr() if is_sparse(sample.rows) else sample.rows
+    if len(sample.keys) <= n:
+        return KeyedSample(sample.keys, rows, sample.weight)
+    chosen = np.flatnonzero(sample.keys <= np.partition(sample.keys, n - 1)[n - 1])
     weight = None if sample.weight is None else sample.weight[chosen]
     return KeyedSample(sample.keys[chosen], rows[chosen], weight)
 
@@ -350,16 +350,15 @@ class _ColumnSearch:
         inner = gap < len(request.knots)
         at_knot[inner] = request.knots[gap[inner]] == self.values[inner]
         chosen = ~at_knot & ~request.is_collected[gap]
-        values = np.concatenate([self.values[chosen], counts.values])
-        order = np.argsort(values)
-        weights = None
+        values, weights = np.concatenate([self.values[chosen], counts.values]), None
         if self.weights is not None and counts.weights is not None:
-            weights = np.concatenate([self.weights[chosen], counts.weights])[order]
+            weights = np.concatenate([self.weights[chosen], counts.weights])
+        values, weights = _sorted_values(values, weights)
         return replace(
             self,
             knots=request.knots,
             counts=counts,
-            values=values[order],
+            values=values,
             weights=weights,
             is_complete=request.is_collected & whole,
         )
@@ -399,7 +398,7 @@ def _plan(searches: dict[int, _ColumnSearch], targets: np.ndarray, seed: int) ->
     n_bytes = itemsize * sum(request.estimates.sum() for request in requests.values())
     if n_bytes <= MAX_BYTES:
         return KnotPlan(requests, 1.0, seed)
-    n_knots = max(1, MAX_BYTES // (32 * len(requests)))
+    n_knots = max(1, MAX_BYTES // (20 * len(requests)))
     requests = {j: searches[j].refined(request, n_knots) for j, request in requests.items()}
     return KnotPlan(requests, MAX_BYTES / n_bytes, seed)
 
@@ -423,36 +422,32 @@ def _count(
         values, weights = _sorted_values(values, weight)
         n_zeros = n_zeros if implicit_zeros else 0
         left, right = np.searchsorted(values, knots), np.searchsorted(values, knots, "right")
-        ends = np.concatenate([[0], np.column_stack([left, right]).ravel(), [len(values)]])
-        flags = np.zeros(2 * len(knots) + 1, dtype=bool)
-        flags[::2] = is_collected
-        inside = np.repeat(flags, np.diff(ends))
+        starts, ends = np.append(0, right), np.append(left, len(values))
+        chosen = [slice(starts[k], ends[k]) for k in np.flatnonzero(is_collected)]
+        inside = np.concatenate([values[part] for part in chosen] or [values[:0]])
+        draws = None
         if plan.fraction < 1:
-            inside[inside] = draw(n_drawn, np.count_nonzero(inside)) < plan.fraction
-            n_drawn += len(inside)
+            draws = draw(n_drawn, len(inside)) < plan.fraction
+            n_drawn, inside = n_drawn + len(inside), inside[draws]
         # the zero is a knot of sparse columns
         below, through = left + n_zeros * (knots > 0), right + n_zeros * (knots >= 0)
         weight_below, weight_through = below, through
         if weights is not None:
             cumulative = np.concatenate([[0.0], np.cumsum(weights)])
             weight_below, weight_through = cumulative[left], cumulative[right]
-        results.append(
-            KnotCounts(
-                below,
-                through,
-                weight_below,
-                weight_through,
-                values[inside],
-                None if weights is None else weights[inside],
-            )
-        )
+            weights = np.concatenate([weights[part] for part in chosen] or [weights[:0]])
+            weights = weights if draws is None else weights[draws]
+        results.append(KnotCounts(below, through, weight_below, weight_through, inside, weights))
     return results
 
 
 def _column_getter(X: Any) -> Callable[[int], tuple[np.ndarray, int]]:
     """Return a function that returns the explicit values of a column and its number of zeros."""
     if not is_sparse(X):
-        return lambda j: (X[:, j], 0)
+        if X.shape[1] < 2 * TILE or X.flags.f_contiguous:
+            return lambda j: (X[:, j], 0)
+        tile_of = lru_cache(1)(lambda i: np.ascontiguousarray(X[:, i * TILE : (i + 1) * TILE].T))
+        return lambda j: (tile_of(j // TILE)[j % TILE], 0)
     X = X.tocsc()
 
     def column_of(j: int) -> tuple[np.ndarray, int]:
@@ -484,8 +479,10 @@ def _combine_counts(a: list[KnotCounts], b: list[KnotCounts]) -> list[KnotCounts
 
 def _combine_pairs(a: list[KnotCounts], b: list[KnotCounts]) -> Iterator[KnotCounts]:
     for x, z in zip(a, b, strict=True):
-        weights = None
-        if x.weights is not None and z.weights is not None:
+        sums, values = [u + v for u, v in zip(x[:2], z[:2], strict=True)], [x.values, z.values]
+        if x.weights is None or z.weights is None:
+            yield KnotCounts(*sums, *sums, np.concatenate(values), None)
+        else:
+            sums += [u + v for u, v in zip(x[2:4], z[2:4], strict=True)]
             weights = np.concatenate([x.weights, z.weights])
-        sums = (u + v for u, v in zip(x[:4], z[:4], strict=True))
-        yield KnotCounts(*sums, np.concatenate([x.values, z.values]), weights)
+            yield KnotCounts(*sums, np.concatenate(values), weights)
