@@ -38,13 +38,14 @@ class KeyedSample(NamedTuple):
 class ColumnSummary(NamedTuple):
     """Counts and extremes of the values of columns, which are not NaN, and a sample of the rows.
 
-    Rows without weight count in `n_rows` alone. `low` and `high` are None where all are such.
-    `below_zero` and `through_zero`, of sparse rows, count values.
+    `n_missing` counts NaN. Rows without weight count in `n_rows` alone. `low` and `high` are None
+    where all are such. `below_zero` and `through_zero`, of sparse rows, count values.
     """
 
     n_rows: int
     n_weighted_rows: int
     n_values: np.ndarray
+    n_missing: np.ndarray
     weight: np.ndarray
     low: Any
     high: Any
@@ -112,31 +113,26 @@ def _summarize(columns_of: ColumnsOf, implicit_zeros: bool, block: Block) -> Col
         used = np.flatnonzero(weight > 0)
         X, weight, keys = X[used], weight[used].astype(np.float64), keys[used]
     sample = _smallest_keys(KeyedSample(keys, X, weight), n_columns)
-    if not X.shape[0]:
-        none = np.zeros(n_columns)
-        n_none = none.astype(np.int64)
-        return ColumnSummary(n_rows, 0, n_none, none, None, None, None, None, sample)
+    n_used = X.shape[0]
+    none = np.zeros(n_columns, dtype=np.int64)
+    if not n_used:
+        return ColumnSummary(n_rows, 0, none, none, none, None, None, None, None, sample)
     if is_sparse(X):
-        n_values, low, high, below, through = _sparse_extremes(X.tocsc(), implicit_zeros)
-        return ColumnSummary(
-            n_rows, X.shape[0], n_values, n_values, low, high, below, through, sample
-        )
-    low, high = X.min(axis=0), X.max(axis=0)
-    n_values = np.full(n_columns, len(X))
+        counts, extremes = _sparse_extremes(X.tocsc(), implicit_zeros)
+        return ColumnSummary(n_rows, n_used, *counts, *extremes, sample)
+    low, high, n_missing = X.min(axis=0), X.max(axis=0), none
+    total = none + (n_used if weight is None else weight.sum())
     if np.isnan(low).any():
         is_missing = np.isnan(X)
-        n_values = len(X) - is_missing.sum(axis=0)
+        n_missing = is_missing.sum(axis=0)
         low, high = np.fmin.reduce(X, axis=0), np.fmax.reduce(X, axis=0)
-        if weight is not None:
-            total = weight @ ~is_missing
-    elif weight is not None:
-        total = np.full(n_columns, weight.sum())
-    total = n_values if weight is None else total
-    return ColumnSummary(n_rows, len(X), n_values, total, low, high, None, None, sample)
+        total = n_used - n_missing if weight is None else weight @ ~is_missing
+    n_values = n_used - n_missing
+    return ColumnSummary(n_rows, n_used, n_values, n_missing, total, low, high, None, None, sample)
 
 
-def _sparse_extremes(X: Any, implicit_zeros: bool) -> tuple[np.ndarray, ...]:
-    """Return the number, least and greatest of the values, and how many are < 0 and <= 0."""
+def _sparse_extremes(X: Any, implicit_zeros: bool) -> tuple[Any, Any]:
+    """Return counts, and extremes with the numbers of values < 0 and <= 0, for the summary."""
     lengths = np.diff(X.indptr)
     filled = np.flatnonzero(lengths)
     starts = X.indptr[filled]
@@ -152,7 +148,8 @@ def _sparse_extremes(X: Any, implicit_zeros: bool) -> tuple[np.ndarray, ...]:
 
     data = X.data if X.dtype.kind == "f" else X.data.astype(np.float64)
     low, high = of_columns(np.fmin, data, np.nan), of_columns(np.fmax, data, np.nan)
-    n_values, below, through = count(~np.isnan(data)), count(data < 0), count(data <= 0)
+    n_missing, below, through = count(np.isnan(data)), count(data < 0), count(data <= 0)
+    n_values = lengths - n_missing
     if implicit_zeros:
         n_zeros = X.shape[0] - lengths
         low, high = (
@@ -160,7 +157,7 @@ def _sparse_extremes(X: Any, implicit_zeros: bool) -> tuple[np.ndarray, ...]:
             for extreme, bound in ((np.fmin, low), (np.fmax, high))
         )
         n_values, through = n_values + n_zeros, through + n_zeros
-    return n_values, low, high, below, through
+    return (n_values, n_missing, n_values), (low, high, below, through)
 
 
 def _smallest_keys(sample: KeyedSample, n_columns: int) -> KeyedSample:
@@ -183,7 +180,7 @@ def _combine_summaries(a: ColumnSummary, b: ColumnSummary) -> ColumnSummary:
     rows = vstack([a.sample.rows, b.sample.rows])
     weight = both(lambda x, z: np.concatenate([x, z]), a.sample.weight, b.sample.weight)
     return ColumnSummary(
-        *(x + z for x, z in zip(a[:4], b[:4], strict=True)),
+        *(x + z for x, z in zip(a[:5], b[:5], strict=True)),
         both(np.fmin, a.low, b.low),
         both(np.fmax, a.high, b.high),
         both(np.add, a.below_zero, b.below_zero),

@@ -219,3 +219,52 @@ def test_robust_scaler_refuses_what_scikit_learn_refuses(X):
     with pytest.raises(ValueError, match="Input X contains infinity"):
         scaler.fit(da.from_array(X, chunks=20))
     assert not hasattr(scaler, "n_features_in_")
+
+
+TRANSFORMERS = {
+    "all rows": {"n_quantiles": 20},
+    "a subsample": {"n_quantiles": 10, "subsample": 25, "output_distribution": "normal"},
+    "exact": {"n_quantiles": 37, "subsample": None},
+    "zeros left out": {"n_quantiles": 10, "subsample": 15, "ignore_implicit_zeros": True},
+    "exact, zeros left out": {"n_quantiles": 10, "subsample": None, "ignore_implicit_zeros": True},
+}
+
+
+def quantile_pair(case):
+    params = {**TRANSFORMERS[case], "random_state": 3}
+    return ours.QuantileTransformer(**params), preprocessing.QuantileTransformer(**params)
+
+
+@pytest.mark.parametrize("partition", PARTITIONS)
+@pytest.mark.parametrize("case", ["all rows", "a subsample", "exact"])
+def test_quantile_transformer_in_every_partition(case, partition, X, monkeypatch):
+    monkeypatch.setattr(_order_values, "SAMPLE_ROWS", 20)
+    check_like_reference(*quantile_pair(case), with_gaps(X), partition=partition)
+
+
+@pytest.mark.parametrize("container", ["frame", "csr", "float32"])
+@pytest.mark.parametrize("case", TRANSFORMERS)
+def test_quantile_transformer_in_every_container(case, container, X, monkeypatch):
+    if "zeros" in case and container != "csr":
+        pytest.skip("for sparse rows")
+    monkeypatch.setattr(_order_values, "SAMPLE_ROWS", 20)
+    if container == "csr":
+        X = np.abs(X)
+        X[np.random.default_rng(2).random(X.shape) < [0.1, 0.7, 0.5, 1]] = 0
+    X = with_gaps(X)
+    X = pd.DataFrame(X, columns=list("abcd")) if container == "frame" else X
+    X = X.astype(np.float32) if container == "float32" else X
+    container = "array" if container == "float32" else container
+    check_like_reference(*quantile_pair(case), X, partition="empty middle", container=container)
+
+
+def test_quantile_transformer_of_negative_sparse_rows():
+    X = sparse.csr_array(np.array([[1.0, 0], [-1, 2], [3, 4]]))
+    lazy = da.from_array(X, chunks=(1, 2), asarray=False)
+    model = ours.QuantileTransformer(n_quantiles=2)
+    with pytest.raises(ValueError, match="only accepts non-negative sparse"):
+        model.fit(lazy)
+    with pytest.raises(ValueError, match="number of quantiles cannot be greater"):
+        ours.QuantileTransformer(n_quantiles=2, subsample=1).fit(lazy)
+    with pytest.warns(UserWarning, match="greater than the total number of samples"):
+        ours.QuantileTransformer(subsample=None).fit(da.from_array(np.eye(4), chunks=2))

@@ -1,5 +1,6 @@
 """Scaling, encoding and expansion of columns on rows of any container."""
 
+from skfleet.estimators.preprocessing._quantile_transformer import QuantileTransformer
 from skfleet.estimators.preprocessing._robust_scaler import RobustScaler
 from skfleet.estimators.preprocessing._scalers import MaxAbsScaler, MinMaxScaler, StandardScaler
 from skfleet.estimators.preprocessing._stateless import Binarizer, Normalizer
@@ -9,6 +10,7 @@ __all__ = [
     "MaxAbsScaler",
     "MinMaxScaler",
     "Normalizer",
+    "QuantileTransformer",
     "RobustScaler",
     "StandardScaler",
 ]
