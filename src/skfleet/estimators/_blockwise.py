@@ -176,8 +176,10 @@ class BlockwiseTransformer(DocumentationLink):
             container = _container(self)
             self._check_meta(meta_of(X), reset=False)
             example_of = self._example_rows
+        if getattr(self, "copy", True) is False:  # blocks in memory are not changed
+            model = copy.copy(self).set_params(copy=True)  # type: ignore[attr-defined]
         if container == "pandas":  # by the configuration of this process, which workers lack
-            model = copy.deepcopy(self).set_output(transform="pandas")  # type: ignore[attr-defined]
+            model = copy.deepcopy(model).set_output(transform="pandas")  # type: ignore[attr-defined]
         output = call_transform(self, model, method, X, example_of)
         if container == "default" or hasattr(output, "columns"):
             return output
@@ -217,6 +219,12 @@ def _dispatch(method: Callable[..., Any], name_on_blocks: str) -> Callable[..., 
         return on_blocks(*(args or (kwargs.pop(rows_name),)), **kwargs)
 
     return on_any_rows
+
+
+def learned_attributes(fitted: Any) -> dict[str, Any]:
+    """Return what ``fit`` of an estimator of scikit-learn's has set, but for its columns."""
+    known = {*fitted.get_params(deep=False), "n_features_in_", "feature_names_in_"}
+    return {name: value for name, value in vars(fitted).items() if name not in known}
 
 
 def blocks_as_they_are(X: Any, y: Any = None, sample_weight: Any = None) -> RowBlocks:
