@@ -7,6 +7,7 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import sparse
 from sklearn.base import clone
 from sklearn.callback import ProgressBar, ScoringMonitor, _transport
 from sklearn.callback._callback_context import CallbackContext
@@ -180,6 +181,12 @@ def test_rows_to_impute_are_numbers_and_a_mask():
     X, mask = private.rows_to_impute(SimpleImputer(), pd.DataFrame({"a": [1, None], "b": [2, 3]}))
     np.testing.assert_array_equal(X, [[1.0, 2.0], [np.nan, 3.0]])
     np.testing.assert_array_equal(mask, [[False, False], [True, False]])
+
+
+def test_matrices_are_compared_to_rounding():
+    assert private.is_close(X, pd.DataFrame(X + 1e-12))
+    assert not private.is_close(X, X + 1e-3)
+    assert private.is_close(sparse.csr_array(X), sparse.csr_array(X + 0.0))
 
 
 def test_neighbors_tell_whether_they_use_a_tree():
