@@ -28,6 +28,8 @@ IMPUTERS = {
     "mean": {},
     "mean with indicator": {"add_indicator": True},
     "mean of empty columns": {"keep_empty_features": True},
+    "median": {"strategy": "median", "add_indicator": True},
+    "median of empty columns": {"strategy": "median", "keep_empty_features": True},
     "most_frequent": {"strategy": "most_frequent", "add_indicator": True},
     "constant": {"strategy": "constant", "add_indicator": True},
     "constant in empty columns": {"strategy": "constant", "fill_value": 3.5}
@@ -97,12 +99,12 @@ def test_objects_and_text(case, partition, texts):
     ("missing_values", "dtype"),
     [(-1, int), (0, np.uint8), (1, np.int64), (2.0, np.float32), (None, object), ("x", object)],
 )
-@pytest.mark.parametrize("strategy", ["mean", "most_frequent", "constant"])
+@pytest.mark.parametrize("strategy", ["mean", "median", "most_frequent", "constant"])
 def test_missing_values_of_any_kind(missing_values, dtype, strategy):
     values = ["x", "y", missing_values] if dtype is object else [0, 1, 2, missing_values]
     indices = np.random.default_rng(3).integers(0, len(values), size=(30, 3))
     X = np.array(values, dtype=dtype)[indices]
-    if dtype is object and strategy == "mean":
+    if dtype is object and strategy in ("mean", "median"):
         pytest.skip("takes numbers")
     params = {"missing_values": missing_values, "strategy": strategy, "add_indicator": True}
     rtol = 1e-6 if dtype is np.float32 else 1e-12
@@ -117,7 +119,7 @@ def test_objects_that_are_numbers(container, X):
 
 
 @pytest.mark.parametrize("missing_values", [np.nan, pd.NA])
-@pytest.mark.parametrize("strategy", ["mean", "most_frequent"])
+@pytest.mark.parametrize("strategy", ["mean", "median", "most_frequent"])
 def test_nullable_numbers(missing_values, strategy):
     X = pd.DataFrame({"a": [1, 2, 2, None] * 5, "b": [None, 3, 4, 4] * 5}, dtype="Int64")
     models = pair({"missing_values": missing_values, "strategy": strategy})
@@ -202,9 +204,11 @@ def test_callables_need_whole_columns(X):
     same_values(model.transform(lazy).compute(scheduler="synchronous"), expected)
 
 
-def test_large_counts_are_united(X):
+@pytest.mark.parametrize("strategy", ["median", "most_frequent"])
+def test_many_values(strategy):
     X = np.random.default_rng(4).integers(0, 5000, size=(20000, 2)).astype(float)
-    model, reference = pair({"strategy": "most_frequent"})
+    X[X < 1000] = np.nan
+    model, reference = pair({"strategy": strategy})
     same_attributes(model.fit(da.from_array(X, chunks=(1999, 2))), reference.fit(X))
 
 

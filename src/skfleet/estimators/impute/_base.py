@@ -18,6 +18,8 @@ from skfleet._sklearn_private import rows_to_impute
 from skfleet._validation import dtypes_of, is_numeric
 from skfleet.blocks import Block, as_collection
 from skfleet.estimators._blockwise import BlockwiseTransformer, blockwise, learned_attributes
+from skfleet.estimators._passes import Passes
+from skfleet.estimators._quantiles import column_quantiles
 from skfleet.inference import call_transform
 
 STRATEGIES_OF_ANY_DTYPE = ("most_frequent", "constant")
@@ -26,7 +28,7 @@ STRATEGIES_OF_ANY_DTYPE = ("most_frequent", "constant")
 class ColumnFill(NamedTuple):
     """Dtype of rows, and of each column: whether values miss, and the number of the other ones.
 
-    `values` are the sums of these for the mean, and for the most frequent the number of each.
+    `values` are their sums for the mean, the median, or for the most frequent the number of each.
     """
 
     dtype: np.dtype
@@ -38,8 +40,10 @@ class ColumnFill(NamedTuple):
 
 @blockwise
 class SimpleImputer(BlockwiseTransformer, impute.SimpleImputer):
-    """On Dask rows ``fit`` is one pass. For ``strategy="most_frequent"`` the distinct values of
-    each column, with their counts, come to the driver; a callable is not possible.
+    """On Dask rows ``fit`` is one pass, or two for the exact medians of many rows (seldom three).
+
+    For ``strategy="most_frequent"`` the distinct values of each column, with their counts, come to
+    the driver. A callable is not possible.
     """
 
     @property
@@ -62,6 +66,30 @@ class SimpleImputer(BlockwiseTransformer, impute.SimpleImputer):
             raise ValueError(message) from None
         if reset:
             _check_dtypes(self, meta)
+
+    def _fit_passes(self, meta: Any) -> Passes:
+        if self.strategy != "median":
+            yield from super()._fit_passes(meta)
+            return
+        name, columns_of = f"fit-{type(self).__name__}", clone(self)._columns
+        summary, medians = yield from column_quantiles(name, columns_of, [50], "median")
+        rows, n_values = summary.sample.rows, summary.n_values
+        is_missing = n_values < summary.n_rows
+        self._set_statistics(
+            ColumnFill(rows.dtype, is_missing, n_values, medians[0], is_sparse(rows))
+        )
+
+    def _columns(self, block: Block) -> tuple[Any, None]:
+        """Return the rows with NaN where values are missing, which have no weights."""
+        imputer = clone(self).set_params(copy=False)
+        X, mask = rows_to_impute(imputer, block.X)
+        if not isinstance(self.missing_values, Real) or np.isnan(self.missing_values):
+            return X, None
+        if is_sparse(X):
+            X = X.copy()
+            X.data[mask.data] = np.nan
+            return X, None
+        return np.where(mask, X.dtype.type(np.nan), X), None
 
     def _reduce_block(self, block: Block) -> ColumnFill:
         imputer = clone(self).set_params(copy=False)
@@ -97,6 +125,8 @@ class SimpleImputer(BlockwiseTransformer, impute.SimpleImputer):
         fill: Any = fitted.statistics_
         if self.strategy == "mean":
             fill[has_value] = statistics.values[has_value] / statistics.n_values[has_value]
+        elif self.strategy == "median":
+            fill[has_value] = statistics.values[has_value]
         elif self.strategy == "most_frequent":
             for i in np.flatnonzero(has_value):
                 fill[i] = self._most_frequent(statistics.values[i])
