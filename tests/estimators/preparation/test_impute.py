@@ -20,6 +20,7 @@ from scipy import sparse
 from sklearn import impute
 from sklearn.base import clone
 
+from skfleet.engine import counting
 from skfleet.estimators import impute as ours
 
 pytestmark = pytest.mark.filterwarnings("ignore:Skipping features without any observed")
@@ -93,6 +94,22 @@ def test_objects_and_text(case, partition, texts):
     frame = pd.DataFrame(texts, columns=list("abc")).assign(d=np.arange(40.0) % 3)
     models = pair(TEXT_IMPUTERS[case])
     check_like_reference(*models, frame, partition=partition, container="frame")
+
+
+def test_missing_text_of_dask_frames():
+    frame = pd.DataFrame({"a": ["x", None, "y", "y"], "b": [1.0, 2.0, None, 3.0]})
+    lazy = dd.from_pandas(frame, npartitions=2)  # which makes pd.NA of None
+    for model in (ours.SimpleImputer(strategy="most_frequent"), ours.MissingIndicator()):
+        with pytest.raises(TypeError, match="NA is ambiguous") as error:
+            model.fit(lazy)
+        assert any("missing_values=pandas.NA" in note for note in error.value.__notes__)
+        reference = getattr(impute, type(model).__name__)(**model.get_params())
+        expected = reference.fit_transform(frame)
+        got = model.fit_transform(lazy.astype({"a": "str"})).compute(scheduler="synchronous")
+        np.testing.assert_array_equal(got, expected)
+    model = ours.SimpleImputer(strategy="most_frequent", missing_values=pd.NA)
+    filled = model.fit_transform(lazy).compute(scheduler="synchronous")
+    assert filled.tolist() == [["x", 1.0], ["y", 2.0], ["y", 1.0], ["y", 3.0]]
 
 
 @pytest.mark.parametrize(
@@ -204,12 +221,15 @@ def test_callables_need_whole_columns(X):
     same_values(model.transform(lazy).compute(scheduler="synchronous"), expected)
 
 
-@pytest.mark.parametrize("strategy", ["median", "most_frequent"])
-def test_many_values(strategy):
+@pytest.mark.parametrize(("strategy", "n_passes"), [("median", 2), ("most_frequent", 1)])
+def test_many_values(strategy, n_passes):
     X = np.random.default_rng(4).integers(0, 5000, size=(20000, 2)).astype(float)
     X[X < 1000] = np.nan
     model, reference = pair({"strategy": strategy})
-    same_attributes(model.fit(da.from_array(X, chunks=(1999, 2))), reference.fit(X))
+    with counting() as counts:
+        model.fit(da.from_array(X, chunks=(1999, 2)))
+    assert counts.passes == n_passes
+    same_attributes(model, reference.fit(X))
 
 
 def test_dask_frame_keeps_its_index(X):

@@ -105,6 +105,8 @@ def test_inverse_functions_are_checked_on_all_blocks(validate, X):
         model.fit(da.from_array(X, chunks=(9, 3)))
     lazy = model.inverse_transform(model.transform(da.from_array(X, chunks=(9, 3))))
     same_values(lazy.compute(scheduler="synchronous"), X)
+    frame = dd.from_pandas(pd.DataFrame(X, columns=list("abc")), npartitions=2)
+    model.set_params(feature_names_out="one-to-one").fit(frame)
     X[-1] = -1.0
     with pytest.warns(UserWarning, match="are not strictly inverse of each other"):
         preprocessing.FunctionTransformer(**params).fit(X)
