@@ -164,7 +164,7 @@ class BlockwiseTransformer(DocumentationLink):
         """Fit on Dask rows, and return them transformed, lazily."""
         return self.fit(X, y, **params).transform(X)  # type: ignore[attr-defined]
 
-    def _map(self, X: Any, method: str) -> Any:
+    def _map(self, X: Any, method: str, **params: Any) -> Any:
         """Return the result of a method on Dask rows in the container that ``set_output`` names."""
         check_rows(X=X)
         check_is_fitted(self)
@@ -176,7 +176,7 @@ class BlockwiseTransformer(DocumentationLink):
             example_of = self._example_rows
         if container == "pandas":  # by the configuration of this process, which workers lack
             model = copy.deepcopy(self).set_output(transform="pandas")  # type: ignore[attr-defined]
-        output = call_transform(self, model, method, X, example_of)
+        output = call_transform(self, model, method, X, example_of, **params)
         if container == "default" or hasattr(output, "columns"):
             return output
         return name_columns(output, self.get_feature_names_out())  # type: ignore[attr-defined]
@@ -199,13 +199,15 @@ def blockwise(cls: T) -> T:
 
 def _dispatch(method: Callable[..., Any], name_on_blocks: str) -> Callable[..., Any]:
     """Return a method that calls scikit-learn's for rows in this process, and ours for Dask's."""
-    rows_name = list(inspect.signature(method).parameters)[1]
+    signature = inspect.signature(method)
+    rows_name = list(signature.parameters)[1]
 
     @wraps(method)
     def on_any_rows(self: Any, *args: Any, **kwargs: Any) -> Any:
         X = args[0] if args else kwargs.get(rows_name)
         if not is_lazy(X):
             return method(self, *args, **kwargs)
+        signature.bind(self, *args, **kwargs)  # raises for arguments that it does not take
         on_blocks = getattr(self, name_on_blocks)
         return on_blocks(*(args or (kwargs.pop(rows_name),)), **kwargs)
 
