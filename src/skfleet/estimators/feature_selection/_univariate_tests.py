@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse, special, stats
 from sklearn import feature_selection
-from sklearn.utils import as_float_array, check_X_y
+from sklearn.utils import check_X_y
 
 from skfleet._linalg import is_sparse
 from skfleet._validation import unique_values
@@ -17,21 +17,16 @@ from skfleet.blocks import Block
 
 
 class ClassMoments(NamedTuple):
-    """Classes, their number of rows, and means of columns in each; squares about these means.
-
-    `dtype` is the float type of the columns.
-    """
+    """Classes, their number of rows, and means of columns in each; squares about these means."""
 
     classes: np.ndarray
     n_rows: np.ndarray
     mean: np.ndarray
     squares: np.ndarray
-    dtype: np.dtype
 
 
 def class_moments(X: Any, y: Any) -> ClassMoments:
     """Return the moments of the columns of X by class."""
-    dtype = as_float_array(X[:0]).dtype
     classes, codes, members = _members(y)
     n_rows = np.bincount(codes)
     if is_sparse(X):
@@ -39,16 +34,16 @@ def class_moments(X: Any, y: Any) -> ClassMoments:
         mean = _dense(members @ X) / n_rows[:, None]
         n_stored = _dense(members @ _stored(X))
         about_mean = X.data - mean[np.repeat(codes, np.diff(X.indptr)), X.indices]
-        squares = np.bincount(X.indices, about_mean**2, X.shape[1])
-        squares += ((n_rows[:, None] - n_stored) * mean**2).sum(axis=0)
-        return ClassMoments(classes, n_rows, mean, squares, dtype)
+        squares = ((n_rows[:, None] - n_stored) * mean**2).sum(axis=0)
+        squares += np.bincount(X.indices, about_mean**2, X.shape[1])
+        return ClassMoments(classes, n_rows, mean, squares)
     # about the first row, so that the squares of a constant column are zero
     origin = X[0].astype(np.float64)
     shifted = X - origin
     mean = members @ shifted / n_rows[:, None]
     shifted -= mean[codes]
     squares = np.einsum("ij,ij->j", shifted, shifted)
-    return ClassMoments(classes, n_rows, origin + mean, squares, dtype)
+    return ClassMoments(classes, n_rows, origin + mean, squares)
 
 
 def combine_class_moments(a: ClassMoments, b: ClassMoments) -> ClassMoments:
@@ -58,13 +53,12 @@ def combine_class_moments(a: ClassMoments, b: ClassMoments) -> ClassMoments:
     fraction = (n_b / n_rows)[:, None]
     delta = mean_b - mean_a
     squares = a.squares + b.squares + (n_a[:, None] * fraction * delta**2).sum(axis=0)
-    dtype = np.result_type(a.dtype, b.dtype)
-    return ClassMoments(classes, n_rows, mean_a + fraction * delta, squares, dtype)
+    return ClassMoments(classes, n_rows, mean_a + fraction * delta, squares)
 
 
 def f_of_classes(statistics: ClassMoments) -> tuple[np.ndarray, np.ndarray]:
     """Return the F statistics of an analysis of variance, and their p-values."""
-    classes, n_rows, mean, squares, dtype = statistics
+    classes, n_rows, mean, squares = statistics
     n, df_between = n_rows.sum(), len(classes) - 1
     df_within = n - len(classes)
     # about the first class, so that nothing is between classes where the means are equal
@@ -73,7 +67,7 @@ def f_of_classes(statistics: ClassMoments) -> tuple[np.ndarray, np.ndarray]:
     with np.errstate(divide="ignore", invalid="ignore"):
         between = n_rows @ about_mean**2 / np.float64(df_between)
         within = squares / np.float64(df_within)
-        F = (between / within).astype(dtype)
+        F = between / within
     is_constant = within == 0
     if is_constant.any() and not between.all():
         warn(f"Features {np.flatnonzero(is_constant)} are constant.")
@@ -100,8 +94,8 @@ def covariances(X: Any, y: Any) -> Covariances:
         X = _canonical(X)
         x_mean = np.asarray(X.sum(axis=0)).ravel() / n_rows
         n_stored = np.bincount(X.indices, minlength=X.shape[1])
-        xx = np.bincount(X.indices, (X.data - x_mean[X.indices]) ** 2, X.shape[1])
-        xx += (n_rows - n_stored) * x_mean**2
+        xx = (n_rows - n_stored) * x_mean**2
+        xx += np.bincount(X.indices, (X.data - x_mean[X.indices]) ** 2, X.shape[1])
         return Covariances(n_rows, x_mean, y_mean, xx, X.T @ y, y @ y)
     origin = X[0]
     X = X - origin

@@ -153,7 +153,7 @@ class VocabularyFit(TextVectorizer):
         is_within = (n_documents >= low) & (n_documents <= high)
         columns = sorted(np.flatnonzero(is_within).tolist(), key=names.__getitem__)
         if not columns:
-            text.CountVectorizer(min_df=2).fit(["one"])  # scikit-learn's error
+            text.CountVectorizer(min_df=2).fit(["one", "two"])  # scikit-learn's error
         if limit is not None and len(columns) > limit:
             # among equal counts this sort decides, as scikit-learn's does
             most_frequent = (-n_occurrences[columns]).argsort()[:limit]
