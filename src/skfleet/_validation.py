@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from numbers import Integral, Real
@@ -347,7 +348,7 @@ def check_unsupported(name: str, value: Any, only: Any, instead: str) -> None:
 
 _NAME_WARNINGS = r"X (does not have valid|has) feature names, but "
 _suppressing = threading.Lock()
-_n_suppressed = 0
+_n_suppressed: Counter[str] = Counter()
 
 
 def warn_of_names(model: Any, X: Any) -> None:
@@ -367,24 +368,28 @@ def _has_names(X: Any) -> bool:
     return any(isinstance(column, str) for column in columns)
 
 
+def without_name_warnings() -> Any:
+    """Suppress scikit-learn's warnings about feature names, which each block would repeat."""
+    return without_warnings(_NAME_WARNINGS, UserWarning)
+
+
 @contextmanager
-def without_name_warnings() -> Iterator[None]:
-    """Suppress scikit-learn's warnings about feature names, which each block would repeat.
+def without_warnings(message: str, category: type[Warning]) -> Iterator[None]:
+    """Suppress the warnings of a category that begin with a regular expression.
 
     One filter is added for all threads and removed after the last one; ``catch_warnings`` is not
     thread-safe, as it restores the whole list of filters.
     """
-    global _n_suppressed
     with _suppressing:
-        _n_suppressed += 1
-        if _n_suppressed == 1:
-            warnings.filterwarnings("ignore", _NAME_WARNINGS, UserWarning)
+        _n_suppressed[message] += 1
+        if _n_suppressed[message] == 1:
+            warnings.filterwarnings("ignore", message, category)
     try:
         yield
     finally:
         with _suppressing:
-            _n_suppressed -= 1
-            if not _n_suppressed:
+            _n_suppressed[message] -= 1
+            if not _n_suppressed[message]:
                 for entry in list(warnings.filters):
-                    if entry[1] and entry[1].pattern == _NAME_WARNINGS:
+                    if entry[1] and entry[1].pattern == message:
                         warnings.filters.remove(entry)

@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from skfleet._doc_link import DocumentationLink
 from skfleet._linalg import is_sparse
 from skfleet._sklearn_private import output_container, validate_params
-from skfleet._validation import dtypes_of, is_numeric, not_numeric
+from skfleet._validation import dtypes_of, is_numeric, not_numeric, without_warnings
 from skfleet.blocks import (
     Block,
     RowBlocks,
@@ -36,6 +36,9 @@ from skfleet.estimators._passes import NamedCall, Passes, run_passes
 from skfleet.inference import call_transform, constant_per_row, name_columns
 
 T = TypeVar("T", bound=type)
+
+# NumPy's warnings about columns in which a block has no value.
+_NAN_WARNINGS = "Mean of empty|Degrees of freedom|All-NaN|invalid value|divide by zero"
 
 # Our class of each class of scikit-learn's.
 BLOCKWISE_CLASSES: dict[type, type] = {}
@@ -240,6 +243,5 @@ def _one_pass(reduction: Reduction) -> Passes:
 
 def _call_quietly(estimator: Any, method: str, args: tuple[Any, ...], block: Block) -> Any:
     """Call a method on a block; warnings of NumPy's about columns of NaN alone are not raised."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
+    with without_warnings(_NAN_WARNINGS, RuntimeWarning):
         return getattr(estimator, method)(block, *args)

@@ -146,8 +146,8 @@ def _array_of(partitions: Any, meta: Any) -> Any:
     for key in flatten(partitions.__dask_keys__()):
         if key in targets:
             layer[key] = layer.pop(targets[key]).substitute({}, key=key)
-    graph = HighLevelGraph.from_collections(partitions.name, layer, dependencies=())
-    return da.Array(graph, partitions.name, chunks=partitions.chunks, meta=meta)
+    whole = HighLevelGraph.from_collections(partitions.name, layer, dependencies=())
+    return da.Array(whole, partitions.name, chunks=partitions.chunks, meta=meta)
 
 
 def _apply_to_chunk(rows: Any, func: Any, model: Any, *options: Any) -> Any:

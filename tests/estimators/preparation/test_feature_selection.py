@@ -1,6 +1,7 @@
 """Selection of columns on Dask rows, as scikit-learn's on the rows together."""
 
 import pickle
+import warnings
 
 import dask.array as da
 import dask.dataframe as dd
@@ -74,15 +75,15 @@ def test_every_selector(name, X, y):
     np.testing.assert_array_equal(back, reference.inverse_transform(selected.compute()))
 
 
-@pytest.mark.parametrize("labels", [["a", "bb", "ccc"], [0.5, -1.0, 2.5], [True, False, True]])
+@pytest.mark.parametrize("labels", [["a", "bb", "ccc"], [3, -1, 2], [True, False, True]])
 @pytest.mark.parametrize("score_func", [f_classif, chi2])
 def test_labels_of_any_type(score_func, labels, X, y):
     y = np.array(labels)[y]
     reference = feature_selection.SelectKBest(score_func, k=2).fit(X, y)
     targets = [
         da.from_array(y, chunks=9),
-        dd.from_pandas(pd.Series(y), npartitions=3).to_dask_array(),
-        y.astype(object),
+        dd.from_pandas(pd.Series(y), npartitions=3),
+        y.tolist(),
     ]
     for target in targets:
         fitted = ours.SelectKBest(score_func, k=2).fit(da.from_array(X, chunks=(9, 6)), target)
@@ -129,7 +130,8 @@ def test_constant_columns_and_targets(X, y):
 
 
 def test_one_pass(X, y):
-    for selector in (*(getattr(ours, name)() for name in SELECTORS), ours.VarianceThreshold()):
+    selectors = [getattr(ours, name)(**params) for name, params in SELECTORS.items()]
+    for selector in (*selectors, ours.VarianceThreshold()):
         with counting() as counts:
             selector.fit(as_dask(X, "unknown lengths"), as_dask(y, "unknown lengths"))
         assert counts.passes == 1
@@ -139,7 +141,7 @@ def test_one_pass(X, y):
 @pytest.mark.parametrize("threshold", [0, 0.5])
 @pytest.mark.parametrize("partition", PARTITIONS)
 def test_variance_threshold(threshold, partition, container, X):
-    X[:, 0] = 0.1
+    X[:, 0] = 0.25
     X[np.random.default_rng(2).random(X.shape) < 0.1] = np.nan
     X[:, 3] += 1000
     X = pd.DataFrame(X, columns=list("abcdef")) if container == "frame" else X
@@ -162,12 +164,12 @@ def message_of(call):
 @pytest.mark.parametrize(
     ("name", "params", "change"),
     [
-        ("SelectKBest", {}, "no target"),
+        ("SelectKBest", {"k": 2}, "no target"),
         ("SelectFpr", {}, "no target"),
         ("SelectKBest", {"k": -1}, "nothing"),
         ("SelectKBest", {"score_func": "f_classif"}, "nothing"),
-        ("SelectKBest", {"score_func": chi2}, "negative"),
-        ("SelectKBest", {}, "infinite"),
+        ("SelectKBest", {"score_func": chi2, "k": 2}, "negative"),
+        ("SelectKBest", {"k": 2}, "infinite"),
         ("VarianceThreshold", {"threshold": 1e9}, "nothing"),
         ("VarianceThreshold", {}, "one row"),
         ("VarianceThreshold", {}, "infinite"),
@@ -194,8 +196,17 @@ def test_other_errors(X, y):
         ours.SelectKBest().transform(rows)
     with pytest.warns(UserWarning, match="k=10 is greater than n_features=6"):
         ours.SelectKBest().fit(rows, y)
+    with pytest.raises(ValueError, match="Unknown label type"):
+        ours.SelectKBest(chi2).fit(rows, y + 0.5)
     with pytest.raises(ValueError, match="should be a 1d array"):
         ours.SelectKBest(chi2).fit(rows, np.stack([y, y], axis=1))
+
+
+def test_fits_in_threads_leave_the_filters_of_warnings_as_they_are():
+    filters = list(warnings.filters)
+    for _ in range(5):
+        ours.VarianceThreshold().fit(da.random.random((60_000, 5), chunks=(200, 5)))
+    assert warnings.filters == filters
 
 
 def test_wide_sparse_rows(y):
@@ -209,6 +220,7 @@ def test_wide_sparse_rows(y):
         assert (fitted.transform(rows).compute() != reference.transform(X)).nnz == 0
 
 
+@pytest.mark.filterwarnings("ignore:k=10:UserWarning", "ignore:No features were:UserWarning")
 @parametrize_with_checks([ours.VarianceThreshold(), *(getattr(ours, name)() for name in SELECTORS)])
 def test_scikit_learns_checks(estimator, check):
     check(estimator)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse, special, stats
 from sklearn import feature_selection
+from sklearn.preprocessing import LabelBinarizer
 from sklearn.utils import check_X_y
 
 from skfleet._linalg import is_sparse
@@ -150,6 +151,7 @@ def class_sums(X: Any, y: Any) -> ClassSums:
     """Return the sums of the columns of X, which are not negative, by class."""
     if ((X.data if is_sparse(X) else X) < 0).any():
         raise ValueError("Input X must be non-negative.")
+    LabelBinarizer().fit(y)  # raises for a target of no classes
     classes, codes, members = _members(y)
     return ClassSums(classes, np.bincount(codes), _dense(members @ X))
 

@@ -14,7 +14,7 @@ from skfleet.blocks import Block
 from skfleet.estimators._blockwise import BlockwiseTransformer, blockwise
 
 
-class Spread(NamedTuple):
+class ColumnSpread(NamedTuple):
     """Number of rows; of each column that of values, their mean, squares about it, and extremes.
 
     The extremes of a column with NaN are NaN.
@@ -32,7 +32,7 @@ class Spread(NamedTuple):
 class VarianceThreshold(BlockwiseTransformer, feature_selection.VarianceThreshold):
     """On Dask rows ``fit`` is one pass, in which moments of blocks are merged (Chan et al.)."""
 
-    def _reduce_block(self, block: Block) -> Spread:
+    def _reduce_block(self, block: Block) -> ColumnSpread:
         X: Any = check_array(
             block.X,
             accept_sparse=("csr", "csc"),
@@ -46,20 +46,24 @@ class VarianceThreshold(BlockwiseTransformer, feature_selection.VarianceThreshol
             low, high = min_max_axis(X, axis=0)
             is_empty = n_values == 0
             squares = np.where(is_empty, 0.0, variance * n_values)
-            return Spread(X.shape[0], n_values, np.where(is_empty, 0.0, mean), squares, low, high)
+            return ColumnSpread(
+                X.shape[0], n_values, np.where(is_empty, 0.0, mean), squares, low, high
+            )
         n_values = np.count_nonzero(~np.isnan(X), axis=0)
         # about the first value, so that the squares of a constant column are zero
         origin = np.nan_to_num(X[0])
         shifted = X - origin
         mean = np.nansum(shifted, axis=0) / np.maximum(n_values, 1)
         squares = np.nansum((shifted - mean) ** 2, axis=0)
-        return Spread(X.shape[0], n_values, origin + mean, squares, X.min(axis=0), X.max(axis=0))
+        return ColumnSpread(
+            X.shape[0], n_values, origin + mean, squares, X.min(axis=0), X.max(axis=0)
+        )
 
-    def _combine(self, a: Spread, b: Spread) -> Spread:
+    def _combine(self, a: ColumnSpread, b: ColumnSpread) -> ColumnSpread:
         n_values = a.n_values + b.n_values
         fraction = b.n_values / np.maximum(n_values, 1)
         delta = b.mean - a.mean
-        return Spread(
+        return ColumnSpread(
             a.n_rows + b.n_rows,
             n_values,
             a.mean + fraction * delta,
@@ -68,7 +72,7 @@ class VarianceThreshold(BlockwiseTransformer, feature_selection.VarianceThreshol
             np.maximum(a.high, b.high),
         )
 
-    def _set_statistics(self, statistics: Spread) -> None:
+    def _set_statistics(self, statistics: ColumnSpread) -> None:
         n_rows, n_values, _, squares, low, high = statistics
         with np.errstate(invalid="ignore"):
             variances = squares / n_values

@@ -114,15 +114,27 @@ class VocabularyFit(TextVectorizer):
                 raise
 
     def _counter(self, **changes: Any) -> Any:
-        """Return scikit-learn's counter with these parameters and changes."""
+        """Return scikit-learn's counter with these parameters and changes.
+
+        It is without the parameters that are not used: of those the driver has warned.
+        """
         params = self.get_params(deep=False)
-        return text.CountVectorizer(**{name: params[name] for name in _COUNT_PARAMS} | changes)
+        params = {name: params[name] for name in _COUNT_PARAMS} | changes
+        if params["tokenizer"] is not None:
+            params["token_pattern"] = None
+        if params["analyzer"] != "word":
+            for name in ("tokenizer", "stop_words", "token_pattern"):
+                params[name] = _COUNT_PARAMS[name]
+        if callable(params["analyzer"]):
+            for name in ("preprocessor", "ngram_range"):
+                params[name] = _COUNT_PARAMS[name]
+        return text.CountVectorizer(**params)
 
     def _count_terms(self, block: Block) -> Terms:
         """Return the terms of a block, the number of documents with each, and of occurrences."""
         counter = self._counter(**_ALL_TERMS)
         try:
-            counts = _fit_quietly(counter, block.X)
+            counts = counter.fit_transform(block.X)
         except ValueError as error:
             if not _is_of_no_terms(error):
                 raise
@@ -139,7 +151,7 @@ class VocabularyFit(TextVectorizer):
 
     def _count_documents(self, block: Block) -> tuple[int, np.ndarray]:
         """Return the number of documents, and of those with each term of the vocabulary."""
-        return block.n_rows, _document_counts(_fit_quietly(self._counter(), block.X))
+        return block.n_rows, _document_counts(self._counter().transform(block.X))
 
     def _select_terms(self, terms: Terms) -> tuple[dict[Any, int], np.ndarray]:
         """Return the columns of terms within the limits, and their numbers of documents."""
@@ -183,13 +195,6 @@ class CountVectorizer(VocabularyFit, text.CountVectorizer):
     """
 
     _stock = text.CountVectorizer
-
-
-def _fit_quietly(counter: Any, documents: Any) -> Any:
-    """Return the counts of a fit; what it warns of the parameters the driver has warned of."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return counter.fit_transform(documents)
 
 
 def _document_counts(counts: Any) -> np.ndarray:
