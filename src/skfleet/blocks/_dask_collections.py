@@ -15,6 +15,7 @@ import dask.array as da
 import numpy as np
 from dask.base import is_dask_collection
 from dask.core import flatten
+from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import Alias, GraphNode, List, Task
 from dask.utils import get_default_shuffle_method
@@ -37,6 +38,7 @@ from skfleet.blocks._dask_graph import (
     Graph,
     as_reference,
     count_rows,
+    futures_of,
     is_frame_collection,
     joint_graph,
     optimize_frames,
@@ -94,9 +96,13 @@ def _series_of_items(bag: Any) -> Any:
     import pandas as pd
 
     series = dask.delayed(partial(_series, pd), pure=True)
+    items = bag.to_delayed()
+    if futures := futures_of([bag]):  # which the optimization of a bag drops
+        graph = {**items[0].dask, **futures}
+        items = [Delayed(part.key, graph) for part in items]
     # text would be converted to Arrow's, and what is no text would fail
     with dask.config.set({"dataframe.convert-string": False}):
-        parts = [series(part) for part in bag.to_delayed()]
+        parts = [series(part) for part in items]
         return dd.from_delayed(parts, meta=pd.Series([], dtype=object), verify_meta=False)
 
 

@@ -39,6 +39,8 @@ from skfleet.inference import call_transform, constant_per_row, name_columns
 
 T = TypeVar("T", bound=type)
 
+# NumPy's warnings about columns in which a block has no value.
+
 # Our class of each class of scikit-learn's.
 BLOCKWISE_CLASSES: dict[type, type] = {}
 
@@ -188,7 +190,7 @@ class BlockwiseTransformer(BlockwiseEstimator):
         """Fit on Dask rows, and return them transformed, lazily."""
         return self.fit(X, y, **params).transform(X)  # type: ignore[attr-defined]
 
-    def _map(self, X: Any, method: str) -> Any:
+    def _map(self, X: Any, method: str, **params: Any) -> Any:
         """Return the result of a method on Dask rows in the container that ``set_output`` names."""
         check_rows(X=X)
         check_is_fitted(self)
@@ -202,7 +204,7 @@ class BlockwiseTransformer(BlockwiseEstimator):
             model = copy.copy(self).set_params(copy=True)  # type: ignore[attr-defined]
         if container == "pandas":  # by the configuration of this process, which workers lack
             model = copy.deepcopy(model).set_output(transform="pandas")  # type: ignore[attr-defined]
-        output = call_transform(self, model, method, X, example_of)
+        output = call_transform(self, model, method, X, example_of, **params)
         if container == "default" or hasattr(output, "columns"):
             return output
         return name_columns(output, self.get_feature_names_out())  # type: ignore[attr-defined]
@@ -235,13 +237,15 @@ def with_scikit_learns_docstring(cls: T) -> T:
 
 def _dispatch(method: Callable[..., Any], name_on_blocks: str) -> Callable[..., Any]:
     """Return a method that calls scikit-learn's for rows in this process, and ours for Dask's."""
-    rows_name = list(inspect.signature(method).parameters)[1]
+    signature = inspect.signature(method)
+    rows_name = list(signature.parameters)[1]
 
     @wraps(method)
     def on_any_rows(self: Any, *args: Any, **kwargs: Any) -> Any:
         X = args[0] if args else kwargs.get(rows_name)
         if not is_lazy(X):
             return method(self, *args, **kwargs)
+        signature.bind(self, *args, **kwargs)  # raises for arguments that it does not take
         on_blocks = getattr(self, name_on_blocks)
         return on_blocks(*(args or (kwargs.pop(rows_name),)), **kwargs)
 

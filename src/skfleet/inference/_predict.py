@@ -83,17 +83,22 @@ def call_method(
 
 
 def call_transform(
-    owner: Any, model: Any, method: str, X: Any, example_of: Callable[[Any], Any] | None = None
+    owner: Any,
+    model: Any,
+    method: str,
+    X: Any,
+    example_of: Callable[[Any], Any] | None = None,
+    meta: Any = None,
+    **params: Any,
 ) -> Any:
     """Return the result of a transformer's method on Dask rows: an array, or a frame with columns.
 
     `example_of` makes valid rows of artificial ones, or None, so that none need be loaded to infer
-    the type of the result.
+    the type of the result; `meta` is an example of the result itself.
     """
     if method != "inverse_transform":  # takes other columns
         warn_of_names(model, X)
-    call, portable = partial(_apply, method=method, params={}), as_portable(model)
-    meta = None
+    call, portable = partial(_apply, method=method, params=params), as_portable(model)
     if example_of is not None:
         from skfleet.inference._map_dask import meta_nonempty
 

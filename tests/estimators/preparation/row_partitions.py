@@ -30,7 +30,8 @@ def arranged(X, y, partition):
     X, y = X.copy(), None if y is None else np.asarray(y)
     if partition in ("sorted by y", "sorted by a column", "other categories"):
         by_y = partition == "sorted by y" and y is not None
-        keys = y if by_y else np.asarray(X.iloc[:, 0] if hasattr(X, "iloc") else X[:, 0])
+        first = X if X.ndim == 1 else X.iloc[:, 0] if hasattr(X, "iloc") else X[:, 0]
+        keys = y if by_y else np.asarray(first)
         order = np.argsort(np.array([str(key) for key in keys]), kind="stable")
         X = X.iloc[order] if hasattr(X, "iloc") else X[order]
         y = None if y is None else y[order]
@@ -45,7 +46,7 @@ def arranged(X, y, partition):
             X = pd.concat([X.iloc[:low], empty, X.iloc[high:]])
         else:
             X = X.astype(float) if X.dtype.kind in "iu" else X
-            X[low:high] = np.nan
+            X[low:high] = "" if X.ndim == 1 else np.nan
     return X, y
 
 
