@@ -8,7 +8,7 @@ import re
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from functools import wraps
+from functools import partial, wraps
 from numbers import Real
 from typing import Any, TypeVar
 
@@ -87,6 +87,15 @@ class BlockwiseTransformer(DocumentationLink):
         """Return valid rows, in the container of artificial ones, to transform; None if unknown."""
         return None
 
+    def _example_result(self, method: str, rows: Any) -> Any:
+        """Return the result of a method on a few rows like artificial ones; None if unknown."""
+        example = self._example_rows(rows) if method == "transform" else None
+        return None if example is None else getattr(self, method)(example)
+
+    def _task_model(self) -> Any:
+        """Return the model whose methods tasks call."""
+        return self
+
     def _begin_fit(self, meta: Any) -> Passes:
         """Check the parameters and the empty `meta` of rows, and return the passes of a fit."""
         validate_params(self)
@@ -164,19 +173,18 @@ class BlockwiseTransformer(DocumentationLink):
         """Fit on Dask rows, and return them transformed, lazily."""
         return self.fit(X, y, **params).transform(X)  # type: ignore[attr-defined]
 
-    def _map(self, X: Any, method: str) -> Any:
+    def _map(self, X: Any, method: str, **params: Any) -> Any:
         """Return the result of a method on Dask rows in the container that ``set_output`` names."""
         check_rows(X=X)
         check_is_fitted(self)
         X, model, container = as_collection(X), self, "default"
-        example_of = None
         if method == "transform":
             container = _container(self)
             self._check_meta(meta_of(X), reset=False)
-            example_of = self._example_rows
         if container == "pandas":  # by the configuration of this process, which workers lack
             model = copy.deepcopy(self).set_output(transform="pandas")  # type: ignore[attr-defined]
-        output = call_transform(self, model, method, X, example_of)
+        example_of = partial(model._example_result, method)
+        output = call_transform(self, model._task_model(), method, X, example_of, **params)
         if container == "default" or hasattr(output, "columns"):
             return output
         return name_columns(output, self.get_feature_names_out())  # type: ignore[attr-defined]

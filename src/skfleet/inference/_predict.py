@@ -83,23 +83,32 @@ def call_method(
 
 
 def call_transform(
-    owner: Any, model: Any, method: str, X: Any, example_of: Callable[[Any], Any] | None = None
+    owner: Any,
+    model: Any,
+    method: str,
+    X: Any,
+    example_of: Callable[[Any], Any] | None = None,
+    /,
+    **params: Any,
 ) -> Any:
     """Return the result of a transformer's method on Dask rows: an array, or a frame with columns.
 
-    `example_of` makes valid rows of artificial ones, or None, so that none need be loaded to infer
-    the type of the result.
+    `example_of` makes a result for rows like artificial ones, or None, so that no rows need be
+    loaded to infer the type of the result.
     """
     if method != "inverse_transform":  # takes other columns
         warn_of_names(model, X)
-    call, portable = partial(_apply, method=method, params={}), as_portable(model)
+    call, portable = partial(_apply, method=method, params=params), as_portable(model)
     meta = None
     if example_of is not None:
         from skfleet.inference._map_dask import meta_nonempty
 
-        example = example_of(meta_nonempty(X))
-        meta = None if example is None else call(portable, example)
-    output = _infer_output(partial(call, portable), model, method, X, meta)
+        with without_name_warnings():
+            meta = example_of(meta_nonempty(X))
+    if meta is None:
+        output = _infer_output(partial(call, portable), model, method, X, meta)
+    else:  # a frame has names of its own
+        output = OutputSpec.infer(meta)
     output = replace(output, is_array=True)
     kind = type(model).__name__
     return map_model(owner, call, portable, X, output, method=method, kind=kind, convert=False)

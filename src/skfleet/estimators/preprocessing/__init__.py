@@ -1,6 +1,15 @@
 """Scaling, encoding and expansion of columns on rows of any container."""
 
+from skfleet.estimators.preprocessing._encoders import OneHotEncoder, OrdinalEncoder
 from skfleet.estimators.preprocessing._scalers import MaxAbsScaler, MinMaxScaler, StandardScaler
 from skfleet.estimators.preprocessing._stateless import Binarizer, Normalizer
 
-__all__ = ["Binarizer", "MaxAbsScaler", "MinMaxScaler", "Normalizer", "StandardScaler"]
+__all__ = [
+    "Binarizer",
+    "MaxAbsScaler",
+    "MinMaxScaler",
+    "Normalizer",
+    "OneHotEncoder",
+    "OrdinalEncoder",
+    "StandardScaler",
+]

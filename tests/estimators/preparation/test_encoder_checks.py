@@ -1,0 +1,12 @@
+"""scikit-learn's checks of estimators, which the encoders pass as scikit-learn's do."""
+
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from skfleet.estimators.preprocessing import OneHotEncoder, OrdinalEncoder
+
+ENCODERS = [OneHotEncoder(), OneHotEncoder(handle_unknown="ignore"), OrdinalEncoder()]
+
+
+@parametrize_with_checks(ENCODERS)
+def test_encoders(estimator, check):
+    check(estimator)
