@@ -18,13 +18,14 @@ from sklearn.base import clone
 
 from skfleet.engine import counting
 from skfleet.estimators import preprocessing as ours
+from skfleet.estimators.preprocessing import _category_index
 from skfleet.estimators.preprocessing._categories import (
     SortedValues,
     add_counts,
     add_parts,
     join_parts,
 )
-from skfleet.estimators.preprocessing._category_index import CategoryIndex
+from skfleet.estimators.preprocessing._category_index import CategoryIndex, SortedText
 
 CASES = {
     "OneHotEncoder": {},
@@ -247,16 +248,40 @@ def test_many_columns_are_sparse():
 
 
 def test_tables_are_built_once_and_not_pickled():
-    text = np.array([f"{i:05d}ü" for i in range(2000)] + [np.nan], dtype=object)
-    index = CategoryIndex([np.array([1.0, 2.0, np.nan]), text])
+    text = np.array(["a", "ü", "z", np.nan], dtype=object)
+    index = CategoryIndex.for_tasks([np.array([1.0, 2.0, np.nan]), text])
     np.testing.assert_array_equal(index.codes(0, np.array([np.nan, 2, 3])), [2, 1, -1])
-    np.testing.assert_array_equal(index.codes(1, text[[5, 2000, 0]]), [5, 2000, 0])
+    np.testing.assert_array_equal(index.codes(1, text[[2, 3, 0]]), [2, 3, 0])
     table = index._table(1)
     assert index._table(1) is table
-    copied = pickle.loads(pickle.dumps(index))
-    assert not copied._tables
-    same_values(list(copied), list(index))
-    assert len(pickle.dumps(index)) < 2000 * 14
+    assert not pickle.loads(pickle.dumps(index))._tables
+
+
+def test_long_text_is_searched(monkeypatch):
+    monkeypatch.setattr(_category_index, "MIN_SORTED_TEXT", 4)
+    text = np.array(["", "aü", "ab", "z", "\ud800", "\U0001f600", None, np.nan], dtype=object)
+    text[:6] = sorted(text[:6])
+    known = CategoryIndex.for_tasks([text])[0]
+    assert isinstance(known, _category_index.SortedText)
+    same_values(np.asarray(known), text)
+    same_values(known[np.array([7, 1])], text[[7, 1]])
+    values = np.array([*text[::-1], "new", "ab\0", "much longer text", 3], dtype=object)
+    expected = [*range(8)][::-1] + [-1] * 4
+    assert known.positions_of(values).tolist() == expected
+    for other in (
+        ["b", "a", "c", "d"],
+        ["a", "b\0", "c", "d"],
+        ["a", "b", "c", 4],
+        ["a" * 99, *"bcd"],
+    ):
+        assert SortedText.make(np.array(other, dtype=object)) is None
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_encoders_of_long_text(case, monkeypatch):
+    monkeypatch.setattr(_category_index, "MIN_SORTED_TEXT", 3)
+    for X, container in ((frame(), "frame"), (objects(), "array")):
+        check_like_reference(*pair_of(case), X, partition="empty middle", container=container)
 
 
 values = st.one_of(st.sampled_from(["a", "b", "c", "dd"]), st.none(), st.just(np.nan))

@@ -13,9 +13,6 @@ from typing import Any
 import numpy as np
 from sklearn.preprocessing import OrdinalEncoder
 
-# Arrays of text from this length on are pickled as one text.
-MIN_PACKED = 1000
-
 
 @dataclass(frozen=True)
 class SortedValues:
@@ -73,7 +70,7 @@ def add_counts(
 def union(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the sorted union of two sorted arrays, and the positions of their values in it."""
     a, b = _with_common_dtype(a, b)
-    n_a, n_b = len(a) - _n_missing(a), len(b) - _n_missing(b)
+    n_a, n_b = len(a) - n_missing(a), len(b) - n_missing(b)
     missing = _missing_values(a[n_a:], b[n_b:])
     values = np.concatenate([a[:n_a], b[:n_b]])
     try:
@@ -104,9 +101,9 @@ def is_missing(value: Any) -> bool:
 
 def pack_text(values: np.ndarray) -> tuple[np.ndarray, ...]:
     """Return objects that are text as one text and lengths, which are small to pickle."""
-    if values.dtype != object or len(values) < MIN_PACKED or values.ndim != 1:
+    if values.dtype != object or values.ndim != 1:
         return (values,)
-    n = len(values) - _n_missing(values)
+    n = len(values) - n_missing(values)
     if set(map(type, values[:n])) != {str}:
         return (values,)
     lengths = np.fromiter(map(len, values[:n]), dtype=np.uint32, count=n)
@@ -143,7 +140,7 @@ def _with_common_dtype(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.nda
     return a.astype(object), b.astype(object)
 
 
-def _n_missing(values: np.ndarray) -> int:
+def n_missing(values: np.ndarray) -> int:
     """Return the number of missing values at the end of sorted values."""
     if values.dtype.kind in "fcmM":
         return int(len(values) > 0 and np.isnan(values[-1]))

@@ -1,39 +1,51 @@
-"""Positions of values in categories, from tables that a process builds once."""
+"""Positions of values in categories: by search in sorted arrays, or in tables built once."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import repeat
 from typing import Any
 
 import numpy as np
 
-from skfleet.estimators.preprocessing._categories import is_missing, pack_text, unpack_text
+from skfleet.estimators.preprocessing._categories import is_missing, n_missing, pack_text
+
+# Number of categories from which on text is searched in an array instead of a table of objects.
+MIN_SORTED_TEXT = 100_000
+# Bytes of an array of fixed width, at most, for each byte of text.
+MAX_PADDING = 4
 
 
 class CategoryIndex(list):
-    """The categories of each column, with a table of those that are objects.
+    """The categories of each column for lookups in tasks.
 
-    A table is built where it is used first, and not pickled. With `n_indexed` only the first
-    categories can be looked up.
+    Numbers, and long sorted text, are searched. All else is in a table that is built where it is
+    used first, and not pickled; with `n_indexed` only of the first categories.
     """
 
-    def __init__(self, categories: Sequence[np.ndarray], n_indexed: int | None = None) -> None:
+    def __init__(self, categories: Sequence[Any], n_indexed: int | None = None) -> None:
         super().__init__(categories)
         self._n_indexed = n_indexed
         self._tables: dict[int, dict[Any, int]] = {}
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _index_of_packed, (list(map(pack_text, self)), self._n_indexed)
+        return CategoryIndex, (list(self), self._n_indexed)
 
     def __deepcopy__(self, memo: Any) -> CategoryIndex:
         return self
 
+    @classmethod
+    def for_tasks(cls, categories: Sequence[np.ndarray]) -> CategoryIndex:
+        """Return an index of categories that is small to send and needs no large table."""
+        return cls([SortedText.make(known) or known for known in categories])
+
     def codes(self, i: int, values: np.ndarray) -> np.ndarray:
         """Return the position of each value in the categories of a column, -1 if unknown."""
         known = self[i]
+        if hasattr(known, "positions_of"):
+            return known.positions_of(values)
         if _are_ordered(known, values):
             return _positions(known, values)
         table = self._table(i)
@@ -49,6 +61,80 @@ class CategoryIndex(list):
                 known = self[i][: self._n_indexed].tolist()
                 self._tables[i] = dict(zip(known, range(len(known)), strict=True))
             return self._tables[i]
+
+
+class SortedText:
+    """Sorted text as an array of bytes of fixed width, and the missing values behind it.
+
+    UTF-8 has the order of the text.
+    """
+
+    def __init__(self, encoded: np.ndarray, missing: np.ndarray) -> None:
+        self.encoded, self.missing = encoded, missing
+        self.dtype = np.dtype(object)
+
+    @classmethod
+    def make(cls, values: np.ndarray) -> SortedText | None:
+        """Return many objects as sorted text; None if they are not that, or of unlike lengths."""
+        if len(values) < MIN_SORTED_TEXT or values.dtype != object:
+            return None
+        n = len(values) - n_missing(values)
+        characters, *packed = pack_text(values)
+        if not packed or not characters.all():  # NumPy drops zeros at the end
+            return None
+        encoded = np.array([_encode(text) for text in values[:n].tolist()])
+        is_sorted = (encoded[1:] > encoded[:-1]).all()
+        if not is_sorted or encoded.nbytes > MAX_PADDING * (characters.nbytes + n):
+            return None
+        return cls(encoded, values[n:])
+
+    def __len__(self) -> int:
+        return len(self.encoded) + len(self.missing)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.__array__()[key] if isinstance(key, slice) else self._take(key)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.__array__())
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return self._take(np.arange(len(self)))
+
+    def _take(self, key: Any) -> Any:
+        positions = np.arange(len(self))[key]
+        values = np.empty(np.shape(positions), dtype=object)
+        is_text = positions < len(self.encoded)
+        encoded = self.encoded[positions[is_text]].tolist()
+        values[is_text] = [text.decode("utf-8", "surrogatepass") for text in encoded]
+        values[~is_text] = self.missing[positions[~is_text] - len(self.encoded)]
+        return values
+
+    def positions_of(self, values: np.ndarray) -> np.ndarray:
+        """Return the position of each value, -1 if it is unknown."""
+        codes = np.full(len(values), -1, dtype=np.intp)
+        width = self.encoded.dtype.itemsize
+        rows, texts = [], []
+        for row, value in enumerate(values.tolist()):
+            if isinstance(value, str):
+                text = _encode(value)
+                if len(text) <= width and not text.endswith(b"\0"):
+                    rows.append(row)
+                    texts.append(text)
+            elif is_missing(value):
+                same = [i for i, v in enumerate(self.missing) if (v is None) == (value is None)]
+                codes[row] = len(self.encoded) + same[0] if same else -1
+        sought = np.array(texts, dtype=self.encoded.dtype)
+        order = np.argsort(sought)  # neighbours are searched in the same part of the array
+        sought = sought[order]
+        positions = np.searchsorted(self.encoded, sought)
+        positions[positions == len(self.encoded)] = 0
+        is_known = self.encoded[positions] == sought
+        codes[np.array(rows, dtype=np.intp)[order]] = np.where(is_known, positions, -1)
+        return codes
+
+
+def _encode(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
 
 
 def text_codes(column: Any) -> tuple[np.ndarray, np.ndarray] | None:
@@ -75,10 +161,6 @@ def text_codes(column: Any) -> tuple[np.ndarray, np.ndarray] | None:
         codes = np.where(is_absent, len(values), codes)
         values = np.append(values, np.array([np.nan], dtype=object))
     return values, codes
-
-
-def _index_of_packed(packed: list[Any], n_indexed: int | None) -> CategoryIndex:
-    return CategoryIndex(list(map(unpack_text, packed)), n_indexed)
 
 
 def _are_ordered(known: np.ndarray, values: np.ndarray) -> bool:

@@ -95,7 +95,7 @@ class CategoryEncoder(BlockwiseTransformer):
 
     def _task_model(self) -> Any:
         model = copy.copy(self)
-        model.categories_ = CategoryIndex(self.categories_)
+        model.categories_ = CategoryIndex.for_tasks(self.categories_)
         return model
 
     def _example_rows(self, rows: Any) -> Any:
