@@ -307,3 +307,12 @@ def transform_with_categories(
     encoder = copy.copy(encoder)
     encoder.categories_, encoder._infrequent_enabled = categories, False
     base._transform(encoder, X, **options)  # type: ignore[attr-defined]
+
+
+def encode_targets(
+    encoder: Any, X: Any, result: Any, rows_of_splits: Sequence[Any], encodings: Sequence[Any]
+) -> None:
+    """Fill the result with the encodings of a TargetEncoder for the rows of each split."""
+    codes, is_known = encoder._transform(X, handle_unknown="ignore", ensure_all_finite="allow-nan")
+    for rows, (values, mean) in zip(rows_of_splits, encodings, strict=True):
+        encoder._transform_X_ordinal(result, codes, ~is_known, rows, values, mean)

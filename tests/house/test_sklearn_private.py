@@ -16,7 +16,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.model_selection._validation import _fit_and_score
 from sklearn.neighbors import KNeighborsClassifier
-from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
+from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, TargetEncoder
 from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeRegressor
 from sklearn.utils import parallel
@@ -215,3 +215,12 @@ def test_encoders_report_unknown_categories_where_they_transform():
         private.transform_with_categories(encoder, OneHotEncoder, columns, [["x"]], options)
     assert "self._transform(" in inspect.getsource(OneHotEncoder.transform)
     assert "self._transform(" in inspect.getsource(OrdinalEncoder.transform)
+
+
+def test_target_encoder_encodes_the_rows_of_splits():
+    columns = np.array([["x"], ["y"], ["x"]], dtype=object)
+    encoder = TargetEncoder(smooth=1.0).fit(columns, [0.0, 1.0, 2.5])
+    result = np.zeros((3, 1))
+    encodings = [([np.array([3.0, 4.0])], 0.0), ([np.array([5.0, 6.0])], 0.0)]
+    private.encode_targets(encoder, columns, result, [[0], [1, 2]], encodings)
+    assert result.ravel().tolist() == [3.0, 6.0, 5.0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from sys import getsizeof
 from typing import Any, TypeAlias
 
 from skfleet.blocks import Block, RowBlocks
@@ -20,7 +21,10 @@ def run_passes(passes: Passes, engine: Engine, rows: RowBlocks) -> Any:
             reduction = passes.send(result)
         except StopIteration as end:
             return end.value
-        result = map_reduce(engine, reduction, rows)
+        # as an argument, which is sent to each worker once if it is large
+        call = NamedCall(reduction.name, _call_on_block)
+        shared = Reduction(call, reduction.combine, reduction.finalize)
+        result = map_reduce(engine, shared, rows, reduction.per_block)
 
 
 def share_passes(fits: Sequence[Passes], name: str) -> Passes:
@@ -75,6 +79,20 @@ class NamedCall:
 
     def __call__(self, *args: Any) -> Any:
         return self.func(*self.args, *args)
+
+    def __sizeof__(self) -> int:
+        return object.__sizeof__(self) + sum(map(_n_bytes, self.args))
+
+
+def _n_bytes(value: Any) -> int:
+    """Return the size of the arrays in an argument, roughly."""
+    if isinstance(value, tuple | list):
+        return sum(map(_n_bytes, value))
+    return int(getattr(value, "nbytes", 0)) + getsizeof(value)
+
+
+def _call_on_block(block: Block, per_block: Callable[[Block], Any]) -> Any:
+    return per_block(block)
 
 
 def _reduce_all(functions: Sequence[Callable[..., Any]], block: Block) -> list[Any]:

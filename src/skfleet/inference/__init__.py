@@ -2,7 +2,7 @@
 
 from skfleet.inference._map import constant_per_row, map_rows, name_columns
 from skfleet.inference._output import OutputSpec, class_names
-from skfleet.inference._predict import call_method, call_transform, map_model
+from skfleet.inference._predict import call_method, call_transform, map_model, map_partitions
 
 __all__ = [
     "OutputSpec",
@@ -11,6 +11,7 @@ __all__ = [
     "class_names",
     "constant_per_row",
     "map_model",
+    "map_partitions",
     "map_rows",
     "name_columns",
 ]

@@ -40,6 +40,20 @@ def map_model(
     return map_rows(func, model, X, output, check=check, convert=convert, name=name)
 
 
+def map_partitions(
+    owner: Any, func: Callable[..., Any], model: Any, X: Any, values: Sequence[Any], result: Any
+) -> Any:
+    """Return func(model, rows, values) of the partitions of Dask rows with values per row, lazily.
+
+    `result` is the one for no rows. Of arrays the partitions are chunks of rows.
+    """
+    from skfleet.inference._map_dask import map_dask_partitions
+
+    kind = type(owner).__name__
+    model = _cached_scatter(owner, model, name=f"model-of-{kind}")
+    return map_dask_partitions(func, model, X, values, result, name=f"fit-transform-{kind}")
+
+
 def _cached_scatter(owner: Any, value: Any, name: str) -> Any:
     """Return the argument by which tasks of a lazy result refer to a value.
 

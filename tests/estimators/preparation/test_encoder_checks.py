@@ -2,9 +2,14 @@
 
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from skfleet.estimators.preprocessing import OneHotEncoder, OrdinalEncoder
+from skfleet.estimators.preprocessing import OneHotEncoder, OrdinalEncoder, TargetEncoder
 
-ENCODERS = [OneHotEncoder(), OneHotEncoder(handle_unknown="ignore"), OrdinalEncoder()]
+ENCODERS = [
+    OneHotEncoder(),
+    OneHotEncoder(handle_unknown="ignore"),
+    OrdinalEncoder(),
+    TargetEncoder(),
+]
 
 
 @parametrize_with_checks(ENCODERS)

@@ -272,7 +272,7 @@ def test_long_text_is_searched(monkeypatch):
         ["b", "a", "c", "d"],
         ["a", "b\0", "c", "d"],
         ["a", "b", "c", 4],
-        ["a" * 99, *"bcd"],
+        ["a" * 999, *"bcd"],
     ):
         assert SortedText.make(np.array(other, dtype=object)) is None
 

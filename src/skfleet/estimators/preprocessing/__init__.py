@@ -3,6 +3,7 @@
 from skfleet.estimators.preprocessing._encoders import OneHotEncoder, OrdinalEncoder
 from skfleet.estimators.preprocessing._scalers import MaxAbsScaler, MinMaxScaler, StandardScaler
 from skfleet.estimators.preprocessing._stateless import Binarizer, Normalizer
+from skfleet.estimators.preprocessing._target_encoder import TargetEncoder
 
 __all__ = [
     "Binarizer",
@@ -12,4 +13,5 @@ __all__ = [
     "OneHotEncoder",
     "OrdinalEncoder",
     "StandardScaler",
+    "TargetEncoder",
 ]

@@ -15,6 +15,8 @@ from skfleet.estimators.preprocessing._categories import is_missing, n_missing, 
 MIN_SORTED_TEXT = 100_000
 # Bytes of an array of fixed width, at most, for each byte of text.
 MAX_PADDING = 4
+# Values that are encoded at a time, to have few objects in memory.
+CHUNK = 100_000
 
 
 class CategoryIndex(list):
@@ -82,11 +84,18 @@ class SortedText:
         characters, *packed = pack_text(values)
         if not packed or not characters.all():  # NumPy drops zeros at the end
             return None
-        encoded = np.array([_encode(text) for text in values[:n].tolist()])
-        is_sorted = (encoded[1:] > encoded[:-1]).all()
-        if not is_sorted or encoded.nbytes > MAX_PADDING * (characters.nbytes + n):
+        if n * int(packed[0].max()) > MAX_PADDING * (characters.nbytes + n):
             return None
-        return cls(encoded, values[n:])
+        chunks = (values[low : min(low + CHUNK, n)].tolist() for low in range(0, n, CHUNK))
+        width = int(packed[0].max())
+        encoded = np.zeros(n, dtype=f"S{width}")  # of one byte per character, or else wider
+        for i, chunk in enumerate(chunks):
+            part = np.array(list(map(_encode, chunk)))
+            if part.dtype.itemsize > encoded.dtype.itemsize:
+                encoded = encoded.astype(part.dtype)
+            encoded[i * CHUNK : i * CHUNK + len(part)] = part
+        is_sorted = (encoded[1:] > encoded[:-1]).all()
+        return cls(encoded, values[n:]) if is_sorted else None
 
     def __len__(self) -> int:
         return len(self.encoded) + len(self.missing)

@@ -98,6 +98,23 @@ class CategoryEncoder(BlockwiseTransformer):
         model.categories_ = CategoryIndex.for_tasks(self.categories_)
         return model
 
+    def _check_predefined(self, meta: Any) -> None:
+        """Raise for predefined categories that no rows of these columns fit."""
+        rows = np.zeros((1, meta.shape[1]))
+        if self.categories == "auto":
+            return
+        encoder = preprocessing.OneHotEncoder(categories=self.categories, handle_unknown="ignore")
+        if len(self.categories) == meta.shape[1]:
+            dtypes = list(meta.dtypes) if is_frame(meta) else [meta.dtype] * meta.shape[1]
+            dtypes = [d if isinstance(d, np.dtype) and d.kind in "iufb" else object for d in dtypes]
+            columns = [
+                np.array([c[0]], dtype=d) for c, d in zip(self.categories, dtypes, strict=True)
+            ]
+            rows = np.column_stack(columns)
+            if is_frame(meta):  # which has a dtype for each column
+                rows = type(meta)(dict(enumerate(columns)))
+        encoder.fit(rows)
+
     def _example_rows(self, rows: Any) -> Any:
         first = [categories[:1] for categories in self.categories_]
         n_rows = n_rows_of(rows)
@@ -130,28 +147,13 @@ class SetOfCategories(CategoryEncoder):
     max_categories: Any
 
     def _fit_passes(self, meta: Any) -> Passes:
-        self._check_on_example(meta)
-        self._set_statistics((yield self._reduction()))
-
-    def _check_on_example(self, meta: Any) -> None:
-        """Raise for parameters that no rows of these columns fit."""
         options = {"categories": "auto", "min_frequency": None, "max_categories": None}
         options |= {"drop": None} if hasattr(self, "drop") else {}
-        base, rows = self._local_class(), np.zeros((1, meta.shape[1]))
-        base(**{**self.get_params(), **options}).fit(rows)  # type: ignore[attr-defined]
-        if self.categories == "auto":
-            return
-        encoder = preprocessing.OneHotEncoder(categories=self.categories, handle_unknown="ignore")
-        if len(self.categories) == meta.shape[1]:
-            dtypes = list(meta.dtypes) if is_frame(meta) else [meta.dtype] * meta.shape[1]
-            dtypes = [d if isinstance(d, np.dtype) and d.kind in "iufb" else object for d in dtypes]
-            columns = [
-                np.array([c[0]], dtype=d) for c, d in zip(self.categories, dtypes, strict=True)
-            ]
-            rows = np.column_stack(columns)
-            if is_frame(meta):  # which has a dtype for each column
-                rows = type(meta)(dict(enumerate(columns)))
-        encoder.fit(rows)
+        # raises for parameters that no rows fit
+        example = self._local_class()(**{**self.get_params(), **options})  # type: ignore[attr-defined]
+        example.fit(np.zeros((1, meta.shape[1])))
+        self._check_predefined(meta)
+        self._set_statistics((yield self._reduction()))
 
     def _needs_counts(self) -> bool:
         return self.min_frequency is not None or self.max_categories is not None
