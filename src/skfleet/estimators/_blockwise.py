@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import wraps
+from functools import partial, wraps
 from numbers import Real
 from typing import Any, TypeVar
 
@@ -108,6 +108,15 @@ class BlockwiseEstimator(DocumentationLink):
         """Return valid rows, in the container of artificial ones, to transform; None if unknown."""
         return None
 
+    def _example_result(self, method: str, rows: Any) -> Any:
+        """Return the result of a method on a few rows like artificial ones; None if unknown."""
+        example = self._example_rows(rows) if method == "transform" else None
+        return None if example is None else getattr(self, method)(example)
+
+    def _task_model(self) -> Any:
+        """Return the model whose methods tasks call."""
+        return self
+
     def _begin_fit(self, meta: Any, **options: Any) -> Passes:
         """Check the parameters and the empty `meta` of rows, and return the passes of a fit."""
         validate_params(self)
@@ -195,16 +204,15 @@ class BlockwiseTransformer(BlockwiseEstimator):
         check_rows(X=X)
         check_is_fitted(self)
         X, model, container = as_collection(X), self, "default"
-        example_of = None
         if method == "transform":
             container = _container(self)
             self._check_meta(meta_of(X), reset=False)
-            example_of = self._example_rows
         if getattr(self, "copy", True) is False:  # blocks in memory are not changed
             model = copy.copy(self).set_params(copy=True)  # type: ignore[attr-defined]
         if container == "pandas":  # by the configuration of this process, which workers lack
             model = copy.deepcopy(model).set_output(transform="pandas")  # type: ignore[attr-defined]
-        output = call_transform(self, model, method, X, example_of, **params)
+        example_of = partial(model._example_result, method)
+        output = call_transform(self, model._task_model(), method, X, example_of, **params)
         if container == "default" or hasattr(output, "columns"):
             return output
         return name_columns(output, self.get_feature_names_out())  # type: ignore[attr-defined]

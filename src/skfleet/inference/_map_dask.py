@@ -13,6 +13,7 @@ import dask.array as da
 import numpy as np
 import pandas as pd
 from dask.highlevelgraph import HighLevelGraph
+from dask.task_spec import Task, TaskRef
 
 from skfleet._array import to_device_of
 from skfleet._linalg import is_sparse
@@ -99,6 +100,46 @@ def map_dask_rows(
         map_blocks(_select_output, boxes, spec, f"{name}-{i}", i, spec)
         for i, spec in enumerate(output)
     ]
+
+
+def map_dask_partitions(
+    func: Any, model: Any, X: Any, values: Sequence[np.ndarray], result: Any, *, name: str
+) -> Any:
+    """Return func(model, rows, values) of each partition and its values per row, lazily."""
+    if not dask.is_dask_collection(model):
+        unbox = dask.delayed(attrgetter("value"), pure=False)
+        model = unbox(Boxed(model), dask_key_name=_unique_key(f"model-of-{name}"))
+    chunks = (tuple(map(len, values)), (result.shape[1],))
+    if isinstance(X, da.Array):
+        X, key = X.rechunk({1: -1}), _unique_key(name)
+        ref = TaskRef(model.key)
+        layer = {
+            (key, i, 0): Task((key, i, 0), func, ref, TaskRef((X.name, i, 0)), of_rows)
+            for i, of_rows in enumerate(values)
+        }
+        graph = HighLevelGraph.from_collections(key, layer, dependencies=[X, model])
+        return da.Array(graph, key, chunks=chunks, meta=result)
+    import dask.dataframe as dd
+
+    of_partitions = dd.from_map(identity, list(values), meta=X._meta.index.to_series()[:0])
+    output = X.map_partitions(
+        _call_on_partition,
+        of_partitions,
+        func,
+        model,
+        meta=result,
+        enforce_metadata=False,
+        align_dataframes=False,
+        token=name,
+    )
+    if is_frame(result):
+        return output
+    array = array_of_partitions(output, result)
+    return da.Array(array.dask, array.name, chunks=chunks, meta=result)
+
+
+def _call_on_partition(rows: Any, values: np.ndarray, func: Any, model: Any) -> Any:
+    return func(model, rows, values)
 
 
 def _map_array(task: Any, X: Any, output: OutputSpec, name: str, *args: Any) -> Any:

@@ -40,6 +40,20 @@ def map_model(
     return map_rows(func, model, X, output, check=check, convert=convert, name=name)
 
 
+def map_partitions(
+    owner: Any, func: Callable[..., Any], model: Any, X: Any, values: Sequence[Any], result: Any
+) -> Any:
+    """Return func(model, rows, values) of the partitions of Dask rows with values per row, lazily.
+
+    `result` is the one for no rows. Of arrays the partitions are chunks of rows.
+    """
+    from skfleet.inference._map_dask import map_dask_partitions
+
+    kind = type(owner).__name__
+    model = _cached_scatter(owner, model, name=f"model-of-{kind}")
+    return map_dask_partitions(func, model, X, values, result, name=f"fit-transform-{kind}")
+
+
 def _cached_scatter(owner: Any, value: Any, name: str) -> Any:
     """Return the argument by which tasks of a lazy result refer to a value.
 
@@ -89,12 +103,13 @@ def call_transform(
     X: Any,
     example_of: Callable[[Any], Any] | None = None,
     meta: Any = None,
+    /,
     **params: Any,
 ) -> Any:
     """Return the result of a transformer's method on Dask rows: an array, or a frame with columns.
 
-    `example_of` makes valid rows of artificial ones, or None, so that none need be loaded to infer
-    the type of the result; `meta` is an example of the result itself.
+    `example_of` makes a result for rows like artificial ones, or None, so that no rows need be
+    loaded to infer the type of the result; `meta` is an example of it.
     """
     if method != "inverse_transform":  # takes other columns
         warn_of_names(model, X)
@@ -102,9 +117,12 @@ def call_transform(
     if example_of is not None:
         from skfleet.inference._map_dask import meta_nonempty
 
-        example = example_of(meta_nonempty(X))
-        meta = None if example is None else call(portable, example)
-    output = _infer_output(partial(call, portable), model, method, X, meta)
+        with without_name_warnings():
+            meta = example_of(meta_nonempty(X))
+    if meta is None:
+        output = _infer_output(partial(call, portable), model, method, X, meta)
+    else:  # a frame has names of its own
+        output = OutputSpec.infer(meta)
     output = replace(output, is_array=True)
     kind = type(model).__name__
     return map_model(owner, call, portable, X, output, method=method, kind=kind, convert=False)

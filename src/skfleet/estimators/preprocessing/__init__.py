@@ -1,5 +1,6 @@
 """Scaling, encoding and expansion of columns on rows of any container."""
 
+from skfleet.estimators.preprocessing._encoders import OneHotEncoder, OrdinalEncoder
 from skfleet.estimators.preprocessing._quantile_transformer import QuantileTransformer
 from skfleet.estimators.preprocessing._robust_scaler import RobustScaler
 from skfleet.estimators.preprocessing._scalers import MaxAbsScaler, MinMaxScaler, StandardScaler
@@ -9,6 +10,7 @@ from skfleet.estimators.preprocessing._stateless import (
     Normalizer,
     PolynomialFeatures,
 )
+from skfleet.estimators.preprocessing._target_encoder import TargetEncoder
 
 __all__ = [
     "Binarizer",
@@ -16,8 +18,11 @@ __all__ = [
     "MaxAbsScaler",
     "MinMaxScaler",
     "Normalizer",
+    "OneHotEncoder",
+    "OrdinalEncoder",
     "PolynomialFeatures",
     "QuantileTransformer",
     "RobustScaler",
     "StandardScaler",
+    "TargetEncoder",
 ]

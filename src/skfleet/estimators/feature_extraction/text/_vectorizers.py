@@ -58,7 +58,7 @@ class TextVectorizer(ItemTransformer):
             warnings.simplefilter("ignore")
             example = plain.transform([""])
         vars(self).update({k: v for k, v in vars(plain).items() if k.endswith("vocabulary_")})
-        return call_transform(self, self, "transform", X, meta=example)
+        return call_transform(self, self, "transform", X, None, example)
 
 
 @blockwise

@@ -1,0 +1,17 @@
+"""scikit-learn's checks of estimators, which the encoders pass as scikit-learn's do."""
+
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from skfleet.estimators.preprocessing import OneHotEncoder, OrdinalEncoder, TargetEncoder
+
+ENCODERS = [
+    OneHotEncoder(),
+    OneHotEncoder(handle_unknown="ignore"),
+    OrdinalEncoder(),
+    TargetEncoder(),
+]
+
+
+@parametrize_with_checks(ENCODERS)
+def test_encoders(estimator, check):
+    check(estimator)
