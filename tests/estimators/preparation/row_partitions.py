@@ -173,6 +173,9 @@ def same_values(a, b, *, rtol=1e-12, atol=1e-14, name="values"):
                 pd.DataFrame(x.reshape(len(x), -1) if x.ndim else [x.item()]),
                 pd.DataFrame(z.reshape(len(z), -1) if z.ndim else [z.item()]),
             )
+    elif " at 0x" in repr(b):  # an object of no value: that of its attributes
+        assert type(a) is type(b), name
+        same_values(vars(a), vars(b), rtol=rtol, atol=atol, name=name)
     else:
         assert type(a) is type(b) or a == b, name
         assert repr(a) == repr(b), name

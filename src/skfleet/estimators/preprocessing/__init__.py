@@ -4,6 +4,7 @@ from skfleet.estimators.preprocessing._bins import KBinsDiscretizer
 from skfleet.estimators.preprocessing._quantile_transformer import QuantileTransformer
 from skfleet.estimators.preprocessing._robust_scaler import RobustScaler
 from skfleet.estimators.preprocessing._scalers import MaxAbsScaler, MinMaxScaler, StandardScaler
+from skfleet.estimators.preprocessing._splines import SplineTransformer
 from skfleet.estimators.preprocessing._stateless import Binarizer, Normalizer
 
 __all__ = [
@@ -14,5 +15,6 @@ __all__ = [
     "Normalizer",
     "QuantileTransformer",
     "RobustScaler",
+    "SplineTransformer",
     "StandardScaler",
 ]
