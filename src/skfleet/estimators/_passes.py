@@ -44,7 +44,10 @@ HEAD_ROWS = 200
 
 
 def run_passes(
-    passes: Passes, engine: Engine, rows: RowBlocks, fit: Callable[[EstimatorFit], Any] | None = None
+    passes: Passes,
+    engine: Engine,
+    rows: RowBlocks,
+    fit: Callable[[EstimatorFit], Any] | None = None,
 ) -> Any:
     """Make a pass over the rows for each reduction of a fit; return what the fit returns.
 

@@ -15,6 +15,7 @@ from skfleet.estimators.preprocessing._target_encoder import TargetEncoder
 __all__ = [
     "Binarizer",
     "FunctionTransformer",
+    "KBinsDiscretizer",
     "MaxAbsScaler",
     "MinMaxScaler",
     "Normalizer",
@@ -23,6 +24,16 @@ __all__ = [
     "PolynomialFeatures",
     "QuantileTransformer",
     "RobustScaler",
+    "SplineTransformer",
     "StandardScaler",
     "TargetEncoder",
+    Binarizer,
+    KBinsDiscretizer
+    Normalizer
+    SplineTransformer
+    from
+    import
+    skfleet.estimators.preprocessing._bins
+    skfleet.estimators.preprocessing._splines
+    skfleet.estimators.preprocessing._stateless
 ]
