@@ -1,9 +1,11 @@
 """Scaling, encoding and expansion of columns on rows of any container."""
 
+from skfleet.estimators.preprocessing._bins import KBinsDiscretizer
 from skfleet.estimators.preprocessing._encoders import OneHotEncoder, OrdinalEncoder
 from skfleet.estimators.preprocessing._quantile_transformer import QuantileTransformer
 from skfleet.estimators.preprocessing._robust_scaler import RobustScaler
 from skfleet.estimators.preprocessing._scalers import MaxAbsScaler, MinMaxScaler, StandardScaler
+from skfleet.estimators.preprocessing._splines import SplineTransformer
 from skfleet.estimators.preprocessing._stateless import (
     Binarizer,
     FunctionTransformer,
@@ -27,13 +29,4 @@ __all__ = [
     "SplineTransformer",
     "StandardScaler",
     "TargetEncoder",
-    Binarizer,
-    KBinsDiscretizer
-    Normalizer
-    SplineTransformer
-    from
-    import
-    skfleet.estimators.preprocessing._bins
-    skfleet.estimators.preprocessing._splines
-    skfleet.estimators.preprocessing._stateless
 ]
