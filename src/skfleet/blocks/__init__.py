@@ -20,6 +20,7 @@ from skfleet.blocks._containers import (
     n_rows_of,
     slice_rows,
     take_rows,
+    with_pandas_text,
 )
 from skfleet.blocks._dask_futures import check_rows, fetch
 from skfleet.blocks._dask_scheduler import scheduler, set_scheduler
@@ -105,5 +106,6 @@ __all__ = [
     "take_rows",
     "take_to_host",
     "warn_of_trip",
+    "with_pandas_text",
     "write_block",
 ]

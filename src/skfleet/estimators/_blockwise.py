@@ -30,6 +30,7 @@ from skfleet.blocks import (
     is_lazy,
     meta_of,
     row_blocks,
+    with_pandas_text,
 )
 from skfleet.engine import Reduction, add, engine_for
 from skfleet.estimators._base import check_columns, check_two_dims
@@ -155,7 +156,8 @@ class BlockwiseEstimator(DocumentationLink):
     ) -> Any:
         """Fit on Dask rows; `options` are those of `_fit_passes`."""
         with unchanged_on_failure(self):
-            X, passes = as_collection(X), self._begin_fit(meta_of(X), **options)
+            X = as_collection(X)
+            passes = self._begin_fit(with_pandas_text(meta_of(X)), **options)
             self._run(passes, X, y, sample_weight)
         return self
 

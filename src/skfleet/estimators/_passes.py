@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-from skfleet.blocks import Block, RowBlocks, take_rows
+from skfleet.blocks import Block, RowBlocks, take_rows, with_pandas_text
 from skfleet.engine import Engine, Reduction, map_reduce
 
 
@@ -150,7 +150,7 @@ def _n_bytes(value: Any) -> int:
 
 
 def _call_on_block(block: Block, per_block: Callable[[Block], Any]) -> Any:
-    return per_block(block)
+    return per_block(block._replace(X=with_pandas_text(block.X)))
 
 
 def _reduce_all(functions: Sequence[Callable[..., Any]], block: Block) -> list[Any]:

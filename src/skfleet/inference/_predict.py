@@ -10,7 +10,7 @@ from typing import Any
 
 from skfleet._array import is_not_numpy, to_host
 from skfleet._validation import warn_of_names, without_name_warnings
-from skfleet.blocks import Block, check_rows, is_lazy
+from skfleet.blocks import Block, check_rows, is_lazy, with_pandas_text
 from skfleet.engine import as_portable, call_response_method
 from skfleet.inference._map import map_rows
 from skfleet.inference._output import OutputSpec, class_names
@@ -118,7 +118,7 @@ def call_transform(
         from skfleet.inference._map_dask import meta_nonempty
 
         with without_name_warnings():
-            meta = example_of(meta_nonempty(X))
+            meta = example_of(with_pandas_text(meta_nonempty(X)))
     if meta is None:
         output = _infer_output(partial(call, portable), model, method, X, meta)
     else:  # a frame has names of its own
@@ -145,14 +145,14 @@ def _infer_output(call: Any, model: Any, method: str, X: Any, meta: Any) -> Any:
         from skfleet.inference._map_dask import meta_nonempty
 
         try:
-            meta = call(meta_nonempty(X))
+            meta = call(with_pandas_text(meta_nonempty(X)))
         except Exception as error:
             has_wrong_columns = method != "inverse_transform" and _has_wrong_columns(X, model)
             # too many, or in another order
             if has_wrong_columns or "feature names should match" in str(error):
                 raise
             # Arbitrary values need not be valid for the estimator (categories, ranges).
-            meta = call(first_rows(X))
+            meta = call(with_pandas_text(first_rows(X)))
     names = _column_names(model, method, X)
     # A list has a result per output where these have classes, and else a result per row.
     if isinstance(meta, tuple) or (isinstance(meta, list) and isinstance(names, list)):

@@ -9,6 +9,8 @@ import pandas as pd
 from scipy import sparse
 from sklearn.base import BaseEstimator, clone
 
+from skfleet.blocks import with_pandas_text
+
 # How rows are cut, and in what order they are; the rows are those of `arranged`.
 PARTITIONS = (
     "one block",
@@ -98,7 +100,7 @@ def check_like_reference(
     local = sparse.csr_array(X) if container == "csr" else X
     lazy = as_dask(X, partition, container)
     if container == "frame":  # Dask makes strings of objects, and unites categories
-        local = lazy.compute()
+        local = with_pandas_text(lazy.compute())
     lazy_y = None if y is None else as_dask(y, partition)
     reference, ours = clone(reference).fit(local, y), clone(ours).fit(lazy, lazy_y)
     same_attributes(ours, reference, rtol=rtol, skip=skip)
