@@ -54,13 +54,14 @@ class ColumnSummary(NamedTuple):
     sample: KeyedSample
 
 
-def summarize_columns(name: str, columns_of: ColumnsOf, *, implicit_zeros: bool = True) -> Passes:
-    """Make a pass and return the `ColumnSummary` of the rows.
+def summary_reduction(
+    name: str, columns_of: ColumnsOf, *, implicit_zeros: bool = True
+) -> Reduction:
+    """Return the reduction to the `ColumnSummary` of the rows.
 
     `name` is that of the tasks. `implicit_zeros` is whether those of sparse rows are values.
     """
-    per_block = NamedCall(name, _summarize, columns_of, implicit_zeros)
-    return (yield Reduction(per_block, _combine_summaries))
+    return Reduction(NamedCall(name, _summarize, columns_of, implicit_zeros), _combine_summaries)
 
 
 def select_values(

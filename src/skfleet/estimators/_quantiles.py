@@ -11,7 +11,7 @@ from skfleet.estimators._order_values import (
     ColumnsOf,
     ColumnSummary,
     select_values,
-    summarize_columns,
+    summary_reduction,
 )
 from skfleet.estimators._passes import Passes
 
@@ -64,7 +64,7 @@ def column_quantiles(
     quantiles : array of shape (n_levels, n_features)
         NaN for columns without values.
     """
-    summary = yield from summarize_columns(name, columns_of, implicit_zeros=implicit_zeros)
+    summary = yield summary_reduction(name, columns_of, implicit_zeros=implicit_zeros)
     quantiles = yield from quantiles_after(
         name, columns_of, summary, levels, method, implicit_zeros=implicit_zeros
     )
@@ -80,7 +80,7 @@ def quantiles_after(
     *,
     implicit_zeros: bool = True,
 ) -> Passes:
-    """Return the quantiles as `column_quantiles` does, after the pass of `summarize_columns`."""
+    """Return the quantiles as `column_quantiles` does, after the pass of `summary_reduction`."""
     n_columns = len(summary.n_values)
     levels = np.asarray(levels, dtype=np.float64)
     levels = levels[:, None] if levels.ndim == 1 else levels

@@ -121,6 +121,11 @@ def check_like_reference(
     return ours, reference, lazy, local
 
 
+def _is_of_arrays(values):
+    is_object = isinstance(values, np.ndarray) and values.dtype == object
+    return is_object and all(isinstance(value, np.ndarray) for value in values)
+
+
 def public_attributes(model):
     return {k: v for k, v in vars(model).items() if k.endswith("_") and not k.startswith("_")}
 
@@ -149,6 +154,9 @@ def same_values(a, b, *, rtol=1e-12, atol=1e-14, name="values"):
         assert len(a) == len(b), name
         for i, (x, z) in enumerate(zip(a, b, strict=True)):
             same_values(x, z, rtol=rtol, atol=atol, name=f"{name}[{i}]")
+    elif _is_of_arrays(b):
+        assert isinstance(a, np.ndarray), name
+        same_values(list(a), list(b), rtol=rtol, atol=atol, name=name)
     elif sparse.issparse(b):
         assert a.shape == b.shape, name
         same_values(a.toarray(), b.toarray(), rtol=rtol, atol=atol, name=name)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from row_partitions import PARTITIONS, check_like_reference
+from row_partitions import PARTITIONS, check_like_reference, same_attributes
 from scipy import sparse
 from sklearn import preprocessing
 from sklearn.utils.stats import _weighted_percentile
@@ -47,7 +47,7 @@ def quantiles_of(X, levels, method="linear", weight=None, n_blocks=3, **options)
     rows = blocks_as_they_are(lazy, None, weight)
     fit = column_quantiles("quantiles", columns_of, levels, method, **options)
     with counting() as counts:
-        _, quantiles = run_passes(fit, engine_for(rows), rows)
+        _, quantiles = run_passes(fit, engine_for(rows), rows, None)
     return quantiles, counts.passes
 
 
@@ -242,6 +242,7 @@ def test_quantile_transformer_in_every_partition(case, partition, X, monkeypatch
     check_like_reference(*quantile_pair(case), with_gaps(X), partition=partition)
 
 
+@pytest.mark.filterwarnings("ignore:All-NaN slice")
 @pytest.mark.parametrize("container", ["frame", "csr", "float32"])
 @pytest.mark.parametrize("case", TRANSFORMERS)
 def test_quantile_transformer_in_every_container(case, container, X, monkeypatch):
@@ -268,3 +269,83 @@ def test_quantile_transformer_of_negative_sparse_rows():
         ours.QuantileTransformer(n_quantiles=2, subsample=1).fit(lazy)
     with pytest.warns(UserWarning, match="greater than the total number of samples"):
         ours.QuantileTransformer(subsample=None).fit(da.from_array(np.eye(4), chunks=2))
+
+
+BINS = {
+    "uniform": {"strategy": "uniform", "encode": "ordinal"},
+    "quantile": {"n_bins": 4, "encode": "onehot-dense"},
+    "bins of each column": {"n_bins": [2, 5, 3, 4], "quantile_method": "linear"},
+    "narrow bins": {"n_bins": 15, "quantile_method": "hazen", "dtype": np.float32},
+    "kmeans": {"strategy": "kmeans", "subsample": None, "n_bins": 4},
+    "kmeans in memory": {"strategy": "kmeans", "n_bins": 3, "encode": "ordinal"},
+    "subsample": {"subsample": 30, "random_state": 1, "n_bins": 3, "encode": "ordinal"},
+}
+
+
+def bins_pair(case):
+    return ours.KBinsDiscretizer(**BINS[case]), preprocessing.KBinsDiscretizer(**BINS[case])
+
+
+@pytest.mark.filterwarnings("ignore:Bins whose width", "ignore:Feature . is constant")
+@pytest.mark.parametrize("partition", [p for p in PARTITIONS if "without" not in p])
+@pytest.mark.parametrize("case", BINS)
+def test_bins_in_every_partition(case, partition, X, monkeypatch):
+    monkeypatch.setattr(_order_values, "SAMPLE_ROWS", 20)
+    check_like_reference(*bins_pair(case), X, partition=partition)
+
+
+@pytest.mark.filterwarnings("ignore:Bins whose width", "ignore:Feature . is constant")
+@pytest.mark.parametrize("kind", ["frame", "float32", "integers"])
+@pytest.mark.parametrize("case", BINS)
+def test_bins_of_every_kind(case, kind, X, monkeypatch):
+    monkeypatch.setattr(_order_values, "SAMPLE_ROWS", 20)
+    X = X * 10
+    if kind == "frame":
+        X = pd.DataFrame(X, columns=list("abcd"))
+    else:
+        X = X.astype({"float32": np.float32, "integers": np.int64}[kind])
+    pair = bins_pair(case)
+    if kind == "frame":
+        for model in pair:
+            model.set_params(encode="ordinal")
+    container = "frame" if kind == "frame" else "array"
+    rtol = 1e-6 if kind == "float32" and case.startswith("kmeans") else 1e-12
+    check_like_reference(*pair, X, partition="empty middle", container=container, rtol=rtol)
+
+
+@pytest.mark.filterwarnings("ignore:Bins whose width", "ignore:Feature . is constant")
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("case", [case for case in BINS if "bins" not in case])
+def test_weighted_bins(case, dtype, X, monkeypatch):
+    monkeypatch.setattr(_order_values, "SAMPLE_ROWS", 20)
+    X, weight = X.astype(dtype), np.random.default_rng(1).integers(0, 4, len(X)).astype(float)
+    model, reference = bins_pair(case)
+    model.fit(da.from_array(X, chunks=(17, 4)), sample_weight=da.from_array(weight, chunks=17))
+    reference.fit(X, sample_weight=weight)
+    same_attributes(model, reference, rtol=1e-12 if dtype == np.float64 else 1e-6)
+
+
+def test_bins_of_empty_clusters():
+    X = np.concatenate([np.random.default_rng(0).normal(size=200), [1e3, 1e3 + 1, 5e3]])[:, None]
+    params = {"n_bins": 8, "strategy": "kmeans", "subsample": None, "encode": "ordinal"}
+    model = ours.KBinsDiscretizer(**params).fit(da.from_array(X, chunks=50))
+    same_attributes(model, preprocessing.KBinsDiscretizer(**params).fit(X))
+
+
+def test_passes_and_errors_of_bins(X, monkeypatch):
+    monkeypatch.setattr(_order_values, "SAMPLE_ROWS", 20)
+    lazy = da.from_array(X[:, :2], chunks=20)
+    expected = {"uniform": 1, "quantile": 2, "kmeans in memory": 1, "subsample": 2}
+    for case, n_passes in expected.items():
+        with counting() as counts:
+            bins_pair(case)[0].fit(lazy)
+        assert counts.passes == n_passes, case
+    with counting() as counts, pytest.raises(ValueError, match="n_bins must be a scalar or"):
+        ours.KBinsDiscretizer(n_bins=[3, 3, 3]).fit(lazy)
+    assert counts.passes == 0
+    model = ours.KBinsDiscretizer(quantile_method="linear")
+    with pytest.raises(ValueError, match="quantile_method should either be"):
+        model.fit(lazy, sample_weight=da.ones(len(X), chunks=20))
+    X[30, 0] = np.nan
+    with pytest.raises(ValueError, match="KBinsDiscretizer does not accept missing values"):
+        model.fit(da.from_array(X, chunks=20))

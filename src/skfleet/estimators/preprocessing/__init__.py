@@ -1,5 +1,6 @@
 """Scaling, encoding and expansion of columns on rows of any container."""
 
+from skfleet.estimators.preprocessing._bins import KBinsDiscretizer
 from skfleet.estimators.preprocessing._quantile_transformer import QuantileTransformer
 from skfleet.estimators.preprocessing._robust_scaler import RobustScaler
 from skfleet.estimators.preprocessing._scalers import MaxAbsScaler, MinMaxScaler, StandardScaler
@@ -13,6 +14,7 @@ from skfleet.estimators.preprocessing._stateless import (
 __all__ = [
     "Binarizer",
     "FunctionTransformer",
+    "KBinsDiscretizer",
     "MaxAbsScaler",
     "MinMaxScaler",
     "Normalizer",

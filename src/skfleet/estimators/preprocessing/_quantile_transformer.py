@@ -17,7 +17,7 @@ from skfleet.blocks import Block
 from skfleet.engine import Reduction
 from skfleet.estimators._blockwise import BlockwiseTransformer, blockwise
 from skfleet.estimators._drawn_rows import count_lengths, drawn_rows
-from skfleet.estimators._order_values import ColumnsOf, ColumnSummary, summarize_columns
+from skfleet.estimators._order_values import ColumnsOf, ColumnSummary, summary_reduction
 from skfleet.estimators._passes import NamedCall, Passes, join_reductions
 from skfleet.estimators._quantiles import column_quantiles, quantiles_after
 from skfleet.estimators.preprocessing._made_up_fits import copy_fitted
@@ -53,7 +53,7 @@ class QuantileTransformer(BlockwiseTransformer, preprocessing.QuantileTransforme
         fitted = _of_scikit_learn(self, subsample=None)
         if self.subsample is None:
             implicit_zeros = not self.ignore_implicit_zeros
-            summary = yield from summarize_columns(name, columns_of, implicit_zeros=implicit_zeros)
+            summary = yield summary_reduction(name, columns_of, implicit_zeros=implicit_zeros)
             _fit_references(fitted, summary.n_rows, meta)
             fitted.quantiles_ = yield from quantiles_after(
                 name,
