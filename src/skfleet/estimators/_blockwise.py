@@ -235,6 +235,11 @@ def base_class(cls: type) -> Any:
     return next(c for c in cls.__mro__ if c.__module__.startswith("sklearn."))
 
 
+def stock_estimator(estimator: Any, **params: Any) -> Any:
+    """Return an unfitted estimator of scikit-learn's own class, with a few other parameters."""
+    return base_class(type(estimator))(**{**estimator.get_params(deep=False), **params})
+
+
 def with_scikit_learns_docstring(cls: T) -> T:
     """Put the docstring of a class into that of scikit-learn's, after the first line."""
     base = base_class(cls)

@@ -19,7 +19,12 @@ from skfleet._linalg import is_sparse
 from skfleet._sklearn_private import rows_to_impute
 from skfleet._validation import dtypes_of, is_numeric
 from skfleet.blocks import Block, as_collection
-from skfleet.estimators._blockwise import BlockwiseTransformer, blockwise, learned_attributes
+from skfleet.estimators._blockwise import (
+    BlockwiseTransformer,
+    blockwise,
+    learned_attributes,
+    stock_estimator,
+)
 from skfleet.estimators._passes import Passes
 from skfleet.estimators._quantiles import column_quantiles
 from skfleet.inference import call_transform
@@ -84,7 +89,7 @@ class SimpleImputer(BlockwiseTransformer, impute.SimpleImputer):
     def _columns(self, block: Block) -> tuple[Any, None]:
         """Return the rows with NaN where values are missing, which have no weights."""
         with note_on_text():
-            X, mask = rows_to_impute(clone(self).set_params(copy=False), block.X)
+            X, mask = rows_to_impute(stock_estimator(self, copy=False), block.X)
         if not isinstance(self.missing_values, Real) or np.isnan(self.missing_values):
             return X, None
         if is_sparse(X):
@@ -95,7 +100,7 @@ class SimpleImputer(BlockwiseTransformer, impute.SimpleImputer):
 
     def _reduce_block(self, block: Block) -> ColumnFill:
         with note_on_text():
-            X, mask = rows_to_impute(clone(self).set_params(copy=False), block.X)
+            X, mask = rows_to_impute(stock_estimator(self, copy=False), block.X)
         n_missing = np.asarray(mask.sum(axis=0)).ravel()
         n_values, is_missing = X.shape[0] - n_missing, n_missing > 0
         if is_sparse(X) and self.strategy == "constant":  # zeros are no values then
@@ -122,7 +127,7 @@ class SimpleImputer(BlockwiseTransformer, impute.SimpleImputer):
         )
 
     def _set_statistics(self, statistics: ColumnFill) -> None:
-        fitted = impute.SimpleImputer(**self.get_params()).fit(self._rows_like(statistics))
+        fitted = stock_estimator(self).fit(self._rows_like(statistics))
         has_value = statistics.n_values > 0
         fill: Any = fitted.statistics_
         if self.strategy == "mean":
@@ -214,7 +219,7 @@ class MissingIndicator(BlockwiseTransformer, impute.MissingIndicator):
 
     def _reduce_block(self, block: Block) -> dict[str, Any]:
         with note_on_text():
-            return learned_attributes(clone(self).fit(block.X))
+            return learned_attributes(stock_estimator(self).fit(block.X))
 
     def _combine(self, a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
         return a | {"features_": np.union1d(a["features_"], b["features_"])}
@@ -242,7 +247,7 @@ def _check_dtypes(transformer: Any, meta: Any) -> None:
     dtypes = [dtype for _, dtype in dtypes_of(meta)]
     if all(isinstance(dtype, np.dtype) and is_numeric(dtype) for dtype in dtypes):
         row: Any = np.ones((1, meta.shape[1]), dtype=np.result_type(*dtypes))
-        clone(transformer).fit(type(meta)(row) if is_sparse(meta) else row)
+        stock_estimator(transformer).fit(type(meta)(row) if is_sparse(meta) else row)
 
 
 def _column_sums(X: Any, mask: Any) -> np.ndarray:

@@ -19,7 +19,7 @@ from skfleet._validation import (
 from skfleet._warnings import IgnoredWarnings
 from skfleet.blocks import Block, as_collection, check_rows, meta_of
 from skfleet.estimators._base import check_columns
-from skfleet.estimators._blockwise import BlockwiseEstimator
+from skfleet.estimators._blockwise import BlockwiseEstimator, stock_estimator
 from skfleet.estimators._device_dispatch import unchanged_on_failure
 from skfleet.inference import call_method
 from skfleet.metrics import accuracy_score
@@ -46,7 +46,7 @@ class BlockwiseClassifier(BlockwiseEstimator):
 
         Its rows are of some of the classes, where these are known.
         """
-        model: Any = clone(self).set_params(**self._block_params)  # type: ignore[type-var]
+        model = stock_estimator(self, **self._block_params)
         share = 1.0
         if sample_weight is not None and not np.any(sample_weight):
             sample_weight, share = None, 0.0

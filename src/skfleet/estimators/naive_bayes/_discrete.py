@@ -6,11 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn import naive_bayes
-from sklearn.base import clone
 
 from skfleet._validation import check_total_weight
 from skfleet.blocks import Block
-from skfleet.estimators._blockwise import base_class, blockwise, learned_attributes
+from skfleet.estimators._blockwise import blockwise, learned_attributes, stock_estimator
 from skfleet.estimators._passes import Passes
 from skfleet.estimators.naive_bayes._base import (
     NO_WARNINGS,
@@ -38,20 +37,21 @@ class CountingClassifier(BlockwiseClassifier):
 
     def _fit_passes(self, meta: Any) -> Passes:
         with NO_WARNINGS:  # raises for parameters that do not fit the columns
-            clone(self).set_params(class_prior=None).fit(np.ones((1, meta.shape[1])), [0])
+            stock_estimator(self, class_prior=None).fit(np.ones((1, meta.shape[1])), [0])
         yield from super()._fit_passes(meta)
 
     def _reduce_block(self, block: Block, classes: Any = None) -> ClassCounts:
         part, share = self._fit_block(block, classes, block.sample_weight)
-        statistics = part._counts()
+        statistics = self._counts_of(part)
         counts = [matrix * share for matrix in statistics.counts]
         return statistics._replace(weight=statistics.weight * share, counts=counts)
 
-    def _counts(self) -> ClassCounts:
-        counts = getattr(self, self._counts_name)
+    def _counts_of(self, fitted: Any) -> ClassCounts:
+        """Return the counts of a fitted estimator."""
+        counts = getattr(fitted, self._counts_name)
         counts = counts if isinstance(counts, list) else [counts]
-        n_categories = getattr(self, "n_categories_", None)
-        return ClassCounts(self.classes_, self.class_count_, counts, n_categories)
+        n_categories = getattr(fitted, "n_categories_", None)
+        return ClassCounts(fitted.classes_, fitted.class_count_, counts, n_categories)
 
     def _combine(self, a: ClassCounts, b: ClassCounts) -> ClassCounts:
         labels, in_a, in_b = unite_labels(a.labels, b.labels)
@@ -67,12 +67,12 @@ class CountingClassifier(BlockwiseClassifier):
 
     def _statistics_before(self, statistics: ClassCounts) -> ClassCounts:
         # scikit-learn's number of categories is that of the last rows
-        return self._counts()._replace(n_categories=statistics.n_categories)
+        return self._counts_of(self)._replace(n_categories=statistics.n_categories)
 
     def _set_statistics(self, statistics: ClassCounts) -> None:
         check_total_weight(float(statistics.weight.sum()))
         # scikit-learn's own update of these counts by two rows whose weights cancel
-        fitted = base_class(type(self))(**self.get_params())
+        fitted = stock_estimator(self)
         fitted.n_features_in_ = n_features = self.n_features_in_
         fitted.classes_, fitted.class_count_ = statistics.labels, statistics.weight
         is_list, row = statistics.n_categories is not None, np.zeros(n_features)

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from sklearn import preprocessing
-from sklearn.base import clone
 from sklearn.utils import check_array
 
 from skfleet._sklearn_private import is_close
@@ -15,7 +14,12 @@ from skfleet._validation import dtypes_of
 from skfleet._warnings import warn
 from skfleet.blocks import Block
 from skfleet.estimators._base import check_columns
-from skfleet.estimators._blockwise import BlockwiseTransformer, blockwise, learned_attributes
+from skfleet.estimators._blockwise import (
+    BlockwiseTransformer,
+    blockwise,
+    learned_attributes,
+    stock_estimator,
+)
 from skfleet.estimators._passes import Passes
 
 
@@ -35,8 +39,8 @@ class PolynomialFeatures(BlockwiseTransformer, preprocessing.PolynomialFeatures)
 
     def _fit_passes(self, meta: Any) -> Passes:
         yield from super()._fit_passes(meta)
-        fitted = preprocessing.PolynomialFeatures(**self.get_params())
-        vars(self).update(learned_attributes(fitted.fit(np.zeros((1, meta.shape[1])))))
+        fitted = stock_estimator(self).fit(np.zeros((1, meta.shape[1])))
+        vars(self).update(learned_attributes(fitted))
 
 
 @blockwise
@@ -70,6 +74,6 @@ class FunctionTransformer(BlockwiseTransformer, preprocessing.FunctionTransforme
     def _reduce_block(self, block: Block) -> bool:
         """Return whether the functions are inverse on a few rows of a block."""
         X = check_array(block.X, accept_sparse=self.accept_sparse) if self.validate else block.X
-        rows, model = X[:: max(1, X.shape[0] // 100)], clone(self).set_params(check_inverse=False)
+        rows, model = X[:: max(1, X.shape[0] // 100)], stock_estimator(self, check_inverse=False)
         back = model.inverse_transform(model.fit(rows).transform(rows))
         return bool(is_close(rows, back))
