@@ -93,11 +93,11 @@ def take_rows(X: Any, rows: Any) -> Any:
     return _safe_indexing(X, rows)
 
 
-def take_columns(X: Any, n: int) -> Any:
-    """Return the first n columns of any container."""
+def take_columns(X: Any, columns: Any) -> Any:
+    """Return columns of any container: a name or a position, a list, slice or mask of these."""
     from sklearn.utils import _safe_indexing
 
-    return _safe_indexing(X, slice(n), axis=1)
+    return _safe_indexing(X, columns, axis=1)
 
 
 def search_state(search: Any) -> dict[str, Any]:
@@ -169,6 +169,15 @@ def has_callbacks_set(header: bytes) -> bool:
     return b"_skl_callbacks" in header
 
 
+def clone_without_callbacks(estimator: Any) -> Any:
+    """Return an unfitted clone whose methods call no callbacks."""
+    from sklearn.base import clone
+
+    unfitted = clone(estimator)
+    vars(unfitted).pop("_skl_callbacks", None)
+    return unfitted
+
+
 def callback_state(callback: Any) -> dict[str, Any] | None:
     """Return the state of a callback without its log; None if the state is not a dict."""
     state = callback.__getstate__()
@@ -237,7 +246,8 @@ def output_container(transformer: Any) -> str:
 
 def validate_params(estimator: Any) -> None:
     """Raise for parameters that scikit-learn's own ``fit`` refuses."""
-    estimator._validate_params()
+    if hasattr(estimator, "_parameter_constraints"):
+        estimator._validate_params()
 
 
 def scale_from_variance(mean: Any, variance: Any, n_rows: Any) -> Any:
@@ -246,3 +256,10 @@ def scale_from_variance(mean: Any, variance: Any, n_rows: Any) -> Any:
 
     is_constant = _data._is_constant_feature(variance, mean, n_rows)
     return _data._handle_zeros_in_scale(variance**0.5, copy=False, constant_mask=is_constant)
+
+
+def validate_transformers(composition: Any) -> None:
+    """Raise for parts of a ColumnTransformer or a FeatureUnion that are no transformers."""
+    composition._validate_transformers()
+    if hasattr(composition, "_validate_transformer_weights"):
+        composition._validate_transformer_weights()

@@ -183,5 +183,5 @@ def test_neighbors_tell_whether_they_use_a_tree():
 
 def test_first_columns_of_any_container():
     frame = pd.DataFrame(X, columns=["a", "b"])
-    assert private.take_columns(frame, 1).columns.tolist() == ["a"]
-    np.testing.assert_array_equal(private.take_columns(X, 1), X[:, :1])
+    assert private.take_columns(frame, slice(1)).columns.tolist() == ["a"]
+    np.testing.assert_array_equal(private.take_columns(X, slice(1)), X[:, :1])

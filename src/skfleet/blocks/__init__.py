@@ -26,6 +26,7 @@ from skfleet.blocks._dask_scheduler import scheduler, set_scheduler
 from skfleet.blocks._folds import Folds, class_in_scikit_learn, make_folds
 from skfleet.blocks._label_codes import LabelCodes
 from skfleet.blocks._lazy import (
+    artificial_rows,
     as_collection,
     compute_chunk_sizes,
     compute_together,
@@ -61,6 +62,7 @@ __all__ = [
     "RowBlocks",
     "RowSet",
     "SampledRows",
+    "artificial_rows",
     "as_collection",
     "as_numeric",
     "as_sized",

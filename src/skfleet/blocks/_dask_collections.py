@@ -121,6 +121,18 @@ def meta_of(X: Any) -> Any:
     return np.empty((0, *X.shape[1:]), dtype=X.dtype)
 
 
+def artificial_rows(meta: Any) -> Any:
+    """Return two rows of the container and types of empty ones, with arbitrary values."""
+    if is_frame(meta):
+        from dask.dataframe.utils import meta_nonempty
+
+        return meta_nonempty(meta)
+    shape = (2, *meta.shape[1:])
+    if _linalg.is_sparse(meta):
+        return type(meta)(shape, dtype=meta.dtype)
+    return np.ones_like(meta, shape=shape)  # on the device that the rows are on
+
+
 def dask_blocks(
     X: Any, y: Any, sample_weight: Any, per_sample: dict[str, Any], *, dtype: Any
 ) -> RowBlocks:

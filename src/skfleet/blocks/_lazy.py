@@ -30,6 +30,13 @@ def meta_of(X: Any) -> Any:
     return meta_of(X)
 
 
+def artificial_rows(meta: Any) -> Any:
+    """Return two rows of the container and types of empty ones, with arbitrary values."""
+    from skfleet.blocks._dask_collections import artificial_rows
+
+    return artificial_rows(meta)
+
+
 def n_rows_if_known(X: Any) -> int | None:
     """Return the number of rows of any container; None for unknown chunk sizes."""
     if not is_lazy(X):

@@ -7,6 +7,7 @@ import inspect
 import re
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import wraps
 from numbers import Real
@@ -18,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skfleet._doc_link import DocumentationLink
 from skfleet._linalg import is_sparse
-from skfleet._sklearn_private import output_container, validate_params
+from skfleet._sklearn_private import clone_without_callbacks, output_container, validate_params
 from skfleet._validation import dtypes_of, is_numeric, not_numeric, without_warnings
 from skfleet.blocks import (
     Block,
@@ -82,7 +83,7 @@ class BlockwiseTransformer(DocumentationLink):
         self, method: str = "_reduce_block", *args: Any, combine: Any = None
     ) -> Reduction:
         """Return a reduction by ``method(block, *args)`` of an unfitted clone, and `_combine`."""
-        unfitted, name = clone(self), f"fit-{type(self).__name__}"  # type: ignore[type-var]
+        unfitted, name = clone_without_callbacks(self), f"fit-{type(self).__name__}"
         per_block = NamedCall(name, _call_quietly, unfitted, method, args)
         return Reduction(per_block, combine or unfitted._combine)
 
@@ -90,11 +91,11 @@ class BlockwiseTransformer(DocumentationLink):
         """Return valid rows, in the container of artificial ones, to transform; None if unknown."""
         return None
 
-    def _begin_fit(self, meta: Any) -> Passes:
+    def _begin_fit(self, meta: Any, **options: Any) -> Passes:
         """Check the parameters and the empty `meta` of rows, and return the passes of a fit."""
         validate_params(self)
         self._check_meta(meta, reset=True)
-        return self._fit_passes(meta)
+        return self._fit_passes(meta, **options)
 
     def _check_meta(self, meta: Any, *, reset: bool) -> None:
         """Raise for rows, known by their metadata, that no block could be transformed of."""
@@ -123,10 +124,12 @@ class BlockwiseTransformer(DocumentationLink):
             if "parse" in str(error):
                 raise
 
-    def _fit_on_blocks(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
-        """Fit on Dask rows."""
+    def _fit_on_blocks(
+        self, X: Any, y: Any = None, sample_weight: Any = None, **options: Any
+    ) -> Any:
+        """Fit on Dask rows; `options` are those of `_fit_passes`."""
         with unchanged_on_failure(self):
-            X, passes = as_collection(X), self._begin_fit(meta_of(X))
+            X, passes = as_collection(X), self._begin_fit(meta_of(X), **options)
             self._run(passes, X, y, sample_weight)
         return self
 
@@ -150,10 +153,9 @@ class BlockwiseTransformer(DocumentationLink):
             sample_weight = constant_per_row(float(sample_weight), X)
         rows = blocks_as_they_are(X, y, sample_weight)
         engine = engine_for(rows)
-        if not self._is_iterative:
-            return run_passes(passes, engine, rows)
-        with engine.persist(rows) as persisted:
-            return run_passes(passes, engine, persisted)
+        persisted = engine.persist(rows) if self._is_iterative else nullcontext(rows)
+        with persisted as rows:
+            return run_passes(passes, engine, rows, lambda request: request.run(X, y))
 
     def _transform_on_blocks(self, X: Any, copy: Any = None) -> Any:
         """Return transformed Dask rows, lazily."""
@@ -191,12 +193,17 @@ def blockwise(cls: T) -> T:
     for name in ("fit", "partial_fit", "transform", "inverse_transform", "fit_transform"):
         if hasattr(base, name):
             setattr(cls, name, _dispatch(getattr(base, name), f"_{name}_on_blocks"))
+    BLOCKWISE_CLASSES[base] = cls
+    return with_scikit_learns_docstring(cls)
+
+
+def with_scikit_learns_docstring(cls: T) -> T:
+    """Put the docstring of a class into that of scikit-learn's, after the first line."""
+    base: Any = next(c for c in cls.__mro__ if c.__module__.startswith("sklearn."))
     summary, _, text = inspect.cleandoc(base.__doc__ or "").partition("\n\n")
-    own = inspect.cleandoc(cls.__doc__ or "")
     room, name = cls.__module__.rpartition(".")[0], base.__name__
     text = re.sub(rf"from sklearn[\w.]* import {name}\b", f"from {room} import {name}", text)
-    cls.__doc__ = f"{summary}\n\n{own}\n\n{text}"
-    BLOCKWISE_CLASSES[base] = cls
+    cls.__doc__ = f"{summary}\n\n{inspect.cleandoc(cls.__doc__ or '')}\n\n{text}"
     return cls
 
 

@@ -18,7 +18,15 @@ from dask.task_spec import Alias
 
 from skfleet._array import to_device_of
 from skfleet._linalg import is_sparse
-from skfleet.blocks import as_collection, is_frame, meta_of, n_rows_of, scheduler, slice_rows
+from skfleet.blocks import (
+    artificial_rows,
+    as_collection,
+    is_frame,
+    meta_of,
+    n_rows_of,
+    scheduler,
+    slice_rows,
+)
 from skfleet.engine import identity
 from skfleet.inference._output import OutputSpec, apply_to_rows
 
@@ -38,13 +46,9 @@ class Boxed:
 def meta_nonempty(X: Any) -> Any:
     """Return two rows of the container and types of X, with arbitrary values."""
     X = as_collection(X)
-    if not isinstance(X, da.Array):
-        return X._meta_nonempty
-    rows = meta_of(X)
-    shape = (2, *X.shape[1:])
-    if is_sparse(rows):
-        return type(rows)(shape, dtype=X.dtype)
-    return np.ones_like(X._meta, shape=shape, dtype=X.dtype)  # on the device that the rows are on
+    if isinstance(X, da.Array) and not is_sparse(X._meta):  # whose meta may lack its dimensions
+        return np.ones_like(X._meta, shape=(2, *X.shape[1:]), dtype=X.dtype)
+    return artificial_rows(meta_of(X))
 
 
 def first_rows(X: Any) -> Any:

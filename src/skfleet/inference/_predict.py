@@ -110,6 +110,13 @@ def call_transform(
     return map_model(owner, call, portable, X, output, method=method, kind=kind, convert=False)
 
 
+def first_rows(X: Any) -> Any:
+    """Return the first two rows of a Dask collection; only they are fetched."""
+    from skfleet.inference._map_dask import first_rows
+
+    return first_rows(X)
+
+
 def _infer_output(call: Any, model: Any, method: str, X: Any, meta: Any) -> Any:
     """Return the description of a result: from meta, or from a call on arbitrary or first rows.
 
@@ -117,7 +124,7 @@ def _infer_output(call: Any, model: Any, method: str, X: Any, meta: Any) -> Any:
     predicts as many columns as it has classes, and some results have the dtype of the rows.
     """
     if meta is None:
-        from skfleet.inference._map_dask import first_rows, meta_nonempty
+        from skfleet.inference._map_dask import meta_nonempty
 
         try:
             meta = call(meta_nonempty(X))

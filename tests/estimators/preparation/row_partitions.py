@@ -132,7 +132,7 @@ def same_attributes(ours, reference, *, rtol=1e-12, skip=()):
     assert a.keys() == b.keys()
     for name in a.keys() - set(skip):
         same_values(a[name], b[name], rtol=rtol, name=name)
-    if hasattr(reference, "get_feature_names_out"):
+    if b and hasattr(reference, "get_feature_names_out"):
         names = reference.get_feature_names_out()
         assert list(ours.get_feature_names_out()) == list(names)
 
