@@ -133,6 +133,21 @@ def prune_tree(tree: Any) -> Any:
     return tree
 
 
+def rows_to_impute(imputer: Any, X: Any) -> tuple[Any, Any]:
+    """Return rows as the ``fit`` of a SimpleImputer takes them, and which values are missing."""
+    from sklearn.utils._mask import _get_mask
+
+    X = imputer._validate_input(X, in_fit=True)
+    return X, _get_mask(X, imputer.missing_values)
+
+
+def is_close(a: Any, b: Any) -> bool:
+    """Return whether two matrices, both dense or sparse, are equal to rounding."""
+    from sklearn.utils.validation import _allclose_dense_sparse
+
+    return bool(_allclose_dense_sparse(a, b))
+
+
 def uses_tree(neighbors: Any) -> bool:
     """Return whether a fitted neighbors estimator searches in a tree."""
     return neighbors._tree is not None

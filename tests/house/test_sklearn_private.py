@@ -7,10 +7,12 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import sparse
 from sklearn.base import clone
 from sklearn.callback import ProgressBar, ScoringMonitor, _transport
 from sklearn.callback._callback_context import CallbackContext
 from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import GridSearchCV, cross_validate
@@ -173,6 +175,18 @@ def test_support_vector_machine_of_a_kernel_becomes_one_of_rows():
     found = private.svm_from_kernel_fit(template, on_kernel.set_params(kernel="rbf"), X)
     assert vars(found).keys() == vars(alone).keys()
     np.testing.assert_allclose(found.decision_function(X), alone.decision_function(X), 1e-6, 1e-6)
+
+
+def test_rows_to_impute_are_numbers_and_a_mask():
+    X, mask = private.rows_to_impute(SimpleImputer(), pd.DataFrame({"a": [1, None], "b": [2, 3]}))
+    np.testing.assert_array_equal(X, [[1.0, 2.0], [np.nan, 3.0]])
+    np.testing.assert_array_equal(mask, [[False, False], [True, False]])
+
+
+def test_matrices_are_compared_to_rounding():
+    assert private.is_close(X, pd.DataFrame(X + 1e-12))
+    assert not private.is_close(X, X + 1e-3)
+    assert private.is_close(sparse.csr_array(X), sparse.csr_array(X + 0.0))
 
 
 def test_neighbors_tell_whether_they_use_a_tree():

@@ -26,6 +26,7 @@ from skfleet.blocks._dask_scheduler import scheduler, set_scheduler
 from skfleet.blocks._folds import Folds, class_in_scikit_learn, make_folds
 from skfleet.blocks._label_codes import LabelCodes
 from skfleet.blocks._lazy import (
+    array_of_partitions,
     artificial_rows,
     as_collection,
     compute_chunk_sizes,
@@ -34,6 +35,7 @@ from skfleet.blocks._lazy import (
     is_lazy,
     meta_of,
     n_rows_if_known,
+    shuffle_partitions,
     take_row_set,
 )
 from skfleet.blocks._normalize_token import normalize_token
@@ -62,6 +64,7 @@ __all__ = [
     "RowBlocks",
     "RowSet",
     "SampledRows",
+    "array_of_partitions",
     "artificial_rows",
     "as_collection",
     "as_numeric",
@@ -92,6 +95,7 @@ __all__ = [
     "sample_blocks",
     "scheduler",
     "set_scheduler",
+    "shuffle_partitions",
     "shuffle_rows",
     "size_of",
     "slice_rows",

@@ -12,13 +12,12 @@ import dask
 import dask.array as da
 import numpy as np
 import pandas as pd
-from dask.core import flatten
 from dask.highlevelgraph import HighLevelGraph
-from dask.task_spec import Alias
 
 from skfleet._array import to_device_of
 from skfleet._linalg import is_sparse
 from skfleet.blocks import (
+    array_of_partitions,
     artificial_rows,
     as_collection,
     is_frame,
@@ -131,27 +130,11 @@ def _map_frame(task: Any, X: Any, output: OutputSpec, name: str, *args: Any) -> 
         meta = _with_index(output.empty(), meta_of(X).index, output)
     result = X.map_partitions(task, *args, meta=meta, enforce_metadata=False, token=name)
     # sparse ones too are arrays, which Dask takes for dense ones
-    return _array_of(result, meta) if isinstance(result, da.Array) or is_sparse(meta) else result
-
-
-def _array_of(partitions: Any, meta: Any) -> Any:
-    """Return the arrays that a task makes of each partition of a frame as one array.
-
-    Its graph has no aliases: of those of ``from_delayed`` the optimization of arrays loses tasks
-    (dask 2026.8.0).
-    """
-    graph = dict(partitions.dask)
-    targets = {key: task.target for key, task in graph.items() if isinstance(task, Alias)}
-    for key, target in targets.items():
-        while target in targets:
-            target = targets[target]
-        targets[key] = target
-    layer = {key: task.substitute(targets) for key, task in graph.items() if key not in targets}
-    for key in flatten(partitions.__dask_keys__()):
-        if key in targets:
-            layer[key] = layer.pop(targets[key]).substitute({}, key=key)
-    whole = HighLevelGraph.from_collections(partitions.name, layer, dependencies=())
-    return da.Array(whole, partitions.name, chunks=partitions.chunks, meta=meta)
+    return (
+        array_of_partitions(result, meta)
+        if isinstance(result, da.Array) or is_sparse(meta)
+        else result
+    )
 
 
 def _apply_to_chunk(rows: Any, func: Any, model: Any, *options: Any) -> Any:

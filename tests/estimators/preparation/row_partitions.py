@@ -161,7 +161,7 @@ def same_values(a, b, *, rtol=1e-12, atol=1e-14, name="values"):
             # where all values are of one size, the smallest have that size's rounding
             scale = np.nanmax(np.abs(z[np.isfinite(z)]), initial=0.0)
             np.testing.assert_allclose(x, z, rtol=rtol, atol=max(atol, rtol * scale), err_msg=name)
-        else:
+        elif x.size:
             pd.testing.assert_frame_equal(
                 pd.DataFrame(x.reshape(len(x), -1) if x.ndim else [x.item()]),
                 pd.DataFrame(z.reshape(len(z), -1) if z.ndim else [z.item()]),
