@@ -347,12 +347,14 @@ def test_parameters_that_are_not_used_are_warned_of_once(documents):
     assert len(messages) == len(set(messages)) == 2
 
 
-def test_fit_of_a_persisted_bag(cluster_client, documents):
-    bag = db.from_sequence(documents, npartitions=6).persist()
+def test_persisted_bag(cluster_client, documents):
     reference = text.TfidfVectorizer(max_features=20).fit(documents)
-    vectorizer = ours.text.TfidfVectorizer(max_features=20).fit(bag)
-    assert list(vectorizer.vocabulary_.items()) == list(reference.vocabulary_.items())
-    same_values(vectorizer.transform(bag).compute(), reference.transform(documents))
+    with cluster_client.as_current():
+        bag = db.from_sequence(documents, npartitions=4).persist()
+        vectorizer = ours.text.TfidfVectorizer(max_features=20).fit(bag)
+        assert list(vectorizer.vocabulary_.items()) == list(reference.vocabulary_.items())
+        for transformed in (vectorizer.transform(bag), vectorizer.transform(bag).persist()):
+            same_values(transformed.compute(), reference.transform(documents))
 
 
 @parametrize_with_checks([ours.text.TfidfTransformer()])
