@@ -33,6 +33,7 @@ from skfleet.blocks._containers import (
     n_rows_of,
     slice_rows,
 )
+from skfleet.blocks._dask_futures import is_future
 from skfleet.blocks._dask_graph import (
     DaskBlock,
     Graph,
@@ -275,6 +276,8 @@ def array_of_partitions(partitions: Any, meta: Any) -> Any:
     (dask 2026.8.0).
     """
     graph = dict(partitions.dask)
+    futures = {key: node for key, node in graph.items() if is_future(node)}
+    graph = {key: node for key, node in graph.items() if key not in futures}
     if not all(isinstance(task, GraphNode) for task in graph.values()):
         return da.Array(partitions.dask, partitions.name, chunks=partitions.chunks, meta=meta)
     targets = {key: task.target for key, task in graph.items() if isinstance(task, Alias)}
@@ -284,9 +287,11 @@ def array_of_partitions(partitions: Any, meta: Any) -> Any:
         targets[key] = target
     layer = {key: task.substitute(targets) for key, task in graph.items() if key not in targets}
     for key in flatten(partitions.__dask_keys__()):
-        if key in targets:
+        if key in targets and targets[key] not in futures:
             layer[key] = layer.pop(targets[key]).substitute({}, key=key)
-    whole = HighLevelGraph.from_collections(partitions.name, layer, dependencies=())
+        elif key in targets:
+            layer[key] = Alias(key, targets[key])
+    whole = HighLevelGraph.from_collections(partitions.name, layer | futures, dependencies=())
     return da.Array(whole, partitions.name, chunks=partitions.chunks, meta=meta)
 
 

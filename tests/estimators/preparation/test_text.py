@@ -12,15 +12,18 @@ import numpy as np
 import pandas as pd
 import pytest
 from row_partitions import PARTITIONS, as_dask, check_like_reference, same_values
-from sklearn import feature_extraction
+from sklearn import compose, feature_extraction, feature_selection
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction import text
+from sklearn.feature_selection import chi2
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skfleet.engine import counting
 from skfleet.estimators import feature_extraction as ours
+from skfleet.estimators import feature_selection as own_selection
+from skfleet.estimators.compose import ColumnTransformer
 
 TEXT_PARTITIONS = [p for p in PARTITIONS if p not in ("sorted by y", "other categories")]
 
@@ -344,12 +347,14 @@ def test_parameters_that_are_not_used_are_warned_of_once(documents):
     assert len(messages) == len(set(messages)) == 2
 
 
-def test_fit_of_a_persisted_bag(cluster_client, documents):
-    bag = db.from_sequence(documents, npartitions=6).persist()
+def test_persisted_bag(cluster_client, documents):
     reference = text.TfidfVectorizer(max_features=20).fit(documents)
-    vectorizer = ours.text.TfidfVectorizer(max_features=20).fit(bag)
-    assert list(vectorizer.vocabulary_.items()) == list(reference.vocabulary_.items())
-    same_values(vectorizer.transform(bag).compute(), reference.transform(documents))
+    with cluster_client.as_current():
+        bag = db.from_sequence(documents, npartitions=4).persist()
+        vectorizer = ours.text.TfidfVectorizer(max_features=20).fit(bag)
+        assert list(vectorizer.vocabulary_.items()) == list(reference.vocabulary_.items())
+        for transformed in (vectorizer.transform(bag), vectorizer.transform(bag).persist()):
+            same_values(transformed.compute(), reference.transform(documents))
 
 
 @parametrize_with_checks([ours.text.TfidfTransformer()])
@@ -373,3 +378,34 @@ def test_rows_of_this_process_are_scikit_learns(room, documents, dicts):
         copy = pickle.loads(pickle.dumps(clone(own).fit(rows)))
         assert (copy.transform(rows) != stock.transform(rows)).nnz == 0
         assert isinstance(own, type(stock))
+
+
+def transformers_of(texts, extraction, selection):
+    counts = make_pipeline(texts.CountVectorizer(), selection.SelectKBest(chi2, k=4))
+    return [
+        ("tfidf", texts.TfidfVectorizer(min_df=3), "text"),
+        ("split", texts.CountVectorizer(analyzer=split_at_spaces, max_features=5), "text"),
+        ("hash", texts.HashingVectorizer(n_features=8), "text"),
+        ("tokens", extraction.FeatureHasher(4, input_type="string"), "tokens"),
+        ("number", selection.SelectKBest(k=1), ["a", "b"]),
+        ("counts", counts, "text"),
+    ]
+
+
+def test_column_transformer_of_text(documents):
+    rng = np.random.default_rng(0)
+    y = pd.Series(rng.integers(0, 2, len(documents)))
+    tokens = pd.Series([document.split() for document in documents], dtype=object)
+    X = pd.DataFrame(
+        {"text": documents, "tokens": tokens, "a": y + rng.random(len(y)), "b": rng.random(len(y))}
+    )
+    with dask.config.set({"dataframe.convert-string": False}):
+        lazy, lazy_y = (dd.from_pandas(rows, npartitions=4) for rows in (X, y))
+    transformers = transformers_of(ours.text, ours, own_selection)
+    with counting() as counts:
+        fitted = ColumnTransformer(transformers).fit(lazy, lazy_y)
+    assert counts.passes == 2  # the second one is that of the pipeline's second step
+    reference = compose.ColumnTransformer(
+        transformers_of(text, feature_extraction, feature_selection)
+    ).fit(X, y)
+    same_values(fitted.transform(lazy).compute(), reference.transform(X))

@@ -34,8 +34,8 @@ class DictVectorizer(ItemTransformer, feature_extraction.DictVectorizer):
         fitted = feature_extraction.DictVectorizer(**self.get_params()).fit([row])
         self.feature_names_, self.vocabulary_ = fitted.feature_names_, fitted.vocabulary_
 
-    def _example_rows(self, rows: Any) -> Any:
-        return [{}]
+    def _example_item(self) -> Any:
+        return {}
 
     def _inverse_transform_on_blocks(self, X: Any, dict_type: type = dict) -> Any:
         return self._map(X, "inverse_transform", dict_type=dict_type)
@@ -52,5 +52,5 @@ class FeatureHasher(ItemTransformer, feature_extraction.FeatureHasher):
             item = "text" if meta.dtype.kind in "OUST" else 1
             feature_extraction.FeatureHasher(**self.get_params()).transform([item])
 
-    def _example_rows(self, rows: Any) -> Any:
-        return [{}] if self.input_type == "dict" else [[]]
+    def _example_item(self) -> Any:
+        return {} if self.input_type == "dict" else ()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from skfleet.blocks import is_frame
 from skfleet.estimators._blockwise import BlockwiseTransformer
 
@@ -12,6 +14,18 @@ class ItemTransformer(BlockwiseTransformer):
     """Base of transformers whose rows are the items of a Series, a bag or an array of objects."""
 
     _takes_matrix = _takes_numbers = False
+
+    def _example_item(self) -> Any:
+        """Return a valid item without features, None if unknown."""
+        raise NotImplementedError
+
+    def _example_rows(self, rows: Any) -> Any:
+        item = self._example_item()
+        if item is None or len(rows.shape) != 1:
+            return None
+        items = np.empty(len(rows), dtype=object)
+        items.fill(item)
+        return type(rows)(items, index=rows.index, name=rows.name) if is_frame(rows) else items
 
     def _fit_on_blocks(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
         return super()._fit_on_blocks(X)  # no y is read, or counted to be cut like X

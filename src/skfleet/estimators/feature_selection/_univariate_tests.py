@@ -17,7 +17,7 @@ from skfleet._warnings import warn
 from skfleet.blocks import Block
 
 
-class ClassMoments(NamedTuple):
+class WithinClasses(NamedTuple):
     """Classes, their number of rows, and means of columns in each; squares about these means."""
 
     classes: np.ndarray
@@ -26,7 +26,7 @@ class ClassMoments(NamedTuple):
     squares: np.ndarray
 
 
-def class_moments(X: Any, y: Any) -> ClassMoments:
+def within_classes(X: Any, y: Any) -> WithinClasses:
     """Return the moments of the columns of X by class."""
     classes, codes, members = _members(y)
     n_rows = np.bincount(codes)
@@ -37,27 +37,27 @@ def class_moments(X: Any, y: Any) -> ClassMoments:
         about_mean = X.data - mean[np.repeat(codes, np.diff(X.indptr)), X.indices]
         squares = ((n_rows[:, None] - n_stored) * mean**2).sum(axis=0)
         squares += np.bincount(X.indices, about_mean**2, X.shape[1])
-        return ClassMoments(classes, n_rows, mean, squares)
+        return WithinClasses(classes, n_rows, mean, squares)
     # about the first row, so that the squares of a constant column are zero
     origin = X[0].astype(np.float64)
     shifted = X - origin
     mean = members @ shifted / n_rows[:, None]
     shifted -= mean[codes]
     squares = np.einsum("ij,ij->j", shifted, shifted)
-    return ClassMoments(classes, n_rows, origin + mean, squares)
+    return WithinClasses(classes, n_rows, origin + mean, squares)
 
 
-def combine_class_moments(a: ClassMoments, b: ClassMoments) -> ClassMoments:
+def combine_within_classes(a: WithinClasses, b: WithinClasses) -> WithinClasses:
     """Return the moments of two parts of the rows (Chan, Golub and LeVeque, 1983)."""
     classes, (n_a, n_b), (mean_a, mean_b) = _align(a, b, ("n_rows", "mean"))
     n_rows = n_a + n_b
     fraction = (n_b / n_rows)[:, None]
     delta = mean_b - mean_a
     squares = a.squares + b.squares + (n_a[:, None] * fraction * delta**2).sum(axis=0)
-    return ClassMoments(classes, n_rows, mean_a + fraction * delta, squares)
+    return WithinClasses(classes, n_rows, mean_a + fraction * delta, squares)
 
 
-def f_of_classes(statistics: ClassMoments) -> tuple[np.ndarray, np.ndarray]:
+def f_of_classes(statistics: WithinClasses) -> tuple[np.ndarray, np.ndarray]:
     """Return the F statistics of an analysis of variance, and their p-values."""
     classes, n_rows, mean, squares = statistics
     n, df_between = n_rows.sum(), len(classes) - 1
@@ -192,7 +192,7 @@ _FLOATS = {"dtype": (np.float64, np.float32)}
 _TESTS: list[tuple[Any, UnivariateTest]] = [
     (
         feature_selection.f_classif,
-        UnivariateTest(class_moments, combine_class_moments, f_of_classes, {}),
+        UnivariateTest(within_classes, combine_within_classes, f_of_classes, {}),
     ),
     (
         feature_selection.f_regression,

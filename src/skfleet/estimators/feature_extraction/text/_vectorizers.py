@@ -41,11 +41,19 @@ class TextVectorizer(ItemTransformer):
     analyzer: Any
     input: Any
     preprocessor: Any
+    tokenizer: Any
+
+    def _takes_text(self) -> bool:
+        """Return whether documents are text for sure, and not what a user's function takes."""
+        is_text = self.preprocessor is None and not callable(self.analyzer)
+        return is_text and self.input == "content"
+
+    def _example_item(self) -> Any:
+        return "" if self._takes_text() and self.tokenizer is None else None
 
     def _check_meta(self, meta: Any, *, reset: bool) -> None:
         super()._check_meta(meta, reset=reset)
-        is_plain = self.preprocessor is None and not callable(self.analyzer)
-        if is_plain and self.input == "content" and is_numeric(meta.dtype):
+        if self._takes_text() and is_numeric(meta.dtype):
             self.build_analyzer()(1)  # raises
 
     def _transform_on_blocks(self, X: Any) -> Any:
