@@ -238,7 +238,8 @@ def output_container(transformer: Any) -> str:
 
 def validate_params(estimator: Any) -> None:
     """Raise for parameters that scikit-learn's own ``fit`` refuses."""
-    estimator._validate_params()
+    if hasattr(estimator, "_parameter_constraints"):  # one without parameters has none
+        estimator._validate_params()
 
 
 def scale_from_variance(mean: Any, variance: Any, n_rows: Any) -> Any:

@@ -7,7 +7,7 @@ from skfleet.estimators.preprocessing import OneHotEncoder, OrdinalEncoder, Targ
 
 ENCODERS = [
     OneHotEncoder(),
-    OneHotEncoder(handle_unknown="ignore"),
+    OneHotEncoder(drop="first"),
     OrdinalEncoder(),
     TargetEncoder(),
 ]
