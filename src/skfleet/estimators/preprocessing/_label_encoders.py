@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -21,7 +22,11 @@ from skfleet.estimators.preprocessing._categories import (
     add_parts,
     join_parts,
 )
-from skfleet.estimators.preprocessing._category_index import sorted_text, text_codes
+from skfleet.estimators.preprocessing._category_index import (
+    CategoryIndex,
+    sorted_text,
+    text_codes,
+)
 
 # Types of targets that are labels, by scikit-learn's names.
 LABEL_TYPES = ("binary", "multiclass", "multilabel-indicator")
@@ -55,8 +60,31 @@ class LabelEncoder(LabelTransformer, preprocessing.LabelEncoder):
     def _set_statistics(self, statistics: Parts) -> None:
         self.classes_ = join_parts(statistics, add_counts).values
 
+    def _transform_on_blocks(self, X: Any) -> Any:
+        return self._map(X, "_encode")
+
+    def _task_model(self) -> Any:
+        model = copy.copy(self)
+        model.index = CategoryIndex.for_tasks([self.classes_])  # type: ignore[attr-defined]
+        return model
+
+    def _encode(self, y: Any) -> np.ndarray:
+        """Return the codes of a block of labels by the index of a model for tasks."""
+        text = text_codes(y) if is_frame(y) else None
+        if text is not None:
+            labels, rows = text
+        else:
+            labels = column_or_1d(y, dtype=self.classes_.dtype, warn=True)
+            rows = np.arange(len(labels))
+        codes = self.index.codes(0, labels)  # type: ignore[attr-defined]
+        is_known = codes >= 0
+        if not is_known[rows].all():  # scikit-learn's error
+            encoder = preprocessing.LabelEncoder().fit(self.classes_[:1])
+            encoder.transform(labels[~is_known])
+        return codes[rows]
+
     def _example_result(self, method: str, rows: Any) -> Any:
-        if method == "transform":
+        if method == "_encode":
             return self.transform(self.classes_[:1])  # type: ignore[attr-defined]
         return self.inverse_transform(np.zeros(1, dtype=np.intp))  # type: ignore[attr-defined]
 
@@ -109,7 +137,7 @@ class LabelBinarizer(LabelTransformer, preprocessing.LabelBinarizer):
     def _combine(self, a: LabelValues, b: LabelValues) -> LabelValues:
         return LabelValues(add_parts(a.parts, b.parts, add_counts), a.is_matrix)
 
-    def _transform_on_blocks(self, X: Any, copy: Any = None) -> Any:
+    def _transform_on_blocks(self, X: Any) -> Any:
         return self._map(X, "_binarize")
 
     def _inverse_transform_on_blocks(self, X: Any, threshold: Any = None) -> Any:
@@ -160,7 +188,7 @@ class MultiLabelBinarizer(LabelTransformer, preprocessing.MultiLabelBinarizer):
     def _combine(self, a: set[Any], b: set[Any]) -> set[Any]:
         return a | b
 
-    def _inverse_transform_on_blocks(self, X: Any, copy: Any = None) -> Any:
+    def _inverse_transform_on_blocks(self, X: Any) -> Any:
         return self._map(X, "_label_sets")
 
     def _label_sets(self, yt: Any) -> np.ndarray:
