@@ -262,7 +262,7 @@ def output_container(transformer: Any) -> str:
 
 def validate_params(estimator: Any) -> None:
     """Raise for parameters that scikit-learn's own ``fit`` refuses."""
-    if hasattr(estimator, "_parameter_constraints"):
+    if hasattr(estimator, "_parameter_constraints"):  # one without parameters has none
         estimator._validate_params()
 
 

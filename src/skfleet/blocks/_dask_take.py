@@ -40,7 +40,7 @@ def with_fixed_partitions(expressions: Sequence[Any]) -> list[Any]:
     for expression in expressions:
         sources = [node for node in expression.walk() if isinstance(node, BlockwiseIO)]
         for source in sources:
-            if not isinstance(source, FusedIO):
+            if not isinstance(source, FusedIO) and not source.dependencies():
                 expression = expression.substitute(source, UnfusedIO(source))
         frames.append(new_collection(expression))
     return frames

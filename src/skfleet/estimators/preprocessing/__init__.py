@@ -2,6 +2,11 @@
 
 from skfleet.estimators.preprocessing._bins import KBinsDiscretizer
 from skfleet.estimators.preprocessing._encoders import OneHotEncoder, OrdinalEncoder
+from skfleet.estimators.preprocessing._label_encoders import (
+    LabelBinarizer,
+    LabelEncoder,
+    MultiLabelBinarizer,
+)
 from skfleet.estimators.preprocessing._quantile_transformer import QuantileTransformer
 from skfleet.estimators.preprocessing._robust_scaler import RobustScaler
 from skfleet.estimators.preprocessing._scalers import MaxAbsScaler, MinMaxScaler, StandardScaler
@@ -18,8 +23,11 @@ __all__ = [
     "Binarizer",
     "FunctionTransformer",
     "KBinsDiscretizer",
+    "LabelBinarizer",
+    "LabelEncoder",
     "MaxAbsScaler",
     "MinMaxScaler",
+    "MultiLabelBinarizer",
     "Normalizer",
     "OneHotEncoder",
     "OrdinalEncoder",

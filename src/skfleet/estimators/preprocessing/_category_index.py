@@ -9,7 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from skfleet.estimators.preprocessing._categories import is_missing, n_missing, pack_text
+from skfleet.estimators.preprocessing._categories import (
+    SortedValues,
+    is_missing,
+    n_missing,
+    pack_text,
+)
 
 # Number of categories from which on text is searched in an array instead of a table of objects.
 MIN_SORTED_TEXT = 100_000
@@ -170,6 +175,16 @@ def text_codes(column: Any) -> tuple[np.ndarray, np.ndarray] | None:
         codes = np.where(is_absent, len(values), codes)
         values = np.append(values, np.array([np.nan], dtype=object))
     return values, codes
+
+
+def sorted_text(values: np.ndarray, codes: np.ndarray, *, with_counts: bool) -> SortedValues:
+    """Return the values that rows have, sorted, with their counts if needed."""
+    counts = np.bincount(codes, minlength=len(values))
+    has_nan = len(values) > 0 and values[-1] != values[-1]
+    order = np.argsort(values[: len(values) - has_nan], kind="stable")
+    order = np.append(order, np.full(int(has_nan), len(values) - 1, dtype=np.intp))
+    order = order[counts[order] > 0]
+    return SortedValues(values[order], counts[order] if with_counts else None)
 
 
 def _are_ordered(known: np.ndarray, values: np.ndarray) -> bool:

@@ -27,7 +27,11 @@ from skfleet.estimators.preprocessing._categories import (
     add_parts,
     join_parts,
 )
-from skfleet.estimators.preprocessing._category_index import CategoryIndex, text_codes
+from skfleet.estimators.preprocessing._category_index import (
+    CategoryIndex,
+    sorted_text,
+    text_codes,
+)
 
 
 class ColumnCategories(NamedTuple):
@@ -187,7 +191,7 @@ def categories_of(
         for i in range(n_columns) if is_automatic else ():
             text = text_codes(X.iloc[:, i])
             if text is not None:
-                columns[i] = _sorted_text(*text, with_counts=with_counts)
+                columns[i] = sorted_text(*text, with_counts=with_counts)
         other_columns = [i for i in range(n_columns) if i not in columns]
         X = X.iloc[:, other_columns] if columns else X
     else:
@@ -209,16 +213,6 @@ def add_predefined(a: Parts, b: Parts, merge_statistics: Any) -> Parts:
     if x.statistics is None:
         return [SortedValues(values)]
     return [SortedValues(values, x.statistics + z.statistics)]
-
-
-def _sorted_text(values: np.ndarray, codes: np.ndarray, *, with_counts: bool) -> SortedValues:
-    """Return the values that rows have, sorted, with their counts if needed."""
-    counts = np.bincount(codes, minlength=len(values))
-    has_nan = len(values) > 0 and values[-1] != values[-1]
-    order = np.argsort(values[: len(values) - has_nan], kind="stable")
-    order = np.append(order, np.full(int(has_nan), len(values) - 1, dtype=np.intp))
-    order = order[counts[order] > 0]
-    return SortedValues(values[order], counts[order] if with_counts else None)
 
 
 @blockwise

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn import get_config, preprocessing
+from sklearn import config_context, get_config, preprocessing
 from sklearn.base import clone
 from sklearn.model_selection import GroupKFold, KFold, check_cv
 from sklearn.utils import check_array, column_or_1d
@@ -68,7 +67,7 @@ class TargetStatistics(NamedTuple):
 
 
 class FoldPlan(NamedTuple):
-    """What a pass needs to sum the targets of each category in groups of rows."""
+    """Groups of all rows, in which a pass sums the targets of each category."""
 
     model: Any
     group_of_row: np.ndarray
@@ -147,9 +146,9 @@ class TargetEncoder(CategoryEncoder, preprocessing.TargetEncoder):
         """
         is_continuous = self.target_type == "continuous"
         if self.target_type == "auto":
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # of few rows for many labels
-                kind = type_of_target(y, input_name="y")
+            values = np.asarray(y)
+            # twice, so that it does not warn of many labels for few rows
+            kind = type_of_target(np.concatenate([values, values]), input_name="y")
             if kind not in TARGET_TYPES:  # scikit-learn's error
                 preprocessing.TargetEncoder().fit(np.zeros((len(y), 1)), y)
             is_continuous = kind == "continuous"
@@ -311,7 +310,9 @@ class TargetEncoder(CategoryEncoder, preprocessing.TargetEncoder):
         options["random_state"] = self.random_state if self.random_state == "deprecated" else 0
         example = preprocessing.TargetEncoder(**options)
         is_routed = get_config()["enable_metadata_routing"]
-        example.fit_transform(np.zeros((2, 1)), [0.0, 1.0], **({} if is_routed else params))
+        with config_context(enable_metadata_routing=False):
+            unrouted = {} if is_routed else params
+            example.fit_transform(np.zeros((2, 1)), [0.0, 1.0], **unrouted)
         if not is_routed:
             return {}
         routed = process_routing(self, "fit_transform", **params).splitter.split
