@@ -16,6 +16,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.model_selection._validation import _fit_and_score
 from sklearn.neighbors import KNeighborsClassifier
+from sklearn.preprocessing import PowerTransformer, StandardScaler
 from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeRegressor
 from sklearn.utils import parallel
@@ -185,3 +186,19 @@ def test_first_columns_of_any_container():
     frame = pd.DataFrame(X, columns=["a", "b"])
     assert private.take_columns(frame, slice(1)).columns.tolist() == ["a"]
     np.testing.assert_array_equal(private.take_columns(X, slice(1)), X[:, :1])
+
+
+def test_scaler_of_power_transformer_can_be_set():
+    rows = np.random.RandomState(0).rand(20, 2)
+    fitted = PowerTransformer().fit(rows)
+    copied = PowerTransformer()
+    copied.lambdas_, copied.n_features_in_ = fitted.lambdas_, 2
+    powers = clone(fitted).set_params(standardize=False).fit_transform(rows)
+    private.set_power_scaler(copied, StandardScaler().fit(powers))
+    np.testing.assert_allclose(copied.transform(rows), fitted.transform(rows), rtol=1e-12)
+
+
+def test_constant_columns_are_recognised():
+    rows = np.stack([np.full(9, 0.1), np.arange(9)], axis=1)
+    is_constant = private.is_constant_column(rows.var(axis=0), rows.mean(axis=0), len(rows))
+    assert is_constant.tolist() == [True, False]

@@ -1,6 +1,7 @@
 """Scaling, encoding and expansion of columns on rows of any container."""
 
 from skfleet.estimators.preprocessing._bins import KBinsDiscretizer
+from skfleet.estimators.preprocessing._power import PowerTransformer
 from skfleet.estimators.preprocessing._quantile_transformer import QuantileTransformer
 from skfleet.estimators.preprocessing._robust_scaler import RobustScaler
 from skfleet.estimators.preprocessing._scalers import MaxAbsScaler, MinMaxScaler, StandardScaler
@@ -13,6 +14,7 @@ __all__ = [
     "MaxAbsScaler",
     "MinMaxScaler",
     "Normalizer",
+    "PowerTransformer",
     "QuantileTransformer",
     "RobustScaler",
     "SplineTransformer",
