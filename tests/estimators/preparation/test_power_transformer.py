@@ -82,6 +82,20 @@ def test_extreme_columns_take_few_passes(monkeypatch):
     assert counts.passes <= 6
 
 
+def test_start_that_is_far_off(X, monkeypatch):
+    monkeypatch.setattr(_order_values, "SAMPLE_ROWS", 40)
+    reference = preprocessing.PowerTransformer().fit(X)
+    start = _power._start
+    for shift, width in ((0.3, 1e-4), (-3.0, 0.1), (20.0, 1e-4), (0.2, 1.0)):
+        monkeypatch.setattr(
+            _power, "_start", lambda *a, s=shift, w=width: (start(*a)[0] + s, start(*a)[1] * 0 + w)
+        )
+        with counting() as counts:
+            ours = PowerTransformer().fit(da.from_array(X, chunks=(25, 4)))
+        np.testing.assert_allclose(ours.lambdas_, reference.lambdas_, rtol=1e-6, atol=1e-6)
+        assert counts.passes <= 40
+
+
 def test_derivatives():
     u = np.array([-3.0, -0.01, 0.0, 1e-9, 0.02, 2.0, 50.0])
     for power in (-2.0, -1e-7, 0.0, 1e-9, 1e-4, 0.05, 1.0, 3.0):

@@ -179,7 +179,8 @@ def _start(
     method: str, summary: ColumnSummary, active: np.ndarray, low: np.ndarray, high: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the lambdas of the sample, and four of their standard errors."""
-    block = Block(summary.sample.rows[:START_ROWS])
+    chosen = np.argsort(summary.sample.keys)[:START_ROWS]
+    block = Block(summary.sample.rows[chosen])
     a, b = low[active], high[active]
 
     def slope_at(points: np.ndarray) -> np.ndarray:
@@ -203,7 +204,7 @@ def _start(
 
 
 def _interpolated_root(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the root of the parabola through three points, and its distance from the secant's."""
+    """Return the root of the parabola through three points, and its error: the secant's."""
     is_right = y[:, 1] > 0
     rows = np.arange(len(x))
     left = np.where(is_right, 1, 0)
@@ -214,9 +215,11 @@ def _interpolated_root(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.nda
         a, b, c = y.T
         root = x[:, 0] * b * c / ((a - b) * (a - c)) + x[:, 1] * a * c / ((b - a) * (b - c))
         root += x[:, 2] * a * b / ((c - a) * (c - b))
-    root = np.where(np.isfinite(root) & (root >= x0) & (root <= x1), root, secant)
-    root = np.where(np.isfinite(root), root, (x0 + x1) / 2)
-    return root, np.abs(root - np.where(np.isfinite(secant), secant, x0))
+    # a secant that no parabola confirms only narrows the bracket
+    is_inside = np.isfinite(root) & (root >= x0) & (root <= x1)
+    error = np.where(is_inside, np.abs(root - secant), (x1 - x0) / 4)
+    secant = np.where(np.isfinite(secant), secant, (x0 + x1) / 2)
+    return np.where(is_inside, root, secant), np.where(np.isfinite(error), error, x1 - x0)
 
 
 def _slope(slopes: Slopes) -> np.ndarray:
