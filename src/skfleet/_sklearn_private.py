@@ -274,6 +274,21 @@ def scale_from_variance(mean: Any, variance: Any, n_rows: Any) -> Any:
     return _data._handle_zeros_in_scale(variance**0.5, copy=False, constant_mask=is_constant)
 
 
+def is_constant_column(variance: Any, mean: Any, n_rows: int) -> Any:
+    """Return whether columns are constant but for rounding, as scikit-learn decides it."""
+    from sklearn.preprocessing import _data
+
+    return _data._is_constant_feature(variance, mean, n_rows)
+
+
+def set_power_scaler(transformer: Any, scaler: Any) -> None:
+    """Set the scaler of the powers of a PowerTransformer: one with the attributes of another."""
+    from sklearn.preprocessing import StandardScaler
+
+    transformer._scaler = StandardScaler(copy=False).set_output(transform="default")
+    vars(transformer._scaler).update(vars(scaler))
+
+
 def validate_transformers(composition: Any) -> None:
     """Raise for parts of a ColumnTransformer or a FeatureUnion that are no transformers."""
     composition._validate_transformers()

@@ -18,7 +18,13 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.model_selection._validation import _fit_and_score
 from sklearn.neighbors import KNeighborsClassifier
-from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, TargetEncoder
+from sklearn.preprocessing import (
+    OneHotEncoder,
+    OrdinalEncoder,
+    PowerTransformer,
+    StandardScaler,
+    TargetEncoder,
+)
 from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeRegressor
 from sklearn.utils import parallel
@@ -238,3 +244,19 @@ def test_target_encoder_encodes_the_rows_of_splits():
     encodings = [([np.array([3.0, 4.0])], 0.0), ([np.array([5.0, 6.0])], 0.0)]
     private.encode_targets(encoder, columns, result, [[0], [1, 2]], encodings)
     assert result.ravel().tolist() == [3.0, 6.0, 5.0]
+
+
+def test_scaler_of_power_transformer_can_be_set():
+    rows = np.random.RandomState(0).rand(20, 2)
+    fitted = PowerTransformer().fit(rows)
+    copied = PowerTransformer()
+    copied.lambdas_, copied.n_features_in_ = fitted.lambdas_, 2
+    powers = clone(fitted).set_params(standardize=False).fit_transform(rows)
+    private.set_power_scaler(copied, StandardScaler().fit(powers))
+    np.testing.assert_allclose(copied.transform(rows), fitted.transform(rows), rtol=1e-12)
+
+
+def test_constant_columns_are_recognised():
+    rows = np.stack([np.full(9, 0.1), np.arange(9)], axis=1)
+    is_constant = private.is_constant_column(rows.var(axis=0), rows.mean(axis=0), len(rows))
+    assert is_constant.tolist() == [True, False]

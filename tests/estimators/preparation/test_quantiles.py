@@ -12,6 +12,7 @@ from hypothesis.extra import numpy as hnp
 from row_partitions import PARTITIONS, check_like_reference, same_attributes
 from scipy import sparse
 from sklearn import preprocessing
+from sklearn.base import clone
 from sklearn.utils.stats import _weighted_percentile
 
 from skfleet.engine import counting, engine_for
@@ -157,14 +158,14 @@ def test_passes_and_bytes(monkeypatch):
         assert 3 <= passes <= 5
     # brackets have more values than may be collected
     collected = []
-    combine = _order_values._combine_pairs
+    combine = _order_values._combine_counts
 
     def watch(a, b):
-        merged = list(combine(a, b))
+        merged = combine(a, b)
         collected.append(sum(counts.values.nbytes for counts in merged))
         return merged
 
-    monkeypatch.setattr(_order_values, "_combine_pairs", watch)
+    monkeypatch.setattr(_order_values, "_combine_counts", watch)
     monkeypatch.setattr(_order_values, "MAX_BYTES", 2**16)
     check(3)
     assert max(collected) < 2 * 2**16
@@ -414,3 +415,24 @@ def test_passes_and_errors_of_splines(X, monkeypatch):
     X[30, 0] = np.nan
     with pytest.raises(ValueError, match="`SplineTransformer` is configured to error"):
         ours.SplineTransformer().fit(da.from_array(X, chunks=20))
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        (ours.RobustScaler(), preprocessing.RobustScaler()),
+        quantile_pair("a subsample"),
+        bins_pair("quantile"),
+        bins_pair("bins of each column"),
+    ],
+    ids=["RobustScaler", "QuantileTransformer", "KBinsDiscretizer dense", "KBinsDiscretizer"],
+)
+def test_inverse_transforms(pair, X):
+    X = X[:, [0, 1, 2, 2]]
+    model, reference = clone(pair[0]).fit(da.from_array(X, chunks=17)), clone(pair[1]).fit(X)
+    rows = reference.transform(X)
+    lazy = da.from_array(rows, chunks=(13, rows.shape[1]), asarray=False)
+    back = model.inverse_transform(lazy)
+    expected = reference.inverse_transform(rows)
+    assert back.dtype == expected.dtype
+    np.testing.assert_allclose(back.compute(scheduler="synchronous"), expected, rtol=1e-12)

@@ -7,6 +7,7 @@ from skfleet.estimators.preprocessing._label_encoders import (
     LabelEncoder,
     MultiLabelBinarizer,
 )
+from skfleet.estimators.preprocessing._power import PowerTransformer
 from skfleet.estimators.preprocessing._quantile_transformer import QuantileTransformer
 from skfleet.estimators.preprocessing._robust_scaler import RobustScaler
 from skfleet.estimators.preprocessing._scalers import MaxAbsScaler, MinMaxScaler, StandardScaler
@@ -32,6 +33,7 @@ __all__ = [
     "OneHotEncoder",
     "OrdinalEncoder",
     "PolynomialFeatures",
+    "PowerTransformer",
     "QuantileTransformer",
     "RobustScaler",
     "SplineTransformer",
