@@ -7,16 +7,24 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import sparse
 from sklearn.base import clone
 from sklearn.callback import ProgressBar, ScoringMonitor, _transport
 from sklearn.callback._callback_context import CallbackContext
 from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.model_selection._validation import _fit_and_score
 from sklearn.neighbors import KNeighborsClassifier
-from sklearn.preprocessing import PowerTransformer, StandardScaler
+from sklearn.preprocessing import (
+    OneHotEncoder,
+    OrdinalEncoder,
+    PowerTransformer,
+    StandardScaler,
+    TargetEncoder,
+)
 from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeRegressor
 from sklearn.utils import parallel
@@ -176,6 +184,18 @@ def test_support_vector_machine_of_a_kernel_becomes_one_of_rows():
     np.testing.assert_allclose(found.decision_function(X), alone.decision_function(X), 1e-6, 1e-6)
 
 
+def test_rows_to_impute_are_numbers_and_a_mask():
+    X, mask = private.rows_to_impute(SimpleImputer(), pd.DataFrame({"a": [1, None], "b": [2, 3]}))
+    np.testing.assert_array_equal(X, [[1.0, 2.0], [np.nan, 3.0]])
+    np.testing.assert_array_equal(mask, [[False, False], [True, False]])
+
+
+def test_matrices_are_compared_to_rounding():
+    assert private.is_close(X, pd.DataFrame(X + 1e-12))
+    assert not private.is_close(X, X + 1e-3)
+    assert private.is_close(sparse.csr_array(X), sparse.csr_array(X + 0.0))
+
+
 def test_neighbors_tell_whether_they_use_a_tree():
     for algorithm, in_tree in (("kd_tree", True), ("ball_tree", True), ("brute", False)):
         model = KNeighborsClassifier(algorithm=algorithm).fit(X, y)
@@ -202,3 +222,41 @@ def test_constant_columns_are_recognised():
     rows = np.stack([np.full(9, 0.1), np.arange(9)], axis=1)
     is_constant = private.is_constant_column(rows.var(axis=0), rows.mean(axis=0), len(rows))
     assert is_constant.tolist() == [True, False]
+
+
+def test_encoders_are_fitted_on_categories():
+    columns = np.array([["x", "y"], ["x", "z"], ["z", "z"]], dtype=object)
+    params = {"min_frequency": 2, "handle_unknown": "ignore"}
+    alone = OneHotEncoder(**params).fit(columns)
+    encoder = OneHotEncoder(handle_unknown="ignore")
+    categories, counts = private.block_categories(encoder, columns, "ignore", with_counts=True)
+    assert [n.tolist() for n in counts] == [[2, 1], [1, 2]]
+    encoder.set_params(**params)
+    private.fit_on_categories(encoder, OneHotEncoder, categories, counts, 3)
+    assert vars(encoder).keys() == vars(alone).keys()
+    np.testing.assert_array_equal(
+        encoder.transform(columns).toarray(), alone.transform(columns).toarray()
+    )
+    codes, is_known = np.array([[0, 1], [1, 0]]), np.array([[True, True], [True, False]])
+    private.map_infrequent(encoder, codes, is_known, None)
+    assert codes.tolist() == [[0, 0], [1, 1]]
+    assert [c.dtype for c in private.check_encoder_columns(encoder, columns)] == [object] * 2
+
+
+def test_encoders_report_unknown_categories_where_they_transform():
+    columns = np.array([["x"], ["new"]], dtype=object)
+    encoder = OneHotEncoder(drop="first").fit([["x"], ["y"]])
+    options = {"handle_unknown": "error", "ensure_all_finite": "allow-nan"}
+    with pytest.raises(ValueError, match=r"unknown categories \['new'\] in column 0"):
+        private.transform_with_categories(encoder, OneHotEncoder, columns, [["x"]], options)
+    assert "self._transform(" in inspect.getsource(OneHotEncoder.transform)
+    assert "self._transform(" in inspect.getsource(OrdinalEncoder.transform)
+
+
+def test_target_encoder_encodes_the_rows_of_splits():
+    columns = np.array([["x"], ["y"], ["x"]], dtype=object)
+    encoder = TargetEncoder(smooth=1.0).fit(columns, [0.0, 1.0, 2.5])
+    result = np.zeros((3, 1))
+    encodings = [([np.array([3.0, 4.0])], 0.0), ([np.array([5.0, 6.0])], 0.0)]
+    private.encode_targets(encoder, columns, result, [[0], [1, 2]], encodings)
+    assert result.ravel().tolist() == [3.0, 6.0, 5.0]

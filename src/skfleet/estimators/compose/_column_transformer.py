@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from sklearn import compose, config_context
 from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.compose import make_column_transformer as make_in_scikit_learn
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils import get_tags
 
@@ -18,10 +19,11 @@ from skfleet._validation import without_name_warnings
 from skfleet.blocks import artificial_rows, is_frame
 from skfleet.estimators._base import check_columns
 from skfleet.estimators._blockwise import BlockwiseTransformer, blockwise
-from skfleet.estimators._passes import Passes, head_of_rows, share_passes
+from skfleet.estimators._passes import Passes, head_of_rows
 from skfleet.estimators.compose._shared_fit import (
     Part,
     copy_configuration,
+    fit_parts,
     is_estimator,
     valid_rows,
     weighted_parts,
@@ -74,9 +76,7 @@ class ColumnTransformer(BlockwiseTransformer, compose.ColumnTransformer):
             for name, stand_in, columns in recorded.transformers_
             if hasattr(stand_in, "columns_")
         }
-        fits = [part.begin_fit() for part in parts.values()]
-        results, head = yield from share_passes(fits, f"fit-{type(self).__name__}")
-        fitted = dict(zip(parts, results, strict=True))
+        fitted, head = yield from fit_parts(self, parts)
         if head is not None:
             self._set_parts(fitted, head)
             return
@@ -122,7 +122,11 @@ def _valid_columns(parts: Iterable[tuple[Any, Any]], rows: Any) -> Any:
     for part, columns in parts:
         try:
             chosen = take_columns(rows, columns)
-        except (KeyError, ValueError):  # scikit-learn's transform says which are missing
+        except (
+            IndexError,
+            KeyError,
+            ValueError,
+        ):  # which scikit-learn reports
             continue
         valid = valid_rows(part, chosen)
         if valid is chosen:
@@ -135,7 +139,7 @@ def _valid_columns(parts: Iterable[tuple[Any, Any]], rows: Any) -> Any:
     return rows
 
 
-@wraps(compose.make_column_transformer)
+@wraps(make_in_scikit_learn)
 def make_column_transformer(*transformers: Any, **params: Any) -> ColumnTransformer:
-    transformer = compose.make_column_transformer(*transformers, **params)
+    transformer = make_in_scikit_learn(*transformers, **params)
     return ColumnTransformer(**transformer.get_params(deep=False))

@@ -9,14 +9,16 @@ from typing import Any
 
 from sklearn import pipeline
 from sklearn.frozen import FrozenEstimator
+from sklearn.pipeline import make_union as make_in_scikit_learn
 
 from skfleet._validation import without_name_warnings
 from skfleet.blocks import artificial_rows
 from skfleet.estimators._blockwise import BlockwiseTransformer, blockwise
-from skfleet.estimators._passes import Passes, head_of_rows, share_passes
+from skfleet.estimators._passes import Passes, head_of_rows
 from skfleet.estimators.compose._shared_fit import (
     Part,
     copy_configuration,
+    fit_parts,
     is_estimator,
     valid_rows,
     weighted_parts,
@@ -37,12 +39,12 @@ class FeatureUnion(BlockwiseTransformer, pipeline.FeatureUnion):
         return super()._fit_on_blocks(X, y, params.get("sample_weight"), weighted=weighted)
 
     def _fit_passes(self, meta: Any, weighted: Collection[str] = ()) -> Passes:
-        parts = {name: part for name, part in self.transformer_list if is_estimator(part)}
-        fits = [
-            Part(t, meta, with_weight=name in weighted).begin_fit() for name, t in parts.items()
-        ]
-        results, head = yield from share_passes(fits, f"fit-{type(self).__name__}")
-        fitted = dict(zip(parts, results, strict=True))
+        parts = {
+            name: Part(part, meta, with_weight=name in weighted)
+            for name, part in self.transformer_list
+            if is_estimator(part)
+        }
+        fitted, head = yield from fit_parts(self, parts)
         if head is not None:
             self._set_parts(fitted, head)
             return
@@ -76,6 +78,6 @@ def _valid_rows(parts: Collection[Any], rows: Any) -> Any:
     return next((example for example in examples if example is not rows), rows)
 
 
-@wraps(pipeline.make_union)
+@wraps(make_in_scikit_learn)
 def make_union(*transformers: Any, **params: Any) -> FeatureUnion:
-    return FeatureUnion(**pipeline.make_union(*transformers, **params).get_params(deep=False))
+    return FeatureUnion(**make_in_scikit_learn(*transformers, **params).get_params(deep=False))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 import warnings
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,12 +16,18 @@ from sklearn.utils import get_tags
 from sklearn.utils.metadata_routing import process_routing
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
-from skfleet._sklearn_private import take_columns
+from skfleet._sklearn_private import take_columns, validate_transformers
 from skfleet._validation import without_name_warnings
 from skfleet.blocks import Block, artificial_rows, is_frame, meta_of, slice_rows
 from skfleet.estimators._base import FleetEstimator
 from skfleet.estimators._blockwise import BLOCKWISE_CLASSES, BlockwiseTransformer
-from skfleet.estimators._passes import EstimatorFit, Passes, head_of_rows, on_prepared_rows
+from skfleet.estimators._passes import (
+    EstimatorFit,
+    Passes,
+    head_of_rows,
+    on_prepared_rows,
+    share_passes,
+)
 from skfleet.inference import call_transform
 
 # State of an estimator beside its parameters that its clones have too.
@@ -41,6 +49,38 @@ class Part(NamedTuple):
         """Return the fit of a clone of the transformer on the rows of all columns."""
         chosen = ChosenColumns(self.columns, self.with_weight)
         return on_prepared_rows(begin_fit(self.transformer, self.meta), chosen)
+
+
+def fit_parts(composition: Any, parts: Mapping[str, Part]) -> Passes:
+    """Fit the parts of a composition in shared passes.
+
+    Return fitted clones by name, and the first rows, None where no part took a pass.
+    """
+    validate_transformers(composition)
+    kind, start = type(composition).__name__, time.perf_counter()
+    try:
+        fits = [part.begin_fit() for part in parts.values()]
+        results, head = yield from share_passes(fits, f"fit-{kind}")
+    except ValueError as error:
+        if "Expected 2D array, got 1D array instead" in str(error):
+            raise ValueError(
+                "1D data passed to a transformer that expects 2D data. Try to specify the column "
+                "selection as a list of one item instead of a scalar."
+            ) from error
+        raise
+    seconds = time.perf_counter() - start  # of the passes that all parts shared
+    if composition.verbose:
+        _print_times(kind, [*parts], seconds)
+    return dict(zip(parts, results, strict=True)), head
+
+
+def _print_times(kind: str, names: Sequence[str], seconds: float) -> None:
+    """Print a line for each part, as scikit-learn does."""
+    step = "step " if kind == "FeatureUnion" else ""
+    for number, name in enumerate(names, 1):
+        begin = f"[{kind}] "
+        end = f" ({step}{number} of {len(names)}) Processing {name}, total= {seconds:5.1f}s"
+        print(begin + "." * (70 - len(begin) - len(end)) + end)
 
 
 class ChosenColumns(NamedTuple):
