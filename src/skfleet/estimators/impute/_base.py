@@ -21,6 +21,7 @@ from skfleet._validation import dtypes_of, is_numeric
 from skfleet.blocks import Block, as_collection
 from skfleet.estimators._blockwise import (
     BlockwiseTransformer,
+    base_class,
     blockwise,
     learned_attributes,
     stock_estimator,
@@ -168,8 +169,7 @@ class SimpleImputer(BlockwiseTransformer, impute.SimpleImputer):
         column = np.empty((len(tied), 1), dtype=object)
         for i, value in enumerate(tied):
             column[i, 0] = value
-        params = {"strategy": self.strategy, "missing_values": self.missing_values}
-        return impute.SimpleImputer(**params).fit(column).statistics_[0]
+        return stock_estimator(self, add_indicator=False).fit(column).statistics_[0]
 
     def _example_rows(self, rows: Any) -> Any:
         if self.strategy in STRATEGIES_OF_ANY_DTYPE:
@@ -203,7 +203,8 @@ class InverseOfBlocks:
             is_dropped = np.array([value != value for value in imputer.statistics_])
         flags = is_dropped[imputer.indicator_.features_]
         row = np.concatenate([np.zeros(X.shape[1] - len(flags)), flags])
-        return imputer.inverse_transform(np.vstack([X, row]))[:-1]
+        # a method of scikit-learn's, for rows in this process
+        return base_class(type(imputer)).inverse_transform(imputer, np.vstack([X, row]))[:-1]
 
 
 @blockwise
