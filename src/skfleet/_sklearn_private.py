@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
@@ -261,7 +262,7 @@ def output_container(transformer: Any) -> str:
 
 def validate_params(estimator: Any) -> None:
     """Raise for parameters that scikit-learn's own ``fit`` refuses."""
-    if hasattr(estimator, "_parameter_constraints"):
+    if hasattr(estimator, "_parameter_constraints"):  # one without parameters has none
         estimator._validate_params()
 
 
@@ -273,8 +274,92 @@ def scale_from_variance(mean: Any, variance: Any, n_rows: Any) -> Any:
     return _data._handle_zeros_in_scale(variance**0.5, copy=False, constant_mask=is_constant)
 
 
+def is_constant_column(variance: Any, mean: Any, n_rows: int) -> Any:
+    """Return whether columns are constant but for rounding, as scikit-learn decides it."""
+    from sklearn.preprocessing import _data
+
+    return _data._is_constant_feature(variance, mean, n_rows)
+
+
+def set_power_scaler(transformer: Any, scaler: Any) -> None:
+    """Set the scaler of the powers of a PowerTransformer: one with the attributes of another."""
+    from sklearn.preprocessing import StandardScaler
+
+    transformer._scaler = StandardScaler(copy=False).set_output(transform="default")
+    vars(transformer._scaler).update(vars(scaler))
+
+
 def validate_transformers(composition: Any) -> None:
     """Raise for parts of a ColumnTransformer or a FeatureUnion that are no transformers."""
     composition._validate_transformers()
     if hasattr(composition, "_validate_transformer_weights"):
         composition._validate_transformer_weights()
+
+
+# -- encoders ----------------------------------------------------------------------------------
+
+
+def block_categories(
+    encoder: Any, X: Any, handle_unknown: str, *, with_counts: bool
+) -> tuple[list[Any], list[Any] | None]:
+    """Return the categories of each column of rows by an encoder, and their counts if needed."""
+    fitted = encoder._fit(
+        X,
+        handle_unknown=handle_unknown,
+        ensure_all_finite="allow-nan",
+        return_counts=with_counts,
+    )
+    return encoder.categories_, fitted.get("category_counts")
+
+
+def fit_on_categories(
+    encoder: Any, base: type, categories: list[Any], counts: list[Any] | None, n_rows: int
+) -> None:
+    """Run the ``fit`` of a class of encoders on rows of which these statistics are known."""
+
+    def fit(
+        X: Any, *, return_and_ignore_missing_for_infrequent: bool = False, **_: Any
+    ) -> dict[str, Any]:
+        encoder._check_infrequent_enabled()
+        encoder.categories_ = categories
+        missing = {}
+        if return_and_ignore_missing_for_infrequent:
+            missing = {i: len(c) - 1 for i, c in enumerate(categories) if c[-1] != c[-1]}
+        if encoder._infrequent_enabled:
+            encoder._fit_infrequent_category_mapping(n_rows, counts, missing)
+        return {"missing_indices": missing}
+
+    encoder._fit = fit
+    try:
+        base.fit(encoder, None)  # type: ignore[attr-defined]
+    finally:
+        del encoder._fit
+
+
+def check_encoder_columns(encoder: Any, X: Any) -> list[Any]:
+    """Return the columns of rows as the arrays that an encoder compares, or raise."""
+    columns: list[Any] = encoder._check_X(X, ensure_all_finite="allow-nan")[0]
+    return columns
+
+
+def map_infrequent(encoder: Any, codes: Any, is_known: Any, ignored: Any) -> None:
+    """Map the codes of infrequent categories to a common one, in place."""
+    encoder._map_infrequent_categories(codes, is_known, ignored)
+
+
+def transform_with_categories(
+    encoder: Any, base: type, X: Any, categories: list[Any], options: Any
+) -> None:
+    """Raise, or warn, as an encoder of these categories does for rows."""
+    encoder = copy.copy(encoder)
+    encoder.categories_, encoder._infrequent_enabled = categories, False
+    base._transform(encoder, X, **options)  # type: ignore[attr-defined]
+
+
+def encode_targets(
+    encoder: Any, X: Any, result: Any, rows_of_splits: Sequence[Any], encodings: Sequence[Any]
+) -> None:
+    """Fill the result with the encodings of a TargetEncoder for the rows of each split."""
+    codes, is_known = encoder._transform(X, handle_unknown="ignore", ensure_all_finite="allow-nan")
+    for rows, (values, mean) in zip(rows_of_splits, encodings, strict=True):
+        encoder._transform_X_ordinal(result, codes, ~is_known, rows, values, mean)

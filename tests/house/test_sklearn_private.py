@@ -18,6 +18,13 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.model_selection._validation import _fit_and_score
 from sklearn.neighbors import KNeighborsClassifier
+from sklearn.preprocessing import (
+    OneHotEncoder,
+    OrdinalEncoder,
+    PowerTransformer,
+    StandardScaler,
+    TargetEncoder,
+)
 from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeRegressor
 from sklearn.utils import parallel
@@ -199,3 +206,57 @@ def test_first_columns_of_any_container():
     frame = pd.DataFrame(X, columns=["a", "b"])
     assert private.take_columns(frame, slice(1)).columns.tolist() == ["a"]
     np.testing.assert_array_equal(private.take_columns(X, slice(1)), X[:, :1])
+
+
+def test_encoders_are_fitted_on_categories():
+    columns = np.array([["x", "y"], ["x", "z"], ["z", "z"]], dtype=object)
+    params = {"min_frequency": 2, "handle_unknown": "ignore"}
+    alone = OneHotEncoder(**params).fit(columns)
+    encoder = OneHotEncoder(handle_unknown="ignore")
+    categories, counts = private.block_categories(encoder, columns, "ignore", with_counts=True)
+    assert [n.tolist() for n in counts] == [[2, 1], [1, 2]]
+    encoder.set_params(**params)
+    private.fit_on_categories(encoder, OneHotEncoder, categories, counts, 3)
+    assert vars(encoder).keys() == vars(alone).keys()
+    np.testing.assert_array_equal(
+        encoder.transform(columns).toarray(), alone.transform(columns).toarray()
+    )
+    codes, is_known = np.array([[0, 1], [1, 0]]), np.array([[True, True], [True, False]])
+    private.map_infrequent(encoder, codes, is_known, None)
+    assert codes.tolist() == [[0, 0], [1, 1]]
+    assert [c.dtype for c in private.check_encoder_columns(encoder, columns)] == [object] * 2
+
+
+def test_encoders_report_unknown_categories_where_they_transform():
+    columns = np.array([["x"], ["new"]], dtype=object)
+    encoder = OneHotEncoder(drop="first").fit([["x"], ["y"]])
+    options = {"handle_unknown": "error", "ensure_all_finite": "allow-nan"}
+    with pytest.raises(ValueError, match=r"unknown categories \['new'\] in column 0"):
+        private.transform_with_categories(encoder, OneHotEncoder, columns, [["x"]], options)
+    assert "self._transform(" in inspect.getsource(OneHotEncoder.transform)
+    assert "self._transform(" in inspect.getsource(OrdinalEncoder.transform)
+
+
+def test_target_encoder_encodes_the_rows_of_splits():
+    columns = np.array([["x"], ["y"], ["x"]], dtype=object)
+    encoder = TargetEncoder(smooth=1.0).fit(columns, [0.0, 1.0, 2.5])
+    result = np.zeros((3, 1))
+    encodings = [([np.array([3.0, 4.0])], 0.0), ([np.array([5.0, 6.0])], 0.0)]
+    private.encode_targets(encoder, columns, result, [[0], [1, 2]], encodings)
+    assert result.ravel().tolist() == [3.0, 6.0, 5.0]
+
+
+def test_scaler_of_power_transformer_can_be_set():
+    rows = np.random.RandomState(0).rand(20, 2)
+    fitted = PowerTransformer().fit(rows)
+    copied = PowerTransformer()
+    copied.lambdas_, copied.n_features_in_ = fitted.lambdas_, 2
+    powers = clone(fitted).set_params(standardize=False).fit_transform(rows)
+    private.set_power_scaler(copied, StandardScaler().fit(powers))
+    np.testing.assert_allclose(copied.transform(rows), fitted.transform(rows), rtol=1e-12)
+
+
+def test_constant_columns_are_recognised():
+    rows = np.stack([np.full(9, 0.1), np.arange(9)], axis=1)
+    is_constant = private.is_constant_column(rows.var(axis=0), rows.mean(axis=0), len(rows))
+    assert is_constant.tolist() == [True, False]

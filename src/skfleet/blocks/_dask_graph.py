@@ -70,9 +70,9 @@ def optimize_frames(frames: Sequence[Any]) -> list[Any]:
     Dask reads several partitions of few columns as one, shared tasks run once, and the method of
     a shuffle is that of now.
     """
-    from dask.dataframe.dask_expr import new_collection
+    from skfleet.blocks._dask_take import with_fixed_partitions
 
-    return [new_collection(x) for x in _optimize(frames, fuse=False).operands] if frames else []
+    return with_fixed_partitions(_optimize(frames, fuse=False).operands) if frames else []
 
 
 def _optimize(frames: Sequence[Any], *, fuse: bool) -> Any:

@@ -80,6 +80,20 @@ def take_row_set(X: Any, rows: RowSet, lengths: Sequence[int], token: str) -> An
     return take_row_set(X, rows, lengths, token)
 
 
+def array_of_partitions(partitions: Any, meta: Any) -> Any:
+    """Return the arrays that a task makes of each partition of a frame as one array."""
+    from skfleet.blocks._dask_collections import array_of_partitions
+
+    return array_of_partitions(partitions, meta)
+
+
+def shuffle_partitions(collections: Sequence[Any], seed: int) -> list[Any]:
+    """Return the rows of Dask collections, lazily, in the order of one random draw for each row."""
+    from skfleet.blocks._dask_shuffle import shuffle_partitions
+
+    return shuffle_partitions([as_collection(x) for x in collections], seed)
+
+
 def compute_together(*values: Any) -> list[Any]:
     """Return the values of Dask collections, computed in one graph; others are not changed."""
     if not any(map(is_lazy, values)):

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import wraps
+from functools import partial, wraps
 from numbers import Real
 from typing import Any, TypeVar
 
@@ -30,6 +30,7 @@ from skfleet.blocks import (
     is_lazy,
     meta_of,
     row_blocks,
+    with_pandas_text,
 )
 from skfleet.engine import Reduction, add, engine_for
 from skfleet.estimators._base import check_columns, check_two_dims
@@ -38,6 +39,8 @@ from skfleet.estimators._passes import NamedCall, Passes, run_passes
 from skfleet.inference import call_transform, constant_per_row, name_columns
 
 T = TypeVar("T", bound=type)
+
+# NumPy's warnings about columns in which a block has no value.
 
 # Our class of each class of scikit-learn's.
 BLOCKWISE_CLASSES: dict[type, type] = {}
@@ -106,6 +109,15 @@ class BlockwiseEstimator(DocumentationLink):
         """Return valid rows, in the container of artificial ones, to transform; None if unknown."""
         return None
 
+    def _example_result(self, method: str, rows: Any) -> Any:
+        """Return the result of a method on a few rows like artificial ones; None if unknown."""
+        example = self._example_rows(rows) if method == "transform" else None
+        return None if example is None else getattr(self, method)(example)
+
+    def _task_model(self) -> Any:
+        """Return the model whose methods tasks call."""
+        return self
+
     def _begin_fit(self, meta: Any, **options: Any) -> Passes:
         """Check the parameters and the empty `meta` of rows, and return the passes of a fit."""
         validate_params(self)
@@ -144,7 +156,8 @@ class BlockwiseEstimator(DocumentationLink):
     ) -> Any:
         """Fit on Dask rows; `options` are those of `_fit_passes`."""
         with unchanged_on_failure(self):
-            X, passes = as_collection(X), self._begin_fit(meta_of(X), **options)
+            X = as_collection(X)
+            passes = self._begin_fit(with_pandas_text(meta_of(X)), **options)
             self._run(passes, X, y, sample_weight)
         return self
 
@@ -188,21 +201,20 @@ class BlockwiseTransformer(BlockwiseEstimator):
         """Fit on Dask rows, and return them transformed, lazily."""
         return self.fit(X, y, **params).transform(X)  # type: ignore[attr-defined]
 
-    def _map(self, X: Any, method: str) -> Any:
+    def _map(self, X: Any, method: str, **params: Any) -> Any:
         """Return the result of a method on Dask rows in the container that ``set_output`` names."""
         check_rows(X=X)
         check_is_fitted(self)
         X, model, container = as_collection(X), self, "default"
-        example_of = None
         if method == "transform":
             container = _container(self)
             self._check_meta(meta_of(X), reset=False)
-            example_of = self._example_rows
         if getattr(self, "copy", True) is False:  # blocks in memory are not changed
             model = copy.copy(self).set_params(copy=True)  # type: ignore[attr-defined]
         if container == "pandas":  # by the configuration of this process, which workers lack
             model = copy.deepcopy(model).set_output(transform="pandas")  # type: ignore[attr-defined]
-        output = call_transform(self, model, method, X, example_of)
+        example_of = partial(model._example_result, method)
+        output = call_transform(self, model._task_model(), method, X, example_of, **params)
         if container == "default" or hasattr(output, "columns"):
             return output
         return name_columns(output, self.get_feature_names_out())  # type: ignore[attr-defined]
@@ -240,13 +252,15 @@ def with_scikit_learns_docstring(cls: T) -> T:
 
 def _dispatch(method: Callable[..., Any], name_on_blocks: str) -> Callable[..., Any]:
     """Return a method that calls scikit-learn's for rows in this process, and ours for Dask's."""
-    rows_name = list(inspect.signature(method).parameters)[1]
+    signature = inspect.signature(method)
+    rows_name = list(signature.parameters)[1]
 
     @wraps(method)
     def on_any_rows(self: Any, *args: Any, **kwargs: Any) -> Any:
         X = args[0] if args else kwargs.get(rows_name)
         if not is_lazy(X):
             return method(self, *args, **kwargs)
+        signature.bind(self, *args, **kwargs)  # raises for arguments that it does not take
         on_blocks = getattr(self, name_on_blocks)
         return on_blocks(*(args or (kwargs.pop(rows_name),)), **kwargs)
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any, NamedTuple, TypeAlias
@@ -119,8 +118,7 @@ def _summarize(columns_of: ColumnsOf, implicit_zeros: bool, block: Block) -> Col
     if not n_used:
         return ColumnSummary(n_rows, 0, none, none, none, None, None, None, None, sample)
     if is_sparse(X):
-        counts, extremes = _sparse_extremes(X.tocsc(), implicit_zeros)
-        return ColumnSummary(n_rows, n_used, *counts, *extremes, sample)
+        return _summarize_sparse(X.tocsc(), n_rows, sample, implicit_zeros)
     low, high, n_missing = X.min(axis=0), X.max(axis=0), none
     total = none + (n_used if weight is None else weight.sum())
     if np.isnan(low).any():
@@ -132,8 +130,9 @@ def _summarize(columns_of: ColumnsOf, implicit_zeros: bool, block: Block) -> Col
     return ColumnSummary(n_rows, n_used, n_values, n_missing, total, low, high, None, None, sample)
 
 
-def _sparse_extremes(X: Any, implicit_zeros: bool) -> tuple[Any, Any]:
-    """Return counts, and extremes with the numbers of values < 0 and <= 0, for the summary."""
+def _summarize_sparse(
+    X: Any, n_rows: int, sample: KeyedSample, implicit_zeros: bool
+) -> ColumnSummary:
     lengths = np.diff(X.indptr)
     filled = np.flatnonzero(lengths)
     starts = X.indptr[filled]
@@ -158,7 +157,9 @@ def _sparse_extremes(X: Any, implicit_zeros: bool) -> tuple[Any, Any]:
             for extreme, bound in ((np.fmin, low), (np.fmax, high))
         )
         n_values, through = n_values + n_zeros, through + n_zeros
-    return (n_values, n_missing, n_values), (low, high, below, through)
+    return ColumnSummary(
+        n_rows, X.shape[0], n_values, n_missing, n_values, low, high, below, through, sample
+    )
 
 
 def _smallest_keys(sample: KeyedSample, n_columns: int) -> KeyedSample:
@@ -181,7 +182,11 @@ def _combine_summaries(a: ColumnSummary, b: ColumnSummary) -> ColumnSummary:
     rows = vstack([a.sample.rows, b.sample.rows])
     weight = both(lambda x, z: np.concatenate([x, z]), a.sample.weight, b.sample.weight)
     return ColumnSummary(
-        *(x + z for x, z in zip(a[:5], b[:5], strict=True)),
+        a.n_rows + b.n_rows,
+        a.n_weighted_rows + b.n_weighted_rows,
+        a.n_values + b.n_values,
+        a.n_missing + b.n_missing,
+        a.weight + b.weight,
         both(np.fmin, a.low, b.low),
         both(np.fmax, a.high, b.high),
         both(np.add, a.below_zero, b.below_zero),
@@ -407,8 +412,7 @@ def _plan(searches: dict[int, _ColumnSearch], targets: np.ndarray, seed: int) ->
 def _count(
     columns_of: ColumnsOf, implicit_zeros: bool, plan: KnotPlan, block: Block
 ) -> list[KnotCounts]:
-    with config_context(assume_finite=True), warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
+    with config_context(assume_finite=True):
         X, weight = columns_of(block)
     if weight is not None:
         used = np.flatnonzero(weight > 0)
@@ -472,15 +476,15 @@ def _sorted_values(
 
 
 def _combine_counts(a: list[KnotCounts], b: list[KnotCounts]) -> list[KnotCounts]:
-    return list(_combine_pairs(a, b))
+    return [_combine_column(x, z) for x, z in zip(a, b, strict=True)]
 
 
-def _combine_pairs(a: list[KnotCounts], b: list[KnotCounts]) -> Iterator[KnotCounts]:
-    for x, z in zip(a, b, strict=True):
-        sums, values = [u + v for u, v in zip(x[:2], z[:2], strict=True)], [x.values, z.values]
-        if x.weights is None or z.weights is None:
-            yield KnotCounts(*sums, *sums, np.concatenate(values), None)
-        else:
-            sums += [u + v for u, v in zip(x[2:4], z[2:4], strict=True)]
-            weights = np.concatenate([x.weights, z.weights])
-            yield KnotCounts(*sums, np.concatenate(values), weights)
+def _combine_column(a: KnotCounts, b: KnotCounts) -> KnotCounts:
+    below, through = a.below + b.below, a.through + b.through
+    values = np.concatenate([a.values, b.values])
+    if a.weights is None or b.weights is None:
+        return KnotCounts(below, through, below, through, values, None)
+    weight_below = a.weight_below + b.weight_below
+    weight_through = a.weight_through + b.weight_through
+    weights = np.concatenate([a.weights, b.weights])
+    return KnotCounts(below, through, weight_below, weight_through, values, weights)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from operator import itemgetter
+from sys import getsizeof
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-from skfleet.blocks import Block, RowBlocks, take_rows
+from skfleet.blocks import Block, RowBlocks, take_rows, with_pandas_text
 from skfleet.engine import Engine, Reduction, map_reduce
 
 
@@ -43,7 +44,10 @@ HEAD_ROWS = 200
 
 
 def run_passes(
-    passes: Passes, engine: Engine, rows: RowBlocks, fit: Callable[[EstimatorFit], Any]
+    passes: Passes,
+    engine: Engine,
+    rows: RowBlocks,
+    fit: Callable[[EstimatorFit], Any] | None = None,
 ) -> Any:
     """Make a pass over the rows for each reduction of a fit; return what the fit returns.
 
@@ -55,8 +59,13 @@ def run_passes(
             request = passes.send(result)
         except StopIteration as end:
             return end.value
-        is_fit = isinstance(request, EstimatorFit)
-        result = fit(request) if is_fit else map_reduce(engine, request, rows)
+        if isinstance(request, EstimatorFit):
+            result = fit(request)
+            continue
+        # as an argument, which is sent to each worker once if it is large
+        call = NamedCall(request.name, _call_on_block)
+        shared = Reduction(call, request.combine, request.finalize)
+        result = map_reduce(engine, shared, rows, request.per_block)
 
 
 def share_passes(fits: Sequence[Passes], name: str) -> Passes:
@@ -128,6 +137,20 @@ class NamedCall:
 
     def __call__(self, *args: Any) -> Any:
         return self.func(*self.args, *args)
+
+    def __sizeof__(self) -> int:
+        return object.__sizeof__(self) + sum(map(_n_bytes, self.args))
+
+
+def _n_bytes(value: Any) -> int:
+    """Return the size of the arrays in an argument, roughly."""
+    if isinstance(value, tuple | list):
+        return sum(map(_n_bytes, value))
+    return int(getattr(value, "nbytes", 0)) + getsizeof(value)
+
+
+def _call_on_block(block: Block, per_block: Callable[[Block], Any]) -> Any:
+    return per_block(block._replace(X=with_pandas_text(block.X)))
 
 
 def _reduce_all(functions: Sequence[Callable[..., Any]], block: Block) -> list[Any]:

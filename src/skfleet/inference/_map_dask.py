@@ -12,13 +12,13 @@ import dask
 import dask.array as da
 import numpy as np
 import pandas as pd
-from dask.core import flatten
 from dask.highlevelgraph import HighLevelGraph
-from dask.task_spec import Alias
+from dask.task_spec import Task, TaskRef
 
 from skfleet._array import to_device_of
 from skfleet._linalg import is_sparse
 from skfleet.blocks import (
+    array_of_partitions,
     artificial_rows,
     as_collection,
     is_frame,
@@ -102,6 +102,46 @@ def map_dask_rows(
     ]
 
 
+def map_dask_partitions(
+    func: Any, model: Any, X: Any, values: Sequence[np.ndarray], result: Any, *, name: str
+) -> Any:
+    """Return func(model, rows, values) of each partition and its values per row, lazily."""
+    if not dask.is_dask_collection(model):
+        unbox = dask.delayed(attrgetter("value"), pure=False)
+        model = unbox(Boxed(model), dask_key_name=_unique_key(f"model-of-{name}"))
+    chunks = (tuple(map(len, values)), (result.shape[1],))
+    if isinstance(X, da.Array):
+        X, key = X.rechunk({1: -1}), _unique_key(name)
+        ref = TaskRef(model.key)
+        layer = {
+            (key, i, 0): Task((key, i, 0), func, ref, TaskRef((X.name, i, 0)), of_rows)
+            for i, of_rows in enumerate(values)
+        }
+        graph = HighLevelGraph.from_collections(key, layer, dependencies=[X, model])
+        return da.Array(graph, key, chunks=chunks, meta=result)
+    import dask.dataframe as dd
+
+    of_partitions = dd.from_map(identity, list(values), meta=X._meta.index.to_series()[:0])
+    output = X.map_partitions(
+        _call_on_partition,
+        of_partitions,
+        func,
+        model,
+        meta=result,
+        enforce_metadata=False,
+        align_dataframes=False,
+        token=name,
+    )
+    if is_frame(result):
+        return output
+    array = array_of_partitions(output, result)
+    return da.Array(array.dask, array.name, chunks=chunks, meta=result)
+
+
+def _call_on_partition(rows: Any, values: np.ndarray, func: Any, model: Any) -> Any:
+    return func(model, rows, values)
+
+
 def _map_array(task: Any, X: Any, output: OutputSpec, name: str, *args: Any) -> Any:
     """Run a task per chunk of an array."""
     is_matrix = output.width is not None
@@ -131,27 +171,11 @@ def _map_frame(task: Any, X: Any, output: OutputSpec, name: str, *args: Any) -> 
         meta = _with_index(output.empty(), meta_of(X).index, output)
     result = X.map_partitions(task, *args, meta=meta, enforce_metadata=False, token=name)
     # sparse ones too are arrays, which Dask takes for dense ones
-    return _array_of(result, meta) if isinstance(result, da.Array) or is_sparse(meta) else result
-
-
-def _array_of(partitions: Any, meta: Any) -> Any:
-    """Return the arrays that a task makes of each partition of a frame as one array.
-
-    Its graph has no aliases: of those of ``from_delayed`` the optimization of arrays loses tasks
-    (dask 2026.8.0).
-    """
-    graph = dict(partitions.dask)
-    targets = {key: task.target for key, task in graph.items() if isinstance(task, Alias)}
-    for key, target in targets.items():
-        while target in targets:
-            target = targets[target]
-        targets[key] = target
-    layer = {key: task.substitute(targets) for key, task in graph.items() if key not in targets}
-    for key in flatten(partitions.__dask_keys__()):
-        if key in targets:
-            layer[key] = layer.pop(targets[key]).substitute({}, key=key)
-    whole = HighLevelGraph.from_collections(partitions.name, layer, dependencies=())
-    return da.Array(whole, partitions.name, chunks=partitions.chunks, meta=meta)
+    return (
+        array_of_partitions(result, meta)
+        if isinstance(result, da.Array) or is_sparse(meta)
+        else result
+    )
 
 
 def _apply_to_chunk(rows: Any, func: Any, model: Any, *options: Any) -> Any:

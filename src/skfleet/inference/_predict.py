@@ -10,7 +10,7 @@ from typing import Any
 
 from skfleet._array import is_not_numpy, to_host
 from skfleet._validation import warn_of_names, without_name_warnings
-from skfleet.blocks import Block, check_rows, is_lazy
+from skfleet.blocks import Block, check_rows, is_lazy, with_pandas_text
 from skfleet.engine import as_portable, call_response_method
 from skfleet.inference._map import map_rows
 from skfleet.inference._output import OutputSpec, class_names
@@ -38,6 +38,20 @@ def map_model(
         model = _cached_scatter(owner, model, name=f"model-of-{kind}")
     name = f"{method}-{kind}"
     return map_rows(func, model, X, output, check=check, convert=convert, name=name)
+
+
+def map_partitions(
+    owner: Any, func: Callable[..., Any], model: Any, X: Any, values: Sequence[Any], result: Any
+) -> Any:
+    """Return func(model, rows, values) of the partitions of Dask rows with values per row, lazily.
+
+    `result` is the one for no rows. Of arrays the partitions are chunks of rows.
+    """
+    from skfleet.inference._map_dask import map_dask_partitions
+
+    kind = type(owner).__name__
+    model = _cached_scatter(owner, model, name=f"model-of-{kind}")
+    return map_dask_partitions(func, model, X, values, result, name=f"fit-transform-{kind}")
 
 
 def _cached_scatter(owner: Any, value: Any, name: str) -> Any:
@@ -83,23 +97,32 @@ def call_method(
 
 
 def call_transform(
-    owner: Any, model: Any, method: str, X: Any, example_of: Callable[[Any], Any] | None = None
+    owner: Any,
+    model: Any,
+    method: str,
+    X: Any,
+    example_of: Callable[[Any], Any] | None = None,
+    meta: Any = None,
+    /,
+    **params: Any,
 ) -> Any:
     """Return the result of a transformer's method on Dask rows: an array, or a frame with columns.
 
-    `example_of` makes valid rows of artificial ones, or None, so that none need be loaded to infer
-    the type of the result.
+    `example_of` makes a result for rows like artificial ones, or None, so that no rows need be
+    loaded to infer the type of the result; `meta` is an example of it.
     """
     if method != "inverse_transform":  # takes other columns
         warn_of_names(model, X)
-    call, portable = partial(_apply, method=method, params={}), as_portable(model)
-    meta = None
+    call, portable = partial(_apply, method=method, params=params), as_portable(model)
     if example_of is not None:
         from skfleet.inference._map_dask import meta_nonempty
 
-        example = example_of(meta_nonempty(X))
-        meta = None if example is None else call(portable, example)
-    output = _infer_output(partial(call, portable), model, method, X, meta)
+        with without_name_warnings():
+            meta = example_of(with_pandas_text(meta_nonempty(X)))
+    if meta is None:
+        output = _infer_output(partial(call, portable), model, method, X, meta)
+    else:  # a frame has names of its own
+        output = OutputSpec.infer(meta)
     output = replace(output, is_array=True)
     kind = type(model).__name__
     return map_model(owner, call, portable, X, output, method=method, kind=kind, convert=False)
@@ -122,14 +145,14 @@ def _infer_output(call: Any, model: Any, method: str, X: Any, meta: Any) -> Any:
         from skfleet.inference._map_dask import meta_nonempty
 
         try:
-            meta = call(meta_nonempty(X))
+            meta = call(with_pandas_text(meta_nonempty(X)))
         except Exception as error:
             has_wrong_columns = method != "inverse_transform" and _has_wrong_columns(X, model)
             # too many, or in another order
             if has_wrong_columns or "feature names should match" in str(error):
                 raise
             # Arbitrary values need not be valid for the estimator (categories, ranges).
-            meta = call(first_rows(X))
+            meta = call(with_pandas_text(first_rows(X)))
     names = _column_names(model, method, X)
     # A list has a result per output where these have classes, and else a result per row.
     if isinstance(meta, tuple) or (isinstance(meta, list) and isinstance(names, list)):

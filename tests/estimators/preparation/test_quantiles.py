@@ -12,6 +12,7 @@ from hypothesis.extra import numpy as hnp
 from row_partitions import PARTITIONS, check_like_reference, same_attributes
 from scipy import sparse
 from sklearn import preprocessing
+from sklearn.base import clone
 from sklearn.utils.stats import _weighted_percentile
 
 from skfleet.engine import counting, engine_for
@@ -157,14 +158,14 @@ def test_passes_and_bytes(monkeypatch):
         assert 3 <= passes <= 5
     # brackets have more values than may be collected
     collected = []
-    combine = _order_values._combine_pairs
+    combine = _order_values._combine_counts
 
     def watch(a, b):
-        merged = list(combine(a, b))
+        merged = combine(a, b)
         collected.append(sum(counts.values.nbytes for counts in merged))
         return merged
 
-    monkeypatch.setattr(_order_values, "_combine_pairs", watch)
+    monkeypatch.setattr(_order_values, "_combine_counts", watch)
     monkeypatch.setattr(_order_values, "MAX_BYTES", 2**16)
     check(3)
     assert max(collected) < 2 * 2**16
@@ -349,3 +350,89 @@ def test_passes_and_errors_of_bins(X, monkeypatch):
     X[30, 0] = np.nan
     with pytest.raises(ValueError, match="KBinsDiscretizer does not accept missing values"):
         model.fit(da.from_array(X, chunks=20))
+
+
+SPLINES = {
+    "uniform": {"n_knots": 4},
+    "quantile": {"knots": "quantile", "degree": 2, "include_bias": False},
+    "periodic": {"knots": "quantile", "n_knots": 6, "extrapolation": "periodic"},
+    "array": {"knots": np.array([[-2.0, -30, 6, 2], [0, 0, 7, 3], [3, 20, 8, 5]])},
+    "sparse": {"knots": "quantile", "n_knots": 3, "sparse_output": True},
+}
+
+
+def spline_pair(case, **params):
+    params = {**SPLINES[case], **params}
+    return ours.SplineTransformer(**params), preprocessing.SplineTransformer(**params)
+
+
+@pytest.mark.parametrize("partition", PARTITIONS)
+@pytest.mark.parametrize("case", SPLINES)
+def test_splines_in_every_partition(case, partition, X, monkeypatch):
+    monkeypatch.setattr(_order_values, "SAMPLE_ROWS", 20)
+    X = with_gaps(X) if case != "sparse" or "without" in partition else X
+    pair = spline_pair(case, handle_missing="zeros")
+    check_like_reference(*pair, X, partition=partition, rtol=1e-10)
+
+
+@pytest.mark.parametrize("kind", ["frame", "float32", "integers"])
+@pytest.mark.parametrize("case", SPLINES)
+def test_splines_of_every_kind(case, kind, X, monkeypatch):
+    monkeypatch.setattr(_order_values, "SAMPLE_ROWS", 20)
+    if kind == "frame":
+        X = pd.DataFrame(X, columns=list("abcd"))
+    else:
+        X = X.astype({"float32": np.float32, "integers": np.int64}[kind])
+    container = "frame" if kind == "frame" else "array"
+    pair = spline_pair(case)
+    check_like_reference(*pair, X, partition="empty middle", container=container, rtol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("case", SPLINES)
+def test_weighted_splines(case, dtype, X, monkeypatch):
+    monkeypatch.setattr(_order_values, "SAMPLE_ROWS", 20)
+    X, weight = X.astype(dtype), np.random.default_rng(1).integers(0, 4, len(X)).astype(float)
+    model, reference = spline_pair(case)
+    model.fit(da.from_array(X, chunks=(17, 4)), sample_weight=da.from_array(weight, chunks=17))
+    same_attributes(model, reference.fit(X, sample_weight=weight))
+
+
+def test_passes_and_errors_of_splines(X, monkeypatch):
+    monkeypatch.setattr(_order_values, "SAMPLE_ROWS", 20)
+    lazy = da.from_array(X, chunks=20)
+    for case, n_passes in {"uniform": 1, "quantile": 2, "array": 1}.items():
+        with counting() as counts:
+            spline_pair(case)[0].fit(lazy)
+        assert counts.passes == n_passes
+    with counting() as counts, pytest.raises(ValueError, match="n_features is violated"):
+        ours.SplineTransformer(knots=[[0], [1]]).fit(lazy)
+    assert counts.passes == 0
+    with pytest.raises(ValueError, match="minimum of 2 is required by SplineTransformer"):
+        ours.SplineTransformer().fit(lazy[:1])
+    with pytest.raises(ValueError, match="Periodic splines require degree"):
+        ours.SplineTransformer(n_knots=2, extrapolation="periodic").fit(lazy)
+    X[30, 0] = np.nan
+    with pytest.raises(ValueError, match="`SplineTransformer` is configured to error"):
+        ours.SplineTransformer().fit(da.from_array(X, chunks=20))
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        (ours.RobustScaler(), preprocessing.RobustScaler()),
+        quantile_pair("a subsample"),
+        bins_pair("quantile"),
+        bins_pair("bins of each column"),
+    ],
+    ids=["RobustScaler", "QuantileTransformer", "KBinsDiscretizer dense", "KBinsDiscretizer"],
+)
+def test_inverse_transforms(pair, X):
+    X = X[:, [0, 1, 2, 2]]
+    model, reference = clone(pair[0]).fit(da.from_array(X, chunks=17)), clone(pair[1]).fit(X)
+    rows = reference.transform(X)
+    lazy = da.from_array(rows, chunks=(13, rows.shape[1]), asarray=False)
+    back = model.inverse_transform(lazy)
+    expected = reference.inverse_transform(rows)
+    assert back.dtype == expected.dtype
+    np.testing.assert_allclose(back.compute(scheduler="synchronous"), expected, rtol=1e-12)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,7 +32,9 @@ class KBinsDiscretizer(BlockwiseTransformer, preprocessing.KBinsDiscretizer):
     with ``subsample=None`` each iteration of k-means is a pass.
     """
 
-    _is_iterative = property(lambda self: self.strategy == "kmeans" and self.subsample is None)
+    @property
+    def _is_iterative(self) -> bool:  # type: ignore[override]
+        return bool(self.strategy == "kmeans" and self.subsample is None)
 
     def _columns(self, block: Block) -> tuple[Any, Any]:
         X = validate_data(self, block.X, dtype="numeric")
@@ -42,8 +45,8 @@ class KBinsDiscretizer(BlockwiseTransformer, preprocessing.KBinsDiscretizer):
         # raises for invalid numbers of bins
         rows = np.tile([[0.0], [1.0]], self.n_features_in_)
         n_bins = _of_scikit_learn(self, strategy="uniform", subsample=None).fit(rows).n_bins_
-        subsample = np.inf if self.subsample is None else self.subsample
-        in_memory = subsample if self.strategy == "kmeans" and self.subsample is not None else 0
+        subsample = sys.maxsize if self.subsample is None else self.subsample
+        in_memory = 0 if self._is_iterative or self.strategy != "kmeans" else subsample
         reductions = [
             summary_reduction(name, columns_of),
             count_lengths(name, columns_of, in_memory, with_weights=self.subsample is not None),
@@ -100,7 +103,7 @@ def _fit_edges(
     fitted: preprocessing.KBinsDiscretizer,
     edges: list[np.ndarray],
     n_bins: np.ndarray,
-    dtype: np.dtype,
+    dtype: Any,
     edge_dtype: Any,
 ) -> None:
     """Fit on made-up rows whose quantiles are edges, so that narrow bins are removed.
@@ -115,8 +118,8 @@ def _fit_edges(
         rows[:, j] = edges[j][np.searchsorted(positions, np.arange(n_rows))]
     dtype = fitted.dtype or (np.float32 if dtype == np.float32 else np.float64)
     fitted.set_params(strategy="quantile", quantile_method="inverted_cdf", dtype=dtype).fit(rows)
-    for j in np.flatnonzero((fitted.n_bins_ > 1) & (edge_dtype == np.float32)):
-        fitted.bin_edges_[j] = fitted.bin_edges_[j].astype(np.float32)
+    for column in np.flatnonzero((fitted.n_bins_ > 1) & (edge_dtype == np.float32)):
+        fitted.bin_edges_[column] = fitted.bin_edges_[column].astype(np.float32)
 
 
 # -- k-means -----------------------------------------------------------------------------------
@@ -148,15 +151,16 @@ def _kmeans_edges(
     """Return the edges between the centers of scikit-learn's k-means of each column."""
     tolerance = TOLERANCE * column_moments.squares / column_moments.n_rows
     centers: dict[int, np.ndarray] = {}
-    edges = [np.full(n + 1, summary.low[j], dtype=np.float64) for j, n in enumerate(n_bins)]
-    for j in np.flatnonzero(summary.low != summary.high):
+    edges = [np.full(n + 1, low, float) for n, low in zip(n_bins, summary.low, strict=True)]
+    for column in np.flatnonzero(summary.low != summary.high):
+        j = int(column)
         uniform = np.linspace(summary.low[j], summary.high[j], n_bins[j] + 1)
-        centers[int(j)] = (uniform[1:] + uniform[:-1]) * 0.5
+        centers[j] = (uniform[1:] + uniform[:-1]) * 0.5
     counts: dict[int, np.ndarray] = {}
     for i in range(MAX_ITER):
         if not centers:
             break
-        per_block = NamedCall(name, _assign, columns_of, centers)
+        per_block = NamedCall(name, _assign, columns_of, dict(centers))
         clusters = yield Reduction(per_block, _combine_clusters)
         for j, part in zip(list(centers), clusters, strict=True):
             moved = _move(centers[j], part)
@@ -191,8 +195,7 @@ def _combine_clusters(a: list[Clusters], b: list[Clusters]) -> list[Clusters]:
     for x, z in zip(a, b, strict=True):
         farthest = np.concatenate([x.farthest, z.farthest], axis=1)
         farthest = farthest[:, np.argsort(-farthest[0], kind="stable")[: len(x.n)]]
-        sums = (u + v for u, v in zip(x[:3], z[:3], strict=True))
-        combined.append(Clusters(*sums, farthest))
+        combined.append(Clusters(x.n + z.n, x.weight + z.weight, x.total + z.total, farthest))
     return combined
 
 

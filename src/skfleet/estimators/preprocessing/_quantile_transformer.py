@@ -150,10 +150,10 @@ def _whole(block: Block) -> tuple[Any, None]:
 
 
 def _run_on_block(fit: Passes, block: Block) -> Any:
-    result = None
+    result: Any = None
     while True:
         try:
-            reduction = fit.send(result)
+            reduction: Any = fit.send(result)
         except StopIteration as end:
             return end.value
         result = reduction.finalize(reduction.per_block(block))
