@@ -53,20 +53,28 @@ def is_per_row(values, n_rows):
     return getattr(values, "shape", (0,))[:1] == (n_rows,)
 
 
+running = []
+
+
 def on_dask(method):
     """Return a method that is called with Dask rows."""
 
     @functools.wraps(method)
     def called(self, *args, **kwargs):
         X = args[0] if args else kwargs.get(rows_name)
-        if dask.is_dask_collection(X) or not dask.is_dask_collection(as_dask(X)):
+        if running or not dask.is_dask_collection(as_dask(X)):
             return method(self, *args, **kwargs)
         n_rows = X.shape[0]
         args = [as_dask(a) if is_per_row(a, n_rows) else a for a in args]
         kwargs = {k: as_dask(v) if is_per_row(v, n_rows) else v for k, v in kwargs.items()}
-        result = method(self, *args, **kwargs)
-        return dask.compute(result, scheduler="synchronous")[0]
+        running.append(name)  # and blocks are not cut again
+        try:
+            result = method(self, *args, **kwargs)
+            return dask.compute(result, scheduler="synchronous")[0]
+        finally:
+            running.clear()
 
+    name = method.__name__
     rows_name = list(inspect.signature(method).parameters)[1]
     return called
 

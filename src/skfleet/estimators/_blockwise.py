@@ -13,8 +13,6 @@ from functools import partial, wraps
 from numbers import Real
 from typing import Any, TypeVar
 
-import numpy as np
-from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from skfleet._doc_link import DocumentationLink
@@ -25,6 +23,7 @@ from skfleet._warnings import IgnoredWarnings
 from skfleet.blocks import (
     Block,
     RowBlocks,
+    artificial_rows,
     as_collection,
     check_rows,
     is_lazy,
@@ -142,11 +141,10 @@ class BlockwiseEstimator(DocumentationLink):
 
     def _check_takes_sparse(self, meta: Any) -> None:
         """Raise what scikit-learn raises for sparse rows that it does not take."""
-        row = type(meta)(np.ones((1, meta.shape[1]), dtype=meta.dtype))
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                clone(self).fit(row, [0])  # type: ignore[type-var]
+                clone_without_callbacks(self).fit(artificial_rows(meta)[:1], [0])
         except (TypeError, ValueError) as error:
             if "parse" in str(error):
                 raise

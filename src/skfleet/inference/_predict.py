@@ -120,10 +120,8 @@ def call_transform(
         with without_name_warnings():
             meta = example_of(with_pandas_text(meta_nonempty(X)))
     if meta is None:
-        output = _infer_output(partial(call, portable), model, method, X, meta)
-    else:  # a frame has names of its own
-        output = OutputSpec.infer(meta)
-    output = replace(output, is_array=True)
+        meta = _example_result(partial(call, portable), model, method, X)
+    output = replace(OutputSpec.infer(meta), is_array=True)  # a frame has names of its own
     kind = type(model).__name__
     return map_model(owner, call, portable, X, output, method=method, kind=kind, convert=False)
 
@@ -142,23 +140,28 @@ def _infer_output(call: Any, model: Any, method: str, X: Any, meta: Any) -> Any:
     predicts as many columns as it has classes, and some results have the dtype of the rows.
     """
     if meta is None:
-        from skfleet.inference._map_dask import meta_nonempty
-
-        try:
-            meta = call(with_pandas_text(meta_nonempty(X)))
-        except Exception as error:
-            has_wrong_columns = method != "inverse_transform" and _has_wrong_columns(X, model)
-            # too many, or in another order
-            if has_wrong_columns or "feature names should match" in str(error):
-                raise
-            # Arbitrary values need not be valid for the estimator (categories, ranges).
-            meta = call(with_pandas_text(first_rows(X)))
+        meta = _example_result(call, model, method, X)
     names = _column_names(model, method, X)
     # A list has a result per output where these have classes, and else a result per row.
     if isinstance(meta, tuple) or (isinstance(meta, list) and isinstance(names, list)):
         names_of_outputs = names if isinstance(names, list) else [None] * len(meta)
         return type(meta)(map(OutputSpec.infer, meta, names_of_outputs))
     return OutputSpec.infer(meta, None if isinstance(names, list) else names)
+
+
+def _example_result(call: Any, model: Any, method: str, X: Any) -> Any:
+    """Return the result of a call on arbitrary rows like those of X, or on its first rows."""
+    from skfleet.inference._map_dask import meta_nonempty
+
+    try:
+        return call(with_pandas_text(meta_nonempty(X)))
+    except Exception as error:
+        has_wrong_columns = method != "inverse_transform" and _has_wrong_columns(X, model)
+        # too many, or in another order
+        if has_wrong_columns or "feature names should match" in str(error):
+            raise
+        # Arbitrary values need not be valid for the estimator (categories, ranges).
+        return call(with_pandas_text(first_rows(X)))
 
 
 def _apply(model: Any, rows: Any, *, method: str, params: dict[str, Any]) -> Any:

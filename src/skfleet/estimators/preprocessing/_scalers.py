@@ -12,6 +12,9 @@ from skfleet._sklearn_private import scale_from_variance
 from skfleet.blocks import Block
 from skfleet.estimators._blockwise import BlockwiseTransformer, blockwise
 
+# Relative difference of means below which they are taken as equal.
+ROUNDING = 8 * np.finfo(np.float64).eps
+
 
 class ColumnMoments(NamedTuple):
     """Number or weight of the values of each column, their mean, and squares about it."""
@@ -36,7 +39,9 @@ class StandardScaler(BlockwiseTransformer, preprocessing.StandardScaler):
         with np.errstate(invalid="ignore", divide="ignore"):
             fraction = np.where(n > 0, b.n / n, 0.0)
         a_mean, b_mean = np.where(a.n > 0, a.mean, b.mean), np.where(b.n > 0, b.mean, a.mean)
-        shift, squares = b_mean - a_mean, None
+        # means of equal values differ by rounding
+        is_equal = np.abs(b_mean - a_mean) <= ROUNDING * np.abs(a_mean)
+        shift, squares = np.where(is_equal, 0.0, b_mean - a_mean), None
         if a.squares is not None and b.squares is not None:
             between = np.where((a.n > 0) & (b.n > 0), a.n * fraction * shift**2, 0.0)
             squares = a.squares + b.squares + between
