@@ -36,6 +36,7 @@ from skfleet.blocks._dask_graph import (
     Graph,
     as_reference,
     count_rows,
+    from_partitions,
     is_frame_collection,
     joint_graph,
     optimize_frames,
@@ -186,6 +187,19 @@ def compute_chunk_sizes(*collections: Any) -> list[Any]:
     return [
         _as_array(graph, partition_keys, x, lengths)
         for partition_keys, x, lengths in zip(keys, numeric, all_lengths, strict=True)
+    ]
+
+
+def materialize_partitions(*collections: Any) -> list[Any]:
+    """Return collections of which Dask changes the partitions, or the columns it reads, no more.
+
+    Rows have one order in every pass.
+    """
+    graph, keys = _materialize(collections, is_repeated=True)
+    _check_order(graph, keys)
+    return [
+        from_partitions(graph, partition_keys, x) if is_frame_collection(x) else x
+        for partition_keys, x in zip(keys, collections, strict=True)
     ]
 
 

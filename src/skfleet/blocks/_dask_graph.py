@@ -75,6 +75,15 @@ def optimize_frames(frames: Sequence[Any]) -> list[Any]:
     return [new_collection(x) for x in _optimize(frames, fuse=False).operands] if frames else []
 
 
+def from_partitions(graph: Graph, keys: Sequence[Any], x: Any) -> Any:
+    """Return a frame like x whose partitions are results of a graph."""
+    from dask.dataframe.dask_expr import from_graph
+
+    divisions = x.divisions if len(keys) == x.npartitions else (None,) * (len(keys) + 1)
+    needed, _ = cull(graph, list(keys))
+    return from_graph(dict(needed), x._meta, divisions, list(keys), "partitions")
+
+
 def _optimize(frames: Sequence[Any], *, fuse: bool) -> Any:
     """Return one optimized expression of several frames."""
     from skfleet.blocks._dask_categorize import with_multi_reader_categorize

@@ -63,6 +63,13 @@ def fix_partitions(
     return fix_partitions(collections, values)
 
 
+def materialize_partitions(*collections: Any) -> list[Any]:
+    """Return Dask collections whose partitions and rows are the same in every computation."""
+    from skfleet.blocks._dask_collections import materialize_partitions
+
+    return materialize_partitions(*collections)
+
+
 def take_row_set(X: Any, rows: RowSet, lengths: Sequence[int], token: str) -> Any:
     """Return the rows of a set of a Dask collection, lazily, in their order.
 

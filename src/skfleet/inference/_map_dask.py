@@ -12,9 +12,9 @@ import dask
 import dask.array as da
 import numpy as np
 import pandas as pd
-from dask.core import flatten
+from dask.core import flatten, get_dependencies, subs
 from dask.highlevelgraph import HighLevelGraph
-from dask.task_spec import Alias, Task, TaskRef
+from dask.task_spec import Alias, GraphNode, Task, TaskRef
 
 from skfleet._array import to_device_of
 from skfleet._linalg import is_sparse
@@ -182,12 +182,22 @@ def _array_of(partitions: Any, meta: Any) -> Any:
         while target in targets:
             target = targets[target]
         targets[key] = target
-    layer = {key: task.substitute(targets) for key, task in graph.items() if key not in targets}
+    layer = {key: _substitute(task, targets) for key, task in graph.items() if key not in targets}
     for key in flatten(partitions.__dask_keys__()):
         if key in targets:
-            layer[key] = layer.pop(targets[key]).substitute({}, key=key)
+            task = layer.pop(targets[key])
+            layer[key] = task.substitute({}, key=key) if isinstance(task, GraphNode) else task
     graph = HighLevelGraph.from_collections(partitions.name, layer, dependencies=())
     return da.Array(graph, partitions.name, chunks=partitions.chunks, meta=meta)
+
+
+def _substitute(task: Any, targets: dict[Any, Any]) -> Any:
+    """Return a task, or a tuple of the kind that Dask's repartitions still make, of other keys."""
+    if isinstance(task, GraphNode):
+        return task.substitute(targets)
+    for key in get_dependencies(targets, task=task):
+        task = subs(task, key, targets[key])
+    return task
 
 
 def _apply_to_chunk(rows: Any, func: Any, model: Any, *options: Any) -> Any:
