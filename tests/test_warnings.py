@@ -16,7 +16,7 @@ from sklearn.utils import parallel
 
 from skfleet import metrics
 from skfleet._captured_output import capture_output, output_replayer, process_token
-from skfleet._warnings import warn
+from skfleet._warnings import IgnoredWarnings, warn
 from skfleet.estimators import (
     PCA,
     BlockwiseVotingClassifier,
@@ -249,3 +249,18 @@ def test_false_warning_of_racing_filters_is_dropped():
         for message in (text, "another"):
             warnings.warn_explicit(message, UserWarning, parallel.__file__, 1)
     assert [str(event.content.message) for event in events] == ["another"]
+
+
+def test_warnings_are_ignored_until_the_last_context_ends():
+    first = ignored = IgnoredWarnings(UserWarning, "of a task")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        before = list(warnings.filters)
+        first.__enter__()
+        with ignored:
+            warnings.warn("of a task", stacklevel=1)
+            first.__exit__()  # in another order than they were entered
+            warnings.warn("of a task", stacklevel=1)
+            with pytest.raises(UserWarning, match="another"):
+                warnings.warn("another", stacklevel=1)
+        assert list(warnings.filters) == before

@@ -94,11 +94,11 @@ def take_rows(X: Any, rows: Any) -> Any:
     return _safe_indexing(X, rows)
 
 
-def take_columns(X: Any, n: int) -> Any:
-    """Return the first n columns of any container."""
+def take_columns(X: Any, columns: Any) -> Any:
+    """Return columns of any container: a name or a position, a list, slice or mask of these."""
     from sklearn.utils import _safe_indexing
 
-    return _safe_indexing(X, slice(n), axis=1)
+    return _safe_indexing(X, columns, axis=1)
 
 
 def search_state(search: Any) -> dict[str, Any]:
@@ -132,6 +132,21 @@ def prune_tree(tree: Any) -> Any:
     """Prune a fully grown tree to its ``ccp_alpha``, in place."""
     tree._prune_tree()
     return tree
+
+
+def rows_to_impute(imputer: Any, X: Any) -> tuple[Any, Any]:
+    """Return rows as the ``fit`` of a SimpleImputer takes them, and which values are missing."""
+    from sklearn.utils._mask import _get_mask
+
+    X = imputer._validate_input(X, in_fit=True)
+    return X, _get_mask(X, imputer.missing_values)
+
+
+def is_close(a: Any, b: Any) -> bool:
+    """Return whether two matrices, both dense or sparse, are equal to rounding."""
+    from sklearn.utils.validation import _allclose_dense_sparse
+
+    return bool(_allclose_dense_sparse(a, b))
 
 
 def uses_tree(neighbors: Any) -> bool:
@@ -168,6 +183,15 @@ def has_callbacks(context: Any) -> bool:
 def has_callbacks_set(header: bytes) -> bool:
     """Return whether any object in a pickle had callbacks set on it."""
     return b"_skl_callbacks" in header
+
+
+def clone_without_callbacks(estimator: Any) -> Any:
+    """Return an unfitted clone whose methods call no callbacks."""
+    from sklearn.base import clone
+
+    unfitted = clone(estimator)
+    vars(unfitted).pop("_skl_callbacks", None)
+    return unfitted
 
 
 def callback_state(callback: Any) -> dict[str, Any] | None:
@@ -248,6 +272,28 @@ def scale_from_variance(mean: Any, variance: Any, n_rows: Any) -> Any:
 
     is_constant = _data._is_constant_feature(variance, mean, n_rows)
     return _data._handle_zeros_in_scale(variance**0.5, copy=False, constant_mask=is_constant)
+
+
+def is_constant_column(variance: Any, mean: Any, n_rows: int) -> Any:
+    """Return whether columns are constant but for rounding, as scikit-learn decides it."""
+    from sklearn.preprocessing import _data
+
+    return _data._is_constant_feature(variance, mean, n_rows)
+
+
+def set_power_scaler(transformer: Any, scaler: Any) -> None:
+    """Set the scaler of the powers of a PowerTransformer: one with the attributes of another."""
+    from sklearn.preprocessing import StandardScaler
+
+    transformer._scaler = StandardScaler(copy=False).set_output(transform="default")
+    vars(transformer._scaler).update(vars(scaler))
+
+
+def validate_transformers(composition: Any) -> None:
+    """Raise for parts of a ColumnTransformer or a FeatureUnion that are no transformers."""
+    composition._validate_transformers()
+    if hasattr(composition, "_validate_transformer_weights"):
+        composition._validate_transformer_weights()
 
 
 # -- encoders ----------------------------------------------------------------------------------

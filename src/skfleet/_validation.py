@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any
 
@@ -16,7 +13,7 @@ from sklearn.utils import check_random_state
 from skfleet import _linalg
 from skfleet._array import astype, dtype_of, is_array, is_floating, is_not_numpy, namespace
 from skfleet._device import device_library
-from skfleet._warnings import warn
+from skfleet._warnings import IgnoredWarnings, warn
 
 
 def check_block(block: Any) -> None:
@@ -345,9 +342,7 @@ def check_unsupported(name: str, value: Any, only: Any, instead: str) -> None:
         raise ValueError(f"{name} must be {only!r}. Got {value!r} instead. {instead}")
 
 
-_NAME_WARNINGS = r"X (does not have valid|has) feature names, but "
-_suppressing = threading.Lock()
-_n_suppressed = 0
+_NAME_WARNINGS = IgnoredWarnings(UserWarning, r"X (does not have valid|has) feature names, but ")
 
 
 def warn_of_names(model: Any, X: Any) -> None:
@@ -367,24 +362,6 @@ def _has_names(X: Any) -> bool:
     return any(isinstance(column, str) for column in columns)
 
 
-@contextmanager
-def without_name_warnings() -> Iterator[None]:
-    """Suppress scikit-learn's warnings about feature names, which each block would repeat.
-
-    One filter is added for all threads and removed after the last one; ``catch_warnings`` is not
-    thread-safe, as it restores the whole list of filters.
-    """
-    global _n_suppressed
-    with _suppressing:
-        _n_suppressed += 1
-        if _n_suppressed == 1:
-            warnings.filterwarnings("ignore", _NAME_WARNINGS, UserWarning)
-    try:
-        yield
-    finally:
-        with _suppressing:
-            _n_suppressed -= 1
-            if not _n_suppressed:
-                for entry in list(warnings.filters):
-                    if entry[1] and entry[1].pattern == _NAME_WARNINGS:
-                        warnings.filters.remove(entry)
+def without_name_warnings() -> IgnoredWarnings:
+    """Suppress scikit-learn's warnings about feature names, which each block would repeat."""
+    return _NAME_WARNINGS

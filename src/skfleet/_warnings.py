@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import warnings
+from contextlib import ContextDecorator
 from types import FrameType
 
 # Frames of these packages are skipped.
@@ -49,3 +51,30 @@ def _roots() -> tuple[str, ...]:
         folder, base = os.path.split(file)
         roots.append(folder + os.sep if base.startswith("__init__.") else file)
     return tuple(filter(None, roots))
+
+
+class IgnoredWarnings(ContextDecorator):
+    """Context without warnings of a category and message, which threads enter and leave freely.
+
+    One filter is added for all threads and removed after the last one; ``catch_warnings`` is not
+    thread-safe, as it restores the whole list of filters.
+    """
+
+    def __init__(self, category: type[Warning], message: str = "(?:)") -> None:
+        self._category, self._message = category, message
+        self._lock, self._n_entered = threading.Lock(), 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._n_entered += 1
+            if self._n_entered == 1:
+                warnings.filterwarnings("ignore", self._message, self._category)
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._n_entered -= 1
+            if not self._n_entered:
+                for entry in list(warnings.filters):
+                    is_same = entry[1] and entry[1].pattern == self._message
+                    if is_same and entry[2] is self._category:
+                        warnings.filters.remove(entry)

@@ -7,16 +7,24 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import sparse
 from sklearn.base import clone
 from sklearn.callback import ProgressBar, ScoringMonitor, _transport
 from sklearn.callback._callback_context import CallbackContext
 from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.model_selection._validation import _fit_and_score
 from sklearn.neighbors import KNeighborsClassifier
-from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, TargetEncoder
+from sklearn.preprocessing import (
+    OneHotEncoder,
+    OrdinalEncoder,
+    PowerTransformer,
+    StandardScaler,
+    TargetEncoder,
+)
 from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeRegressor
 from sklearn.utils import parallel
@@ -176,6 +184,18 @@ def test_support_vector_machine_of_a_kernel_becomes_one_of_rows():
     np.testing.assert_allclose(found.decision_function(X), alone.decision_function(X), 1e-6, 1e-6)
 
 
+def test_rows_to_impute_are_numbers_and_a_mask():
+    X, mask = private.rows_to_impute(SimpleImputer(), pd.DataFrame({"a": [1, None], "b": [2, 3]}))
+    np.testing.assert_array_equal(X, [[1.0, 2.0], [np.nan, 3.0]])
+    np.testing.assert_array_equal(mask, [[False, False], [True, False]])
+
+
+def test_matrices_are_compared_to_rounding():
+    assert private.is_close(X, pd.DataFrame(X + 1e-12))
+    assert not private.is_close(X, X + 1e-3)
+    assert private.is_close(sparse.csr_array(X), sparse.csr_array(X + 0.0))
+
+
 def test_neighbors_tell_whether_they_use_a_tree():
     for algorithm, in_tree in (("kd_tree", True), ("ball_tree", True), ("brute", False)):
         model = KNeighborsClassifier(algorithm=algorithm).fit(X, y)
@@ -184,8 +204,8 @@ def test_neighbors_tell_whether_they_use_a_tree():
 
 def test_first_columns_of_any_container():
     frame = pd.DataFrame(X, columns=["a", "b"])
-    assert private.take_columns(frame, 1).columns.tolist() == ["a"]
-    np.testing.assert_array_equal(private.take_columns(X, 1), X[:, :1])
+    assert private.take_columns(frame, slice(1)).columns.tolist() == ["a"]
+    np.testing.assert_array_equal(private.take_columns(X, slice(1)), X[:, :1])
 
 
 def test_encoders_are_fitted_on_categories():
@@ -224,3 +244,19 @@ def test_target_encoder_encodes_the_rows_of_splits():
     encodings = [([np.array([3.0, 4.0])], 0.0), ([np.array([5.0, 6.0])], 0.0)]
     private.encode_targets(encoder, columns, result, [[0], [1, 2]], encodings)
     assert result.ravel().tolist() == [3.0, 6.0, 5.0]
+
+
+def test_scaler_of_power_transformer_can_be_set():
+    rows = np.random.RandomState(0).rand(20, 2)
+    fitted = PowerTransformer().fit(rows)
+    copied = PowerTransformer()
+    copied.lambdas_, copied.n_features_in_ = fitted.lambdas_, 2
+    powers = clone(fitted).set_params(standardize=False).fit_transform(rows)
+    private.set_power_scaler(copied, StandardScaler().fit(powers))
+    np.testing.assert_allclose(copied.transform(rows), fitted.transform(rows), rtol=1e-12)
+
+
+def test_constant_columns_are_recognised():
+    rows = np.stack([np.full(9, 0.1), np.arange(9)], axis=1)
+    is_constant = private.is_constant_column(rows.var(axis=0), rows.mean(axis=0), len(rows))
+    assert is_constant.tolist() == [True, False]

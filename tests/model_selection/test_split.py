@@ -215,6 +215,18 @@ def test_columns_of_parquet_are_split_alike(parquet):
         np.testing.assert_array_equal(last, computed["x1"].iloc[-len(last) :])
 
 
+def test_a_target_and_all_other_columns_of_parquet(parquet):
+    X, y = parquet.drop(columns="text"), parquet["text"]
+    X_train, _, y_train, _ = train_test_split(X, y, random_state=0)
+    numbers = X_train[
+        "number"
+    ].compute()  # each of them alone, which needs few columns of the files
+    labels, rows = y_train.compute(), X_train.compute()
+    assert numbers.tolist() == rows["number"].tolist()
+    assert labels.fillna("").tolist() == FRAME["text"].fillna("").iloc[rows["number"]].tolist()
+    assert y_train.npartitions == parquet.npartitions
+
+
 def test_joined_rows_are_split_without_a_fleet(parquet):
     names = pd.DataFrame({"kind": ["a", "b", "c"], "name": ["x", "y", "z"]})
     joined = (

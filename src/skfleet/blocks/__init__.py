@@ -20,20 +20,23 @@ from skfleet.blocks._containers import (
     n_rows_of,
     slice_rows,
     take_rows,
+    with_pandas_text,
 )
 from skfleet.blocks._dask_futures import check_rows, fetch
 from skfleet.blocks._dask_scheduler import scheduler, set_scheduler
 from skfleet.blocks._folds import Folds, class_in_scikit_learn, make_folds
 from skfleet.blocks._label_codes import LabelCodes
 from skfleet.blocks._lazy import (
+    array_of_partitions,
+    artificial_rows,
     as_collection,
     compute_chunk_sizes,
     compute_together,
     fix_partitions,
     is_lazy,
-    materialize_partitions,
     meta_of,
     n_rows_if_known,
+    shuffle_partitions,
     take_row_set,
 )
 from skfleet.blocks._normalize_token import normalize_token
@@ -62,6 +65,8 @@ __all__ = [
     "RowBlocks",
     "RowSet",
     "SampledRows",
+    "array_of_partitions",
+    "artificial_rows",
     "as_collection",
     "as_numeric",
     "as_sized",
@@ -80,7 +85,6 @@ __all__ = [
     "is_lazy",
     "k_smallest",
     "make_folds",
-    "materialize_partitions",
     "meta_of",
     "n_rows_if_known",
     "n_rows_of",
@@ -92,6 +96,7 @@ __all__ = [
     "sample_blocks",
     "scheduler",
     "set_scheduler",
+    "shuffle_partitions",
     "shuffle_rows",
     "size_of",
     "slice_rows",
@@ -101,5 +106,6 @@ __all__ = [
     "take_rows",
     "take_to_host",
     "warn_of_trip",
+    "with_pandas_text",
     "write_block",
 ]

@@ -101,6 +101,32 @@ def as_matrix(X: Any, dtype: np.dtype) -> Any:
     return astype(X if is_array(X) else np.asarray(X), dtype)
 
 
+def with_pandas_text(X: Any) -> Any:
+    """Return a frame or series with text in the dtype of pandas: missing values are NaN.
+
+    Dask has text in another one, of ``pandas.NA``, which scikit-learn takes for no missing value.
+    """
+    if not is_frame(X) or not _is_pandas(X):
+        return X
+    dtypes = dict(X.dtypes) if X.ndim == 2 else {None: X.dtype}
+    changed = {name: _text_of_nan(dtype) for name, dtype in dtypes.items() if _is_text_of_na(dtype)}
+    if not changed:
+        return X
+    return X.astype(changed if X.ndim == 2 else changed[None])
+
+
+def _is_text_of_na(dtype: Any) -> bool:
+    pandas = sys.modules["pandas"]
+    return isinstance(dtype, pandas.StringDtype) and dtype.na_value is pandas.NA
+
+
+def _text_of_nan(dtype: Any) -> Any:
+    try:
+        return type(dtype)(dtype.storage, na_value=np.nan)
+    except TypeError:  # pandas 2.2
+        return type(dtype)("pyarrow_numpy")
+
+
 def _is_pandas(X: Any) -> bool:
     return type(X).__module__.split(".")[0] == "pandas"
 

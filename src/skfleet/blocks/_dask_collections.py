@@ -14,8 +14,10 @@ import dask
 import dask.array as da
 import numpy as np
 from dask.base import is_dask_collection
+from dask.core import flatten
+from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
-from dask.task_spec import List, Task
+from dask.task_spec import Alias, GraphNode, List, Task
 from dask.utils import get_default_shuffle_method
 
 from skfleet import _linalg
@@ -31,12 +33,13 @@ from skfleet.blocks._containers import (
     n_rows_of,
     slice_rows,
 )
+from skfleet.blocks._dask_futures import is_future
 from skfleet.blocks._dask_graph import (
     DaskBlock,
     Graph,
     as_reference,
     count_rows,
-    from_partitions,
+    futures_of,
     is_frame_collection,
     joint_graph,
     optimize_frames,
@@ -94,9 +97,13 @@ def _series_of_items(bag: Any) -> Any:
     import pandas as pd
 
     series = dask.delayed(partial(_series, pd), pure=True)
+    items = bag.to_delayed()
+    if futures := futures_of([bag]):  # which the optimization of a bag drops
+        graph = {**items[0].dask, **futures}
+        items = [Delayed(part.key, graph) for part in items]
     # text would be converted to Arrow's, and what is no text would fail
     with dask.config.set({"dataframe.convert-string": False}):
-        parts = [series(part) for part in bag.to_delayed()]
+        parts = [series(part) for part in items]
         return dd.from_delayed(parts, meta=pd.Series([], dtype=object), verify_meta=False)
 
 
@@ -114,6 +121,18 @@ def meta_of(X: Any) -> Any:
     if _linalg.is_sparse(meta):
         return type(meta)((0, X.shape[1]), dtype=X.dtype)
     return np.empty((0, *X.shape[1:]), dtype=X.dtype)
+
+
+def artificial_rows(meta: Any) -> Any:
+    """Return two rows of the container and types of empty ones, with arbitrary values."""
+    if is_frame(meta):
+        from dask.dataframe.utils import meta_nonempty
+
+        return meta_nonempty(meta)
+    shape = (2, *meta.shape[1:])
+    if _linalg.is_sparse(meta):
+        return type(meta)(shape, dtype=meta.dtype)
+    return np.ones_like(meta, shape=shape)  # on the device that the rows are on
 
 
 def dask_blocks(
@@ -134,7 +153,7 @@ def dask_blocks(
     columns = {name: values for name, values in columns.items() if values is not None}
     collections = {name: _column(name, v) for name, v in columns.items() if is_dask_collection(v)}
     host = {name: np.asarray(v) for name, v in columns.items() if not is_dask_collection(v)}
-    graph, keys = _materialize([X, *collections.values()])
+    graph, keys = materialize([X, *collections.values()])
     lengths = _align(graph, keys, X, collections, host)
 
     starts = None if lengths is None else list(accumulate(lengths, initial=0))
@@ -179,7 +198,7 @@ def compute_chunk_sizes(*collections: Any) -> list[Any]:
     all_lengths = [known_lengths(x) for x in numeric]
     if None not in all_lengths:
         return numeric
-    graph, keys = _materialize(numeric, is_repeated=True)
+    graph, keys = materialize(numeric, is_repeated=True)
     _check_order(graph, keys)
     unknown = [i for i, lengths in enumerate(all_lengths) if lengths is None]
     for i, lengths in zip(unknown, count_rows(graph, [keys[i] for i in unknown]), strict=True):
@@ -187,19 +206,6 @@ def compute_chunk_sizes(*collections: Any) -> list[Any]:
     return [
         _as_array(graph, partition_keys, x, lengths)
         for partition_keys, x, lengths in zip(keys, numeric, all_lengths, strict=True)
-    ]
-
-
-def materialize_partitions(*collections: Any) -> list[Any]:
-    """Return collections of which Dask changes the partitions, or the columns it reads, no more.
-
-    Rows have one order in every pass.
-    """
-    graph, keys = _materialize(collections, is_repeated=True)
-    _check_order(graph, keys)
-    return [
-        from_partitions(graph, partition_keys, x) if is_frame_collection(x) else x
-        for partition_keys, x in zip(keys, collections, strict=True)
     ]
 
 
@@ -224,7 +230,7 @@ def fix_partitions(
     """
     fixed = [*collections, *(_column("Every value per row", x) for x in values)]
     frames = [i for i, x in enumerate(fixed) if is_frame_collection(x)]
-    with _shuffle_method(is_repeated=True):
+    with _with_shuffle_method(is_repeated=True):
         for i, x in zip(frames, optimize_frames([fixed[i] for i in frames]), strict=True):
             fixed[i] = x
         graph, keys = joint_graph(fixed)
@@ -261,6 +267,35 @@ def _as_array(graph: Graph, keys: Sequence[Any], x: Any, lengths: Any) -> Any:
     whole = HighLevelGraph.from_collections(name, layer, dependencies=())
     chunks = (lengths, *((n,) for n in x.shape[1:]))
     return da.Array(whole, name, chunks=chunks, meta=meta, dtype=meta.dtype)
+
+
+def array_of_partitions(partitions: Any, meta: Any) -> Any:
+    """Return the arrays that a task makes of each partition of a frame as one array.
+
+    Its graph has no aliases: of those of ``from_delayed`` the optimization of arrays loses tasks
+    (dask 2026.8.0).
+    """
+    graph = dict(partitions.dask)
+    futures = {key: node for key, node in graph.items() if is_future(node)}
+    graph = {key: node for key, node in graph.items() if key not in futures}
+    if not all(isinstance(task, GraphNode) for task in graph.values()):
+        return da.Array(partitions.dask, partitions.name, chunks=partitions.chunks, meta=meta)
+    targets = {key: task.target for key, task in graph.items() if isinstance(task, Alias)}
+    for key, target in targets.items():
+        while target in targets:
+            target = targets[target]
+        targets[key] = target
+    # Dask keeps the model of a fused frame under another key than its task has
+    layer = {
+        key: task.substitute(targets, key=key) for key, task in graph.items() if key not in targets
+    }
+    for key in flatten(partitions.__dask_keys__()):
+        if key in targets and targets[key] not in futures:
+            layer[key] = layer.pop(targets[key]).substitute({}, key=key)
+        elif key in targets:
+            layer[key] = Alias(key, targets[key])
+    whole = HighLevelGraph.from_collections(partitions.name, layer | futures, dependencies=())
+    return da.Array(whole, partitions.name, chunks=partitions.chunks, meta=meta)
 
 
 def _as_one_array(part: Any) -> Any:
@@ -305,19 +340,24 @@ def _as_numeric(x: Any) -> Any:
     return x.astype(extension_dtypes if x.ndim == 2 else extension_dtypes[None])
 
 
-def _materialize(
+def materialize(
     collections: Sequence[Any], *, is_repeated: bool = False
 ) -> tuple[Graph, list[list[Any]]]:
     """Return one graph of collections, and the keys of their partitions.
 
     A graph that runs in several passes has shuffles that give the same order in each of them.
     """
-    with _shuffle_method(is_repeated=is_repeated):
+    with _with_shuffle_method(is_repeated=is_repeated):
         return joint_graph(collections)
 
 
-def _shuffle_method(*, is_repeated: bool) -> AbstractContextManager[Any]:
-    """Return a context in which graphs have shuffles that run where they are computed.
+def _with_shuffle_method(*, is_repeated: bool) -> AbstractContextManager[Any]:
+    """Return a context in which graphs have shuffles by `shuffle_method`."""
+    return dask.config.set({"dataframe.shuffle.method": shuffle_method(is_repeated=is_repeated)})
+
+
+def shuffle_method(*, is_repeated: bool) -> str:
+    """Return the method of shuffles that run where collections are computed.
 
     With `is_repeated` they give the same order in each pass.
     """
@@ -327,9 +367,7 @@ def _shuffle_method(*, is_repeated: bool) -> AbstractContextManager[Any]:
         method = "p2p"
     if method == "p2p" and is_local:
         method = "disk"  # only workers can take part in a shuffle over the network
-    if method == "disk" and is_repeated:
-        method = "tasks"
-    return dask.config.set({"dataframe.shuffle.method": method})
+    return "tasks" if method == "disk" and is_repeated else method
 
 
 def _has_client() -> bool:

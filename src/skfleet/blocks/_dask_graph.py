@@ -70,18 +70,9 @@ def optimize_frames(frames: Sequence[Any]) -> list[Any]:
     Dask reads several partitions of few columns as one, shared tasks run once, and the method of
     a shuffle is that of now.
     """
-    from dask.dataframe.dask_expr import new_collection
+    from skfleet.blocks._dask_take import with_fixed_partitions
 
-    return [new_collection(x) for x in _optimize(frames, fuse=False).operands] if frames else []
-
-
-def from_partitions(graph: Graph, keys: Sequence[Any], x: Any) -> Any:
-    """Return a frame like x whose partitions are results of a graph."""
-    from dask.dataframe.dask_expr import from_graph
-
-    divisions = x.divisions if len(keys) == x.npartitions else (None,) * (len(keys) + 1)
-    needed, _ = cull(graph, list(keys))
-    return from_graph(dict(needed), x._meta, divisions, list(keys), "partitions")
+    return with_fixed_partitions(_optimize(frames, fuse=False).operands) if frames else []
 
 
 def _optimize(frames: Sequence[Any], *, fuse: bool) -> Any:

@@ -11,6 +11,7 @@ from dask.base import tokenize
 from dask.core import flatten
 from dask.dataframe.dask_expr import new_collection
 from dask.dataframe.dask_expr._expr import Blockwise, Expr, PartitionsFiltered
+from dask.dataframe.dask_expr.io import BlockwiseIO, FusedIO
 from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import Task, TaskRef
 
@@ -31,6 +32,30 @@ def take_row_set(X: Any, rows: RowSet, lengths: Sequence[int], token: str) -> An
     if is_frame_collection(X):
         return _take_of_frame(X, chosen, [cuts[i] for i in chosen], token)
     return _take_of_array(X, chosen, [cuts[i] for i in chosen])
+
+
+def with_fixed_partitions(expressions: Sequence[Any]) -> list[Any]:
+    """Return frames of optimized expressions whose partitions further optimization leaves alone."""
+    frames = []
+    for expression in expressions:
+        sources = [node for node in expression.walk() if isinstance(node, BlockwiseIO)]
+        for source in sources:
+            if not isinstance(source, FusedIO) and not source.dependencies():
+                expression = expression.substitute(source, UnfusedIO(source))
+        frames.append(new_collection(expression))
+    return frames
+
+
+class UnfusedIO(FusedIO):
+    """Expression of partitions as they are read.
+
+    Where Dask needs few columns of a source, it would read several partitions as one. Of a source
+    in an expression of this kind it takes that as done (dask 2026.8.0).
+    """
+
+    @property
+    def _fusion_buckets(self) -> list[list[int]]:
+        return [[i] for i in self.operand("_expr")._partitions]
 
 
 def _take(rows: Any, cut: BlockRows) -> Any:

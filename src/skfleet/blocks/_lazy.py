@@ -30,6 +30,13 @@ def meta_of(X: Any) -> Any:
     return meta_of(X)
 
 
+def artificial_rows(meta: Any) -> Any:
+    """Return two rows of the container and types of empty ones, with arbitrary values."""
+    from skfleet.blocks._dask_collections import artificial_rows
+
+    return artificial_rows(meta)
+
+
 def n_rows_if_known(X: Any) -> int | None:
     """Return the number of rows of any container; None for unknown chunk sizes."""
     if not is_lazy(X):
@@ -63,13 +70,6 @@ def fix_partitions(
     return fix_partitions(collections, values)
 
 
-def materialize_partitions(*collections: Any) -> list[Any]:
-    """Return Dask collections whose partitions and rows are the same in every computation."""
-    from skfleet.blocks._dask_collections import materialize_partitions
-
-    return materialize_partitions(*collections)
-
-
 def take_row_set(X: Any, rows: RowSet, lengths: Sequence[int], token: str) -> Any:
     """Return the rows of a set of a Dask collection, lazily, in their order.
 
@@ -78,6 +78,20 @@ def take_row_set(X: Any, rows: RowSet, lengths: Sequence[int], token: str) -> An
     from skfleet.blocks._dask_take import take_row_set
 
     return take_row_set(X, rows, lengths, token)
+
+
+def array_of_partitions(partitions: Any, meta: Any) -> Any:
+    """Return the arrays that a task makes of each partition of a frame as one array."""
+    from skfleet.blocks._dask_collections import array_of_partitions
+
+    return array_of_partitions(partitions, meta)
+
+
+def shuffle_partitions(collections: Sequence[Any], seed: int) -> list[Any]:
+    """Return the rows of Dask collections, lazily, in the order of one random draw for each row."""
+    from skfleet.blocks._dask_shuffle import shuffle_partitions
+
+    return shuffle_partitions([as_collection(x) for x in collections], seed)
 
 
 def compute_together(*values: Any) -> list[Any]:

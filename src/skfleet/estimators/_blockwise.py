@@ -1,4 +1,4 @@
-"""scikit-learn's transformers, fitted on the blocks of Dask rows and mapped over them."""
+"""scikit-learn's estimators, fitted on the blocks of Dask rows and mapped over them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import inspect
 import re
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial, wraps
 from numbers import Real
@@ -18,8 +19,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from skfleet._doc_link import DocumentationLink
 from skfleet._linalg import is_sparse
-from skfleet._sklearn_private import output_container, validate_params
+from skfleet._sklearn_private import clone_without_callbacks, output_container, validate_params
 from skfleet._validation import dtypes_of, is_numeric, not_numeric
+from skfleet._warnings import IgnoredWarnings
 from skfleet.blocks import (
     Block,
     RowBlocks,
@@ -28,6 +30,7 @@ from skfleet.blocks import (
     is_lazy,
     meta_of,
     row_blocks,
+    with_pandas_text,
 )
 from skfleet.engine import Reduction, add, engine_for
 from skfleet.estimators._base import check_columns, check_two_dims
@@ -37,16 +40,35 @@ from skfleet.inference import call_transform, constant_per_row, name_columns
 
 T = TypeVar("T", bound=type)
 
+# NumPy's warnings about columns in which a block has no value.
+
 # Our class of each class of scikit-learn's.
 BLOCKWISE_CLASSES: dict[type, type] = {}
 
+# Methods that take rows.
+METHODS = (
+    "fit",
+    "partial_fit",
+    "transform",
+    "inverse_transform",
+    "fit_transform",
+    "predict",
+    "predict_proba",
+    "predict_log_proba",
+    "predict_joint_log_proba",
+    "score",
+)
 
-class BlockwiseTransformer(DocumentationLink):
-    """Base of transformers that are scikit-learn's own for rows in this process.
+# Those of NumPy's about columns of NaN alone, and divisions by zero.
+_NUMERIC_WARNINGS = IgnoredWarnings(RuntimeWarning)
+
+
+class BlockwiseEstimator(DocumentationLink):
+    """Base of estimators that are scikit-learn's own for rows in this process.
 
     On Dask rows ``fit`` is a generator of reductions, `_fit_passes`, that ends by setting the
     attributes of scikit-learn's ``fit``. By default it is one reduction, of `_reduce_block`,
-    `_combine` and `_set_statistics`; a transformer that learns nothing has none of these.
+    `_combine` and `_set_statistics`; an estimator that learns nothing has none of these.
     """
 
     # Whether X must be a matrix, and one of numbers.
@@ -72,14 +94,14 @@ class BlockwiseTransformer(DocumentationLink):
 
     def _fit_passes(self, meta: Any) -> Passes:
         """Yield the reductions of a fit on rows like the empty `meta`, and set the attributes."""
-        if type(self)._reduce_block is not BlockwiseTransformer._reduce_block:
+        if type(self)._reduce_block is not BlockwiseEstimator._reduce_block:
             self._set_statistics((yield self._reduction()))
 
     def _reduction(
         self, method: str = "_reduce_block", *args: Any, combine: Any = None
     ) -> Reduction:
         """Return a reduction by ``method(block, *args)`` of an unfitted clone, and `_combine`."""
-        unfitted, name = clone(self), f"fit-{type(self).__name__}"  # type: ignore[type-var]
+        unfitted, name = clone_without_callbacks(self), f"fit-{type(self).__name__}"
         per_block = NamedCall(name, _call_quietly, unfitted, method, args)
         return Reduction(per_block, combine or unfitted._combine)
 
@@ -96,11 +118,11 @@ class BlockwiseTransformer(DocumentationLink):
         """Return the model whose methods tasks call."""
         return self
 
-    def _begin_fit(self, meta: Any) -> Passes:
+    def _begin_fit(self, meta: Any, **options: Any) -> Passes:
         """Check the parameters and the empty `meta` of rows, and return the passes of a fit."""
         validate_params(self)
         self._check_meta(meta, reset=True)
-        return self._fit_passes(meta)
+        return self._fit_passes(meta, **options)
 
     def _check_meta(self, meta: Any, *, reset: bool) -> None:
         """Raise for rows, known by their metadata, that no block could be transformed of."""
@@ -124,15 +146,18 @@ class BlockwiseTransformer(DocumentationLink):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                clone(self).fit(row)  # type: ignore[type-var]
+                clone(self).fit(row, [0])  # type: ignore[type-var]
         except (TypeError, ValueError) as error:
             if "parse" in str(error):
                 raise
 
-    def _fit_on_blocks(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
-        """Fit on Dask rows."""
+    def _fit_on_blocks(
+        self, X: Any, y: Any = None, sample_weight: Any = None, **options: Any
+    ) -> Any:
+        """Fit on Dask rows; `options` are those of `_fit_passes`."""
         with unchanged_on_failure(self):
-            X, passes = as_collection(X), self._begin_fit(meta_of(X))
+            X = as_collection(X)
+            passes = self._begin_fit(with_pandas_text(meta_of(X)), **options)
             self._run(passes, X, y, sample_weight)
         return self
 
@@ -156,10 +181,13 @@ class BlockwiseTransformer(DocumentationLink):
             sample_weight = constant_per_row(float(sample_weight), X)
         rows = blocks_as_they_are(X, y, sample_weight)
         engine = engine_for(rows)
-        if not self._is_iterative:
-            return run_passes(passes, engine, rows)
-        with engine.persist(rows) as persisted:
-            return run_passes(passes, engine, persisted)
+        persisted = engine.persist(rows) if self._is_iterative else nullcontext(rows)
+        with persisted as rows:
+            return run_passes(passes, engine, rows, lambda request: request.run(X, y))
+
+
+class BlockwiseTransformer(BlockwiseEstimator):
+    """Base of transformers that are scikit-learn's own for rows in this process."""
 
     def _transform_on_blocks(self, X: Any, copy: Any = None) -> Any:
         """Return transformed Dask rows, lazily."""
@@ -181,8 +209,10 @@ class BlockwiseTransformer(DocumentationLink):
         if method == "transform":
             container = _container(self)
             self._check_meta(meta_of(X), reset=False)
+        if getattr(self, "copy", True) is False:  # blocks in memory are not changed
+            model = copy.copy(self).set_params(copy=True)  # type: ignore[attr-defined]
         if container == "pandas":  # by the configuration of this process, which workers lack
-            model = copy.deepcopy(self).set_output(transform="pandas")  # type: ignore[attr-defined]
+            model = copy.deepcopy(model).set_output(transform="pandas")  # type: ignore[attr-defined]
         example_of = partial(model._example_result, method)
         output = call_transform(self, model._task_model(), method, X, example_of, **params)
         if container == "default" or hasattr(output, "columns"):
@@ -191,33 +221,56 @@ class BlockwiseTransformer(DocumentationLink):
 
 
 def blockwise(cls: T) -> T:
-    """Let a transformer of scikit-learn's take Dask rows too, and say so in its docstring."""
-    base: Any = next(c for c in cls.__mro__ if c.__module__.startswith("sklearn."))
-    for name in ("fit", "partial_fit", "transform", "inverse_transform", "fit_transform"):
+    """Let an estimator of scikit-learn's take Dask rows too, and say so in its docstring."""
+    base = base_class(cls)
+    for name in METHODS:
         if hasattr(base, name):
             setattr(cls, name, _dispatch(getattr(base, name), f"_{name}_on_blocks"))
+    BLOCKWISE_CLASSES[base] = cls
+    return with_scikit_learns_docstring(cls)
+
+
+def base_class(cls: type) -> Any:
+    """Return the class of scikit-learn's that a class is derived from."""
+    return next(c for c in cls.__mro__ if c.__module__.startswith("sklearn."))
+
+
+def stock_estimator(estimator: Any, **params: Any) -> Any:
+    """Return an unfitted estimator of scikit-learn's own class, with a few other parameters."""
+    return base_class(type(estimator))(**{**estimator.get_params(deep=False), **params})
+
+
+def with_scikit_learns_docstring(cls: T) -> T:
+    """Put the docstring of a class into that of scikit-learn's, after the first line."""
+    base = base_class(cls)
     summary, _, text = inspect.cleandoc(base.__doc__ or "").partition("\n\n")
-    own = inspect.cleandoc(cls.__doc__ or "")
     room, name = cls.__module__.rpartition(".")[0], base.__name__
     text = re.sub(rf"from sklearn[\w.]* import {name}\b", f"from {room} import {name}", text)
-    cls.__doc__ = f"{summary}\n\n{own}\n\n{text}"
-    BLOCKWISE_CLASSES[base] = cls
+    cls.__doc__ = f"{summary}\n\n{inspect.cleandoc(cls.__doc__ or '')}\n\n{text}"
     return cls
 
 
 def _dispatch(method: Callable[..., Any], name_on_blocks: str) -> Callable[..., Any]:
     """Return a method that calls scikit-learn's for rows in this process, and ours for Dask's."""
-    rows_name = list(inspect.signature(method).parameters)[1]
+    signature = inspect.signature(method)
+    rows_name = list(signature.parameters)[1]
 
     @wraps(method)
     def on_any_rows(self: Any, *args: Any, **kwargs: Any) -> Any:
         X = args[0] if args else kwargs.get(rows_name)
         if not is_lazy(X):
             return method(self, *args, **kwargs)
+        signature.bind(self, *args, **kwargs)  # raises for arguments that it does not take
         on_blocks = getattr(self, name_on_blocks)
         return on_blocks(*(args or (kwargs.pop(rows_name),)), **kwargs)
 
     return on_any_rows
+
+
+def learned_attributes(fitted: Any) -> dict[str, Any]:
+    """Return what ``fit`` of an estimator of scikit-learn's has set, but for its columns."""
+    known = {*fitted.get_params(deep=False), "n_features_in_", "feature_names_in_"}
+    return {name: value for name, value in vars(fitted).items() if name not in known}
 
 
 def blocks_as_they_are(X: Any, y: Any = None, sample_weight: Any = None) -> RowBlocks:
@@ -245,7 +298,6 @@ def _one_pass(reduction: Reduction) -> Passes:
 
 
 def _call_quietly(estimator: Any, method: str, args: tuple[Any, ...], block: Block) -> Any:
-    """Call a method on a block; warnings of NumPy's about columns of NaN alone are not raised."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
+    """Call a method on a block, without the warnings of NumPy's, which the driver may raise."""
+    with _NUMERIC_WARNINGS:
         return getattr(estimator, method)(block, *args)

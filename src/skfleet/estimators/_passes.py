@@ -3,48 +3,97 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from operator import itemgetter
 from sys import getsizeof
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from skfleet.blocks import Block, RowBlocks
+import numpy as np
+
+from skfleet.blocks import Block, RowBlocks, take_rows, with_pandas_text
 from skfleet.engine import Engine, Reduction, map_reduce
 
-# A fit: it yields the statistic that it needs next, and receives it.
-Passes: TypeAlias = Generator[Reduction, Any, Any]
+
+class Preparation(Protocol):
+    """Change of the rows before a fit inside another one."""
+
+    def __call__(self, block: Block) -> Block:
+        """Return a prepared block."""
+
+    def prepare_all(self, X: Any) -> Any:
+        """Return a prepared Dask collection."""
 
 
-def run_passes(passes: Passes, engine: Engine, rows: RowBlocks) -> Any:
-    """Make a pass over the rows for each reduction of a fit; return what the fit returns."""
+class EstimatorFit(NamedTuple):
+    """A request to fit an estimator, which makes passes of its own, on prepared rows."""
+
+    estimator: Any
+    preparations: tuple[Preparation, ...] = ()
+
+    def run(self, X: Any, y: Any) -> Any:
+        """Fit the estimator."""
+        for preparation in self.preparations:
+            X = preparation.prepare_all(X)
+        return self.estimator.fit(X, y)
+
+
+# A fit: it yields the statistic that it needs next, or a fit of an estimator, and receives it.
+Passes: TypeAlias = Generator[Reduction | EstimatorFit, Any, Any]
+
+# Rows by whose transform a composition learns the kind, width and density of its parts.
+HEAD_ROWS = 200
+
+
+def run_passes(
+    passes: Passes,
+    engine: Engine,
+    rows: RowBlocks,
+    fit: Callable[[EstimatorFit], Any] | None = None,
+) -> Any:
+    """Make a pass over the rows for each reduction of a fit; return what the fit returns.
+
+    `fit` fits the estimators that it requests.
+    """
     result = None
     while True:
         try:
-            reduction = passes.send(result)
+            request = passes.send(result)
         except StopIteration as end:
             return end.value
+        if isinstance(request, EstimatorFit):
+            result = fit(request)
+            continue
         # as an argument, which is sent to each worker once if it is large
-        call = NamedCall(reduction.name, _call_on_block)
-        shared = Reduction(call, reduction.combine, reduction.finalize)
-        result = map_reduce(engine, shared, rows, reduction.per_block)
+        call = NamedCall(request.name, _call_on_block)
+        shared = Reduction(call, request.combine, request.finalize)
+        result = map_reduce(engine, shared, rows, request.per_block)
 
 
 def share_passes(fits: Sequence[Passes], name: str) -> Passes:
-    """Run several fits in as many passes as the longest takes; return the list of their results.
+    """Run several fits in as many passes as the longest takes.
 
+    Return the list of their results, and the `head_of_rows` from the first pass, None without any.
     `name` is that of the tasks on the dashboard.
     """
     results: list[Any] = [None] * len(fits)
-    running = dict(enumerate(fits))
+    running, head = dict(enumerate(fits)), None
     while True:
         requests: dict[int, Reduction] = {}
         for i, passes in list(running.items()):
             try:
-                requests[i] = passes.send(results[i])
+                request = passes.send(results[i])
+                while isinstance(request, EstimatorFit):
+                    request = passes.send((yield request))
+                requests[i] = request
             except StopIteration as end:
                 results[i] = end.value
                 del running[i]
         if not requests:
-            return results
-        shared = yield join_reductions(list(requests.values()), name)
+            return results, head
+        is_first = head is None
+        reductions = [*requests.values(), *([head_of_rows()] if is_first else [])]
+        shared = yield join_reductions(reductions, name)
+        if is_first:
+            head = shared.pop()
         for i, result in zip(requests, shared, strict=True):
             results[i] = result
 
@@ -59,16 +108,25 @@ def join_reductions(reductions: Sequence[Reduction], name: str) -> Reduction:
     )
 
 
-def on_prepared_rows(passes: Passes, prepare: Callable[[Block], Block]) -> Passes:
-    """Return a fit on what `prepare` makes of each block: some of its columns, say."""
+def head_of_rows() -> Reduction:
+    """Return the reduction whose result is a few rows of the first block that has any."""
+    return Reduction(_head, min, itemgetter(1))
+
+
+def on_prepared_rows(passes: Passes, prepare: Preparation) -> Passes:
+    """Return a fit on prepared rows: on a few of their columns, say."""
     result = None
     while True:
         try:
-            reduction = passes.send(result)
+            request = passes.send(result)
         except StopIteration as end:
             return end.value
-        per_block = NamedCall(reduction.name, _reduce_prepared, prepare, reduction.per_block)
-        result = yield Reduction(per_block, reduction.combine, reduction.finalize)
+        if isinstance(request, EstimatorFit):
+            preparations = (prepare, *request.preparations)
+            result = yield request._replace(preparations=preparations)
+        else:
+            per_block = NamedCall(request.name, _reduce_prepared, prepare, request.per_block)
+            result = yield Reduction(per_block, request.combine, request.finalize)
 
 
 class NamedCall:
@@ -92,7 +150,7 @@ def _n_bytes(value: Any) -> int:
 
 
 def _call_on_block(block: Block, per_block: Callable[[Block], Any]) -> Any:
-    return per_block(block)
+    return per_block(block._replace(X=with_pandas_text(block.X)))
 
 
 def _reduce_all(functions: Sequence[Callable[..., Any]], block: Block) -> list[Any]:
@@ -101,6 +159,20 @@ def _reduce_all(functions: Sequence[Callable[..., Any]], block: Block) -> list[A
 
 def _combine_each(functions: Sequence[Callable[..., Any]], a: list[Any], b: list[Any]) -> list[Any]:
     return [combine(x, y) for combine, x, y in zip(functions, a, b, strict=True)]
+
+
+def _head(block: Block) -> _Head:
+    rows = take_rows(block.X, np.arange(min(HEAD_ROWS, block.n_rows)))
+    return _Head((block.number, rows))
+
+
+class _Head(tuple):
+    """Number and first rows of a block, ordered by the number."""
+
+    __slots__ = ()
+
+    def __lt__(self, other: tuple[Any, ...]) -> bool:
+        return bool(self[0] < other[0])
 
 
 def _reduce_prepared(prepare: Any, per_block: Any, block: Block) -> Any:

@@ -2,7 +2,13 @@
 
 from skfleet.inference._map import constant_per_row, map_rows, name_columns
 from skfleet.inference._output import OutputSpec, class_names
-from skfleet.inference._predict import call_method, call_transform, map_model, map_partitions
+from skfleet.inference._predict import (
+    call_method,
+    call_transform,
+    first_rows,
+    map_model,
+    map_partitions,
+)
 
 __all__ = [
     "OutputSpec",
@@ -10,6 +16,7 @@ __all__ = [
     "call_transform",
     "class_names",
     "constant_per_row",
+    "first_rows",
     "map_model",
     "map_partitions",
     "map_rows",

@@ -12,13 +12,22 @@ import dask
 import dask.array as da
 import numpy as np
 import pandas as pd
-from dask.core import flatten, get_dependencies, subs
 from dask.highlevelgraph import HighLevelGraph
-from dask.task_spec import Alias, GraphNode, Task, TaskRef
+from dask.task_spec import Task, TaskRef
 
 from skfleet._array import to_device_of
 from skfleet._linalg import is_sparse
-from skfleet.blocks import as_collection, is_frame, meta_of, n_rows_of, scheduler, slice_rows
+from skfleet.blocks import (
+    array_of_partitions,
+    artificial_rows,
+    as_collection,
+    is_frame,
+    meta_of,
+    n_rows_of,
+    scheduler,
+    slice_rows,
+    with_pandas_text,
+)
 from skfleet.engine import identity
 from skfleet.inference._output import OutputSpec, apply_to_rows
 
@@ -38,13 +47,9 @@ class Boxed:
 def meta_nonempty(X: Any) -> Any:
     """Return two rows of the container and types of X, with arbitrary values."""
     X = as_collection(X)
-    if not isinstance(X, da.Array):
-        return X._meta_nonempty
-    rows = meta_of(X)
-    shape = (2, *X.shape[1:])
-    if is_sparse(rows):
-        return type(rows)(shape, dtype=X.dtype)
-    return np.ones_like(X._meta, shape=shape, dtype=X.dtype)  # on the device that the rows are on
+    if isinstance(X, da.Array) and not is_sparse(X._meta):  # whose meta may lack its dimensions
+        return np.ones_like(X._meta, shape=(2, *X.shape[1:]), dtype=X.dtype)
+    return artificial_rows(meta_of(X))
 
 
 def first_rows(X: Any) -> Any:
@@ -130,12 +135,12 @@ def map_dask_partitions(
     )
     if is_frame(result):
         return output
-    array = _array_of(output, result)
+    array = array_of_partitions(output, result)
     return da.Array(array.dask, array.name, chunks=chunks, meta=result)
 
 
 def _call_on_partition(rows: Any, values: np.ndarray, func: Any, model: Any) -> Any:
-    return func(model, rows, values)
+    return func(model, with_pandas_text(rows), values)
 
 
 def _map_array(task: Any, X: Any, output: OutputSpec, name: str, *args: Any) -> Any:
@@ -167,37 +172,11 @@ def _map_frame(task: Any, X: Any, output: OutputSpec, name: str, *args: Any) -> 
         meta = _with_index(output.empty(), meta_of(X).index, output)
     result = X.map_partitions(task, *args, meta=meta, enforce_metadata=False, token=name)
     # sparse ones too are arrays, which Dask takes for dense ones
-    return _array_of(result, meta) if isinstance(result, da.Array) or is_sparse(meta) else result
-
-
-def _array_of(partitions: Any, meta: Any) -> Any:
-    """Return the arrays that a task makes of each partition of a frame as one array.
-
-    Its graph has no aliases: of those of ``from_delayed`` the optimization of arrays loses tasks
-    (dask 2026.8.0).
-    """
-    graph = dict(partitions.dask)
-    targets = {key: task.target for key, task in graph.items() if isinstance(task, Alias)}
-    for key, target in targets.items():
-        while target in targets:
-            target = targets[target]
-        targets[key] = target
-    layer = {key: _substitute(task, targets) for key, task in graph.items() if key not in targets}
-    for key in flatten(partitions.__dask_keys__()):
-        if key in targets:
-            task = layer.pop(targets[key])
-            layer[key] = task.substitute({}, key=key) if isinstance(task, GraphNode) else task
-    graph = HighLevelGraph.from_collections(partitions.name, layer, dependencies=())
-    return da.Array(graph, partitions.name, chunks=partitions.chunks, meta=meta)
-
-
-def _substitute(task: Any, targets: dict[Any, Any]) -> Any:
-    """Return a task, or a tuple of the kind that Dask's repartitions still make, of other keys."""
-    if isinstance(task, GraphNode):
-        return task.substitute(targets)
-    for key in get_dependencies(targets, task=task):
-        task = subs(task, key, targets[key])
-    return task
+    return (
+        array_of_partitions(result, meta)
+        if isinstance(result, da.Array) or is_sparse(meta)
+        else result
+    )
 
 
 def _apply_to_chunk(rows: Any, func: Any, model: Any, *options: Any) -> Any:

@@ -9,7 +9,15 @@ from typing import Any
 import numpy as np
 
 from skfleet._array import to_device_of
-from skfleet.blocks import Block, as_numeric, float_dtype, is_frame, n_rows_of, slice_rows
+from skfleet.blocks import (
+    Block,
+    as_numeric,
+    float_dtype,
+    is_frame,
+    n_rows_of,
+    slice_rows,
+    with_pandas_text,
+)
 
 
 @dataclass(frozen=True)
@@ -108,9 +116,7 @@ def apply_to_rows(
         if isinstance(output, OutputSpec):
             return to_device_of(output.empty(), X)
         return [to_device_of(spec.empty(), X) for spec in output]
-    block = Block(X)
-    if convert:
-        block = as_numeric(block, float_dtype(X))
+    block = as_numeric(Block(X), float_dtype(X)) if convert else Block(with_pandas_text(X))
     if check is not None:
         check(block)
     result = func(model, block.X)

@@ -10,7 +10,7 @@ from typing import Any
 
 from skfleet._array import is_not_numpy, to_host
 from skfleet._validation import warn_of_names, without_name_warnings
-from skfleet.blocks import Block, check_rows, is_lazy
+from skfleet.blocks import Block, check_rows, is_lazy, with_pandas_text
 from skfleet.engine import as_portable, call_response_method
 from skfleet.inference._map import map_rows
 from skfleet.inference._output import OutputSpec, class_names
@@ -102,23 +102,23 @@ def call_transform(
     method: str,
     X: Any,
     example_of: Callable[[Any], Any] | None = None,
+    meta: Any = None,
     /,
     **params: Any,
 ) -> Any:
     """Return the result of a transformer's method on Dask rows: an array, or a frame with columns.
 
     `example_of` makes a result for rows like artificial ones, or None, so that no rows need be
-    loaded to infer the type of the result.
+    loaded to infer the type of the result; `meta` is an example of it.
     """
     if method != "inverse_transform":  # takes other columns
         warn_of_names(model, X)
     call, portable = partial(_apply, method=method, params=params), as_portable(model)
-    meta = None
     if example_of is not None:
         from skfleet.inference._map_dask import meta_nonempty
 
         with without_name_warnings():
-            meta = example_of(meta_nonempty(X))
+            meta = example_of(with_pandas_text(meta_nonempty(X)))
     if meta is None:
         output = _infer_output(partial(call, portable), model, method, X, meta)
     else:  # a frame has names of its own
@@ -128,6 +128,13 @@ def call_transform(
     return map_model(owner, call, portable, X, output, method=method, kind=kind, convert=False)
 
 
+def first_rows(X: Any) -> Any:
+    """Return the first two rows of a Dask collection; only they are fetched."""
+    from skfleet.inference._map_dask import first_rows
+
+    return first_rows(X)
+
+
 def _infer_output(call: Any, model: Any, method: str, X: Any, meta: Any) -> Any:
     """Return the description of a result: from meta, or from a call on arbitrary or first rows.
 
@@ -135,17 +142,17 @@ def _infer_output(call: Any, model: Any, method: str, X: Any, meta: Any) -> Any:
     predicts as many columns as it has classes, and some results have the dtype of the rows.
     """
     if meta is None:
-        from skfleet.inference._map_dask import first_rows, meta_nonempty
+        from skfleet.inference._map_dask import meta_nonempty
 
         try:
-            meta = call(meta_nonempty(X))
+            meta = call(with_pandas_text(meta_nonempty(X)))
         except Exception as error:
             has_wrong_columns = method != "inverse_transform" and _has_wrong_columns(X, model)
             # too many, or in another order
             if has_wrong_columns or "feature names should match" in str(error):
                 raise
             # Arbitrary values need not be valid for the estimator (categories, ranges).
-            meta = call(first_rows(X))
+            meta = call(with_pandas_text(first_rows(X)))
     names = _column_names(model, method, X)
     # A list has a result per output where these have classes, and else a result per row.
     if isinstance(meta, tuple) or (isinstance(meta, list) and isinstance(names, list)):

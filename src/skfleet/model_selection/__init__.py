@@ -44,6 +44,7 @@ from skfleet.model_selection._shared_fits._registry import (
     SharedFitUse,
     register_shared_fit,
 )
+from skfleet.model_selection._shuffle import shuffle_rows
 from skfleet.model_selection._split import (
     GroupKFold,
     GroupShuffleSplit,
@@ -99,6 +100,7 @@ __all__ = [
     "cross_validate",
     "learning_curve",
     "register_shared_fit",
+    "shuffle_rows",
     "split_rows",
     "train_test_split",
     "validation_curve",

@@ -9,6 +9,8 @@ import pandas as pd
 from scipy import sparse
 from sklearn.base import BaseEstimator, clone
 
+from skfleet.blocks import with_pandas_text
+
 # How rows are cut, and in what order they are; the rows are those of `arranged`.
 PARTITIONS = (
     "one block",
@@ -30,7 +32,8 @@ def arranged(X, y, partition):
     X, y = X.copy(), None if y is None else np.asarray(y)
     if partition in ("sorted by y", "sorted by a column", "other categories"):
         by_y = partition == "sorted by y" and y is not None
-        keys = y if by_y else np.asarray(X.iloc[:, 0] if hasattr(X, "iloc") else X[:, 0])
+        first = X if X.ndim == 1 else X.iloc[:, 0] if hasattr(X, "iloc") else X[:, 0]
+        keys = y if by_y else np.asarray(first)
         order = np.argsort(np.array([str(key) for key in keys]), kind="stable")
         X = X.iloc[order] if hasattr(X, "iloc") else X[order]
         y = None if y is None else y[order]
@@ -45,7 +48,7 @@ def arranged(X, y, partition):
             X = pd.concat([X.iloc[:low], empty, X.iloc[high:]])
         else:
             X = X.astype(float) if X.dtype.kind in "iu" else X
-            X[low:high] = np.nan
+            X[low:high] = "" if X.ndim == 1 else np.nan
     return X, y
 
 
@@ -97,7 +100,7 @@ def check_like_reference(
     local = sparse.csr_array(X) if container == "csr" else X
     lazy = as_dask(X, partition, container)
     if container == "frame":  # Dask makes strings of objects, and unites categories
-        local = lazy.compute()
+        local = with_pandas_text(lazy.compute())
     lazy_y = None if y is None else as_dask(y, partition)
     reference, ours = clone(reference).fit(local, y), clone(ours).fit(lazy, lazy_y)
     same_attributes(ours, reference, rtol=rtol, skip=skip)
@@ -121,6 +124,11 @@ def check_like_reference(
     return ours, reference, lazy, local
 
 
+def _is_of_arrays(values):
+    is_object = isinstance(values, np.ndarray) and values.dtype == object
+    return is_object and all(isinstance(value, np.ndarray) for value in values)
+
+
 def public_attributes(model):
     return {k: v for k, v in vars(model).items() if k.endswith("_") and not k.startswith("_")}
 
@@ -131,7 +139,7 @@ def same_attributes(ours, reference, *, rtol=1e-12, skip=()):
     assert a.keys() == b.keys()
     for name in a.keys() - set(skip):
         same_values(a[name], b[name], rtol=rtol, name=name)
-    if hasattr(reference, "get_feature_names_out"):
+    if b and hasattr(reference, "get_feature_names_out"):
         names = reference.get_feature_names_out()
         assert list(ours.get_feature_names_out()) == list(names)
 
@@ -149,6 +157,9 @@ def same_values(a, b, *, rtol=1e-12, atol=1e-14, name="values"):
         assert len(a) == len(b), name
         for i, (x, z) in enumerate(zip(a, b, strict=True)):
             same_values(x, z, rtol=rtol, atol=atol, name=f"{name}[{i}]")
+    elif _is_of_arrays(b):
+        assert isinstance(a, np.ndarray), name
+        same_values(list(a), list(b), rtol=rtol, atol=atol, name=name)
     elif sparse.issparse(b):
         assert a.shape == b.shape, name
         same_values(a.toarray(), b.toarray(), rtol=rtol, atol=atol, name=name)
@@ -163,11 +174,14 @@ def same_values(a, b, *, rtol=1e-12, atol=1e-14, name="values"):
         elif z.dtype == object:  # pandas would take None for NaN
             for p, q in zip(x.ravel().tolist(), z.ravel().tolist(), strict=True):
                 assert p is q or p == q or (p != p and q != q), (name, p, q)
-        else:
+        elif x.size:
             pd.testing.assert_frame_equal(
                 pd.DataFrame(x.reshape(len(x), -1) if x.ndim else [x.item()]),
                 pd.DataFrame(z.reshape(len(z), -1) if z.ndim else [z.item()]),
             )
+    elif " at 0x" in repr(b):  # an object of no value: that of its attributes
+        assert type(a) is type(b), name
+        same_values(vars(a), vars(b), rtol=rtol, atol=atol, name=name)
     else:
         assert type(a) is type(b) or a == b, name
         assert repr(a) == repr(b), name

@@ -208,6 +208,13 @@ def test_columns_of_a_data_set_on_disk(tmp_path):
     same_values(*cross_fitted({"cv": SHUFFLED}, X, y, lazy[columns], lazy["y"]))
 
 
+def test_missing_text_of_dask():
+    X, y = frame()[["text"]], target("continuous")
+    X.loc[::4, "text"] = None
+    lazy = dd.from_pandas(X.astype("string"), npartitions=3)
+    same_values(*cross_fitted({"cv": SHUFFLED}, X, y, lazy, y))
+
+
 def test_numbers_of_passes():
     X, y = frame(), target("binary")
     lazy = dd.from_pandas(X, npartitions=3)

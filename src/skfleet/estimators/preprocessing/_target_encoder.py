@@ -21,11 +21,12 @@ from skfleet.blocks import (
     as_collection,
     class_in_scikit_learn,
     compute_together,
+    fix_partitions,
     is_frame,
     is_lazy,
     make_folds,
-    materialize_partitions,
     meta_of,
+    with_pandas_text,
 )
 from skfleet.engine import add
 from skfleet.estimators._blockwise import _container, blockwise
@@ -222,10 +223,8 @@ class TargetEncoder(CategoryEncoder, preprocessing.TargetEncoder):
         container = _container(self)
         with unchanged_on_failure(self):
             validate_params(self)
-            lazy = [as_collection(X), y] if is_lazy(y) else [as_collection(X)]
-            # the result has the rows that the passes have
-            X, y = (*materialize_partitions(*lazy), y)[:2]
-            meta = meta_of(X)
+            X, y = _with_final_partitions(as_collection(X), y)
+            meta = with_pandas_text(meta_of(X))
             self._check_meta(meta, reset=True)
             passes = self._cross_fit_passes(meta, self._split_params(params))
             groups, splits = self._run(passes, X, y, None)
@@ -338,6 +337,15 @@ class TargetEncoder(CategoryEncoder, preprocessing.TargetEncoder):
                 "validation folds as `cv` or refer to the docs for other options."
             )
         return folds
+
+
+def _with_final_partitions(X: Any, y: Any) -> tuple[Any, Any]:
+    """Return collections whose partitions no optimization changes."""
+    if not is_lazy(y):
+        (X,), _, _ = fix_partitions([X], [])
+        return X, y
+    (X, y), _, _ = fix_partitions([X, y], [])
+    return X, y
 
 
 def _n_groups(folds: Folds) -> int:

@@ -105,7 +105,9 @@ class PCAPath(_ComponentsPath):
         largest = estimator.set_params(n_components=None)
         rows = largest.fit_transform(X, y)
         models = self._truncate_all(largest, sizes)
-        return [(model, take_columns(rows, n)) for model, n in zip(models, sizes, strict=True)]
+        return [
+            (model, take_columns(rows, slice(n))) for model, n in zip(models, sizes, strict=True)
+        ]
 
     def _largest(self, estimator: Any, sizes: Sequence[int], X: Any, y: Any) -> Any:
         self._solver(estimator, X)

@@ -1,0 +1,145 @@
+"""Transformers of chosen columns, side by side, fitted in shared passes."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Collection, Iterable
+from functools import wraps
+from typing import Any
+
+import numpy as np
+from sklearn import compose, config_context
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.compose import make_column_transformer as make_in_scikit_learn
+from sklearn.frozen import FrozenEstimator
+from sklearn.utils import get_tags
+
+from skfleet._sklearn_private import take_columns
+from skfleet._validation import without_name_warnings
+from skfleet.blocks import artificial_rows, is_frame
+from skfleet.estimators._base import check_columns
+from skfleet.estimators._blockwise import BlockwiseTransformer, blockwise
+from skfleet.estimators._passes import Passes, head_of_rows
+from skfleet.estimators.compose._shared_fit import (
+    Part,
+    copy_configuration,
+    fit_parts,
+    is_estimator,
+    valid_rows,
+    weighted_parts,
+)
+
+
+class ColumnRecorder(TransformerMixin, BaseEstimator):
+    """Stand-in for a transformer that records the columns chosen for it; its output has none."""
+
+    def __init__(self, transformer: Any) -> None:
+        self.transformer = transformer
+
+    def fit(self, X: Any, y: Any = None) -> ColumnRecorder:
+        """Record the columns."""
+        self.columns_ = X
+        return self
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Return no columns."""
+        return np.empty((X.shape[0], 0))
+
+    def __sklearn_tags__(self) -> Any:
+        return get_tags(self.transformer)
+
+
+@blockwise
+class ColumnTransformer(BlockwiseTransformer, compose.ColumnTransformer):
+    """On Dask rows all transformers are fitted in the same passes: one, two if any of them needs
+    quantiles, and for a Pipeline one per step. They are of :mod:`skfleet.estimators`, or of
+    scikit-learn's of the same name, which these replace in `transformers_`; Pipelines of them;
+    ones that learn nothing; or fitted ones in a :class:`sklearn.frozen.FrozenEstimator`. The
+    density of the first rows decides whether the output of all blocks is sparse.
+    """
+
+    _takes_numbers = False
+
+    def _check_meta(self, meta: Any, *, reset: bool) -> None:
+        if reset:  # of rows to transform, only the columns in use count
+            check_columns(self, meta, reset=True)
+
+    def _fit_on_blocks(self, X: Any, y: Any = None, **params: Any) -> Any:
+        weighted = weighted_parts(self, params, routed_only=True)
+        return super()._fit_on_blocks(X, y, params.get("sample_weight"), weighted=weighted)
+
+    def _fit_passes(self, meta: Any, weighted: Collection[str] = ()) -> Passes:
+        with config_context(transform_output="default"):
+            recorded = self._with_transformers(lambda name, part: ColumnRecorder(part)).fit(meta)
+        parts = {
+            name: Part(stand_in.transformer, stand_in.columns_, columns, name in weighted)
+            for name, stand_in, columns in recorded.transformers_
+            if hasattr(stand_in, "columns_")
+        }
+        fitted, head = yield from fit_parts(self, parts)
+        if head is not None:
+            self._set_parts(fitted, head)
+            return
+        try:
+            columns = [(fitted[name], part.columns) for name, part in parts.items()]
+            self._set_parts(fitted, _valid_columns(columns, artificial_rows(meta)))
+        except Exception:  # functions may refuse artificial values
+            self._set_parts(fitted, (yield head_of_rows()))
+
+    def _set_parts(self, fitted: dict[str, Any], rows: Any) -> None:
+        """Set the attributes of scikit-learn's fit, by one on a few rows that fits no part anew."""
+        own = self._with_transformers(lambda name, part: FrozenEstimator(fitted.get(name, part)))
+        copy_configuration(self, own)
+        with warnings.catch_warnings(), without_name_warnings():
+            warnings.simplefilter("ignore")  # of the rows, which tasks transform again
+            own.fit(rows)
+        own.transformers_ = [
+            (name, part.estimator if isinstance(part, FrozenEstimator) else part, columns)
+            for name, part, columns in own.transformers_
+        ]
+        own._remainder = ("remainder", self.remainder, own._remainder[2])
+        vars(self).update(vars(own) | self.get_params(deep=False))
+
+    def _with_transformers(self, replace: Callable[[str, Any], Any]) -> compose.ColumnTransformer:
+        """Return scikit-learn's own ColumnTransformer with a replacement for each transformer."""
+        params = self.get_params(deep=False) | {"verbose": False, "n_jobs": None}
+        params["transformers"] = [
+            (name, replace(name, part) if is_estimator(part) else part, columns)
+            for name, part, columns in self.transformers
+        ]
+        if is_estimator(self.remainder):
+            params["remainder"] = replace("remainder", self.remainder)
+        return compose.ColumnTransformer(**params)
+
+    def _example_rows(self, rows: Any) -> Any:
+        parts = [(part, columns) for _, part, columns in self.transformers_ if is_estimator(part)]
+        return _valid_columns(parts, rows)
+
+
+def _valid_columns(parts: Iterable[tuple[Any, Any]], rows: Any) -> Any:
+    """Return artificial rows whose columns have values that fitted parts take."""
+    rows = rows.copy()
+    for part, columns in parts:
+        try:
+            chosen = take_columns(rows, columns)
+        except (
+            IndexError,
+            KeyError,
+            ValueError,
+        ):  # which scikit-learn reports
+            continue
+        valid = valid_rows(part, chosen)
+        if valid is chosen:
+            continue
+        if is_frame(rows):
+            for name, values in valid.items() if valid.ndim == 2 else [(valid.name, valid)]:
+                rows[name] = values.array
+        else:
+            rows[:, columns] = valid
+    return rows
+
+
+@wraps(make_in_scikit_learn)
+def make_column_transformer(*transformers: Any, **params: Any) -> ColumnTransformer:
+    transformer = make_in_scikit_learn(*transformers, **params)
+    return ColumnTransformer(**transformer.get_params(deep=False))

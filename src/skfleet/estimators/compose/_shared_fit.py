@@ -1,0 +1,262 @@
+"""Fits of several transformers on the same rows, in shared passes."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn import get_config
+from sklearn.base import clone
+from sklearn.frozen import FrozenEstimator
+from sklearn.pipeline import Pipeline
+from sklearn.utils import get_tags
+from sklearn.utils.metadata_routing import process_routing
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter
+
+from skfleet._sklearn_private import take_columns, validate_transformers
+from skfleet._validation import without_name_warnings
+from skfleet.blocks import Block, artificial_rows, is_frame, meta_of, slice_rows
+from skfleet.estimators._base import FleetEstimator
+from skfleet.estimators._blockwise import BLOCKWISE_CLASSES, BlockwiseTransformer
+from skfleet.estimators._passes import (
+    EstimatorFit,
+    Passes,
+    head_of_rows,
+    on_prepared_rows,
+    share_passes,
+)
+from skfleet.inference import call_transform
+
+# State of an estimator beside its parameters that its clones have too.
+_CONFIGURATION = ("_sklearn_output_config", "_metadata_request")
+
+
+class Part(NamedTuple):
+    """A transformer of a composition, and the rows that it is fitted on.
+
+    `columns` are those of its rows, all for None; `meta` is their empty container.
+    """
+
+    transformer: Any
+    meta: Any
+    columns: Any = None
+    with_weight: bool = False
+
+    def begin_fit(self) -> Passes:
+        """Return the fit of a clone of the transformer on the rows of all columns."""
+        chosen = ChosenColumns(self.columns, self.with_weight)
+        return on_prepared_rows(begin_fit(self.transformer, self.meta), chosen)
+
+
+def fit_parts(composition: Any, parts: Mapping[str, Part]) -> Passes:
+    """Fit the parts of a composition in shared passes.
+
+    Return fitted clones by name, and the first rows, None where no part took a pass.
+    """
+    validate_transformers(composition)
+    kind, start = type(composition).__name__, time.perf_counter()
+    try:
+        fits = [part.begin_fit() for part in parts.values()]
+        results, head = yield from share_passes(fits, f"fit-{kind}")
+    except ValueError as error:
+        if "Expected 2D array, got 1D array instead" in str(error):
+            raise ValueError(
+                "1D data passed to a transformer that expects 2D data. Try to specify the column "
+                "selection as a list of one item instead of a scalar."
+            ) from error
+        raise
+    seconds = time.perf_counter() - start  # of the passes that all parts shared
+    if composition.verbose:
+        _print_times(kind, [*parts], seconds)
+    return dict(zip(parts, results, strict=True)), head
+
+
+def _print_times(kind: str, names: Sequence[str], seconds: float) -> None:
+    """Print a line for each part, as scikit-learn does."""
+    step = "step " if kind == "FeatureUnion" else ""
+    for number, name in enumerate(names, 1):
+        begin = f"[{kind}] "
+        end = f" ({step}{number} of {len(names)}) Processing {name}, total= {seconds:5.1f}s"
+        print(begin + "." * (70 - len(begin) - len(end)) + end)
+
+
+class ChosenColumns(NamedTuple):
+    """Preparation of rows by a choice of columns, all for None, with or without their weights."""
+
+    columns: Any
+    with_weight: bool
+
+    def __call__(self, block: Block) -> Block:
+        """Return the columns of a block."""
+        X = block.X if self.columns is None else take_columns(block.X, self.columns)
+        return block._replace(X=X, sample_weight=block.sample_weight if self.with_weight else None)
+
+    def prepare_all(self, X: Any) -> Any:
+        """Return the columns of a Dask collection."""
+        if self.columns is None:
+            return X
+        meta = meta_of(X)
+        if is_frame(meta):
+            chosen = take_columns(meta, self.columns)
+            return X[chosen.name if chosen.ndim == 1 else list(chosen.columns)]
+        return X[:, take_columns(np.arange(X.shape[1])[None], self.columns)[0]]
+
+
+class FittedSteps(NamedTuple):
+    """Preparation of rows by the fitted steps of a pipeline."""
+
+    pipeline: Pipeline
+
+    def __call__(self, block: Block) -> Block:
+        """Return a transformed block."""
+        with without_name_warnings():
+            return block._replace(X=self.pipeline.transform(block.X))
+
+    def prepare_all(self, X: Any) -> Any:
+        """Return a transformed Dask collection."""
+        for _, step in self.pipeline.steps:
+            if is_estimator(step):
+                lazily = isinstance(step, BlockwiseTransformer | FleetEstimator)
+                X = step.transform(X) if lazily else call_transform(step, step, "transform", X)
+        return X
+
+
+def begin_fit(transformer: Any, meta: Any) -> Passes:
+    """Return the fit of a transformer on rows like the empty `meta`; it returns a fitted clone."""
+    fitted = as_blockwise(transformer)
+    if isinstance(fitted, Pipeline):
+        return _fit_pipeline(fitted, meta)
+    if isinstance(fitted, BlockwiseTransformer):
+        return _and_return(fitted._begin_fit(meta), fitted)
+    if isinstance(fitted, FleetEstimator):
+        return _one_request(EstimatorFit(fitted))
+    if not _is_ready(fitted):
+        raise TypeError(
+            "transformers must be of skfleet.estimators, or scikit-learn's of the same name, for "
+            f"Dask rows. Got {type(fitted).__name__} instead. Fit it on rows of "
+            "skfleet.datasets.sample_rows and put it in a sklearn.frozen.FrozenEstimator."
+        )
+    return _and_return(iter(()), fitted)
+
+
+def as_blockwise(transformer: Any) -> Any:
+    """Return a clone of a transformer, of this library's class where it is of scikit-learn's."""
+    copy = clone(transformer)
+    cls = BLOCKWISE_CLASSES.get(type(copy))
+    if cls is None:
+        return copy
+    converted = cls(**copy.get_params(deep=False))
+    copy_configuration(copy, converted)
+    return converted
+
+
+def copy_configuration(source: Any, target: Any) -> None:
+    """Set on an estimator the output container and the metadata requests of another one."""
+    state = vars(source)
+    vars(target).update({name: state[name] for name in _CONFIGURATION if name in state})
+
+
+def is_estimator(part: Any) -> bool:
+    """Return whether a part of a composition is one, and not "drop" or "passthrough"."""
+    return part is not None and not isinstance(part, str)
+
+
+def _is_ready(transformer: Any) -> bool:
+    """Return whether a transformer needs no fit: it is frozen, or learns nothing."""
+    if isinstance(transformer, FrozenEstimator):
+        check_is_fitted(transformer)
+        return True
+    return not get_tags(transformer).requires_fit
+
+
+def _one_request(request: EstimatorFit) -> Passes:
+    return (yield request)
+
+
+def _and_return(passes: Any, fitted: Any) -> Passes:
+    yield from passes
+    return fitted
+
+
+def _fit_pipeline(pipeline: Pipeline, meta: Any) -> Passes:
+    """Fit the steps of a pipeline one after the other, each on what those before make of rows."""
+    steps: list[tuple[str, Any]] = []
+    for name, step in pipeline.steps:
+        if not is_estimator(step):
+            fitted = step
+        elif not any(is_estimator(before) for _, before in steps):
+            fitted = yield from begin_fit(step, meta)
+        else:
+            before = Pipeline(list(steps))
+            inputs = yield from _transformed_meta(before, meta)
+            fit = on_prepared_rows(begin_fit(step, inputs), FittedSteps(before))
+            fitted = yield from fit
+        steps.append((name, fitted))
+    pipeline.steps = steps
+    return pipeline
+
+
+def _transformed_meta(pipeline: Pipeline, meta: Any) -> Passes:
+    """Return what fitted steps make of rows like `meta`, without any rows.
+
+    It takes a pass for the first rows where the steps refuse artificial ones.
+    """
+    try:
+        rows = transform_quietly(pipeline, valid_rows(pipeline, artificial_rows(meta)))
+    except Exception:
+        rows = transform_quietly(pipeline, (yield head_of_rows()))
+    return slice_rows(rows, 0, 0)
+
+
+def valid_rows(transformer: Any, rows: Any) -> Any:
+    """Return artificial rows with values that a fitted transformer takes, as far as is known."""
+    first = transformer.steps[0][1] if isinstance(transformer, Pipeline) else transformer
+    example = first._example_rows(rows) if isinstance(first, BlockwiseTransformer) else None
+    return rows if example is None else example
+
+
+def transform_quietly(transformer: Any, rows: Any) -> Any:
+    """Return transformed rows, without the warnings that their transform in tasks raises again."""
+    with warnings.catch_warnings(), without_name_warnings():
+        warnings.simplefilter("ignore")
+        return transformer.transform(rows)
+
+
+def weighted_parts(composition: Any, params: dict[str, Any], routed_only: bool) -> set[str]:
+    """Return the names of the parts that take ``sample_weight`` of the parameters of ``fit``.
+
+    Without metadata routing these are all parts, unless `routed_only` is true.
+    """
+    if not params:
+        return set()
+    is_routing = get_config()["enable_metadata_routing"]
+    if routed_only and not is_routing:
+        raise ValueError(
+            f"{sorted(params)} must not be passed to fit unless metadata routing is enabled. Call "
+            "sklearn.set_config(enable_metadata_routing=True), and let transformers request them."
+        )
+    if params.keys() != {"sample_weight"}:
+        raise ValueError(
+            "fit must get sample_weight alone for Dask rows. Got "
+            f"{', '.join(sorted(params))} instead. Compute X, or set the rest before."
+        )
+    parts = composition.get_params(deep=False)
+    parts = {
+        entry[0]: entry[1] for entry in parts.get("transformers", parts.get("transformer_list"))
+    }
+    if is_routing:
+        routed = process_routing(composition, "fit", **params)
+        methods = ("fit", "fit_transform")
+        names = {n for n in routed if any("sample_weight" in routed[n].get(m, ()) for m in methods)}
+    else:
+        names = {name for name, part in parts.items() if is_estimator(part)}
+    for name in names:
+        if not has_fit_parameter(parts.get(name), "sample_weight"):
+            raise TypeError(
+                f"sample_weight must be for transformers that take it. Got {name!r} instead, whose "
+                "fit has no such parameter, or is a composition. Leave the weights out."
+            )
+    return names

@@ -1,0 +1,162 @@
+"""Regression on a target that is transformed first."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from sklearn import compose, get_config
+from sklearn.base import clone
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils.metadata_routing import process_routing
+from sklearn.utils.validation import check_is_fitted
+
+from skfleet._doc_link import DocumentationLink
+from skfleet._sklearn_private import validate_params
+from skfleet._validation import check_target_type
+from skfleet.blocks import check_rows, is_frame, is_lazy, meta_of
+from skfleet.estimators._blockwise import with_scikit_learns_docstring
+from skfleet.estimators._device_dispatch import unchanged_on_failure
+from skfleet.estimators.compose._shared_fit import as_blockwise
+from skfleet.estimators.linear_model import LinearRegression
+from skfleet.inference import OutputSpec, call_method, first_rows, map_rows
+from skfleet.metrics import r2_score
+
+
+@with_scikit_learns_docstring
+class TransformedTargetRegressor(DocumentationLink, compose.TransformedTargetRegressor):
+    """On a Dask target the transformer is fitted and applied block by block, and the regressor is
+    fitted on Dask rows, by default :class:`skfleet.estimators.LinearRegression`. Predictions of
+    Dask rows are lazy. That functions are inverse of each other is checked on the first rows.
+    """
+
+    def fit(self, X: Any, y: Any, **fit_params: Any) -> TransformedTargetRegressor:
+        """Fit the transformer on the target, and the regressor on the transformed target.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, dataframe, Dask array or Dask DataFrame} of shape \
+                (n_samples, n_features)
+            Training data.
+        y : {array-like, Dask array, Dask Series or Dask DataFrame} of shape (n_samples,) or \
+                (n_samples, n_outputs)
+            Target values.
+        **fit_params : dict
+            Passed to ``fit`` of the regressor, or what it requests with metadata routing enabled.
+
+        Returns
+        -------
+        self : TransformedTargetRegressor
+            Fitted estimator.
+        """
+        check_rows(X=X, y=y)
+        if not is_lazy(y):
+            return super().fit(X, y, **fit_params)
+        with unchanged_on_failure(self):
+            return self._fit_lazily(X, y, fit_params)
+
+    def _fit_lazily(self, X: Any, y: Any, params: dict[str, Any]) -> TransformedTargetRegressor:
+        validate_params(self)
+        check_target_type(y, numeric=True)
+        self._training_dim = y.ndim
+        columns = _as_matrix(y)
+        self.transformer_ = self._new_transformer()
+        transformed = self.transformer_.fit(columns).transform(columns)
+        if self.check_inverse:
+            self._check_inverse(first_rows(columns))
+        if transformed.ndim == 2 and transformed.shape[1] == 1 and y.ndim == 1:
+            transformed = transformed[:, 0]
+        self.regressor_ = LinearRegression() if self.regressor is None else clone(self.regressor)
+        if get_config()["enable_metadata_routing"]:
+            params = process_routing(self, "fit", **params).regressor.fit
+        self.regressor_.fit(X, transformed, **params)
+        if hasattr(self.regressor_, "feature_names_in_"):
+            self.feature_names_in_ = self.regressor_.feature_names_in_
+        return self
+
+    def _new_transformer(self) -> Any:
+        """Return an unfitted transformer of the target, or raise."""
+        functions = {"func": self.func, "inverse_func": self.inverse_func}
+        if self.transformer is not None:
+            if any(functions.values()):
+                raise ValueError(
+                    "'transformer' and functions 'func'/'inverse_func' cannot both be set."
+                )
+            return as_blockwise(self.transformer)
+        if (self.func is None) != (self.inverse_func is None):
+            lacking, existing = sorted(functions, key=lambda name: functions[name] is not None)
+            raise ValueError(
+                f"When '{existing}' is provided, '{lacking}' must also be provided. If {lacking} "
+                "is supposed to be the default, you need to explicitly pass it the identity "
+                "function."
+            )
+        transformer = FunctionTransformer(
+            validate=True, check_inverse=self.check_inverse, **functions
+        )
+        return as_blockwise(transformer.set_output(transform="default"))
+
+    def _check_inverse(self, rows: Any) -> None:
+        transformed = self.transformer_.transform(rows)
+        if not np.allclose(rows, self.transformer_.inverse_transform(transformed)):
+            warnings.warn(
+                "The provided functions or transformer are not strictly inverse of each other. If "
+                "you are sure you want to proceed regardless, set 'check_inverse=False'",
+                stacklevel=4,
+            )
+
+    def predict(self, X: Any, **predict_params: Any) -> Any:
+        """Predict with the regressor, and transform its predictions back.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, dataframe, Dask array or Dask DataFrame} of shape \
+                (n_samples, n_features)
+            Samples.
+        **predict_params : dict
+            Passed to ``predict`` of the regressor.
+
+        Returns
+        -------
+        y_hat : ndarray or Dask collection of shape (n_samples,) or (n_samples, n_outputs)
+            Predicted values, in the container of X.
+        """
+        check_is_fitted(self)
+        if not is_lazy(X):
+            return super().predict(X, **predict_params)
+        return call_method(self, self, "predict", X, **predict_params)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the coefficient of determination of the predictions.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, dataframe, Dask array or Dask DataFrame} of shape \
+                (n_samples, n_features)
+            Test samples.
+        y : array-like or Dask collection of shape (n_samples,) or (n_samples, n_outputs)
+            True values.
+        sample_weight : array-like or Dask collection of shape (n_samples,), default=None
+            Sample weights.
+
+        Returns
+        -------
+        score : float
+            At most 1.
+        """
+        return r2_score(y, self.predict(X), sample_weight=sample_weight)
+
+
+def _as_matrix(y: Any) -> Any:
+    """Return a Dask target as a matrix without names."""
+    meta = meta_of(y)
+    width = meta.shape[1] if meta.ndim == 2 else 1
+    dtype = np.result_type(*meta.dtypes) if is_frame(meta) and meta.ndim == 2 else meta.dtype
+    dtype = dtype if isinstance(dtype, np.dtype) else np.dtype(np.float64)
+    output = OutputSpec(dtype, width, is_array=True)
+    return map_rows(_values, dtype, y, output, convert=False, name="target")
+
+
+def _values(dtype: np.dtype, rows: Any) -> Any:
+    values = rows.to_numpy(dtype) if is_frame(rows) else rows
+    return values.reshape(len(values), -1)

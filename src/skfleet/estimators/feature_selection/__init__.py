@@ -1,0 +1,21 @@
+"""Selection of columns by their variance, and by tests of each column against the target."""
+
+from skfleet.estimators.feature_selection._univariate import (
+    GenericUnivariateSelect,
+    SelectFdr,
+    SelectFpr,
+    SelectFwe,
+    SelectKBest,
+    SelectPercentile,
+)
+from skfleet.estimators.feature_selection._variance import VarianceThreshold
+
+__all__ = [
+    "GenericUnivariateSelect",
+    "SelectFdr",
+    "SelectFpr",
+    "SelectFwe",
+    "SelectKBest",
+    "SelectPercentile",
+    "VarianceThreshold",
+]

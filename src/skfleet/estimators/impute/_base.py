@@ -1,0 +1,296 @@
+"""Imputation from statistics of columns, and indicators of missing values."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from numbers import Real
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+from sklearn import impute
+from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
+
+from skfleet._linalg import is_sparse
+from skfleet._sklearn_private import rows_to_impute
+from skfleet._validation import dtypes_of, is_numeric
+from skfleet.blocks import Block, as_collection
+from skfleet.estimators._blockwise import (
+    BlockwiseTransformer,
+    blockwise,
+    learned_attributes,
+    stock_estimator,
+)
+from skfleet.estimators._passes import Passes
+from skfleet.estimators._quantiles import column_quantiles
+from skfleet.inference import call_transform
+
+STRATEGIES_OF_ANY_DTYPE = ("most_frequent", "constant")
+
+
+class ColumnFill(NamedTuple):
+    """Dtype of rows, and of each column: whether values miss, and the number of the other ones.
+
+    `values` are their sums for the mean, the median, or for the most frequent the number of each.
+    """
+
+    dtype: np.dtype
+    is_missing: np.ndarray
+    n_values: np.ndarray
+    values: Any = None
+    is_sparse: bool = False
+
+
+@blockwise
+class SimpleImputer(BlockwiseTransformer, impute.SimpleImputer):
+    """On Dask rows ``fit`` is one pass, or two for the exact medians of many rows (seldom three).
+
+    For ``strategy="most_frequent"`` the distinct values of each column, with their counts, come to
+    the driver. A callable is not possible.
+    """
+
+    @property
+    def _takes_numbers(self) -> bool:  # type: ignore[override]
+        return self.strategy not in STRATEGIES_OF_ANY_DTYPE
+
+    def _check_meta(self, meta: Any, *, reset: bool) -> None:
+        if reset and callable(self.strategy):
+            raise TypeError(
+                "strategy must be 'mean', 'median', 'most_frequent' or 'constant' for Dask rows. "
+                f"Got {self.strategy!r} instead, which needs whole columns. Choose one of these, "
+                "or compute X."
+            )
+        try:
+            super()._check_meta(meta, reset=reset)
+        except ValueError as error:
+            if "could not convert" not in str(error):
+                raise
+            message = f"Cannot use {self.strategy} strategy with non-numeric data:\n{error}"
+            raise ValueError(message) from None
+        if reset:
+            _check_dtypes(self, meta)
+
+    def _fit_passes(self, meta: Any) -> Passes:
+        if self.strategy != "median":
+            yield from super()._fit_passes(meta)
+            return
+        name, columns_of = f"fit-{type(self).__name__}", clone(self)._columns
+        summary, medians = yield from column_quantiles(name, columns_of, [50], "median")
+        rows, n_values = summary.sample.rows, summary.n_values
+        is_missing = n_values < summary.n_rows
+        self._set_statistics(
+            ColumnFill(rows.dtype, is_missing, n_values, medians[0], is_sparse(rows))
+        )
+
+    def _columns(self, block: Block) -> tuple[Any, None]:
+        """Return the rows with NaN where values are missing, which have no weights."""
+        with note_on_text():
+            X, mask = rows_to_impute(stock_estimator(self, copy=False), block.X)
+        if not isinstance(self.missing_values, Real) or np.isnan(self.missing_values):
+            return X, None
+        if is_sparse(X):
+            X = X.copy()
+            X.data[mask.data] = np.nan
+            return X, None
+        return np.where(mask, X.dtype.type(np.nan), X), None
+
+    def _reduce_block(self, block: Block) -> ColumnFill:
+        with note_on_text():
+            X, mask = rows_to_impute(stock_estimator(self, copy=False), block.X)
+        n_missing = np.asarray(mask.sum(axis=0)).ravel()
+        n_values, is_missing = X.shape[0] - n_missing, n_missing > 0
+        if is_sparse(X) and self.strategy == "constant":  # zeros are no values then
+            n_values = np.diff(X.indptr) - n_missing
+        values: Any = None
+        if self.strategy == "mean":
+            values = _column_sums(X, mask)
+        elif self.strategy == "most_frequent":
+            values = _counts_of_sparse(X, mask) if is_sparse(X) else _counts(X, mask)
+        return ColumnFill(X.dtype, is_missing, n_values, values, is_sparse(X))
+
+    def _combine(self, a: ColumnFill, b: ColumnFill) -> ColumnFill:
+        values: Any = None
+        if self.strategy == "mean":
+            values = a.values + b.values
+        elif self.strategy == "most_frequent":
+            values = list(map(_combine_counts, a.values, b.values))
+        return ColumnFill(
+            np.result_type(a.dtype, b.dtype),
+            a.is_missing | b.is_missing,
+            a.n_values + b.n_values,
+            values,
+            a.is_sparse,
+        )
+
+    def _set_statistics(self, statistics: ColumnFill) -> None:
+        fitted = stock_estimator(self).fit(self._rows_like(statistics))
+        has_value = statistics.n_values > 0
+        fill: Any = fitted.statistics_
+        if self.strategy == "mean":
+            fill[has_value] = statistics.values[has_value] / statistics.n_values[has_value]
+        elif self.strategy == "median":
+            fill[has_value] = statistics.values[has_value]
+        elif self.strategy == "most_frequent":
+            for i in np.flatnonzero(has_value):
+                fill[i] = self._most_frequent(statistics.values[i])
+        vars(self).update(learned_attributes(fitted))
+
+    def _rows_like(self, statistics: ColumnFill) -> Any:
+        """Return two rows in whose columns values miss, or all of them, as in those of a fit."""
+        has_value, is_missing = statistics.n_values > 0, statistics.is_missing
+        rows: Any = np.full((2, len(has_value)), self._any_value(statistics.dtype))
+        rows = rows.astype(statistics.dtype)
+        marker: Any = self.missing_values
+        if rows.dtype != object and not isinstance(marker, Real):
+            marker = np.nan
+        for row, mask in zip(rows, (is_missing & ~has_value, is_missing), strict=True):
+            if mask.any():
+                row[mask] = marker
+        return _stored(rows, has_value | is_missing) if statistics.is_sparse else rows
+
+    def _any_value(self, dtype: np.dtype) -> Any:
+        """Return a value of a dtype that is not missing."""
+        values = ("", "value") if dtype.kind == "O" else (0, 1)
+        is_first = isinstance(self.missing_values, Real | str) and self.missing_values == values[0]
+        return values[1] if is_first else values[0]
+
+    def _most_frequent(self, counts: Any) -> Any:
+        """Return the value of the highest count, and of several the one that scikit-learn takes."""
+        if not isinstance(counts, Counter):
+            values, n_rows = counts
+            return values[np.argmax(n_rows)]
+        highest = max(counts.values())
+        tied = [value for value, n_rows in counts.items() if n_rows == highest]
+        column = np.empty((len(tied), 1), dtype=object)
+        for i, value in enumerate(tied):
+            column[i, 0] = value
+        params = {"strategy": self.strategy, "missing_values": self.missing_values}
+        return impute.SimpleImputer(**params).fit(column).statistics_[0]
+
+    def _example_rows(self, rows: Any) -> Any:
+        if self.strategy in STRATEGIES_OF_ANY_DTYPE:
+            return None
+        if not hasattr(rows, "columns"):
+            return np.ones(rows.shape) if rows.dtype == object else None
+        texts = [name for name, dtype in dtypes_of(rows) if str(dtype) == "object"]
+        return rows.astype(dict.fromkeys(texts, bool)).astype(dict.fromkeys(texts, float))
+
+    def _inverse_transform_on_blocks(self, X: Any) -> Any:
+        check_is_fitted(self)
+        if not self.add_indicator:
+            return self.inverse_transform(np.empty((0, 0)))  # raises
+        return call_transform(self, InverseOfBlocks(self), "inverse_transform", as_collection(X))
+
+
+class InverseOfBlocks:
+    """The inverse of an imputer for a block, in which a column may have missing values only.
+
+    scikit-learn's takes such a column for one that the imputer drops, so one more row says which
+    it does drop.
+    """
+
+    def __init__(self, imputer: SimpleImputer) -> None:
+        self.imputer = imputer
+
+    def inverse_transform(self, X: Any) -> Any:
+        imputer = self.imputer
+        is_dropped = np.zeros(imputer.n_features_in_, dtype=bool)
+        if not imputer.keep_empty_features:
+            is_dropped = np.array([value != value for value in imputer.statistics_])
+        flags = is_dropped[imputer.indicator_.features_]
+        row = np.concatenate([np.zeros(X.shape[1] - len(flags)), flags])
+        return imputer.inverse_transform(np.vstack([X, row]))[:-1]
+
+
+@blockwise
+class MissingIndicator(BlockwiseTransformer, impute.MissingIndicator):
+    """On Dask rows ``fit`` is one pass."""
+
+    _takes_numbers = False
+
+    def _check_meta(self, meta: Any, *, reset: bool) -> None:
+        super()._check_meta(meta, reset=reset)
+        if reset:
+            _check_dtypes(self, meta)
+
+    def _reduce_block(self, block: Block) -> dict[str, Any]:
+        with note_on_text():
+            return learned_attributes(stock_estimator(self).fit(block.X))
+
+    def _combine(self, a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
+        return a | {"features_": np.union1d(a["features_"], b["features_"])}
+
+    def _set_statistics(self, statistics: dict[str, Any]) -> None:
+        vars(self).update(statistics)
+
+
+@contextmanager
+def note_on_text() -> Iterator[None]:
+    """Add to scikit-learn's error for `pandas.NA` that it is Dask which has it in text."""
+    try:
+        yield
+    except TypeError as error:
+        if "NA is ambiguous" in str(error):
+            error.add_note(
+                "Missing text of a Dask DataFrame is pandas.NA. Set missing_values=pandas.NA of a "
+                "SimpleImputer, or make NaN of it, with X.astype({'a': 'str'}) of a column 'a' say."
+            )
+        raise
+
+
+def _check_dtypes(transformer: Any, meta: Any) -> None:
+    """Raise for numbers what scikit-learn raises for a single row of the same dtype."""
+    dtypes = [dtype for _, dtype in dtypes_of(meta)]
+    if all(isinstance(dtype, np.dtype) and is_numeric(dtype) for dtype in dtypes):
+        row: Any = np.ones((1, meta.shape[1]), dtype=np.result_type(*dtypes))
+        stock_estimator(transformer).fit(type(meta)(row) if is_sparse(meta) else row)
+
+
+def _column_sums(X: Any, mask: Any) -> np.ndarray:
+    """Return the sums of the values of each column that do not miss."""
+    if is_sparse(X):
+        X = X.copy()
+        X.data[mask.data] = 0
+        return np.asarray(X.sum(axis=0, dtype=np.float64)).ravel()
+    return X.sum(axis=0, dtype=np.float64, where=~mask)
+
+
+def _counts(X: np.ndarray, mask: np.ndarray) -> list[Any]:
+    """Return the distinct values of each column with their counts; of objects, a Counter."""
+    columns = [column[~is_missing] for column, is_missing in zip(X.T, mask.T, strict=True)]
+    if X.dtype == object:
+        return [Counter(column) for column in columns]
+    return [np.unique(column, return_counts=True) for column in columns]
+
+
+def _counts_of_sparse(X: Any, mask: Any) -> list[Any]:
+    """Return the distinct values of each column of a CSC matrix with their counts."""
+    counts = []
+    for low, high in pairwise(X.indptr):
+        values = X.data[low:high][~mask.data[low:high]]
+        n_zeros = np.array([X.shape[0] - (high - low)])
+        n_zeros = n_zeros[n_zeros > 0]
+        zeros = np.zeros(len(n_zeros), dtype=X.dtype)
+        counts.append(_combine_counts(np.unique(values, return_counts=True), (zeros, n_zeros)))
+    return counts
+
+
+def _combine_counts(a: Any, b: Any) -> Any:
+    if isinstance(a, Counter):
+        return a + b
+    values, inverse = np.unique(np.concatenate([a[0], b[0]]), return_inverse=True)
+    n_rows = np.zeros(len(values), dtype=np.int64)
+    np.add.at(n_rows, inverse, np.concatenate([a[1], b[1]]))
+    return values, n_rows
+
+
+def _stored(rows: np.ndarray, is_stored: np.ndarray) -> Any:
+    """Return two rows as a CSC array that stores, zero or not, the values of the columns."""
+    n_stored = np.count_nonzero(is_stored)
+    starts = np.concatenate([[0], np.cumsum(2 * is_stored)])
+    values = rows[:, is_stored].T.ravel()
+    return sparse.csc_array((values, np.tile([0, 1], n_stored), starts), shape=rows.shape)

@@ -1,0 +1,57 @@
+"""Scaling by medians and quantiles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import stats
+from sklearn import preprocessing
+from sklearn.base import clone
+from sklearn.utils.validation import FLOAT_DTYPES, validate_data
+
+from skfleet.blocks import Block
+from skfleet.estimators._blockwise import BlockwiseTransformer, blockwise
+from skfleet.estimators._passes import Passes
+from skfleet.estimators._quantiles import column_quantiles
+
+
+@blockwise
+class RobustScaler(BlockwiseTransformer, preprocessing.RobustScaler):
+    """On Dask rows ``fit`` is two passes: the quantiles are exact.
+
+    The first one brings a sample of the rows to this process, the second one the values near the
+    quantiles.
+    """
+
+    def _columns(self, block: Block) -> tuple[Any, None]:
+        X = validate_data(
+            self,
+            block.X,
+            accept_sparse="csc",
+            dtype=FLOAT_DTYPES,
+            ensure_all_finite="allow-nan",
+        )
+        return X, None
+
+    def _fit_passes(self, meta: Any) -> Passes:
+        # raises for an invalid range
+        preprocessing.RobustScaler(quantile_range=self.quantile_range).fit(np.zeros((1, 1)))
+        levels, methods = [50, *self.quantile_range], ["median", "linear", "linear"]
+        first, end = 0 if self.with_centering else 1, 3 if self.with_scaling else 1
+        summary, quantiles = yield from column_quantiles(
+            f"fit-{type(self).__name__}",
+            clone(self)._columns,
+            levels[first:end],
+            methods[first:end],
+        )
+        self.center_ = self.scale_ = None
+        if self.with_centering:
+            self.center_ = quantiles[0].astype(summary.low.dtype)
+        if self.with_scaling:
+            # scikit-learn's own fit on two rows with these extremes
+            rows = preprocessing.RobustScaler(with_centering=False, quantile_range=(0, 100))
+            self.scale_ = rows.fit(quantiles[-2:]).scale_
+            if self.unit_variance:
+                low, high = (stats.norm.ppf(level / 100.0) for level in self.quantile_range)
+                self.scale_ = self.scale_ / (high - low)

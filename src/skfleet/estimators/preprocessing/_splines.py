@@ -1,0 +1,56 @@
+"""Splines of columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn import preprocessing
+from sklearn.base import clone
+from sklearn.utils.validation import check_array, validate_data
+
+from skfleet._validation import check_total_weight
+from skfleet.blocks import Block
+from skfleet.estimators._blockwise import BlockwiseTransformer, blockwise
+from skfleet.estimators._order_values import summary_reduction
+from skfleet.estimators._passes import Passes
+from skfleet.estimators._quantiles import quantiles_after
+from skfleet.estimators.preprocessing._made_up_fits import copy_fitted, weights_of_rows
+
+
+@blockwise
+class SplineTransformer(BlockwiseTransformer, preprocessing.SplineTransformer):
+    """On Dask rows ``fit`` is one pass for uniform knots, and two for exact quantiles.
+
+    Where the knots are an array, the pass only checks the rows.
+    """
+
+    def _columns(self, block: Block) -> tuple[Any, Any]:
+        try:
+            X = validate_data(self, block.X, ensure_all_finite=self.handle_missing != "zeros")
+        except ValueError:
+            preprocessing.SplineTransformer(**self.get_params()).fit(block.X)  # its own error
+            raise
+        return X, weights_of_rows(block, X)
+
+    def _fit_passes(self, meta: Any) -> Passes:
+        name, columns_of = f"fit-{type(self).__name__}", clone(self)._columns
+        fitted = preprocessing.SplineTransformer(**self.get_params())
+        knots = self.knots if isinstance(self.knots, str) else "array"
+        if knots == "array":
+            fitted.fit(np.zeros((2, self.n_features_in_)))  # raises for invalid knots
+        summary = yield summary_reduction(name, columns_of)
+        few_rows = np.zeros((min(summary.n_rows, 2), self.n_features_in_))
+        check_array(few_rows, ensure_min_samples=2, estimator=self)
+        is_weighted = summary.sample.weight is not None
+        if is_weighted:
+            check_total_weight(summary.n_weighted_rows)
+        if knots == "quantile":
+            levels = 100 * np.linspace(0, 1, self.n_knots)
+            method = "inverted_cdf" if is_weighted else "linear"
+            rows = yield from quantiles_after(name, columns_of, summary, levels, method)
+            # the weighted quantiles of as many rows are these rows
+            fitted.fit(rows, sample_weight=np.ones(self.n_knots))
+        elif knots == "uniform":
+            fitted.fit(np.stack([summary.low, summary.high]))
+        copy_fitted(self, fitted)

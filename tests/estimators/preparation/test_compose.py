@@ -1,0 +1,221 @@
+"""Compositions of transformers: like scikit-learn's in every partition, in shared passes."""
+
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from row_partitions import PARTITIONS, as_dask, check_like_reference
+from sklearn import compose as reference
+from sklearn import config_context, decomposition, impute, linear_model, pipeline, preprocessing
+from sklearn.base import clone
+from sklearn.frozen import FrozenEstimator
+
+from skfleet.engine import counting
+from skfleet.estimators import PCA, Ridge, compose
+from skfleet.estimators import preprocessing as ours
+
+
+@pytest.fixture
+def frame():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(60, 4)), columns=list("abcd"), index=range(100, 160))
+    frame.loc[frame["a"] > 1, "a"] = np.nan
+    return frame
+
+
+def parts(names=True):
+    chosen = (["a", "b"], ["c"], slice("a", "b")) if names else ([0, 1], [2], slice(0, 2))
+    return [
+        ("standard", preprocessing.StandardScaler(), chosen[0]),
+        ("steps", pipeline.make_pipeline(ours.MaxAbsScaler(), ours.MinMaxScaler()), chosen[1]),
+        ("nothing", "drop", chosen[1]),
+        ("as they are", "passthrough", chosen[2]),
+        ("none", ours.MinMaxScaler(), []),
+    ]
+
+
+@pytest.mark.parametrize("container", ["array", "frame"])
+@pytest.mark.parametrize("partition", PARTITIONS)
+def test_every_partition(partition, container, frame):
+    X = frame if container == "frame" else frame.to_numpy()
+    remainder = preprocessing.MinMaxScaler()
+    transformers = parts(container == "frame")
+    check_like_reference(
+        compose.ColumnTransformer(transformers, remainder=remainder),
+        reference.ColumnTransformer(transformers, remainder=remainder),
+        X,
+        partition=partition,
+        container=container,
+        atol=1e-10,
+    )
+
+
+@pytest.mark.parametrize("partition", ["one block", "empty first", "unknown lengths"])
+def test_union(partition, frame):
+    transformers = [part[:2] for part in parts() if part[2]]
+    got, *_ = check_like_reference(
+        compose.FeatureUnion(transformers, transformer_weights={"steps": 2.0}),
+        pipeline.FeatureUnion(transformers, transformer_weights={"steps": 2.0}),
+        frame.to_numpy(),
+        partition=partition,
+        atol=1e-10,
+    )
+    assert got.n_features_in_ == 4
+
+
+def test_transformers_of_scikit_learn_are_replaced_and_the_users_unchanged(frame):
+    scaler = preprocessing.StandardScaler(with_mean=False)
+    model = compose.ColumnTransformer([("s", scaler, ["a"])]).fit(as_dask(frame, "empty first"))
+    assert type(model.named_transformers_["s"]) is ours.StandardScaler
+    assert not model.named_transformers_["s"].with_mean
+    assert model.transformers == [("s", scaler, ["a"])]
+    assert not hasattr(scaler, "scale_")
+
+
+def test_one_pass_for_any_width_and_one_per_step(frame):
+    rows = as_dask(frame, "empty middle")
+    scalers = [ours.StandardScaler, ours.MinMaxScaler, ours.MaxAbsScaler]
+    wide = [(f"{i}", scalers[i % 3](), [name]) for i, name in enumerate("abcdabcdab")]
+    with counting() as counts:
+        compose.ColumnTransformer(wide).fit(rows)
+    assert counts.passes == 1
+    with counting() as counts:
+        compose.FeatureUnion([("columns", compose.ColumnTransformer(wide)), *parts()[:1]])
+        compose.ColumnTransformer([*wide, *parts()]).fit(rows)
+    assert counts.passes == 2
+    with counting() as counts:
+        compose.ColumnTransformer([("n", ours.Binarizer(), ["b"])]).fit(rows)
+    assert counts.passes == 0
+
+
+def test_nested_compositions(frame):
+    def nested(room, union):
+        inner = room.ColumnTransformer(parts()[:2])
+        return room.ColumnTransformer(
+            [("inner", inner, ["a", "b", "c"]), ("u", union([("s", ours.MinMaxScaler())]), ["d"])]
+        )
+
+    check_like_reference(
+        nested(compose, compose.FeatureUnion),
+        nested(reference, pipeline.FeatureUnion),
+        frame,
+        partition="empty first",
+        container="frame",
+        atol=1e-10,
+        skip=["transformers_"],
+    )
+
+
+def test_estimators_that_make_passes_of_their_own(frame):
+    frame = frame.fillna(0)
+
+    def composed(room, cls):
+        steps = pipeline.make_pipeline(preprocessing.StandardScaler(), cls(1))
+        return room.ColumnTransformer([("steps", steps, ["a", "b"]), ("pca", cls(1), ["c", "d"])])
+
+    want = composed(reference, decomposition.PCA).fit_transform(frame)
+    rows = as_dask(frame, "empty middle")
+    got = composed(compose, PCA).fit_transform(rows)
+    np.testing.assert_allclose(np.abs(got.compute()), np.abs(want), atol=1e-10)
+    by_position = compose.ColumnTransformer([("pca", PCA(1), [True, False, True, False])])
+    array = da.from_array(frame.to_numpy(), chunks=(20, 4))
+    want = decomposition.PCA(1).fit_transform(frame[["a", "c"]])
+    np.testing.assert_allclose(np.abs(by_position.fit_transform(array)), np.abs(want), atol=1e-10)
+
+
+def test_others_are_fitted_before(frame):
+    rows = as_dask(frame, "empty middle")
+    imputer = impute.KNNImputer()
+    with pytest.raises(TypeError, match="Got KNNImputer instead"):
+        compose.ColumnTransformer([("i", imputer, ["a", "b"])]).fit(rows)
+    fitted = FrozenEstimator(imputer.fit(frame[["a", "b"]]))
+    got = compose.ColumnTransformer([("i", fitted, ["a", "b"])]).fit_transform(rows)
+    np.testing.assert_allclose(got.compute(), imputer.transform(frame[["a", "b"]]))
+
+
+def test_rows_to_transform_may_have_other_columns(frame):
+    rows = as_dask(frame, "empty middle")
+    model = compose.ColumnTransformer(parts()[:2]).fit(rows)
+    want = model.transform(frame)
+    np.testing.assert_allclose(model.transform(rows.assign(z="x")[list("dcbaz")]).compute(), want)
+    with pytest.raises(ValueError, match=r"columns are missing: \{'c'\}"):
+        model.transform(rows[["a", "b"]])
+
+
+def test_errors_come_before_work(frame):
+    rows = as_dask(frame, "empty middle")
+    with counting() as counts:
+        with pytest.raises(ValueError, match="'z'"):
+            compose.ColumnTransformer([("s", ours.StandardScaler(), ["a", "z"])]).fit(rows)
+        with pytest.raises(ValueError, match=r"could not convert string to float.*'t'"):
+            compose.ColumnTransformer([("s", ours.StandardScaler(), ["t"])]).fit(rows.assign(t="x"))
+        with pytest.raises(ValueError, match="metadata routing"):
+            compose.ColumnTransformer(parts()).fit(rows, sample_weight=rows["b"])
+    assert counts.tasks == 0
+
+
+def test_a_failed_fit_changes_nothing(frame):
+    rows = as_dask(frame, "empty middle")
+    model = compose.ColumnTransformer(parts()).fit(rows)
+    before = dict(vars(model))
+    with pytest.raises(ValueError, match="could not convert"):
+        model.fit(rows.assign(a="x"))
+    assert vars(model) == before
+
+
+def test_weights_are_routed(frame):
+    weight = np.abs(frame["b"].to_numpy())
+    rows = as_dask(frame, "empty middle")
+    with config_context(enable_metadata_routing=True):
+        weighted = ours.StandardScaler().set_fit_request(sample_weight=True)
+        plain = preprocessing.StandardScaler().set_fit_request(sample_weight=False)
+        model = compose.ColumnTransformer([("w", weighted, ["a"]), ("s", plain, ["a"])])
+        model.fit(rows, sample_weight=as_dask(weight, "empty middle"))
+    weighted = preprocessing.StandardScaler().fit(frame[["a"]], sample_weight=weight)
+    plain = preprocessing.StandardScaler().fit(frame[["a"]])
+    np.testing.assert_allclose(model.named_transformers_["w"].mean_, weighted.mean_)
+    np.testing.assert_allclose(model.named_transformers_["s"].mean_, plain.mean_)
+
+
+def test_factories(frame):
+    rows = as_dask(frame, "empty middle")
+    columns = compose.make_column_selector(dtype_include=float)
+    model = compose.make_column_transformer((preprocessing.StandardScaler(), columns)).fit(rows)
+    want = preprocessing.StandardScaler().fit_transform(frame)
+    np.testing.assert_allclose(model.transform(rows).compute(), want)
+    union = compose.make_union(preprocessing.StandardScaler()).fit(rows)
+    np.testing.assert_allclose(union.transform(rows).compute(), want)
+
+
+TARGETS = {
+    "scaler": {"transformer": preprocessing.StandardScaler()},
+    "functions": {"func": np.log, "inverse_func": np.exp},
+    "nothing": {},
+}
+
+
+@pytest.mark.parametrize("case", TARGETS)
+def test_transformed_target(case, frame):
+    X = frame.fillna(0)
+    y = np.exp(X["b"] - X["c"]).rename("y")
+    want = reference.TransformedTargetRegressor(linear_model.Ridge(), **TARGETS[case]).fit(X, y)
+    rows = dd.from_pandas(X.assign(y=y), npartitions=3)
+    model = compose.TransformedTargetRegressor(Ridge(), **TARGETS[case])
+    model.fit(rows[list("abcd")], rows["y"])
+    predicted = model.predict(rows[list("abcd")])
+    np.testing.assert_allclose(predicted.compute(), want.predict(X), rtol=1e-6)
+    assert model.score(rows[list("abcd")], rows["y"]) == pytest.approx(want.score(X, y))
+    assert list(model.feature_names_in_) == list("abcd")
+
+
+def test_transformed_target_checks_its_functions(frame):
+    X = as_dask(frame.fillna(0), "empty middle")
+    model = compose.TransformedTargetRegressor(Ridge(), func=np.log, inverse_func=np.sqrt)
+    with pytest.warns(UserWarning, match="not strictly inverse"):
+        model.fit(X, X["b"] ** 2 + 1)
+    for params in ({"func": np.log}, {"inverse_func": np.log}):
+        with pytest.raises(ValueError, match="must also be provided"):
+            clone(model).set_params(**{"func": None, "inverse_func": None} | params).fit(X, X["b"])
+    with pytest.raises(ValueError, match="cannot both be set"):
+        clone(model).set_params(transformer=preprocessing.StandardScaler()).fit(X, X["b"])
