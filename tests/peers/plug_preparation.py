@@ -26,10 +26,7 @@ METHODS = ("fit", "partial_fit", "transform", "inverse_transform", "fit_transfor
 METHODS += ("predict", "predict_proba", "predict_log_proba", "predict_joint_log_proba", "score")
 
 for room in ROOMS[:-1]:
-    try:
-        importlib.import_module(f"skfleet.estimators.{room}")
-    except ImportError:
-        pass
+    importlib.import_module(f"skfleet.estimators.{room}")
 OURS = {reference.__name__: ours for reference, ours in _blockwise.BLOCKWISE_CLASSES.items()}
 OURS["TransformedTargetRegressor"] = importlib.import_module(
     "skfleet.estimators.compose"
@@ -85,6 +82,10 @@ for room in ROOMS:
     for name, ours in OURS.items():
         if hasattr(module, name):
             setattr(module, name, ours)
+for module in ("compose._column_transformer", "compose._target", "pipeline"):
+    vars(importlib.import_module(f"sklearn.{module}"))["FunctionTransformer"] = OURS[
+        "FunctionTransformer"
+    ]
 for module, name in (("compose", "make_column_transformer"), ("pipeline", "make_union")):
     compose = importlib.import_module("skfleet.estimators.compose")
     setattr(importlib.import_module(f"sklearn.{module}"), name, getattr(compose, name))

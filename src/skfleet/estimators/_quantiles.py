@@ -48,7 +48,7 @@ def column_quantiles(
     columns_of : callable
         Returns, of a block, the matrix of its validated numbers (dense, or CSC) and the weights of
         its rows or None. It is called on workers in every pass, so it is a function, or a method of
-        an unfitted clone: ``partial(clone(self)._columns)``. NaN are missing values.
+        an unfitted clone, as in ``clone(self)._columns``. NaN are missing values.
     levels : array of shape (n_levels,) or (n_levels, n_features)
         From 0 to 100; NaN for none.
     method : str or list of str

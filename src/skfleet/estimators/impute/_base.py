@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import pairwise
 from numbers import Real
 from typing import Any, NamedTuple
@@ -21,6 +19,7 @@ from skfleet._validation import dtypes_of, is_numeric
 from skfleet.blocks import Block, as_collection
 from skfleet.estimators._blockwise import (
     BlockwiseTransformer,
+    base_class,
     blockwise,
     learned_attributes,
     stock_estimator,
@@ -88,8 +87,7 @@ class SimpleImputer(BlockwiseTransformer, impute.SimpleImputer):
 
     def _columns(self, block: Block) -> tuple[Any, None]:
         """Return the rows with NaN where values are missing, which have no weights."""
-        with note_on_text():
-            X, mask = rows_to_impute(stock_estimator(self, copy=False), block.X)
+        X, mask = rows_to_impute(stock_estimator(self, copy=False), block.X)
         if not isinstance(self.missing_values, Real) or np.isnan(self.missing_values):
             return X, None
         if is_sparse(X):
@@ -99,8 +97,7 @@ class SimpleImputer(BlockwiseTransformer, impute.SimpleImputer):
         return np.where(mask, X.dtype.type(np.nan), X), None
 
     def _reduce_block(self, block: Block) -> ColumnFill:
-        with note_on_text():
-            X, mask = rows_to_impute(stock_estimator(self, copy=False), block.X)
+        X, mask = rows_to_impute(stock_estimator(self, copy=False), block.X)
         n_missing = np.asarray(mask.sum(axis=0)).ravel()
         n_values, is_missing = X.shape[0] - n_missing, n_missing > 0
         if is_sparse(X) and self.strategy == "constant":  # zeros are no values then
@@ -168,8 +165,7 @@ class SimpleImputer(BlockwiseTransformer, impute.SimpleImputer):
         column = np.empty((len(tied), 1), dtype=object)
         for i, value in enumerate(tied):
             column[i, 0] = value
-        params = {"strategy": self.strategy, "missing_values": self.missing_values}
-        return impute.SimpleImputer(**params).fit(column).statistics_[0]
+        return stock_estimator(self, add_indicator=False).fit(column).statistics_[0]
 
     def _example_rows(self, rows: Any) -> Any:
         if self.strategy in STRATEGIES_OF_ANY_DTYPE:
@@ -203,7 +199,8 @@ class InverseOfBlocks:
             is_dropped = np.array([value != value for value in imputer.statistics_])
         flags = is_dropped[imputer.indicator_.features_]
         row = np.concatenate([np.zeros(X.shape[1] - len(flags)), flags])
-        return imputer.inverse_transform(np.vstack([X, row]))[:-1]
+        # a method of scikit-learn's, for rows in this process
+        return base_class(type(imputer)).inverse_transform(imputer, np.vstack([X, row]))[:-1]
 
 
 @blockwise
@@ -218,28 +215,13 @@ class MissingIndicator(BlockwiseTransformer, impute.MissingIndicator):
             _check_dtypes(self, meta)
 
     def _reduce_block(self, block: Block) -> dict[str, Any]:
-        with note_on_text():
-            return learned_attributes(stock_estimator(self).fit(block.X))
+        return learned_attributes(stock_estimator(self).fit(block.X))
 
     def _combine(self, a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
         return a | {"features_": np.union1d(a["features_"], b["features_"])}
 
     def _set_statistics(self, statistics: dict[str, Any]) -> None:
         vars(self).update(statistics)
-
-
-@contextmanager
-def note_on_text() -> Iterator[None]:
-    """Add to scikit-learn's error for `pandas.NA` that it is Dask which has it in text."""
-    try:
-        yield
-    except TypeError as error:
-        if "NA is ambiguous" in str(error):
-            error.add_note(
-                "Missing text of a Dask DataFrame is pandas.NA. Set missing_values=pandas.NA of a "
-                "SimpleImputer, or make NaN of it, with X.astype({'a': 'str'}) of a column 'a' say."
-            )
-        raise
 
 
 def _check_dtypes(transformer: Any, meta: Any) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn import naive_bayes
 
 from skfleet.blocks import Block
-from skfleet.estimators._blockwise import blockwise
+from skfleet.estimators._blockwise import blockwise, stock_estimator
 from skfleet.estimators.naive_bayes._base import BlockwiseClassifier, spread, unite_labels
 
 
@@ -76,7 +76,7 @@ class GaussianNB(BlockwiseClassifier, naive_bayes.GaussianNB):
         labels, weight, mean, variance, dtype = statistics
         theta = mean[:-1].astype(dtype)
         # scikit-learn's own fit on a row of each class
-        fitted = naive_bayes.GaussianNB(priors=self.priors, var_smoothing=0)
+        fitted = stock_estimator(self, var_smoothing=0)
         fitted.fit(theta, labels, sample_weight=weight[:-1])
         self.classes_, self.class_prior_ = fitted.classes_, fitted.class_prior_
         self.class_count_, self.theta_ = fitted.class_count_, theta

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import stats
+from scipy.special import boxcox
 from sklearn import preprocessing
 from sklearn.base import clone
 from sklearn.utils.validation import FLOAT_DTYPES, validate_data
@@ -63,9 +64,8 @@ class PowerTransformer(BlockwiseTransformer, preprocessing.PowerTransformer):
         fitted.lambdas_ = lambdas.astype(summary.low.dtype)
         if self.standardize:
             scaler = StandardScaler(copy=False)
-            power = clone(fitted).set_params(standardize=False, copy=True)
-            power.lambdas_, power.n_features_in_ = fitted.lambdas_, fitted.n_features_in_
-            per_block = NamedCall(name, _transformed_moments, columns_of, power, scaler)
+            args = (columns_of, self.method, fitted.lambdas_, scaler)
+            per_block = NamedCall(name, _transformed_moments, *args)
             scaler._set_statistics((yield Reduction(per_block, scaler._combine)))
             scaler.n_features_in_ = fitted.n_features_in_
             set_power_scaler(fitted, scaler)
@@ -77,14 +77,12 @@ def _moments(columns_of: ColumnsOf, block: Block) -> Moments:
 
 
 def _transformed_moments(
-    columns_of: ColumnsOf,
-    power: preprocessing.PowerTransformer,
-    scaler: StandardScaler,
-    block: Block,
+    columns_of: ColumnsOf, method: str, lambdas: np.ndarray, scaler: StandardScaler, block: Block
 ) -> ColumnMoments:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
-        return scaler._reduce_block(Block(power.transform(columns_of(block)[0])))
+    X, transform = columns_of(block)[0], boxcox if method == "box-cox" else stats.yeojohnson
+    with np.errstate(invalid="ignore"):
+        powers = [transform(x, power) for x, power in zip(X.T, lambdas, strict=True)]
+        return scaler._reduce_block(Block(np.stack(powers, axis=1)))
 
 
 def _known_lambdas(

@@ -23,7 +23,7 @@ class DocumentCounts(NamedTuple):
 
 
 @blockwise
-class TfidfTransformer(BlockwiseTransformer, text.TfidfTransformer):
+class TfidfTransformer(BlockwiseTransformer, text.TfidfTransformer, auto_wrap_output_keys=None):
     """On Dask rows ``fit`` is one pass, none without ``use_idf``; ``transform`` is lazy."""
 
     def _fit_passes(self, meta: Any) -> Any:
