@@ -285,7 +285,10 @@ def array_of_partitions(partitions: Any, meta: Any) -> Any:
         while target in targets:
             target = targets[target]
         targets[key] = target
-    layer = {key: task.substitute(targets) for key, task in graph.items() if key not in targets}
+    # Dask keeps the model of a fused frame under another key than its task has
+    layer = {
+        key: task.substitute(targets, key=key) for key, task in graph.items() if key not in targets
+    }
     for key in flatten(partitions.__dask_keys__()):
         if key in targets and targets[key] not in futures:
             layer[key] = layer.pop(targets[key]).substitute({}, key=key)

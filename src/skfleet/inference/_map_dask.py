@@ -26,6 +26,7 @@ from skfleet.blocks import (
     n_rows_of,
     scheduler,
     slice_rows,
+    with_pandas_text,
 )
 from skfleet.engine import identity
 from skfleet.inference._output import OutputSpec, apply_to_rows
@@ -139,7 +140,7 @@ def map_dask_partitions(
 
 
 def _call_on_partition(rows: Any, values: np.ndarray, func: Any, model: Any) -> Any:
-    return func(model, rows, values)
+    return func(model, with_pandas_text(rows), values)
 
 
 def _map_array(task: Any, X: Any, output: OutputSpec, name: str, *args: Any) -> Any:

@@ -16,6 +16,7 @@ from scipy import sparse
 from sklearn import preprocessing
 from sklearn.base import clone
 
+from skfleet.blocks import with_pandas_text
 from skfleet.engine import counting
 from skfleet.estimators import preprocessing as ours
 from skfleet.estimators.preprocessing import _category_index
@@ -47,6 +48,17 @@ def pair(name, **params):
 
 def pair_of(case):
     return pair(case.split()[0], **CASES[case])
+
+
+def outcome(call):
+    """Return the result of a call, or the class and text of its error, and its warnings."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            result = call()
+        except (TypeError, ValueError) as error:
+            result = (type(error), str(error))
+    return result, {str(w.message) for w in caught if issubclass(w.category, UserWarning)}
 
 
 def frame(n=40):
@@ -91,6 +103,27 @@ def test_dtypes(case, dtype):
     check_like_reference(*pair_of(case), X, partition="unknown lengths")
 
 
+EXTENSIONS = {
+    "Int64": [1, None, 2, 1],
+    "boolean": [True, None, False, True],
+    "int64[pyarrow]": [3, None, 4, 3],
+    "string": ["p", "q", "p", "r"],
+    "string with NA": ["p", None, "p", "r"],
+    "datetime64[ns, UTC]": pd.to_datetime(["2020", "2021", "2020", "2022"]).tz_localize("UTC"),
+}
+
+
+@pytest.mark.parametrize("dtype", EXTENSIONS)
+@pytest.mark.parametrize("name", ["OneHotEncoder", "OrdinalEncoder"])
+def test_extension_dtypes(name, dtype):
+    column = pd.array(EXTENSIONS[dtype], dtype=dtype.removesuffix(" with NA"))
+    lazy = dd.from_pandas(pd.DataFrame({"a": column}), npartitions=3)
+    local, (a, b) = with_pandas_text(lazy.compute()), pair(name)
+    expected = b.fit(local).transform(local)
+    same_values(a.fit(lazy).transform(lazy).compute(scheduler="synchronous"), expected)
+    same_values(a.categories_, b.categories_)
+
+
 CATEGORIES = [[["w", "x", "y", "z"], ["b", "a", None]], [["z", "x", "y"], ["c", "b", "aa", np.nan]]]
 
 
@@ -119,17 +152,6 @@ def test_inverse(case):
     back = a.inverse_transform(lazy_codes)
     assert back.shape == lazy.shape
     same_values(back.compute(), b.inverse_transform(codes))
-
-
-def outcome(call):
-    """Return the result of a call, or the class and text of its error, and its warnings."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        try:
-            result = call()
-        except (TypeError, ValueError) as error:
-            result = (type(error), str(error))
-    return result, {str(w.message) for w in caught if issubclass(w.category, UserWarning)}
 
 
 @pytest.mark.parametrize(
@@ -272,7 +294,7 @@ def test_long_text_is_searched(monkeypatch):
         ["b", "a", "c", "d"],
         ["a", "b\0", "c", "d"],
         ["a", "b", "c", 4],
-        ["a" * 999, *"bcd"],
+        ["a" * 999, *"bcdef"],
     ):
         assert SortedText.make(np.array(other, dtype=object)) is None
 

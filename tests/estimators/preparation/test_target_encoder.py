@@ -197,6 +197,24 @@ def test_frames_of_cross_fitted_rows(kind):
     pd.testing.assert_frame_equal(result.compute().reset_index(drop=True), expected)
 
 
+def test_columns_of_a_data_set_on_disk(tmp_path):
+    """Dask reads several partitions as one, and more of them where it reads fewer columns."""
+    X, y = frame()[["text", "integer"]], target("continuous")
+    for i in range(12):
+        rows = X.assign(y=y, unused=np.arange(N)).iloc[i * 5 : (i + 1) * 5]
+        rows.to_parquet(tmp_path / f"{i:02d}.parquet")
+    lazy = dd.read_parquet(tmp_path)
+    columns = ["text", "integer"]
+    same_values(*cross_fitted({"cv": SHUFFLED}, X, y, lazy[columns], lazy["y"]))
+
+
+def test_missing_text_of_dask():
+    X, y = frame()[["text"]], target("continuous")
+    X.loc[::4, "text"] = None
+    lazy = dd.from_pandas(X.astype("string"), npartitions=3)
+    same_values(*cross_fitted({"cv": SHUFFLED}, X, y, lazy, y))
+
+
 def test_numbers_of_passes():
     X, y = frame(), target("binary")
     lazy = dd.from_pandas(X, npartitions=3)

@@ -217,9 +217,16 @@ def add_predefined(a: Parts, b: Parts, merge_statistics: Any) -> Parts:
 
 @blockwise
 class OneHotEncoder(SetOfCategories, preprocessing.OneHotEncoder):
-    """On Dask rows ``fit`` is one pass, of which the categories come to the driver."""
+    """On Dask rows ``fit`` is one pass, of which the distinct values of columns come to the driver.
+
+    ``transform`` is lazy: an array of sparse chunks, or of dense ones and frames where
+    ``sparse_output=False``. Unknown categories are reported for each block.
+    """
 
 
 @blockwise
 class OrdinalEncoder(SetOfCategories, preprocessing.OrdinalEncoder):
-    """On Dask rows ``fit`` is one pass, of which the categories come to the driver."""
+    """On Dask rows ``fit`` is one pass, of which the distinct values of columns come to the driver.
+
+    ``transform`` is lazy. Unknown categories are reported for each block.
+    """

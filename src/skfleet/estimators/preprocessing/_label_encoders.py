@@ -38,6 +38,9 @@ class LabelTransformer(BlockwiseTransformer):
     _takes_matrix = _takes_numbers = False
     classes_: Any
 
+    def _fit_transform_on_blocks(self, y: Any) -> Any:
+        return self.fit(y).transform(y)  # type: ignore[attr-defined]
+
 
 @blockwise
 class LabelEncoder(LabelTransformer, preprocessing.LabelEncoder):

@@ -26,6 +26,7 @@ from skfleet.blocks import (
     is_lazy,
     make_folds,
     meta_of,
+    with_pandas_text,
 )
 from skfleet.engine import add
 from skfleet.estimators._blockwise import _container, blockwise
@@ -223,7 +224,7 @@ class TargetEncoder(CategoryEncoder, preprocessing.TargetEncoder):
         with unchanged_on_failure(self):
             validate_params(self)
             X, y = _with_final_partitions(as_collection(X), y)
-            meta = meta_of(X)
+            meta = with_pandas_text(meta_of(X))
             self._check_meta(meta, reset=True)
             passes = self._cross_fit_passes(meta, self._split_params(params))
             groups, splits = self._run(passes, X, y, None)
