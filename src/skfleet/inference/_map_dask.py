@@ -114,7 +114,7 @@ def map_dask_partitions(
     if isinstance(X, da.Array):
         X, key = X.rechunk({1: -1}), _unique_key(name)
         ref = TaskRef(model.key)
-        layer = {
+        layer: dict[Any, Any] = {
             (key, i, 0): Task((key, i, 0), func, ref, TaskRef((X.name, i, 0)), of_rows)
             for i, of_rows in enumerate(values)
         }
