@@ -20,6 +20,7 @@ from skfleet.estimators.compose._shared_fit import (
     copy_configuration,
     fit_parts,
     is_estimator,
+    refuse_metadata,
     valid_rows,
     weighted_parts,
 )
@@ -38,13 +39,19 @@ class FeatureUnion(BlockwiseTransformer, pipeline.FeatureUnion):
         weighted = weighted_parts(self, params, routed_only=False)
         return super()._fit_on_blocks(X, y, params.get("sample_weight"), weighted=weighted)
 
+    def _transform_on_blocks(self, X: Any, **params: Any) -> Any:
+        refuse_metadata(self, params)
+        return super()._transform_on_blocks(X)
+
     def _fit_passes(self, meta: Any, weighted: Collection[str] = ()) -> Passes:
         parts = {
             name: Part(part, meta, with_weight=name in weighted)
             for name, part in self.transformer_list
             if is_estimator(part)
         }
-        fitted, head = yield from fit_parts(self, parts)
+        fitted, head = yield from fit_parts(
+            self, parts, [name for name, part in self.transformer_list if part != "drop"]
+        )
         if head is not None:
             self._set_parts(fitted, head)
             return
