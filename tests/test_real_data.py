@@ -265,6 +265,7 @@ def test_trips_of_taxis():
         assert np.mean(ours) <= 1.05 * np.mean(theirs)
 
 
+@pytest.mark.filterwarnings("ignore:The inplace keyword")  # of Dask's, on pandas 3.1
 def test_preparation_of_census_income(tmp_path):
     """Text with gaps, numbers with outliers, and a column of many categories, from Parquet."""
     X, y = _adult("train")
