@@ -224,8 +224,8 @@ class KnotCounts(NamedTuple):
     through: np.ndarray
     weight_below: np.ndarray
     weight_through: np.ndarray
-    values: np.ndarray
-    weights: np.ndarray | None
+    values: tuple[np.ndarray, ...]
+    weights: tuple[np.ndarray, ...] | None
 
 
 @dataclass
@@ -353,9 +353,9 @@ class _ColumnSearch:
         inner = gap < len(request.knots)
         at_knot[inner] = request.knots[gap[inner]] == self.values[inner]
         chosen = ~at_knot & ~request.is_collected[gap]
-        values, weights = np.concatenate([self.values[chosen], counts.values]), None
+        values, weights = np.concatenate([self.values[chosen], *counts.values]), None
         if self.weights is not None and counts.weights is not None:
-            weights = np.concatenate([self.weights[chosen], counts.weights])
+            weights = np.concatenate([self.weights[chosen], *counts.weights])
         values, weights = _sorted_values(values, weights)
         return replace(
             self,
@@ -385,7 +385,7 @@ def _start_search(
         low=summary.low[j],
         high=summary.high[j],
         knots=knots,
-        counts=KnotCounts(below, through, below, through, values[:0], None),
+        counts=KnotCounts(below, through, below, through, (), None),
         values=values,
         weights=weights,
         is_complete=np.full(len(knots) + 1, is_complete),
@@ -439,7 +439,9 @@ def _count(
             weight_below, weight_through = cumulative[left], cumulative[right]
             weights = np.concatenate([weights[part] for part in chosen] or [weights[:0]])
             weights = weights if draws is None else weights[draws]
-        results.append(KnotCounts(below, through, weight_below, weight_through, inside, weights))
+        of_inside = None if weights is None else (weights,)
+        counts = below, through, weight_below, weight_through
+        results.append(KnotCounts(*counts, (inside,), of_inside))
     return results
 
 
@@ -481,10 +483,10 @@ def _combine_counts(a: list[KnotCounts], b: list[KnotCounts]) -> list[KnotCounts
 
 def _combine_column(a: KnotCounts, b: KnotCounts) -> KnotCounts:
     below, through = a.below + b.below, a.through + b.through
-    values = np.concatenate([a.values, b.values])
+    values = (*a.values, *b.values)
     if a.weights is None or b.weights is None:
         return KnotCounts(below, through, below, through, values, None)
     weight_below = a.weight_below + b.weight_below
     weight_through = a.weight_through + b.weight_through
-    weights = np.concatenate([a.weights, b.weights])
+    weights = (*a.weights, *b.weights)
     return KnotCounts(below, through, weight_below, weight_through, values, weights)
