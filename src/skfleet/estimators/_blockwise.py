@@ -31,10 +31,9 @@ from skfleet.blocks import (
     row_blocks,
     with_pandas_text,
 )
-from skfleet.engine import Reduction, add, engine_for
+from skfleet.engine import NamedCall, Passes, Reduction, add, engine_for, run_passes
 from skfleet.estimators._base import check_columns, check_two_dims
 from skfleet.estimators._device_dispatch import unchanged_on_failure
-from skfleet.estimators._passes import NamedCall, Passes, run_passes
 from skfleet.inference import call_transform, constant_per_row, name_columns
 
 T = TypeVar("T", bound=type)
@@ -181,7 +180,7 @@ class BlockwiseEstimator(DocumentationLink):
         engine = engine_for(rows)
         persisted = engine.persist(rows) if self._is_iterative else nullcontext(rows)
         with persisted as rows:
-            return run_passes(passes, engine, rows, lambda request: request.run(X, y))
+            return run_passes(passes, engine, rows, _with_text, lambda request: request.run(X, y))
 
 
 class BlockwiseTransformer(BlockwiseEstimator):
@@ -293,6 +292,10 @@ def _is_fitted(estimator: Any) -> bool:
 
 def _one_pass(reduction: Reduction) -> Passes:
     return (yield reduction)
+
+
+def _with_text(block: Block) -> Block:
+    return block._replace(X=with_pandas_text(block.X))
 
 
 def _call_quietly(estimator: Any, method: str, args: tuple[Any, ...], block: Block) -> Any:

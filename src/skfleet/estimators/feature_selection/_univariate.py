@@ -8,8 +8,8 @@ import numpy as np
 from sklearn import feature_selection
 
 from skfleet.blocks import Block, as_collection, check_rows
+from skfleet.engine import Passes
 from skfleet.estimators._blockwise import BlockwiseTransformer, blockwise
-from skfleet.estimators._passes import Passes
 from skfleet.estimators.feature_selection._univariate_tests import univariate_test
 
 

@@ -17,6 +17,7 @@ from skfleet._linalg import is_sparse
 from skfleet._sklearn_private import rows_to_impute
 from skfleet._validation import dtypes_of, is_numeric
 from skfleet.blocks import Block, as_collection
+from skfleet.engine import Passes
 from skfleet.estimators._blockwise import (
     BlockwiseTransformer,
     base_class,
@@ -24,9 +25,8 @@ from skfleet.estimators._blockwise import (
     learned_attributes,
     stock_estimator,
 )
-from skfleet.estimators._passes import Passes
-from skfleet.estimators._quantiles import column_quantiles
 from skfleet.inference import call_transform
+from skfleet.quantiles import column_quantiles
 
 STRATEGIES_OF_ANY_DTYPE = ("most_frequent", "constant")
 

@@ -18,8 +18,8 @@ from skfleet._sklearn_private import (
     transform_with_categories,
 )
 from skfleet.blocks import Block, is_frame, n_rows_of, take_rows
+from skfleet.engine import Passes
 from skfleet.estimators._blockwise import BlockwiseTransformer, blockwise
-from skfleet.estimators._passes import Passes
 from skfleet.estimators.preprocessing._categories import (
     Parts,
     SortedValues,

@@ -11,9 +11,9 @@ from sklearn.base import clone
 from sklearn.utils.validation import FLOAT_DTYPES, validate_data
 
 from skfleet.blocks import Block
+from skfleet.engine import Passes
 from skfleet.estimators._blockwise import BlockwiseTransformer, blockwise
-from skfleet.estimators._passes import Passes
-from skfleet.estimators._quantiles import column_quantiles
+from skfleet.quantiles import column_quantiles
 
 
 @blockwise

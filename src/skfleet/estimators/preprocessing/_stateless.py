@@ -13,6 +13,7 @@ from skfleet._sklearn_private import is_close
 from skfleet._validation import dtypes_of
 from skfleet._warnings import warn
 from skfleet.blocks import Block
+from skfleet.engine import Passes
 from skfleet.estimators._base import check_columns
 from skfleet.estimators._blockwise import (
     BlockwiseTransformer,
@@ -20,7 +21,6 @@ from skfleet.estimators._blockwise import (
     learned_attributes,
     stock_estimator,
 )
-from skfleet.estimators._passes import Passes
 
 
 @blockwise

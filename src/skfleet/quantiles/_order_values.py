@@ -12,8 +12,7 @@ from sklearn import config_context
 
 from skfleet._linalg import is_sparse, vstack
 from skfleet.blocks import Block, row_uniform
-from skfleet.engine import Reduction
-from skfleet.estimators._passes import NamedCall, Passes
+from skfleet.engine import NamedCall, Passes, Reduction
 
 # Returns the validated columns of a block, dense or CSC, and the weights of its rows or None.
 ColumnsOf: TypeAlias = Callable[[Block], tuple[Any, Any]]
