@@ -64,8 +64,9 @@ linalg.svd(a, full_matrices=True, compute_uv=True)
 _words = str.split
 _UFUNCS = _words("""
 abs add bitwise_and bitwise_or bitwise_xor divide equal exp expm1 floor_divide greater greater_equal
-invert isfinite isnan left_shift less less_equal log log1p logical_and logical_not logical_or matmul
-maximum minimum multiply negative not_equal power remainder right_shift sign sqrt square subtract
+invert isfinite isinf isnan left_shift less less_equal log log1p logical_and logical_not logical_or
+matmul maximum minimum multiply negative not_equal power remainder right_shift sign sqrt square
+subtract
 """)
 _METHODS = _words("""
 T all any argmax argmin argsort astype clip copy data device dot dtype fill flags flatten get item
@@ -317,7 +318,8 @@ def array(
 def asarray(
     a: Any, dtype: Any = None, order: Any = None, *, copy: Any = None, blocking: bool = False
 ) -> ndarray:
-    if isinstance(a, ndarray) and dtype in (None, a.dtype) and order in (None, "K") and not copy:
+    has_dtype = dtype is None or np.dtype(dtype) == getattr(a, "dtype", None)
+    if isinstance(a, ndarray) and has_dtype and order in (None, "K") and not copy:
         return a
     return array(a, dtype, copy=copy is not False, order=order or "K")
 

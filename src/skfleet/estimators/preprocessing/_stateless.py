@@ -21,21 +21,37 @@ from skfleet.estimators._blockwise import (
     learned_attributes,
     stock_estimator,
 )
+from skfleet.estimators._device_blocks import ARRAY_API_METHODS
 
 
 @blockwise
 class Normalizer(BlockwiseTransformer, preprocessing.Normalizer):
-    """On Dask rows ``fit`` takes no pass."""
+    """On Dask rows ``fit`` takes no pass.
+
+    Dask arrays of CuPy's are transformed on their device.
+    """
+
+    _device_methods = ARRAY_API_METHODS
 
 
 @blockwise
 class Binarizer(BlockwiseTransformer, preprocessing.Binarizer):
-    """On Dask rows ``fit`` takes no pass."""
+    """On Dask rows ``fit`` takes no pass.
+
+    Dask arrays of CuPy's are transformed on their device.
+    """
+
+    _device_methods = ARRAY_API_METHODS
 
 
 @blockwise
 class PolynomialFeatures(BlockwiseTransformer, preprocessing.PolynomialFeatures):
-    """On Dask rows ``fit`` takes no pass."""
+    """On Dask rows ``fit`` takes no pass.
+
+    Dask arrays of CuPy's are transformed on their device.
+    """
+
+    _device_methods = ARRAY_API_METHODS
 
     def _fit_passes(self, meta: Any) -> Passes:
         yield from super()._fit_passes(meta)

@@ -1,0 +1,172 @@
+"""Blocks on a device: statistics as scikit-learn's, and results that do not leave the device."""
+
+from contextlib import nullcontext
+from dataclasses import replace
+
+import dask.array as da
+import numpy as np
+import pytest
+from row_partitions import same_attributes
+from sklearn.base import clone
+
+from skfleet._array import is_not_numpy, to_host
+from skfleet.blocks import row_blocks
+from skfleet.engine import engine_for, run_passes
+from skfleet.estimators import naive_bayes, preprocessing
+from skfleet.estimators._blockwise import base_class
+
+RNG = np.random.default_rng(0)
+COMPLETE = RNG.normal(2, 3, size=(90, 5))
+COMPLETE[:, 3] = 1.5
+MISSING = np.where(RNG.uniform(size=COMPLETE.shape) < 0.2, np.nan, COMPLETE)
+COUNTS = RNG.integers(0, 5, size=(90, 5))
+WEIGHT = RNG.uniform(0.5, 2, size=90)
+TARGET = RNG.normal(size=90) + COMPLETE[:, 0]
+LABELS = np.array(["no", "yes", "so"])[RNG.integers(0, 3, 90)]
+SIZES = [20, 1, 39, 30]
+
+CASES = [
+    (preprocessing.StandardScaler(), MISSING, {}),
+    (preprocessing.StandardScaler(), COMPLETE, {"sample_weight": WEIGHT}),
+    (preprocessing.StandardScaler(with_mean=False), COUNTS, {}),
+    (preprocessing.StandardScaler(with_std=False), MISSING, {}),
+    (preprocessing.MinMaxScaler((-1, 2), clip=True), MISSING, {}),
+    (preprocessing.MinMaxScaler(), COUNTS, {}),
+    (preprocessing.MaxAbsScaler(), MISSING, {}),
+    (preprocessing.Normalizer(), COMPLETE, {}),
+    (preprocessing.Normalizer("max"), COUNTS, {}),
+    (preprocessing.Binarizer(threshold=1.0), COMPLETE, {}),
+    (preprocessing.PolynomialFeatures(3, interaction_only=True), COMPLETE, {}),
+    (preprocessing.PolynomialFeatures(include_bias=False), COUNTS, {}),
+]
+
+
+@pytest.fixture(autouse=True)
+def scipy_lets(monkeypatch):
+    """What scikit-learn looks for before it computes with other arrays."""
+    monkeypatch.setenv("SCIPY_ARRAY_API", "1")
+
+
+def _name(case):
+    return f"{case[0]!r}-{case[1].dtype}"
+
+
+def _strict(X):
+    import array_api_strict as xp
+
+    return xp.asarray(X, device=xp.Device("device1"))
+
+
+def _stock_fit(model, X, params):
+    stock = base_class(type(model))(**model.get_params())
+    return stock.fit(X, **params) if params else stock.fit(X)
+
+
+def fit_on_blocks(model, X, y=None, sample_weight=None):
+    """Fit on blocks of a library that Dask does not know, as on those of Dask."""
+    weight = sample_weight
+    rows = replace(row_blocks(X, y, weight, dtype=None, block_sizes=SIZES), checked=True)
+    model = clone(model)
+    run_passes(model._begin_fit(np.empty((0, X.shape[1]))), engine_for(rows), rows)
+    return model
+
+
+def assert_equal(answer, expected):
+    assert is_not_numpy(answer)
+    answer = to_host(answer)
+    assert answer.dtype == expected.dtype
+    np.testing.assert_allclose(answer, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("case", CASES, ids=_name)
+def test_blocks_of_another_library(case):
+    """These refuse to be copied to the host by NumPy."""
+    model, X, params = case
+    stock = _stock_fit(model, X, params)
+    fitted = fit_on_blocks(model, _strict(X), **params)
+    same_attributes(fitted, stock)
+    block = X[:7]
+    assert_equal(fitted._device_result("transform", _strict(block)), stock.transform(block))
+    if "inverse_transform" in type(model)._device_methods and hasattr(stock, "inverse_transform"):
+        scaled = stock.transform(block)
+        back = fitted._device_result("inverse_transform", _strict(scaled))
+        assert_equal(back, stock.inverse_transform(scaled))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("on_cluster", [False, True])
+@pytest.mark.parametrize("case", CASES, ids=_name)
+def test_dask_arrays_of_cupys(case, on_cluster, cluster_client):
+    import cupy
+
+    model, X, params = case
+    stock = _stock_fit(model, X, params)
+    on_host = da.from_array(X, chunks=(tuple(SIZES), X.shape[1]))
+    rows = on_host.map_blocks(cupy.asarray)
+    with cluster_client.as_current() if on_cluster else nullcontext():
+        fitted = clone(model).fit(rows, **params)
+        same_attributes(fitted, stock)
+        answer = fitted.transform(rows)
+        assert is_not_numpy(answer._meta)
+        assert answer.shape == stock.transform(X).shape
+        assert_equal(answer.compute(), stock.transform(X))
+        # a model is for rows on either
+        again = fitted.transform(on_host).compute()
+        np.testing.assert_allclose(again, stock.transform(X), rtol=1e-12, atol=1e-12)
+        if "inverse_transform" in fitted._device_methods and hasattr(stock, "inverse_transform"):
+            assert_equal(
+                fitted.inverse_transform(answer).compute(),
+                stock.inverse_transform(stock.transform(X)),
+            )
+
+
+@pytest.mark.gpu
+def test_more_rows_on_a_device():
+    import cupy
+
+    rows = da.from_array(MISSING, chunks=(30, 5)).map_blocks(cupy.asarray)
+    fitted = preprocessing.StandardScaler().partial_fit(rows[:60]).partial_fit(rows[60:])
+    same_attributes(fitted, _stock_fit(fitted, MISSING, {}))
+
+
+class Remote(np.ndarray):
+    """Rows that claim to be on a device."""
+
+    to_cupy = None
+
+
+def _on_device(X):
+    """Return a Dask array, on a device as it says, of which no block can be computed."""
+    rows = da.from_array(X, chunks=(30, X.shape[1]))
+    return rows.map_blocks(_fail, dtype=X.dtype, meta=X[:0].view(Remote))
+
+
+def _fail(block):
+    raise AssertionError("a block was computed")
+
+
+REFUSED = [
+    preprocessing.KBinsDiscretizer(),
+    preprocessing.OneHotEncoder(),
+    preprocessing.OrdinalEncoder(),
+    preprocessing.PowerTransformer(),
+    preprocessing.QuantileTransformer(),
+    preprocessing.SplineTransformer(),
+    naive_bayes.GaussianNB(),
+]
+
+
+@pytest.mark.parametrize("model", REFUSED, ids=repr)
+def test_others_are_refused_in_this_process(model):
+    with pytest.raises(TypeError, match=r"X must be on the host for \w+.fit .*cupy.asnumpy"):
+        model.fit(_on_device(COMPLETE), da.from_array(LABELS, chunks=30))
+    fitted = model.fit(RNG.normal(size=(90, 5)), LABELS)
+    method = "predict" if hasattr(model, "predict") else "transform"
+    with pytest.raises(TypeError, match=rf"X must be on the host for \w+.{method}"):
+        getattr(fitted, method)(_on_device(COMPLETE))
+
+
+def test_frames_of_a_device_are_not_made():
+    scaler = preprocessing.StandardScaler().fit(COMPLETE).set_output(transform="pandas")
+    with pytest.raises(ValueError, match="set_output must be 'default' for Dask rows on a device"):
+        scaler.transform(_on_device(COMPLETE))
