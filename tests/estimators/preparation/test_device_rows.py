@@ -14,6 +14,7 @@ from skfleet.blocks import row_blocks
 from skfleet.engine import engine_for, run_passes
 from skfleet.estimators import naive_bayes, preprocessing
 from skfleet.estimators._blockwise import base_class
+from skfleet.quantiles import _order_values
 
 RNG = np.random.default_rng(0)
 COMPLETE = RNG.normal(2, 3, size=(90, 5))
@@ -33,6 +34,10 @@ CASES = [
     (preprocessing.MinMaxScaler((-1, 2), clip=True), MISSING, {}),
     (preprocessing.MinMaxScaler(), COUNTS, {}),
     (preprocessing.MaxAbsScaler(), MISSING, {}),
+    (preprocessing.RobustScaler(), MISSING, {}),
+    (preprocessing.RobustScaler(quantile_range=(10, 80), unit_variance=True), COUNTS, {}),
+    (preprocessing.RobustScaler(with_centering=False), COMPLETE, {}),
+    (preprocessing.RobustScaler(with_scaling=False), COMPLETE, {}),
     (preprocessing.Normalizer(), COMPLETE, {}),
     (preprocessing.Normalizer("max"), COUNTS, {}),
     (preprocessing.Binarizer(threshold=1.0), COMPLETE, {}),
@@ -120,6 +125,14 @@ def test_dask_arrays_of_cupys(case, on_cluster, cluster_client):
             )
 
 
+@pytest.mark.parametrize("n_bytes", [_order_values.MAX_BYTES, 2**8])
+def test_quantiles_of_more_rows_than_the_sample(n_bytes, monkeypatch):
+    monkeypatch.setattr(_order_values, "SAMPLE_ROWS", 10)
+    monkeypatch.setattr(_order_values, "MAX_BYTES", n_bytes)
+    model = preprocessing.RobustScaler()
+    same_attributes(fit_on_blocks(model, _strict(MISSING)), _stock_fit(model, MISSING, {}))
+
+
 @pytest.mark.gpu
 def test_more_rows_on_a_device():
     import cupy
@@ -150,7 +163,7 @@ REFUSED = [
     preprocessing.OneHotEncoder(),
     preprocessing.OrdinalEncoder(),
     preprocessing.PowerTransformer(),
-    preprocessing.QuantileTransformer(),
+    preprocessing.QuantileTransformer(n_quantiles=10),
     preprocessing.SplineTransformer(),
     naive_bayes.GaussianNB(),
 ]

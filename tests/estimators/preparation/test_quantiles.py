@@ -156,14 +156,14 @@ def test_passes_and_bytes(monkeypatch):
         assert 3 <= passes <= 5
     # brackets have more values than may be collected
     collected = []
-    combine = _order_values._combine_counts
+    combine = _order_values.combine_counts
 
     def watch(a, b):
         merged = combine(a, b)
         collected.append(sum(counts.values.nbytes for counts in merged))
         return merged
 
-    monkeypatch.setattr(_order_values, "_combine_counts", watch)
+    monkeypatch.setattr(_order_values, "combine_counts", watch)
     monkeypatch.setattr(_order_values, "MAX_BYTES", 2**16)
     check(3)
     assert max(collected) < 2 * 2**16

@@ -208,15 +208,6 @@ class ndarray:  # noqa: N801 - as CuPy has it
     def __bool__(self) -> bool:
         return builtins.bool(self._values)
 
-    def __neg__(self) -> ndarray:
-        return _there(-self._values)
-
-    def __abs__(self) -> ndarray:
-        return _there(np.abs(self._values))
-
-    def __invert__(self) -> ndarray:
-        return _there(~self._values)
-
     def __repr__(self) -> str:
         return repr(self._values)
 
@@ -240,6 +231,12 @@ def _operator(name: str, *, in_place: bool) -> Any:
     return operate
 
 
+def _unary(name: str) -> Any:
+    return lambda self: _there(getattr(self._values, name)())
+
+
+for _name in ("__neg__", "__abs__", "__invert__"):
+    setattr(ndarray, _name, _unary(_name))
 for _name in (*_OPERATORS, *_IN_PLACE):
     setattr(ndarray, f"__{_name}__", _operator(f"__{_name}__", in_place=_name in _IN_PLACE))
 
