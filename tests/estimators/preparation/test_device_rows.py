@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from row_partitions import same_attributes
 from sklearn.base import clone
+from sklearn.feature_selection import chi2, f_regression, r_regression
 
 from skfleet._array import is_not_numpy, to_host
 from skfleet.blocks import row_blocks
 from skfleet.engine import engine_for, run_passes
-from skfleet.estimators import naive_bayes, preprocessing
+from skfleet.estimators import feature_selection, impute, naive_bayes, preprocessing
 from skfleet.estimators._blockwise import base_class
 from skfleet.quantiles import _order_values
 
@@ -38,6 +39,12 @@ CASES = [
     (preprocessing.RobustScaler(quantile_range=(10, 80), unit_variance=True), COUNTS, {}),
     (preprocessing.RobustScaler(with_centering=False), COMPLETE, {}),
     (preprocessing.RobustScaler(with_scaling=False), COMPLETE, {}),
+    (feature_selection.VarianceThreshold(), MISSING, {}),
+    (feature_selection.VarianceThreshold(1.8), COUNTS, {}),
+    (feature_selection.SelectKBest(k=2), COMPLETE[:, :3], {"y": LABELS}),
+    (feature_selection.SelectKBest(chi2, k=2), COUNTS, {"y": LABELS}),
+    (feature_selection.SelectFpr(f_regression), COMPLETE[:, :3], {"y": TARGET}),
+    (feature_selection.SelectKBest(r_regression, k=2), COMPLETE[:, :3], {"y": TARGET}),
     (preprocessing.Normalizer(), COMPLETE, {}),
     (preprocessing.Normalizer("max"), COUNTS, {}),
     (preprocessing.Binarizer(threshold=1.0), COMPLETE, {}),

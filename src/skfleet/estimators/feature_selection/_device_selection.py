@@ -1,0 +1,19 @@
+"""Selection of columns of blocks on a device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils import check_array, get_tags
+
+from skfleet._linalg import take_columns
+from skfleet.estimators._device_blocks import array_api
+
+
+def select_on_device(selector: Any, X: Any) -> Any:
+    """Return the columns of a block that a fitted selector selects, on the device of the block."""
+    allow_nan = get_tags(selector).input_tags.allow_nan
+    with array_api(X):
+        check_array(X, dtype=None, ensure_all_finite="allow-nan" if allow_nan else True)
+    return take_columns(X, np.flatnonzero(selector.get_support()))
