@@ -53,12 +53,16 @@ def reduce_device_block(call: Any, block: Block, *args: Any) -> Any:
         return tree_to_host(call(block._replace(sample_weight=weight), *args))
 
 
-def valid_floats(estimator: Any, X: Any, *, double: bool = False) -> Any:
-    """Return rows on a device as floats, in which scikit-learn has found no infinity."""
+def valid_floats(estimator: Any, X: Any, *, double: bool = False, allow_nan: bool = True) -> Any:
+    """Return rows on a device as floats; scikit-learn raises for infinity, and for NaN."""
     X = astype(X, FLOAT64) if double or not is_floating(X) else X
     with array_api(X):
         return check_array(
-            X, dtype=None, ensure_all_finite="allow-nan", estimator=estimator, input_name="X"
+            X,
+            dtype=None,
+            ensure_all_finite="allow-nan" if allow_nan else True,
+            estimator=estimator,
+            input_name="X",
         )
 
 

@@ -21,6 +21,8 @@ RNG = np.random.default_rng(0)
 COMPLETE = RNG.normal(2, 3, size=(90, 5))
 COMPLETE[:, 3] = 1.5
 MISSING = np.where(RNG.uniform(size=COMPLETE.shape) < 0.2, np.nan, COMPLETE)
+EMPTY = np.where(np.arange(5) == 2, np.nan, MISSING)
+EMPTY[:, 4] = np.arange(90)
 COUNTS = RNG.integers(0, 5, size=(90, 5))
 WEIGHT = RNG.uniform(0.5, 2, size=90)
 TARGET = RNG.normal(size=90) + COMPLETE[:, 0]
@@ -45,12 +47,24 @@ CASES = [
     (feature_selection.SelectKBest(chi2, k=2), COUNTS, {"y": LABELS}),
     (feature_selection.SelectFpr(f_regression), COMPLETE[:, :3], {"y": TARGET}),
     (feature_selection.SelectKBest(r_regression, k=2), COMPLETE[:, :3], {"y": TARGET}),
+    (impute.SimpleImputer(), EMPTY, {}),
+    (impute.SimpleImputer(add_indicator=True, keep_empty_features=True), EMPTY, {}),
+    (impute.SimpleImputer(missing_values=0, strategy="median", add_indicator=True), COUNTS, {}),
+    (impute.SimpleImputer(strategy="median"), MISSING, {}),
+    (impute.SimpleImputer(strategy="constant", fill_value=-1.5), MISSING, {}),
+    (impute.SimpleImputer(strategy="constant"), EMPTY, {}),
+    (impute.SimpleImputer(missing_values=0, strategy="constant", fill_value=7), COUNTS, {}),
+    (impute.SimpleImputer(strategy="constant"), COUNTS, {}),
+    (impute.MissingIndicator(), EMPTY, {}),
+    (impute.MissingIndicator(missing_values=0, features="all"), COUNTS, {}),
     (preprocessing.Normalizer(), COMPLETE, {}),
     (preprocessing.Normalizer("max"), COUNTS, {}),
     (preprocessing.Binarizer(threshold=1.0), COMPLETE, {}),
     (preprocessing.PolynomialFeatures(3, interaction_only=True), COMPLETE, {}),
     (preprocessing.PolynomialFeatures(include_bias=False), COUNTS, {}),
 ]
+
+pytestmark = pytest.mark.filterwarnings("ignore:Skipping features:UserWarning")
 
 
 @pytest.fixture(autouse=True)
@@ -99,7 +113,7 @@ def test_blocks_of_another_library(case):
     same_attributes(fitted, stock)
     block = X[:7]
     assert_equal(fitted._device_result("transform", _strict(block)), stock.transform(block))
-    if "inverse_transform" in type(model)._device_methods and hasattr(stock, "inverse_transform"):
+    if "inverse_transform" in model._device_methods and hasattr(stock, "inverse_transform"):
         scaled = stock.transform(block)
         back = fitted._device_result("inverse_transform", _strict(scaled))
         assert_equal(back, stock.inverse_transform(scaled))

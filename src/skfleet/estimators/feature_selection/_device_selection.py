@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from sklearn.utils import check_array, get_tags
+from sklearn.utils import get_tags
 
 from skfleet._linalg import take_columns
-from skfleet.estimators._device_blocks import array_api
+from skfleet.estimators._device_blocks import valid_floats
 
 
 def select_on_device(selector: Any, X: Any) -> Any:
     """Return the columns of a block that a fitted selector selects, on the device of the block."""
-    allow_nan = get_tags(selector).input_tags.allow_nan
-    with array_api(X):
-        check_array(X, dtype=None, ensure_all_finite="allow-nan" if allow_nan else True)
+    valid_floats(selector, X, allow_nan=get_tags(selector).input_tags.allow_nan)
     return take_columns(X, np.flatnonzero(selector.get_support()))

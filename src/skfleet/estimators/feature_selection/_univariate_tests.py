@@ -9,13 +9,14 @@ import numpy as np
 from scipy import sparse, special, stats
 from sklearn import feature_selection
 from sklearn.preprocessing import LabelBinarizer
-from sklearn.utils import check_array, check_X_y
+from sklearn.utils import check_X_y
 
 from skfleet._array import FLOAT64, asarray_like, astype, is_not_numpy, namespace, to_host
 from skfleet._linalg import is_sparse
 from skfleet._validation import unique_values
 from skfleet._warnings import warn
 from skfleet.blocks import Block, take_rows
+from skfleet.estimators._device_blocks import valid_floats
 
 
 class WithinClasses(NamedTuple):
@@ -43,7 +44,8 @@ def within_classes(X: Any, y: Any) -> WithinClasses:
     origin = astype(X[0, :], FLOAT64)
     shifted = X - origin
     mean = _sums_of_members(members, shifted) / asarray_like(n_rows[:, None].astype(float), shifted)
-    squares = column_squares(shifted - take_rows(mean, codes))
+    shifted -= take_rows(mean, codes)
+    squares = column_squares(shifted)
     return WithinClasses(classes, n_rows, origin + mean, squares)
 
 
@@ -188,8 +190,7 @@ class UnivariateTest(NamedTuple):
         """Return the sums of a block that is valid."""
         X, y = block.X, block.y
         if is_not_numpy(X):
-            X = astype(X, FLOAT64)
-            check_array(X, dtype=None, estimator=estimator, input_name="X")
+            X = valid_floats(estimator, X, double=True, allow_nan=False)
             y = to_host(y)
             _, y = check_X_y(np.zeros((len(y), 1)), y, estimator=estimator)
             return self.per_block(X, y)
