@@ -251,7 +251,7 @@ class BlockwiseTransformer(BlockwiseEstimator):
             example = getattr(model, method)(rows) if example is None else example
         if method == "transform":
             warn_of_names(self, X)
-        return call_transform(self, DeviceModel(model), method, X, None, example)
+        return call_transform(self, DeviceModel(model._task_model()), method, X, None, example)
 
     def _device_result(self, method: str, X: Any) -> Any:
         """Return the result of a method for a block on a device."""
