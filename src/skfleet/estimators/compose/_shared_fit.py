@@ -19,15 +19,10 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 from skfleet._sklearn_private import take_columns, validate_transformers
 from skfleet._validation import without_name_warnings
 from skfleet.blocks import Block, artificial_rows, is_frame, meta_of, slice_rows
+from skfleet.engine import Passes, share_passes
 from skfleet.estimators._base import FleetEstimator
 from skfleet.estimators._blockwise import BLOCKWISE_CLASSES, BlockwiseTransformer
-from skfleet.estimators._passes import (
-    EstimatorFit,
-    Passes,
-    head_of_rows,
-    on_prepared_rows,
-    share_passes,
-)
+from skfleet.estimators._passes import EstimatorFit, head_of_rows, on_prepared_rows
 from skfleet.estimators.compose._cross_fit import (
     Composition,
     as_task_model,
@@ -78,7 +73,7 @@ def fit_parts(composition: Any, parts: Mapping[str, Part], cross_fit: bool) -> P
     kind, start = type(composition).__name__, time.perf_counter()
     try:
         fits = [part.begin_fit(cross_fit) for part in parts.values()]
-        results, head = yield from share_passes(fits, f"fit-{kind}")
+        results, head = yield from share_passes(fits, f"fit-{kind}", head_of_rows())
     except ValueError as error:
         if "Expected 2D array, got 1D array instead" in str(error):
             raise ValueError(

@@ -13,10 +13,12 @@ from sklearn import impute
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
+from skfleet._array import dtype_of, is_not_numpy
 from skfleet._linalg import is_sparse
 from skfleet._sklearn_private import rows_to_impute
 from skfleet._validation import dtypes_of, is_numeric
 from skfleet.blocks import Block, as_collection
+from skfleet.engine import Passes
 from skfleet.estimators._blockwise import (
     BlockwiseTransformer,
     base_class,
@@ -24,9 +26,19 @@ from skfleet.estimators._blockwise import (
     learned_attributes,
     stock_estimator,
 )
-from skfleet.estimators._passes import Passes
-from skfleet.estimators._quantiles import column_quantiles
+from skfleet.estimators.impute._device_imputation import (
+    count_values,
+    has_device_marker,
+    impute_on_device,
+    indicate_on_device,
+    missing_columns,
+    rows_and_mask,
+    sums_of_values,
+    two_rows,
+    without_missing,
+)
 from skfleet.inference import call_transform
+from skfleet.quantiles import column_quantiles
 
 STRATEGIES_OF_ANY_DTYPE = ("most_frequent", "constant")
 
@@ -49,8 +61,19 @@ class SimpleImputer(BlockwiseTransformer, impute.SimpleImputer):
     """On Dask rows ``fit`` is one pass, or two for the exact medians of many rows (seldom three).
 
     For ``strategy="most_frequent"`` the distinct values of each column, with their counts, come to
-    the driver. A callable is not possible.
+    the driver. A callable is not possible. With another strategy and ``missing_values`` that is a
+    number, Dask arrays of CuPy's are imputed on their device.
     """
+
+    @property
+    def _device_methods(self) -> frozenset[str]:  # type: ignore[override]
+        takes = has_device_marker(self) and self.strategy in ("mean", "median", "constant")
+        fill = self.fill_value if self.strategy == "constant" else None
+        takes &= fill is None or isinstance(fill, Real)
+        return frozenset(["fit", "transform"] if takes else [])
+
+    def _device_result(self, method: str, X: Any) -> Any:
+        return impute_on_device(self, X)
 
     @property
     def _takes_numbers(self) -> bool:  # type: ignore[override]
@@ -87,6 +110,8 @@ class SimpleImputer(BlockwiseTransformer, impute.SimpleImputer):
 
     def _columns(self, block: Block) -> tuple[Any, None]:
         """Return the rows with NaN where values are missing, which have no weights."""
+        if is_not_numpy(block.X):
+            return without_missing(*rows_and_mask(self, block.X)), None
         X, mask = rows_to_impute(stock_estimator(self, copy=False), block.X)
         if not isinstance(self.missing_values, Real) or np.isnan(self.missing_values):
             return X, None
@@ -97,6 +122,10 @@ class SimpleImputer(BlockwiseTransformer, impute.SimpleImputer):
         return np.where(mask, X.dtype.type(np.nan), X), None
 
     def _reduce_block(self, block: Block) -> ColumnFill:
+        if is_not_numpy(block.X):
+            X, mask = rows_and_mask(self, block.X)
+            sums = sums_of_values(X, mask) if self.strategy == "mean" else None
+            return ColumnFill(dtype_of(X), missing_columns(mask), count_values(mask), sums)
         X, mask = rows_to_impute(stock_estimator(self, copy=False), block.X)
         n_missing = np.asarray(mask.sum(axis=0)).ravel()
         n_values, is_missing = X.shape[0] - n_missing, n_missing > 0
@@ -205,9 +234,21 @@ class InverseOfBlocks:
 
 @blockwise
 class MissingIndicator(BlockwiseTransformer, impute.MissingIndicator):
-    """On Dask rows ``fit`` is one pass."""
+    """On Dask rows ``fit`` is one pass.
+
+    With ``missing_values`` that is a number, and a dense result, Dask arrays of CuPy's are looked
+    through on their device.
+    """
 
     _takes_numbers = False
+
+    @property
+    def _device_methods(self) -> frozenset[str]:  # type: ignore[override]
+        takes = has_device_marker(self) and self.sparse is not True
+        return frozenset(["fit", "transform"] if takes else [])
+
+    def _device_result(self, method: str, X: Any) -> Any:
+        return indicate_on_device(self, X)
 
     def _check_meta(self, meta: Any, *, reset: bool) -> None:
         super()._check_meta(meta, reset=reset)
@@ -215,7 +256,11 @@ class MissingIndicator(BlockwiseTransformer, impute.MissingIndicator):
             _check_dtypes(self, meta)
 
     def _reduce_block(self, block: Block) -> dict[str, Any]:
-        return learned_attributes(stock_estimator(self).fit(block.X))
+        X = block.X
+        if is_not_numpy(X):
+            _, mask = rows_and_mask(self, X)
+            X = two_rows(self.missing_values, missing_columns(mask))
+        return learned_attributes(stock_estimator(self).fit(X))
 
     def _combine(self, a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
         return a | {"features_": np.union1d(a["features_"], b["features_"])}

@@ -10,7 +10,9 @@ from sklearn.base import clone
 
 from skfleet._sklearn_private import scale_from_variance
 from skfleet.blocks import Block
+from skfleet.engine import attributes_to_host
 from skfleet.estimators._blockwise import BlockwiseTransformer, blockwise
+from skfleet.estimators._device_blocks import ARRAY_API_METHODS
 
 # Relative difference of means below which they are taken as equal.
 ROUNDING = 8 * np.finfo(np.float64).eps
@@ -26,10 +28,16 @@ class ColumnMoments(NamedTuple):
 
 @blockwise
 class StandardScaler(BlockwiseTransformer, preprocessing.StandardScaler):
-    """On Dask rows ``fit`` is one pass, in which moments of blocks are merged (Chan et al.)."""
+    """On Dask rows ``fit`` is one pass, in which moments of blocks are merged (Chan et al.).
+
+    Dask arrays of CuPy's are transformed on their device.
+    """
+
+    _device_methods = ARRAY_API_METHODS
 
     def _reduce_block(self, block: Block) -> ColumnMoments:
         part = clone(self).partial_fit(block.X, sample_weight=block.sample_weight)
+        attributes_to_host(part)
         return part._statistics()
 
     def _combine(self, a: ColumnMoments, b: ColumnMoments) -> ColumnMoments:
@@ -74,10 +82,17 @@ class Extremes(NamedTuple):
 
 @blockwise
 class MinMaxScaler(BlockwiseTransformer, preprocessing.MinMaxScaler):
-    """On Dask rows ``fit`` is one pass."""
+    """On Dask rows ``fit`` is one pass.
+
+    Dask arrays of CuPy's are transformed on their device.
+    """
+
+    _device_methods = ARRAY_API_METHODS
 
     def _reduce_block(self, block: Block) -> Extremes:
-        return clone(self).partial_fit(block.X)._statistics()
+        part = clone(self).partial_fit(block.X)
+        attributes_to_host(part)
+        return part._statistics()
 
     def _combine(self, a: Extremes, b: Extremes) -> Extremes:
         n_rows = a.n_rows + b.n_rows
@@ -103,10 +118,17 @@ class LargestMagnitude(NamedTuple):
 
 @blockwise
 class MaxAbsScaler(BlockwiseTransformer, preprocessing.MaxAbsScaler):
-    """On Dask rows ``fit`` is one pass."""
+    """On Dask rows ``fit`` is one pass.
+
+    Dask arrays of CuPy's are transformed on their device.
+    """
+
+    _device_methods = ARRAY_API_METHODS
 
     def _reduce_block(self, block: Block) -> LargestMagnitude:
-        return clone(self).partial_fit(block.X)._statistics()
+        part = clone(self).partial_fit(block.X)
+        attributes_to_host(part)
+        return part._statistics()
 
     def _combine(self, a: LargestMagnitude, b: LargestMagnitude) -> LargestMagnitude:
         return LargestMagnitude(a.n_rows + b.n_rows, np.fmax(a.max_abs, b.max_abs))
