@@ -162,6 +162,33 @@ def test_dask_arrays_of_cupys(case, on_cluster, cluster_client):
             )
 
 
+@pytest.mark.parametrize("case", CASES, ids=_name)
+def test_few_values_go_to_the_host(case, monkeypatch):
+    import array_api_strict as xp
+
+    model, X, params = case
+    copied, to_device = [], type(_strict(X)).to_device
+
+    def watch(self, device, /, **kwargs):
+        copied.append(self.size if device == xp.Device("CPU_DEVICE") else 0)
+        return to_device(self, device, **kwargs)
+
+    monkeypatch.setattr(type(_strict(X)), "to_device", watch)
+    fitted = fit_on_blocks(model, _strict(X), **params)
+    # the sample of all rows, which are few
+    is_sampled = isinstance(model, preprocessing.RobustScaler) or "median" in repr(model)
+    assert is_sampled or sum(copied) < X.size / 2
+    copied.clear()
+    fitted._device_result("transform", _strict(X))
+    assert sum(copied) < X.size / 2
+
+
+def test_workers_must_have_the_variable_that_scipy_reads(monkeypatch):
+    monkeypatch.delenv("SCIPY_ARRAY_API")
+    with pytest.raises(RuntimeError, match="SCIPY_ARRAY_API=1"):
+        fit_on_blocks(preprocessing.StandardScaler(), _strict(COMPLETE))
+
+
 @pytest.mark.parametrize("n_bytes", [_order_values.MAX_BYTES, 2**8])
 def test_quantiles_of_more_rows_than_the_sample(n_bytes, monkeypatch):
     monkeypatch.setattr(_order_values, "SAMPLE_ROWS", 10)
