@@ -1,5 +1,6 @@
 """Blocks on a device: statistics as scikit-learn's, and results that do not leave the device."""
 
+import re
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -84,7 +85,8 @@ def scipy_lets(monkeypatch):
 
 
 def _name(case):
-    return f"{case[0]!r}-{case[1].dtype}"
+    model = re.sub("<function (\\w+) at \\w+>", r"\1", repr(case[0]))
+    return f"{model}-{case[1].dtype}"
 
 
 def _strict(X):
