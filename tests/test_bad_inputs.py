@@ -10,7 +10,6 @@ from types import SimpleNamespace
 
 import dask
 import dask.bag
-import dask.dataframe as dd
 import joblib
 import numpy as np
 import pandas as pd
@@ -19,7 +18,6 @@ from distributed import Client
 from sklearn.base import is_regressor
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, Ridge, SGDClassifier
-from sklearn.preprocessing import OneHotEncoder
 
 from bad_inputs import (
     AB,
@@ -397,18 +395,20 @@ def test_alphas_of_two_dimensions_are_refused(name):
 def test_advice_for_dask_rows_can_be_followed():
     X = dask_frame(columns(c1=AB, c2=DATES, c3=pd.Categorical(AB)))
     y = dask_frame(pd.Series(TARGET))
-    with pytest.raises(ValueError, match=r"dask.dataframe.get_dummies\(X.categorize\(\)\)"):
+    with pytest.raises(ValueError, match=r"a OneHotEncoder of skfleet\.estimators"):
         estimators.Ridge().fit(X[["c0", "c1"]], y)
-    numbers = dd.get_dummies(X.categorize())
     with pytest.raises(ValueError, match=r"X\['c2'\].astype\('int64'\)"):
-        estimators.Ridge().fit(numbers, y)
-    numbers["c2"] = X["c2"].astype("int64")
+        estimators.Ridge().fit(X[["c0", "c2"]], y)
+    dated = X.assign(c2=X["c2"].astype("int64"))
+    columns_of_text = [("text", estimators.OneHotEncoder(), ["c1", "c3"])]
+    encoder = estimators.ColumnTransformer(columns_of_text, remainder="passthrough")
+    numbers = encoder.fit_transform(dated)
     assert estimators.Ridge().fit(numbers, y).n_features_in_ == 6
     texts = dask_array(np.array([AB, AB]).T)
-    with pytest.raises(ValueError, match=r"a ParallelPostFit\(OneHotEncoder\(\)\) that was fitted"):
+    with pytest.raises(ValueError, match=r"a OneHotEncoder of skfleet\.estimators"):
         estimators.Ridge().fit(texts, y)
-    encoder = estimators.ParallelPostFit(OneHotEncoder(sparse_output=False).fit(texts[:20]))
-    assert estimators.Ridge().fit(encoder.transform(texts), TARGET).n_features_in_ == 4
+    texts = estimators.OneHotEncoder().fit_transform(texts)
+    assert estimators.Ridge().fit(texts, TARGET).n_features_in_ == 4
     with pytest.raises(ValueError, match=r"X\.to_frame\(\)"):
         estimators.Ridge().fit(X["c0"], y)
     assert estimators.Ridge().fit(X["c0"].to_frame(), y).n_features_in_ == 1

@@ -9,13 +9,22 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import sparse
-from sklearn import cluster
+from sklearn import cluster, compose
 from sklearn import linear_model as reference
 from sklearn.compose import make_column_transformer
 from sklearn.feature_extraction.text import HashingVectorizer
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import SGDClassifier
+from sklearn.model_selection import KFold
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.preprocessing import (
+    KBinsDiscretizer,
+    OneHotEncoder,
+    QuantileTransformer,
+    RobustScaler,
+    StandardScaler,
+    TargetEncoder,
+)
 
 from skfleet import estimators as ours_too
 from skfleet.estimators import Incremental, KMeans, LogisticRegression, ParallelPostFit, Ridge
@@ -254,3 +263,35 @@ def test_trips_of_taxis():
             ours.append(KMeans(20, init=init, random_state=seed).fit(rows).inertia_)
             theirs.append(cluster.KMeans(20, n_init=10, random_state=seed).fit(X).inertia_)
         assert np.mean(ours) <= 1.05 * np.mean(theirs)
+
+
+@pytest.mark.filterwarnings("ignore:The inplace keyword")  # of Dask's, on pandas 3.1
+def test_preparation_of_census_income(tmp_path):
+    """Text with gaps, numbers with outliers, and a column of many categories, from Parquet."""
+    X, y = _adult("train")
+    X = X.replace("?", np.nan).assign(income=(y == ">50K").astype(int))
+    for i in range(5):
+        X.iloc[7000 * i : 7000 * (i + 1)].to_parquet(tmp_path / f"{i}.parquet", index=False)
+    rows = dd.read_parquet(tmp_path)
+    X = pd.read_parquet(tmp_path).astype(dict.fromkeys(X.select_dtypes(exclude="number"), "str"))
+
+    def preparation(room):
+        text = ["workclass", "education", "occupation"]
+        folds = KFold(5, shuffle=True, random_state=0)
+        return room.ColumnTransformer(
+            [
+                ("numbers", make_pipeline(SimpleImputer(), RobustScaler()), ["age", "hours"]),
+                ("gains", QuantileTransformer(subsample=None, n_quantiles=50), ["capital_gain"]),
+                ("text", OneHotEncoder(min_frequency=50, handle_unknown="ignore"), text),
+                ("country", TargetEncoder(cv=folds, target_type="continuous"), ["country"]),
+                ("ages", KBinsDiscretizer(7, quantile_method="linear"), ["age"]),
+            ]
+        )
+
+    want = preparation(compose).fit_transform(X.drop(columns="income"), X["income"])
+    model = preparation(ours_too)
+    got = model.fit_transform(rows.drop(columns="income"), rows["income"])
+    assert abs(got.compute() - want).max() < 1e-10
+    assert list(model.get_feature_names_out()) == list(
+        preparation(compose).fit(X.drop(columns="income"), X["income"]).get_feature_names_out()
+    )

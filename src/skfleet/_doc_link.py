@@ -9,7 +9,8 @@ _PAGES = {
     "skfleet.estimators.cluster": "clustering",
     "skfleet.estimators.decomposition": "decomposition",
     "skfleet.estimators.linear_model": "linear_models",
-    "skfleet.estimators": "wrappers",
+    "skfleet.estimators.meta": "wrappers",
+    "skfleet.estimators": "preparation",
     "skfleet.model_selection._adaptive": "adaptive",
     "skfleet.model_selection": "searches",
 }

@@ -87,15 +87,10 @@ def not_numeric(subject: str, dtype: Any, *, on_dask: bool) -> ValueError:
     if _is_date(dtype):
         column = f"X[{subject.split(' of ')[0].removeprefix('Column ')}]" if one_column else "X"
         advice = f"Take numbers of it, {column}.astype('int64') say."
-    elif not on_dask:
-        advice = "Encode it as numbers first, with a OneHotEncoder or an OrdinalEncoder, say."
-    elif one_column:
-        advice = "Encode it as numbers first, with dask.dataframe.get_dummies(X.categorize()), say."
+    elif on_dask:
+        advice = "Encode it as numbers first, with a OneHotEncoder of skfleet.estimators, say."
     else:
-        advice = (
-            "Encode it as numbers first, with a ParallelPostFit(OneHotEncoder()) that was fitted "
-            "on some of the rows, say."
-        )
+        advice = "Encode it as numbers first, with a OneHotEncoder or an OrdinalEncoder, say."
     return ValueError(f"{subject} must be numeric. Got dtype {dtype} instead. {advice}")
 
 

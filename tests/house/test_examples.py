@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from distributed import Client
 
@@ -17,14 +18,18 @@ ROOT = Path(__file__).parents[2]
 QUICKSTART = ROOT / "examples" / "quickstart.py"
 
 
-@pytest.fixture
-def quickstart(monkeypatch):
-    """Import the example without running it."""
-    spec = importlib.util.spec_from_file_location("quickstart", QUICKSTART)
+def import_example(name, monkeypatch):
+    """Import an example without running it."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "quickstart", module)
+    monkeypatch.setitem(sys.modules, name, module)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture
+def quickstart(monkeypatch):
+    return import_example("quickstart", monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -113,3 +118,19 @@ def test_adaptive_searches_and_their_picture(tmp_path):
     assert "digits: 143 models, 1581 calls of partial_fit" in done.stdout
     assert done.stdout.count("on rows never seen") == 2
     assert picture.stat().st_size > 10_000
+
+
+def test_parquet_files_are_predicted_as_by_scikit_learn(tmp_path, monkeypatch, process_cluster):
+    ours = import_example("tabular", monkeypatch)
+    theirs = import_example("tabular_sklearn", monkeypatch)
+    source, target = str(tmp_path / "trips"), str(tmp_path / "predictions")
+    ours.make_trips(source, n_files=4, n_rows=500)
+    with Client(process_cluster):
+        accuracy = ours.main(source, target)
+    assert accuracy == theirs.main(source, target)
+    assert accuracy > 0.9
+    predicted, expected = pd.read_parquet(target), pd.read_parquet(f"{target}.parquet")
+    order = ["fare", "distance"]
+    assert predicted.sort_values(order)["paid"].tolist() == (
+        expected.sort_values(order)["paid"].tolist()
+    )

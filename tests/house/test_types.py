@@ -27,6 +27,8 @@ ESTIMATORS = [cls for cls in CLASSES if issubclass(cls, BaseEstimator)]
 def example(cls):
     """Make an estimator of a class."""
     needed = {"estimator": SGDClassifier()}
+    needed["transformers"] = [("scaler", estimators.StandardScaler(), [0])]
+    needed["transformer_list"] = [("scaler", estimators.StandardScaler())]
     for name in ("param_grid", "param_distributions", "parameters"):
         needed[name] = {"alpha": [1.0]}
     parameters = inspect.signature(cls).parameters

@@ -77,8 +77,8 @@ def warn_of_trip(X: Any, y: Any = None, sample_weight: Any = None) -> None:
     size = n_rows_of(X) * row_bytes(X if hasattr(X, "shape") else np.asarray(X)) / 1e6
     warn(
         f"X is in this process ({size:,.1f} MB), and {reason}, a transformer of scikit-learn in a "
-        "Pipeline say: wrap one that has partial_fit, as in Incremental(StandardScaler()), so that "
-        "rows stay on the workers."
+        "Pipeline say: take that of skfleet.estimators of the same name, so that rows stay on the "
+        "workers."
     )
 
 

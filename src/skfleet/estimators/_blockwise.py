@@ -130,7 +130,9 @@ class BlockwiseEstimator(DocumentationLink):
         return None if example is None else getattr(self, method)(example)
 
     def _task_model(self) -> Any:
-        """Return the model whose methods tasks call."""
+        """Return the model whose methods tasks call; they change no blocks in memory."""
+        if getattr(self, "copy", True) is False:
+            return copy.copy(self).set_params(copy=True)  # type: ignore[attr-defined]
         return self
 
     def _begin_fit(self, meta: Any, **options: Any) -> Passes:
@@ -223,10 +225,8 @@ class BlockwiseTransformer(BlockwiseEstimator):
         X, model, container = as_collection(X), self, "default"
         check_takes_device(self, X, method)
         if method == "transform":
-            container = _container(self)
+            container = output_container_of(self)
             self._check_meta(meta_of(X), reset=False)
-        if getattr(self, "copy", True) is False:  # blocks in memory are not changed
-            model = copy.copy(self).set_params(copy=True)  # type: ignore[attr-defined]
         if container == "pandas":  # by the configuration of this process, which workers lack
             model = copy.deepcopy(model).set_output(transform="pandas")  # type: ignore[attr-defined]
         if is_on_device(X):
@@ -281,12 +281,18 @@ def stock_estimator(estimator: Any, **params: Any) -> Any:
 
 
 def with_scikit_learns_docstring(cls: T) -> T:
-    """Put the docstring of a class into that of scikit-learn's, after the first line."""
+    """Put the docstring of a class into that of scikit-learn's, after the first line.
+
+    Examples of its own come in the place of scikit-learn's.
+    """
     base = base_class(cls)
     summary, _, text = inspect.cleandoc(base.__doc__ or "").partition("\n\n")
+    own, section, examples = inspect.cleandoc(cls.__doc__ or "").partition("Examples\n--------\n")
+    if section:
+        text = text.partition(section)[0] + section + examples
     room, name = cls.__module__.rpartition(".")[0], base.__name__
     text = re.sub(rf"from sklearn[\w.]* import {name}\b", f"from {room} import {name}", text)
-    cls.__doc__ = f"{summary}\n\n{inspect.cleandoc(cls.__doc__ or '')}\n\n{text}"
+    cls.__doc__ = f"{summary}\n\n{own.strip()}\n\n{text}"
     return cls
 
 
@@ -318,7 +324,7 @@ def blocks_as_they_are(X: Any, y: Any = None, sample_weight: Any = None) -> RowB
     return replace(row_blocks(X, y, sample_weight, dtype=None), checked=True)
 
 
-def _container(transformer: Any) -> str:
+def output_container_of(transformer: Any) -> str:
     """Return the container that a transformer's output of Dask rows has, or raise."""
     container = output_container(transformer)
     if container not in ("default", "pandas"):

@@ -47,8 +47,8 @@ class KnotCounts(NamedTuple):
     through: np.ndarray
     weight_below: np.ndarray
     weight_through: np.ndarray
-    values: np.ndarray
-    weights: np.ndarray | None
+    values: tuple[np.ndarray, ...]
+    weights: tuple[np.ndarray, ...] | None
 
 
 def count_at_knots(
@@ -82,7 +82,9 @@ def count_at_knots(
             weight_below, weight_through = cumulative[left], cumulative[right]
             weights = np.concatenate([weights[part] for part in chosen] or [weights[:0]])
             weights = weights if draws is None else weights[draws]
-        results.append(KnotCounts(below, through, weight_below, weight_through, inside, weights))
+        of_inside = None if weights is None else (weights,)
+        counts = below, through, weight_below, weight_through
+        results.append(KnotCounts(*counts, (inside,), of_inside))
     return results
 
 
@@ -137,10 +139,10 @@ def combine_counts(a: list[KnotCounts], b: list[KnotCounts]) -> list[KnotCounts]
 
 def _combine_column(a: KnotCounts, b: KnotCounts) -> KnotCounts:
     below, through = a.below + b.below, a.through + b.through
-    values = np.concatenate([a.values, b.values])
+    values = (*a.values, *b.values)
     if a.weights is None or b.weights is None:
         return KnotCounts(below, through, below, through, values, None)
     weight_below = a.weight_below + b.weight_below
     weight_through = a.weight_through + b.weight_through
-    weights = np.concatenate([a.weights, b.weights])
+    weights = (*a.weights, *b.weights)
     return KnotCounts(below, through, weight_below, weight_through, values, weights)

@@ -341,9 +341,9 @@ class _ColumnSearch:
         inner = gap < len(request.knots)
         at_knot[inner] = request.knots[gap[inner]] == self.values[inner]
         chosen = ~at_knot & ~request.is_collected[gap]
-        values, weights = np.concatenate([self.values[chosen], counts.values]), None
+        values, weights = np.concatenate([self.values[chosen], *counts.values]), None
         if self.weights is not None and counts.weights is not None:
-            weights = np.concatenate([self.weights[chosen], counts.weights])
+            weights = np.concatenate([self.weights[chosen], *counts.weights])
         values, weights = sorted_values(values, weights)
         return replace(
             self,
@@ -373,7 +373,7 @@ def _start_search(
         low=summary.low[j],
         high=summary.high[j],
         knots=knots,
-        counts=KnotCounts(below, through, below, through, values[:0], None),
+        counts=KnotCounts(below, through, below, through, (), None),
         values=values,
         weights=weights,
         is_complete=np.full(len(knots) + 1, is_complete),

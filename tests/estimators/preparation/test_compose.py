@@ -10,6 +10,7 @@ from sklearn import compose as reference
 from sklearn import config_context, decomposition, impute, linear_model, pipeline, preprocessing
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import KFold
 
 from skfleet.engine import counting
 from skfleet.estimators import PCA, Ridge, compose
@@ -219,3 +220,60 @@ def test_transformed_target_checks_its_functions(frame):
             clone(model).set_params(**{"func": None, "inverse_func": None} | params).fit(X, X["b"])
     with pytest.raises(ValueError, match="cannot both be set"):
         clone(model).set_params(transformer=preprocessing.StandardScaler()).fit(X, X["b"])
+
+
+def with_target_encoders(room, union):
+    """A TargetEncoder by itself, in front of another step, and in compositions of compositions."""
+
+    def encoder():
+        return preprocessing.TargetEncoder(cv=KFold(3, shuffle=True, random_state=0))
+
+    steps = pipeline.make_pipeline(encoder(), preprocessing.StandardScaler())
+    inner = room.ColumnTransformer([("e", encoder(), ["c"])])
+    return room.ColumnTransformer(
+        [
+            ("encoder", encoder(), ["a"]),
+            ("scaler", preprocessing.StandardScaler(), ["b"]),
+            ("steps", steps, ["c", "a"]),
+            ("inner", inner, ["c"]),
+            ("union", union([("u", encoder())]), ["a"]),
+        ]
+    )
+
+
+@pytest.mark.parametrize("container", ["default", "pandas"])
+@pytest.mark.parametrize("n_partitions", [1, 4])
+def test_targets_are_cross_fitted(n_partitions, container):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {"a": rng.choice(list("uvw"), 90), "b": rng.normal(size=90), "c": rng.choice([1, 2], 90)}
+    )
+    y = pd.Series(rng.normal(size=90) + (frame["a"] == "u"), name="y")
+    rows = dd.from_pandas(frame.assign(y=y), npartitions=n_partitions)
+    X, target = rows[["a", "b", "c"]], rows["y"]
+    want = with_target_encoders(reference, pipeline.FeatureUnion)
+    expected = want.set_output(transform=container).fit_transform(frame, y)
+    model = with_target_encoders(compose, compose.FeatureUnion).set_output(transform=container)
+    with counting() as counts:
+        got = model.fit_transform(X, target)
+    assert counts.passes == 3
+    np.testing.assert_allclose(got.compute(), expected, rtol=1e-10, atol=1e-12)
+    if container == "pandas":
+        pd.testing.assert_frame_equal(got.compute(), expected)
+    again = clone(model).fit(X, target).transform(X)
+    np.testing.assert_allclose(again.compute(), want.transform(frame), rtol=1e-10, atol=1e-12)
+    steps = pipeline.make_pipeline(preprocessing.TargetEncoder(), PCA(1))
+    with pytest.raises(TypeError, match="Put the estimator behind the composition"):
+        compose.ColumnTransformer([("s", steps, ["a", "c"])]).fit(X, target)
+
+
+def test_blocks_in_memory_are_not_changed(frame):
+    in_place = [impute.SimpleImputer(copy=False), preprocessing.StandardScaler(copy=False)]
+    X = frame.to_numpy()
+    rows = da.from_array(X.copy(), chunks=(20, 4)).persist(scheduler="synchronous")
+    union = compose.FeatureUnion([("steps", pipeline.make_pipeline(*in_place))]).fit(rows)
+    columns = compose.ColumnTransformer([("s", in_place[1], slice(1, 4))]).fit(rows)
+    for model in (union, columns):
+        model.transform(rows).compute()
+        np.testing.assert_array_equal(rows.compute(), X)
+    assert not columns.named_transformers_["s"].copy

@@ -255,3 +255,12 @@ def test_frames_of_a_device_are_not_made():
     scaler = preprocessing.StandardScaler().fit(COMPLETE).set_output(transform="pandas")
     with pytest.raises(ValueError, match="set_output must be 'default' for Dask rows on a device"):
         scaler.transform(_on_device(COMPLETE))
+
+
+@pytest.mark.gpu
+def test_blocks_in_memory_are_not_changed():
+    import cupy
+
+    rows = da.from_array(COMPLETE, chunks=(30, 5)).map_blocks(cupy.asarray).persist()
+    preprocessing.StandardScaler(copy=False).fit(rows).transform(rows).compute()
+    np.testing.assert_array_equal(to_host(rows.compute()), COMPLETE)

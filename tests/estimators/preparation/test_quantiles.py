@@ -160,7 +160,8 @@ def test_passes_and_bytes(monkeypatch):
 
     def watch(a, b):
         merged = combine(a, b)
-        collected.append(sum(counts.values.nbytes for counts in merged))
+        parts = [part for counts in merged for part in counts.values]
+        collected.append(sum(part.nbytes for part in parts))
         return merged
 
     monkeypatch.setattr(_order_values, "combine_counts", watch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Callable, Collection, Iterable
 from functools import wraps
@@ -19,13 +20,14 @@ from skfleet._validation import without_name_warnings
 from skfleet.blocks import artificial_rows, is_frame
 from skfleet.engine import Passes
 from skfleet.estimators._base import check_columns
-from skfleet.estimators._blockwise import BlockwiseTransformer, blockwise
+from skfleet.estimators._blockwise import blockwise
 from skfleet.estimators._passes import head_of_rows
+from skfleet.estimators.compose._cross_fit import Composition, is_estimator
 from skfleet.estimators.compose._shared_fit import (
     Part,
     copy_configuration,
     fit_parts,
-    is_estimator,
+    training_model,
     valid_rows,
     weighted_parts,
 )
@@ -51,7 +53,7 @@ class ColumnRecorder(TransformerMixin, BaseEstimator):
 
 
 @blockwise
-class ColumnTransformer(BlockwiseTransformer, compose.ColumnTransformer):
+class ColumnTransformer(Composition, compose.ColumnTransformer):
     """On Dask rows all transformers are fitted in the same passes: one, two if any of them needs
     quantiles, and for a Pipeline one per step. They are of :mod:`skfleet.estimators`, or of
     scikit-learn's of the same name, which these replace in `transformers_`; Pipelines of them;
@@ -59,17 +61,24 @@ class ColumnTransformer(BlockwiseTransformer, compose.ColumnTransformer):
     density of the first rows decides whether the output of all blocks is sparse.
     """
 
-    _takes_numbers = False
-
     def _check_meta(self, meta: Any, *, reset: bool) -> None:
         if reset:  # of rows to transform, only the columns in use count
             check_columns(self, meta, reset=True)
 
-    def _fit_on_blocks(self, X: Any, y: Any = None, **params: Any) -> Any:
-        weighted = weighted_parts(self, params, routed_only=True)
-        return super()._fit_on_blocks(X, y, params.get("sample_weight"), weighted=weighted)
+    def _weighted_parts(self, params: dict[str, Any]) -> set[str]:
+        return weighted_parts(self, params, routed_only=True)
 
-    def _fit_passes(self, meta: Any, weighted: Collection[str] = ()) -> Passes:
+    def _replace_parts(self, replace: Callable[[Any], Any]) -> Any:
+        model = copy.copy(self)
+        model.transformers_ = [
+            (name, replace(part) if is_estimator(part) else part, columns)
+            for name, part, columns in self.transformers_
+        ]
+        return model
+
+    def _fit_passes(
+        self, meta: Any, weighted: Collection[str] = (), cross_fit: bool = False
+    ) -> Passes:
         with config_context(transform_output="default"):
             recorded = self._with_transformers(lambda name, part: ColumnRecorder(part)).fit(meta)
         parts = {
@@ -77,15 +86,17 @@ class ColumnTransformer(BlockwiseTransformer, compose.ColumnTransformer):
             for name, stand_in, columns in recorded.transformers_
             if hasattr(stand_in, "columns_")
         }
-        fitted, head = yield from fit_parts(self, parts)
+        fitted, head = yield from fit_parts(self, parts, cross_fit)
+        models = {name: part.model for name, part in fitted.items()}
         if head is not None:
-            self._set_parts(fitted, head)
-            return
-        try:
-            columns = [(fitted[name], part.columns) for name, part in parts.items()]
-            self._set_parts(fitted, _valid_columns(columns, artificial_rows(meta)))
-        except Exception:  # functions may refuse artificial values
-            self._set_parts(fitted, (yield head_of_rows()))
+            self._set_parts(models, head)
+        else:
+            try:
+                columns = [(models[name], part.columns) for name, part in parts.items()]
+                self._set_parts(models, _valid_columns(columns, artificial_rows(meta)))
+            except Exception:  # functions may refuse artificial values
+                self._set_parts(models, (yield head_of_rows()))
+        return training_model(self, fitted.values())
 
     def _set_parts(self, fitted: dict[str, Any], rows: Any) -> None:
         """Set the attributes of scikit-learn's fit, by one on a few rows that fits no part anew."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import wraps
 from typing import Any
 
@@ -14,45 +15,57 @@ from sklearn.pipeline import make_union as make_in_scikit_learn
 from skfleet._validation import without_name_warnings
 from skfleet.blocks import artificial_rows
 from skfleet.engine import Passes
-from skfleet.estimators._blockwise import BlockwiseTransformer, blockwise
+from skfleet.estimators._blockwise import blockwise
 from skfleet.estimators._passes import head_of_rows
+from skfleet.estimators.compose._cross_fit import Composition, is_estimator
 from skfleet.estimators.compose._shared_fit import (
     Part,
     copy_configuration,
     fit_parts,
-    is_estimator,
+    training_model,
     valid_rows,
     weighted_parts,
 )
 
 
 @blockwise
-class FeatureUnion(BlockwiseTransformer, pipeline.FeatureUnion):
+class FeatureUnion(Composition, pipeline.FeatureUnion):
     """On Dask rows all transformers are fitted in the same passes: one, two if any of them needs
     quantiles, and for a Pipeline one per step. They are those that
     :class:`skfleet.estimators.compose.ColumnTransformer` takes.
     """
 
-    _takes_matrix, _takes_numbers = False, False
+    _takes_matrix = False
 
-    def _fit_on_blocks(self, X: Any, y: Any = None, **params: Any) -> Any:
-        weighted = weighted_parts(self, params, routed_only=False)
-        return super()._fit_on_blocks(X, y, params.get("sample_weight"), weighted=weighted)
+    def _weighted_parts(self, params: dict[str, Any]) -> set[str]:
+        return weighted_parts(self, params, routed_only=False)
 
-    def _fit_passes(self, meta: Any, weighted: Collection[str] = ()) -> Passes:
+    def _replace_parts(self, replace: Callable[[Any], Any]) -> Any:
+        model = copy.copy(self)
+        model.transformer_list = [
+            (name, replace(part) if is_estimator(part) else part)
+            for name, part in self.transformer_list
+        ]
+        return model
+
+    def _fit_passes(
+        self, meta: Any, weighted: Collection[str] = (), cross_fit: bool = False
+    ) -> Passes:
         parts = {
             name: Part(part, meta, with_weight=name in weighted)
             for name, part in self.transformer_list
             if is_estimator(part)
         }
-        fitted, head = yield from fit_parts(self, parts)
+        fitted, head = yield from fit_parts(self, parts, cross_fit)
+        models = {name: part.model for name, part in fitted.items()}
         if head is not None:
-            self._set_parts(fitted, head)
-            return
-        try:
-            self._set_parts(fitted, _valid_rows(fitted.values(), artificial_rows(meta)))
-        except Exception:  # functions may refuse artificial values
-            self._set_parts(fitted, (yield head_of_rows()))
+            self._set_parts(models, head)
+        else:
+            try:
+                self._set_parts(models, _valid_rows(models.values(), artificial_rows(meta)))
+            except Exception:  # functions may refuse artificial values
+                self._set_parts(models, (yield head_of_rows()))
+        return training_model(self, fitted.values())
 
     def _set_parts(self, fitted: dict[str, Any], rows: Any) -> None:
         """Set the attributes of scikit-learn's fit, by one on a few rows that fits no part anew."""

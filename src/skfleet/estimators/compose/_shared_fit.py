@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +23,14 @@ from skfleet.engine import Passes, share_passes
 from skfleet.estimators._base import FleetEstimator
 from skfleet.estimators._blockwise import BLOCKWISE_CLASSES, BlockwiseTransformer
 from skfleet.estimators._passes import EstimatorFit, head_of_rows, on_prepared_rows
+from skfleet.estimators.compose._cross_fit import (
+    Composition,
+    as_task_model,
+    bind_folds,
+    fold_encoders,
+    is_estimator,
+)
+from skfleet.estimators.preprocessing import TargetEncoder
 from skfleet.inference import call_transform
 
 # State of an estimator beside its parameters that its clones have too.
@@ -40,21 +48,31 @@ class Part(NamedTuple):
     columns: Any = None
     with_weight: bool = False
 
-    def begin_fit(self) -> Passes:
+    def begin_fit(self, cross_fit: bool) -> Passes:
         """Return the fit of a clone of the transformer on the rows of all columns."""
         chosen = ChosenColumns(self.columns, self.with_weight)
-        return on_prepared_rows(begin_fit(self.transformer, self.meta), chosen)
+        return on_prepared_rows(begin_fit(self.transformer, self.meta, cross_fit), chosen)
 
 
-def fit_parts(composition: Any, parts: Mapping[str, Part]) -> Passes:
+class FittedPart(NamedTuple):
+    """A fitted transformer, and what transforms the rows that it was fitted on.
+
+    These differ where a TargetEncoder is cross-fitted.
+    """
+
+    model: Any
+    training_model: Any
+
+
+def fit_parts(composition: Any, parts: Mapping[str, Part], cross_fit: bool) -> Passes:
     """Fit the parts of a composition in shared passes.
 
-    Return fitted clones by name, and the first rows, None where no part took a pass.
+    Return fitted parts by name, and the first rows, None where no part took a pass.
     """
     validate_transformers(composition)
     kind, start = type(composition).__name__, time.perf_counter()
     try:
-        fits = [part.begin_fit() for part in parts.values()]
+        fits = [part.begin_fit(cross_fit) for part in parts.values()]
         results, head = yield from share_passes(fits, f"fit-{kind}", head_of_rows())
     except ValueError as error:
         if "Expected 2D array, got 1D array instead" in str(error):
@@ -67,6 +85,18 @@ def fit_parts(composition: Any, parts: Mapping[str, Part]) -> Passes:
     if composition.verbose:
         _print_times(kind, [*parts], seconds)
     return dict(zip(parts, results, strict=True)), head
+
+
+def training_model(composition: Any, fitted: Iterable[FittedPart]) -> Any:
+    """Return what transforms the rows that a composition was fitted on; None where it does."""
+    changed = {
+        id(part.model): part.training_model
+        for part in fitted
+        if part.model is not part.training_model
+    }
+    if not changed:
+        return None
+    return composition._replace_parts(lambda part: changed.get(id(part), part))
 
 
 def _print_times(kind: str, names: Sequence[str], seconds: float) -> None:
@@ -107,11 +137,18 @@ class FittedSteps(NamedTuple):
 
     def __call__(self, block: Block) -> Block:
         """Return a transformed block."""
+        groups = [encoder.groups[block.number] for encoder in fold_encoders(self.pipeline)]
+        model = bind_folds(self.pipeline, groups)
         with without_name_warnings():
-            return block._replace(X=self.pipeline.transform(block.X))
+            return block._replace(X=model.transform(block.X))
 
     def prepare_all(self, X: Any) -> Any:
         """Return a transformed Dask collection."""
+        if fold_encoders(self.pipeline):
+            raise TypeError(
+                "Behind a TargetEncoder, within a composition, a step must be of skfleet.estimators"
+                ".preprocessing for Dask rows. Put the estimator behind the composition."
+            )
         for _, step in self.pipeline.steps:
             if is_estimator(step):
                 lazily = isinstance(step, BlockwiseTransformer | FleetEstimator)
@@ -119,22 +156,29 @@ class FittedSteps(NamedTuple):
         return X
 
 
-def begin_fit(transformer: Any, meta: Any) -> Passes:
-    """Return the fit of a transformer on rows like the empty `meta`; it returns a fitted clone."""
+def begin_fit(transformer: Any, meta: Any, cross_fit: bool) -> Passes:
+    """Return the fit of a clone of a transformer, on rows like the empty `meta`.
+
+    It returns a `FittedPart`. With `cross_fit`, that transforms its rows as ``fit_transform`` does.
+    """
     fitted = as_blockwise(transformer)
     if isinstance(fitted, Pipeline):
-        return _fit_pipeline(fitted, meta)
+        return _fit_pipeline(fitted, meta, cross_fit)
+    if isinstance(fitted, TargetEncoder) and cross_fit:
+        return _fit_one(fitted, fitted._begin_cross_fit(meta))
+    if isinstance(fitted, Composition):
+        return _fit_one(fitted, fitted._begin_fit(meta, cross_fit=cross_fit))
     if isinstance(fitted, BlockwiseTransformer):
-        return _and_return(fitted._begin_fit(meta), fitted)
+        return _fit_one(fitted, fitted._begin_fit(meta))
     if isinstance(fitted, FleetEstimator):
-        return _one_request(EstimatorFit(fitted))
+        return _fit_one(fitted, _one_request(EstimatorFit(fitted)))
     if not _is_ready(fitted):
         raise TypeError(
             "transformers must be of skfleet.estimators, or scikit-learn's of the same name, for "
             f"Dask rows. Got {type(fitted).__name__} instead. Fit it on rows of "
             "skfleet.datasets.sample_rows and put it in a sklearn.frozen.FrozenEstimator."
         )
-    return _and_return(iter(()), fitted)
+    return _fit_one(fitted, iter(()))
 
 
 def as_blockwise(transformer: Any) -> Any:
@@ -154,11 +198,6 @@ def copy_configuration(source: Any, target: Any) -> None:
     vars(target).update({name: state[name] for name in _CONFIGURATION if name in state})
 
 
-def is_estimator(part: Any) -> bool:
-    """Return whether a part of a composition is one, and not "drop" or "passthrough"."""
-    return part is not None and not isinstance(part, str)
-
-
 def _is_ready(transformer: Any) -> bool:
     """Return whether a transformer needs no fit: it is frozen, or learns nothing."""
     if isinstance(transformer, FrozenEstimator):
@@ -168,30 +207,37 @@ def _is_ready(transformer: Any) -> bool:
 
 
 def _one_request(request: EstimatorFit) -> Passes:
-    return (yield request)
+    yield request
 
 
-def _and_return(passes: Any, fitted: Any) -> Passes:
-    yield from passes
-    return fitted
+def _fit_one(fitted: Any, passes: Any) -> Passes:
+    training_model = yield from passes
+    return FittedPart(fitted, fitted if training_model is None else training_model)
 
 
-def _fit_pipeline(pipeline: Pipeline, meta: Any) -> Passes:
+def _fit_pipeline(pipeline: Pipeline, meta: Any, cross_fit: bool) -> Passes:
     """Fit the steps of a pipeline one after the other, each on what those before make of rows."""
-    steps: list[tuple[str, Any]] = []
-    for name, step in pipeline.steps:
+    steps: list[tuple[str, FittedPart]] = []
+    for number, (name, step) in enumerate(pipeline.steps, 1):
+        with_folds = cross_fit or number < len(pipeline.steps)
         if not is_estimator(step):
-            fitted = step
-        elif not any(is_estimator(before) for _, before in steps):
-            fitted = yield from begin_fit(step, meta)
+            fitted = FittedPart(step, step)
+        elif not any(is_estimator(before.model) for _, before in steps):
+            fitted = yield from begin_fit(step, meta, with_folds)
         else:
-            before = Pipeline(list(steps))
-            inputs = yield from _transformed_meta(before, meta)
-            fit = on_prepared_rows(begin_fit(step, inputs), FittedSteps(before))
-            fitted = yield from fit
+            inputs = yield from _transformed_meta(_pipeline_of(steps, "model"), meta)
+            prepare = FittedSteps(_pipeline_of(steps, "training_model"))
+            fitted = yield from on_prepared_rows(begin_fit(step, inputs, with_folds), prepare)
         steps.append((name, fitted))
-    pipeline.steps = steps
-    return pipeline
+    pipeline.steps = [(name, part.model) for name, part in steps]
+    if all(part.model is part.training_model for _, part in steps):
+        return FittedPart(pipeline, pipeline)
+    return FittedPart(pipeline, _pipeline_of(steps, "training_model"))
+
+
+def _pipeline_of(steps: Sequence[tuple[str, FittedPart]], kind: str) -> Pipeline:
+    """Return the models, or the training models, of fitted steps, as a pipeline for tasks."""
+    return Pipeline([(name, as_task_model(getattr(part, kind))) for name, part in steps])
 
 
 def _transformed_meta(pipeline: Pipeline, meta: Any) -> Passes:

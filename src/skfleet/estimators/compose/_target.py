@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skfleet._doc_link import DocumentationLink
 from skfleet._sklearn_private import validate_params
+from skfleet._typing import Answer, Rows, Values, Weights
 from skfleet._validation import check_target_type
 from skfleet.blocks import check_rows, is_frame, is_lazy, meta_of
 from skfleet.estimators._blockwise import with_scikit_learns_docstring
@@ -31,7 +32,7 @@ class TransformedTargetRegressor(DocumentationLink, compose.TransformedTargetReg
     Dask rows are lazy. That functions are inverse of each other is checked on the first rows.
     """
 
-    def fit(self, X: Any, y: Any, **fit_params: Any) -> TransformedTargetRegressor:
+    def fit(self, X: Rows, y: Values, **fit_params: Any) -> TransformedTargetRegressor:
         """Fit the transformer on the target, and the regressor on the transformed target.
 
         Parameters
@@ -105,7 +106,7 @@ class TransformedTargetRegressor(DocumentationLink, compose.TransformedTargetReg
                 stacklevel=4,
             )
 
-    def predict(self, X: Any, **predict_params: Any) -> Any:
+    def predict(self, X: Rows, **predict_params: Any) -> Answer:
         """Predict with the regressor, and transform its predictions back.
 
         Parameters
@@ -126,7 +127,7 @@ class TransformedTargetRegressor(DocumentationLink, compose.TransformedTargetReg
             return super().predict(X, **predict_params)
         return call_method(self, self, "predict", X, **predict_params)
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: Rows, y: Values, sample_weight: Weights | None = None) -> float:
         """Return the coefficient of determination of the predictions.
 
         Parameters

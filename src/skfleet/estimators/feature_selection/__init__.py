@@ -1,5 +1,7 @@
 """Selection of columns by their variance, and by tests of each column against the target."""
 
+from sklearn.feature_selection import chi2, f_classif, f_regression, r_regression
+
 from skfleet.estimators.feature_selection._univariate import (
     GenericUnivariateSelect,
     SelectFdr,
@@ -18,4 +20,8 @@ __all__ = [
     "SelectKBest",
     "SelectPercentile",
     "VarianceThreshold",
+    "chi2",
+    "f_classif",
+    "f_regression",
+    "r_regression",
 ]

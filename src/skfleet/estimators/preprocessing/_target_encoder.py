@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn import config_context, get_config, preprocessing
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.model_selection import GroupKFold, KFold, check_cv
 from sklearn.utils import check_array, column_or_1d
 from sklearn.utils.metadata_routing import process_routing
@@ -29,7 +29,7 @@ from skfleet.blocks import (
     with_pandas_text,
 )
 from skfleet.engine import Passes, add
-from skfleet.estimators._blockwise import _container, blockwise
+from skfleet.estimators._blockwise import blockwise, output_container_of
 from skfleet.estimators._device_dispatch import unchanged_on_failure
 from skfleet.estimators.preprocessing._categories import (
     Parts,
@@ -91,6 +91,20 @@ class TargetEncoder(CategoryEncoder, preprocessing.TargetEncoder):
     ``fit_transform`` is two: the first one brings the numbers of rows too, and the labels where
     splits are stratified, and the second one sums targets by category and fold. Folds are those
     of scikit-learn's splitter for the global row numbers. The encoded rows are lazy.
+
+    Examples
+    --------
+    >>> import dask.dataframe as dd
+    >>> import pandas as pd
+    >>> from skfleet.estimators.preprocessing import TargetEncoder
+    >>> rows = pd.DataFrame({"animal": ["dog", "cat"] * 50, "age": [3.0, 5.0] * 50})
+    >>> rows = dd.from_pandas(rows, npartitions=4)
+    >>> encoder = TargetEncoder(target_type="continuous", smooth=0.0)
+    >>> encoder = encoder.fit(rows[["animal"]], rows["age"])
+    >>> encoder.encodings_
+    [array([5., 3.])]
+    >>> encoder.fit_transform(rows[["animal"]], rows["age"])
+    dask.array<...shape=(100, 1), dtype=float64, chunksize=(25, 1), chunktype=numpy.ndarray>
     """
 
     target_type: str
@@ -219,25 +233,25 @@ class TargetEncoder(CategoryEncoder, preprocessing.TargetEncoder):
     def _fit_transform_on_blocks(self, X: Any, y: Any = None, **params: Any) -> Any:
         if y is None:
             type_of_target(y, input_name="y")
-        container = _container(self)
+        container = output_container_of(self)
         with unchanged_on_failure(self):
-            validate_params(self)
-            X, y = _with_final_partitions(as_collection(X), y)
+            X, y = with_final_partitions(as_collection(X), y)
             meta = with_pandas_text(meta_of(X))
-            self._check_meta(meta, reset=True)
-            passes = self._cross_fit_passes(meta, self._split_params(params))
-            groups, splits = self._run(passes, X, y, None)
-        names, n_columns = self.get_feature_names_out(), len(splits[0].encodings)
-        result = np.empty((0, n_columns))
-        if container == "pandas" and is_frame(meta):
+            folds = self._run(self._begin_cross_fit(meta, **params), X, y, None)
+        output = transform_by_fold(self, folds, X)
+        is_named = container == "default" or is_frame(folds.result)
+        return output if is_named else name_columns(output, self.get_feature_names_out())
+
+    def _begin_cross_fit(self, meta: Any, **params: Any) -> Passes:
+        """Return the passes of a fit, and of the encoding of its rows by fold."""
+        validate_params(self)
+        self._check_meta(meta, reset=True)
+        groups, splits = yield from self._cross_fit_passes(meta, self._split_params(params))
+        result: Any = np.empty((0, len(splits[0].encodings)))
+        if output_container_of(self) == "pandas" and is_frame(meta):
+            names = self.get_feature_names_out()
             result = type(meta)(result, columns=names, index=meta.index[:0])
-        model = (self._task_model(), splits, result)
-        n_partitions = X.npartitions if is_frame(meta) else X.numblocks[0]
-        none = np.zeros(0, dtype=np.int8)
-        values = [groups.get(i, none) for i in range(n_partitions)]
-        output = map_partitions(self, _encode_by_fold, model, X, values, result)
-        is_named = container == "default" or is_frame(result)
-        return output if is_named else name_columns(output, names)
+        return FoldEncoder(self._task_model(), splits, groups, result)
 
     def _cross_fit_passes(self, meta: Any, params: dict[str, Any]) -> Passes:
         """Return the groups of the rows of each block, and the encodings of each split."""
@@ -338,7 +352,58 @@ class TargetEncoder(CategoryEncoder, preprocessing.TargetEncoder):
         return folds
 
 
-def _with_final_partitions(X: Any, y: Any) -> tuple[Any, Any]:
+class FoldEncoder(BaseEstimator):
+    """A cross-fitted encoder: it encodes each row by the split that tests it.
+
+    `groups` are those of the rows, by the numbers of their blocks; `result` is that of no rows.
+    """
+
+    def __init__(self, encoder: Any, splits: Any, groups: Any, result: Any) -> None:
+        self.encoder, self.splits, self.groups, self.result = encoder, splits, groups, result
+
+    def fit(self, X: Any, y: Any = None) -> FoldEncoder:
+        """Do nothing: the encoder is fitted."""
+        return self
+
+    def of_rows(self, groups: np.ndarray) -> FoldEncoder:
+        """Return the encoder of rows of these groups alone."""
+        return FoldEncoder(self.encoder, self.splits, groups, self.result)
+
+    def transform(self, X: Any) -> Any:
+        """Encode the rows of the groups."""
+        if not len(self.groups):
+            return self.result
+        values = np.empty((len(self.groups), self.result.shape[1]))
+        rows_of_splits = [
+            np.flatnonzero(np.isin(self.groups, split.groups)) for split in self.splits
+        ]
+        encodings = [(split.encodings, split.target_mean) for split in self.splits]
+        encode_targets(self.encoder, X, values, rows_of_splits, encodings)
+        if is_frame(self.result):
+            return type(self.result)(values, columns=self.result.columns, index=X.index)
+        return values
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Return the names of the encoder's columns."""
+        return self.encoder.get_feature_names_out(input_features)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+
+def transform_by_fold(owner: Any, folds: FoldEncoder, X: Any) -> Any:
+    """Return the rows that an encoder was cross-fitted on, encoded lazily."""
+    n_partitions = X.npartitions if is_frame(meta_of(X)) else X.numblocks[0]
+    none = np.zeros(0, dtype=np.int8)
+    values = [folds.groups.get(i, none) for i in range(n_partitions)]
+    return map_partitions(owner, _transform, folds.of_rows(none), X, values, folds.result)
+
+
+def _transform(folds: FoldEncoder, rows: Any, groups: np.ndarray) -> Any:
+    return folds.of_rows(groups).transform(rows)
+
+
+def with_final_partitions(X: Any, y: Any) -> tuple[Any, Any]:
     """Return collections whose partitions no optimization changes."""
     if not is_lazy(y):
         (X,), _, _ = fix_partitions([X], [])
@@ -359,20 +424,6 @@ def _group_of_row(folds: Folds, n_rows: int) -> np.ndarray:
     lengths = np.diff(folds.starts, append=n_rows)
     dtype = np.min_scalar_type(len(lengths))
     return np.repeat(np.arange(len(lengths), dtype=dtype), lengths)
-
-
-def _encode_by_fold(model: Any, rows: Any, groups: np.ndarray) -> Any:
-    """Return rows encoded by the split that tests each."""
-    encoder, splits, result = model
-    if not len(groups):
-        return result
-    values = np.empty((len(groups), result.shape[1]))
-    rows_of_splits = [np.flatnonzero(np.isin(groups, split.groups)) for split in splits]
-    encodings = [(split.encodings, split.target_mean) for split in splits]
-    encode_targets(encoder, rows, values, rows_of_splits, encodings)
-    if is_frame(result):
-        return type(result)(values, columns=result.columns, index=rows.index)
-    return values
 
 
 def add_predefined_targets(a: Parts, b: Parts, merge: Any) -> Parts:

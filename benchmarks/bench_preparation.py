@@ -1,0 +1,195 @@
+"""Preparation of rows next to scikit-learn's in memory: seconds, ratios, growth of memory.
+
+``python benchmarks/bench_preparation.py [NAME...]`` prints medians of interleaved runs.
+"""
+
+import resource
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import dask
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import psutil
+from sklearn import compose as reference_compose
+from sklearn import impute, preprocessing
+
+from skfleet import Fleet
+from skfleet.engine import counting
+from skfleet.estimators import (
+    ColumnTransformer,
+    MaxAbsScaler,
+    OneHotEncoder,
+    RobustScaler,
+    StandardScaler,
+)
+
+RUNS = 5
+SCALERS = (
+    preprocessing.StandardScaler, preprocessing.MinMaxScaler, preprocessing.MaxAbsScaler,
+    impute.SimpleImputer, preprocessing.StandardScaler, preprocessing.MinMaxScaler,
+    preprocessing.MaxAbsScaler, impute.SimpleImputer, preprocessing.StandardScaler,
+    preprocessing.MinMaxScaler,
+)  # fmt: skip
+
+
+def medians(*functions):
+    """Return the median seconds of functions that are called in turn."""
+    seconds = [[] for _ in functions]
+    for _ in range(RUNS):
+        for function, times in zip(functions, seconds, strict=True):
+            start = time.perf_counter()
+            function()
+            times.append(time.perf_counter() - start)
+    return [statistics.median(times) for times in seconds]
+
+
+def numbers(folder, n_rows=2_000_000, n_columns=100, n_files=20):
+    """Write Parquet files of float32 numbers, and return their folder."""
+    path = Path(folder) / f"numbers-{n_rows}-{n_columns}"
+    path.mkdir()
+    for i in range(n_files):
+        values = np.random.default_rng(i).normal(size=(n_rows // n_files, n_columns))
+        frame = pd.DataFrame(values, columns=[f"c{k}" for k in range(n_columns)])
+        frame.to_parquet(path / f"{i:03}.parquet", index=False)
+    return str(path)
+
+
+def trips(folder, n_rows=5_000_000, n_files=20):
+    """Write Parquet files of columns like those of taxi trips, and return their folder."""
+    path = Path(folder) / "trips"
+    path.mkdir()
+    for i in range(n_files):
+        rng, n = np.random.default_rng(i), n_rows // n_files
+        zones = np.array([f"zone {k}" for k in range(200)])
+        frame = pd.DataFrame(
+            {
+                "distance": rng.lognormal(size=n),
+                "fare": rng.lognormal(2, size=n),
+                "tip": rng.normal(size=n),
+                "pickup": zones[rng.integers(0, 200, n)],
+                "dropoff": zones[rng.integers(0, 200, n)],
+                "color": np.array(["green", "yellow"])[rng.integers(0, 2, n)],
+            }
+        )
+        frame.to_parquet(path / f"{i:03}.parquet", index=False)
+    return str(path)
+
+
+def max_abs(folder):
+    """MaxAbsScaler.fit of 100,000 x 1,000 in 20 chunks, in this process."""
+    X = np.random.default_rng(0).normal(size=(100_000, 1_000))
+    rows = da.from_array(X, chunks=(5_000, 1_000))
+    ours, theirs = medians(
+        lambda: MaxAbsScaler().fit(rows), lambda: preprocessing.MaxAbsScaler().fit(X)
+    )
+    print(f"ours {ours:.2f} s, scikit-learn's {theirs:.2f} s, ratio {ours / theirs:.2f}")
+
+
+def ten_transformers(folder):
+    """A ColumnTransformer of ten on ten columns each, from Parquet, and its parts in memory."""
+    rows = dd.read_parquet(numbers(folder))
+    parts = [
+        (f"part {i}", cls(), list(rows.columns[10 * i : 10 * i + 10]))
+        for i, cls in enumerate(SCALERS)
+    ]
+    in_memory = rows.compute()
+
+    def fit():
+        ColumnTransformer(parts).fit(rows)
+
+    def kernels():
+        for _, part, columns in parts:
+            part.fit(in_memory[columns])
+
+    def read():
+        dask.compute(rows.map_partitions(len, meta=("n", int)))
+
+    ours, reading, computing = medians(fit, read, kernels)
+    ratio = ours / (reading + computing)
+    print(f"ours {ours:.2f} s, reading {reading:.2f} s, kernels {computing:.2f} s: {ratio:.2f}")
+
+
+def quantiles(folder):
+    """RobustScaler.fit of 2,000,000 x 10 from Parquet, and one reading pass."""
+    rows = dd.read_parquet(numbers(folder, n_columns=10))
+    ours, reading = medians(
+        lambda: RobustScaler().fit(rows),
+        lambda: dask.compute(rows.map_partitions(len, meta=("n", int))),
+    )
+    print(f"ours {ours:.2f} s, reading {reading:.2f} s: {ours / reading:.2f}")
+
+
+def one_hot(folder):
+    """OneHotEncoder and StandardScaler of 5,000,000 trips from Parquet, two worker processes."""
+    source = trips(folder)
+    texts, columns = ["pickup", "dropoff", "color"], ["distance", "fare", "tip"]
+
+    def ours():
+        rows = dd.read_parquet(source)
+        model = ColumnTransformer(
+            [("t", OneHotEncoder(dtype=np.float32), texts), ("n", StandardScaler(), columns)]
+        )
+        blocks = model.fit(rows).transform(rows)
+        sums = [da.map_blocks(_sum, block, dtype=float, chunks=(1, 1)) for block in blocks.blocks]
+        return sum(x.item() for x in dask.compute(*sums))
+
+    def theirs():
+        rows = pd.read_parquet(source)
+        model = reference_compose.ColumnTransformer(
+            [
+                ("t", preprocessing.OneHotEncoder(dtype=np.float32), texts),
+                ("n", preprocessing.StandardScaler(), columns),
+            ]
+        )
+        return model.fit(rows).transform(rows).sum()
+
+    with Fleet(n_workers=2):
+        ours()
+        idle = _memory()
+        first, second = medians(ours, theirs)
+        print(f"ours {first:.2f} s, scikit-learn's {second:.2f} s: {second / first:.2f} faster")
+        print(f"growth of all processes' peaks: {(_memory() - idle) / 1e6:.0f} MB with both")
+    with counting() as counts:
+        ours()
+    print(counts)
+
+
+def _sum(block):
+    return np.full((1, 1), block.sum())
+
+
+def _memory():
+    own = psutil.Process()
+    peaks = [p.memory_info().rss for p in own.children(recursive=True)]
+    return sum(peaks) + resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+BENCHMARKS = {f.__name__: f for f in (max_abs, ten_transformers, quantiles, one_hot)}
+
+
+class Fits:
+    """Fits of transformers on Dask arrays in this process."""
+
+    params = (["StandardScaler", "MaxAbsScaler", "RobustScaler"],)
+    param_names = ("transformer",)
+
+    def setup(self, name):
+        cls = {"MaxAbsScaler": MaxAbsScaler, "RobustScaler": RobustScaler}.get(name, StandardScaler)
+        X = np.random.default_rng(0).normal(size=(200_000, 50))
+        self.rows, self.transformer = da.from_array(X, chunks=(20_000, 50)), cls()
+
+    def time_fit(self, name):
+        self.transformer.fit(self.rows)
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as directory:
+        for name in sys.argv[1:] or BENCHMARKS:
+            print(f"{name}: {BENCHMARKS[name].__doc__}", flush=True)
+            BENCHMARKS[name](directory)
