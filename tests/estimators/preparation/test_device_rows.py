@@ -85,7 +85,8 @@ def scipy_lets(monkeypatch):
 
 
 def _name(case):
-    return re.sub(" at 0x[0-9a-f]+", "", f"{case[0]!r}-{case[1].dtype}")
+    model = re.sub("<function (\\w+) at \\w+>", r"\1", repr(case[0]))
+    return f"{model}-{case[1].dtype}"
 
 
 def _strict(X):
@@ -163,6 +164,33 @@ def test_dask_arrays_of_cupys(case, on_cluster, cluster_client):
             )
 
 
+@pytest.mark.parametrize("case", CASES, ids=_name)
+def test_few_values_go_to_the_host(case, monkeypatch):
+    import array_api_strict as xp
+
+    model, X, params = case
+    copied, to_device = [], type(_strict(X)).to_device
+
+    def watch(self, device, /, **kwargs):
+        copied.append(self.size if device == xp.Device("CPU_DEVICE") else 0)
+        return to_device(self, device, **kwargs)
+
+    monkeypatch.setattr(type(_strict(X)), "to_device", watch)
+    fitted = fit_on_blocks(model, _strict(X), **params)
+    # the sample of all rows, which are few
+    is_sampled = isinstance(model, preprocessing.RobustScaler) or "median" in repr(model)
+    assert is_sampled or sum(copied) < X.size / 2
+    copied.clear()
+    fitted._device_result("transform", _strict(X))
+    assert sum(copied) < X.size / 2
+
+
+def test_workers_must_have_the_variable_that_scipy_reads(monkeypatch):
+    monkeypatch.delenv("SCIPY_ARRAY_API")
+    with pytest.raises(RuntimeError, match="SCIPY_ARRAY_API=1"):
+        fit_on_blocks(preprocessing.StandardScaler(), _strict(COMPLETE))
+
+
 @pytest.mark.parametrize("n_bytes", [_order_values.MAX_BYTES, 2**8])
 def test_quantiles_of_more_rows_than_the_sample(n_bytes, monkeypatch):
     monkeypatch.setattr(_order_values, "SAMPLE_ROWS", 10)
@@ -227,3 +255,12 @@ def test_frames_of_a_device_are_not_made():
     scaler = preprocessing.StandardScaler().fit(COMPLETE).set_output(transform="pandas")
     with pytest.raises(ValueError, match="set_output must be 'default' for Dask rows on a device"):
         scaler.transform(_on_device(COMPLETE))
+
+
+@pytest.mark.gpu
+def test_blocks_in_memory_are_not_changed():
+    import cupy
+
+    rows = da.from_array(COMPLETE, chunks=(30, 5)).map_blocks(cupy.asarray).persist()
+    preprocessing.StandardScaler(copy=False).fit(rows).transform(rows).compute()
+    np.testing.assert_array_equal(to_host(rows.compute()), COMPLETE)

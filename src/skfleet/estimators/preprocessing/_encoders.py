@@ -161,7 +161,7 @@ class SetOfCategories(CategoryEncoder):
         return frozenset(["fit", "transform"] if takes else [])
 
     def _device_result(self, method: str, X: Any) -> Any:
-        return encode_on_device(self.transform, X, encoded_widths(self))  # type: ignore[attr-defined]
+        return encode_on_device(self, self.transform, X, encoded_widths(self))  # type: ignore[attr-defined]
 
     def _fit_passes(self, meta: Any) -> Passes:
         options = {"categories": "auto", "min_frequency": None, "max_categories": None}
