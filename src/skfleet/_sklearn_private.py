@@ -299,6 +299,12 @@ def validate_transformers(composition: Any) -> None:
 # -- encoders ----------------------------------------------------------------------------------
 
 
+def encoded_widths(encoder: Any) -> list[int]:
+    """Return the number of columns that a fitted encoder makes of each column."""
+    widths = getattr(encoder, "_n_features_outs", None)
+    return [1] * encoder.n_features_in_ if widths is None else list(widths)
+
+
 def block_categories(
     encoder: Any, X: Any, handle_unknown: str, *, with_counts: bool
 ) -> tuple[list[Any], list[Any] | None]:

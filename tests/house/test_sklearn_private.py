@@ -227,6 +227,12 @@ def test_encoders_are_fitted_on_categories():
     assert [c.dtype for c in private.check_encoder_columns(encoder, columns)] == [object] * 2
 
 
+def test_encoders_know_the_columns_of_each_category():
+    rows = [["a", 1], ["b", 2], ["c", 2]]
+    assert private.encoded_widths(OneHotEncoder(drop="first").fit(rows)) == [2, 1]
+    assert private.encoded_widths(OrdinalEncoder().fit(rows)) == [1, 1]
+
+
 def test_encoders_report_unknown_categories_where_they_transform():
     columns = np.array([["x"], ["new"]], dtype=object)
     encoder = OneHotEncoder(drop="first").fit([["x"], ["y"]])

@@ -21,7 +21,6 @@ from dask.task_spec import Alias, GraphNode, List, Task
 from dask.utils import get_default_shuffle_method
 
 from skfleet import _linalg
-from skfleet._array import is_not_numpy
 from skfleet._config import get_config
 from skfleet.blocks._block import Block, BlockRef, RowBlocks
 from skfleet.blocks._containers import (
@@ -49,6 +48,7 @@ from skfleet.blocks._dask_graph import (
 )
 from skfleet.blocks._dask_scheduler import scheduler
 from skfleet.blocks._label_codes import LabelCodes
+from skfleet.blocks._lazy import is_on_device
 
 
 def compute_together(*values: Any) -> list[Any]:
@@ -187,7 +187,7 @@ def dask_blocks(
         checked=False,
         n_bytes=n_bytes,
         on_dask=True,
-        on_device=is_not_numpy(X._meta) or hasattr(X._meta, "to_cupy"),
+        on_device=is_on_device(X),
         is_sparse=is_sparse,
     )
 

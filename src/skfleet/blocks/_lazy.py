@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from skfleet._array import is_not_numpy
 from skfleet.blocks._block import BlockRef
 from skfleet.blocks._containers import n_rows_of
 from skfleet.blocks._row_set import RowSet
@@ -28,6 +29,12 @@ def meta_of(X: Any) -> Any:
     from skfleet.blocks._dask_collections import meta_of
 
     return meta_of(X)
+
+
+def is_on_device(X: Any) -> bool:
+    """Return whether the partitions of a Dask collection are arrays or frames on a device."""
+    meta = getattr(X, "_meta", None)
+    return is_not_numpy(meta) or hasattr(meta, "to_cupy")
 
 
 def artificial_rows(meta: Any) -> Any:

@@ -30,6 +30,7 @@ from skfleet.engine._gpu._remote import (
 )
 from skfleet.engine._holdout import Holdout, draw_holdout
 from skfleet.engine._local import LocalEngine
+from skfleet.engine._passes import NamedCall, Passes, join_reductions, run_passes, share_passes
 from skfleet.engine._protocol import Call, Engine, Task, TaskPool, TaskResult
 from skfleet.engine._reduce import Reduction, add, identity, map_reduce, with_row_offsets
 from skfleet.engine._resources import (
@@ -87,6 +88,8 @@ __all__ = [
     "Engine",
     "Holdout",
     "LocalEngine",
+    "NamedCall",
+    "Passes",
     "Pickled",
     "Reduction",
     "ResourceRequest",
@@ -129,6 +132,7 @@ __all__ = [
     "has_dashboard",
     "identity",
     "is_cancelled",
+    "join_reductions",
     "keep_while_alive",
     "limit_threadpools",
     "log_pass",
@@ -141,9 +145,11 @@ __all__ = [
     "resources_for_device",
     "rows_cached_on_workers",
     "run_on_gpu_worker",
+    "run_passes",
     "scatter_content",
     "scheduler_workers",
     "seceded",
+    "share_passes",
     "to_cpu_estimator",
     "training_engine",
     "wait_for_workers",

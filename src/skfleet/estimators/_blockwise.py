@@ -15,10 +15,17 @@ from typing import Any, TypeVar
 
 from sklearn.utils.validation import check_is_fitted
 
+from skfleet._array import is_not_numpy
 from skfleet._doc_link import DocumentationLink
 from skfleet._linalg import is_sparse
 from skfleet._sklearn_private import clone_without_callbacks, output_container, validate_params
-from skfleet._validation import dtypes_of, is_numeric, not_numeric
+from skfleet._validation import (
+    dtypes_of,
+    is_numeric,
+    not_numeric,
+    warn_of_names,
+    without_name_warnings,
+)
 from skfleet._warnings import IgnoredWarnings
 from skfleet.blocks import (
     Block,
@@ -27,14 +34,21 @@ from skfleet.blocks import (
     as_collection,
     check_rows,
     is_lazy,
+    is_on_device,
     meta_of,
     row_blocks,
     with_pandas_text,
 )
-from skfleet.engine import Reduction, add, engine_for
+from skfleet.engine import NamedCall, Passes, Reduction, add, engine_for, run_passes
 from skfleet.estimators._base import check_columns, check_two_dims
+from skfleet.estimators._device_blocks import (
+    DeviceModel,
+    array_api,
+    check_takes_device,
+    reduce_device_block,
+    with_arrays_on_device,
+)
 from skfleet.estimators._device_dispatch import unchanged_on_failure
-from skfleet.estimators._passes import NamedCall, Passes, run_passes
 from skfleet.inference import call_transform, constant_per_row, name_columns
 
 T = TypeVar("T", bound=type)
@@ -72,6 +86,8 @@ class BlockwiseEstimator(DocumentationLink):
 
     # Whether X must be a matrix, and one of numbers.
     _takes_matrix, _takes_numbers = True, True
+    # The methods that take Dask rows on a device.
+    _device_methods: frozenset[str] = frozenset()
     # Whether a fit takes so many passes that the rows are persisted for it.
     _is_iterative = False
 
@@ -177,17 +193,22 @@ class BlockwiseEstimator(DocumentationLink):
     def _run(self, passes: Passes, X: Any, y: Any, sample_weight: Any) -> Any:
         """Make the passes of a fit over Dask rows."""
         check_rows(X=X, y=y, sample_weight=sample_weight)
+        check_takes_device(self, X, "fit")
         if isinstance(sample_weight, Real):
             sample_weight = constant_per_row(float(sample_weight), X)
         rows = blocks_as_they_are(X, y, sample_weight)
         engine = engine_for(rows)
         persisted = engine.persist(rows) if self._is_iterative else nullcontext(rows)
         with persisted as rows:
-            return run_passes(passes, engine, rows, lambda request: request.run(X, y))
+            return run_passes(passes, engine, rows, _with_text, lambda request: request.run(X, y))
 
 
 class BlockwiseTransformer(BlockwiseEstimator):
     """Base of transformers that are scikit-learn's own for rows in this process."""
+
+    def _training_moments(self) -> Any:
+        """Return the moments that the rows of the fit have when transformed; None if unknown."""
+        return None
 
     def _transform_on_blocks(self, X: Any, copy: Any = None) -> Any:
         """Return transformed Dask rows, lazily."""
@@ -206,16 +227,41 @@ class BlockwiseTransformer(BlockwiseEstimator):
         check_rows(X=X)
         check_is_fitted(self)
         X, model, container = as_collection(X), self, "default"
+        check_takes_device(self, X, method)
         if method == "transform":
             container = output_container_of(self)
             self._check_meta(meta_of(X), reset=False)
         if container == "pandas":  # by the configuration of this process, which workers lack
             model = copy.deepcopy(model).set_output(transform="pandas")  # type: ignore[attr-defined]
+        if is_on_device(X):
+            return self._map_on_device(model, X, method, container)
         example_of = partial(model._example_result, method)
         output = call_transform(self, model._task_model(), method, X, example_of, **params)
         if container == "default" or hasattr(output, "columns"):
             return output
         return name_columns(output, self.get_feature_names_out())  # type: ignore[attr-defined]
+
+    def _map_on_device(self, model: Any, X: Any, method: str, container: str) -> Any:
+        """Return the result of a method on Dask rows on a device, lazily and on that device."""
+        if container != "default":
+            raise ValueError(
+                f"set_output must be 'default' for Dask rows on a device. Got {container!r} "
+                "instead. Leave it out."
+            )
+        # of rows on the host: the driver need not have a device
+        with without_name_warnings():
+            rows = artificial_rows(meta_of(X))
+            example = model._example_result(method, rows)
+            example = getattr(model, method)(rows) if example is None else example
+        if method == "transform":
+            warn_of_names(self, X)
+        return call_transform(self, DeviceModel(model._task_model()), method, X, None, example)
+
+    def _device_result(self, method: str, X: Any) -> Any:
+        """Return the result of a method for a block on a device."""
+        model = with_arrays_on_device(self, X)
+        with array_api(X):
+            return getattr(base_class(type(self)), method)(model, X)
 
 
 def blockwise(cls: T) -> T:
@@ -301,7 +347,14 @@ def _one_pass(reduction: Reduction) -> Passes:
     return (yield reduction)
 
 
+def _with_text(block: Block) -> Block:
+    return block._replace(X=with_pandas_text(block.X))
+
+
 def _call_quietly(estimator: Any, method: str, args: tuple[Any, ...], block: Block) -> Any:
     """Call a method on a block, without the warnings of NumPy's, which the driver may raise."""
+    call = getattr(estimator, method)
     with _NUMERIC_WARNINGS:
-        return getattr(estimator, method)(block, *args)
+        if is_not_numpy(block.X):
+            return reduce_device_block(call, block, *args)
+        return call(block, *args)

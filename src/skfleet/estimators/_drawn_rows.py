@@ -8,9 +8,8 @@ import numpy as np
 
 from skfleet._linalg import is_sparse, vstack
 from skfleet.blocks import Block
-from skfleet.engine import Reduction
-from skfleet.estimators._order_values import ColumnsOf
-from skfleet.estimators._passes import NamedCall, Passes
+from skfleet.engine import NamedCall, Passes, Reduction
+from skfleet.quantiles import ColumnsOf
 
 
 class BlockLengths(NamedTuple):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from sklearn.utils import assert_all_finite
@@ -21,7 +22,16 @@ from skfleet._validation import (
     weights_as_numbers,
 )
 from skfleet.blocks import Block, RowBlocks, as_sized, is_lazy, n_rows_if_known, row_blocks
-from skfleet.engine import Reduction, add, engine_for, identity, map_reduce
+from skfleet.engine import (
+    Passes,
+    Reduction,
+    add,
+    engine_for,
+    identity,
+    map_reduce,
+    run_passes,
+    share_passes,
+)
 
 
 @dataclass(frozen=True)
@@ -35,6 +45,24 @@ class MetricReduction:
     per_block: Callable[[np.ndarray, np.ndarray, np.ndarray | None], Any]
     combine: Callable[[Any, Any], Any] = add
     finalize: Callable[[Any], Any] = identity
+    is_one_pass: ClassVar[bool] = True
+
+    def on_blocks(self) -> Reduction:
+        """Return the reduction of blocks of true values and predictions."""
+        return Reduction(partial(_measure, self.per_block), self.combine, self.finalize)
+
+    def passes(self) -> Passes:
+        """Return the only pass of the metric."""
+        return (yield self.on_blocks())
+
+
+class Metric(Protocol):
+    """A metric of aligned rows."""
+
+    is_one_pass: ClassVar[bool]
+
+    def passes(self) -> Passes:
+        """Return passes over blocks on the host: X are true values, y predictions."""
 
 
 def check_pair(
@@ -106,26 +134,26 @@ def host_values(values: Any) -> np.ndarray:
     return dense[:, 0] if dense.ndim == 2 and dense.shape[1] == 1 else dense
 
 
-def reduce_rows(
-    reductions: Sequence[MetricReduction], rows: RowBlocks, pred_first: bool
-) -> list[Any]:
-    """Return all metrics in one pass over aligned rows."""
-    metrics = tuple(reductions)
-    reduction = Reduction(partial(_measure, metrics), partial(_combine, metrics))
-    totals = map_reduce(engine_for(rows), reduction, rows, pred_first)
-    return [metric.finalize(total) for metric, total in zip(metrics, totals, strict=True)]
+def measure_rows(metrics: Sequence[Metric], rows: RowBlocks, pred_first: bool) -> list[Any]:
+    """Return all metrics of aligned rows, in as many passes as the longest takes.
+
+    Rows are persisted for several passes.
+    """
+    passes = share_passes([metric.passes() for metric in metrics], "measure")
+    engine = engine_for(rows)
+    is_one_pass = all(metric.is_one_pass for metric in metrics)
+    with nullcontext(rows) if is_one_pass else engine.persist(rows) as persisted:
+        results, _ = run_passes(passes, engine, persisted, partial(_host_pair, pred_first))
+    return results
 
 
-def _measure(
-    metrics: tuple[MetricReduction, ...], block: Block, pred_first: bool
-) -> tuple[Any, ...]:
-    """Return the partial results of several metrics of one block."""
-    pair = open_pair(block, pred_first)
-    return tuple(metric.per_block(*pair) for metric in metrics)
+def _host_pair(pred_first: bool, block: Block) -> Block:
+    true, predicted, weight = open_pair(block, pred_first)
+    return block._replace(X=true, y=predicted, sample_weight=weight)
 
 
-def _combine(metrics: tuple[MetricReduction, ...], a: Any, b: Any) -> tuple[Any, ...]:
-    return tuple(metric.combine(x, y) for metric, x, y in zip(metrics, a, b, strict=True))
+def _measure(per_block: Callable[..., Any], block: Block) -> Any:
+    return per_block(block.X, block.y, block.sample_weight)
 
 
 def unique_labels(y: Any) -> np.ndarray:

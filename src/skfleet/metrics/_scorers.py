@@ -13,8 +13,8 @@ from sklearn.base import is_classifier, is_regressor
 
 from skfleet.blocks import check_rows, is_lazy
 from skfleet.engine import engine_for
-from skfleet.metrics._reductions import align_pairs, host_values, reduce_rows
-from skfleet.metrics._scores import METRIC_REDUCTIONS, NEED_LABELS, RANKING_METRICS, check_options
+from skfleet.metrics._reductions import align_pairs, host_values, measure_rows
+from skfleet.metrics._scores import METRICS, NEED_LABELS, RANKING_METRICS, check_options
 
 
 class ScorerSpec(NamedTuple):
@@ -40,6 +40,7 @@ SCORERS: dict[str, ScorerSpec] = {
     "average_precision": ScorerSpec("average_precision_score", 1, {}, _ANY_SCORE),
     "r2": ScorerSpec("r2_score"),
     "explained_variance": ScorerSpec("explained_variance_score"),
+    "d2_absolute_error_score": ScorerSpec("d2_absolute_error_score"),
 }
 for _error in (
     "max_error",
@@ -49,6 +50,7 @@ for _error in (
     "mean_poisson_deviance",
     "mean_squared_error",
     "mean_squared_log_error",
+    "median_absolute_error",
     "root_mean_squared_error",
     "root_mean_squared_log_error",
 ):
@@ -312,12 +314,12 @@ def _score_response(
         if spec.metric in RANKING_METRICS:
             rankings[key] = options
         else:
-            sums[key] = METRIC_REDUCTIONS[spec.metric](options, weighted, classes)
+            sums[key] = METRICS[spec.metric](options, weighted, classes)
     scores: dict[str, float] = {}
     # Sums take a single pass, for which persisting does not pay.
     with engine_for(rows).persist(rows) if rankings else nullcontext(rows) as persisted:
         if sums:
-            values = reduce_rows(list(sums.values()), persisted, pred_first)
+            values = measure_rows(list(sums.values()), persisted, pred_first)
             scores |= dict(zip(sums, values, strict=True))
         for key, options in rankings.items():
             rank = RANKING_METRICS[specs[key].metric]

@@ -15,11 +15,13 @@ from skfleet.blocks import check_rows, is_lazy
 from skfleet.metrics import _ranking
 from skfleet.metrics._contingency import pairs_reduction
 from skfleet.metrics._deviance import d2_reduction
+from skfleet.metrics._quantile_errors import ExplainedPinballLoss, MedianError
 from skfleet.metrics._reductions import (
+    Metric,
     MetricReduction,
     align_pairs,
     check_pair,
-    reduce_rows,
+    measure_rows,
     unique_labels,
 )
 from skfleet.metrics._weighted_means import (
@@ -30,8 +32,8 @@ from skfleet.metrics._weighted_means import (
     root_over_outputs,
 )
 
-# name -> (options, is weighted, labels) -> MetricReduction
-METRIC_REDUCTIONS: dict[str, Callable[[dict[str, Any], bool, Any], MetricReduction]] = {}
+# name -> (options, is weighted, labels) -> metric of aligned rows
+METRICS: dict[str, Callable[[dict[str, Any], bool, Any], Metric]] = {}
 # name -> (y_true, y_score, sample_weight, options) -> metric, by a distributed sort
 RANKING_METRICS: dict[str, Callable[[Any, Any, Any, dict[str, Any]], Any]] = {
     "average_precision_score": _ranking.average_precision,
@@ -103,6 +105,15 @@ _PAIRS_PASS = (
 _MEAN_PASS = "One pass over both; each block is reduced to a few numbers."
 _LABELS_PASS = (
     _MEAN_PASS[:-1] + ", and one more over the\n    labels alone unless ``labels`` is given."
+)
+_QUANTILE_PASSES = (
+    "Exact, in two passes, and one for up to 10,000 rows: the first one brings a sample of the\n"
+    "    errors to this process, the second one those near the median."
+)
+_D2_PASSES = (
+    "Exact, in three passes, and two for up to 10,000 rows: the first one brings a sample of the\n"
+    "    targets to this process, the second one those near the quantile, and the last one has\n"
+    "    the loss of the quantile as the prediction of all rows."
 )
 _RANK_PASS = (
     "Exact: the scores are sorted across the workers, which hold 24 bytes for each distinct\n"
@@ -178,8 +189,8 @@ def lazy_score(
     if name in NEED_LABELS:
         labels = options.get("labels")
         labels = unique_labels(y_true) if labels is None else np.asarray(labels)
-    reduction = METRIC_REDUCTIONS[name](options, sample_weight is not None, labels)
-    return reduce_rows([reduction], *align_pairs(y_true, y_pred, sample_weight))[0]
+    metric = METRICS[name](options, sample_weight is not None, labels)
+    return measure_rows([metric], *align_pairs(y_true, y_pred, sample_weight))[0]
 
 
 def check_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
@@ -203,9 +214,7 @@ def check_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
 def _pairs(name: str, what: str) -> Any:
     """Build a metric of labels."""
     reference = getattr(metrics, name)
-    METRIC_REDUCTIONS[name] = lambda options, weighted, _: pairs_reduction(
-        reference, options, weighted
-    )
+    METRICS[name] = lambda options, weighted, _: pairs_reduction(reference, options, weighted)
     return _public(name, what, _LABELS, _PAIRS_PASS)
 
 
@@ -220,13 +229,13 @@ def _mean(name: str, what: str) -> Any:
         finalize = partial(average, options["multioutput"])
         return mean_reduction(reference, options | {"multioutput": "raw_values"}, finalize)
 
-    METRIC_REDUCTIONS[name] = reduction
+    METRICS[name] = reduction
     return _public(name, what, _TARGETS, _MEAN_PASS)
 
 
 def _explained(name: str, what: str, *, centred: bool) -> Any:
     """Build a metric of the explained fraction of the variance of the targets."""
-    METRIC_REDUCTIONS[name] = lambda options, *_: explained_reduction(centred=centred, **options)
+    METRICS[name] = lambda options, *_: explained_reduction(centred=centred, **options)
     return _public(name, what, _TARGETS, _MEAN_PASS)
 
 
@@ -242,7 +251,7 @@ def _of_labels(name: str, what: str, reference: Callable[..., Any] | None = None
             options["normalize"] = True
         return mean_reduction(reference, options, normalize=normalize)
 
-    METRIC_REDUCTIONS[name] = reduction
+    METRICS[name] = reduction
     return _public(name, what, _SCORES, _LABELS_PASS)
 
 
@@ -262,6 +271,12 @@ def _brier(true: Any, probability: Any, *, sample_weight: Any = None, **options:
             positive = 1
         true, options = (true == positive).astype(int), options | {"pos_label": 1, "labels": None}
     return metrics.brier_score_loss(true, probability, sample_weight=sample_weight, **options)
+
+
+def _pinball_fraction(name: str, what: str) -> Any:
+    """Build a metric of the explained fraction of a pinball loss."""
+    METRICS[name] = lambda options, *_: ExplainedPinballLoss(**{"alpha": 0.5, **options})
+    return _public(name, what, _TARGETS, _D2_PASSES)
 
 
 def _ranked(name: str, what: str) -> Any:
@@ -297,12 +312,18 @@ explained_variance_score = _explained(
     "explained_variance_score", "Share of the targets' variance that is explained.", centred=True
 )
 r2_score = _explained("r2_score", "Coefficient of determination.", centred=False)
+d2_absolute_error_score = _pinball_fraction(
+    "d2_absolute_error_score", "Share of the absolute error of the median that is explained."
+)
+d2_pinball_score = _pinball_fraction(
+    "d2_pinball_score", "Share of the pinball loss of the targets' quantile that is explained."
+)
 d2_tweedie_score = _public(
     "d2_tweedie_score", "Share of a Tweedie deviance that is explained.", _TARGETS, _MEAN_PASS
 )
-METRIC_REDUCTIONS["d2_tweedie_score"] = lambda options, weighted, labels: d2_reduction(**options)
+METRICS["d2_tweedie_score"] = lambda options, weighted, labels: d2_reduction(**options)
 max_error = _public("max_error", "Largest absolute error.", _TARGETS, _MEAN_PASS)
-METRIC_REDUCTIONS["max_error"] = lambda *_: MetricReduction(part_of_max_error, max, float)
+METRICS["max_error"] = lambda *_: MetricReduction(part_of_max_error, max, float)
 mean_absolute_error = _mean("mean_absolute_error", "Mean absolute error.")
 mean_absolute_percentage_error = _mean(
     "mean_absolute_percentage_error", "Mean absolute error over the size of the target."
@@ -313,6 +334,10 @@ mean_poisson_deviance = _mean("mean_poisson_deviance", "Mean deviance of the Poi
 mean_squared_error = _mean("mean_squared_error", "Mean squared error.")
 mean_squared_log_error = _mean("mean_squared_log_error", "Mean squared error of logarithms.")
 mean_tweedie_deviance = _mean("mean_tweedie_deviance", "Mean deviance of a Tweedie distribution.")
+median_absolute_error = _public(
+    "median_absolute_error", "Median of the absolute errors.", _TARGETS, _QUANTILE_PASSES
+)
+METRICS["median_absolute_error"] = lambda options, weighted, _: MedianError(weighted, **options)
 root_mean_squared_error = _mean("root_mean_squared_error", "Root of the mean squared error.")
 root_mean_squared_log_error = _mean(
     "root_mean_squared_log_error", "Root of the mean squared error of logarithms."

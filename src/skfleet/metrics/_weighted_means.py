@@ -31,12 +31,12 @@ def mean_reduction(
     `reference(true, predicted, sample_weight=, **options)` computes it for some rows.
     """
     return MetricReduction(
-        partial(_part_of_mean, reference, options),
+        partial(part_of_mean, reference, options),
         finalize=partial(_finalize_mean, normalize, finalize),
     )
 
 
-def _part_of_mean(
+def part_of_mean(
     reference: Callable[..., Any],
     options: dict[str, Any],
     true: np.ndarray,
@@ -91,13 +91,18 @@ class Spread(NamedTuple):
     n_rows: int
 
 
-def spread_of(true: np.ndarray, predicted: np.ndarray, weight: np.ndarray | None) -> Spread:
-    """Return the sums of squares of some rows about their own means."""
+def check_same_width(true: np.ndarray, predicted: np.ndarray) -> None:
+    """Raise for targets and predictions that differ in their number of outputs."""
     if true.shape != predicted.shape:
         raise ValueError(
             f"y_pred must have the shape of y_true. Got {predicted.shape[1:]} values a row "
             f"instead of {true.shape[1:]}."
         )
+
+
+def spread_of(true: np.ndarray, predicted: np.ndarray, weight: np.ndarray | None) -> Spread:
+    """Return the sums of squares of some rows about their own means."""
+    check_same_width(true, predicted)
     weight = np.ones(len(true)) if weight is None else weight
     # Sums of squares of float32 values lose digits where there are many rows.
     true = true.reshape(len(true), -1).astype(np.float64)
@@ -125,20 +130,24 @@ def combine_spread(a: Spread, b: Spread) -> Spread:
 
 def explained_reduction(**options: Any) -> MetricReduction:
     """Return the reduction of r2 or, with residuals about their mean, of explained variance."""
-    return MetricReduction(spread_of, combine_spread, partial(_explained_fraction, **options))
+    return MetricReduction(spread_of, combine_spread, partial(_explained_variance, **options))
 
 
-def _explained_fraction(s: Spread, *, centred: bool, multioutput: Any, force_finite: bool) -> Any:
+def explained_fraction(residual: np.ndarray, total: np.ndarray) -> np.ndarray:
+    """Return 1 - residual / total; where total is 0, 1 for exact predictions and 0 for others."""
+    is_constant = total == 0
+    score = 1 - residual / np.where(is_constant, 1.0, total)
+    return np.where(is_constant, np.where(residual != 0, 0.0, 1.0), score)
+
+
+def _explained_variance(s: Spread, *, centred: bool, multioutput: Any, force_finite: bool) -> Any:
     """Return the fraction of the variance of the targets that is explained."""
     if s.n_rows < 2 and not centred:
         # scikit-learn itself warns and returns NaN
         return metrics.r2_score([0.0], [0.0])
     residual = s.residual if centred else s.residual + s.weight * s.residual_mean**2
     if force_finite:
-        constant = s.total == 0
-        score = 1 - residual / np.where(constant, 1.0, s.total)
-        # scikit-learn's: constant targets score 1 if all are predicted exactly, else 0.
-        score = np.where(constant, np.where(residual != 0, 0.0, 1.0), score)
+        score = explained_fraction(residual, s.total)
     else:
         with np.errstate(divide="ignore", invalid="ignore"):
             score = 1 - residual / s.total

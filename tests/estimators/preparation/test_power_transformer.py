@@ -8,8 +8,8 @@ from row_partitions import PARTITIONS, arranged, as_dask, check_like_reference
 from sklearn import preprocessing
 
 from skfleet.engine import counting
-from skfleet.estimators import _order_values
 from skfleet.estimators.preprocessing import PowerTransformer, _power
+from skfleet.quantiles import _order_values
 
 
 @pytest.fixture

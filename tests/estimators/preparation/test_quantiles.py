@@ -16,12 +16,10 @@ from sklearn import preprocessing
 from sklearn.base import clone
 from sklearn.utils.stats import _weighted_percentile
 
-from skfleet.engine import counting, engine_for
-from skfleet.estimators import _order_values
+from skfleet.engine import counting, engine_for, run_passes
 from skfleet.estimators import preprocessing as ours
 from skfleet.estimators._blockwise import blocks_as_they_are
-from skfleet.estimators._passes import run_passes
-from skfleet.estimators._quantiles import column_quantiles
+from skfleet.quantiles import _order_values, column_quantiles
 
 METHODS = (
     "inverted_cdf",
@@ -49,7 +47,7 @@ def quantiles_of(X, levels, method="linear", weight=None, n_blocks=3, **options)
     rows = blocks_as_they_are(lazy, None, weight)
     fit = column_quantiles("quantiles", columns_of, levels, method, **options)
     with counting() as counts:
-        _, quantiles = run_passes(fit, engine_for(rows), rows, None)
+        _, quantiles = run_passes(fit, engine_for(rows), rows)
     return quantiles, counts.passes
 
 
@@ -159,7 +157,7 @@ def test_passes_and_bytes(monkeypatch):
         assert 3 <= passes <= 5
     # brackets have more values than may be collected
     collected = []
-    combine = _order_values._combine_counts
+    combine = _order_values.combine_counts
 
     def watch(a, b):
         merged = combine(a, b)
@@ -167,7 +165,7 @@ def test_passes_and_bytes(monkeypatch):
         collected.append(sum(part.nbytes for part in parts))
         return merged
 
-    monkeypatch.setattr(_order_values, "_combine_counts", watch)
+    monkeypatch.setattr(_order_values, "combine_counts", watch)
     monkeypatch.setattr(_order_values, "MAX_BYTES", 2**16)
     check(3)
     assert max(collected) < 2 * 2**16

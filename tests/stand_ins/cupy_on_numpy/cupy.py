@@ -64,8 +64,9 @@ linalg.svd(a, full_matrices=True, compute_uv=True)
 _words = str.split
 _UFUNCS = _words("""
 abs add bitwise_and bitwise_or bitwise_xor divide equal exp expm1 floor_divide greater greater_equal
-invert isfinite isnan left_shift less less_equal log log1p logical_and logical_not logical_or matmul
-maximum minimum multiply negative not_equal power remainder right_shift sign sqrt square subtract
+invert isfinite isinf isnan left_shift less less_equal log log1p logical_and logical_not logical_or
+matmul maximum minimum multiply negative not_equal power remainder right_shift sign sqrt square
+subtract
 """)
 _METHODS = _words("""
 T all any argmax argmin argsort astype clip copy data device dot dtype fill flags flatten get item
@@ -207,15 +208,6 @@ class ndarray:  # noqa: N801 - as CuPy has it
     def __bool__(self) -> bool:
         return builtins.bool(self._values)
 
-    def __neg__(self) -> ndarray:
-        return _there(-self._values)
-
-    def __abs__(self) -> ndarray:
-        return _there(np.abs(self._values))
-
-    def __invert__(self) -> ndarray:
-        return _there(~self._values)
-
     def __repr__(self) -> str:
         return repr(self._values)
 
@@ -239,6 +231,12 @@ def _operator(name: str, *, in_place: bool) -> Any:
     return operate
 
 
+def _unary(name: str) -> Any:
+    return lambda self: _there(getattr(self._values, name)())
+
+
+for _name in ("__neg__", "__abs__", "__invert__"):
+    setattr(ndarray, _name, _unary(_name))
 for _name in (*_OPERATORS, *_IN_PLACE):
     setattr(ndarray, f"__{_name}__", _operator(f"__{_name}__", in_place=_name in _IN_PLACE))
 
@@ -317,7 +315,8 @@ def array(
 def asarray(
     a: Any, dtype: Any = None, order: Any = None, *, copy: Any = None, blocking: bool = False
 ) -> ndarray:
-    if isinstance(a, ndarray) and dtype in (None, a.dtype) and order in (None, "K") and not copy:
+    has_dtype = dtype is None or np.dtype(dtype) == getattr(a, "dtype", None)
+    if isinstance(a, ndarray) and has_dtype and order in (None, "K") and not copy:
         return a
     return array(a, dtype, copy=copy is not False, order=order or "K")
 

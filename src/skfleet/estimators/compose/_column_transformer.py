@@ -19,9 +19,10 @@ from skfleet._linalg import is_sparse
 from skfleet._sklearn_private import take_columns
 from skfleet._validation import without_name_warnings
 from skfleet.blocks import artificial_rows, is_frame
+from skfleet.engine import Passes
 from skfleet.estimators._base import check_columns
 from skfleet.estimators._blockwise import blockwise
-from skfleet.estimators._passes import Passes, head_of_rows
+from skfleet.estimators._passes import head_of_rows
 from skfleet.estimators.compose._cross_fit import Composition, is_estimator
 from skfleet.estimators.compose._shared_fit import (
     Part,

@@ -14,8 +14,9 @@ from sklearn.pipeline import make_union as make_in_scikit_learn
 
 from skfleet._validation import without_name_warnings
 from skfleet.blocks import artificial_rows
+from skfleet.engine import Passes
 from skfleet.estimators._blockwise import blockwise
-from skfleet.estimators._passes import Passes, head_of_rows
+from skfleet.estimators._passes import head_of_rows
 from skfleet.estimators.compose._cross_fit import Composition, is_estimator
 from skfleet.estimators.compose._shared_fit import (
     Part,

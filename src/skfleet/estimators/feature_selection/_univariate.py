@@ -8,8 +8,9 @@ import numpy as np
 from sklearn import feature_selection
 
 from skfleet.blocks import Block, as_collection, check_rows
+from skfleet.engine import Passes
 from skfleet.estimators._blockwise import BlockwiseTransformer, blockwise
-from skfleet.estimators._passes import Passes
+from skfleet.estimators.feature_selection._device_selection import select_on_device
 from skfleet.estimators.feature_selection._univariate_tests import univariate_test
 
 
@@ -17,6 +18,10 @@ class UnivariateSelector(BlockwiseTransformer):
     """Base of the selectors whose scores scikit-learn's function returns for whole columns."""
 
     score_func: Any
+    _device_methods = frozenset(["fit", "transform"])
+
+    def _device_result(self, method: str, X: Any) -> Any:
+        return select_on_device(self, X)
 
     def _fit_on_blocks(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
         check_rows(X=X, y=y)
@@ -52,7 +57,8 @@ class SelectKBest(UnivariateSelector, feature_selection.SelectKBest):
     """On Dask rows ``fit`` is one pass, for `f_classif`, `f_regression`, `r_regression`, `chi2`.
 
     The sums that the test is made of come to the driver: a few numbers per column, and class.
-    Labels may be of any type. Any other ``score_func`` needs its rows in this process.
+    Labels may be of any type. Any other ``score_func`` needs its rows in this process. Dask arrays
+    of CuPy's are reduced, and selected from, on their device.
     """
 
 
@@ -61,7 +67,8 @@ class SelectPercentile(UnivariateSelector, feature_selection.SelectPercentile):
     """On Dask rows ``fit`` is one pass, for `f_classif`, `f_regression`, `r_regression`, `chi2`.
 
     The sums that the test is made of come to the driver: a few numbers per column, and class.
-    Labels may be of any type. Any other ``score_func`` needs its rows in this process.
+    Labels may be of any type. Any other ``score_func`` needs its rows in this process. Dask arrays
+    of CuPy's are reduced, and selected from, on their device.
     """
 
 
@@ -70,7 +77,8 @@ class SelectFpr(UnivariateSelector, feature_selection.SelectFpr):
     """On Dask rows ``fit`` is one pass, for `f_classif`, `f_regression`, `r_regression`, `chi2`.
 
     The sums that the test is made of come to the driver: a few numbers per column, and class.
-    Labels may be of any type. Any other ``score_func`` needs its rows in this process.
+    Labels may be of any type. Any other ``score_func`` needs its rows in this process. Dask arrays
+    of CuPy's are reduced, and selected from, on their device.
     """
 
 
@@ -79,7 +87,8 @@ class SelectFdr(UnivariateSelector, feature_selection.SelectFdr):
     """On Dask rows ``fit`` is one pass, for `f_classif`, `f_regression`, `r_regression`, `chi2`.
 
     The sums that the test is made of come to the driver: a few numbers per column, and class.
-    Labels may be of any type. Any other ``score_func`` needs its rows in this process.
+    Labels may be of any type. Any other ``score_func`` needs its rows in this process. Dask arrays
+    of CuPy's are reduced, and selected from, on their device.
     """
 
 
@@ -88,7 +97,8 @@ class SelectFwe(UnivariateSelector, feature_selection.SelectFwe):
     """On Dask rows ``fit`` is one pass, for `f_classif`, `f_regression`, `r_regression`, `chi2`.
 
     The sums that the test is made of come to the driver: a few numbers per column, and class.
-    Labels may be of any type. Any other ``score_func`` needs its rows in this process.
+    Labels may be of any type. Any other ``score_func`` needs its rows in this process. Dask arrays
+    of CuPy's are reduced, and selected from, on their device.
     """
 
 
@@ -97,5 +107,6 @@ class GenericUnivariateSelect(UnivariateSelector, feature_selection.GenericUniva
     """On Dask rows ``fit`` is one pass, for `f_classif`, `f_regression`, `r_regression`, `chi2`.
 
     The sums that the test is made of come to the driver: a few numbers per column, and class.
-    Labels may be of any type. Any other ``score_func`` needs its rows in this process.
+    Labels may be of any type. Any other ``score_func`` needs its rows in this process. Dask arrays
+    of CuPy's are reduced, and selected from, on their device.
     """

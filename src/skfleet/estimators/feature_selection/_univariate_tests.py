@@ -11,10 +11,12 @@ from sklearn import feature_selection
 from sklearn.preprocessing import LabelBinarizer
 from sklearn.utils import check_X_y
 
+from skfleet._array import FLOAT64, asarray_like, astype, is_not_numpy, namespace, to_host
 from skfleet._linalg import is_sparse
 from skfleet._validation import unique_values
 from skfleet._warnings import warn
-from skfleet.blocks import Block
+from skfleet.blocks import Block, take_rows
+from skfleet.estimators._device_blocks import valid_floats
 
 
 class WithinClasses(NamedTuple):
@@ -39,11 +41,11 @@ def within_classes(X: Any, y: Any) -> WithinClasses:
         squares += np.bincount(X.indices, about_mean**2, X.shape[1])
         return WithinClasses(classes, n_rows, mean, squares)
     # about the first row, so that the squares of a constant column are zero
-    origin = X[0].astype(np.float64)
+    origin = astype(X[0, :], FLOAT64)
     shifted = X - origin
-    mean = members @ shifted / n_rows[:, None]
-    shifted -= mean[codes]
-    squares = np.einsum("ij,ij->j", shifted, shifted)
+    mean = _sums_of_members(members, shifted) / asarray_like(n_rows[:, None].astype(float), shifted)
+    shifted -= take_rows(mean, codes)
+    squares = column_squares(shifted)
     return WithinClasses(classes, n_rows, origin + mean, squares)
 
 
@@ -91,18 +93,20 @@ def covariances(X: Any, y: Any) -> Covariances:
     n_rows, y = X.shape[0], np.asarray(y, dtype=np.float64)
     y_mean = y.mean()
     y = y - y_mean
+    yy = y @ y
     if is_sparse(X):
         X = _canonical(X)
         x_mean = np.asarray(X.sum(axis=0)).ravel() / n_rows
         n_stored = np.bincount(X.indices, minlength=X.shape[1])
         xx = (n_rows - n_stored) * x_mean**2
         xx += np.bincount(X.indices, (X.data - x_mean[X.indices]) ** 2, X.shape[1])
-        return Covariances(n_rows, x_mean, y_mean, xx, X.T @ y, y @ y)
-    origin = X[0]
+        return Covariances(n_rows, x_mean, y_mean, xx, X.T @ y, yy)
+    xp, origin = namespace(X), X[0, :]
     X = X - origin
-    mean = X.mean(axis=0)
+    mean = xp.mean(X, axis=0)
     X -= mean
-    return Covariances(n_rows, origin + mean, y_mean, np.einsum("ij,ij->j", X, X), y @ X, y @ y)
+    xy = asarray_like(y, X) @ X
+    return Covariances(n_rows, origin + mean, y_mean, column_squares(X), xy, yy)
 
 
 def combine_covariances(a: Covariances, b: Covariances) -> Covariances:
@@ -149,11 +153,12 @@ class ClassSums(NamedTuple):
 
 def class_sums(X: Any, y: Any) -> ClassSums:
     """Return the sums of the columns of X, which are not negative, by class."""
-    if ((X.data if is_sparse(X) else X) < 0).any():
+    values = X.data if is_sparse(X) else X
+    if bool(namespace(values).any(values < 0)):
         raise ValueError("Input X must be non-negative.")
     LabelBinarizer().fit(y)  # raises for a target of no classes
     classes, codes, members = _members(y)
-    return ClassSums(classes, np.bincount(codes), _dense(members @ X))
+    return ClassSums(classes, np.bincount(codes), _sums_of_members(members, X))
 
 
 def combine_class_sums(a: ClassSums, b: ClassSums) -> ClassSums:
@@ -184,6 +189,11 @@ class UnivariateTest(NamedTuple):
     def reduce(self, estimator: Any, block: Block) -> Any:
         """Return the sums of a block that is valid."""
         X, y = block.X, block.y
+        if is_not_numpy(X):
+            X = valid_floats(estimator, X, double=True, allow_nan=False)
+            y = to_host(y)
+            _, y = check_X_y(np.zeros((len(y), 1)), y, estimator=estimator)
+            return self.per_block(X, y)
         X, y = check_X_y(X, y, accept_sparse="csr", estimator=estimator, **self.checks)
         return self.per_block(X, y)
 
@@ -229,6 +239,26 @@ def _members(y: Any) -> tuple[np.ndarray, np.ndarray, Any]:
     n_rows = len(codes)
     entries = np.ones(n_rows), (codes, np.arange(n_rows))
     return classes, codes, sparse.csr_array(entries, shape=(len(classes), n_rows))
+
+
+def _sums_of_members(members: Any, X: Any) -> Any:
+    """Return the sums of the columns of X by class, on the device of X."""
+    return dot_on_device(members, X) if is_not_numpy(X) else _dense(members @ X)
+
+
+def dot_on_device(members: Any, X: Any) -> Any:
+    """Return the product of a sparse matrix of ones, one in each column, and rows on a device."""
+    xp = namespace(X)
+    codes = asarray_like(members.tocsc().indices.astype(np.int64), X)
+    classes = asarray_like(np.arange(members.shape[0]), X)
+    return xp.astype(classes[:, None] == codes[None, :], X.dtype) @ X
+
+
+def column_squares(X: Any) -> Any:
+    """Return the sums of the squares of columns, on the device of X."""
+    if is_not_numpy(X):
+        return namespace(X).sum(X * X, axis=0)
+    return np.einsum("ij,ij->j", X, X)
 
 
 def _align(a: Any, b: Any, names: Sequence[str]) -> Any:

@@ -9,9 +9,12 @@ from sklearn import feature_selection
 from sklearn.utils import check_array
 from sklearn.utils.sparsefuncs import mean_variance_axis, min_max_axis
 
+from skfleet._array import asarray_like, is_not_numpy, namespace
 from skfleet._linalg import is_sparse
 from skfleet.blocks import Block
 from skfleet.estimators._blockwise import BlockwiseTransformer, blockwise
+from skfleet.estimators._device_blocks import valid_floats
+from skfleet.estimators.feature_selection._device_selection import select_on_device
 
 
 class ColumnSpread(NamedTuple):
@@ -30,9 +33,19 @@ class ColumnSpread(NamedTuple):
 
 @blockwise
 class VarianceThreshold(BlockwiseTransformer, feature_selection.VarianceThreshold):
-    """On Dask rows ``fit`` is one pass, in which moments of blocks are merged (Chan et al.)."""
+    """On Dask rows ``fit`` is one pass, in which moments of blocks are merged (Chan et al.).
+
+    Dask arrays of CuPy's are selected from on their device.
+    """
+
+    _device_methods = frozenset(["fit", "transform"])
+
+    def _device_result(self, method: str, X: Any) -> Any:
+        return select_on_device(self, X)
 
     def _reduce_block(self, block: Block) -> ColumnSpread:
+        if is_not_numpy(block.X):
+            return _dense_spread(valid_floats(self, block.X, double=True))
         X: Any = check_array(
             block.X,
             accept_sparse=("csr", "csc"),
@@ -49,15 +62,7 @@ class VarianceThreshold(BlockwiseTransformer, feature_selection.VarianceThreshol
             return ColumnSpread(
                 X.shape[0], n_values, np.where(is_empty, 0.0, mean), squares, low, high
             )
-        n_values = np.count_nonzero(~np.isnan(X), axis=0)
-        # about the first value, so that the squares of a constant column are zero
-        origin = np.nan_to_num(X[0])
-        shifted = X - origin
-        mean = np.nansum(shifted, axis=0) / np.maximum(n_values, 1)
-        squares = np.nansum((shifted - mean) ** 2, axis=0)
-        return ColumnSpread(
-            X.shape[0], n_values, origin + mean, squares, X.min(axis=0), X.max(axis=0)
-        )
+        return _dense_spread(X)
 
     def _combine(self, a: ColumnSpread, b: ColumnSpread) -> ColumnSpread:
         n_values = a.n_values + b.n_values
@@ -82,3 +87,18 @@ class VarianceThreshold(BlockwiseTransformer, feature_selection.VarianceThreshol
             rows = np.zeros((min(n_rows, 2), 1))
             feature_selection.VarianceThreshold(self.threshold).fit(rows)  # its error
         self.variances_ = variances
+
+
+def _dense_spread(X: Any) -> ColumnSpread:
+    """Return the moments and extremes of the columns of X, on the device of X."""
+    xp = namespace(X)
+    is_value, zero = ~xp.isnan(X), asarray_like(0.0, X)
+    n_values = xp.sum(xp.astype(is_value, xp.int64), axis=0)
+    divisor = xp.astype(xp.where(n_values > 0, n_values, xp.ones_like(n_values)), xp.float64)
+    # about the first value, so that the squares of a constant column are zero
+    origin = xp.where(is_value[0, :], X[0, :], zero)
+    shifted = xp.where(is_value, X - origin, zero)
+    mean = xp.sum(shifted, axis=0) / divisor
+    squares = xp.sum(xp.where(is_value, (shifted - mean) ** 2, zero), axis=0)
+    low, high = xp.min(X, axis=0), xp.max(X, axis=0)
+    return ColumnSpread(X.shape[0], n_values, origin + mean, squares, low, high)

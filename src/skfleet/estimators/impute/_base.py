@@ -13,10 +13,12 @@ from sklearn import impute
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
+from skfleet._array import dtype_of, is_not_numpy
 from skfleet._linalg import is_sparse
 from skfleet._sklearn_private import rows_to_impute
 from skfleet._validation import dtypes_of, is_numeric
 from skfleet.blocks import Block, as_collection
+from skfleet.engine import Passes
 from skfleet.estimators._blockwise import (
     BlockwiseTransformer,
     base_class,
@@ -24,9 +26,25 @@ from skfleet.estimators._blockwise import (
     learned_attributes,
     stock_estimator,
 )
-from skfleet.estimators._passes import Passes
-from skfleet.estimators._quantiles import column_quantiles
+from skfleet.estimators._column_moments import (
+    ColumnMoments,
+    combine_column_moments,
+    name_of,
+    set_known_moments,
+)
+from skfleet.estimators.impute._device_imputation import (
+    count_values,
+    has_device_marker,
+    impute_on_device,
+    indicate_on_device,
+    missing_columns,
+    rows_and_mask,
+    sums_of_values,
+    two_rows,
+    without_missing,
+)
 from skfleet.inference import call_transform
+from skfleet.quantiles import column_quantiles
 
 STRATEGIES_OF_ANY_DTYPE = ("most_frequent", "constant")
 
@@ -34,7 +52,8 @@ STRATEGIES_OF_ANY_DTYPE = ("most_frequent", "constant")
 class ColumnFill(NamedTuple):
     """Dtype of rows, and of each column: whether values miss, and the number of the other ones.
 
-    `values` are their sums for the mean, the median, or for the most frequent the number of each.
+    `values` are their sums for the mean, the median, or for the most frequent the number of each;
+    `moments` are those of float64 rows for the mean.
     """
 
     dtype: np.dtype
@@ -42,6 +61,8 @@ class ColumnFill(NamedTuple):
     n_values: np.ndarray
     values: Any = None
     is_sparse: bool = False
+    n_rows: int = 0
+    moments: ColumnMoments | None = None
 
 
 @blockwise
@@ -49,8 +70,19 @@ class SimpleImputer(BlockwiseTransformer, impute.SimpleImputer):
     """On Dask rows ``fit`` is one pass, or two for the exact medians of many rows (seldom three).
 
     For ``strategy="most_frequent"`` the distinct values of each column, with their counts, come to
-    the driver. A callable is not possible.
+    the driver. A callable is not possible. With another strategy and ``missing_values`` that is a
+    number, Dask arrays of CuPy's are imputed on their device.
     """
+
+    @property
+    def _device_methods(self) -> frozenset[str]:  # type: ignore[override]
+        takes = has_device_marker(self) and self.strategy in ("mean", "median", "constant")
+        fill = self.fill_value if self.strategy == "constant" else None
+        takes &= fill is None or isinstance(fill, Real)
+        return frozenset(["fit", "transform"] if takes else [])
+
+    def _device_result(self, method: str, X: Any) -> Any:
+        return impute_on_device(self, X)
 
     @property
     def _takes_numbers(self) -> bool:  # type: ignore[override]
@@ -87,6 +119,8 @@ class SimpleImputer(BlockwiseTransformer, impute.SimpleImputer):
 
     def _columns(self, block: Block) -> tuple[Any, None]:
         """Return the rows with NaN where values are missing, which have no weights."""
+        if is_not_numpy(block.X):
+            return without_missing(*rows_and_mask(self, block.X)), None
         X, mask = rows_to_impute(stock_estimator(self, copy=False), block.X)
         if not isinstance(self.missing_values, Real) or np.isnan(self.missing_values):
             return X, None
@@ -97,6 +131,10 @@ class SimpleImputer(BlockwiseTransformer, impute.SimpleImputer):
         return np.where(mask, X.dtype.type(np.nan), X), None
 
     def _reduce_block(self, block: Block) -> ColumnFill:
+        if is_not_numpy(block.X):
+            X, mask = rows_and_mask(self, block.X)
+            sums = sums_of_values(X, mask) if self.strategy == "mean" else None
+            return ColumnFill(dtype_of(X), missing_columns(mask), count_values(mask), sums)
         X, mask = rows_to_impute(stock_estimator(self, copy=False), block.X)
         n_missing = np.asarray(mask.sum(axis=0)).ravel()
         n_values, is_missing = X.shape[0] - n_missing, n_missing > 0
@@ -107,7 +145,10 @@ class SimpleImputer(BlockwiseTransformer, impute.SimpleImputer):
             values = _column_sums(X, mask)
         elif self.strategy == "most_frequent":
             values = _counts_of_sparse(X, mask) if is_sparse(X) else _counts(X, mask)
-        return ColumnFill(X.dtype, is_missing, n_values, values, is_sparse(X))
+        fill = ColumnFill(X.dtype, is_missing, n_values, values, is_sparse(X), X.shape[0])
+        if self.strategy != "mean" or is_sparse(X) or X.dtype != np.float64:
+            return fill
+        return fill._replace(moments=_moments(X, mask, n_values, values))
 
     def _combine(self, a: ColumnFill, b: ColumnFill) -> ColumnFill:
         values: Any = None
@@ -121,6 +162,8 @@ class SimpleImputer(BlockwiseTransformer, impute.SimpleImputer):
             a.n_values + b.n_values,
             values,
             a.is_sparse,
+            a.n_rows + b.n_rows,
+            a.moments and b.moments and combine_column_moments(a.moments, b.moments),
         )
 
     def _set_statistics(self, statistics: ColumnFill) -> None:
@@ -134,7 +177,27 @@ class SimpleImputer(BlockwiseTransformer, impute.SimpleImputer):
         elif self.strategy == "most_frequent":
             for i in np.flatnonzero(has_value):
                 fill[i] = self._most_frequent(statistics.values[i])
-        vars(self).update(learned_attributes(fitted))
+        vars(self).update(learned_attributes(fitted), _imputed=None)
+        is_kept = has_value | self.keep_empty_features
+        if statistics.moments is not None and is_kept.all() and not self.add_indicator:
+            n_rows = np.full(len(fill), float(statistics.n_rows))
+            self._imputed = statistics.moments._replace(n=n_rows, mean=fill)
+
+    def _fit_on_blocks(
+        self, X: Any, y: Any = None, sample_weight: Any = None, **options: Any
+    ) -> SimpleImputer:
+        super()._fit_on_blocks(X, y, sample_weight, **options)
+        self._fitted_rows = name_of(as_collection(X))
+        return self
+
+    def _transform_on_blocks(self, X: Any, copy: Any = None) -> Any:
+        output = super()._transform_on_blocks(X)
+        if getattr(self, "_fitted_rows", None) == name_of(as_collection(X)):
+            set_known_moments(output, self._imputed)
+        return output
+
+    def _training_moments(self) -> ColumnMoments | None:
+        return self._imputed
 
     def _rows_like(self, statistics: ColumnFill) -> Any:
         """Return two rows in whose columns values miss, or all of them, as in those of a fit."""
@@ -205,9 +268,21 @@ class InverseOfBlocks:
 
 @blockwise
 class MissingIndicator(BlockwiseTransformer, impute.MissingIndicator):
-    """On Dask rows ``fit`` is one pass."""
+    """On Dask rows ``fit`` is one pass.
+
+    With ``missing_values`` that is a number, and a dense result, Dask arrays of CuPy's are looked
+    through on their device.
+    """
 
     _takes_numbers = False
+
+    @property
+    def _device_methods(self) -> frozenset[str]:  # type: ignore[override]
+        takes = has_device_marker(self) and self.sparse is not True
+        return frozenset(["fit", "transform"] if takes else [])
+
+    def _device_result(self, method: str, X: Any) -> Any:
+        return indicate_on_device(self, X)
 
     def _check_meta(self, meta: Any, *, reset: bool) -> None:
         super()._check_meta(meta, reset=reset)
@@ -215,7 +290,11 @@ class MissingIndicator(BlockwiseTransformer, impute.MissingIndicator):
             _check_dtypes(self, meta)
 
     def _reduce_block(self, block: Block) -> dict[str, Any]:
-        return learned_attributes(stock_estimator(self).fit(block.X))
+        X = block.X
+        if is_not_numpy(X):
+            _, mask = rows_and_mask(self, X)
+            X = two_rows(self.missing_values, missing_columns(mask))
+        return learned_attributes(stock_estimator(self).fit(X))
 
     def _combine(self, a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
         return a | {"features_": np.union1d(a["features_"], b["features_"])}
@@ -239,6 +318,12 @@ def _column_sums(X: Any, mask: Any) -> np.ndarray:
         X.data[mask.data] = 0
         return np.asarray(X.sum(axis=0, dtype=np.float64)).ravel()
     return X.sum(axis=0, dtype=np.float64, where=~mask)
+
+
+def _moments(X: Any, mask: Any, n_values: np.ndarray, sums: np.ndarray) -> ColumnMoments:
+    """Return the moments of the values of each column that do not miss."""
+    mean = np.divide(sums, n_values, out=np.zeros_like(sums), where=n_values > 0)
+    return ColumnMoments(n_values, mean, np.square(X - mean).sum(axis=0, where=~mask))
 
 
 def _counts(X: np.ndarray, mask: np.ndarray) -> list[Any]:

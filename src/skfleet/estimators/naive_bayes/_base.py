@@ -20,6 +20,7 @@ from skfleet._warnings import IgnoredWarnings
 from skfleet.blocks import Block, as_collection, check_rows, meta_of
 from skfleet.estimators._base import check_columns
 from skfleet.estimators._blockwise import BlockwiseEstimator, stock_estimator
+from skfleet.estimators._device_blocks import check_takes_device
 from skfleet.estimators._device_dispatch import unchanged_on_failure
 from skfleet.inference import call_method
 from skfleet.metrics import accuracy_score
@@ -103,6 +104,7 @@ class BlockwiseClassifier(BlockwiseEstimator):
         check_rows(X=X)
         check_is_fitted(self)
         X = as_collection(X)
+        check_takes_device(self, X, method)
         self._check_meta(meta_of(X), reset=False)
         with without_name_warnings():
             example = self._example_answer(method)

@@ -9,8 +9,8 @@ from sklearn import naive_bayes
 
 from skfleet._validation import check_total_weight
 from skfleet.blocks import Block
+from skfleet.engine import Passes
 from skfleet.estimators._blockwise import blockwise, learned_attributes, stock_estimator
-from skfleet.estimators._passes import Passes
 from skfleet.estimators.naive_bayes._base import (
     NO_WARNINGS,
     BlockwiseClassifier,

@@ -13,14 +13,12 @@ from sklearn.utils.validation import validate_data
 
 from skfleet._validation import check_total_weight
 from skfleet.blocks import Block
-from skfleet.engine import Reduction
+from skfleet.engine import NamedCall, Passes, Reduction, join_reductions
 from skfleet.estimators._blockwise import BlockwiseTransformer, blockwise
 from skfleet.estimators._column_statistics import Moments, combine_moments, moments
 from skfleet.estimators._drawn_rows import count_lengths, drawn_rows
-from skfleet.estimators._order_values import ColumnsOf, ColumnSummary, summary_reduction
-from skfleet.estimators._passes import NamedCall, Passes, join_reductions
-from skfleet.estimators._quantiles import quantiles_after
 from skfleet.estimators.preprocessing._made_up_fits import copy_fitted, weights_of_rows
+from skfleet.quantiles import ColumnsOf, ColumnSummary, quantiles_after, summary_reduction
 
 
 @blockwise

@@ -10,16 +10,18 @@ from sklearn import preprocessing
 from sklearn.base import clone
 from sklearn.utils.validation import validate_data
 
+from skfleet._array import is_not_numpy
 from skfleet._sklearn_private import (
     block_categories,
     check_encoder_columns,
+    encoded_widths,
     fit_on_categories,
     map_infrequent,
     transform_with_categories,
 )
 from skfleet.blocks import Block, is_frame, n_rows_of, take_rows
+from skfleet.engine import Passes
 from skfleet.estimators._blockwise import BlockwiseTransformer, blockwise
-from skfleet.estimators._passes import Passes
 from skfleet.estimators.preprocessing._categories import (
     Parts,
     SortedValues,
@@ -32,6 +34,7 @@ from skfleet.estimators.preprocessing._category_index import (
     sorted_text,
     text_codes,
 )
+from skfleet.estimators.preprocessing._device_encoding import device_categories, encode_on_device
 
 
 class ColumnCategories(NamedTuple):
@@ -149,6 +152,16 @@ class SetOfCategories(CategoryEncoder):
     handle_unknown: str
     min_frequency: Any
     max_categories: Any
+    dtype: Any
+
+    @property
+    def _device_methods(self) -> frozenset[str]:  # type: ignore[override]
+        takes = isinstance(self.categories, str) and np.dtype(self.dtype).kind in "biuf"
+        takes &= not getattr(self, "sparse_output", False)
+        return frozenset(["fit", "transform"] if takes else [])
+
+    def _device_result(self, method: str, X: Any) -> Any:
+        return encode_on_device(self, self.transform, X, encoded_widths(self))  # type: ignore[attr-defined]
 
     def _fit_passes(self, meta: Any) -> Passes:
         options = {"categories": "auto", "min_frequency": None, "max_categories": None}
@@ -165,6 +178,9 @@ class SetOfCategories(CategoryEncoder):
     def _reduce_block(self, block: Block) -> ColumnCategories:
         options = {"min_frequency": None, "max_categories": None}
         encoder = clone(self).set_params(**options)  # type: ignore[type-var]
+        if is_not_numpy(block.X):
+            of_columns = device_categories(self, block.X, with_counts=self._needs_counts())
+            return ColumnCategories(block.n_rows, [[column] for column in of_columns])
         columns = categories_of(encoder, block.X, self.handle_unknown, self._needs_counts())
         return ColumnCategories(block.n_rows, [[column] for column in columns])
 
@@ -220,7 +236,9 @@ class OneHotEncoder(SetOfCategories, preprocessing.OneHotEncoder):
     """On Dask rows ``fit`` is one pass, of which the distinct values of columns come to the driver.
 
     ``transform`` is lazy: an array of sparse chunks, or of dense ones and frames where
-    ``sparse_output=False``. Unknown categories are reported for each block.
+    ``sparse_output=False``. Unknown categories are reported for each block. With that and
+    ``categories="auto"``, Dask arrays of CuPy's are encoded on their device; the distinct values of
+    each block go to the host.
     """
 
 
@@ -228,5 +246,7 @@ class OneHotEncoder(SetOfCategories, preprocessing.OneHotEncoder):
 class OrdinalEncoder(SetOfCategories, preprocessing.OrdinalEncoder):
     """On Dask rows ``fit`` is one pass, of which the distinct values of columns come to the driver.
 
-    ``transform`` is lazy. Unknown categories are reported for each block.
+    ``transform`` is lazy. Unknown categories are reported for each block. With
+    ``categories="auto"``, Dask arrays of CuPy's are encoded on their device; the distinct values of
+    each block go to the host.
     """

@@ -13,8 +13,8 @@ from sklearn.utils.multiclass import type_of_target
 
 from skfleet._linalg import is_sparse
 from skfleet.blocks import Block, is_frame
+from skfleet.engine import Passes
 from skfleet.estimators._blockwise import BlockwiseTransformer, blockwise
-from skfleet.estimators._passes import Passes
 from skfleet.estimators.preprocessing._categories import (
     Parts,
     SortedValues,

@@ -14,13 +14,12 @@ from sklearn.utils.validation import FLOAT_DTYPES, validate_data
 
 from skfleet._sklearn_private import is_constant_column, set_power_scaler
 from skfleet.blocks import Block
-from skfleet.engine import Reduction
+from skfleet.engine import NamedCall, Passes, Reduction, join_reductions
 from skfleet.estimators._blockwise import BlockwiseTransformer, blockwise
 from skfleet.estimators._column_statistics import Moments, combine_moments, moments
-from skfleet.estimators._order_values import ColumnsOf, ColumnSummary, summary_reduction
-from skfleet.estimators._passes import NamedCall, Passes, join_reductions
 from skfleet.estimators.preprocessing._made_up_fits import copy_fitted
 from skfleet.estimators.preprocessing._scalers import ColumnMoments, StandardScaler
+from skfleet.quantiles import ColumnsOf, ColumnSummary, summary_reduction
 
 # Rows of the sample that the search of lambda begins with, and bisections on it.
 START_ROWS, BISECTIONS = 2000, 40

@@ -14,13 +14,17 @@ from sklearn.utils.validation import FLOAT_DTYPES, validate_data
 
 from skfleet._linalg import is_sparse
 from skfleet.blocks import Block
-from skfleet.engine import Reduction
+from skfleet.engine import NamedCall, Passes, Reduction, join_reductions
 from skfleet.estimators._blockwise import BlockwiseTransformer, blockwise
 from skfleet.estimators._drawn_rows import count_lengths, drawn_rows
-from skfleet.estimators._order_values import ColumnsOf, ColumnSummary, summary_reduction
-from skfleet.estimators._passes import NamedCall, Passes, join_reductions
-from skfleet.estimators._quantiles import column_quantiles, quantiles_after
 from skfleet.estimators.preprocessing._made_up_fits import copy_fitted
+from skfleet.quantiles import (
+    ColumnsOf,
+    ColumnSummary,
+    column_quantiles,
+    quantiles_after,
+    summary_reduction,
+)
 
 
 @blockwise

@@ -10,10 +10,13 @@ from sklearn import preprocessing
 from sklearn.base import clone
 from sklearn.utils.validation import FLOAT_DTYPES, validate_data
 
+from skfleet._array import is_not_numpy
 from skfleet.blocks import Block
+from skfleet.engine import Passes
 from skfleet.estimators._blockwise import BlockwiseTransformer, blockwise
-from skfleet.estimators._passes import Passes
-from skfleet.estimators._quantiles import column_quantiles
+from skfleet.estimators._device_blocks import ARRAY_API_METHODS, valid_floats
+from skfleet.estimators.preprocessing._scalers import StandardScaler
+from skfleet.quantiles import column_quantiles
 
 
 @blockwise
@@ -21,10 +24,21 @@ class RobustScaler(BlockwiseTransformer, preprocessing.RobustScaler):
     """On Dask rows ``fit`` is two passes: the quantiles are exact.
 
     The first one brings a sample of the rows to this process, the second one the values near the
-    quantiles.
+    quantiles. Dask arrays of CuPy's are sorted and transformed on their device.
     """
 
+    _device_methods = ARRAY_API_METHODS
+
+    def _device_result(self, method: str, X: Any) -> Any:
+        # scikit-learn computes the same on a device
+        scaler = StandardScaler(with_mean=self.with_centering, with_std=self.with_scaling)
+        scaler.n_features_in_, scaler.mean_ = self.n_features_in_, self.center_
+        scaler.scale_ = scaler.var_ = self.scale_
+        return scaler._device_result(method, X)
+
     def _columns(self, block: Block) -> tuple[Any, None]:
+        if is_not_numpy(block.X):
+            return valid_floats(self, block.X), None
         X = validate_data(
             self,
             block.X,

@@ -12,11 +12,10 @@ from sklearn.utils.validation import check_array, validate_data
 
 from skfleet._validation import check_total_weight
 from skfleet.blocks import Block
+from skfleet.engine import Passes
 from skfleet.estimators._blockwise import BlockwiseTransformer, blockwise
-from skfleet.estimators._order_values import summary_reduction
-from skfleet.estimators._passes import Passes
-from skfleet.estimators._quantiles import quantiles_after
 from skfleet.estimators.preprocessing._made_up_fits import copy_fitted, weights_of_rows
+from skfleet.quantiles import quantiles_after, summary_reduction
 
 
 @blockwise

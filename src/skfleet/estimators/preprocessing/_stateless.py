@@ -13,6 +13,7 @@ from skfleet._sklearn_private import is_close
 from skfleet._validation import dtypes_of
 from skfleet._warnings import warn
 from skfleet.blocks import Block
+from skfleet.engine import Passes
 from skfleet.estimators._base import check_columns
 from skfleet.estimators._blockwise import (
     BlockwiseTransformer,
@@ -20,22 +21,37 @@ from skfleet.estimators._blockwise import (
     learned_attributes,
     stock_estimator,
 )
-from skfleet.estimators._passes import Passes
+from skfleet.estimators._device_blocks import ARRAY_API_METHODS
 
 
 @blockwise
 class Normalizer(BlockwiseTransformer, preprocessing.Normalizer):
-    """On Dask rows ``fit`` takes no pass."""
+    """On Dask rows ``fit`` takes no pass.
+
+    Dask arrays of CuPy's are transformed on their device.
+    """
+
+    _device_methods = ARRAY_API_METHODS
 
 
 @blockwise
 class Binarizer(BlockwiseTransformer, preprocessing.Binarizer):
-    """On Dask rows ``fit`` takes no pass."""
+    """On Dask rows ``fit`` takes no pass.
+
+    Dask arrays of CuPy's are transformed on their device.
+    """
+
+    _device_methods = ARRAY_API_METHODS
 
 
 @blockwise
 class PolynomialFeatures(BlockwiseTransformer, preprocessing.PolynomialFeatures):
-    """On Dask rows ``fit`` takes no pass."""
+    """On Dask rows ``fit`` takes no pass.
+
+    Dask arrays of CuPy's are transformed on their device.
+    """
+
+    _device_methods = ARRAY_API_METHODS
 
     def _fit_passes(self, meta: Any) -> Passes:
         yield from super()._fit_passes(meta)

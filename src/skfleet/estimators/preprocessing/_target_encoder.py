@@ -28,10 +28,9 @@ from skfleet.blocks import (
     meta_of,
     with_pandas_text,
 )
-from skfleet.engine import add
+from skfleet.engine import Passes, add
 from skfleet.estimators._blockwise import blockwise, output_container_of
 from skfleet.estimators._device_dispatch import unchanged_on_failure
-from skfleet.estimators._passes import Passes
 from skfleet.estimators.preprocessing._categories import (
     Parts,
     SortedValues,

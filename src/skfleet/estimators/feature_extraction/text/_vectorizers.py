@@ -12,9 +12,8 @@ from sklearn.feature_extraction import text
 
 from skfleet._validation import is_numeric
 from skfleet.blocks import Block, as_collection, check_rows, meta_of
-from skfleet.engine import add
+from skfleet.engine import Passes, add
 from skfleet.estimators._blockwise import blockwise
-from skfleet.estimators._passes import Passes
 from skfleet.estimators.feature_extraction._items import ItemTransformer
 from skfleet.estimators.feature_extraction._terms import Terms, TermTable, combine_terms
 from skfleet.inference import call_transform

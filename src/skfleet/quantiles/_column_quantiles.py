@@ -7,13 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skfleet.estimators._order_values import (
-    ColumnsOf,
-    ColumnSummary,
-    select_values,
-    summary_reduction,
-)
-from skfleet.estimators._passes import Passes
+from skfleet.engine import Passes
+from skfleet.quantiles._knot_counts import ColumnsOf
+from skfleet.quantiles._order_values import ColumnSummary, select_values, summary_reduction
 
 # Methods of which each quantile is one of the values.
 _DISCRETE_METHODS = ("inverted_cdf", "closest_observation")

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn import config_context
 
+from skfleet._array import asarray_like, is_not_numpy, namespace, to_host, to_host_if_array
 from skfleet._linalg import is_sparse, vstack
-from skfleet.blocks import Block, row_uniform
-from skfleet.engine import Reduction
-from skfleet.estimators._passes import NamedCall, Passes
-
-# Returns the validated columns of a block, dense or CSC, and the weights of its rows or None.
-ColumnsOf: TypeAlias = Callable[[Block], tuple[Any, Any]]
+from skfleet.blocks import Block, row_uniform, take_rows
+from skfleet.engine import NamedCall, Passes, Reduction
+from skfleet.quantiles._knot_counts import (
+    ColumnRequest,
+    ColumnsOf,
+    KnotCounts,
+    KnotPlan,
+    column_getter,
+    combine_counts,
+    count_at_knots,
+    sorted_values,
+)
 
 # Rows of the sample, and bytes of it and of the values that a pass collects.
 SAMPLE_ROWS, MAX_BYTES = 10_000, 24 * 2**20
 # Half the width of a bracket: standard deviations of a rank in the sample, and a few values more.
 DEVIATIONS, MARGIN = 5.0, 10.0
-# Columns that are copied together where rows are contiguous.
-TILE = 16
 
 
 class KeyedSample(NamedTuple):
@@ -80,7 +82,7 @@ def select_values(
     """
     values = np.zeros(targets.shape, dtype=np.asarray(summary.low).dtype)
     searches: dict[int, _ColumnSearch] = {}
-    sample_columns = _column_getter(summary.sample.rows)
+    sample_columns = column_getter(summary.sample.rows)
     for j in range(targets.shape[1]):
         pending = np.flatnonzero(~np.isnan(targets[:, j]))
         if pending.size:
@@ -96,8 +98,8 @@ def select_values(
             return values
         n_passes += 1
         plan = _plan(searches, targets, seed=n_passes << 32)
-        per_block = NamedCall(name, _count, columns_of, implicit_zeros, plan)
-        counts = yield Reduction(per_block, _combine_counts)
+        per_block = NamedCall(name, count_at_knots, columns_of, implicit_zeros, plan)
+        counts = yield Reduction(per_block, combine_counts)
         for i, (j, search) in enumerate(searches.items()):
             searches[j] = search.after(plan.requests[j], counts[i], plan.fraction == 1.0)
 
@@ -119,6 +121,10 @@ def _summarize(columns_of: ColumnsOf, implicit_zeros: bool, block: Block) -> Col
         return ColumnSummary(n_rows, 0, none, none, none, None, None, None, None, sample)
     if is_sparse(X):
         return _summarize_sparse(X.tocsc(), n_rows, sample, implicit_zeros)
+    if is_not_numpy(X):
+        n_missing, low, high = _extremes_on_device(X)
+        n = n_used - n_missing
+        return ColumnSummary(n_rows, n_used, n, n_missing, n, low, high, None, None, sample)
     low, high, n_missing = X.min(axis=0), X.max(axis=0), none
     total = none + (n_used if weight is None else weight.sum())
     if np.isnan(low).any():
@@ -128,6 +134,18 @@ def _summarize(columns_of: ColumnsOf, implicit_zeros: bool, block: Block) -> Col
         total = n_used - n_missing if weight is None else weight @ ~is_missing
     n_values = n_used - n_missing
     return ColumnSummary(n_rows, n_used, n_values, n_missing, total, low, high, None, None, sample)
+
+
+def _extremes_on_device(X: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the number of NaN in each column, and the least and the greatest other value."""
+    xp = namespace(X)
+    is_missing = xp.isnan(X)
+    low = xp.min(xp.where(is_missing, asarray_like(np.inf, X), X), axis=0)
+    high = xp.max(xp.where(is_missing, asarray_like(-np.inf, X), X), axis=0)
+    n_missing = to_host(xp.sum(xp.astype(is_missing, xp.int64), axis=0))
+    is_empty = n_missing == X.shape[0]
+    low, high = (np.where(is_empty, np.float32(np.nan), to_host(part)) for part in (low, high))
+    return n_missing, low, high
 
 
 def _summarize_sparse(
@@ -168,10 +186,10 @@ def _smallest_keys(sample: KeyedSample, n_columns: int) -> KeyedSample:
     n = min(SAMPLE_ROWS, max(1, MAX_BYTES // max(1, n_bytes)))
     rows = sample.rows.tocsr() if is_sparse(sample.rows) else sample.rows
     if len(sample.keys) <= n:
-        return KeyedSample(sample.keys, rows, sample.weight)
+        return KeyedSample(sample.keys, to_host_if_array(rows), sample.weight)
     chosen = np.flatnonzero(sample.keys <= np.partition(sample.keys, n - 1)[n - 1])
     weight = None if sample.weight is None else sample.weight[chosen]
-    return KeyedSample(sample.keys[chosen], rows[chosen], weight)
+    return KeyedSample(sample.keys[chosen], to_host_if_array(take_rows(rows, chosen)), weight)
 
 
 def _combine_summaries(a: ColumnSummary, b: ColumnSummary) -> ColumnSummary:
@@ -196,36 +214,6 @@ def _combine_summaries(a: ColumnSummary, b: ColumnSummary) -> ColumnSummary:
 
 
 # -- the driver's search -----------------------------------------------------------------------
-
-
-class ColumnRequest(NamedTuple):
-    """Values of a column to count below, ascending, and the gaps between them to collect.
-
-    `estimates` are the numbers of values in the gaps that are collected.
-    """
-
-    knots: np.ndarray
-    is_collected: np.ndarray
-    estimates: np.ndarray
-
-
-class KnotPlan(NamedTuple):
-    """The requests of a pass by column, and the fraction of the values that is collected."""
-
-    requests: dict[int, ColumnRequest]
-    fraction: float
-    seed: int
-
-
-class KnotCounts(NamedTuple):
-    """Numbers and weights of the values below, and through, each knot; and collected values."""
-
-    below: np.ndarray
-    through: np.ndarray
-    weight_below: np.ndarray
-    weight_through: np.ndarray
-    values: tuple[np.ndarray, ...]
-    weights: tuple[np.ndarray, ...] | None
 
 
 @dataclass
@@ -356,7 +344,7 @@ class _ColumnSearch:
         values, weights = np.concatenate([self.values[chosen], *counts.values]), None
         if self.weights is not None and counts.weights is not None:
             weights = np.concatenate([self.weights[chosen], *counts.weights])
-        values, weights = _sorted_values(values, weights)
+        values, weights = sorted_values(values, weights)
         return replace(
             self,
             knots=request.knots,
@@ -371,7 +359,7 @@ def _start_search(
     summary: ColumnSummary, sample_columns: Any, j: int, implicit_zeros: bool
 ) -> _ColumnSearch:
     values, n_zeros = sample_columns(j)
-    values, weights = _sorted_values(values, summary.sample.weight)
+    values, weights = sorted_values(values, summary.sample.weight)
     if n_zeros and implicit_zeros:
         values = np.insert(values, np.searchsorted(values, 0), np.zeros(n_zeros, values.dtype))
     knots, below, through = values[:0], np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -404,89 +392,3 @@ def _plan(searches: dict[int, _ColumnSearch], targets: np.ndarray, seed: int) ->
     n_knots = max(1, MAX_BYTES // (20 * len(requests)))
     requests = {j: searches[j].refined(request, n_knots) for j, request in requests.items()}
     return KnotPlan(requests, MAX_BYTES / n_bytes, seed)
-
-
-# -- the passes after the first ----------------------------------------------------------------
-
-
-def _count(
-    columns_of: ColumnsOf, implicit_zeros: bool, plan: KnotPlan, block: Block
-) -> list[KnotCounts]:
-    with config_context(assume_finite=True):
-        X, weight = columns_of(block)
-    if weight is not None:
-        used = np.flatnonzero(weight > 0)
-        X, weight = X[used], weight[used].astype(np.float64)
-    draw = partial(row_uniform, plan.seed + block.number)
-    column_of, results, n_drawn = _column_getter(X), [], 0
-    for j, (knots, is_collected, _) in plan.requests.items():
-        values, n_zeros = column_of(j)
-        values, weights = _sorted_values(values, weight)
-        n_zeros = n_zeros if implicit_zeros else 0
-        left, right = np.searchsorted(values, knots), np.searchsorted(values, knots, "right")
-        starts, ends = np.append(0, right), np.append(left, len(values))
-        chosen = [slice(starts[k], ends[k]) for k in np.flatnonzero(is_collected)]
-        inside = np.concatenate([values[part] for part in chosen] or [values[:0]])
-        draws = None
-        if plan.fraction < 1:
-            draws = draw(n_drawn, len(inside)) < plan.fraction
-            n_drawn, inside = n_drawn + len(inside), inside[draws]
-        # the zero is a knot of sparse columns
-        below, through = left + n_zeros * (knots > 0), right + n_zeros * (knots >= 0)
-        weight_below, weight_through = below, through
-        if weights is not None:
-            cumulative = np.concatenate([[0.0], np.cumsum(weights)])
-            weight_below, weight_through = cumulative[left], cumulative[right]
-            weights = np.concatenate([weights[part] for part in chosen] or [weights[:0]])
-            weights = weights if draws is None else weights[draws]
-        of_inside = None if weights is None else (weights,)
-        counts = below, through, weight_below, weight_through
-        results.append(KnotCounts(*counts, (inside,), of_inside))
-    return results
-
-
-def _column_getter(X: Any) -> Callable[[int], tuple[np.ndarray, int]]:
-    """Return a function that returns the explicit values of a column and its number of zeros."""
-    if not is_sparse(X):
-        if X.shape[1] < 2 * TILE or X.flags.f_contiguous:
-            return lambda j: (X[:, j], 0)
-        tile_of = lru_cache(1)(lambda i: np.ascontiguousarray(X[:, i * TILE : (i + 1) * TILE].T))
-        return lambda j: (tile_of(j // TILE)[j % TILE], 0)
-    X = X.tocsc()
-
-    def column_of(j: int) -> tuple[np.ndarray, int]:
-        values = X.data[X.indptr[j] : X.indptr[j + 1]]
-        values = values if values.dtype.kind == "f" else values.astype(np.float64)
-        return values, X.shape[0] - len(values)
-
-    return column_of
-
-
-def _sorted_values(
-    values: np.ndarray, weight: np.ndarray | None
-) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return the values that are not NaN in ascending order, and their weights."""
-    if weight is None:
-        values = np.sort(values)
-    else:
-        order = np.argsort(values)
-        values, weight = values[order], weight[order]
-    if values.dtype.kind == "f" and len(values) and np.isnan(values[-1]):
-        n = np.searchsorted(values, np.nan)
-        return values[:n], None if weight is None else weight[:n]
-    return values, weight
-
-
-def _combine_counts(a: list[KnotCounts], b: list[KnotCounts]) -> list[KnotCounts]:
-    return [_combine_column(x, z) for x, z in zip(a, b, strict=True)]
-
-
-def _combine_column(a: KnotCounts, b: KnotCounts) -> KnotCounts:
-    below, through = a.below + b.below, a.through + b.through
-    values = (*a.values, *b.values)
-    if a.weights is None or b.weights is None:
-        return KnotCounts(below, through, below, through, values, None)
-    weight_below = a.weight_below + b.weight_below
-    weight_through = a.weight_through + b.weight_through
-    weights = (*a.weights, *b.weights)
-    return KnotCounts(below, through, weight_below, weight_through, values, weights)
