@@ -206,6 +206,10 @@ class BlockwiseEstimator(DocumentationLink):
 class BlockwiseTransformer(BlockwiseEstimator):
     """Base of transformers that are scikit-learn's own for rows in this process."""
 
+    def _training_moments(self) -> Any:
+        """Return the moments that the rows of the fit have when transformed; None if unknown."""
+        return None
+
     def _transform_on_blocks(self, X: Any, copy: Any = None) -> Any:
         """Return transformed Dask rows, lazily."""
         return self._map(X, "transform")

@@ -17,9 +17,11 @@ from row_partitions import (
     same_values,
 )
 from scipy import sparse
-from sklearn import impute
+from sklearn import impute, preprocessing
 from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
 
+from skfleet import estimators
 from skfleet.engine import counting
 from skfleet.estimators import impute as ours
 
@@ -235,3 +237,33 @@ def test_dask_frame_keeps_its_index(X):
         got = ours.SimpleImputer().set_output(transform="pandas").fit_transform(lazy)
     assert list(got.columns) == list("abce")
     assert list(got.index.compute(scheduler="synchronous")) == list(frame.index)
+
+
+@pytest.mark.parametrize("container", ["array", "frame"])
+def test_imputed_means_are_scaled_without_a_pass(container):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3)) * [1, 10, 100] + [0, 5, 1e3]
+    X[rng.random(X.shape) < 0.2] = np.nan
+    X = pd.DataFrame(X, columns=list("abc")) if container == "frame" else X
+    rows = as_dask(X, "empty middle", container)
+    want = make_pipeline(impute.SimpleImputer(), preprocessing.StandardScaler()).fit(X)
+    with counting() as counts:
+        model = make_pipeline(ours.SimpleImputer(), estimators.StandardScaler()).fit(rows)
+        columns = estimators.ColumnTransformer([("all", clone(want), slice(0, 3))]).fit(rows)
+    assert counts.passes == 2
+    for scaler in (model[-1], columns.named_transformers_["all"][-1]):
+        same_attributes(scaler, want[-1], skip=["n_features_in_", "feature_names_in_"])
+    imputer = ours.SimpleImputer().fit(rows)
+    with counting() as counts:  # of other rows than the imputer was fitted on, nothing is known
+        scaler = estimators.StandardScaler().fit(imputer.transform(rows + 1))
+    assert counts.passes == 1
+    changed = imputer.transform(rows)
+    changed = changed.to_dask_array() if hasattr(changed, "columns") else changed
+    changed[changed > 1] = 0.0
+    with counting() as counts:
+        estimators.StandardScaler().fit(changed)
+    assert counts.passes == 1
+    weight = as_dask(rng.random(60), "empty middle")
+    with counting() as counts:
+        estimators.StandardScaler().fit(imputer.transform(rows), sample_weight=weight)
+    assert counts.passes == 1

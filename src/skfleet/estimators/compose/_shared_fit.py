@@ -30,7 +30,7 @@ from skfleet.estimators.compose._cross_fit import (
     fold_encoders,
     is_estimator,
 )
-from skfleet.estimators.preprocessing import TargetEncoder
+from skfleet.estimators.preprocessing import StandardScaler, TargetEncoder
 from skfleet.inference import call_transform
 
 # State of an estimator beside its parameters that its clones have too.
@@ -156,10 +156,11 @@ class FittedSteps(NamedTuple):
         return X
 
 
-def begin_fit(transformer: Any, meta: Any, cross_fit: bool) -> Passes:
+def begin_fit(transformer: Any, meta: Any, cross_fit: bool, known: Any = None) -> Passes:
     """Return the fit of a clone of a transformer, on rows like the empty `meta`.
 
     It returns a `FittedPart`. With `cross_fit`, that transforms its rows as ``fit_transform`` does.
+    `known` are the moments of the rows, where they are known.
     """
     fitted = as_blockwise(transformer)
     if isinstance(fitted, Pipeline):
@@ -168,6 +169,8 @@ def begin_fit(transformer: Any, meta: Any, cross_fit: bool) -> Passes:
         return _fit_one(fitted, fitted._begin_cross_fit(meta))
     if isinstance(fitted, Composition):
         return _fit_one(fitted, fitted._begin_fit(meta, cross_fit=cross_fit))
+    if isinstance(fitted, StandardScaler) and known is not None:
+        return _fit_one(fitted, fitted._begin_fit(meta, known=known))
     if isinstance(fitted, BlockwiseTransformer):
         return _fit_one(fitted, fitted._begin_fit(meta))
     if isinstance(fitted, FleetEstimator):
@@ -226,13 +229,19 @@ def _fit_pipeline(pipeline: Pipeline, meta: Any, cross_fit: bool) -> Passes:
             fitted = yield from begin_fit(step, meta, with_folds)
         else:
             inputs = yield from _transformed_meta(_pipeline_of(steps, "model"), meta)
+            known = steps[-1][1].model if len(steps) == 1 else None
+            fit = begin_fit(step, inputs, with_folds, _training_moments(known))
             prepare = FittedSteps(_pipeline_of(steps, "training_model"))
-            fitted = yield from on_prepared_rows(begin_fit(step, inputs, with_folds), prepare)
+            fitted = yield from on_prepared_rows(fit, prepare)
         steps.append((name, fitted))
     pipeline.steps = [(name, part.model) for name, part in steps]
     if all(part.model is part.training_model for _, part in steps):
         return FittedPart(pipeline, pipeline)
     return FittedPart(pipeline, _pipeline_of(steps, "training_model"))
+
+
+def _training_moments(model: Any) -> Any:
+    return model._training_moments() if isinstance(model, BlockwiseTransformer) else None
 
 
 def _pipeline_of(steps: Sequence[tuple[str, FittedPart]], kind: str) -> Pipeline:

@@ -26,6 +26,12 @@ from skfleet.estimators._blockwise import (
     learned_attributes,
     stock_estimator,
 )
+from skfleet.estimators._column_moments import (
+    ColumnMoments,
+    combine_column_moments,
+    name_of,
+    set_known_moments,
+)
 from skfleet.estimators.impute._device_imputation import (
     count_values,
     has_device_marker,
@@ -46,7 +52,8 @@ STRATEGIES_OF_ANY_DTYPE = ("most_frequent", "constant")
 class ColumnFill(NamedTuple):
     """Dtype of rows, and of each column: whether values miss, and the number of the other ones.
 
-    `values` are their sums for the mean, the median, or for the most frequent the number of each.
+    `values` are their sums for the mean, the median, or for the most frequent the number of each;
+    `moments` are those of float64 rows for the mean.
     """
 
     dtype: np.dtype
@@ -54,6 +61,8 @@ class ColumnFill(NamedTuple):
     n_values: np.ndarray
     values: Any = None
     is_sparse: bool = False
+    n_rows: int = 0
+    moments: ColumnMoments | None = None
 
 
 @blockwise
@@ -136,7 +145,10 @@ class SimpleImputer(BlockwiseTransformer, impute.SimpleImputer):
             values = _column_sums(X, mask)
         elif self.strategy == "most_frequent":
             values = _counts_of_sparse(X, mask) if is_sparse(X) else _counts(X, mask)
-        return ColumnFill(X.dtype, is_missing, n_values, values, is_sparse(X))
+        fill = ColumnFill(X.dtype, is_missing, n_values, values, is_sparse(X), X.shape[0])
+        if self.strategy != "mean" or is_sparse(X) or X.dtype != np.float64:
+            return fill
+        return fill._replace(moments=_moments(X, mask, n_values, values))
 
     def _combine(self, a: ColumnFill, b: ColumnFill) -> ColumnFill:
         values: Any = None
@@ -150,6 +162,8 @@ class SimpleImputer(BlockwiseTransformer, impute.SimpleImputer):
             a.n_values + b.n_values,
             values,
             a.is_sparse,
+            a.n_rows + b.n_rows,
+            a.moments and b.moments and combine_column_moments(a.moments, b.moments),
         )
 
     def _set_statistics(self, statistics: ColumnFill) -> None:
@@ -163,7 +177,27 @@ class SimpleImputer(BlockwiseTransformer, impute.SimpleImputer):
         elif self.strategy == "most_frequent":
             for i in np.flatnonzero(has_value):
                 fill[i] = self._most_frequent(statistics.values[i])
-        vars(self).update(learned_attributes(fitted))
+        vars(self).update(learned_attributes(fitted), _imputed=None)
+        is_kept = has_value | self.keep_empty_features
+        if statistics.moments is not None and is_kept.all() and not self.add_indicator:
+            n_rows = np.full(len(fill), float(statistics.n_rows))
+            self._imputed = statistics.moments._replace(n=n_rows, mean=fill)
+
+    def _fit_on_blocks(
+        self, X: Any, y: Any = None, sample_weight: Any = None, **options: Any
+    ) -> SimpleImputer:
+        super()._fit_on_blocks(X, y, sample_weight, **options)
+        self._fitted_rows = name_of(as_collection(X))
+        return self
+
+    def _transform_on_blocks(self, X: Any, copy: Any = None) -> Any:
+        output = super()._transform_on_blocks(X)
+        if getattr(self, "_fitted_rows", None) == name_of(as_collection(X)):
+            set_known_moments(output, self._imputed)
+        return output
+
+    def _training_moments(self) -> ColumnMoments | None:
+        return self._imputed
 
     def _rows_like(self, statistics: ColumnFill) -> Any:
         """Return two rows in whose columns values miss, or all of them, as in those of a fit."""
@@ -284,6 +318,12 @@ def _column_sums(X: Any, mask: Any) -> np.ndarray:
         X.data[mask.data] = 0
         return np.asarray(X.sum(axis=0, dtype=np.float64)).ravel()
     return X.sum(axis=0, dtype=np.float64, where=~mask)
+
+
+def _moments(X: Any, mask: Any, n_values: np.ndarray, sums: np.ndarray) -> ColumnMoments:
+    """Return the moments of the values of each column that do not miss."""
+    mean = np.divide(sums, n_values, out=np.zeros_like(sums), where=n_values > 0)
+    return ColumnMoments(n_values, mean, np.square(X - mean).sum(axis=0, where=~mask))
 
 
 def _counts(X: np.ndarray, mask: np.ndarray) -> list[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn import preprocessing
@@ -10,27 +10,22 @@ from sklearn.base import clone
 
 from skfleet._sklearn_private import scale_from_variance
 from skfleet.blocks import Block
-from skfleet.engine import attributes_to_host
+from skfleet.engine import Passes, attributes_to_host
 from skfleet.estimators._blockwise import BlockwiseTransformer, blockwise
+from skfleet.estimators._column_moments import (
+    ColumnMoments,
+    combine_column_moments,
+    known_moments,
+)
 from skfleet.estimators._device_blocks import ARRAY_API_METHODS
-
-# Relative difference of means below which they are taken as equal.
-ROUNDING = 8 * np.finfo(np.float64).eps
-
-
-class ColumnMoments(NamedTuple):
-    """Number or weight of the values of each column, their mean, and squares about it."""
-
-    n: np.ndarray
-    mean: np.ndarray | None
-    squares: np.ndarray | None
 
 
 @blockwise
 class StandardScaler(BlockwiseTransformer, preprocessing.StandardScaler):
     """On Dask rows ``fit`` is one pass, in which moments of blocks are merged (Chan et al.).
 
-    Dask arrays of CuPy's are transformed on their device.
+    It takes none behind a SimpleImputer of means, which knows the moments of its rows. Dask arrays
+    of CuPy's are transformed on their device.
     """
 
     _device_methods = ARRAY_API_METHODS
@@ -41,19 +36,16 @@ class StandardScaler(BlockwiseTransformer, preprocessing.StandardScaler):
         return part._statistics()
 
     def _combine(self, a: ColumnMoments, b: ColumnMoments) -> ColumnMoments:
-        n = a.n + b.n
-        if a.mean is None or b.mean is None:
-            return ColumnMoments(n, None, None)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            fraction = np.where(n > 0, b.n / n, 0.0)
-        a_mean, b_mean = np.where(a.n > 0, a.mean, b.mean), np.where(b.n > 0, b.mean, a.mean)
-        # means of equal values differ by rounding
-        is_equal = np.abs(b_mean - a_mean) <= ROUNDING * np.abs(a_mean)
-        shift, squares = np.where(is_equal, 0.0, b_mean - a_mean), None
-        if a.squares is not None and b.squares is not None:
-            between = np.where((a.n > 0) & (b.n > 0), a.n * fraction * shift**2, 0.0)
-            squares = a.squares + b.squares + between
-        return ColumnMoments(n, a_mean + fraction * shift, squares)
+        return combine_column_moments(a, b)
+
+    def _fit_on_blocks(
+        self, X: Any, y: Any = None, sample_weight: Any = None, **options: Any
+    ) -> StandardScaler:
+        known = known_moments(X) if sample_weight is None else None
+        return super()._fit_on_blocks(X, y, sample_weight, known=known)
+
+    def _fit_passes(self, meta: Any, known: ColumnMoments | None = None) -> Passes:
+        self._set_statistics((yield self._reduction()) if known is None else known)
 
     def _statistics(self) -> ColumnMoments:
         width = self.n_features_in_
@@ -65,7 +57,9 @@ class StandardScaler(BlockwiseTransformer, preprocessing.StandardScaler):
     def _set_statistics(self, statistics: ColumnMoments) -> None:
         n, mean, squares = statistics
         self.n_samples_seen_ = n[0] if n.min() == n.max() else n
-        self.mean_, self.var_, self.scale_ = mean, None, None
+        self.mean_ = mean if self.with_mean or self.with_std else None
+        self.var_ = self.scale_ = None
+        squares = squares if self.with_std else None
         if squares is not None and mean is not None:
             with np.errstate(invalid="ignore"):
                 self.var_ = np.where(n > 0, np.maximum(squares, 0.0) / n, np.nan)

@@ -1,0 +1,52 @@
+"""Moments of columns with gaps, and those that are known of Dask rows without a pass."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+# Relative difference of means below which they are taken as equal.
+ROUNDING = 8 * np.finfo(np.float64).eps
+
+
+class ColumnMoments(NamedTuple):
+    """Number or weight of the values of each column, their mean, and squares about it."""
+
+    n: np.ndarray
+    mean: np.ndarray | None
+    squares: np.ndarray | None
+
+
+def combine_column_moments(a: ColumnMoments, b: ColumnMoments) -> ColumnMoments:
+    """Return the moments of two parts of the rows together (Chan, Golub and LeVeque, 1983)."""
+    n = a.n + b.n
+    if a.mean is None or b.mean is None:
+        return ColumnMoments(n, None, None)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        fraction = np.where(n > 0, b.n / n, 0.0)
+    a_mean, b_mean = np.where(a.n > 0, a.mean, b.mean), np.where(b.n > 0, b.mean, a.mean)
+    # means of equal values differ by rounding
+    is_equal = np.abs(b_mean - a_mean) <= ROUNDING * np.abs(a_mean)
+    shift, squares = np.where(is_equal, 0.0, b_mean - a_mean), None
+    if a.squares is not None and b.squares is not None:
+        between = np.where((a.n > 0) & (b.n > 0), a.n * fraction * shift**2, 0.0)
+        squares = a.squares + b.squares + between
+    return ColumnMoments(n, a_mean + fraction * shift, squares)
+
+
+def set_known_moments(X: Any, moments: ColumnMoments | None) -> None:
+    """Record the moments of Dask rows, for a fit that needs them; None where they are not known."""
+    if moments is not None:
+        X._known_moments = name_of(X), moments
+
+
+def known_moments(X: Any) -> ColumnMoments | None:
+    """Return the moments that were recorded of Dask rows; None of any that were changed since."""
+    name, moments = getattr(X, "_known_moments", (None, None))
+    return moments if name == name_of(X) else None
+
+
+def name_of(X: Any) -> str:
+    """Return the name of a Dask collection, which stands for its content."""
+    return str(X.name if hasattr(X, "chunks") else X._name)
