@@ -19,7 +19,7 @@ ifdef PIP_INDEX_URL
 export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
 endif
 
-.PHONY: help setup demo test test-all test-gpu lint format typecheck doctest bench bench-gpu docs clean
+.PHONY: help setup demo test test-all test-matrix test-gpu lint format typecheck doctest bench bench-gpu docs clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -35,6 +35,9 @@ test: setup lint typecheck doctest ## all checks and tests but the slow ones and
 test-all: test ## test, then the slow suites: killed workers, memory limits, the peers' own tests
 	$(PYTEST) -q -m "slow and not gpu" tests
 	SKFLEET_ALL_EXAMPLES=1 $(PYTEST_PARALLEL) -m "hypothesis and not slow and not gpu" tests
+
+test-matrix: setup ## transformers in all partitions, containers and engines, two worker processes among them
+	SKFLEET_WHOLE_MATRIX=1 $(PYTEST_PARALLEL) tests/estimators/preparation/test_matrix.py
 
 test-gpu: setup ## the tests that need CuPy and a CUDA device; writes benchmarks/results/gpu-*.json
 	PYTHONPATH="benchmarks$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTEST) -p record_gpu -q -m gpu tests

@@ -1,12 +1,14 @@
 """A pytest plugin that runs scikit-learn's tests of its transformers on ours.
 
 With SKFLEET_DASK_ROWS=1, transformers are fitted on, and transform, Dask arrays and DataFrames of
-three blocks in place of arrays and frames, and what comes lazily is computed.
+three blocks in place of arrays and frames, and what comes lazily is computed. The file
+SKFLEET_TEST_OUTCOMES gets a line for each test: its name, outcome, and whether it had Dask rows.
 """
 
 import functools
 import importlib
 import inspect
+import json
 import os
 from itertools import pairwise
 
@@ -53,7 +55,10 @@ def is_per_row(values, n_rows):
     return getattr(values, "shape", (0,))[:1] == (n_rows,)
 
 
-running = []
+# Classes whose `inverse_transform` returns a list, which lazily is an array of objects.
+LISTS = ("DictVectorizer", "CountVectorizer", "TfidfVectorizer")
+
+running, on_dask_rows = [], []
 
 
 def on_dask(method):
@@ -68,9 +73,12 @@ def on_dask(method):
         args = [as_dask(a) if is_per_row(a, n_rows) else a for a in args]
         kwargs = {k: as_dask(v) if is_per_row(v, n_rows) else v for k, v in kwargs.items()}
         running.append(name)  # and blocks are not cut again
+        on_dask_rows.append(name)
         try:
             result = method(self, *args, **kwargs)
-            return dask.compute(result, scheduler="synchronous")[0]
+            result = dask.compute(result, scheduler="synchronous")[0]
+            is_list = name == "inverse_transform" and type(self).__name__ in LISTS
+            return list(result) if is_list else result
         finally:
             running.clear()
 
@@ -90,6 +98,9 @@ for room in ROOMS:
     for name, ours in OURS.items():
         if hasattr(module, name):
             setattr(module, name, ours)
+for name in ("PCA", "TruncatedSVD"):  # in a FeatureUnion
+    decomposition = importlib.import_module("skfleet.estimators.decomposition")
+    setattr(importlib.import_module("sklearn.decomposition"), name, getattr(decomposition, name))
 for module in ("compose._column_transformer", "compose._target", "pipeline"):
     vars(importlib.import_module(f"sklearn.{module}"))["FunctionTransformer"] = OURS[
         "FunctionTransformer"
@@ -99,10 +110,15 @@ for module, name in (("compose", "make_column_transformer"), ("pipeline", "make_
     setattr(importlib.import_module(f"sklearn.{module}"), name, getattr(compose, name))
 
 
+# Transformers of the tests that learn nothing.
+STATELESS = ("Trans", "DoubleTrans", "SparseMatrixTrans", "TransNo2D", "PandasOutTransformer")
+STATELESS += ("DfOutTransformer", "Mult", "Transf")
+
+
 def pytest_collection_modifyitems(items):
     """Let transformers that the tests define, and that learn nothing, say so."""
     for module in {item.module for item in items}:
-        for name in ("Trans", "DoubleTrans", "SparseMatrixTrans", "TransNo2D"):
+        for name in STATELESS:
             if hasattr(module, name):
                 getattr(module, name).__sklearn_tags__ = stateless_tags
 
@@ -111,3 +127,16 @@ def stateless_tags(self):
     tags = BaseEstimator.__sklearn_tags__(self)
     tags.requires_fit = False
     return tags
+
+
+def pytest_runtest_setup():
+    on_dask_rows.clear()
+
+
+def pytest_runtest_logreport(report):
+    if (path := os.environ.get("SKFLEET_TEST_OUTCOMES")) and (
+        report.when == "call" or report.outcome == "failed"
+    ):
+        name = report.nodeid.rpartition("::")[2]
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(f"{json.dumps([name, report.outcome, bool(on_dask_rows)])}\n")

@@ -28,6 +28,10 @@ def combine_column_moments(a: ColumnMoments, b: ColumnMoments) -> ColumnMoments:
     a_mean, b_mean = np.where(a.n > 0, a.mean, b.mean), np.where(b.n > 0, b.mean, a.mean)
     # means of equal values differ by rounding
     is_equal = np.abs(b_mean - a_mean) <= ROUNDING * np.abs(a_mean)
+    if a.squares is not None and b.squares is not None:  # and those of many rows by more
+        is_constant = (a.squares == 0) & (b.squares == 0)
+        rounding = n * np.finfo(np.float64).eps * np.abs(a_mean)
+        is_equal |= is_constant & (np.abs(b_mean - a_mean) <= rounding)
     shift, squares = np.where(is_equal, 0.0, b_mean - a_mean), None
     if a.squares is not None and b.squares is not None:
         between = np.where((a.n > 0) & (b.n > 0), a.n * fraction * shift**2, 0.0)

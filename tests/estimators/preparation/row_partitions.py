@@ -90,7 +90,17 @@ def _own_categories(part):
 
 
 def check_like_reference(
-    ours, reference, X, y=None, *, partition, container="array", rtol=1e-12, atol=1e-12, skip=()
+    ours,
+    reference,
+    X,
+    y=None,
+    *,
+    partition,
+    container="array",
+    rtol=1e-12,
+    atol=1e-12,
+    skip=(),
+    scheduler="synchronous",
 ):
     """Fit ours on Dask rows and the reference on the same rows, and compare all they have.
 
@@ -101,25 +111,25 @@ def check_like_reference(
     lazy = as_dask(X, partition, container)
     if container == "frame":  # Dask makes strings of objects, and unites categories
         local = with_pandas_text(lazy.compute())
-    lazy_y = None if y is None else as_dask(y, partition)
-    reference, ours = clone(reference).fit(local, y), clone(ours).fit(lazy, lazy_y)
+    y, lazy_y = ((), ()) if y is None else ((y,), (as_dask(y, partition),))
+    reference, ours = clone(reference).fit(local, *y), clone(ours).fit(lazy, *lazy_y)
     same_attributes(ours, reference, rtol=rtol, skip=skip)
     if not hasattr(reference, "transform"):
         return ours, reference, lazy, local
     expected, got = reference.transform(local), ours.transform(lazy)
     assert isinstance(got, da.Array)
-    announced, blocks = got, got.compute(scheduler="synchronous")
+    announced, blocks = got, got.compute(scheduler=scheduler)
     assert sparse.issparse(blocks) == sparse.issparse(expected)
     assert announced.dtype == blocks.dtype == expected.dtype
     assert announced.ndim == expected.ndim
     assert announced.shape[1:] == expected.shape[1:]
     same_values(blocks, expected, rtol=rtol, atol=atol)
-    if container == "frame" and not sparse.issparse(expected):
-        frame = clone(ours).set_output(transform="pandas").fit(lazy, lazy_y).transform(lazy)
-        want = clone(reference).set_output(transform="pandas").fit(local, y).transform(local)
+    if container == "frame" and X.ndim == 2 and not sparse.issparse(expected):
+        frame = clone(ours).set_output(transform="pandas").fit(lazy, *lazy_y).transform(lazy)
+        want = clone(reference).set_output(transform="pandas").fit(local, *y).transform(local)
         assert isinstance(frame, dd.DataFrame)
         pd.testing.assert_frame_equal(
-            frame.compute(scheduler="synchronous"), want, rtol=max(rtol, 1e-10), atol=atol
+            frame.compute(scheduler=scheduler), want, rtol=max(rtol, 1e-10), atol=atol
         )
     return ours, reference, lazy, local
 

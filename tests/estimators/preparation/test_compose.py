@@ -8,7 +8,7 @@ import pytest
 from row_partitions import PARTITIONS, as_dask, check_like_reference
 from sklearn import compose as reference
 from sklearn import config_context, decomposition, impute, linear_model, pipeline, preprocessing
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import KFold
 
@@ -177,6 +177,70 @@ def test_weights_are_routed(frame):
     plain = preprocessing.StandardScaler().fit(frame[["a"]])
     np.testing.assert_allclose(model.named_transformers_["w"].mean_, weighted.mean_)
     np.testing.assert_allclose(model.named_transformers_["s"].mean_, plain.mean_)
+
+
+@pytest.mark.parametrize("method", ["fit", "transform"])
+def test_metadata_that_is_not_cut_like_rows_is_refused(method, frame):
+    rows = as_dask(frame, "empty middle")
+    scaler = ours.StandardScaler()
+    for model in (
+        compose.ColumnTransformer([("s", scaler, ["b"])]),
+        compose.FeatureUnion([("s", scaler)]),
+    ):
+        model.fit(rows)
+        with pytest.raises(ValueError, match=r"metadata routing|sample_weight alone"):
+            getattr(model, method)(rows, groups=1)
+        with config_context(enable_metadata_routing=True):
+            with pytest.raises(TypeError, match=r"unexpected argument.*groups"):
+                getattr(model, method)(rows, groups=1)
+            taker = WithGroups().set_fit_request(groups=True).set_transform_request(groups=True)
+            own = clone(model).set_params(s=taker)
+            with pytest.raises(ValueError, match=r"must get (no metadata|sample_weight alone)"):
+                getattr(own.fit(rows), method)(rows, groups=1)
+
+
+class WithGroups(TransformerMixin, BaseEstimator):
+    """Learns nothing, and takes metadata."""
+
+    def fit(self, X, y=None, groups=None):
+        return self
+
+    def transform(self, X, groups=None):
+        return X
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.requires_fit = False
+        return tags
+
+
+def test_sparse_rows_are_passed_through(frame):
+    X = frame[["b", "c"]].to_numpy() * (frame[["b", "c"]].to_numpy() > 1)
+    columns = [("kept", "passthrough", [0])]
+    for remainder in ("passthrough", ours.MaxAbsScaler()):
+        for threshold in (0.1, 0.9):
+            model = compose.ColumnTransformer(
+                columns, remainder=remainder, sparse_threshold=threshold
+            )
+            like = reference.ColumnTransformer(
+                columns, remainder=remainder, sparse_threshold=threshold
+            )
+            check_like_reference(model, like, X, partition="empty middle", container="csr")
+
+
+def test_what_is_passed_through_is_printed_too(frame, capsys):
+    rows, scaler = as_dask(frame, "empty middle"), preprocessing.StandardScaler()
+    steps = [("s", scaler, ["a"]), ("p", "passthrough", ["b"]), ("d", "drop", ["c"])]
+    union = [("s", scaler), ("p", "passthrough"), ("d", "drop")]
+    for cls, parts in (("ColumnTransformer", steps), ("FeatureUnion", union)):
+        printed = []
+        for module, X in ((reference, frame), (compose, rows)):
+            module = pipeline if (cls, module) == ("FeatureUnion", reference) else module
+            params = {"remainder": "passthrough"} if cls == "ColumnTransformer" else {}
+            getattr(module, cls)(parts, verbose=True, **params).fit(X)
+            lines = capsys.readouterr().out.splitlines()
+            printed.append([line.partition("total=")[0].replace(".", "") for line in lines])
+        assert printed[0] == printed[1] != []
 
 
 def test_factories(frame):

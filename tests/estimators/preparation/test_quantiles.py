@@ -1,5 +1,6 @@
 """Exact quantiles, and the transformers that need them, as NumPy's and scikit-learn's."""
 
+import pickle
 import warnings
 
 import dask.array as da
@@ -435,3 +436,13 @@ def test_inverse_transforms(pair, X):
     expected = reference.inverse_transform(rows)
     assert back.dtype == expected.dtype
     np.testing.assert_allclose(back.compute(scheduler="synchronous"), expected, rtol=1e-12)
+
+
+def test_splines_in_messages_are_aligned():
+    X, buffers = np.random.default_rng(0).random((20, 2)), []
+    model = ours.SplineTransformer().fit(X)
+    message = pickle.dumps(model, protocol=5, buffer_callback=buffers.append)
+    shifted = [memoryview(b" " + buffer.raw().tobytes())[1:] for buffer in buffers]
+    np.testing.assert_array_equal(
+        pickle.loads(message, buffers=shifted).transform(X), model.transform(X)
+    )

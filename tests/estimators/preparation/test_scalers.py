@@ -1,5 +1,6 @@
 """Scalers on rows in every partition, as scikit-learn's on the rows together."""
 
+import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
@@ -50,3 +51,16 @@ def test_containers(case, container, X):
         pytest.skip("scikit-learn takes no sparse rows")
     X = pd.DataFrame(X, columns=list("abcd")) if container == "frame" else X
     check_like_reference(*pair(case), X, partition="empty middle", container=container, atol=1e-10)
+
+
+def test_columns_of_one_value_have_no_variance():
+    X = np.full((9001, 3), [1e-10, 1 / 3, 1e10 / 3])  # the means of many rows differ by rounding
+    rows = da.from_array(X, chunks=((3001, 1500, 4500), 3))
+    model = ours.StandardScaler().fit(rows)
+    np.testing.assert_array_equal(model.var_, 0)
+    np.testing.assert_array_equal(model.scale_, 1)
+    spread = X + np.arange(3)[:, None].repeat([3001, 1500, 4500], axis=0) * 1e-6 * X
+    model.fit(da.from_array(spread, chunks=((3001, 1500, 4500), 3)))
+    expected = preprocessing.StandardScaler().fit(spread)
+    np.testing.assert_allclose(model.var_, expected.var_, rtol=1e-5)
+    assert (expected.var_ > 0).all()

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from row_partitions import PARTITIONS, as_dask, check_like_reference, same_values
+from scipy import sparse
 from sklearn import compose, feature_extraction, feature_selection
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -195,6 +196,17 @@ def test_inverse_transform(documents):
         assert len(terms) == len(expected)
         for a, b in zip(terms, expected, strict=True):
             assert sorted(a) == sorted(b)
+
+
+@pytest.mark.parametrize("name", ["CountVectorizer", "TfidfVectorizer"])
+def test_inverse_transform_by_a_vocabulary_alone(name):
+    rows = da.from_array(sparse.csr_array([[1, 0], [0, 2], [3, 1]]), chunks=(1, 2), asarray=False)
+    model = getattr(ours.text, name)(vocabulary=["one", "two"])
+    found = model.inverse_transform(rows).compute()
+    assert [list(terms) for terms in found] == [["one"], ["two"], ["one", "two"]]
+    assert model.vocabulary_ == {"one": 0, "two": 1}
+    with pytest.raises(NotFittedError, match="not fitted or provided"):
+        getattr(ours.text, name)().inverse_transform(rows)
 
 
 @pytest.mark.parametrize("container", ["array", "csr"])

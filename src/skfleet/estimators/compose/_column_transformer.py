@@ -15,6 +15,7 @@ from sklearn.compose import make_column_transformer as make_in_scikit_learn
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils import get_tags
 
+from skfleet._linalg import is_sparse
 from skfleet._sklearn_private import take_columns
 from skfleet._validation import without_name_warnings
 from skfleet.blocks import artificial_rows, is_frame
@@ -27,6 +28,7 @@ from skfleet.estimators.compose._shared_fit import (
     Part,
     copy_configuration,
     fit_parts,
+    refuse_metadata,
     training_model,
     valid_rows,
     weighted_parts,
@@ -49,7 +51,8 @@ class ColumnRecorder(TransformerMixin, BaseEstimator):
         return np.empty((X.shape[0], 0))
 
     def __sklearn_tags__(self) -> Any:
-        return get_tags(self.transformer)
+        is_part = is_estimator(self.transformer)
+        return get_tags(self.transformer) if is_part else super().__sklearn_tags__()
 
 
 @blockwise
@@ -68,6 +71,10 @@ class ColumnTransformer(Composition, compose.ColumnTransformer):
     def _weighted_parts(self, params: dict[str, Any]) -> set[str]:
         return weighted_parts(self, params, routed_only=True)
 
+    def _transform_on_blocks(self, X: Any, **params: Any) -> Any:
+        refuse_metadata(self, params)
+        return super()._transform_on_blocks(X)
+
     def _replace_parts(self, replace: Callable[[Any], Any]) -> Any:
         model = copy.copy(self)
         model.transformers_ = [
@@ -81,12 +88,19 @@ class ColumnTransformer(Composition, compose.ColumnTransformer):
     ) -> Passes:
         with config_context(transform_output="default"):
             recorded = self._with_transformers(lambda name, part: ColumnRecorder(part)).fit(meta)
-        parts = {
-            name: Part(stand_in.transformer, stand_in.columns_, columns, name in weighted)
+        used = {
+            name: (stand_in, columns)
             for name, stand_in, columns in recorded.transformers_
             if hasattr(stand_in, "columns_")
         }
-        fitted, head = yield from fit_parts(self, parts, cross_fit)
+        parts = {
+            name: Part(stand_in.transformer, stand_in.columns_, columns, name in weighted)
+            for name, (stand_in, columns) in used.items()
+            if is_estimator(stand_in.transformer)
+        }
+        fitted, head = yield from fit_parts(self, parts, [*used], cross_fit)
+        if head is None and is_sparse(meta):  # of which artificial rows have another density
+            head = yield head_of_rows()
         models = {name: part.model for name, part in fitted.items()}
         if head is not None:
             self._set_parts(models, head)
@@ -100,7 +114,11 @@ class ColumnTransformer(Composition, compose.ColumnTransformer):
 
     def _set_parts(self, fitted: dict[str, Any], rows: Any) -> None:
         """Set the attributes of scikit-learn's fit, by one on a few rows that fits no part anew."""
-        own = self._with_transformers(lambda name, part: FrozenEstimator(fitted.get(name, part)))
+        own = self._with_transformers(
+            lambda name, part: (
+                FrozenEstimator(fitted.get(name, part)) if is_estimator(part) else part
+            )
+        )
         copy_configuration(self, own)
         with warnings.catch_warnings(), without_name_warnings():
             warnings.simplefilter("ignore")  # of the rows, which tasks transform again
@@ -116,16 +134,20 @@ class ColumnTransformer(Composition, compose.ColumnTransformer):
         """Return scikit-learn's own ColumnTransformer with a replacement for each transformer."""
         params = self.get_params(deep=False) | {"verbose": False, "n_jobs": None}
         params["transformers"] = [
-            (name, replace(name, part) if is_estimator(part) else part, columns)
+            (name, part if _is_dropped(part) else replace(name, part), columns)
             for name, part, columns in self.transformers
         ]
-        if is_estimator(self.remainder):
+        if not _is_dropped(self.remainder):
             params["remainder"] = replace("remainder", self.remainder)
         return compose.ColumnTransformer(**params)
 
     def _example_rows(self, rows: Any) -> Any:
         parts = [(part, columns) for _, part, columns in self.transformers_ if is_estimator(part)]
         return _valid_columns(parts, rows)
+
+
+def _is_dropped(part: Any) -> bool:
+    return isinstance(part, str) and part == "drop"
 
 
 def _valid_columns(parts: Iterable[tuple[Any, Any]], rows: Any) -> Any:

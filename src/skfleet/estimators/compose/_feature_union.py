@@ -22,6 +22,7 @@ from skfleet.estimators.compose._shared_fit import (
     Part,
     copy_configuration,
     fit_parts,
+    refuse_metadata,
     training_model,
     valid_rows,
     weighted_parts,
@@ -40,6 +41,10 @@ class FeatureUnion(Composition, pipeline.FeatureUnion):
     def _weighted_parts(self, params: dict[str, Any]) -> set[str]:
         return weighted_parts(self, params, routed_only=False)
 
+    def _transform_on_blocks(self, X: Any, **params: Any) -> Any:
+        refuse_metadata(self, params)
+        return super()._transform_on_blocks(X)
+
     def _replace_parts(self, replace: Callable[[Any], Any]) -> Any:
         model = copy.copy(self)
         model.transformer_list = [
@@ -56,7 +61,12 @@ class FeatureUnion(Composition, pipeline.FeatureUnion):
             for name, part in self.transformer_list
             if is_estimator(part)
         }
-        fitted, head = yield from fit_parts(self, parts, cross_fit)
+        fitted, head = yield from fit_parts(
+            self,
+            parts,
+            [name for name, part in self.transformer_list if part != "drop"],
+            cross_fit,
+        )
         models = {name: part.model for name, part in fitted.items()}
         if head is not None:
             self._set_parts(models, head)

@@ -64,10 +64,13 @@ class FittedPart(NamedTuple):
     training_model: Any
 
 
-def fit_parts(composition: Any, parts: Mapping[str, Part], cross_fit: bool) -> Passes:
+def fit_parts(
+    composition: Any, parts: Mapping[str, Part], names: Sequence[str], cross_fit: bool
+) -> Passes:
     """Fit the parts of a composition in shared passes.
 
-    Return fitted parts by name, and the first rows, None where no part took a pass.
+    Return fitted parts by name, and the first rows, None where no part took a pass. `names` are
+    of the parts and of what is passed through.
     """
     validate_transformers(composition)
     kind, start = type(composition).__name__, time.perf_counter()
@@ -83,7 +86,7 @@ def fit_parts(composition: Any, parts: Mapping[str, Part], cross_fit: bool) -> P
         raise
     seconds = time.perf_counter() - start  # of the passes that all parts shared
     if composition.verbose:
-        _print_times(kind, [*parts], seconds)
+        _print_times(kind, names, seconds)
     return dict(zip(parts, results, strict=True)), head
 
 
@@ -284,10 +287,9 @@ def weighted_parts(composition: Any, params: dict[str, Any], routed_only: bool) 
         return set()
     is_routing = get_config()["enable_metadata_routing"]
     if routed_only and not is_routing:
-        raise ValueError(
-            f"{sorted(params)} must not be passed to fit unless metadata routing is enabled. Call "
-            "sklearn.set_config(enable_metadata_routing=True), and let transformers request them."
-        )
+        _refuse_unrouted(params, "fit")
+    if is_routing:  # raises for what no part requests
+        routed = process_routing(composition, "fit", **params)
     if params.keys() != {"sample_weight"}:
         raise ValueError(
             "fit must get sample_weight alone for Dask rows. Got "
@@ -298,7 +300,6 @@ def weighted_parts(composition: Any, params: dict[str, Any], routed_only: bool) 
         entry[0]: entry[1] for entry in parts.get("transformers", parts.get("transformer_list"))
     }
     if is_routing:
-        routed = process_routing(composition, "fit", **params)
         methods = ("fit", "fit_transform")
         names = {n for n in routed if any("sample_weight" in routed[n].get(m, ()) for m in methods)}
     else:
@@ -310,3 +311,23 @@ def weighted_parts(composition: Any, params: dict[str, Any], routed_only: bool) 
                 "fit has no such parameter, or is a composition. Leave the weights out."
             )
     return names
+
+
+def refuse_metadata(composition: Any, params: dict[str, Any]) -> None:
+    """Raise for metadata of ``transform``, which is not cut like Dask rows."""
+    if not params:
+        return
+    if not get_config()["enable_metadata_routing"]:
+        _refuse_unrouted(params, "transform")
+    process_routing(composition, "transform", **params)  # raises for what no part requests
+    raise ValueError(
+        f"transform must get no metadata for Dask rows. Got {', '.join(sorted(params))} instead. "
+        "Compute X, or leave it out."
+    )
+
+
+def _refuse_unrouted(params: dict[str, Any], method: str) -> None:
+    raise ValueError(
+        f"{sorted(params)} must not be passed to {method} unless metadata routing is enabled. Call "
+        "sklearn.set_config(enable_metadata_routing=True), and let transformers request them."
+    )

@@ -151,6 +151,11 @@ class TransformedTargetRegressor(DocumentationLink, compose.TransformedTargetReg
 def _as_matrix(y: Any) -> Any:
     """Return a Dask target as a matrix without names."""
     meta = meta_of(y)
+    if meta.ndim > 2:
+        raise ValueError(
+            f"y must have one or two dimensions on Dask. Got {meta.ndim} instead. Reshape it, or "
+            "compute it."
+        )
     width = meta.shape[1] if meta.ndim == 2 else 1
     dtype = np.result_type(*meta.dtypes) if is_frame(meta) and meta.ndim == 2 else meta.dtype
     dtype = dtype if isinstance(dtype, np.dtype) else np.dtype(np.float64)

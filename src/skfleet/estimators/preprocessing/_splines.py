@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy.interpolate import BSpline
 from sklearn import preprocessing
 from sklearn.base import clone
 from sklearn.utils.validation import check_array, validate_data
@@ -23,6 +24,11 @@ class SplineTransformer(BlockwiseTransformer, preprocessing.SplineTransformer):
 
     Where the knots are an array, the pass only checks the rows.
     """
+
+    def __setstate__(self, state: Any) -> None:
+        super().__setstate__(state)
+        if "bsplines_" in vars(self):
+            self.bsplines_ = [_aligned(spline) for spline in self.bsplines_]
 
     def _columns(self, block: Block) -> tuple[Any, Any]:
         try:
@@ -53,3 +59,9 @@ class SplineTransformer(BlockwiseTransformer, preprocessing.SplineTransformer):
         elif knots == "uniform":
             fitted.fit(np.stack([summary.low, summary.high]))
         copy_fitted(self, fitted)
+
+
+def _aligned(spline: BSpline) -> BSpline:
+    """Return a spline of aligned arrays: SciPy refuses others, which come with messages."""
+    t, c = (np.require(values, requirements="A") for values in (spline.t, spline.c))
+    return BSpline.construct_fast(t, c, spline.k, spline.extrapolate, spline.axis)

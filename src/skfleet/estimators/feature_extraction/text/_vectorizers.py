@@ -104,6 +104,14 @@ class VocabularyFit(TextVectorizer):
         if self._has_idf():
             self._set_idf(n_documents, document_counts)
 
+    def _inverse_transform_on_blocks(self, X: Any) -> Any:
+        if not hasattr(self, "vocabulary_"):
+            by_parameter = text.CountVectorizer(vocabulary=self.vocabulary)
+            by_parameter.transform([""])  # raises without one
+            names = ("vocabulary_", "fixed_vocabulary_")
+            vars(self).update({name: getattr(by_parameter, name) for name in names})
+        return super()._inverse_transform_on_blocks(X)
+
     def _has_idf(self) -> bool:
         """Return whether the fit ends with `_set_idf`."""
         return False
