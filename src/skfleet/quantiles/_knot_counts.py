@@ -68,8 +68,8 @@ def count_at_knots(
         left, right = _places(values, knots, "left"), _places(values, knots, "right")
         starts, ends = np.append(0, right), np.append(left, values.shape[0])
         chosen = [slice(starts[k], ends[k]) for k in np.flatnonzero(is_collected)]
-        inside = [to_host_if_array(values[part]) for part in chosen or [slice(0)]]
-        inside = np.concatenate(inside)
+        runs = [to_host_if_array(values[part]) for part in chosen or [slice(0)]]
+        inside = np.concatenate(runs)
         draws = None
         if plan.fraction < 1:
             draws = draw(n_drawn, len(inside)) < plan.fraction

@@ -27,9 +27,9 @@ from skfleet.estimators.compose._cross_fit import Composition, is_estimator
 from skfleet.estimators.compose._shared_fit import (
     Part,
     copy_configuration,
+    finish_fit,
     fit_parts,
     refuse_metadata,
-    training_model,
     valid_rows,
     weighted_parts,
 )
@@ -101,16 +101,13 @@ class ColumnTransformer(Composition, compose.ColumnTransformer):
         fitted, head = yield from fit_parts(self, parts, [*used], cross_fit)
         if head is None and is_sparse(meta):  # of which artificial rows have another density
             head = yield head_of_rows()
-        models = {name: part.model for name, part in fitted.items()}
-        if head is not None:
-            self._set_parts(models, head)
-        else:
-            try:
-                columns = [(models[name], part.columns) for name, part in parts.items()]
-                self._set_parts(models, _valid_columns(columns, artificial_rows(meta)))
-            except Exception:  # functions may refuse artificial values
-                self._set_parts(models, (yield head_of_rows()))
-        return training_model(self, fitted.values())
+        columns = {name: part.columns for name, part in parts.items()}
+
+        def valid(models: dict[str, Any]) -> Any:
+            chosen = [(model, columns[name]) for name, model in models.items()]
+            return _valid_columns(chosen, artificial_rows(meta))
+
+        return (yield from finish_fit(self, fitted, head, valid))
 
     def _set_parts(self, fitted: dict[str, Any], rows: Any) -> None:
         """Set the attributes of scikit-learn's fit, by one on a few rows that fits no part anew."""

@@ -16,14 +16,13 @@ from skfleet._validation import without_name_warnings
 from skfleet.blocks import artificial_rows
 from skfleet.engine import Passes
 from skfleet.estimators._blockwise import blockwise
-from skfleet.estimators._passes import head_of_rows
 from skfleet.estimators.compose._cross_fit import Composition, is_estimator
 from skfleet.estimators.compose._shared_fit import (
     Part,
     copy_configuration,
+    finish_fit,
     fit_parts,
     refuse_metadata,
-    training_model,
     valid_rows,
     weighted_parts,
 )
@@ -67,15 +66,11 @@ class FeatureUnion(Composition, pipeline.FeatureUnion):
             [name for name, part in self.transformer_list if part != "drop"],
             cross_fit,
         )
-        models = {name: part.model for name, part in fitted.items()}
-        if head is not None:
-            self._set_parts(models, head)
-        else:
-            try:
-                self._set_parts(models, _valid_rows(models.values(), artificial_rows(meta)))
-            except Exception:  # functions may refuse artificial values
-                self._set_parts(models, (yield head_of_rows()))
-        return training_model(self, fitted.values())
+
+        def valid(models: dict[str, Any]) -> Any:
+            return _valid_rows(models.values(), artificial_rows(meta))
+
+        return (yield from finish_fit(self, fitted, head, valid))
 
     def _set_parts(self, fitted: dict[str, Any], rows: Any) -> None:
         """Set the attributes of scikit-learn's fit, by one on a few rows that fits no part anew."""

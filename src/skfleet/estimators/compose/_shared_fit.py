@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -90,16 +90,27 @@ def fit_parts(
     return dict(zip(parts, results, strict=True)), head
 
 
-def training_model(composition: Any, fitted: Iterable[FittedPart]) -> Any:
-    """Return what transforms the rows that a composition was fitted on; None where it does."""
-    changed = {
-        id(part.model): part.training_model
-        for part in fitted
-        if part.model is not part.training_model
-    }
-    if not changed:
-        return None
-    return composition._replace_parts(lambda part: changed.get(id(part), part))
+def finish_fit(
+    composition: Any,
+    fitted: Mapping[str, FittedPart],
+    head: Any,
+    valid: Callable[[dict[str, Any]], Any],
+) -> Passes:
+    """Set the attributes of a composition by its first rows, or by artificial ones for None.
+
+    `valid` makes rows that fitted parts take. Return what transforms the rows that the composition
+    was fitted on, None where it does itself.
+    """
+    models = {name: part.model for name, part in fitted.items()}
+    try:
+        composition._set_parts(models, valid(models) if head is None else head)
+    except Exception:  # functions may refuse artificial values
+        if head is not None:
+            raise
+        composition._set_parts(models, (yield head_of_rows()))
+    parts = {id(part.model): part for part in fitted.values()}
+    changed = {k: p.training_model for k, p in parts.items() if p.model is not p.training_model}
+    return composition._replace_parts(lambda p: changed.get(id(p), p)) if changed else None
 
 
 def _print_times(kind: str, names: Sequence[str], seconds: float) -> None:

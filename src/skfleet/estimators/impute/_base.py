@@ -178,8 +178,8 @@ class SimpleImputer(BlockwiseTransformer, impute.SimpleImputer):
             for i in np.flatnonzero(has_value):
                 fill[i] = self._most_frequent(statistics.values[i])
         vars(self).update(learned_attributes(fitted), _imputed=None)
-        is_kept = has_value | self.keep_empty_features
-        if statistics.moments is not None and is_kept.all() and not self.add_indicator:
+        is_in_result = has_value | self.keep_empty_features
+        if statistics.moments is not None and is_in_result.all() and not self.add_indicator:
             n_rows = np.full(len(fill), float(statistics.n_rows))
             self._imputed = statistics.moments._replace(n=n_rows, mean=fill)
 
