@@ -1,6 +1,4 @@
-"""Preparation of rows on disk: a worker dies in the middle, and rows are larger than memory."""
-
-import os
+"""A worker process dies in the middle of a fit of several transformers on Parquet."""
 
 import dask.dataframe as dd
 import numpy as np
@@ -10,11 +8,10 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, QuantileTransformer, RobustScaler, StandardScaler
 from test_faults_fits import killing_one_worker
-from test_memory_fits import MEMORY_LIMIT
 
 from clusters import local_client
 from skfleet.engine import counting
-from skfleet.estimators import ColumnTransformer, LogisticRegression
+from skfleet.estimators import ColumnTransformer
 
 pytestmark = pytest.mark.slow
 
@@ -23,9 +20,9 @@ NUMBERS = [f"x{i}" for i in range(20)]
 
 
 @pytest.fixture
-def client(request):
+def client():
     """A client of two worker processes."""
-    with local_client(2, threads_per_worker=1, **getattr(request, "param", {})) as client:
+    with local_client(2, threads_per_worker=1) as client:
         yield client
 
 
@@ -75,28 +72,3 @@ def test_a_column_transformer_survives_a_killed_worker(client, after_passes, tmp
             assert got.tolist() == expected.tolist()
         else:
             np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("client", [{"memory_limit": MEMORY_LIMIT}], indirect=True)
-def test_a_pipeline_on_rows_larger_than_memory(client, tmp_path):
-    folder, rows = tmp_path / "rows", a_file()
-    folder.mkdir()
-    rows.to_parquet(folder / "0000.parquet")
-    n_files = -(-3 * 2 * MEMORY_LIMIT // rows.memory_usage(deep=True).sum())
-    for i in range(1, n_files):
-        os.link(folder / "0000.parquet", folder / f"{i:04}.parquet")
-    frame = dd.read_parquet(folder, split_row_groups=True)
-    assert frame.npartitions == n_files
-    before = client.run(os.getpid)
-    preparation = prepared().set_output(transform="pandas")
-    model = make_pipeline(preparation, LogisticRegression(C=1.0 / n_files, tol=1e-3))
-    model.fit(frame, frame["label"])
-    answers = model.predict(frame).rename("answer").to_frame()
-    answers.to_parquet(tmp_path / "answers")
-    assert client.run(os.getpid) == before
-    local = make_pipeline(prepared(), LogisticRegression(C=1.0, tol=1e-3)).fit(rows, rows["label"])
-    written = dd.read_parquet(tmp_path / "answers")
-    assert len(written) == n_files * FILE_ROWS
-    first = written.partitions[0].compute()["answer"].to_numpy()
-    assert (first == local.predict(rows)).mean() > 0.999
-    np.testing.assert_allclose(model[-1].coef_, local[-1].coef_, atol=1e-2)
