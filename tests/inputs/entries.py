@@ -1,20 +1,25 @@
 """Public entries that take rows, each with what must hold of its answer for y = a - 2b."""
 
 import dask
+import dask.array as da
 import numpy as np
 import pandas as pd
 from sklearn import decomposition
 from sklearn.cluster import KMeans as ReferenceKMeans
+from sklearn.compose import ColumnTransformer as ReferenceColumns
 from sklearn.dummy import DummyRegressor
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression as ReferenceRegression
 from sklearn.linear_model import Ridge as ReferenceRidge
 from sklearn.linear_model import SGDRegressor as ReferenceSGD
-from sklearn.preprocessing import StandardScaler
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, RobustScaler, StandardScaler
 
 from skfleet import metrics
 from skfleet.estimators import (
     PCA,
     BlockwiseVotingRegressor,
+    ColumnTransformer,
     ElasticNet,
     Incremental,
     IncrementalPCA,
@@ -148,6 +153,28 @@ def voting(X, y, weight):
     assert len(answers) == len(_values(X))
 
 
+def preparation(X, y, weight):
+    """Numbers scaled, filled and binned, and one-hot columns of whole numbers, before a model."""
+    is_frame = hasattr(X, "columns")
+    rows = X.map_partitions(_with_bins) if is_frame else _join(X, X[:, :1] // 1)
+    numbers, categories = (["a", "b"], ["c"]) if is_frame else ([0, 1], [2])
+    steps = [
+        ("scaled", make_pipeline(SimpleImputer(), StandardScaler()), numbers),
+        ("binned", RobustScaler(), numbers[:1]),
+        ("one-hot", OneHotEncoder(sparse_output=False, handle_unknown="ignore"), categories),
+    ]
+    prepared, reference = ColumnTransformer(steps), ReferenceColumns(steps)
+    if is_frame:  # arrays of two shuffles have no common order
+        prepared.set_output(transform="pandas")
+    model = make_pipeline(prepared, Ridge(alpha=1e-10)).fit(rows, y)
+    assert model.score(rows, y) > 1 - 1e-9
+    expected, got = reference.fit_transform(rows.compute()), prepared.transform(rows).compute()
+    np.testing.assert_allclose(np.sort(got, axis=0), np.sort(expected, axis=0), atol=1e-9)
+    for name in ("scaled", "binned", "one-hot"):
+        parts = [columns.named_transformers_[name] for columns in (prepared, reference)]
+        assert list(parts[0].get_feature_names_out()) == list(parts[1].get_feature_names_out())
+
+
 def splits(X, y, weight):
     """Parts that are disjoint and aligned, and together all rows."""
     values = _values(X)
@@ -166,6 +193,14 @@ def splits(X, y, weight):
     np.testing.assert_allclose(model.coef_, [1, -2], atol=1e-6)
 
 
+def _with_bins(part):
+    return part.assign(c=(part["a"] // 1).astype(str))
+
+
+def _join(*arrays):
+    return da.concatenate(arrays, axis=1, allow_unknown_chunksizes=True)
+
+
 def _values(X):
     """Return the rows on the host, as numbers."""
     return np.asarray(X.compute(), dtype=float)
@@ -180,6 +215,7 @@ ENTRIES = [
     in_parts,
     gradient_descent,
     scores,
+    preparation,
     wrapped,
     search_of_ours,
     search_of_others,

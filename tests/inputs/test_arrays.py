@@ -7,7 +7,15 @@ import dask.array as da
 import dask.bag as db
 import numpy as np
 import pytest
-from entries import ENTRIES, classification, in_parts, least_squares, scores, search_of_ours
+from entries import (
+    ENTRIES,
+    classification,
+    in_parts,
+    least_squares,
+    preparation,
+    scores,
+    search_of_ours,
+)
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sklearn.feature_extraction.text import HashingVectorizer
@@ -94,7 +102,8 @@ def test_expressions(source, expression):
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_sources(place, source):
-    compose(source, ["mask"], [least_squares, scores, classification, search_of_ours])
+    entries = [least_squares, scores, classification, search_of_ours, preparation]
+    compose(source, ["mask"], entries)
 
 
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))

@@ -9,7 +9,16 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from entries import ENTRIES, in_parts, least_squares, scores, search_of_others, splits, wrapped
+from entries import (
+    ENTRIES,
+    in_parts,
+    least_squares,
+    preparation,
+    scores,
+    search_of_others,
+    splits,
+    wrapped,
+)
 from frame_expressions import EXPRESSIONS, SOURCES, TABLE
 from hypothesis import HealthCheck, Phase, given, reject, settings
 from hypothesis import strategies as st
@@ -41,6 +50,11 @@ def test_expressions_without_a_client(read, expression, source):
 def test_expressions_on_threads(cluster_client, read, expression, source):
     with cluster_client.as_current():
         test_expressions_without_a_client(read, expression, source)
+
+
+@pytest.mark.parametrize(("expression", "source"), [*PAIRS[::3], ("shuffle", "read_parquet")])
+def test_preparation(read, place, expression, source):
+    preparation(*columns(EXPRESSIONS[expression](read(source))))
 
 
 @pytest.mark.parametrize("source", SOURCES)
@@ -105,7 +119,7 @@ def test_every_entry_on_processes(process_fleet, read, entry):
 @given(
     source=st.sampled_from(list(SOURCES)),
     names=st.lists(st.sampled_from(list(EXPRESSIONS)), min_size=2, max_size=5),
-    entry=st.sampled_from(ENTRIES[:10]),
+    entry=st.sampled_from(ENTRIES[:11]),
 )
 def test_compositions_on_processes(process_fleet, table_folder, source, names, entry):
     compose(SOURCES[source](table_folder), names, [entry])

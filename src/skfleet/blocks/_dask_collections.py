@@ -430,7 +430,8 @@ def _check_shuffles(graph: Graph, keys: Sequence[Sequence[Any]], names: Sequence
             raise ValueError(
                 f"{name} must come from the shuffle that X comes from. Got rows of two shuffles "
                 "instead, which are in no common order. Pass columns of one Dask DataFrame, not "
-                "arrays made of them, or persist the frame first."
+                "arrays made of them (let transformers set_output(transform='pandas')), or persist "
+                "the frame first."
             )
 
 
