@@ -1,4 +1,6 @@
-"""A worker process dies in the middle of a fit of several transformers on Parquet."""
+"""Preparation of Parquet: a worker dies in the middle, and rows are larger than memory."""
+
+import os
 
 import dask.dataframe as dd
 import numpy as np
@@ -11,7 +13,7 @@ from test_faults_fits import killing_one_worker
 
 from clusters import local_client
 from skfleet.engine import counting
-from skfleet.estimators import ColumnTransformer
+from skfleet.estimators import ColumnTransformer, LogisticRegression
 
 pytestmark = pytest.mark.slow
 
@@ -19,10 +21,14 @@ FILE_ROWS = 100_000
 NUMBERS = [f"x{i}" for i in range(20)]
 
 
+# A worker with all libraries, and a block of 18 MB in preparation, takes about 450 MiB.
+MEMORY_LIMIT = 700 * 2**20
+
+
 @pytest.fixture
-def client():
+def client(request):
     """A client of two worker processes."""
-    with local_client(2, threads_per_worker=1) as client:
+    with local_client(2, threads_per_worker=1, **getattr(request, "param", {})) as client:
         yield client
 
 
@@ -72,3 +78,31 @@ def test_a_column_transformer_survives_a_killed_worker(client, after_passes, tmp
             assert got.tolist() == expected.tolist()
         else:
             np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("client", [{"memory_limit": MEMORY_LIMIT}], indirect=True)
+def test_a_pipeline_on_rows_larger_than_memory(client, tmp_path):
+    folder, rows = tmp_path / "rows", a_file()
+    folder.mkdir()
+    rows.to_parquet(folder / "0000.parquet", index=False)
+    n_files = -(-3 * 2 * MEMORY_LIMIT // rows.memory_usage(deep=True).sum())
+    for i in range(1, n_files):
+        os.link(folder / "0000.parquet", folder / f"{i:04}.parquet")
+    frame = dd.read_parquet(folder, split_row_groups=True)
+    assert frame.npartitions == n_files
+    before = client.run(os.getpid)
+    model = make_pipeline(prepared(), LogisticRegression(C=1.0 / n_files, tol=1e-3))
+    with counting() as counts:
+        model.fit(frame, frame["label"])
+    # the preparation takes three passes over the files; then its rows are read once more, and
+    # written to the workers' disks
+    assert counts.loads == 4 * n_files
+    answers = frame[["label"]].assign(answer=model.predict(frame))
+    answers.to_parquet(tmp_path / "answers", write_index=False)
+    assert client.run(os.getpid) == before
+    local = make_pipeline(prepared(), LogisticRegression(C=1.0, tol=1e-3)).fit(rows, rows["label"])
+    written = dd.read_parquet(tmp_path / "answers")
+    assert len(written) == n_files * FILE_ROWS
+    first = pd.read_parquet(tmp_path / "answers" / "part.0.parquet")["answer"].to_numpy()
+    assert (first == local.predict(rows)).mean() > 0.999
+    np.testing.assert_allclose(model[-1].coef_, local[-1].coef_, atol=1e-2)
