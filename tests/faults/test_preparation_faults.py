@@ -104,5 +104,6 @@ def test_a_pipeline_on_rows_larger_than_memory(client, tmp_path):
     written = dd.read_parquet(tmp_path / "answers")
     assert len(written) == n_files * FILE_ROWS
     first = pd.read_parquet(tmp_path / "answers" / "part.0.parquet")["answer"].to_numpy()
+    first = first[:FILE_ROWS]  # Dask writes several partitions as one
     assert (first == local.predict(rows)).mean() > 0.999
     np.testing.assert_allclose(model[-1].coef_, local[-1].coef_, atol=1e-2)
