@@ -1,23 +1,28 @@
 """Preparation of rows next to scikit-learn's in memory: seconds, ratios, growth of memory.
 
-``python benchmarks/bench_preparation.py [NAME...]`` prints medians of interleaved runs.
+``python benchmarks/bench_preparation.py [NAME...]`` prints medians of interleaved runs. Memory is
+the largest resident set of all processes, less that before the work.
 """
 
-import resource
+import multiprocessing
 import statistics
 import sys
 import tempfile
+import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import dask
 import dask.array as da
+import dask.bag
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import psutil
 from sklearn import compose as reference_compose
 from sklearn import impute, preprocessing
+from sklearn.feature_extraction import text as reference_text
 
 from skfleet import Fleet
 from skfleet.engine import counting
@@ -27,6 +32,7 @@ from skfleet.estimators import (
     OneHotEncoder,
     RobustScaler,
     StandardScaler,
+    TfidfVectorizer,
 )
 
 RUNS = 5
@@ -128,49 +134,149 @@ def quantiles(folder):
 def one_hot(folder):
     """OneHotEncoder and StandardScaler of 5,000,000 trips from Parquet, two worker processes."""
     source = trips(folder)
-    texts, columns = ["pickup", "dropoff", "color"], ["distance", "fare", "tip"]
 
     def ours():
-        rows = dd.read_parquet(source)
-        model = ColumnTransformer(
-            [("t", OneHotEncoder(dtype=np.float32), texts), ("n", StandardScaler(), columns)]
-        )
-        blocks = model.fit(rows).transform(rows)
-        sums = [da.map_blocks(_sum, block, dtype=float, chunks=(1, 1)) for block in blocks.blocks]
-        return sum(x.item() for x in dask.compute(*sums))
+        _one_hot_of_fleet(source)
 
     def theirs():
-        rows = pd.read_parquet(source)
-        model = reference_compose.ColumnTransformer(
-            [
-                ("t", preprocessing.OneHotEncoder(dtype=np.float32), texts),
-                ("n", preprocessing.StandardScaler(), columns),
-            ]
-        )
-        return model.fit(rows).transform(rows).sum()
+        _one_hot_in_memory(source)
 
     with Fleet(n_workers=2):
         ours()
-        idle = _memory()
         first, second = medians(ours, theirs)
         print(f"ours {first:.2f} s, scikit-learn's {second:.2f} s: {second / first:.2f} faster")
-        print(f"growth of all processes' peaks: {(_memory() - idle) / 1e6:.0f} MB with both")
     with counting() as counts:
         ours()
     print(counts)
+    for function in (_one_hot_of_fleet, _one_hot_in_memory):
+        processes = multiprocessing.get_context("spawn")
+        fresh = processes.Process(target=_growth, args=(function, source))
+        fresh.start()
+        fresh.join()
+
+
+TEXTS, NUMBERS = ["pickup", "dropoff", "color"], ["distance", "fare", "tip"]
+
+
+def _one_hot_of_fleet(source):
+    rows = dd.read_parquet(source)
+    model = ColumnTransformer(
+        [("t", OneHotEncoder(dtype=np.float32), TEXTS), ("n", StandardScaler(), NUMBERS)]
+    )
+    return _sum_of(model.fit(rows).transform(rows))
+
+
+def _one_hot_in_memory(source):
+    rows = pd.read_parquet(source)
+    model = reference_compose.ColumnTransformer(
+        [
+            ("t", preprocessing.OneHotEncoder(dtype=np.float32), TEXTS),
+            ("n", preprocessing.StandardScaler(), NUMBERS),
+        ]
+    )
+    return model.fit(rows).transform(rows).sum()
+
+
+def _growth(function, source):
+    """Print the growth of memory by a function in a fleet of two, or of scikit-learn's in none."""
+    with Fleet(n_workers=2), peak_memory() as growth:
+        function(source)
+    print(f"{function.__name__}: memory grew by {growth[0] / 1e6:.0f} MB")
+
+
+def _sum_of(X):
+    sums = [da.map_blocks(_sum, block, dtype=float, chunks=(1, 1)) for block in X.blocks]
+    return sum(x.item() for x in dask.compute(*sums))
 
 
 def _sum(block):
     return np.full((1, 1), block.sum())
 
 
-def _memory():
+@contextmanager
+def peak_memory(*, children=True):
+    """Measure by how many bytes the resident sets of this process, and its children, grow."""
     own = psutil.Process()
-    peaks = [p.memory_info().rss for p in own.children(recursive=True)]
-    return sum(peaks) + resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    processes = [own, *(own.children(recursive=True) if children else ())]
+
+    def size():
+        return sum(p.memory_info().rss for p in processes)
+
+    idle, growth, is_over = size(), [0], threading.Event()
+
+    def watch():
+        while not is_over.wait(0.02):
+            growth[0] = max(growth[0], size() - idle)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield growth
+    finally:
+        is_over.set()
+        watcher.join()
 
 
-BENCHMARKS = {f.__name__: f for f in (max_abs, ten_transformers, quantiles, one_hot)}
+def categories(folder):
+    """OneHotEncoder of ten million categories in 200 blocks, two worker processes."""
+    n = 10_000_000
+    numbers = da.arange(n, chunks=n // 200)[:, None] * 7919
+    texts = numbers.astype("U15")
+    kinds = {"integers": numbers, "strings": texts.astype(object), "NumPy's strings": texts}
+    for name, rows in kinds.items():
+        with Fleet(n_workers=2), peak_memory(children=False) as growth:
+            start = time.perf_counter()
+            encoder = OneHotEncoder().fit(rows)
+            fitted = time.perf_counter()
+            _sum_of(encoder.transform(rows)[: n // 20])
+            end = time.perf_counter()
+        print(
+            f"{name}: fit {fitted - start:.1f} s, transform of 10 blocks {end - fitted:.1f} s, "
+            f"this process grew by {growth[0] / 1e6:.0f} MB"
+        )
+
+
+def wide_one_hot(folder):
+    """OneHotEncoder of 100,000 categories of 10,000,000 rows of text, two workers of 4 GB."""
+    rows = da.concatenate(
+        [da.from_delayed(dask.delayed(_zones)(i), (100_000, 1), dtype=object) for i in range(100)]
+    )
+    with Fleet(n_workers=2, memory_limit="4GB"), peak_memory() as growth:
+        start = time.perf_counter()
+        encoder = OneHotEncoder().fit(rows)
+        fitted = time.perf_counter()
+        blocks = encoder.transform(rows)
+        total = _sum_of(blocks)
+        end = time.perf_counter()
+    print(
+        f"{blocks.shape}, sum {total:.0f}: fit {fitted - start:.1f} s, transform "
+        f"{end - fitted:.1f} s, all processes grew by {growth[0] / 1e6:.0f} MB"
+    )
+
+
+def _zones(seed):
+    return np.random.default_rng(seed).integers(0, 100_000, (100_000, 1)).astype(str).astype(object)
+
+
+def text(folder):
+    """TfidfVectorizer of 100,000 documents of 100 words, two worker processes."""
+    rng = np.random.default_rng(0)
+    words = np.array([f"word{k}" for k in rng.zipf(1.3, 10_000_000) % 200_000])
+    documents = [" ".join(row) for row in words.reshape(100_000, 100)]
+    bag = dask.bag.from_sequence(documents, npartitions=20)
+    with Fleet(n_workers=2):
+        bag = bag.persist()
+        ours, theirs = medians(
+            lambda: _sum_of(TfidfVectorizer().fit_transform(bag)),
+            lambda: reference_text.TfidfVectorizer().fit_transform(documents),
+        )
+    print(f"ours {ours:.2f} s, scikit-learn's {theirs:.2f} s, ratio {ours / theirs:.2f}")
+
+
+BENCHMARKS = {
+    f.__name__: f
+    for f in (max_abs, ten_transformers, quantiles, one_hot, categories, wide_one_hot, text)
+}
 
 
 class Fits:

@@ -270,7 +270,7 @@ def scale_from_variance(mean: Any, variance: Any, n_rows: Any) -> Any:
     """Return the ``scale_`` of a StandardScaler: 1 for columns that are constant."""
     from sklearn.preprocessing import _data
 
-    is_constant = _data._is_constant_feature(variance, mean, n_rows)
+    is_constant = is_constant_column(variance, mean, n_rows)
     return _data._handle_zeros_in_scale(variance**0.5, copy=False, constant_mask=is_constant)
 
 
@@ -337,7 +337,7 @@ def fit_on_categories(
 
     encoder._fit = fit
     try:
-        base.fit(encoder, None)  # type: ignore[attr-defined]
+        base.fit(encoder, None)
     finally:
         del encoder._fit
 
@@ -359,7 +359,7 @@ def transform_with_categories(
     """Raise, or warn, as an encoder of these categories does for rows."""
     encoder = copy.copy(encoder)
     encoder.categories_, encoder._infrequent_enabled = categories, False
-    base._transform(encoder, X, **options)  # type: ignore[attr-defined]
+    base._transform(encoder, X, **options)
 
 
 def encode_targets(

@@ -132,7 +132,7 @@ class BlockwiseEstimator(DocumentationLink):
     def _task_model(self) -> Any:
         """Return the model whose methods tasks call; they change no blocks in memory."""
         if getattr(self, "copy", True) is False:
-            return copy.copy(self).set_params(copy=True)  # type: ignore[attr-defined]
+            return copy.copy(self).set_params(copy=True)
         return self
 
     def _begin_fit(self, meta: Any, **options: Any) -> Passes:
@@ -220,7 +220,7 @@ class BlockwiseTransformer(BlockwiseEstimator):
 
     def _fit_transform_on_blocks(self, X: Any, y: Any = None, **params: Any) -> Any:
         """Fit on Dask rows, and return them transformed, lazily."""
-        return self.fit(X, y, **params).transform(X)  # type: ignore[attr-defined]
+        return self.fit(X, y, **params).transform(X)
 
     def _map(self, X: Any, method: str, **params: Any) -> Any:
         """Return the result of a method on Dask rows in the container that ``set_output`` names."""
@@ -232,14 +232,14 @@ class BlockwiseTransformer(BlockwiseEstimator):
             container = output_container_of(self)
             self._check_meta(meta_of(X), reset=False)
         if container == "pandas":  # by the configuration of this process, which workers lack
-            model = copy.deepcopy(model).set_output(transform="pandas")  # type: ignore[attr-defined]
+            model = copy.deepcopy(model).set_output(transform="pandas")
         if is_on_device(X):
             return self._map_on_device(model, X, method, container)
         example_of = partial(model._example_result, method)
         output = call_transform(self, model._task_model(), method, X, example_of, **params)
         if container == "default" or hasattr(output, "columns"):
             return output
-        return name_columns(output, self.get_feature_names_out())  # type: ignore[attr-defined]
+        return name_columns(output, self.get_feature_names_out())
 
     def _map_on_device(self, model: Any, X: Any, method: str, container: str) -> Any:
         """Return the result of a method on Dask rows on a device, lazily and on that device."""
@@ -291,7 +291,7 @@ def with_scikit_learns_docstring(cls: T) -> T:
     """
     base = base_class(cls)
     summary, _, text = inspect.cleandoc(base.__doc__ or "").partition("\n\n")
-    own, section, examples = inspect.cleandoc(cls.__doc__ or "").partition("Examples\n--------\n")
+    own, section, examples = (inspect.getdoc(cls) or "").partition("Examples\n--------\n")
     if section:
         text = text.partition(section)[0] + section + examples
     room, name = cls.__module__.rpartition(".")[0], base.__name__

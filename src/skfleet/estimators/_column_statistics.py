@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,6 +42,11 @@ def moments(block: Block) -> Moments:
             return Moments(n_rows, mean, squares)
     X = X - astype(mean, dtype_of(X))
     return Moments(n_rows, mean, column_sums(X * X))
+
+
+def moments_of_columns(columns_of: Callable[[Block], tuple[Any, Any]], block: Block) -> Moments:
+    """Return the moments of the columns that a function makes, beside weights, of a block."""
+    return moments(Block(astype(columns_of(block)[0], FLOAT64)))
 
 
 def combine_moments(a: Moments, b: Moments) -> Moments:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import or_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,7 +52,7 @@ def drawn_rows(
     positions = {
         number: ordered[bounds[i] : bounds[i + 1]] - starts[i] for i, number in enumerate(numbers)
     }
-    rows = yield Reduction(NamedCall(name, _take, columns_of, positions), _merge)
+    rows = yield Reduction(NamedCall(name, _take, columns_of, positions), or_)
     return in_order(rows)[inverse]
 
 
@@ -82,10 +83,6 @@ def _combine_lengths(n_rows: int, a: BlockLengths, b: BlockLengths) -> BlockLeng
 
 def _take(columns_of: ColumnsOf, positions: dict[int, np.ndarray], block: Block) -> dict[int, Any]:
     return {block.number: _by_rows(columns_of(block)[0])[positions[block.number]]}
-
-
-def _merge(a: dict[int, Any], b: dict[int, Any]) -> dict[int, Any]:
-    return {**a, **b}
 
 
 def _by_rows(X: Any) -> Any:

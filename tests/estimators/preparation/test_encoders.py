@@ -279,6 +279,13 @@ def test_tables_are_built_once_and_not_pickled():
     assert not pickle.loads(pickle.dumps(index))._tables
 
 
+def test_numpys_text_is_searched():
+    index = CategoryIndex.for_tasks([np.array(["", "a", "zß", "\U0001f600"])])
+    values = np.array(["\U0001f600", "much longer text", "", "a", "A", "zß"])
+    assert index.codes(0, values).tolist() == [3, -1, 0, 1, -1, 2]
+    assert not index._tables
+
+
 def test_long_text_is_searched(monkeypatch):
     monkeypatch.setattr(_category_index, "MIN_SORTED_TEXT", 4)
     text = np.array(["", "aü", "ab", "z", "\ud800", "\U0001f600", None, np.nan], dtype=object)

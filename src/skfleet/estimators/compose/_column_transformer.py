@@ -23,15 +23,14 @@ from skfleet.engine import Passes
 from skfleet.estimators._base import check_columns
 from skfleet.estimators._blockwise import blockwise
 from skfleet.estimators._passes import head_of_rows
-from skfleet.estimators.compose._cross_fit import Composition, is_estimator
+from skfleet.estimators.compose._cross_fit import Composition
+from skfleet.estimators.compose._metadata import is_estimator
 from skfleet.estimators.compose._shared_fit import (
     Part,
     copy_configuration,
     finish_fit,
     fit_parts,
-    refuse_metadata,
     valid_rows,
-    weighted_parts,
 )
 
 
@@ -64,16 +63,11 @@ class ColumnTransformer(Composition, compose.ColumnTransformer):
     density of the first rows decides whether the output of all blocks is sparse.
     """
 
+    _routed_only = True
+
     def _check_meta(self, meta: Any, *, reset: bool) -> None:
         if reset:  # of rows to transform, only the columns in use count
             check_columns(self, meta, reset=True)
-
-    def _weighted_parts(self, params: dict[str, Any]) -> set[str]:
-        return weighted_parts(self, params, routed_only=True)
-
-    def _transform_on_blocks(self, X: Any, **params: Any) -> Any:
-        refuse_metadata(self, params)
-        return super()._transform_on_blocks(X)
 
     def _replace_parts(self, replace: Callable[[Any], Any]) -> Any:
         model = copy.copy(self)

@@ -22,6 +22,7 @@ from skfleet.blocks import (
 )
 from skfleet.estimators._blockwise import BlockwiseTransformer, output_container_of
 from skfleet.estimators._device_dispatch import unchanged_on_failure
+from skfleet.estimators.compose._metadata import is_estimator, refuse_metadata, weighted_parts
 from skfleet.estimators.preprocessing._target_encoder import FoldEncoder, with_final_partitions
 from skfleet.inference import map_partitions, name_columns
 
@@ -32,10 +33,8 @@ class Composition(BlockwiseTransformer):
     """Base of transformers that are made of several, fitted in shared passes."""
 
     _takes_numbers = False
-
-    def _weighted_parts(self, params: dict[str, Any]) -> set[str]:
-        """Return the names of the parts that take ``sample_weight``, or raise."""
-        raise NotImplementedError
+    # Whether ``fit`` takes parameters with metadata routing only.
+    _routed_only = False
 
     def _replace_parts(self, replace: Replacement) -> Any:
         """Return a copy with a replacement for each fitted part that is an estimator."""
@@ -45,15 +44,19 @@ class Composition(BlockwiseTransformer):
         return self._replace_parts(as_task_model)
 
     def _fit_on_blocks(self, X: Any, y: Any = None, **params: Any) -> Any:
-        weighted = self._weighted_parts(params)
+        weighted = weighted_parts(self, params, self._routed_only)
         return super()._fit_on_blocks(X, y, params.get("sample_weight"), weighted=weighted)
 
+    def _transform_on_blocks(self, X: Any, **params: Any) -> Any:
+        refuse_metadata(self, params)
+        return super()._transform_on_blocks(X)
+
     def _fit_transform_on_blocks(self, X: Any, y: Any = None, **params: Any) -> Any:
-        parts = self.get_params().values()  # type: ignore[attr-defined]
+        parts = self.get_params().values()
         if not any(isinstance(part, preprocessing.TargetEncoder) for part in parts):
             return super()._fit_transform_on_blocks(X, y, **params)
         container = output_container_of(self)
-        options = {"weighted": self._weighted_parts(params), "cross_fit": True}
+        options = {"weighted": weighted_parts(self, params, self._routed_only), "cross_fit": True}
         with unchanged_on_failure(self):
             X, y = with_final_partitions(as_collection(X), y)
             meta = with_pandas_text(meta_of(X))
@@ -61,7 +64,7 @@ class Composition(BlockwiseTransformer):
             model = self._run(passes, X, y, params.get("sample_weight")) or self
         encoders = fold_encoders(model)
         if not encoders:
-            return self.transform(X)  # type: ignore[attr-defined]
+            return self.transform(X)
         with config_context(transform_output=container):
             result = slice_rows(self._example_result("transform", artificial_rows(meta)), 0, 0)
         n_partitions = X.npartitions if is_frame(meta) else X.numblocks[0]
@@ -74,7 +77,7 @@ class Composition(BlockwiseTransformer):
         output = map_partitions(self, _transform, (model, container, result), X, groups, result)
         if container == "default" or is_frame(result):
             return output
-        return name_columns(output, self.get_feature_names_out())  # type: ignore[attr-defined]
+        return name_columns(output, self.get_feature_names_out())
 
 
 def _transform(model: tuple[Any, str, Any], rows: Any, groups: np.ndarray) -> Any:
@@ -126,8 +129,3 @@ def _replace_folds(model: Any, replace: Replacement) -> Any:
 def _replace_steps(pipeline: Pipeline, replace: Replacement) -> Pipeline:
     steps = [(name, replace(step) if is_estimator(step) else step) for name, step in pipeline.steps]
     return Pipeline(steps)
-
-
-def is_estimator(part: Any) -> bool:
-    """Return whether a part of a composition is one, and not "drop" or "passthrough"."""
-    return part is not None and not isinstance(part, str)

@@ -16,15 +16,14 @@ from skfleet._validation import without_name_warnings
 from skfleet.blocks import artificial_rows
 from skfleet.engine import Passes
 from skfleet.estimators._blockwise import blockwise
-from skfleet.estimators.compose._cross_fit import Composition, is_estimator
+from skfleet.estimators.compose._cross_fit import Composition
+from skfleet.estimators.compose._metadata import is_estimator
 from skfleet.estimators.compose._shared_fit import (
     Part,
     copy_configuration,
     finish_fit,
     fit_parts,
-    refuse_metadata,
     valid_rows,
-    weighted_parts,
 )
 
 
@@ -36,13 +35,6 @@ class FeatureUnion(Composition, pipeline.FeatureUnion):
     """
 
     _takes_matrix = False
-
-    def _weighted_parts(self, params: dict[str, Any]) -> set[str]:
-        return weighted_parts(self, params, routed_only=False)
-
-    def _transform_on_blocks(self, X: Any, **params: Any) -> Any:
-        refuse_metadata(self, params)
-        return super()._transform_on_blocks(X)
 
     def _replace_parts(self, replace: Callable[[Any], Any]) -> Any:
         model = copy.copy(self)

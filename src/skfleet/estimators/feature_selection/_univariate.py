@@ -9,13 +9,19 @@ from sklearn import feature_selection
 
 from skfleet.blocks import Block, as_collection, check_rows
 from skfleet.engine import Passes
-from skfleet.estimators._blockwise import BlockwiseTransformer, blockwise
+from skfleet.estimators._blockwise import BlockwiseTransformer, blockwise, stock_estimator
 from skfleet.estimators.feature_selection._device_selection import select_on_device
 from skfleet.estimators.feature_selection._univariate_tests import univariate_test
 
 
 class UnivariateSelector(BlockwiseTransformer):
-    """Base of the selectors whose scores scikit-learn's function returns for whole columns."""
+    # The docstring of each selector.
+    """On Dask rows ``fit`` is one pass, for `f_classif`, `f_regression`, `r_regression`, `chi2`.
+
+    The sums that the test is made of come to the driver: a few numbers per column, and class.
+    Labels may be of any type. Any other ``score_func`` needs its rows in this process. Dask arrays
+    of CuPy's are reduced, and selected from, on their device.
+    """
 
     score_func: Any
     _device_methods = frozenset(["fit", "transform"])
@@ -28,7 +34,7 @@ class UnivariateSelector(BlockwiseTransformer):
         X = as_collection(X)
         if y is None and len(X.shape) == 2:
             univariate_test(self.score_func)
-            self._stock().fit(np.zeros((2, X.shape[1])))  # scikit-learn's error
+            stock_estimator(self).fit(np.zeros((2, X.shape[1])))  # scikit-learn's error
         return super()._fit_on_blocks(X, y)
 
     def _fit_passes(self, meta: Any) -> Passes:
@@ -37,76 +43,42 @@ class UnivariateSelector(BlockwiseTransformer):
         scores = test.finalize(statistics)
         # scikit-learn's own fit, on rows of which it has these scores
         n_columns = meta.shape[1]
-        fitted = self._stock(score_func=lambda X, y: scores).fit(np.zeros((2, n_columns)), [0, 1])
+        fitted = stock_estimator(self, score_func=lambda X, y: scores)
+        fitted.fit(np.zeros((2, n_columns)), [0, 1])
         self.scores_, self.pvalues_ = fitted.scores_, fitted.pvalues_
 
     def _test_statistics(self, block: Block) -> Any:
         """Return the statistics of a block; without a target, scikit-learn raises."""
         if block.y is None:
-            return self._stock().fit(block.X)
+            return stock_estimator(self).fit(block.X)
         return univariate_test(self.score_func).reduce(self, block)
-
-    def _stock(self, **changes: Any) -> Any:
-        """Return scikit-learn's selector with these parameters and changes."""
-        params = self.get_params(deep=False) | changes  # type: ignore[attr-defined]
-        return getattr(feature_selection, type(self).__name__)(**params)
 
 
 @blockwise
 class SelectKBest(UnivariateSelector, feature_selection.SelectKBest):
-    """On Dask rows ``fit`` is one pass, for `f_classif`, `f_regression`, `r_regression`, `chi2`.
-
-    The sums that the test is made of come to the driver: a few numbers per column, and class.
-    Labels may be of any type. Any other ``score_func`` needs its rows in this process. Dask arrays
-    of CuPy's are reduced, and selected from, on their device.
-    """
+    pass
 
 
 @blockwise
 class SelectPercentile(UnivariateSelector, feature_selection.SelectPercentile):
-    """On Dask rows ``fit`` is one pass, for `f_classif`, `f_regression`, `r_regression`, `chi2`.
-
-    The sums that the test is made of come to the driver: a few numbers per column, and class.
-    Labels may be of any type. Any other ``score_func`` needs its rows in this process. Dask arrays
-    of CuPy's are reduced, and selected from, on their device.
-    """
+    pass
 
 
 @blockwise
 class SelectFpr(UnivariateSelector, feature_selection.SelectFpr):
-    """On Dask rows ``fit`` is one pass, for `f_classif`, `f_regression`, `r_regression`, `chi2`.
-
-    The sums that the test is made of come to the driver: a few numbers per column, and class.
-    Labels may be of any type. Any other ``score_func`` needs its rows in this process. Dask arrays
-    of CuPy's are reduced, and selected from, on their device.
-    """
+    pass
 
 
 @blockwise
 class SelectFdr(UnivariateSelector, feature_selection.SelectFdr):
-    """On Dask rows ``fit`` is one pass, for `f_classif`, `f_regression`, `r_regression`, `chi2`.
-
-    The sums that the test is made of come to the driver: a few numbers per column, and class.
-    Labels may be of any type. Any other ``score_func`` needs its rows in this process. Dask arrays
-    of CuPy's are reduced, and selected from, on their device.
-    """
+    pass
 
 
 @blockwise
 class SelectFwe(UnivariateSelector, feature_selection.SelectFwe):
-    """On Dask rows ``fit`` is one pass, for `f_classif`, `f_regression`, `r_regression`, `chi2`.
-
-    The sums that the test is made of come to the driver: a few numbers per column, and class.
-    Labels may be of any type. Any other ``score_func`` needs its rows in this process. Dask arrays
-    of CuPy's are reduced, and selected from, on their device.
-    """
+    pass
 
 
 @blockwise
 class GenericUnivariateSelect(UnivariateSelector, feature_selection.GenericUnivariateSelect):
-    """On Dask rows ``fit`` is one pass, for `f_classif`, `f_regression`, `r_regression`, `chi2`.
-
-    The sums that the test is made of come to the driver: a few numbers per column, and class.
-    Labels may be of any type. Any other ``score_func`` needs its rows in this process. Dask arrays
-    of CuPy's are reduced, and selected from, on their device.
-    """
+    pass

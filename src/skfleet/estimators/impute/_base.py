@@ -75,7 +75,7 @@ class SimpleImputer(BlockwiseTransformer, impute.SimpleImputer):
     """
 
     @property
-    def _device_methods(self) -> frozenset[str]:  # type: ignore[override]
+    def _device_methods(self) -> frozenset[str]:
         takes = has_device_marker(self) and self.strategy in ("mean", "median", "constant")
         fill = self.fill_value if self.strategy == "constant" else None
         takes &= fill is None or isinstance(fill, Real)
@@ -85,7 +85,7 @@ class SimpleImputer(BlockwiseTransformer, impute.SimpleImputer):
         return impute_on_device(self, X)
 
     @property
-    def _takes_numbers(self) -> bool:  # type: ignore[override]
+    def _takes_numbers(self) -> bool:
         return self.strategy not in STRATEGIES_OF_ANY_DTYPE
 
     def _check_meta(self, meta: Any, *, reset: bool) -> None:
@@ -277,7 +277,7 @@ class MissingIndicator(BlockwiseTransformer, impute.MissingIndicator):
     _takes_numbers = False
 
     @property
-    def _device_methods(self) -> frozenset[str]:  # type: ignore[override]
+    def _device_methods(self) -> frozenset[str]:
         takes = has_device_marker(self) and self.sparse is not True
         return frozenset(["fit", "transform"] if takes else [])
 

@@ -86,7 +86,7 @@ class BlockwiseClassifier(BlockwiseEstimator):
     def _known_classes(self, classes: Any) -> np.ndarray:
         """Return all classes, or raise what scikit-learn raises for the parameter."""
         labels = getattr(self, "classes_", None) if classes is None else np.asarray(classes)
-        row = np.ones((1, self.n_features_in_))  # type: ignore[attr-defined]
+        row = np.ones((1, self.n_features_in_))
         with NO_WARNINGS:
             model: Any = copy.deepcopy(self)
             model.partial_fit(row, [0] if labels is None else labels[:1], classes)
@@ -95,7 +95,7 @@ class BlockwiseClassifier(BlockwiseEstimator):
     def _check_labels(self, X: Any, y: Any) -> None:
         check_rows(X=X, y=y)
         if y is None:
-            check_columns(clone(self), meta_of(as_collection(X)), y, reset=True)  # type: ignore[type-var]
+            check_columns(clone(self), meta_of(as_collection(X)), y, reset=True)
         check_target_shape(y, several=False)
         check_target_type(y, numeric=False)
 

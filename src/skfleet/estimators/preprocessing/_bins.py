@@ -14,10 +14,15 @@ from sklearn.utils.validation import validate_data
 from skfleet._validation import check_total_weight
 from skfleet.blocks import Block
 from skfleet.engine import NamedCall, Passes, Reduction, join_reductions
-from skfleet.estimators._blockwise import BlockwiseTransformer, blockwise
-from skfleet.estimators._column_statistics import Moments, combine_moments, moments
+from skfleet.estimators._blockwise import (
+    BlockwiseTransformer,
+    blockwise,
+    learned_attributes,
+    stock_estimator,
+)
+from skfleet.estimators._column_statistics import Moments, combine_moments, moments_of_columns
 from skfleet.estimators._drawn_rows import count_lengths, drawn_rows
-from skfleet.estimators.preprocessing._made_up_fits import copy_fitted, weights_of_rows
+from skfleet.estimators.preprocessing._row_weights import weights_of_rows
 from skfleet.quantiles import ColumnsOf, ColumnSummary, quantiles_after, summary_reduction
 
 
@@ -31,7 +36,7 @@ class KBinsDiscretizer(BlockwiseTransformer, preprocessing.KBinsDiscretizer):
     """
 
     @property
-    def _is_iterative(self) -> bool:  # type: ignore[override]
+    def _is_iterative(self) -> bool:
         return bool(self.strategy == "kmeans" and self.subsample is None)
 
     def _columns(self, block: Block) -> tuple[Any, Any]:
@@ -42,7 +47,7 @@ class KBinsDiscretizer(BlockwiseTransformer, preprocessing.KBinsDiscretizer):
         name, columns_of = f"fit-{type(self).__name__}", clone(self)._columns
         # raises for invalid numbers of bins
         rows = np.tile([[0.0], [1.0]], self.n_features_in_)
-        n_bins = _of_scikit_learn(self, strategy="uniform", subsample=None).fit(rows).n_bins_
+        n_bins = stock_estimator(self, strategy="uniform", subsample=None).fit(rows).n_bins_
         subsample = sys.maxsize if self.subsample is None else self.subsample
         in_memory = 0 if self._is_iterative or self.strategy != "kmeans" else subsample
         reductions = [
@@ -50,15 +55,16 @@ class KBinsDiscretizer(BlockwiseTransformer, preprocessing.KBinsDiscretizer):
             count_lengths(name, columns_of, in_memory, with_weights=self.subsample is not None),
         ]
         if self._is_iterative:
-            reductions.append(Reduction(NamedCall(name, _moments, columns_of), combine_moments))
+            call = NamedCall(name, moments_of_columns, columns_of)
+            reductions.append(Reduction(call, combine_moments))
         summary, lengths, *column_moments = yield join_reductions(reductions, name)
         is_weighted = summary.sample.weight is not None
         if is_weighted:
             check_total_weight(summary.n_weighted_rows)
             # raises for methods of quantiles that take no weights
-            two_bins = _of_scikit_learn(self, subsample=None, n_bins=2)
+            two_bins = stock_estimator(self, subsample=None, n_bins=2)
             two_bins.fit(np.arange(2.0)[:, None], sample_weight=np.ones(2))
-        fitted = _of_scikit_learn(self, subsample=None)
+        fitted = stock_estimator(self, subsample=None)
         if lengths.n_rows > subsample:
             indices = resample(
                 np.arange(lengths.n_rows),
@@ -84,17 +90,7 @@ class KBinsDiscretizer(BlockwiseTransformer, preprocessing.KBinsDiscretizer):
         else:
             edges = yield from _kmeans_edges(name, columns_of, summary, column_moments[0], n_bins)
             _fit_edges(fitted, edges, n_bins, summary.low.dtype, summary.low.dtype)
-        copy_fitted(self, fitted)
-
-
-def _of_scikit_learn(
-    discretizer: KBinsDiscretizer, **params: Any
-) -> preprocessing.KBinsDiscretizer:
-    return preprocessing.KBinsDiscretizer(**{**discretizer.get_params(), **params})
-
-
-def _moments(columns_of: ColumnsOf, block: Block) -> Moments:
-    return moments(Block(columns_of(block)[0].astype(np.float64)))
+        vars(self).update(learned_attributes(fitted))
 
 
 def _fit_edges(

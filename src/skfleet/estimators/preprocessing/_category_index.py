@@ -27,7 +27,7 @@ CHUNK = 100_000
 class CategoryIndex(list):
     """The categories of each column for lookups in tasks.
 
-    Numbers, and long sorted text, are searched. All else is in a table that is built where it is
+    Numbers, NumPy's text and long sorted text are searched. All else is in a table that is built where it is
     used first, and not pickled; with `n_indexed` only of the first categories.
     """
 
@@ -188,9 +188,9 @@ def sorted_text(values: np.ndarray, codes: np.ndarray, *, with_counts: bool) -> 
 
 
 def _are_ordered(known: np.ndarray, values: np.ndarray) -> bool:
-    """Return whether two arrays are numbers, or both are dates or durations."""
+    """Return whether two arrays are numbers, or both are dates, durations or NumPy's text."""
     kinds = {known.dtype.kind, values.dtype.kind}
-    return kinds <= set("iuf") or kinds in ({"m"}, {"M"})
+    return kinds <= set("iuf") or kinds in ({"m"}, {"M"}, {"U"})
 
 
 def _ends_with_nan(values: np.ndarray) -> bool:

@@ -21,7 +21,12 @@ from skfleet._sklearn_private import (
 )
 from skfleet.blocks import Block, is_frame, n_rows_of, take_rows
 from skfleet.engine import Passes
-from skfleet.estimators._blockwise import BlockwiseTransformer, blockwise
+from skfleet.estimators._blockwise import (
+    BlockwiseTransformer,
+    base_class,
+    blockwise,
+    stock_estimator,
+)
 from skfleet.estimators.preprocessing._categories import (
     Parts,
     SortedValues,
@@ -51,10 +56,6 @@ class CategoryEncoder(BlockwiseTransformer):
     categories: Any
     categories_: Any
 
-    def _local_class(self) -> Any:
-        """Return the class of scikit-learn that this one extends."""
-        return next(c for c in type(self).__mro__ if c.__module__.startswith("sklearn."))
-
     # Overrides scikit-learn's method of this name, which makes a set and a dict of the categories
     # on each call. Its own code reports unknown categories, of the rows that have any.
     def _transform(
@@ -64,7 +65,7 @@ class CategoryEncoder(BlockwiseTransformer):
         index = self.categories_
         if not isinstance(index, CategoryIndex):
             options["ignore_category_indices"] = ignore_category_indices
-            return self._local_class()._transform(self, X, **options)
+            return base_class(type(self))._transform(self, X, **options)
         validate_data(self, X=X, reset=False, skip_check_array=True)
         codes = np.column_stack(self._look_up(X))
         is_known = codes >= 0
@@ -76,7 +77,7 @@ class CategoryEncoder(BlockwiseTransformer):
                 for known, column in zip(index, of_rows.T, strict=True)
             ]
             rows = take_rows(X if is_frame(X) else np.asarray(X), unknown_rows)
-            transform_with_categories(self, self._local_class(), rows, present, options)
+            transform_with_categories(self, base_class(type(self)), rows, present, options)
             codes[~is_known] = 0
         map_infrequent(self, codes, is_known, ignore_category_indices)
         return codes, is_known
@@ -139,11 +140,11 @@ class CategoryEncoder(BlockwiseTransformer):
         model = copy.copy(self)
         model.categories_ = CategoryIndex(self.categories_, n_indexed=1)
         if method == "transform":
-            return model.transform(self._example_rows(rows))  # type: ignore[attr-defined]
+            return model.transform(self._example_rows(rows))
         first = np.array([[categories[0] for categories in self.categories_]], dtype=object)
         encoded = copy.deepcopy(model).set_output(transform="default").transform(first)
         has_width = rows.shape[1] == encoded.shape[1]  # else an error
-        return self.inverse_transform(encoded if has_width else rows)  # type: ignore[attr-defined]
+        return self.inverse_transform(encoded if has_width else rows)
 
 
 class SetOfCategories(CategoryEncoder):
@@ -155,19 +156,19 @@ class SetOfCategories(CategoryEncoder):
     dtype: Any
 
     @property
-    def _device_methods(self) -> frozenset[str]:  # type: ignore[override]
+    def _device_methods(self) -> frozenset[str]:
         takes = isinstance(self.categories, str) and np.dtype(self.dtype).kind in "biuf"
         takes &= not getattr(self, "sparse_output", False)
         return frozenset(["fit", "transform"] if takes else [])
 
     def _device_result(self, method: str, X: Any) -> Any:
-        return encode_on_device(self, self.transform, X, encoded_widths(self))  # type: ignore[attr-defined]
+        return encode_on_device(self, self.transform, X, encoded_widths(self))
 
     def _fit_passes(self, meta: Any) -> Passes:
         options = {"categories": "auto", "min_frequency": None, "max_categories": None}
         options |= {"drop": None} if hasattr(self, "drop") else {}
         # raises for parameters that no rows fit
-        example = self._local_class()(**{**self.get_params(), **options})  # type: ignore[attr-defined]
+        example = stock_estimator(self, **options)
         example.fit(np.zeros((1, meta.shape[1])))
         self._check_predefined(meta)
         self._set_statistics((yield self._reduction()))
@@ -177,7 +178,7 @@ class SetOfCategories(CategoryEncoder):
 
     def _reduce_block(self, block: Block) -> ColumnCategories:
         options = {"min_frequency": None, "max_categories": None}
-        encoder = clone(self).set_params(**options)  # type: ignore[type-var]
+        encoder = clone(self).set_params(**options)
         if is_not_numpy(block.X):
             of_columns = device_categories(self, block.X, with_counts=self._needs_counts())
             return ColumnCategories(block.n_rows, [[column] for column in of_columns])
@@ -193,7 +194,7 @@ class SetOfCategories(CategoryEncoder):
         columns = [join_parts(parts, add_counts) for parts in statistics.columns]
         counts = [column.statistics for column in columns] if self._needs_counts() else None
         categories = [column.values for column in columns]
-        fit_on_categories(self, self._local_class(), categories, counts, statistics.n_rows)
+        fit_on_categories(self, base_class(type(self)), categories, counts, statistics.n_rows)
 
 
 def categories_of(

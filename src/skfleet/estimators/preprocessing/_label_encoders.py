@@ -39,7 +39,7 @@ class LabelTransformer(BlockwiseTransformer):
     classes_: Any
 
     def _fit_transform_on_blocks(self, y: Any) -> Any:
-        return self.fit(y).transform(y)  # type: ignore[attr-defined]
+        return self.fit(y).transform(y)
 
 
 @blockwise
@@ -68,7 +68,7 @@ class LabelEncoder(LabelTransformer, preprocessing.LabelEncoder):
 
     def _task_model(self) -> Any:
         model = copy.copy(self)
-        model.index = CategoryIndex.for_tasks([self.classes_])  # type: ignore[attr-defined]
+        model.index = CategoryIndex.for_tasks([self.classes_])
         return model
 
     def _encode(self, y: Any) -> np.ndarray:
@@ -79,7 +79,7 @@ class LabelEncoder(LabelTransformer, preprocessing.LabelEncoder):
         else:
             labels = column_or_1d(y, dtype=self.classes_.dtype, warn=True)
             rows = np.arange(len(labels))
-        codes = self.index.codes(0, labels)  # type: ignore[attr-defined]
+        codes = self.index.codes(0, labels)
         is_known = codes >= 0
         if not is_known[rows].all():  # scikit-learn's error
             encoder = preprocessing.LabelEncoder().fit(self.classes_[:1])
@@ -88,8 +88,8 @@ class LabelEncoder(LabelTransformer, preprocessing.LabelEncoder):
 
     def _example_result(self, method: str, rows: Any) -> Any:
         if method == "_encode":
-            return self.transform(self.classes_[:1])  # type: ignore[attr-defined]
-        return self.inverse_transform(np.zeros(1, dtype=np.intp))  # type: ignore[attr-defined]
+            return self.transform(self.classes_[:1])
+        return self.inverse_transform(np.zeros(1, dtype=np.intp))
 
 
 class LabelValues(NamedTuple):
@@ -108,7 +108,7 @@ class LabelBinarizer(LabelTransformer, preprocessing.LabelBinarizer):
     """
 
     def _fit_passes(self, meta: Any) -> Passes:
-        preprocessing.LabelBinarizer(**self.get_params()).fit([0, 1])  # type: ignore[attr-defined]
+        preprocessing.LabelBinarizer(**self.get_params()).fit([0, 1])
         parts, is_matrix = yield self._reduction()
         values = join_parts(parts, add_counts).values
         if not is_matrix:
@@ -203,5 +203,5 @@ class MultiLabelBinarizer(LabelTransformer, preprocessing.MultiLabelBinarizer):
 
     def _example_result(self, method: str, rows: Any) -> Any:
         if method == "transform":
-            return self.transform([(), ()])  # type: ignore[attr-defined]
+            return self.transform([(), ()])
         return self._label_sets(rows)

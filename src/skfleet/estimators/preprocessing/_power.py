@@ -15,9 +15,13 @@ from sklearn.utils.validation import FLOAT_DTYPES, validate_data
 from skfleet._sklearn_private import is_constant_column, set_power_scaler
 from skfleet.blocks import Block
 from skfleet.engine import NamedCall, Passes, Reduction, join_reductions
-from skfleet.estimators._blockwise import BlockwiseTransformer, blockwise
-from skfleet.estimators._column_statistics import Moments, combine_moments, moments
-from skfleet.estimators.preprocessing._made_up_fits import copy_fitted
+from skfleet.estimators._blockwise import (
+    BlockwiseTransformer,
+    blockwise,
+    learned_attributes,
+    stock_estimator,
+)
+from skfleet.estimators._column_statistics import Moments, combine_moments, moments_of_columns
 from skfleet.estimators.preprocessing._scalers import ColumnMoments, StandardScaler
 from skfleet.quantiles import ColumnsOf, ColumnSummary, summary_reduction
 
@@ -46,16 +50,16 @@ class PowerTransformer(BlockwiseTransformer, preprocessing.PowerTransformer):
 
     def _fit_passes(self, meta: Any) -> Passes:
         name, columns_of = f"fit-{type(self).__name__}", clone(self)._columns
-        fitted = preprocessing.PowerTransformer(**self.get_params())
+        fitted = stock_estimator(self)
         summary, column_moments = yield join_reductions(
             [
                 summary_reduction(name, columns_of),
-                Reduction(NamedCall(name, _moments, columns_of), combine_moments),
+                Reduction(NamedCall(name, moments_of_columns, columns_of), combine_moments),
             ],
             name,
         )
         if len(summary.sample.keys) == summary.n_rows:
-            copy_fitted(self, fitted.fit(summary.sample.rows))
+            vars(self).update(learned_attributes(fitted.fit(summary.sample.rows)))
             return
         lambdas, active = _known_lambdas(self.method, summary, column_moments)
         yield from _search(name, columns_of, self.method, summary, lambdas, active)
@@ -68,11 +72,7 @@ class PowerTransformer(BlockwiseTransformer, preprocessing.PowerTransformer):
             scaler._set_statistics((yield Reduction(per_block, scaler._combine)))
             scaler.n_features_in_ = fitted.n_features_in_
             set_power_scaler(fitted, scaler)
-        copy_fitted(self, fitted)
-
-
-def _moments(columns_of: ColumnsOf, block: Block) -> Moments:
-    return moments(Block(columns_of(block)[0].astype(np.float64)))
+        vars(self).update(learned_attributes(fitted))
 
 
 def _transformed_moments(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from operator import or_
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,13 @@ from sklearn.utils.validation import FLOAT_DTYPES, validate_data
 from skfleet._linalg import is_sparse
 from skfleet.blocks import Block
 from skfleet.engine import NamedCall, Passes, Reduction, join_reductions
-from skfleet.estimators._blockwise import BlockwiseTransformer, blockwise
+from skfleet.estimators._blockwise import (
+    BlockwiseTransformer,
+    blockwise,
+    learned_attributes,
+    stock_estimator,
+)
 from skfleet.estimators._drawn_rows import count_lengths, drawn_rows
-from skfleet.estimators.preprocessing._made_up_fits import copy_fitted
 from skfleet.quantiles import (
     ColumnsOf,
     ColumnSummary,
@@ -46,15 +51,15 @@ class QuantileTransformer(BlockwiseTransformer, preprocessing.QuantileTransforme
         )
         if is_sparse(X) and not self.ignore_implicit_zeros and (X.data < 0).any():
             # scikit-learn's own error
-            _of_scikit_learn(self, n_quantiles=1).fit(sparse.csc_array([[-1.0]]))
+            stock_estimator(self, n_quantiles=1).fit(sparse.csc_array([[-1.0]]))
         return X, None
 
     def _fit_passes(self, meta: Any) -> Passes:
         name, columns_of = f"fit-{type(self).__name__}", clone(self)._columns
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            _of_scikit_learn(self).fit(np.zeros((1, 1)))  # raises for too many quantiles
-        fitted = _of_scikit_learn(self, subsample=None)
+            stock_estimator(self).fit(np.zeros((1, 1)))  # raises for too many quantiles
+        fitted = stock_estimator(self, subsample=None)
         if self.subsample is None:
             implicit_zeros = not self.ignore_implicit_zeros
             summary = yield summary_reduction(name, columns_of, implicit_zeros=implicit_zeros)
@@ -81,13 +86,7 @@ class QuantileTransformer(BlockwiseTransformer, preprocessing.QuantileTransforme
                 )
                 rows = yield from drawn_rows(name, columns_of, counts.lengths, indices)
             fitted.fit(rows)
-        copy_fitted(self, fitted)
-
-
-def _of_scikit_learn(
-    transformer: QuantileTransformer, **params: Any
-) -> preprocessing.QuantileTransformer:
-    return preprocessing.QuantileTransformer(**{**transformer.get_params(), **params})
+        vars(self).update(learned_attributes(fitted))
 
 
 def _fit_references(
@@ -113,7 +112,7 @@ def _fit_sparse_sample(
 ) -> Passes:
     """Fit on the values that scikit-learn draws of each sparse column."""
     subsample, ignores_zeros = transformer.subsample, transformer.ignore_implicit_zeros
-    explicit = Reduction(NamedCall(name, _count_explicit, columns_of), _merge)
+    explicit = Reduction(NamedCall(name, _count_explicit, columns_of), or_)
     counts, n_explicit = yield join_reductions(
         [count_lengths(name, columns_of, subsample), explicit], name
     )
@@ -174,10 +173,6 @@ def _csc_of(columns: list[np.ndarray], n_rows: int) -> Any:
 
 def _count_explicit(columns_of: ColumnsOf, block: Block) -> dict[int, np.ndarray]:
     return {block.number: np.diff(columns_of(block)[0].indptr).astype(np.int64)}
-
-
-def _merge(a: dict[int, Any], b: dict[int, Any]) -> dict[int, Any]:
-    return {**a, **b}
 
 
 def _take_explicit(

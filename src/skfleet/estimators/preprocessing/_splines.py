@@ -13,8 +13,13 @@ from sklearn.utils.validation import check_array, validate_data
 from skfleet._validation import check_total_weight
 from skfleet.blocks import Block
 from skfleet.engine import Passes
-from skfleet.estimators._blockwise import BlockwiseTransformer, blockwise
-from skfleet.estimators.preprocessing._made_up_fits import copy_fitted, weights_of_rows
+from skfleet.estimators._blockwise import (
+    BlockwiseTransformer,
+    blockwise,
+    learned_attributes,
+    stock_estimator,
+)
+from skfleet.estimators.preprocessing._row_weights import weights_of_rows
 from skfleet.quantiles import quantiles_after, summary_reduction
 
 
@@ -34,13 +39,13 @@ class SplineTransformer(BlockwiseTransformer, preprocessing.SplineTransformer):
         try:
             X = validate_data(self, block.X, ensure_all_finite=self.handle_missing != "zeros")
         except ValueError:
-            preprocessing.SplineTransformer(**self.get_params()).fit(block.X)  # its own error
+            stock_estimator(self).fit(block.X)  # its own error
             raise
         return X, weights_of_rows(block, X)
 
     def _fit_passes(self, meta: Any) -> Passes:
         name, columns_of = f"fit-{type(self).__name__}", clone(self)._columns
-        fitted = preprocessing.SplineTransformer(**self.get_params())
+        fitted = stock_estimator(self)
         knots = self.knots if isinstance(self.knots, str) else "array"
         if knots == "array":
             fitted.fit(np.zeros((2, self.n_features_in_)))  # raises for invalid knots
@@ -58,7 +63,7 @@ class SplineTransformer(BlockwiseTransformer, preprocessing.SplineTransformer):
             fitted.fit(rows, sample_weight=np.ones(self.n_knots))
         elif knots == "uniform":
             fitted.fit(np.stack([summary.low, summary.high]))
-        copy_fitted(self, fitted)
+        vars(self).update(learned_attributes(fitted))
 
 
 def _aligned(spline: BSpline) -> BSpline:

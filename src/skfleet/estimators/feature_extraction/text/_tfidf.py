@@ -62,8 +62,6 @@ class TfidfVectorizer(VocabularyFit, text.TfidfVectorizer):
     nothing does, in no pass. ``transform`` is lazy; the vocabulary goes to each worker once.
     """
 
-    _stock = text.TfidfVectorizer
-
     def _has_idf(self) -> bool:
         return bool(self.use_idf)
 

@@ -13,7 +13,7 @@ from sklearn.feature_extraction import text
 from skfleet._validation import is_numeric
 from skfleet.blocks import Block, as_collection, check_rows, meta_of
 from skfleet.engine import Passes, add
-from skfleet.estimators._blockwise import blockwise
+from skfleet.estimators._blockwise import blockwise, stock_estimator
 from skfleet.estimators.feature_extraction._items import ItemTransformer
 from skfleet.estimators.feature_extraction._terms import Terms, TermTable, combine_terms
 from skfleet.inference import call_transform
@@ -73,14 +73,13 @@ class HashingVectorizer(TextVectorizer, text.HashingVectorizer):
     """On a Dask bag, Series or array of text ``fit`` takes no pass; ``transform`` is lazy."""
 
     def _fit_passes(self, meta: Any) -> Passes:
-        text.HashingVectorizer(**self.get_params()).fit([])  # checks the parameters
+        stock_estimator(self).fit([])  # checks the parameters
         yield from ()
 
 
 class VocabularyFit(TextVectorizer):
     """Fit of a vocabulary, and of inverse document frequencies by it."""
 
-    _stock: Any = None  # the class of scikit-learn's
     max_df: Any
     max_features: Any
     min_df: Any
@@ -123,7 +122,7 @@ class VocabularyFit(TextVectorizer):
     def _check_text_params(self) -> None:
         """Raise and warn for parameters as scikit-learn does, by a fit of its own."""
         try:
-            self._stock(**self.get_params()).fit([])
+            stock_estimator(self).fit([])
         except ValueError as error:
             if not _is_of_no_terms(error) and "0 sample" not in str(error):
                 raise
@@ -192,7 +191,7 @@ class VocabularyFit(TextVectorizer):
     def _set_vocabulary(self, vocabulary: Any) -> None:
         """Set the attributes of a fit with this vocabulary, by one of scikit-learn's own."""
         params = self.get_params()
-        stock = self._stock(**{**params, **_PLAIN_TEXT, "vocabulary": vocabulary})
+        stock = stock_estimator(self, **{**_PLAIN_TEXT, "vocabulary": vocabulary})
         with warnings.catch_warnings(), np.errstate(divide="ignore"):
             warnings.simplefilter("ignore")
             fitted = vars(stock.fit([""]))
@@ -208,8 +207,6 @@ class CountVectorizer(VocabularyFit, text.CountVectorizer):
     exclude. ``transform`` and ``inverse_transform`` are lazy; the vocabulary goes to each worker
     once.
     """
-
-    _stock = text.CountVectorizer
 
 
 def _document_counts(counts: Any) -> np.ndarray:

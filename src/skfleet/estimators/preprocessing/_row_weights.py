@@ -1,22 +1,14 @@
-"""Fitted attributes from scikit-learn's own fits on a few rows with the statistics of all."""
+"""Weights of the rows of a block, as scikit-learn takes them."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array
 
 from skfleet._validation import check_weight
 from skfleet.blocks import Block
-
-
-def copy_fitted(transformer: BaseEstimator, fitted: BaseEstimator) -> None:
-    """Copy what a fit sets, except for the columns, which are not those of made-up rows."""
-    not_copied = {*fitted.get_params(deep=False), "n_features_in_", "feature_names_in_"}
-    state = {name: value for name, value in vars(fitted).items() if name not in not_copied}
-    vars(transformer).update(state)
 
 
 def weights_of_rows(block: Block, X: Any) -> np.ndarray | None:
