@@ -27,8 +27,8 @@ CHUNK = 100_000
 class CategoryIndex(list):
     """The categories of each column for lookups in tasks.
 
-    Numbers, NumPy's text and long sorted text are searched. All else is in a table that is built where it is
-    used first, and not pickled; with `n_indexed` only of the first categories.
+    Numbers, NumPy's text and long sorted text are searched. All else is in a table that is built
+    where it is used first, and not pickled; with `n_indexed` only of the first categories.
     """
 
     def __init__(self, categories: Sequence[Any], n_indexed: int | None = None) -> None:
