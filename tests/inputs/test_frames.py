@@ -168,7 +168,7 @@ def test_partitions_that_are_cut_otherwise_keep_their_pairs(place):
         Ridge().fit(frame[["a", "b"]], target[target > 0])
 
 
-def test_arrays_of_two_shuffles_are_refused():
+def test_arrays_of_two_shuffles_are_refused(place):
     frame = dd.from_pandas(TABLE, npartitions=3).shuffle("k")
     X, y = frame[["a", "b"]].to_dask_array(), frame["y"].to_dask_array()
     with pytest.raises(ValueError, match="y must come from the shuffle that X comes from"):

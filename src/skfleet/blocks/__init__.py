@@ -27,7 +27,6 @@ from skfleet.blocks._dask_scheduler import scheduler, set_scheduler
 from skfleet.blocks._folds import Folds, class_in_scikit_learn, make_folds
 from skfleet.blocks._label_codes import LabelCodes
 from skfleet.blocks._lazy import (
-    array_of_partitions,
     artificial_rows,
     as_collection,
     compute_chunk_sizes,
@@ -35,6 +34,7 @@ from skfleet.blocks._lazy import (
     fix_partitions,
     is_lazy,
     is_on_device,
+    map_to_array,
     meta_of,
     n_rows_if_known,
     shuffle_partitions,
@@ -66,7 +66,6 @@ __all__ = [
     "RowBlocks",
     "RowSet",
     "SampledRows",
-    "array_of_partitions",
     "artificial_rows",
     "as_collection",
     "as_numeric",
@@ -87,6 +86,7 @@ __all__ = [
     "is_on_device",
     "k_smallest",
     "make_folds",
+    "map_to_array",
     "meta_of",
     "n_rows_if_known",
     "n_rows_of",

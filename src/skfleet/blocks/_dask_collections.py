@@ -5,23 +5,19 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, suppress
 from functools import partial
-from itertools import accumulate, zip_longest
+from itertools import accumulate, chain, zip_longest
 from typing import Any
 
 import dask
 import dask.array as da
 import numpy as np
 from dask.base import is_dask_collection
-from dask.core import flatten
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
-from dask.task_spec import Alias, GraphNode, List, Task
-from dask.utils import get_default_shuffle_method
+from dask.task_spec import List, Task
 
 from skfleet import _linalg
-from skfleet._config import get_config
 from skfleet.blocks._block import Block, BlockRef, RowBlocks
 from skfleet.blocks._containers import (
     as_matrix,
@@ -31,8 +27,8 @@ from skfleet.blocks._containers import (
     is_frame,
     n_rows_of,
     slice_rows,
+    stack_rows,
 )
-from skfleet.blocks._dask_futures import is_future
 from skfleet.blocks._dask_graph import (
     DaskBlock,
     Graph,
@@ -40,11 +36,16 @@ from skfleet.blocks._dask_graph import (
     count_rows,
     futures_of,
     is_frame_collection,
+    recut,
+    shuffles,
+    shuffles_on_disk,
+    split_graph,
+)
+from skfleet.blocks._dask_optimize import (
+    has_frame_layers,
     joint_graph,
     optimize_frames,
-    recut,
-    split_graph,
-    unordered_shuffles,
+    with_shuffle_method,
 )
 from skfleet.blocks._dask_scheduler import scheduler
 from skfleet.blocks._label_codes import LabelCodes
@@ -58,6 +59,10 @@ def compute_together(*values: Any) -> list[Any]:
     """
     computed = list(values)
     lazy = [i for i, x in enumerate(values) if is_dask_collection(x)]
+    if has_frame_layers(values[i] for i in lazy):
+        for i, x in zip(lazy, _compute_jointly([values[i] for i in lazy]), strict=True):
+            computed[i] = x
+        return computed
     for is_frames in (True, False):
         positions = [i for i in lazy if is_frame_collection(values[i]) == is_frames]
         if not positions:
@@ -73,6 +78,25 @@ def compute_together(*values: Any) -> list[Any]:
         if is_frames:
             _check_index(results[0], ["Every value per row"] * (len(results) - 1), results[1:])
     return computed
+
+
+def _compute_jointly(collections: Sequence[Any]) -> list[Any]:
+    """Return the values of collections of one order of rows, which one graph computes."""
+    graph, keys = materialize(collections)
+    _check_shuffles(graph, keys, ["X"] + ["Every value per row"] * (len(keys) - 1), collections)
+    name = f"compute-{id(graph):x}"
+    outputs = [[(f"{name}-{i}", j) for j in range(len(x))] for i, x in enumerate(keys)]
+    for output, key in zip(chain(*outputs), chain(*keys), strict=True):
+        graph[output] = Task(output, _whole_partition, as_reference(key))
+    whole = HighLevelGraph.from_collections(name, graph, dependencies=())
+    lazy = [[Delayed(output, whole, layer=name) for output in x] for x in outputs]
+    (parts,) = dask.compute(lazy, scheduler=scheduler())
+    return [stack_rows(x) for x in parts]
+
+
+def _whole_partition(part: Any) -> Any:
+    """Return a partition as one array or frame: column chunks joined."""
+    return _linalg.hstack(part) if isinstance(part, list) else part
 
 
 def as_collection(X: Any) -> Any:
@@ -211,7 +235,7 @@ def compute_chunk_sizes(*collections: Any) -> list[Any]:
 
 def _check_order(graph: Graph, keys: Sequence[Sequence[Any]]) -> None:
     """Raise for rows whose order differs from one pass to the next."""
-    if any(unordered_shuffles(graph, partition_keys) for partition_keys in keys):
+    if any(shuffles_on_disk(graph, partition_keys) for partition_keys in keys):
         raise ValueError(
             "X must keep the order of its rows from one pass to the next. Got rows of a shuffle on "
             "disk instead, which puts them in another order each time. Persist the frame first, or "
@@ -230,7 +254,7 @@ def fix_partitions(
     """
     fixed = [*collections, *(_column("Every value per row", x) for x in values)]
     frames = [i for i, x in enumerate(fixed) if is_frame_collection(x)]
-    with _with_shuffle_method(is_repeated=True):
+    with with_shuffle_method(is_repeated=True):
         for i, x in zip(frames, optimize_frames([fixed[i] for i in frames]), strict=True):
             fixed[i] = x
         graph, keys = joint_graph(fixed)
@@ -269,38 +293,9 @@ def _as_array(graph: Graph, keys: Sequence[Any], x: Any, lengths: Any) -> Any:
     return da.Array(whole, name, chunks=chunks, meta=meta, dtype=meta.dtype)
 
 
-def array_of_partitions(partitions: Any, meta: Any) -> Any:
-    """Return the arrays that a task makes of each partition of a frame as one array.
-
-    Its graph has no aliases: of those of ``from_delayed`` the optimization of arrays loses tasks
-    (dask 2026.8.0).
-    """
-    graph = dict(partitions.dask)
-    futures = {key: node for key, node in graph.items() if is_future(node)}
-    graph = {key: node for key, node in graph.items() if key not in futures}
-    if not all(isinstance(task, GraphNode) for task in graph.values()):
-        return da.Array(partitions.dask, partitions.name, chunks=partitions.chunks, meta=meta)
-    targets = {key: task.target for key, task in graph.items() if isinstance(task, Alias)}
-    for key, target in targets.items():
-        while target in targets:
-            target = targets[target]
-        targets[key] = target
-    # Dask keeps the model of a fused frame under another key than its task has
-    layer = {
-        key: task.substitute(targets, key=key) for key, task in graph.items() if key not in targets
-    }
-    for key in flatten(partitions.__dask_keys__()):
-        if key in targets and targets[key] not in futures:
-            layer[key] = layer.pop(targets[key]).substitute({}, key=key)
-        elif key in targets:
-            layer[key] = Alias(key, targets[key])
-    whole = HighLevelGraph.from_collections(partitions.name, layer | futures, dependencies=())
-    return da.Array(whole, partitions.name, chunks=partitions.chunks, meta=meta)
-
-
 def _as_one_array(part: Any) -> Any:
     """Return a partition as one array: the values of a frame, column chunks joined."""
-    return _values(_linalg.hstack(part) if isinstance(part, list) else part)
+    return _values(_whole_partition(part))
 
 
 def _check_numeric(X: Any) -> Any:
@@ -347,34 +342,8 @@ def materialize(
 
     A graph that runs in several passes has shuffles that give the same order in each of them.
     """
-    with _with_shuffle_method(is_repeated=is_repeated):
+    with with_shuffle_method(is_repeated=is_repeated):
         return joint_graph(collections)
-
-
-def _with_shuffle_method(*, is_repeated: bool) -> AbstractContextManager[Any]:
-    """Return a context in which graphs have shuffles by `shuffle_method`."""
-    return dask.config.set({"dataframe.shuffle.method": shuffle_method(is_repeated=is_repeated)})
-
-
-def shuffle_method(*, is_repeated: bool) -> str:
-    """Return the method of shuffles that run where collections are computed.
-
-    With `is_repeated` they give the same order in each pass.
-    """
-    method = get_default_shuffle_method()
-    is_local = get_config().engine == "local" or not _has_client()
-    if method == "disk" and not is_local:  # the current client need not be the default one
-        method = "p2p"
-    if method == "p2p" and is_local:
-        method = "disk"  # only workers can take part in a shuffle over the network
-    return "tasks" if method == "disk" and is_repeated else method
-
-
-def _has_client() -> bool:
-    """Return whether collections are computed on a cluster."""
-    with suppress(KeyError, ValueError):
-        return sys.modules["distributed"].Client.current() is not None
-    return False
 
 
 def known_lengths(x: Any) -> tuple[int, ...] | None:
@@ -406,7 +375,7 @@ def _align(
             sizes[i] = lengths
     lengths = sizes[0]
     if lengths is None:
-        _check_shuffles(graph, keys, names)
+        _check_shuffles(graph, keys, names, [X, *collections.values()])
         return None
     n_rows_by_name = {names[i]: sum(sizes[i]) for i in unlike}
     n_rows_by_name |= {name: len(values) for name, values in host.items()}
@@ -418,20 +387,29 @@ def _align(
     for i in unlike:
         if sizes[i] != lengths:
             keys[i] = recut(graph, keys[i], sizes[i], lengths)
-    _check_shuffles(graph, keys, names)
+    _check_shuffles(graph, keys, names, [X, *collections.values()])
     return lengths
 
 
-def _check_shuffles(graph: Graph, keys: Sequence[Sequence[Any]], names: Sequence[str]) -> None:
-    """Raise for columns that come from another unordered shuffle than X."""
-    orders = [unordered_shuffles(graph, partition_keys) for partition_keys in keys]
+def _check_shuffles(
+    graph: Graph,
+    keys: Sequence[Sequence[Any]],
+    names: Sequence[str],
+    collections: Sequence[Any],
+) -> None:
+    """Raise for columns that come from another unordered shuffle than X.
+
+    Frames of known divisions are told apart by their index, when a block is opened.
+    """
+    has_index = all(is_frame_collection(x) and x.known_divisions for x in collections)
+    shuffles_of = shuffles_on_disk if has_index else shuffles
+    orders = [shuffles_of(graph, partition_keys) for partition_keys in keys]
     for name, order in zip(names, orders, strict=True):
         if order != orders[0] and order | orders[0]:
             raise ValueError(
                 f"{name} must come from the shuffle that X comes from. Got rows of two shuffles "
                 "instead, which are in no common order. Pass columns of one Dask DataFrame, not "
-                "arrays made of them (let transformers set_output(transform='pandas')), or persist "
-                "the frame first."
+                "arrays made of them, or persist the frame first."
             )
 
 

@@ -1,16 +1,15 @@
-"""One graph for several Dask collections, split into the tasks that each block needs."""
+"""The graph of several Dask collections, split into the tasks that each block needs."""
 
 from __future__ import annotations
 
 import sys
 import threading
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import dask
-from dask.base import collections_to_expr
 from dask.core import flatten, get_dependencies, toposort
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
@@ -35,60 +34,6 @@ def is_frame_collection(x: Any) -> bool:
     """Return whether x is a Dask DataFrame, Series or Index."""
     # Of the type: a Delayed value claims to have every attribute.
     return dask.is_dask_collection(x) and hasattr(type(x), "to_dask_array")
-
-
-def joint_graph(collections: Sequence[Any]) -> tuple[Graph, list[list[Any]]]:
-    """Return one optimized graph of all collections, and the keys of each one's partitions.
-
-    Frames are optimized together, as in `dask.compute`, and so are arrays, so that shared tasks run
-    once. That is required, not only faster: a shuffle that runs twice may give two orders of rows.
-    For frames and arrays together `dask.compute` (2026.8.0) has no graph with keys in the order of
-    the collections.
-
-    The key of a partition is a list of keys where an array has several chunks along columns.
-    """
-    frames = [x for x in collections if is_frame_collection(x)]
-    arrays = [x for x in collections if not is_frame_collection(x)]
-    graph: Graph = {}
-    frame_keys: Iterator[Any] = iter(())
-    if frames:
-        expression = _optimize(frames, fuse=True)
-        graph |= expression.__dask_graph__()
-        frame_keys = iter(expression.__dask_keys__())
-    if arrays:
-        arrays = list(dask.optimize(*arrays))
-        graph |= arrays[0].__dask_graph__()
-    array_keys = (_partition_keys(x) for x in arrays)
-    keys = [list(next(frame_keys if is_frame_collection(x) else array_keys)) for x in collections]
-    # An optimized graph refers to persisted results by key alone, which would not keep them alive.
-    return graph | futures_of(collections), keys
-
-
-def optimize_frames(frames: Sequence[Any]) -> list[Any]:
-    """Return frames as they are after Dask's optimization, so that their partitions are final.
-
-    Dask reads several partitions of few columns as one, shared tasks run once, and the method of
-    a shuffle is that of now.
-    """
-    from skfleet.blocks._dask_take import with_fixed_partitions
-
-    return with_fixed_partitions(_optimize(frames, fuse=False).operands) if frames else []
-
-
-def _optimize(frames: Sequence[Any], *, fuse: bool) -> Any:
-    """Return one optimized expression of several frames."""
-    from skfleet.blocks._dask_categorize import with_multi_reader_categorize
-    from skfleet.blocks._dask_locks import release_cached_properties
-
-    release_cached_properties()
-    frames = [with_multi_reader_categorize(x) for x in frames]
-    return collections_to_expr(frames).optimize(fuse=fuse)
-
-
-def _partition_keys(array: Any) -> list[Any]:
-    """Return the key of each row of chunks of an array, or a list of keys for several columns."""
-    chunk_rows = (list(flatten([keys])) for keys in array.__dask_keys__())
-    return [keys[0] if len(keys) == 1 else keys for keys in chunk_rows]
 
 
 def as_reference(key: Any) -> Any:
@@ -135,12 +80,21 @@ def _stack_spans(spans: Sequence[tuple[int, int]], *parts: Any) -> Any:
     return stack_rows(list(cut))
 
 
-def unordered_shuffles(graph: Graph, keys: Iterable[Any]) -> set[str]:
+def shuffles_on_disk(graph: Graph, keys: Iterable[Any]) -> set[str]:
     """Return the shuffles on disk before partitions, whose order of rows is not deterministic."""
-    if not any(_key_name(key).startswith(DISK_SHUFFLE) for key in graph):
+    return _shuffles(graph, keys, (DISK_SHUFFLE,))
+
+
+def shuffles(graph: Graph, keys: Iterable[Any]) -> set[str]:
+    """Return the shuffles on disk and over the network before partitions."""
+    return _shuffles(graph, keys, (DISK_SHUFFLE, P2P_BARRIER))
+
+
+def _shuffles(graph: Graph, keys: Iterable[Any], prefixes: tuple[str, ...]) -> set[str]:
+    if not any(_key_name(key).startswith(prefixes) for key in graph):
         return set()
     culled, _ = cull(graph, list(flatten(list(keys))))
-    return {name for name in map(_key_name, culled) if name.startswith(DISK_SHUFFLE)}
+    return {name for name in map(_key_name, culled) if name.startswith(prefixes)}
 
 
 def _key_name(key: Any) -> str:

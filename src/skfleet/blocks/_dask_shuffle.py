@@ -19,13 +19,12 @@ from dask.task_spec import Task
 from skfleet import _linalg
 from skfleet.blocks._containers import is_frame, n_rows_of
 from skfleet.blocks._dask_collections import (
-    array_of_partitions,
     known_lengths,
     materialize,
     meta_of,
-    shuffle_method,
 )
 from skfleet.blocks._dask_graph import as_reference, count_rows, recut
+from skfleet.blocks._dask_optimize import map_to_array, shuffle_method
 from skfleet.blocks._sampling import row_uniform
 
 # Draws that are in memory at a time while rows are assigned to partitions.
@@ -63,7 +62,7 @@ class JoinedRows(Expr):
     """Expression of the rows of several collections as one frame.
 
     `graph` has their partitions, with `keys` for each collection. Unlike those of a frame made with
-    ``from_delayed``, its tasks have no aliases (see `array_of_partitions`).
+    ``from_delayed``, its tasks have no aliases (see `map_to_array`).
     """
 
     _parameters = ["graph", "keys", "lengths", "join", "meta"]
@@ -117,13 +116,12 @@ def _join(seed: int, start: int, *parts: Any) -> pd.DataFrame:
 
 def _select(ordered: Any, i: int, meta: Any, lengths: tuple[int, ...]) -> Any:
     """Return the rows of one of the collections."""
-    select = partial(_select_of_partition, i, meta)
-    partitions = ordered.clear_divisions().map_partitions(
-        select, meta=meta, enforce_metadata=False, token="shuffle-rows"
-    )
+    select, ordered = partial(_select_of_partition, i, meta), ordered.clear_divisions()
     if is_frame(meta):
-        return partitions
-    array = array_of_partitions(partitions, meta)
+        return ordered.map_partitions(
+            select, meta=meta, enforce_metadata=False, token="shuffle-rows"
+        )
+    array = map_to_array(ordered, select, meta=meta, token="shuffle-rows")
     chunks = (lengths, *((width,) for width in meta.shape[1:]))
     return da.Array(array.dask, array.name, chunks=chunks, meta=meta)
 

@@ -87,11 +87,11 @@ def take_row_set(X: Any, rows: RowSet, lengths: Sequence[int], token: str) -> An
     return take_row_set(X, rows, lengths, token)
 
 
-def array_of_partitions(partitions: Any, meta: Any) -> Any:
-    """Return the arrays that a task makes of each partition of a frame as one array."""
-    from skfleet.blocks._dask_collections import array_of_partitions
+def map_to_array(X: Any, func: Any, *args: Any, meta: Any, token: str) -> Any:
+    """Return the arrays that ``func(partition, *args)`` gives as one Dask array like `meta`."""
+    from skfleet.blocks._dask_optimize import map_to_array
 
-    return array_of_partitions(partitions, meta)
+    return map_to_array(X, func, *args, meta=meta, token=token)
 
 
 def shuffle_partitions(collections: Sequence[Any], seed: int) -> list[Any]:

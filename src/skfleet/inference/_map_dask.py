@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from operator import attrgetter
 from typing import Any
 
@@ -18,10 +19,10 @@ from dask.task_spec import Task, TaskRef
 from skfleet._array import to_device_of
 from skfleet._linalg import is_sparse
 from skfleet.blocks import (
-    array_of_partitions,
     artificial_rows,
     as_collection,
     is_frame,
+    map_to_array,
     meta_of,
     n_rows_of,
     scheduler,
@@ -88,7 +89,7 @@ def map_dask_rows(
         key = _unique_key(f"model-of-{name}")
         unbox = dask.delayed(attrgetter("value"), pure=False)
         model = unbox(Boxed(model), dask_key_name=key)
-    args = (func, model, output, check, convert)
+    args = (name, func, model, output, check, convert)
     map_blocks = _map_array if is_array else _map_frame
     if is_array and X.ndim == 2:
         X = X.rechunk({1: -1})
@@ -123,19 +124,12 @@ def map_dask_partitions(
     import dask.dataframe as dd
 
     of_partitions = dd.from_map(identity, list(values), meta=X._meta.index.to_series()[:0])
-    output = X.map_partitions(
-        _call_on_partition,
-        of_partitions,
-        func,
-        model,
-        meta=result,
-        enforce_metadata=False,
-        align_dataframes=False,
-        token=name,
-    )
+    args = (_call_on_partition, of_partitions, func, model)
     if is_frame(result):
-        return output
-    array = array_of_partitions(output, result)
+        return X.map_partitions(
+            *args, meta=result, enforce_metadata=False, align_dataframes=False, token=name
+        )
+    array = map_to_array(X, *args, meta=result, token=name)
     return da.Array(array.dask, array.name, chunks=chunks, meta=result)
 
 
@@ -167,30 +161,51 @@ def _map_array(task: Any, X: Any, output: OutputSpec, name: str, *args: Any) -> 
 def _map_frame(task: Any, X: Any, output: OutputSpec, name: str, *args: Any) -> Any:
     """Run a task per partition of a frame."""
     if output.is_array and not is_frame(output.empty()):
-        task, meta = _apply_to_chunk, output.empty()
-    else:
-        meta = _with_index(output.empty(), meta_of(X).index, output)
-    result = X.map_partitions(task, *args, meta=meta, enforce_metadata=False, token=name)
-    # sparse ones too are arrays, which Dask takes for dense ones
-    return (
-        array_of_partitions(result, meta)
-        if isinstance(result, da.Array) or is_sparse(meta)
-        else result
-    )
+        return map_to_array(X, _apply_to_chunk, *args, meta=output.empty(), token=name)
+    meta = _with_index(output.empty(), meta_of(X).index, output)
+    if is_sparse(meta):
+        return map_to_array(X, task, *args, meta=meta, token=name)
+    return X.map_partitions(task, *args, meta=meta, enforce_metadata=False, token=name)
 
 
-def _apply_to_chunk(rows: Any, func: Any, model: Any, *options: Any) -> Any:
-    # a chunk of an array is never a frame
-    return _without_names(apply_to_rows(func, model, rows, *options))
+# Dask passes `block_id` to tasks of chunks, and `partition_info` to those of partitions.
 
 
-def _apply_to_partition(rows: Any, func: Any, model: Any, output: Any, *options: Any) -> Any:
-    return _with_index(apply_to_rows(func, model, rows, output, *options), rows.index, output)
+def _apply_to_chunk(
+    rows: Any, name: str, *args: Any, block_id: Any = None, partition_info: Any = None
+) -> Any:
+    with _note_on_failure(name, block_id, partition_info):
+        # a chunk of an array is never a frame
+        return _without_names(_apply(rows, *args))
 
 
-def _apply_boxed(rows: Any, func: Any, model: Any, *options: Any) -> Any:
+def _apply_to_partition(rows: Any, name: str, *args: Any, partition_info: Any = None) -> Any:
+    _, _, output, *_ = args
+    with _note_on_failure(name, None, partition_info):
+        return _with_index(_apply(rows, *args), rows.index, output)
+
+
+def _apply_boxed(
+    rows: Any, name: str, *args: Any, block_id: Any = None, partition_info: Any = None
+) -> Any:
     """Return all outputs for one block of rows, boxed, with the index of the rows."""
-    return Boxed((apply_to_rows(func, model, rows, *options), getattr(rows, "index", None)))
+    with _note_on_failure(name, block_id, partition_info):
+        return Boxed((_apply(rows, *args), getattr(rows, "index", None)))
+
+
+def _apply(rows: Any, func: Any, model: Any, *options: Any) -> Any:
+    return apply_to_rows(func, model, rows, *options)
+
+
+@contextmanager
+def _note_on_failure(name: str, block_id: Any, partition_info: Any) -> Iterator[None]:
+    """Add the number of the block to errors."""
+    try:
+        yield
+    except Exception as error:
+        number = partition_info["number"] if block_id is None else block_id[0]
+        error.add_note(f"While mapping block {number} ({name}).")
+        raise
 
 
 def _select_output(box: Boxed, i: int, output: OutputSpec) -> Any:

@@ -221,6 +221,24 @@ def test_mixed_types_in_a_block_and_in_several(step):
     assert any("block" in note for note in getattr(e.value, "__notes__", ())) == (step == 1)
 
 
+@pytest.mark.parametrize("container", ["array", "frame", "shuffled frame", "pandas output"])
+def test_a_new_category_names_its_block(container):
+    table = dd.from_pandas(pd.DataFrame({"v": ["a", "b", "a", "b", "c", "a"]}), npartitions=3)
+    encoder = ours.OneHotEncoder(sparse_output=False).fit(table.partitions[:2])
+    X = table[["v"]].to_dask_array() if container == "array" else table
+    if container == "shuffled frame":
+        X = table.shuffle("v", npartitions=1)
+    if container == "pandas output":
+        encoder.set_output(transform="pandas")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # an array has no names
+        lazy = encoder.transform(X)
+        with pytest.raises(ValueError, match="unknown categories") as caught:
+            lazy.compute()
+    block = 0 if container == "shuffled frame" else 2
+    assert f"While mapping block {block} (transform-OneHotEncoder)." in caught.value.__notes__
+
+
 def test_one_pass_and_no_block_is_loaded_for_the_type():
     loads = []
 

@@ -1,0 +1,272 @@
+"""One optimized graph for several Dask collections, and for arrays made of joined frames."""
+
+from __future__ import annotations
+
+import sys
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from functools import cached_property
+from typing import Any
+
+import dask
+import dask.array as da
+from dask._task_spec import convert_legacy_graph
+from dask.base import collections_to_expr
+from dask.core import flatten
+from dask.dataframe.dask_expr._expr import Blockwise
+from dask.highlevelgraph import HighLevelGraph, Layer, MaterializedLayer
+from dask.task_spec import Alias, GraphNode, Task, TaskRef
+from dask.utils import get_default_shuffle_method, key_split
+
+from skfleet._config import get_config
+from skfleet.blocks._dask_futures import is_future
+from skfleet.blocks._dask_graph import Graph, futures_of, is_frame_collection
+
+# The modules of Dask's expressions that reorder rows (dask 2026.8.0).
+REORDERING_MODULES = {f"dask.dataframe.dask_expr.{name}" for name in ("_merge", "_shuffle")}
+
+
+def _identity(partition: Any) -> Any:
+    return partition
+
+
+def joint_graph(collections: Sequence[Any]) -> tuple[Graph, list[list[Any]]]:
+    """Return one optimized graph of all collections, and the keys of each one's partitions.
+
+    Frames are optimized together, as in `dask.compute`, and so are arrays, so that shared tasks run
+    once. That is required, not only faster: a shuffle that runs twice may give two orders of rows.
+    For frames and arrays together `dask.compute` (2026.8.0) has no graph with keys in the order of
+    the collections. The frames that arrays are made of (see `FrameLayer`) count as frames.
+
+    The key of a partition is a list of keys where an array has several chunks along columns.
+    """
+    frames = [x for x in collections if is_frame_collection(x)]
+    arrays = [x for x in collections if not is_frame_collection(x)]
+    layers = _frame_layers(arrays)
+    sources = [layer.frame for layer in layers.values()]
+    is_of_frames = [not layers.keys().isdisjoint(_layers(x)) for x in arrays]
+    arrays_of_frames = [x for x, is_of in zip(arrays, is_of_frames, strict=True) if is_of]
+    arrays = [x for x, is_of in zip(arrays, is_of_frames, strict=True) if not is_of]
+    graph: Graph = {}
+    keys: list[list[Any]] = []
+    if frames or sources:
+        expression = _optimize([*frames, *sources], fuse=True, is_tuned=not sources)
+        graph |= expression.__dask_graph__()
+        keys = [list(partition_keys) for partition_keys in expression.__dask_keys__()]
+    # An optimized graph refers to persisted results by key alone, which would not keep them alive.
+    futures = futures_of([*frames, *sources, *arrays])
+    for layer, partition_keys in zip(layers.values(), keys[len(frames) :], strict=True):
+        is_alike = len(partition_keys) == layer.n_chunks
+        graph |= layer.chunks_of(partition_keys) if is_alike else layer
+    for x in arrays_of_frames:  # whose layers Dask's optimization would make tasks of
+        tasks: Graph = {}
+        for name, layer in _layers(x).items():
+            tasks |= {} if name in layers else layer
+        futures |= {key: node for key, node in tasks.items() if is_future(node)}
+        graph |= convert_legacy_graph(tasks, tasks.keys() | graph.keys())
+    optimized = dask.optimize(*arrays)
+    for x in optimized[:1]:
+        graph |= x.__dask_graph__()
+    by_id = dict(zip(map(id, [*frames, *sources]), keys, strict=True))
+    by_id |= {id(x): _partition_keys(x) for x in arrays_of_frames}
+    by_id |= {id(x): _partition_keys(y) for x, y in zip(arrays, optimized, strict=True)}
+    return graph | futures, [by_id[id(x)] for x in collections]
+
+
+def _layers(x: Any) -> Mapping[str, Any]:
+    return getattr(x.__dask_graph__(), "layers", {})
+
+
+def has_frame_layers(collections: Iterable[Any]) -> bool:
+    """Return whether any of the collections is an array that is made of a reordered frame."""
+    return bool(_frame_layers([x for x in collections if not is_frame_collection(x)]))
+
+
+def _frame_layers(arrays: Sequence[Any]) -> dict[str, FrameLayer]:
+    """Return the layers of arrays' graphs that are made of frames, by name."""
+    layers = (item for x in arrays for item in _layers(x).items())
+    return {name: layer for name, layer in layers if isinstance(layer, FrameLayer)}
+
+
+def optimize_frames(frames: Sequence[Any]) -> list[Any]:
+    """Return frames as they are after Dask's optimization, so that their partitions are final.
+
+    Dask reads several partitions of few columns as one, shared tasks run once, and the method of
+    a shuffle is that of now.
+    """
+    from skfleet.blocks._dask_take import with_fixed_partitions
+
+    return with_fixed_partitions(_optimize(frames, fuse=False).operands) if frames else []
+
+
+def _optimize(frames: Sequence[Any], *, fuse: bool, is_tuned: bool = True) -> Any:
+    """Return one optimized expression of several frames.
+
+    Tuned, it reads several partitions as one where few columns are read.
+    """
+    from skfleet.blocks._dask_categorize import with_multi_reader_categorize
+    from skfleet.blocks._dask_locks import release_cached_properties
+
+    release_cached_properties()
+    frames = [with_multi_reader_categorize(x) for x in frames]
+    with dask.config.set({} if is_tuned else {"optimization.tune.active": False}):
+        expression = collections_to_expr(frames)
+        optimized = expression.optimize(fuse=False)
+        orders = [_reordering(x).keys() for x in optimized.operands]
+        if any(order != orders[0] for order in orders):
+            for node in _reordering(expression).values():
+                expression = expression.substitute(node, WholeFrame(node))
+        return expression.optimize(fuse=fuse)
+
+
+def _reordering(expression: Any) -> dict[str, Any]:
+    """Return the parts of an expression that reorder rows, by name."""
+    nodes = (x for x in expression.walk() if type(x).__module__ in REORDERING_MODULES)
+    return {node._name: node for node in nodes}
+
+
+class WholeFrame(Blockwise):
+    """Expression of all columns of a frame.
+
+    Dask's optimization (2026.8.0) projects no columns before it. A frame and its column, computed
+    together, may else be of two joins, one of which has fewer columns and another order of rows.
+    """
+
+    _parameters = ["frame"]
+    operation = staticmethod(_identity)
+
+    @property
+    def _meta(self) -> Any:
+        return self.frame._meta
+
+
+def _partition_keys(array: Any) -> list[Any]:
+    """Return the key of each row of chunks of an array, or a list of keys for several columns."""
+    chunk_rows = (list(flatten([keys])) for keys in array.__dask_keys__())
+    return [keys[0] if len(keys) == 1 else keys for keys in chunk_rows]
+
+
+def with_shuffle_method(*, is_repeated: bool) -> AbstractContextManager[Any]:
+    """Return a context in which graphs have shuffles by `shuffle_method`."""
+    return dask.config.set({"dataframe.shuffle.method": shuffle_method(is_repeated=is_repeated)})
+
+
+def shuffle_method(*, is_repeated: bool) -> str:
+    """Return the method of shuffles that run where collections are computed.
+
+    With `is_repeated` they give the same order in each pass.
+    """
+    method = get_default_shuffle_method()
+    is_local = get_config().engine == "local" or not _has_client()
+    if method == "disk" and not is_local:  # the current client need not be the default one
+        method = "p2p"
+    if method == "p2p" and is_local:
+        method = "disk"  # only workers can take part in a shuffle over the network
+    return "tasks" if method == "disk" and is_repeated else method
+
+
+def _has_client() -> bool:
+    """Return whether collections are computed on a cluster."""
+    with suppress(KeyError, ValueError):
+        return sys.modules["distributed"].Client.current() is not None
+    return False
+
+
+# -- arrays of frames ----------------------------------------------------------------------------
+
+
+class FrameLayer(Layer):
+    """Layer of an array's graph: chunks that are the partitions of a frame.
+
+    It keeps the frame, whose rows are joined or shuffled: their order is that of other columns only
+    if all of them are optimized together. Without these it has the tasks of the frame alone.
+    """
+
+    def __init__(self, name: str, frame: Any, ndim: int) -> None:
+        super().__init__()
+        self.name, self.frame, self.ndim = name, frame, ndim
+        self.n_chunks = _optimize([frame], fuse=False, is_tuned=False).operands[0].npartitions
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return MaterializedLayer, (self._tasks,)
+
+    @cached_property
+    def _tasks(self) -> Graph:
+        with with_shuffle_method(is_repeated=False):
+            expression = _optimize([self.frame], fuse=True, is_tuned=False)
+        (keys,) = expression.__dask_keys__()
+        return expression.__dask_graph__() | self.chunks_of(keys) | futures_of([self.frame])
+
+    def chunks_of(self, partition_keys: Sequence[Any]) -> Graph:
+        """Return the tasks of the chunks, after those of the frame's partitions."""
+        ends = (0,) * (self.ndim - 1)
+        keys = [(self.name, i, *ends) for i in range(self.n_chunks)]
+        return {
+            key: Task(key, _identity, TaskRef(of_partition))
+            for key, of_partition in zip(keys, partition_keys, strict=True)
+        }
+
+    def get_output_keys(self) -> Any:
+        """Return the keys of all tasks, by which Dask sees those of the frame too."""
+        return self._tasks.keys()
+
+    def is_materialized(self) -> bool:
+        """Return whether the layer has made its tasks."""
+        return "_tasks" in vars(self)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._tasks[key]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._tasks)
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+
+def map_to_array(X: Any, func: Any, *args: Any, meta: Any, token: str) -> Any:
+    """Return the arrays that ``func(partition, *args)`` gives as one Dask array like `meta`."""
+    options = {"enforce_metadata": False, "align_dataframes": False, "token": token}
+    if _is_reordered(X):
+        frame = X.map_partitions(func, *args, meta=X._meta.index.to_series()[:0], **options)
+        name = f"{key_split(frame._name)}-{uuid.uuid4().hex}"
+        layer = FrameLayer(name, frame, len(meta.shape))
+        graph = HighLevelGraph({name: layer}, {name: set()})
+        chunks = ((float("nan"),) * layer.n_chunks, *((n,) for n in meta.shape[1:]))
+        return da.Array(graph, name, chunks=chunks, meta=meta, dtype=meta.dtype)
+    partitions = X.map_partitions(func, *args, meta=meta, **options)
+    return _without_aliases(partitions, meta)
+
+
+def _is_reordered(frame: Any) -> bool:
+    """Return whether rows of a frame are in an order that a join or a shuffle gives them."""
+    return bool(_reordering(frame.expr.lower_completely()))
+
+
+def _without_aliases(partitions: Any, meta: Any) -> Any:
+    """Return an array of a frame's partitions with a graph that has no aliases.
+
+    Of those of ``from_delayed`` the optimization of arrays loses tasks (dask 2026.8.0).
+    """
+    graph = dict(partitions.dask)
+    futures = {key: node for key, node in graph.items() if is_future(node)}
+    graph = {key: node for key, node in graph.items() if key not in futures}
+    if not all(isinstance(task, GraphNode) for task in graph.values()):
+        return da.Array(partitions.dask, partitions.name, chunks=partitions.chunks, meta=meta)
+    targets = {key: task.target for key, task in graph.items() if isinstance(task, Alias)}
+    for key, target in targets.items():
+        while target in targets:
+            target = targets[target]
+        targets[key] = target
+    # Dask keeps the model of a fused frame under another key than its task has
+    layer = {
+        key: task.substitute(targets, key=key) for key, task in graph.items() if key not in targets
+    }
+    for key in flatten(partitions.__dask_keys__()):
+        if key in targets and targets[key] not in futures:
+            layer[key] = layer.pop(targets[key]).substitute({}, key=key)
+        elif key in targets:
+            layer[key] = Alias(key, targets[key])
+    whole = HighLevelGraph.from_collections(partitions.name, layer | futures, dependencies=())
+    return da.Array(whole, partitions.name, chunks=partitions.chunks, meta=meta)
