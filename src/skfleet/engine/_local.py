@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -14,7 +15,15 @@ import psutil
 from skfleet._array import is_host
 from skfleet._config import get_config
 from skfleet._device import device_library, device_memory_available
-from skfleet.blocks import BlockCache, BlockRef, LazyBlock, RowBlocks, open_block
+from skfleet.blocks import (
+    Block,
+    BlockCache,
+    BlockRef,
+    LazyBlock,
+    RowBlocks,
+    block_bytes,
+    sample_blocks,
+)
 from skfleet.engine._counters import add_counts
 from skfleet.engine._disk_cache import (
     DiskSpace,
@@ -25,8 +34,9 @@ from skfleet.engine._disk_cache import (
     measure_disk,
     reads_of,
 )
-from skfleet.engine._protocol import Call, Probe, Task, TaskResult
+from skfleet.engine._protocol import Call, Probe, Task, TaskResult, timed_load
 from skfleet.engine._resources import ANY_WORKER, ResourceRequest, check_satisfiable
+from skfleet.engine._threadpools import limit_threadpools
 
 
 class _LocalQueue:
@@ -133,25 +143,40 @@ class LocalEngine:
         return int(psutil.virtual_memory().available)
 
     @contextmanager
-    def persist(self, rows: RowBlocks) -> Iterator[RowBlocks]:
+    def persist(self, rows: RowBlocks, *, to_disk: bool = True) -> Iterator[RowBlocks]:
         """Load the blocks that are not in memory, if configured or they fit into half of it.
 
         Blocks that do not fit are written to the disk, where that is allowed and faster.
         """
         keep_blocks: Any = get_config().keep_blocks
         is_lazy, probe = self.is_out_of_core(rows), Probe(self, rows)
+        loaded: dict[int, Block] = {}
         if is_lazy and keep_blocks == "auto":
             on_device = any(block.to_device for block in rows.blocks)
             limit = device_memory_available() if on_device else self.memory_limit
+            if rows.n_bytes is None and not on_device:
+                sample = sample_blocks(rows)
+                loads = self._load(sample)
+                loaded = {id(ref): block for ref, (block, _) in zip(sample, loads, strict=True)}
+                probe = Probe(self, rows, [(block_bytes(block), s) for block, s in loads])
             keep_blocks = 2 * probe.n_bytes <= limit
         if is_lazy and keep_blocks:
             add_counts(**reads_of(rows.blocks))
-            rows = replace(rows, blocks=tuple(open_block(block) for block in rows.blocks))
-        elif is_lazy and self._may_store(rows):
+            loads = self._load([loaded.get(id(ref), ref) for ref in rows.blocks])
+            rows = replace(rows, blocks=tuple(block for block, _ in loads))
+        elif is_lazy and to_disk and self._may_store(rows):
+            loaded.clear()
             with self._stored(probe) as rows:
                 yield rows
             return
         yield rows
+
+    def _load(self, blocks: Sequence[BlockRef]) -> list[tuple[Block, float]]:
+        """Return blocks in memory, loaded in several threads on the host, and the seconds."""
+        if any(block.to_device for block in blocks):
+            return list(map(timed_load, blocks))
+        with limit_threadpools(1), ThreadPoolExecutor(self.n_threads) as pool:
+            return list(pool.map(timed_load, blocks))
 
     @contextmanager
     def persist_sources(self, blocks: Sequence[BlockRef]) -> Iterator[list[BlockRef]]:

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from skfleet.blocks import BlockRef, RowBlocks, block_bytes, open_block, sample_blocks
+from skfleet.blocks import Block, BlockRef, RowBlocks, block_bytes, open_block, sample_blocks
 from skfleet.engine._resources import ANY_WORKER, ResourceRequest
 
 # The handle of a submitted call: a future on a cluster, the result itself in this process.
@@ -133,8 +133,14 @@ class Engine(TaskPool, Protocol):
     def group_by_worker(self, blocks: Sequence[BlockRef]) -> list[list[BlockRef]]:
         """Group blocks by worker: each group is one task of a pass."""
 
-    def persist(self, rows: RowBlocks) -> AbstractContextManager[RowBlocks]:
-        """Load blocks into the workers' memory inside a ``with``, if configured or they fit."""
+    def persist(
+        self, rows: RowBlocks, *, to_disk: bool = True
+    ) -> AbstractContextManager[RowBlocks]:
+        """Load blocks into the workers' memory inside a ``with``, if configured or they fit.
+
+        With `to_disk` blocks that do not fit may be written to the disk, which pays in a fit of
+        many passes.
+        """
 
     def persist_sources(self, blocks: Sequence[BlockRef]) -> AbstractContextManager[list[BlockRef]]:
         """Persist the subgraph that several blocks share inside a ``with``.
@@ -150,10 +156,17 @@ class Engine(TaskPool, Protocol):
 
 
 class Probe:
-    """A sample of a few blocks, loaded once, that estimates the rows' size and loading time."""
+    """A sample of a few blocks, loaded once, that estimates the rows' size and loading time.
 
-    def __init__(self, engine: Engine, rows: RowBlocks) -> None:
+    `blocks` are the bytes and seconds of blocks that are loaded already.
+    """
+
+    def __init__(
+        self, engine: Engine, rows: RowBlocks, blocks: list[tuple[int, float]] | None = None
+    ) -> None:
         self.engine, self.rows = engine, rows
+        if blocks is not None:
+            self._blocks = blocks
 
     @cached_property
     def _blocks(self) -> list[tuple[int, float]]:
@@ -176,10 +189,15 @@ class Probe:
 
 def _time_block(block_ref: BlockRef) -> tuple[int, float]:
     """Return a block's size in bytes, and the seconds that it takes to load."""
-    start = time.perf_counter()
-    block = open_block(block_ref._replace(to_device=False))
-    seconds = time.perf_counter() - start
+    block, seconds = timed_load(block_ref._replace(to_device=False))
     return block_bytes(block), seconds
+
+
+def timed_load(block_ref: BlockRef) -> tuple[Block, float]:
+    """Return a block, and the seconds that it takes to load."""
+    start = time.perf_counter()
+    block = open_block(block_ref)
+    return block, time.perf_counter() - start
 
 
 def estimate_nbytes(engine: Engine, rows: RowBlocks) -> int:

@@ -88,8 +88,9 @@ class BlockwiseEstimator(DocumentationLink):
     _takes_matrix, _takes_numbers = True, True
     # The methods that take Dask rows on a device.
     _device_methods: frozenset[str] = frozenset()
-    # Whether a fit takes so many passes that the rows are persisted for it.
-    _is_iterative = False
+    # Whether a fit takes several passes, for which rows are persisted in memory where they fit; and
+    # whether it takes so many that they else go to the disk.
+    _is_repeated = _is_iterative = False
 
     def _reduce_block(self, block: Block) -> Any:
         """Return the statistics of a block; called on unfitted clones."""
@@ -198,7 +199,9 @@ class BlockwiseEstimator(DocumentationLink):
             sample_weight = constant_per_row(float(sample_weight), X)
         rows = blocks_as_they_are(X, y, sample_weight)
         engine = engine_for(rows)
-        persisted = engine.persist(rows) if self._is_iterative else nullcontext(rows)
+        persisted: Any = nullcontext(rows)
+        if self._is_repeated or self._is_iterative:
+            persisted = engine.persist(rows, to_disk=self._is_iterative)
         with persisted as rows:
             return run_passes(passes, engine, rows, _with_text, lambda request: request.run(X, y))
 

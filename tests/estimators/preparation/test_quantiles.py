@@ -16,9 +16,11 @@ from sklearn import preprocessing
 from sklearn.base import clone
 from sklearn.utils.stats import _weighted_percentile
 
+import skfleet
 from skfleet.engine import counting, engine_for, run_passes
 from skfleet.estimators import preprocessing as ours
 from skfleet.estimators._blockwise import blocks_as_they_are
+from skfleet.estimators.impute import SimpleImputer
 from skfleet.quantiles import _order_values, column_quantiles
 
 METHODS = (
@@ -206,6 +208,30 @@ def test_robust_scaler_in_every_container(container, X, monkeypatch):
     pair = ours.RobustScaler(**params), preprocessing.RobustScaler(**params)
     container = "array" if container == "float32" else container
     check_like_reference(*pair, X, partition="empty middle", container=container)
+
+
+@pytest.mark.parametrize(
+    "transformer",
+    [
+        ours.RobustScaler(),
+        ours.QuantileTransformer(n_quantiles=10, subsample=None),
+        ours.KBinsDiscretizer(subsample=None, quantile_method="averaged_inverted_cdf"),
+        ours.SplineTransformer(knots="quantile"),
+        SimpleImputer(strategy="median"),
+    ],
+    ids=lambda transformer: type(transformer).__name__,
+)
+def test_rows_that_fit_into_memory_are_read_once(transformer, monkeypatch):
+    monkeypatch.setattr(_order_values, "SAMPLE_ROWS", 20)
+    X = da.random.default_rng(0).normal(size=(200, 2), chunks=(25, 2))
+    frame = X.to_dask_dataframe(columns=["a", "b"])
+    for rows in (X, frame):
+        for n_reads, keep_blocks in ((1, "auto"), (2, False)):
+            with counting() as counts, skfleet.config_context(keep_blocks=keep_blocks):
+                fitted = clone(transformer).fit(rows)
+            assert counts.passes == 2
+            assert counts.loads == 8 * n_reads
+            same_attributes(fitted, clone(transformer).fit(rows.compute()))
 
 
 def test_robust_scaler_refuses_what_scikit_learn_refuses(X):

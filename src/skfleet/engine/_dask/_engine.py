@@ -265,7 +265,7 @@ class DaskEngine:
         return group_by_worker(self.client, blocks)
 
     @contextmanager
-    def persist(self, rows: RowBlocks) -> Iterator[RowBlocks]:
+    def persist(self, rows: RowBlocks, *, to_disk: bool = True) -> Iterator[RowBlocks]:
         """Load the blocks into the workers' memory, if the config asks for that or they fit.
 
         Blocks that do not fit are written to the workers' disks, where that is allowed and faster.
@@ -278,7 +278,8 @@ class DaskEngine:
         in_memory = bool(get_config().keep_blocks)
         if get_config().keep_blocks == "auto":
             in_memory = probe.n_bytes <= self._free_bytes()
-        if not in_memory and not should_store(self, probe, has_shared_subgraph(unloaded)):
+        shares_subgraph = has_shared_subgraph(unloaded)
+        if not in_memory and not (to_disk and should_store(self, probe, shares_subgraph)):
             yield rows
             return
         store = partial(store_block, dtype=rows.dtype, limit=disk_limit())

@@ -85,6 +85,10 @@ class SimpleImputer(BlockwiseTransformer, impute.SimpleImputer):
         return impute_on_device(self, X)
 
     @property
+    def _is_repeated(self) -> bool:
+        return bool(self.strategy == "median")
+
+    @property
     def _takes_numbers(self) -> bool:
         return self.strategy not in STRATEGIES_OF_ANY_DTYPE
 

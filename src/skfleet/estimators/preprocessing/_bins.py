@@ -36,6 +36,10 @@ class KBinsDiscretizer(BlockwiseTransformer, preprocessing.KBinsDiscretizer):
     """
 
     @property
+    def _is_repeated(self) -> bool:
+        return bool(self.strategy == "quantile")
+
+    @property
     def _is_iterative(self) -> bool:
         return bool(self.strategy == "kmeans" and self.subsample is None)
 

@@ -41,6 +41,8 @@ class QuantileTransformer(BlockwiseTransformer, preprocessing.QuantileTransforme
     three where more values lie near the quantiles than should come to this process.
     """
 
+    _is_repeated = True
+
     def _columns(self, block: Block) -> tuple[Any, None]:
         X = validate_data(
             self,

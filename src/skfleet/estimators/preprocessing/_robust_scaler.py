@@ -28,6 +28,7 @@ class RobustScaler(BlockwiseTransformer, preprocessing.RobustScaler):
     """
 
     _device_methods = ARRAY_API_METHODS
+    _is_repeated = True
 
     def _device_result(self, method: str, X: Any) -> Any:
         # scikit-learn computes the same on a device

@@ -30,6 +30,10 @@ class SplineTransformer(BlockwiseTransformer, preprocessing.SplineTransformer):
     Where the knots are an array, the pass only checks the rows.
     """
 
+    @property
+    def _is_repeated(self) -> bool:
+        return isinstance(self.knots, str) and self.knots == "quantile"
+
     def __setstate__(self, state: Any) -> None:
         super().__setstate__(state)
         if "bsplines_" in vars(self):
