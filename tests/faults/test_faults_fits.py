@@ -154,7 +154,7 @@ def test_clusters_and_components_survive_a_killed_worker(processes, name, reside
     with config_context(keep_blocks=resident):
         undisturbed = getattr(model.fit(X), attribute).copy()
         killing = (
-            killing_one_worker_after(processes, 0.5)
+            killing_one_worker_after(processes, 0.2)
             if after_passes is None
             else killing_one_worker(processes, after_passes)
         )
@@ -174,20 +174,22 @@ class Careful(SGDClassifier):
 
 @contextmanager
 def killing_one_worker_after(client, seconds):
-    """Kill the worker process that runs a task, some time from now."""
+    """Kill the first worker process that runs a task from some time on."""
     pids = client.run(os.getpid)
-    killed = []
+    killed, is_over = [], threading.Event()
 
     def kill():
         time.sleep(seconds)
-        busy = [address for address, keys in client.processing().items() if keys]
-        if busy:
-            os.kill(pids[busy[0]], signal.SIGKILL)
-            killed.append(busy[0])
+        while not killed and not is_over.wait(0.01):
+            busy = [address for address, keys in client.processing().items() if keys]
+            for address in busy[:1]:
+                os.kill(pids[address], signal.SIGKILL)
+                killed.append(address)
 
     thread = threading.Thread(target=kill)
     thread.start()
     yield killed
+    is_over.set()
     thread.join()
 
 
