@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import stats
 
 from skfleet._array import asarray_like, is_not_numpy, namespace, to_host, to_host_if_array
 from skfleet._linalg import is_sparse, vstack
@@ -24,8 +25,8 @@ from skfleet.quantiles._knot_counts import (
 
 # Rows of the sample, and bytes of it and of the values that a pass collects.
 SAMPLE_ROWS, MAX_BYTES = 10_000, 24 * 2**20
-# Half the width of a bracket: standard deviations of a rank in the sample, and a few values more.
-DEVIATIONS, MARGIN = 5.0, 10.0
+# Probability that a pass has a bracket that misses, and values more on either side of a bracket.
+MISS_PROBABILITY, MARGIN = 1e-3, 10.0
 
 
 class KeyedSample(NamedTuple):
@@ -268,8 +269,11 @@ class _ColumnSearch:
         results[self.pending[is_complete]] = self.values[place[is_complete]]
         self.pending = self.pending[~(at_low | at_high | at_knot | is_complete)]
 
-    def request(self, targets: np.ndarray) -> ColumnRequest:
-        """Return a bracket for each target that is pending."""
+    def request(self, targets: np.ndarray, deviations: float) -> ColumnRequest:
+        """Return a bracket for each target that is pending.
+
+        Its half width is some standard deviations of a rank in the sample.
+        """
         t = targets[self.pending]
         gap, first, end, low, high = self._gaps(t)
         squares = total = self.cumulative[end] - self.cumulative[first]
@@ -278,7 +282,7 @@ class _ColumnSearch:
             squares = squares[end] - squares[first]
         with np.errstate(invalid="ignore", divide="ignore"):
             share = np.clip((t - low) / (high - low), 0.0, 1.0)
-            spread = DEVIATIONS * np.sqrt(share * (1 - share) * squares)
+            spread = deviations * np.sqrt(share * (1 - share) * squares)
             spread += MARGIN * np.where(total > 0, squares / total, 0.0)
         middle = self.cumulative[first] + np.nan_to_num(share) * total
         left = np.searchsorted(self.cumulative, middle - spread, "right") - 2
@@ -342,9 +346,11 @@ class _ColumnSearch:
         at_knot[inner] = request.knots[gap[inner]] == self.values[inner]
         chosen = ~at_knot & ~request.is_collected[gap]
         values, weights = np.concatenate([self.values[chosen], *counts.values]), None
-        if self.weights is not None and counts.weights is not None:
+        if self.weights is None or counts.weights is None:
+            values.sort()
+        else:
             weights = np.concatenate([self.weights[chosen], *counts.weights])
-        values, weights = sorted_values(values, weights)
+            values, weights = sorted_values(values, weights)
         return replace(
             self,
             knots=request.knots,
@@ -380,9 +386,15 @@ def _start_search(
     )
 
 
+def _deviations(n_targets: int) -> float:
+    """Return the half width of brackets, in standard deviations of a rank in the sample."""
+    return float(stats.norm.isf(MISS_PROBABILITY / (2 * n_targets)))
+
+
 def _plan(searches: dict[int, _ColumnSearch], targets: np.ndarray, seed: int) -> KnotPlan:
     """Return the requests of a pass: all values in the brackets, if these are not too many."""
-    requests = {j: search.request(targets[:, j]) for j, search in searches.items()}
+    deviations = _deviations(sum(search.pending.size for search in searches.values()))
+    requests = {j: search.request(targets[:, j], deviations) for j, search in searches.items()}
     itemsize = next(
         s.values.dtype.itemsize + (0 if s.weights is None else 8) for s in searches.values()
     )
