@@ -117,7 +117,8 @@ def _optimize(frames: Sequence[Any], *, fuse: bool, is_tuned: bool = True) -> An
         if any(order != orders[0] for order in orders):
             for node in _reordering(expression).values():
                 expression = expression.substitute(node, WholeFrame(node))
-        return expression.optimize(fuse=fuse)
+            optimized = expression.optimize(fuse=False)
+        return optimized.fuse() if fuse else optimized
 
 
 def _reordering(expression: Any) -> dict[str, Any]:
