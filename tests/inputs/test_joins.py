@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from sklearn.pipeline import make_pipeline
 
+from skfleet.blocks import compute_together
 from skfleet.estimators import PCA, Ridge
 from skfleet.estimators.compose import make_column_transformer
 from skfleet.estimators.preprocessing import OneHotEncoder, StandardScaler
@@ -49,6 +50,13 @@ def test_a_frame_and_its_column(place, joined):
     numbers.set_output(transform="pandas")
     chosen = joined.drop(columns=["text", "z"])[joined["a"] > -1]
     check_pairs(make_pipeline(numbers, Ridge(alpha=1e-9)), chosen, chosen["y"])
+
+
+def test_rows_that_are_computed(place, joined):
+    X, y = compute_together(joined, joined["y"])
+    np.testing.assert_allclose(X[COLUMNS] @ [1, 2, 3], y)
+    X, y = compute_together(StandardScaler().fit_transform(joined[COLUMNS]), joined["y"])
+    check_pairs(Ridge(alpha=1e-9), X, y)
 
 
 def test_arrays_made_of_a_frame(place, joined):

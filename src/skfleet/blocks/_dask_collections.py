@@ -69,9 +69,8 @@ def compute_together(*values: Any) -> list[Any]:
             continue
         group = [values[i] for i in positions]
         if is_frames:
-            from skfleet.blocks._dask_categorize import with_multi_reader_categorize
-
-            group = [with_multi_reader_categorize(x) for x in group]
+            with with_shuffle_method(is_repeated=False):
+                group = optimize_frames(group)
         results = dask.compute(*group, scheduler=scheduler())
         for i, x in zip(positions, results, strict=True):
             computed[i] = x
