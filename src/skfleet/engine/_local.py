@@ -157,8 +157,8 @@ class LocalEngine:
             limit = device_memory_available() if on_device else self.memory_limit
             if rows.n_bytes is None and not on_device:
                 sample = sample_blocks(rows)
-                others = (x for x in rows.blocks if not any(x is ref for ref in sample))
-                sample += islice(others, -len(sample) % self.n_threads)  # no thread waits
+                unsampled = (x for x in rows.blocks if not any(x is ref for ref in sample))
+                sample += islice(unsampled, -len(sample) % self.n_threads)  # no thread waits
                 loads = self._load(sample)
                 loaded = {id(ref): block for ref, (block, _) in zip(sample, loads, strict=True)}
                 probe = Probe(self, rows, [(block_bytes(block), s) for block, s in loads])
