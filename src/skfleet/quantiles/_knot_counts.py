@@ -19,8 +19,6 @@ ColumnsOf: TypeAlias = Callable[[Block], tuple[Any, Any]]
 
 # Columns that are copied together where rows are contiguous.
 TILE = 16
-# Up to so many intervals to collect, comparisons take less time than sorting a column.
-MAX_COMPARED = 4
 
 
 class ColumnRequest(NamedTuple):
@@ -65,16 +63,13 @@ def count_at_knots(
     column_of, results, n_drawn = column_getter(X), [], 0
     for j, (knots, is_collected, _) in plan.requests.items():
         values, n_zeros = column_of(j)
+        values, weights = sorted_values(values, weight)
         n_zeros = n_zeros if implicit_zeros else 0
-        weights, intervals = None, _intervals(is_collected)
-        if weight is None and not is_not_numpy(values) and len(intervals) <= MAX_COMPARED:
-            left, right, inside = _compare(np.ascontiguousarray(values), knots, intervals)
-        else:
-            values, weights = sorted_values(values, weight)
-            left, right = _places(values, knots, "left"), _places(values, knots, "right")
-            chosen = _gaps(left, right, values.shape[0], np.flatnonzero(is_collected))
-            runs = [to_host_if_array(values[part]) for part in chosen or [slice(0)]]
-            inside = np.concatenate(runs)
+        left, right = _places(values, knots, "left"), _places(values, knots, "right")
+        starts, ends = np.append(0, right), np.append(left, values.shape[0])
+        chosen = [slice(starts[k], ends[k]) for k in np.flatnonzero(is_collected)]
+        runs = [to_host_if_array(values[part]) for part in chosen or [slice(0)]]
+        inside = np.concatenate(runs)
         draws = None
         if plan.fraction < 1:
             draws = draw(n_drawn, len(inside)) < plan.fraction
@@ -91,39 +86,6 @@ def count_at_knots(
         counts = below, through, weight_below, weight_through
         results.append(KnotCounts(*counts, (inside,), of_inside))
     return results
-
-
-def _gaps(left: np.ndarray, right: np.ndarray, n: int, gaps: np.ndarray) -> list[slice]:
-    """Return the slices of n sorted values in gaps between knots at given places."""
-    starts, ends = np.append(0, right), np.append(left, n)
-    return [slice(starts[k], ends[k]) for k in gaps]
-
-
-def _intervals(is_collected: np.ndarray) -> np.ndarray:
-    """Return the first gap, and the one after the last, of each run of gaps that are collected."""
-    return np.flatnonzero(np.diff(np.concatenate([[False], is_collected, [False]]))).reshape(-1, 2)
-
-
-def _compare(
-    values: np.ndarray, knots: np.ndarray, intervals: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the numbers of values below and through knots, and the values in intervals of gaps."""
-    left, right = np.zeros((2, len(knots)), dtype=np.int64)
-    inside, is_outside = [values[:0]], np.ones(len(knots), dtype=bool)
-    for start, end in intervals:
-        low = knots[start - 1] if start > 0 else -np.inf
-        high = knots[end - 1] if end <= len(knots) else np.inf
-        part = np.sort(values[(values >= low) & (values <= high)])
-        n_below, places = np.count_nonzero(values < low), slice(max(start - 1, 0), end)
-        below, through = (_places(part, knots[places], side) for side in ("left", "right"))
-        first = min(start, 1)  # the knot before the interval has a gap of its own
-        gaps = _gaps(below, through, len(part), np.arange(first, first + end - start))
-        inside += [part[gap] for gap in gaps]
-        left[places], right[places], is_outside[places] = n_below + below, n_below + through, False
-    for k in np.flatnonzero(is_outside):
-        left[k] = np.count_nonzero(values < knots[k])
-        right[k] = np.count_nonzero(values <= knots[k])
-    return left, right, np.concatenate(inside)
 
 
 def column_getter(X: Any) -> Callable[[int], tuple[np.ndarray, int]]:

@@ -2,7 +2,6 @@
 
 import pickle
 import warnings
-from functools import partial
 
 import dask.array as da
 import numpy as np
@@ -18,12 +17,11 @@ from sklearn.base import clone
 from sklearn.utils.stats import _weighted_percentile
 
 import skfleet
-from skfleet.blocks import Block
 from skfleet.engine import counting, engine_for, run_passes
 from skfleet.estimators import preprocessing as ours
 from skfleet.estimators._blockwise import blocks_as_they_are
 from skfleet.estimators.impute import SimpleImputer
-from skfleet.quantiles import _knot_counts, _order_values, column_quantiles
+from skfleet.quantiles import _order_values, column_quantiles
 
 METHODS = (
     "inverted_cdf",
@@ -127,26 +125,6 @@ def test_quantiles_of_sparse_rows(X, levels, n_sampled, implicit_zeros):
             sparse.csr_array(X), levels, "hazen", implicit_zeros=implicit_zeros
         )
     np.testing.assert_array_equal(quantiles, numpy_quantiles(dense, levels, "hazen"))
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    values=st.lists(st.sampled_from([-np.inf, -1.0, -0.0, 0.0, 0.5, 1.0, np.inf, np.nan])),
-    knots=st.sets(st.sampled_from([-2.0, -1.0, 0.0, 0.25, 0.5, 1.0, np.inf]), max_size=5),
-    data=st.data(),
-)
-def test_a_column_is_compared_with_knots_as_if_sorted(values, knots, data):
-    knots = np.array(sorted(knots), dtype=np.float64)
-    flags = st.lists(st.booleans(), min_size=len(knots) + 1, max_size=len(knots) + 1)
-    request = _knot_counts.ColumnRequest(knots, np.array(data.draw(flags)), np.zeros(0))
-    plan = _knot_counts.KnotPlan({0: request}, 1.0, 0)
-    block = Block(np.array(values, dtype=np.float64)[:, None])
-    count = partial(_knot_counts.count_at_knots, implicit_zeros=True, plan=plan, block=block)
-    (by_comparison,) = count(lambda block: (block.X, None))
-    (by_sorting,) = count(lambda block: (block.X, np.ones(len(values))))
-    np.testing.assert_array_equal(by_comparison.below, by_sorting.below)
-    np.testing.assert_array_equal(by_comparison.through, by_sorting.through)
-    np.testing.assert_array_equal(by_comparison.values[0], by_sorting.values[0])
 
 
 def test_infinities_are_values():
