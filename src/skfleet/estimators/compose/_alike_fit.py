@@ -35,7 +35,7 @@ def fit_alike(transformer: Any, meta: Any) -> Passes:
     if get_tags(transformer).target_tags.required or _learns(transformer, artificial_rows(meta)):
         raise _refusal(transformer)
     name = f"fit-{type(transformer).__name__}"
-    fitted = yield Reduction(NamedCall(name, _fit_on_block, transformer), _either)
+    fitted = yield Reduction(NamedCall(name, _fit_on_block, transformer), _check_alike)
     vars(transformer).update(vars(fitted.transformer))
     try:
         check_is_fitted(transformer)
@@ -73,7 +73,7 @@ def _fit_on_block(transformer: Any, block: Block) -> FittedAlike:
     fitted = _fit(transformer, block, few)
     if block.n_rows == few:
         return fitted
-    return _either(_fit(transformer, block, block.n_rows), fitted)
+    return _check_alike(_fit(transformer, block, block.n_rows), fitted)
 
 
 def _fit(transformer: Any, block: Block, n_rows: int) -> FittedAlike:
@@ -84,7 +84,8 @@ def _fit(transformer: Any, block: Block, n_rows: int) -> FittedAlike:
     return FittedAlike(block.number, fitted, _digest(fitted.__getstate__()))
 
 
-def _either(a: FittedAlike, b: FittedAlike) -> FittedAlike:
+def _check_alike(a: FittedAlike, b: FittedAlike) -> FittedAlike:
+    """Return the fit on the first of two blocks, which must be alike."""
     if a.state != b.state:
         raise _refusal(a.transformer)
     return min(a, b, key=lambda fitted: fitted.number)

@@ -21,8 +21,8 @@ from skfleet.estimators.compose._metadata import is_estimator
 from skfleet.estimators.compose._shared_fit import (
     Part,
     copy_configuration,
+    copy_state,
     finish_fit,
-    fit_as,
     fit_parts,
     valid_rows,
 )
@@ -64,10 +64,10 @@ class FeatureUnion(Composition, pipeline.FeatureUnion):
         def valid(models: dict[str, Any]) -> Any:
             return _valid_rows(models.values(), artificial_rows(meta))
 
-        given = dict(self.transformer_list)
+        originals = dict(self.transformer_list)
         training_model = yield from finish_fit(self, fitted, head, valid)
         self.transformer_list = [
-            (name, fit_as(given[name], part)) for name, part in self.transformer_list
+            (name, copy_state(part, originals[name])) for name, part in self.transformer_list
         ]
         return training_model
 

@@ -204,15 +204,18 @@ def as_blockwise(transformer: Any) -> Any:
     return converted
 
 
-def fit_as(transformer: Any, fitted: Any) -> Any:
-    """Give a transformer what its fitted clone learned; return it, or a clone of another class."""
+def copy_state(fitted: Any, transformer: Any) -> Any:
+    """Copy the state of a fitted clone to its original, and return the original.
+
+    A clone of another class than the original's is returned as it is.
+    """
     is_same = transformer is fitted or not is_estimator(transformer)
     if is_same or type(transformer) is not type(fitted):
         return fitted
     params = transformer.get_params(deep=False)
     for parts in {"steps", "transformer_list"} & params.keys():  # parameters that are fitted
-        pairs = zip(params[parts], getattr(fitted, parts), strict=True)
-        params[parts] = [(name, fit_as(part, after)) for (name, part), (_, after) in pairs]
+        pairs = zip(getattr(fitted, parts), params[parts], strict=True)
+        params[parts] = [(name, copy_state(part, before)) for (name, part), (_, before) in pairs]
     state = vars(fitted) | params
     vars(transformer).clear()
     vars(transformer).update(state)
