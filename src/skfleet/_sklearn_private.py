@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -192,6 +193,22 @@ def clone_without_callbacks(estimator: Any) -> Any:
     unfitted = clone(estimator)
     vars(unfitted).pop("_skl_callbacks", None)
     return unfitted
+
+
+@contextmanager
+def calling_callbacks(estimator: Any, X: Any, y: Any, sample_weight: Any) -> Iterator[None]:
+    """Call the callbacks of an estimator, if its class takes any, at both ends of a fit."""
+    if not hasattr(estimator, "_init_callback_context"):
+        yield
+        return
+    from sklearn.callback._callback_support import callback_management_context
+
+    rows = {"estimator": estimator, "X": X, "y": y, "metadata": {"sample_weight": sample_weight}}
+    with callback_management_context(estimator):
+        context = estimator._init_callback_context()
+        context.call_on_fit_task_begin(**rows)
+        yield
+        context.call_on_fit_task_end(**rows, reconstruction_attributes={})
 
 
 def callback_state(callback: Any) -> dict[str, Any] | None:

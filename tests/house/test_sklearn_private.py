@@ -128,6 +128,23 @@ def test_callbacks_are_where_they_are_looked_for():
     assert "call_on_fit_task_begin" in dir(CallbackContext)
 
 
+def test_callbacks_are_called_around_a_fit():
+    calls = []
+
+    class Recorder:
+        setup = teardown = lambda self, estimator, context: calls.append("outside")
+        on_fit_task_begin = on_fit_task_end = lambda self, e, context: calls.append("inside")
+
+    scaler = StandardScaler().set_callbacks(Recorder())
+    before = {*vars(scaler)}
+    with private.calling_callbacks(scaler, X, None, None):
+        assert calls == ["outside", "inside"]
+    assert calls == ["outside", "inside", "inside", "outside"]
+    assert {*vars(scaler)} == before
+    with private.calling_callbacks(Ridge(), X, None, None):
+        pass
+
+
 def test_splits_of_a_fitted_search_are_where_they_are_left_out():
     search = GridSearchCV(LogisticRegression(), {"C": [1]}, cv=2).fit(X, y)
     assert "_checked_cv_orig" in vars(search)

@@ -18,7 +18,6 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 from scipy import sparse
-from sklearn.base import BaseEstimator
 
 from skfleet.estimators import _blockwise
 
@@ -108,25 +107,6 @@ for module in ("compose._column_transformer", "compose._target", "pipeline"):
 for module, name in (("compose", "make_column_transformer"), ("pipeline", "make_union")):
     compose = importlib.import_module("skfleet.estimators.compose")
     setattr(importlib.import_module(f"sklearn.{module}"), name, getattr(compose, name))
-
-
-# Transformers of the tests that learn nothing.
-STATELESS = ("Trans", "DoubleTrans", "SparseMatrixTrans", "TransNo2D", "PandasOutTransformer")
-STATELESS += ("DfOutTransformer", "Mult", "Transf")
-
-
-def pytest_collection_modifyitems(items):
-    """Let transformers that the tests define, and that learn nothing, say so."""
-    for module in {item.module for item in items}:
-        for name in STATELESS:
-            if hasattr(module, name):
-                getattr(module, name).__sklearn_tags__ = stateless_tags
-
-
-def stateless_tags(self):
-    tags = BaseEstimator.__sklearn_tags__(self)
-    tags.requires_fit = False
-    return tags
 
 
 def pytest_runtest_setup():

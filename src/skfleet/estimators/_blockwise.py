@@ -18,7 +18,12 @@ from sklearn.utils.validation import check_is_fitted
 from skfleet._array import is_not_numpy
 from skfleet._doc_link import DocumentationLink
 from skfleet._linalg import is_sparse
-from skfleet._sklearn_private import clone_without_callbacks, output_container, validate_params
+from skfleet._sklearn_private import (
+    calling_callbacks,
+    clone_without_callbacks,
+    output_container,
+    validate_params,
+)
 from skfleet._validation import (
     dtypes_of,
     is_numeric,
@@ -172,7 +177,8 @@ class BlockwiseEstimator(DocumentationLink):
         self, X: Any, y: Any = None, sample_weight: Any = None, **options: Any
     ) -> Any:
         """Fit on Dask rows; `options` are those of `_fit_passes`."""
-        with unchanged_on_failure(self):
+        callbacks = calling_callbacks(self, X, y, sample_weight)
+        with unchanged_on_failure(self), callbacks:
             X = as_collection(X)
             passes = self._begin_fit(with_pandas_text(meta_of(X)), **options)
             self._run(passes, X, y, sample_weight)
@@ -183,7 +189,8 @@ class BlockwiseEstimator(DocumentationLink):
         is_first = not _is_fitted(self)
         if is_first:
             return self._fit_on_blocks(X, y, sample_weight)
-        with unchanged_on_failure(self):
+        callbacks = calling_callbacks(self, X, y, sample_weight)
+        with unchanged_on_failure(self), callbacks:
             validate_params(self)
             self._check_meta(meta_of(X), reset=False)
             before = self._statistics()

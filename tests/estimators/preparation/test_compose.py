@@ -9,6 +9,7 @@ from row_partitions import PARTITIONS, as_dask, check_like_reference
 from sklearn import compose as reference
 from sklearn import config_context, decomposition, impute, linear_model, pipeline, preprocessing
 from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import KFold
 
@@ -133,6 +134,105 @@ def test_others_are_fitted_before(frame):
     fitted = FrozenEstimator(imputer.fit(frame[["a", "b"]]))
     got = compose.ColumnTransformer([("i", fitted, ["a", "b"])]).fit_transform(rows)
     np.testing.assert_allclose(got.compute(), imputer.transform(frame[["a", "b"]]))
+
+
+class Ratio(TransformerMixin, BaseEstimator):
+    """Learns nothing, but does not say so; its fit may note that it was called."""
+
+    def __init__(self, check=None, is_noted=True):
+        self.check = check
+        self.is_noted = is_noted
+
+    def fit(self, X, y=None):
+        if self.check is not None:
+            self.check(X)
+        if self.is_noted:
+            self.fitted_ = True
+        return self
+
+    def transform(self, X):
+        return np.asarray(X)[:, :1] / (np.asarray(X)[:, 1:] + 10)
+
+
+class Counter(Ratio):
+    """Learns the number of rows."""
+
+    def fit(self, X, y=None):
+        self.n_rows_ = self.check(X)
+        return super().fit(X)
+
+
+def count_of_real_rows(X):
+    """Return the number of rows, and raise for those that were made up."""
+    if X["c"].nunique() == 1 < len(X):
+        raise ValueError("made up")
+    return len(X)
+
+
+@pytest.mark.parametrize("is_noted", [True, False])
+@pytest.mark.parametrize("partition", ["one block", "empty first"])
+def test_transformers_of_others_that_learn_nothing(partition, is_noted, frame):
+    rows, ratio = as_dask(frame, partition), Ratio(is_noted=is_noted)
+    steps = pipeline.make_pipeline(ours.MinMaxScaler(), ratio, preprocessing.StandardScaler())
+    model = compose.ColumnTransformer(
+        [("r", ratio, ["b", "c"]), ("s", steps, ["c", "d"]), ("m", ours.MaxAbsScaler(), ["d"])]
+    )
+    with counting() as counts:
+        model.fit(rows)
+    assert counts.passes == 3  # as many as steps
+    like = reference.ColumnTransformer(model.transformers).fit(frame)
+    np.testing.assert_allclose(model.transform(rows).compute(), like.transform(frame), atol=1e-10)
+    assert type(model.named_transformers_["r"]) is Ratio
+    assert hasattr(model.named_transformers_["r"], "fitted_") == is_noted
+    union = compose.FeatureUnion([("r", ratio)]).fit(rows[["b", "d"]])
+    got = union.transform(rows[["b", "d"]]).compute()
+    np.testing.assert_allclose(got, Ratio().transform(frame[["b", "d"]]))
+
+
+def test_transformers_of_others_are_checked_on_every_block(frame):
+    rows = as_dask(frame, "one block").repartition(npartitions=4)
+
+    def composed(transformer):
+        return compose.ColumnTransformer([("t", transformer, ["c", "d"])])
+
+    def check(X):
+        assert 159 not in X.index, "the last row is wrong"
+
+    with pytest.raises(AssertionError, match="the last row is wrong"):
+        composed(Ratio(check)).fit(rows)
+    with counting() as counts:
+        with pytest.raises(TypeError, match="Got Counter instead"):
+            composed(Counter(len)).fit(rows)
+        with pytest.raises(TypeError, match="Got LinearDiscriminantAnalysis instead"):
+            composed(LinearDiscriminantAnalysis()).fit(rows, rows["b"] > 0)
+    assert counts.tasks == 0
+    model = composed(Counter(count_of_real_rows))
+    with pytest.raises(TypeError, match="Got Counter instead"):  # of 15 rows in each block
+        model.fit(rows)
+    assert not hasattr(model, "transformers_")
+
+
+def test_a_union_fits_the_transformers_that_it_was_given(frame):
+    rows = as_dask(frame[["b", "c"]], "empty middle")
+    scaler, stock, pca = ours.StandardScaler(), preprocessing.StandardScaler(), PCA(1)
+    inner = compose.FeatureUnion([("scaler", scaler), ("none", "passthrough")])
+    steps = pipeline.make_pipeline("passthrough", ours.MinMaxScaler(), pca)
+    union = compose.FeatureUnion([("inner", inner), ("steps", steps), ("stock", stock)])
+    with pytest.raises(ValueError, match="could not convert"):
+        union.fit(rows.assign(c="x"))
+    assert not hasattr(scaler, "scale_")
+    assert not hasattr(pca, "components_")
+    got = union.fit_transform(rows).compute()
+    np.testing.assert_allclose(scaler.mean_, frame[["b", "c"]].mean())
+    np.testing.assert_allclose(pca.n_features_in_, 2)
+    np.testing.assert_allclose(got[:, :2], scaler.transform(rows).compute())
+    parts = dict(union.transformer_list)
+    assert parts["inner"] is inner
+    assert parts["steps"] is steps
+    assert steps[-1] is pca
+    assert not hasattr(stock, "scale_")  # of scikit-learn's class, which ours replaces
+    union.set_params(steps__pca__n_components=2)
+    assert union.fit_transform(rows).compute().shape == (60, 8)
 
 
 def test_rows_to_transform_may_have_other_columns(frame):

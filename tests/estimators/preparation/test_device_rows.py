@@ -51,6 +51,11 @@ CASES = [
     (feature_selection.VarianceThreshold(1.8), COUNTS, {}),
     (feature_selection.SelectKBest(k=2), COMPLETE[:, :3], {"y": LABELS}),
     (feature_selection.SelectKBest(chi2, k=2), COUNTS, {"y": LABELS}),
+    (
+        feature_selection.SelectKBest(chi2, k=2),
+        COUNTS,
+        {"y": (LABELS[:, None] == ["no", "yes"]) + 0},
+    ),
     (feature_selection.SelectFpr(f_regression), COMPLETE[:, :3], {"y": TARGET}),
     (feature_selection.SelectKBest(r_regression, k=2), COMPLETE[:, :3], {"y": TARGET}),
     (impute.SimpleImputer(), EMPTY, {}),

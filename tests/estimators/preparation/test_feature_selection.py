@@ -91,6 +91,26 @@ def test_labels_of_any_type(score_func, labels, X, y):
         np.testing.assert_allclose(fitted.pvalues_, reference.pvalues_, rtol=1e-10)
 
 
+@pytest.mark.parametrize("container", ["array", "csr"])
+def test_several_labels(container, X, y):
+    labels = np.stack([y > 0, y == 2, np.arange(36) > 30, y > 5], axis=1).astype(int)
+    check_like_reference(
+        *pair("SelectKBest", score_func=chi2),
+        X,
+        labels[:, :3],
+        partition="empty middle",
+        container=container,
+        rtol=1e-10,
+    )
+    frame = dd.from_pandas(pd.DataFrame(labels[:, :3]), npartitions=3)
+    rows = dd.from_pandas(pd.DataFrame(X), npartitions=3)
+    fitted = ours.SelectKBest(chi2, k=2).fit(rows, frame)
+    np.testing.assert_allclose(fitted.scores_, chi2(X, labels[:, :3])[0], rtol=1e-10)
+    without_rows = ours.SelectKBest(chi2, k=2).fit(da.from_array(X, chunks=(9, 6)), labels)
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_allclose(without_rows.scores_, chi2(X, labels)[0], rtol=1e-10)
+
+
 @pytest.mark.parametrize("score_func", [f_classif, f_regression, chi2])
 @pytest.mark.parametrize("dtype", [np.float32, np.int32, np.int64])
 def test_types_of_columns(score_func, dtype, X, y):
@@ -198,8 +218,10 @@ def test_other_errors(X, y):
         ours.SelectKBest().fit(rows, y)
     with pytest.raises(ValueError, match="Unknown label type"):
         ours.SelectKBest(chi2).fit(rows, y + 0.5)
-    with pytest.raises(ValueError, match="should be a 1d array"):
+    with pytest.raises(ValueError, match="Multioutput target data is not supported"):
         ours.SelectKBest(chi2).fit(rows, np.stack([y, y], axis=1))
+    with pytest.raises(ValueError, match="should be a 1d array"):
+        ours.SelectKBest(f_classif).fit(rows, np.stack([y, y], axis=1) > 1)
 
 
 def test_fits_in_threads_leave_the_filters_of_warnings_as_they_are():

@@ -6,6 +6,8 @@ import pandas as pd
 import pytest
 from row_partitions import PARTITIONS, check_like_reference
 from sklearn import preprocessing
+from sklearn.callback import ProgressBar
+from sklearn.pipeline import make_pipeline
 
 from skfleet.estimators import preprocessing as ours
 
@@ -68,3 +70,46 @@ def test_columns_of_one_value_have_no_variance():
     expected = preprocessing.StandardScaler().fit(spread)
     np.testing.assert_allclose(model.var_, expected.var_, rtol=1e-5)
     assert (expected.var_ > 0).all()
+
+
+class Recorder:
+    """Callback that records its calls."""
+
+    def __init__(self):
+        self.calls, self.fitted = [], None
+
+    def setup(self, estimator, context):
+        self.calls.append("setup")
+
+    def on_fit_task_begin(self, estimator, context, *, X=None, y=None, metadata=None):
+        self.calls.append("begin")
+
+    def on_fit_task_end(self, estimator, context, *, metadata=None, fitted_estimator=None):
+        self.calls.append("end")
+        self.fitted = fitted_estimator
+
+    def teardown(self, estimator, context):
+        self.calls.append("teardown")
+
+
+def test_callbacks_are_called_once_for_all_blocks(X):
+    rows, recorder = da.from_array(X, chunks=(10, 4)), Recorder()
+    scaler = ours.StandardScaler().set_callbacks(recorder).fit(rows)
+    scaler.partial_fit(rows)
+    assert recorder.calls == ["setup", "begin", "end", "teardown"] * 2
+    np.testing.assert_array_equal(recorder.fitted.scale_, scaler.scale_)
+    recorder.calls.clear()
+    X[15, 0] = np.inf
+    with pytest.raises(ValueError, match="infinity"):
+        scaler.fit(da.from_array(X, chunks=(10, 4)))
+    assert recorder.calls == ["setup", "begin", "teardown"]
+    assert vars(scaler).keys() == vars(ours.StandardScaler().set_callbacks().fit(rows)).keys() | {
+        "_skl_callbacks"
+    }
+
+
+def test_a_pipeline_passes_its_callbacks_on(X):
+    recorder = Recorder()
+    steps = make_pipeline(ours.StandardScaler().set_callbacks(recorder), "passthrough")
+    steps.set_callbacks(ProgressBar()).fit(da.from_array(X, chunks=(10, 4)))
+    assert recorder.calls == ["setup", "begin", "end", "teardown"]

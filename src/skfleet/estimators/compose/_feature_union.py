@@ -21,6 +21,7 @@ from skfleet.estimators.compose._metadata import is_estimator
 from skfleet.estimators.compose._shared_fit import (
     Part,
     copy_configuration,
+    copy_state,
     finish_fit,
     fit_parts,
     valid_rows,
@@ -31,7 +32,8 @@ from skfleet.estimators.compose._shared_fit import (
 class FeatureUnion(Composition, pipeline.FeatureUnion):
     """On Dask rows all transformers are fitted in the same passes: one, two if any of them needs
     quantiles, and for a Pipeline one per step. They are those that
-    :class:`skfleet.estimators.compose.ColumnTransformer` takes.
+    :class:`skfleet.estimators.compose.ColumnTransformer` takes. As scikit-learn's, ``fit`` fits
+    the given transformers themselves, but for those that others replace.
     """
 
     _takes_matrix = False
@@ -62,7 +64,12 @@ class FeatureUnion(Composition, pipeline.FeatureUnion):
         def valid(models: dict[str, Any]) -> Any:
             return _valid_rows(models.values(), artificial_rows(meta))
 
-        return (yield from finish_fit(self, fitted, head, valid))
+        originals = dict(self.transformer_list)
+        training_model = yield from finish_fit(self, fitted, head, valid)
+        self.transformer_list = [
+            (name, copy_state(part, originals[name])) for name, part in self.transformer_list
+        ]
+        return training_model
 
     def _set_parts(self, fitted: dict[str, Any], rows: Any) -> None:
         """Set the attributes of scikit-learn's fit, by one on a few rows that fits no part anew."""

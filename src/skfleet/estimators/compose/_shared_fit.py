@@ -21,6 +21,7 @@ from skfleet.engine import Passes, share_passes
 from skfleet.estimators._base import FleetEstimator
 from skfleet.estimators._blockwise import BLOCKWISE_CLASSES, BlockwiseTransformer
 from skfleet.estimators._passes import EstimatorFit, head_of_rows, on_prepared_rows
+from skfleet.estimators.compose._alike_fit import fit_alike
 from skfleet.estimators.compose._cross_fit import (
     Composition,
     as_task_model,
@@ -188,11 +189,7 @@ def begin_fit(transformer: Any, meta: Any, cross_fit: bool, known: Any = None) -
     if isinstance(fitted, FleetEstimator):
         return _fit_one(fitted, _one_request(EstimatorFit(fitted)))
     if not _is_ready(fitted):
-        raise TypeError(
-            "transformers must be of skfleet.estimators, or scikit-learn's of the same name, for "
-            f"Dask rows. Got {type(fitted).__name__} instead. Fit it on rows of "
-            "skfleet.datasets.sample_rows and put it in a sklearn.frozen.FrozenEstimator."
-        )
+        return _fit_one(fitted, fit_alike(fitted, meta))
     return _fit_one(fitted, iter(()))
 
 
@@ -207,6 +204,24 @@ def as_blockwise(transformer: Any) -> Any:
     return converted
 
 
+def copy_state(fitted: Any, transformer: Any) -> Any:
+    """Copy the state of a fitted clone to its original, and return the original.
+
+    A clone of another class than the original's is returned as it is.
+    """
+    is_same = transformer is fitted or not is_estimator(transformer)
+    if is_same or type(transformer) is not type(fitted):
+        return fitted
+    params = transformer.get_params(deep=False)
+    for parts in {"steps", "transformer_list"} & params.keys():  # parameters that are fitted
+        pairs = zip(getattr(fitted, parts), params[parts], strict=True)
+        params[parts] = [(name, copy_state(part, before)) for (name, part), (_, before) in pairs]
+    state = vars(fitted) | params
+    vars(transformer).clear()
+    vars(transformer).update(state)
+    return transformer
+
+
 def copy_configuration(source: Any, target: Any) -> None:
     """Set on an estimator the output container and the metadata requests of another one."""
     state = vars(source)
@@ -214,7 +229,7 @@ def copy_configuration(source: Any, target: Any) -> None:
 
 
 def _is_ready(transformer: Any) -> bool:
-    """Return whether a transformer needs no fit: it is frozen, or learns nothing."""
+    """Return whether a transformer needs no fit: it is frozen, or says that it learns nothing."""
     if isinstance(transformer, FrozenEstimator):
         check_is_fitted(transformer)
         return True

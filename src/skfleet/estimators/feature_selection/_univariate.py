@@ -19,8 +19,8 @@ class UnivariateSelector(BlockwiseTransformer):
     """On Dask rows ``fit`` is one pass, for `f_classif`, `f_regression`, `r_regression`, `chi2`.
 
     The sums that the test is made of come to the driver: a few numbers per column, and class.
-    Labels may be of any type. Any other ``score_func`` needs its rows in this process. Dask arrays
-    of CuPy's are reduced, and selected from, on their device.
+    Labels may be of any type, and for `chi2` a matrix of several. Any other ``score_func`` needs
+    its rows in this process. Dask arrays of CuPy's are reduced, and selected from, on their device.
     """
 
     score_func: Any

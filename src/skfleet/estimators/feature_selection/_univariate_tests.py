@@ -144,33 +144,41 @@ def f_of_correlation(statistics: Covariances) -> tuple[np.ndarray, np.ndarray]:
 
 
 class ClassSums(NamedTuple):
-    """Classes, their number of rows, and the sums of columns in each."""
+    """Classes or labels, their number of rows, and the sums of columns in each and in all rows."""
 
     classes: np.ndarray
     n_rows: np.ndarray
     sums: np.ndarray
+    n_total: int
+    total: np.ndarray
 
 
 def class_sums(X: Any, y: Any) -> ClassSums:
-    """Return the sums of the columns of X, which are not negative, by class."""
+    """Return the sums of the columns of X, which are not negative, by class or label."""
     values = X.data if is_sparse(X) else X
     if bool(namespace(values).any(values < 0)):
         raise ValueError("Input X must be non-negative.")
-    LabelBinarizer().fit(y)  # raises for a target of no classes
-    classes, codes, members = _members(y)
-    return ClassSums(classes, np.bincount(codes), _sums_of_members(members, X))
+    binarizer = LabelBinarizer().fit(y)  # raises for a target of no classes
+    if y.ndim == 1:
+        classes, codes, members = _members(y)
+        n_rows, sums = np.bincount(codes), _sums_of_members(members, X)
+        return ClassSums(classes, n_rows, sums, len(y), namespace(sums).sum(sums, axis=0))
+    labels = np.asarray(binarizer.transform(y), dtype=np.float64)
+    members = np.vstack([labels.T, np.ones(len(y))])
+    sums = asarray_like(members, X) @ X if is_not_numpy(X) else _dense(members @ X)
+    return ClassSums(binarizer.classes_, labels.sum(axis=0), sums[:-1, :], len(y), sums[-1, :])
 
 
 def combine_class_sums(a: ClassSums, b: ClassSums) -> ClassSums:
     """Return the sums of two parts of the rows."""
     classes, n_rows, sums = _align(a, b, ("n_rows", "sums"))
-    return ClassSums(classes, sum(n_rows), sum(sums))
+    return ClassSums(classes, sum(n_rows), sum(sums), a.n_total + b.n_total, a.total + b.total)
 
 
 def chi2_of_classes(statistics: ClassSums) -> tuple[np.ndarray, np.ndarray]:
     """Return the chi-squared statistics of the sums, and their p-values."""
-    _, n_rows, observed = statistics
-    expected = np.outer(n_rows / n_rows.sum(), observed.sum(axis=0))
+    _, n_rows, observed, n_total, total = statistics
+    expected = np.outer(n_rows / n_total, total)
     with np.errstate(invalid="ignore"):
         chi2 = ((observed - expected) ** 2 / expected).sum(axis=0)
     if len(n_rows) == 1:  # scikit-learn adds a class of no rows
@@ -185,16 +193,18 @@ class UnivariateTest(NamedTuple):
     combine: Callable[[Any, Any], Any]
     finalize: Callable[[Any], Any]
     checks: dict[str, Any]
+    takes_labels: bool = False
 
     def reduce(self, estimator: Any, block: Block) -> Any:
         """Return the sums of a block that is valid."""
-        X, y = block.X, block.y
+        X, y = block.X, to_host(block.y)
+        has_labels = self.takes_labels and y.ndim == 2 and y.shape[1] > 1
+        checks = {"estimator": estimator, "multi_output": has_labels}
         if is_not_numpy(X):
             X = valid_floats(estimator, X, double=True, allow_nan=False)
-            y = to_host(y)
-            _, y = check_X_y(np.zeros((len(y), 1)), y, estimator=estimator)
+            _, y = check_X_y(np.zeros((len(y), 1)), y, **checks)
             return self.per_block(X, y)
-        X, y = check_X_y(X, y, accept_sparse="csr", estimator=estimator, **self.checks)
+        X, y = check_X_y(X, y, accept_sparse="csr", **checks, **self.checks)
         return self.per_block(X, y)
 
 
@@ -214,7 +224,7 @@ _TESTS: list[tuple[Any, UnivariateTest]] = [
     ),
     (
         feature_selection.chi2,
-        UnivariateTest(class_sums, combine_class_sums, chi2_of_classes, _FLOATS),
+        UnivariateTest(class_sums, combine_class_sums, chi2_of_classes, _FLOATS, True),
     ),
 ]
 
