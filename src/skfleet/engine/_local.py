@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from itertools import islice
 from typing import Any
 
 import joblib
@@ -150,32 +149,34 @@ class LocalEngine:
         Blocks that do not fit are written to the disk, where that is allowed and faster.
         """
         keep_blocks: Any = get_config().keep_blocks
-        is_lazy, probe = self.is_out_of_core(rows), Probe(self, rows)
-        loaded: dict[int, Block] = {}
+        is_lazy, sampled, probe = self.is_out_of_core(rows), rows, Probe(self, rows)
         if is_lazy and keep_blocks == "auto":
             on_device = any(block.to_device for block in rows.blocks)
             limit = device_memory_available() if on_device else self.memory_limit
             if rows.n_bytes is None and not on_device:
-                sample = sample_blocks(rows)
-                unsampled = (x for x in rows.blocks if not any(x is ref for ref in sample))
-                sample += islice(unsampled, -len(sample) % self.n_threads)  # no thread waits
-                loads = self._load(sample)
-                loaded = {id(ref): block for ref, (block, _) in zip(sample, loads, strict=True)}
-                probe = Probe(self, rows, [(block_bytes(block), s) for block, s in loads])
+                sampled, probe = self._load_sample(rows)
             keep_blocks = 2 * probe.n_bytes <= limit
         if is_lazy and keep_blocks:
-            add_counts(**reads_of(rows.blocks))
-            loads = self._load([loaded.get(id(ref), ref) for ref in rows.blocks])
-            rows = replace(rows, blocks=tuple(block for block, _ in loads))
-        elif is_lazy and to_disk and self._may_store(rows):
-            loaded.clear()
+            rows = replace(sampled, blocks=tuple(block for block, _ in self._load(sampled.blocks)))
+        del sampled  # its blocks need not fit beside a pass
+        if is_lazy and not keep_blocks and to_disk and self._may_store(rows):
             with self._stored(probe) as rows:
                 yield rows
             return
         yield rows
 
+    def _load_sample(self, rows: RowBlocks) -> tuple[RowBlocks, Probe]:
+        """Return the rows with a few blocks loaded, and a probe of these."""
+        sample = sample_blocks(rows)
+        loads = self._load(sample)
+        loaded = {id(ref): block for ref, (block, _) in zip(sample, loads, strict=True)}
+        blocks = tuple(loaded.get(id(ref), ref) for ref in rows.blocks)
+        probe = Probe(self, rows, [(block_bytes(block), seconds) for block, seconds in loads])
+        return replace(rows, blocks=blocks), probe
+
     def _load(self, blocks: Sequence[BlockRef]) -> list[tuple[Block, float]]:
         """Return blocks in memory, loaded in several threads on the host, and the seconds."""
+        add_counts(**reads_of(blocks))
         if any(block.to_device for block in blocks):
             return list(map(timed_load, blocks))
         with limit_threadpools(1), ThreadPoolExecutor(self.n_threads) as pool:

@@ -138,8 +138,7 @@ class Engine(TaskPool, Protocol):
     ) -> AbstractContextManager[RowBlocks]:
         """Load blocks into the workers' memory inside a ``with``, if configured or they fit.
 
-        With `to_disk` blocks that do not fit may be written to the disk, which pays in a fit of
-        many passes.
+        With `to_disk` blocks that do not fit may be written to the disk.
         """
 
     def persist_sources(self, blocks: Sequence[BlockRef]) -> AbstractContextManager[list[BlockRef]]:
