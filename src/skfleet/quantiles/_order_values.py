@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from scipy import stats
@@ -83,26 +83,28 @@ def select_values(
     """
     values = np.zeros(targets.shape, dtype=np.asarray(summary.low).dtype)
     searches: dict[int, _ColumnSearch] = {}
+
+    def resolve(j: int, search: _ColumnSearch) -> None:
+        """Write the answers that are known, and keep the search for the others."""
+        search.resolve(targets[:, j], values[:, j])
+        if search.pending.size:
+            searches[j] = search
+
     sample_columns = column_getter(summary.sample.rows)
     for j in range(targets.shape[1]):
         pending = np.flatnonzero(~np.isnan(targets[:, j]))
         if pending.size:
-            searches[j] = _start_search(summary, sample_columns, j, implicit_zeros)
-            searches[j].pending = pending
+            resolve(j, _start_search(summary, sample_columns, j, implicit_zeros, pending))
     n_passes = 0
-    while True:
-        for j, search in list(searches.items()):
-            search.resolve(targets[:, j], values[:, j])
-            if not search.pending.size:
-                del searches[j]
-        if not searches:
-            return values
+    while searches:
         n_passes += 1
         plan = _plan(searches, targets, seed=n_passes << 32)
         per_block = NamedCall(name, count_at_knots, columns_of, implicit_zeros, plan)
         counts = yield Reduction(per_block, combine_counts)
-        for i, (j, search) in enumerate(searches.items()):
-            searches[j] = search.after(plan.requests[j], counts[i], plan.fraction == 1.0)
+        for (j, request), column_counts in zip(plan.requests.items(), counts, strict=True):
+            # one column after the other, whose values take the memory of the last one's
+            resolve(j, searches.pop(j).after(request, column_counts, plan.fraction == 1.0))
+    return values
 
 
 # -- the first pass ----------------------------------------------------------------------------
@@ -230,13 +232,22 @@ class _ColumnSearch:
     values: np.ndarray  # ascending
     weights: np.ndarray | None
     is_complete: np.ndarray  # whether the sample has all values of a gap
-    pending: np.ndarray = None  # type: ignore[assignment]  # the targets without an answer
+    pending: np.ndarray  # the targets without an answer
 
     def __post_init__(self) -> None:
-        if self.weights is None:
-            self.cumulative = np.arange(len(self.values) + 1)
-        else:
+        if self.weights is not None:
             self.cumulative = np.concatenate([[0.0], np.cumsum(self.weights)])
+
+    def _weight_of(self, n: np.ndarray) -> np.ndarray:
+        """Return the weight of the first n values of the sample."""
+        return n if self.weights is None else self.cumulative[n]
+
+    def _place_of(self, weight: np.ndarray, side: Literal["left", "right"] = "left") -> np.ndarray:
+        """Return the places of weights among those of the first 0, 1, ... values of the sample."""
+        if self.weights is not None:
+            return np.searchsorted(self.cumulative, weight, side)
+        place = np.ceil(weight) if side == "left" else np.floor(weight) + 1
+        return np.clip(place, 0, len(self.values) + 1).astype(np.intp)
 
     def _gaps(self, t: np.ndarray) -> tuple[np.ndarray, ...]:
         """Return the gap of each target, its first and last value in the sample, and its counts."""
@@ -256,7 +267,7 @@ class _ColumnSearch:
         at_low, at_high = t <= tiniest, t >= self.weight
         at_knot = ~at_low & ~at_high & (t > high)
         is_complete = self.is_complete[gap] & ~at_low & ~at_high & ~at_knot
-        place = np.searchsorted(self.cumulative, self.cumulative[first] + (t - low)) - 1
+        place = self._place_of(self._weight_of(first) + (t - low)) - 1
         place = np.clip(place, first, np.maximum(first, end - 1))
         # a gap can be empty only by the rounding of weights
         is_empty = is_complete & (end == first)
@@ -276,7 +287,7 @@ class _ColumnSearch:
         """
         t = targets[self.pending]
         gap, first, end, low, high = self._gaps(t)
-        squares = total = self.cumulative[end] - self.cumulative[first]
+        squares = total = self._weight_of(end) - self._weight_of(first)
         if self.weights is not None:
             squares = np.concatenate([[0.0], np.cumsum(self.weights**2)])
             squares = squares[end] - squares[first]
@@ -284,9 +295,9 @@ class _ColumnSearch:
             share = np.clip((t - low) / (high - low), 0.0, 1.0)
             spread = deviations * np.sqrt(share * (1 - share) * squares)
             spread += MARGIN * np.where(total > 0, squares / total, 0.0)
-        middle = self.cumulative[first] + np.nan_to_num(share) * total
-        left = np.searchsorted(self.cumulative, middle - spread, "right") - 2
-        right = np.searchsorted(self.cumulative, middle + spread)
+        middle = self._weight_of(first) + np.nan_to_num(share) * total
+        left = self._place_of(middle - spread, "right") - 2
+        right = self._place_of(middle + spread)
         # the ends of a bracket: values of the sample, or the knots about the gap
         left, right = np.where(left < first, -1, left), np.where(right >= end, -1, right)
         ends = np.concatenate(
@@ -362,7 +373,7 @@ class _ColumnSearch:
 
 
 def _start_search(
-    summary: ColumnSummary, sample_columns: Any, j: int, implicit_zeros: bool
+    summary: ColumnSummary, sample_columns: Any, j: int, implicit_zeros: bool, pending: np.ndarray
 ) -> _ColumnSearch:
     values, n_zeros = sample_columns(j)
     values, weights = sorted_values(values, summary.sample.weight)
@@ -383,6 +394,7 @@ def _start_search(
         values=values,
         weights=weights,
         is_complete=np.full(len(knots) + 1, is_complete),
+        pending=pending,
     )
 
 
