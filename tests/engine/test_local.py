@@ -1,16 +1,20 @@
 """The engine in this process: what it loads, and how many threads it uses."""
 
+import gc
 import threading
+import weakref
 
 import dask.array as da
+import dask.dataframe as dd
 import numpy as np
+import pandas as pd
 import psutil
 import pytest
 import threadpoolctl
 
 from skfleet import config_context
 from skfleet.blocks import Block, row_blocks
-from skfleet.engine import LocalEngine, Reduction, map_reduce
+from skfleet.engine import LocalEngine, Reduction, counting, map_reduce
 from skfleet.engine._threadpools import limit_threadpools
 
 
@@ -33,6 +37,30 @@ def test_blocks_are_loaded_where_they_fit(unknown, monkeypatch):
         assert not _loaded(held)
     with config_context(keep_blocks=True), engine.persist(rows) as held:
         assert _loaded(held)
+
+
+def test_blocks_that_were_measured_are_loaded_once_or_freed(monkeypatch):
+    tables = []
+
+    def read(i):
+        table = pd.DataFrame({"a": np.full(100, float(i))})
+        tables.append(weakref.ref(table))
+        return table
+
+    frame = dd.from_map(read, range(10), meta=pd.DataFrame({"a": [0.0]}))
+    rows, engine = row_blocks(frame, dtype=None), LocalEngine()
+    with counting() as counts, engine.persist(rows, to_disk=False) as held:
+        assert [float(block.X["a"].iloc[0]) for block in held.blocks] == [*range(10)]
+    assert counts.loads == len(tables) == 10
+    del held
+    tables.clear()
+    small = psutil.virtual_memory()._replace(available=100)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: small)
+    with counting() as counts, engine.persist(rows, to_disk=False) as held:
+        assert not _loaded(held)
+        gc.collect()
+        assert [table() for table in tables] == [None] * 3
+    assert counts.loads == 3
 
 
 def _threads(block):

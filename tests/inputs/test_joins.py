@@ -5,6 +5,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.linear_model import Ridge as StockRidge
 from sklearn.pipeline import make_pipeline
 
 from skfleet.blocks import compute_together
@@ -88,5 +89,7 @@ def test_rows_of_two_joins_are_refused(place, joined):
     for rows in (X, StandardScaler().fit_transform(joined[COLUMNS]).persist()):
         with pytest.raises(ValueError, match="y must come from the shuffle that X comes from"):
             Ridge().fit(rows, y)
+        with pytest.raises(ValueError, match="must come from the shuffle that X comes from"):
+            GridSearchCV(StockRidge(), {"alpha": [1.0]}).fit(rows, y)
     persisted = joined.persist()
     check_pairs(Ridge(alpha=1e-9), persisted[COLUMNS].to_dask_array(), persisted["y"])

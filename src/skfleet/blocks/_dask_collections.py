@@ -6,7 +6,7 @@ import math
 import sys
 from collections.abc import Sequence
 from functools import partial
-from itertools import accumulate, chain, zip_longest
+from itertools import accumulate, zip_longest
 from typing import Any
 
 import dask
@@ -42,7 +42,6 @@ from skfleet.blocks._dask_graph import (
     split_graph,
 )
 from skfleet.blocks._dask_optimize import (
-    has_frame_layers,
     joint_graph,
     optimize_frames,
     with_shuffle_method,
@@ -55,47 +54,37 @@ from skfleet.blocks._lazy import is_on_device
 def compute_together(*values: Any) -> list[Any]:
     """Return the values of Dask collections, computed in one graph; others are not changed.
 
-    Frames must have one index. Frames and arrays have a graph each, as Dask optimizes them.
+    Rows must be of one order, and frames must have one index.
     """
     computed = list(values)
     lazy = [i for i, x in enumerate(values) if is_dask_collection(x)]
-    if has_frame_layers(values[i] for i in lazy):
-        for i, x in zip(lazy, _compute_jointly([values[i] for i in lazy]), strict=True):
-            computed[i] = x
-        return computed
-    for is_frames in (True, False):
-        positions = [i for i in lazy if is_frame_collection(values[i]) == is_frames]
-        if not positions:
-            continue
-        group = [values[i] for i in positions]
-        if is_frames:
-            with with_shuffle_method(is_repeated=False):
-                group = optimize_frames(group)
-        results = dask.compute(*group, scheduler=scheduler())
-        for i, x in zip(positions, results, strict=True):
-            computed[i] = x
-        if is_frames:
-            _check_index(results[0], ["Every value per row"] * (len(results) - 1), results[1:])
+    collections = [with_whole_rows(values[i]) for i in lazy]
+    names = ["X"] + ["Every value per row"] * (len(lazy) - 1)
+    graph, keys = materialize(collections)
+    _check_shuffles(graph, keys, names, collections)
+    name = f"compute-{id(graph):x}"
+    whole = HighLevelGraph.from_collections(name, graph, dependencies=())
+    parts = [[Delayed(key, whole, layer=name) for key in x] for x in keys]
+    (parts,) = dask.compute(parts, scheduler=scheduler())
+    for i, x, of_x in zip(lazy, collections, parts, strict=True):
+        computed[i] = _concatenate(x, of_x)
+    frames = [computed[i] for i in lazy if is_frame_collection(values[i])]
+    if frames:
+        _check_index(frames[0], names[1 : len(frames)], frames[1:])
     return computed
 
 
-def _compute_jointly(collections: Sequence[Any]) -> list[Any]:
-    """Return the values of collections of one order of rows, which one graph computes."""
-    graph, keys = materialize(collections)
-    _check_shuffles(graph, keys, ["X"] + ["Every value per row"] * (len(keys) - 1), collections)
-    name = f"compute-{id(graph):x}"
-    outputs = [[(f"{name}-{i}", j) for j in range(len(x))] for i, x in enumerate(keys)]
-    for output, key in zip(chain(*outputs), chain(*keys), strict=True):
-        graph[output] = Task(output, _whole_partition, as_reference(key))
-    whole = HighLevelGraph.from_collections(name, graph, dependencies=())
-    lazy = [[Delayed(output, whole, layer=name) for output in x] for x in outputs]
-    (parts,) = dask.compute(lazy, scheduler=scheduler())
-    return [stack_rows(x) for x in parts]
+def with_whole_rows(x: Any) -> Any:
+    """Return an array with one chunk along all axes but the first; others are not changed."""
+    return x.rechunk(dict.fromkeys(range(1, x.ndim), -1)) if isinstance(x, da.Array) else x
 
 
-def _whole_partition(part: Any) -> Any:
-    """Return a partition as one array or frame: column chunks joined."""
-    return _linalg.hstack(part) if isinstance(part, list) else part
+def _concatenate(x: Any, parts: Sequence[Any]) -> Any:
+    """Return the partitions of a collection as one value."""
+    if isinstance(x, da.Array):
+        return stack_rows(parts)
+    finish, options = x.__dask_postcompute__()
+    return finish(parts, *options)
 
 
 def as_collection(X: Any) -> Any:
@@ -294,7 +283,7 @@ def _as_array(graph: Graph, keys: Sequence[Any], x: Any, lengths: Any) -> Any:
 
 def _as_one_array(part: Any) -> Any:
     """Return a partition as one array: the values of a frame, column chunks joined."""
-    return _values(_whole_partition(part))
+    return _values(_linalg.hstack(part) if isinstance(part, list) else part)
 
 
 def _check_numeric(X: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import cached_property
 from typing import Any
@@ -76,11 +76,6 @@ def joint_graph(collections: Sequence[Any]) -> tuple[Graph, list[list[Any]]]:
 
 def _layers(x: Any) -> Mapping[str, Any]:
     return getattr(x.__dask_graph__(), "layers", {})
-
-
-def has_frame_layers(collections: Iterable[Any]) -> bool:
-    """Return whether any of the collections is an array that is made of a reordered frame."""
-    return bool(_frame_layers([x for x in collections if not is_frame_collection(x)]))
 
 
 def _frame_layers(arrays: Sequence[Any]) -> dict[str, FrameLayer]:

@@ -22,6 +22,7 @@ from skfleet.blocks._dask_collections import (
     known_lengths,
     materialize,
     meta_of,
+    with_whole_rows,
 )
 from skfleet.blocks._dask_graph import as_reference, count_rows, recut
 from skfleet.blocks._dask_optimize import map_to_array, shuffle_method
@@ -37,7 +38,7 @@ def shuffle_partitions(collections: Sequence[Any], seed: int) -> list[Any]:
     The draw depends on the seed and on the row's number. There are as many partitions as before.
     """
     _check_dense(collections)
-    collections = [_with_whole_rows(x) for x in collections]
+    collections = [with_whole_rows(x) for x in collections]
     graph, keys = materialize(collections, is_repeated=True)
     sizes: list[Any] = [known_lengths(x) for x in collections]
     unknown = [i for i, lengths in enumerate(sizes) if lengths is None]
@@ -93,11 +94,6 @@ def _check_dense(collections: Sequence[Any]) -> None:
             "Every array must be dense to be shuffled across partitions. Got sparse chunks "
             "instead. Shuffle the rows before they are encoded."
         )
-
-
-def _with_whole_rows(x: Any) -> Any:
-    """Return an array with one chunk along all axes but the first; a frame is not changed."""
-    return x.rechunk(dict.fromkeys(range(1, x.ndim), -1)) if isinstance(x, da.Array) else x
 
 
 def _join(seed: int, start: int, *parts: Any) -> pd.DataFrame:
