@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from skfleet.engine._child_process import report_progress
 from skfleet.engine._counted_rows import CountedRows
 from skfleet.engine._counters import Counts, counting, counting_disabled, log_pass
 from skfleet.engine._fold import TrainingBatch, fold
@@ -30,6 +31,7 @@ from skfleet.engine._gpu._remote import (
 )
 from skfleet.engine._holdout import Holdout, draw_holdout
 from skfleet.engine._local import LocalEngine
+from skfleet.engine._local_group import LocalLauncher
 from skfleet.engine._passes import NamedCall, Passes, join_reductions, run_passes, share_passes
 from skfleet.engine._protocol import Call, Engine, Task, TaskPool, TaskResult
 from skfleet.engine._reduce import Reduction, add, identity, map_reduce, with_row_offsets
@@ -70,6 +72,7 @@ if TYPE_CHECKING:  # what __getattr__ returns, for type checkers
         seceded,
         wait_for_workers,
     )
+    from skfleet.engine._dask._process_group import ProcessLauncher
     from skfleet.engine._dask._scatter import ScatteredObject, keep_while_alive, scatter_content
     from skfleet.engine._dask._serialize import MMAP_THRESHOLD, Pickled
     from skfleet.engine._dask._wait import MEMORY_TOPIC, death_error
@@ -88,9 +91,11 @@ __all__ = [
     "Engine",
     "Holdout",
     "LocalEngine",
+    "LocalLauncher",
     "NamedCall",
     "Passes",
     "Pickled",
+    "ProcessLauncher",
     "Reduction",
     "ResourceRequest",
     "ScatteredObject",
@@ -141,6 +146,7 @@ __all__ = [
     "numpy_responses",
     "open_scattered",
     "register_client",
+    "report_progress",
     "resources_for_call",
     "resources_for_device",
     "rows_cached_on_workers",
@@ -157,7 +163,7 @@ __all__ = [
 ]
 
 # These import Dask's cluster, so their names above are imported when first asked for.
-_DASK_MODULES = ("_client", "_scatter", "_serialize", "_wait")
+_DASK_MODULES = ("_client", "_process_group", "_scatter", "_serialize", "_wait")
 
 
 if not TYPE_CHECKING:  # to whom every name would be one of the package

@@ -178,6 +178,16 @@ def store_block(
     return block if pickled is None else block_ref
 
 
+def local_block(block_ref: BlockRef) -> BlockFile | Block:
+    """Return the file on this worker of a stored block; the block itself where there is none."""
+    stored = block_ref.X.stored if isinstance(block_ref.X, CachedBlock) else None
+    if not isinstance(stored, StoredBlock):
+        return open_block(block_ref)
+    block = stored.load()  # links or writes the file, if it is not here
+    file = _files_of(get_worker()).find(stored.key)
+    return block if file is None else file
+
+
 def _pickle_if_small(block_ref: BlockRef) -> bytes | None:
     """Pickle a reference; return None for a large one."""
     buffers: list[Any] = []

@@ -110,9 +110,15 @@ class DaskEngine:
         name: str = "",
         priority: int = 0,
         resources: ResourceRequest = ANY_WORKER,
+        worker: str | None = None,
     ) -> Task:
-        """Submit func(*args); futures among or inside the arguments arrive as their values."""
+        """Submit func(*args); futures among or inside the arguments arrive as their values.
+
+        It runs on the `worker` of this address, or elsewhere where that is gone.
+        """
         options = self._task_options(resources, priority)
+        if worker is not None:
+            options |= {"workers": [worker], "allow_other_workers": True}
         add_counts(tasks=1, **reads_of(args))
         args = substitute_futures(args)
         key = _new_key(name)
@@ -334,6 +340,11 @@ class DaskEngine:
 
     def is_out_of_core(self, rows: RowBlocks) -> bool:
         return not all(map(is_resident, rows.blocks))
+
+    def worker_threads(self) -> dict[str, int]:
+        """Return the threads of each worker that may run tasks of this engine, by address."""
+        workers = scheduler_workers(self.client)
+        return {a: w["nthreads"] for a, w in workers.items() if _is_eligible(w, self.resources)}
 
     def _free_bytes(self) -> float:
         """Return how much workers can load before they begin to spill, half of memory spared."""

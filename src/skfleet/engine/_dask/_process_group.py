@@ -1,0 +1,285 @@
+"""A group of child processes on the workers of a cluster, which train together (`ProcessGroup`)."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from distributed import Future
+
+from skfleet.blocks import BlockRef
+from skfleet.engine._counters import add_counts
+from skfleet.engine._dask._client import wait_for_workers
+from skfleet.engine._dask._disk_blocks import CachedBlock, store_block
+from skfleet.engine._dask._engine import DaskEngine
+from skfleet.engine._dask._graph import has_shared_subgraph
+from skfleet.engine._dask._scatter import no_large_graph_warning, substitute_futures
+from skfleet.engine._dask._worker_processes import (
+    CallResult,
+    ProcessHandle,
+    call_process,
+    start_process,
+)
+from skfleet.engine._disk_cache import disk_limit
+from skfleet.exceptions import NoWorkersError
+
+# Seconds between two looks at what has completed.
+POLL_SECONDS = 1.0
+# Seconds to wait, after an error in one process, for the others: one may be lost, which explains
+# the error.
+ERROR_SECONDS = 3.0
+# Times that a call is submitted again that the scheduler has moved to another worker.
+MAX_MOVES = 20
+
+
+class Placement(NamedTuple):
+    """The worker of a process, and the threads that it may use."""
+
+    address: str
+    n_threads: int
+
+
+class GroupLostError(RuntimeError):
+    """A process of a group died, hung or could not be started; the group is of no use then."""
+
+    def __init__(self, rank: int, reason: str, address: str = "") -> None:
+        super().__init__(f"process {rank} on {address or 'a worker'} was lost: {reason}")
+        self.rank, self.address = rank, address
+
+
+class ProcessGroup:
+    """Processes on workers that hold ``factory(rank, *args)``, one for each placement.
+
+    They end when the group is closed, or the client dies.
+    """
+
+    def __init__(
+        self,
+        engine: DaskEngine,
+        factory: Callable[..., Any],
+        args: tuple[Any, ...],
+        placements: Sequence[Placement],
+        *,
+        timeout: float,
+        name: str,
+    ) -> None:
+        self._engine, self._name, self.timeout = engine, name, timeout
+        self.placements = list(placements)
+        self._starts: list[Future] = []
+        self._handles: list[ProcessHandle] = []
+        try:
+            for rank, place in enumerate(placements):
+                call = (start_process, factory, (rank, *args), place.n_threads)
+                self._starts.append(self._submit(f"start-{name}", place.address, *call))
+            self._handles = self._wait(self._starts, timeout)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def hosts(self) -> list[str]:
+        """The host of each process, as others can reach it."""
+        return [handle.host for handle in self._handles]
+
+    def call(
+        self,
+        method: str,
+        args: Sequence[tuple[Any, ...]],
+        *,
+        ranks: Sequence[int] | None = None,
+        seconds: float = 0.0,
+    ) -> list[Any]:
+        """Return the results of a method of all processes, or some, each with its own arguments.
+
+        Raises a GroupLostError where a process is lost, or none of them answers within `seconds`
+        and the timeout; else the first error.
+        """
+        ranks = list(range(len(self._handles)) if ranks is None else ranks)
+        tasks = {self._submit_call(rank, method, a): rank for rank, a in zip(ranks, args)}
+        try:
+            results = self._collect(tasks, method, args, time.monotonic() + seconds + self.timeout)
+        finally:
+            for task in tasks:
+                task.release()
+        return [results[rank].value for rank in ranks]
+
+    # A call that has failed waits a little for those of the other processes: where one of these is
+    # lost, the error is but a consequence.
+    def _collect(
+        self, tasks: dict[Future, int], method: str, args: Sequence[Any], deadline: float
+    ) -> dict[int, CallResult]:
+        queue = self._engine.completion_queue()
+        for task in tasks:
+            queue.add(task)
+        results: dict[int, CallResult] = {}
+        error: BaseException | None = None
+        n_moves = 0
+        ranks = list(tasks.values())
+        while len(results) < len(ranks):
+            now = time.monotonic()
+            if now >= deadline:
+                if error is not None:
+                    raise error
+                rank = next(rank for rank in ranks if rank not in results)
+                raise self._lost(rank, f"{method} gave no answer in time")
+            for done in queue.next(min(POLL_SECONDS, deadline - now)):
+                rank = tasks[done.task]
+                result = done.value
+                if done.error is not None:
+                    result = CallResult(lost=str(done.error) or type(done.error).__name__)
+                if result.lost:
+                    if error is None and n_moves < MAX_MOVES and self._was_moved(rank, done.task):
+                        n_moves += 1
+                        task = self._submit_call(rank, method, args[ranks.index(rank)])
+                        tasks[task] = rank
+                        queue.add(task)
+                        continue
+                    raise self._lost(rank, result.lost)
+                results[rank] = result
+                if result.error is not None and error is None:
+                    error = result.error
+                    deadline = min(deadline, time.monotonic() + ERROR_SECONDS)
+        if error is not None:
+            raise error
+        return results
+
+    def _was_moved(self, rank: int, task: Future) -> bool:
+        """Return whether a call ran elsewhere though its worker is alive: Dask steals tasks."""
+        address = self._handles[rank].address
+        with suppress(Exception):
+            result = task.result(timeout=1)
+            return result.is_elsewhere and address in self._engine.client.nthreads()
+        return False
+
+    def _lost(self, rank: int, reason: str) -> GroupLostError:
+        return GroupLostError(rank, reason, self.placements[rank].address)
+
+    def _submit_call(self, rank: int, method: str, args: tuple[Any, ...]) -> Future:
+        handle = self._handles[rank]
+        name = f"{method}-{self._name}"
+        return self._submit(name, handle.address, call_process, handle, method, args, self.timeout)
+
+    def _submit(self, name: str, address: str, func: Callable[..., Any], *args: Any) -> Future:
+        add_counts(tasks=1)
+        with no_large_graph_warning():
+            return self._engine.client.submit(
+                func,
+                *substitute_futures(args),
+                key=f"{name}-{uuid.uuid4().hex}",
+                pure=False,
+                workers=[address],
+                allow_other_workers=True,  # or it would wait for ever for a dead worker
+                priority=10,
+            )
+
+    def _wait(self, tasks: Sequence[Future], timeout: float) -> list[Any]:
+        """Return results of tasks in order, within a time."""
+        queue = self._engine.completion_queue()
+        ranks = {task: rank for rank, task in enumerate(tasks)}
+        for task in tasks:
+            queue.add(task)
+        values: dict[int, Any] = {}
+        deadline = time.monotonic() + timeout
+        while len(values) < len(tasks):
+            now = time.monotonic()
+            if now >= deadline:
+                rank = next(rank for rank in range(len(tasks)) if rank not in values)
+                raise self._lost(rank, f"it did not start within {timeout:g} seconds")
+            for done in queue.next(min(POLL_SECONDS, deadline - now)):
+                if done.error is not None:
+                    raise self._lost(ranks[done.task], str(done.error))
+                values[ranks[done.task]] = done.value
+        return [values[rank] for rank in range(len(tasks))]
+
+    def close(self) -> None:
+        """End the processes."""
+        for task in self._starts:
+            task.release()
+        self._starts = []
+
+
+class ProcessLauncher:
+    """Starts groups of processes, one for each worker of a cluster at first.
+
+    Their number and their threads remain when workers are gone for good: then a worker has several.
+    """
+
+    lost_error = GroupLostError
+
+    def __init__(
+        self,
+        engine: DaskEngine,
+        factory: Callable[..., Any],
+        *,
+        timeout: float,
+        name: str,
+        n_threads: int | None = None,
+    ) -> None:
+        self.engine, self._factory, self._timeout, self._name = engine, factory, timeout, name
+        workers = sorted(engine.worker_threads().items())
+        self._placements = [Placement(a, n_threads or threads) for a, threads in workers]
+
+    @property
+    def n_workers(self) -> int:
+        return len(self._placements)
+
+    def start(self, n: int) -> ProcessGroup:
+        """Start n processes."""
+        return ProcessGroup(
+            self.engine,
+            self._factory,
+            (),
+            self._placements[:n],
+            timeout=self._timeout,
+            name=self._name,
+        )
+
+    def recover(self, n: int, seconds: float) -> None:
+        """Place the processes of dead workers on others; at first, wait for as many as before."""
+        deadline = time.monotonic() + seconds
+        wait_for_workers(self.engine.client)
+        alive = list(self.engine.worker_threads())
+        while len(alive) < n and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS / 4)
+            alive = list(self.engine.worker_threads())
+        if not alive:
+            raise NoWorkersError(
+                "training must have a worker. Got none instead: all have died. Start workers."
+            )
+        loads = Counter({address: 0 for address in alive})
+        loads.update(p.address for p in self._placements[:n] if p.address in loads)
+        for rank, place in enumerate(self._placements[:n]):
+            if place.address not in loads:
+                address = min(alive, key=lambda a: loads[a])
+                loads[address] += 1
+                self._placements[rank] = place._replace(address=address)
+
+    def store(self, blocks: Sequence[BlockRef]) -> list[BlockRef]:
+        """Return references to blocks that tasks write to the disks of the workers, in order.
+
+        Those of a worker that dies are written again elsewhere.
+        """
+        limit, n = disk_limit(), len(blocks)
+        add_counts(passes=1)
+        if has_shared_subgraph(list(blocks)):  # goes to the cluster in one graph, placed by Dask
+            tasks = self.engine.map(_store, blocks, limit, name="store-block")
+        else:
+            ranks = [i * self.n_workers // n for i in range(n)]
+            tasks = [
+                self.engine.submit(
+                    _store, block, limit, name="store-block", worker=self._placements[rank].address
+                )
+                for block, rank in zip(blocks, ranks, strict=True)
+            ]
+        return [
+            BlockRef(CachedBlock(task), number=block.number, row_offset=block.row_offset)
+            for block, task in zip(blocks, tasks, strict=True)
+        ]
+
+
+def _store(block_ref: BlockRef, limit: float) -> Any:
+    return store_block(block_ref, None, limit)

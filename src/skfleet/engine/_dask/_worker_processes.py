@@ -1,0 +1,136 @@
+"""Child processes of workers, each tied to the result of the task that started it.
+
+A process ends when its task's result is released or its worker ends, with the client that holds the
+future at the latest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, cast
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+from distributed import Worker, WorkerPlugin, get_worker, secede
+from distributed.utils import sync
+
+from skfleet.blocks import Block, BlockFile, BlockRef
+from skfleet.engine._child_process import ChildLostError, ChildProcess
+from skfleet.engine._dask._disk_blocks import local_block
+
+_lock = threading.Lock()
+
+
+class WorkerProcesses(WorkerPlugin):
+    """The child processes of one worker, by the keys of the tasks that started them."""
+
+    name = "skfleet-processes"
+
+    def setup(self, worker: Worker) -> None:
+        self.directory = os.path.join(worker.local_directory, "skfleet-processes")
+        self._processes: dict[Any, ChildProcess] = {}
+
+    def start(self, key: Any, factory: Callable[..., Any], args: Any, n_threads: int) -> None:
+        """Start the process of a task's result; one of an earlier run of the task is killed."""
+        self._kill(key)
+        directory = os.path.join(self.directory, uuid4().hex)
+        self._processes[key] = ChildProcess(
+            factory, *args, n_threads=n_threads, directory=directory
+        )
+
+    def find(self, key: Any) -> ChildProcess:
+        """Return the process of a task's result, or raise a ChildLostError."""
+        try:
+            return self._processes[key]
+        except KeyError:
+            raise ChildLostError("its worker died, or has released it") from None
+
+    def transition(self, key: Any, start: Any, finish: Any, **kwargs: Any) -> None:
+        """Kill the process of a result that the worker releases."""
+        if finish in ("released", "forgotten", "error") and key in self._processes:
+            # not in the event loop, which the wait for the end would block
+            threading.Thread(target=self._kill, args=(key,), daemon=True).start()
+
+    def teardown(self, worker: Worker) -> None:
+        for key in list(self._processes):
+            self._kill(key)
+
+    def _kill(self, key: Any) -> None:
+        process = self._processes.pop(key, None)
+        if process is not None:
+            process.kill()
+
+
+class ProcessHandle(NamedTuple):
+    """A process on a worker: the result of `start_process`."""
+
+    key: Any
+    address: str
+    host: str
+
+
+class CallResult(NamedTuple):
+    """The value of a call, its error, or the reason for which the process is lost."""
+
+    value: Any = None
+    error: BaseException | None = None
+    lost: str = ""
+    is_elsewhere: bool = False  # the call ran on another worker than that of the process
+
+
+def start_process(factory: Callable[..., Any], args: Any, n_threads: int) -> ProcessHandle:
+    """Start a process on the worker that runs this task, for as long as the result lives."""
+    worker = get_worker()
+    key = worker.get_current_task()
+    _processes_of(worker).start(key, factory, args, n_threads)
+    return ProcessHandle(key, worker.address, urlsplit(worker.address).hostname or "127.0.0.1")
+
+
+def call_process(handle: ProcessHandle, method: str, args: Any, timeout: float) -> CallResult:
+    """Call a method of a process of the worker that runs this task; others may run meanwhile."""
+    worker = get_worker()
+    if worker.address != handle.address:
+        return CallResult(lost="its worker died", is_elsewhere=True)
+    secede()
+    try:
+        process = _processes_of(worker).find(handle.key)
+        args = [_link_blocks(arg, process.directory) for arg in args]
+        return CallResult(process.call(method, *args, timeout=timeout))
+    except ChildLostError as error:
+        return CallResult(lost=str(error))
+    except Exception as error:
+        return CallResult(error=error)
+
+
+def _link_blocks(arg: Any, directory: str) -> Any:
+    """Return an argument with its stored blocks in files of the process, where there are files.
+
+    The worker may remove its own files at any time.
+    """
+    if isinstance(arg, BlockRef):
+        block = local_block(arg)
+        if isinstance(block, Block):
+            return block
+        path = os.path.join(directory, f"{uuid4().hex}.joblib")
+        try:
+            os.link(block.path, path)
+        except OSError:  # a file system without links, or of another worker
+            return Block(*block.load())
+        return BlockFile(path, block.n_bytes)
+    if isinstance(arg, list):
+        return [_link_blocks(part, directory) for part in arg]
+    if type(arg) is tuple:
+        return tuple(_link_blocks(part, directory) for part in arg)
+    return arg
+
+
+def _processes_of(worker: Worker) -> WorkerProcesses:
+    """Return a worker's plugin, installed on first use."""
+    with _lock:
+        if WorkerProcesses.name not in worker.plugins:
+            plugin = WorkerProcesses()
+            sync(worker.loop, worker.plugin_add, plugin=plugin, name=WorkerProcesses.name)
+        return cast(WorkerProcesses, worker.plugins[WorkerProcesses.name])

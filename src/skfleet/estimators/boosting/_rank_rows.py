@@ -1,0 +1,96 @@
+"""The rows of a rank: parts of blocks, read one after the other in every pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from skfleet.blocks import Block, BlockFile, is_frame, n_rows_of, open_block, slice_rows
+from skfleet.estimators.boosting._row_survey import with_categories
+
+
+class Part(NamedTuple):
+    """Consecutive rows of a block, which is in memory or in a file."""
+
+    block: Block | BlockFile
+    low: int
+    high: int
+
+
+@dataclass
+class RankRows:
+    """The rows of a rank, with labels as numbers and categories that all ranks share.
+
+    `classes` are the sorted labels, None where y is not encoded; `categories` are those of a
+    frame's categorical columns, by name. `row_offset` is the number of the first row in all rows.
+    """
+
+    parts: Sequence[Any]
+    classes: np.ndarray | None = None
+    categories: Mapping[Any, Any] = field(default_factory=dict)
+    row_offset: int = 0
+    query_weights: np.ndarray | None = None  # of its queries, of a ranker
+
+    @classmethod
+    def of(cls, argument: tuple[Sequence[Any], dict[str, Any]]) -> RankRows:
+        """Return the rows of parts and other arguments, as a call has them."""
+        parts, options = argument
+        return cls(parts, **options)
+
+    @property
+    def n_rows(self) -> int:
+        return sum(high - low for _, low, high in self.parts)
+
+    def blocks(self) -> Iterator[Block]:
+        """Yield the parts that have rows, prepared; no rows of a block where none has any."""
+        filled = [part for part in self.parts if part[1] < part[2]]
+        for part in filled or self.parts[:1]:
+            yield self._prepare(*part)
+
+    def _prepare(self, block: Any, low: int, high: int) -> Block:
+        block = block.load() if isinstance(block, BlockFile) else open_block(block)
+        block = take_slice(block, low, high)
+        X, y = block.X, block.y
+        X = with_categories(X, self.categories)
+        if self.classes is not None and y is not None:
+            y = np.searchsorted(self.classes, y)
+        return block._replace(X=X, y=y)
+
+    def values(self, name: str) -> np.ndarray | None:
+        """Return y, the sample weights or another parameter of all rows; None where not given."""
+        parts = [_value_of(block, name) for block in self.blocks()]
+        return None if any(part is None for part in parts) else np.concatenate(parts)
+
+    def take(self, numbers: np.ndarray) -> Any:
+        """Return rows by their number in all rows, in ascending order, in their container."""
+        taken, first = [], self.row_offset
+        for block in self.blocks():
+            low, high = np.searchsorted(numbers, [first, first + block.n_rows])
+            chosen = numbers[low:high] - first
+            taken.append(block.X.iloc[chosen] if is_frame(block.X) else block.X[chosen])
+            first += block.n_rows
+        return taken
+
+
+def take_slice(block: Block, low: int, high: int) -> Block:
+    """Return consecutive rows of a block, with all their values per row."""
+    if low == 0 and high == n_rows_of(block.X):
+        return block
+    per_sample = block.per_sample and {
+        name: slice_rows(values, low, high) for name, values in block.per_sample.items()
+    }
+    return block._replace(
+        X=slice_rows(block.X, low, high),
+        y=slice_rows(block.y, low, high),
+        sample_weight=slice_rows(block.sample_weight, low, high),
+        per_sample=per_sample,
+    )
+
+
+def _value_of(block: Block, name: str) -> Any:
+    if name in ("y", "sample_weight"):
+        return getattr(block, name)
+    return (block.per_sample or {}).get(name)

@@ -1,0 +1,220 @@
+"""Training on ranks whose processes may die: segments of rounds, and a snapshot to go on from."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+from skfleet.estimators.boosting._checkpoint import BoostingCheckpoint
+from skfleet.estimators.boosting._row_survey import StoredRows, deal_rows
+from skfleet.exceptions import FleetError
+
+logger = logging.getLogger("skfleet.estimators")
+
+# Seconds of rounds between two answers of the ranks, and between two snapshots; and the rounds that
+# a snapshot is worth at least.
+ANSWER_SECONDS, SNAPSHOT_SECONDS, MIN_SNAPSHOT_ROUNDS = 2.0, 30.0, 10
+# Seconds to wait for as many workers as before, after a loss.
+RECOVERY_SECONDS = 15.0
+# A wait may take this many times as long as the rounds before it, and the timeout.
+PATIENCE = 4.0
+
+
+# The parts of a rank's rows, and the other arguments of `RankRows`: tasks replace futures in tuples.
+RowsArgument: TypeAlias = tuple[list[Any], dict[str, Any]]
+
+
+class Monitor(Protocol):
+    """The driver's part of training: prints metrics, and decides when to stop."""
+
+    def update(self, number: int, scores: Any) -> bool:
+        """Take the metrics of a round, and return whether training stops after it."""
+
+
+@dataclass
+class Snapshot:
+    """The state after `n_done` rounds, from which a rank can go on."""
+
+    model: bytes | None = None
+    n_done: int = 0
+    history: Any = None
+
+
+@dataclass
+class Outcome:
+    """A trained booster, pickled, and the workers' losses on the way."""
+
+    booster: bytes
+    n_rounds: int
+    n_losses: int = 0
+    n_snapshots: int = 0
+
+
+@dataclass
+class RankTraining:
+    """Training of `n_rounds` rounds on the ranks of a launcher.
+
+    1. Start the processes, and let them find one another.
+    2. Each bins its rows, and loads the last snapshot.
+    3. They train segments of rounds, after which the driver looks at the metrics.
+    4. Now and then rank 0 sends a snapshot.
+    5. Where a process is lost, end all, and go back to 1.
+    """
+
+    launcher: Any
+    library: Any  # how the ranks of a library are linked and built
+    rows: StoredRows
+    evals: Sequence[StoredRows | None]
+    n_rounds: int
+    monitor: Monitor
+    n_ranks: int
+    max_retries: int
+    interval: Any = "auto"
+    checkpoint: BoostingCheckpoint | None = None
+    rank_options: dict[str, Any] = field(default_factory=dict)
+
+    def run(self) -> Outcome:
+        """Train, and return the booster."""
+        starts = self.rows.query_starts
+        lengths = [survey.n_rows for survey in self.rows.surveys]
+        self._deal = deal_rows(lengths, self.n_ranks, starts)
+        self._snapshot, self._seconds_per_round = Snapshot(), 0.0
+        if self.checkpoint is not None:
+            self._snapshot = self.checkpoint.load() or self._snapshot
+            self._replay()
+        outcome, n_failures = Outcome(b"", 0), 0
+        while True:
+            group = None
+            done_before = self._snapshot.n_done
+            try:
+                group = self.launcher.start(self.n_ranks)
+                outcome.booster = self._train(group, outcome)
+                return outcome
+            except self.launcher.lost_error as error:
+                outcome.n_losses += 1
+                n_failures = 0 if self._snapshot.n_done > done_before else n_failures
+                n_failures += 1
+                if n_failures > self.max_retries:
+                    raise FleetError(
+                        f"training must keep its workers for a segment of rounds. Got "
+                        f"{n_failures} losses after round {self._snapshot.n_done} instead, the "
+                        f"last of them: {error}. Look in the workers' logs, give them more memory, "
+                        "or raise max_retries or timeout."
+                    ) from error
+                logger.warning(
+                    "%s; training goes on from round %d", error, self._snapshot.n_done
+                )
+                if group is not None:
+                    group.close()
+                    group = None
+                self.launcher.recover(self.n_ranks, RECOVERY_SECONDS)
+            finally:
+                if group is not None:
+                    group.close()
+
+    def _train(self, group: Any, outcome: Outcome) -> bytes:
+        snapshot = self._snapshot
+        links = self.library.link(group)
+        group.call("build", [
+            (
+                self.library.job,
+                links[rank],
+                self._rows_of(rank),
+                [self._eval_rows(number, rank) for number in range(len(self.evals))],
+                snapshot.model,
+                snapshot.n_done,
+                snapshot.history,
+            )
+            for rank in range(self.n_ranks)
+        ])
+        n_done, last = snapshot.n_done, time.monotonic()
+        is_stopped = self._is_stopped
+        while n_done < self.n_rounds and not is_stopped:
+            n_segment, takes_snapshot = self._plan_segment(n_done)
+            results = group.call(
+                "advance",
+                [(n_segment, takes_snapshot)] * self.n_ranks,
+                seconds=PATIENCE * n_segment * self._seconds_per_round,
+            )
+            first = results[0]
+            log = first["log"]
+            if log:
+                self._seconds_per_round = first["seconds"] / len(log)
+            for number, scores in enumerate(log, n_done):
+                is_stopped = is_stopped or self._update(number, scores)
+            n_done += len(log)
+            is_stopped = is_stopped or first["stops"]
+            if "snapshot" in first:
+                self._snapshot = Snapshot(first["snapshot"], n_done, first["history"])
+                outcome.n_snapshots += 1
+                if self.checkpoint is not None:
+                    self.checkpoint.save(self._snapshot)
+            logger.debug("round %d of %d", n_done, self.n_rounds)
+        self._is_stopped = is_stopped
+        outcome.n_rounds = n_done if self._n_kept is None else self._n_kept
+        (booster, *_) = group.call("finish", [(self._n_kept,)] * self.n_ranks)
+        return booster
+
+    _is_stopped = False
+    _n_seen = 0
+    _n_kept: int | None = None
+
+    def _update(self, number: int, scores: Any) -> bool:
+        """Give a round's metrics to the monitor once: a round may be trained again."""
+        if number < self._n_seen:
+            return False
+        self._n_seen = number + 1
+        if self.monitor.update(number, scores):
+            self._is_stopped, self._n_kept = True, number + 1
+            return True
+        return False
+
+    def _replay(self) -> None:
+        """Give the monitor the rounds of a checkpoint."""
+        for number, scores in enumerate(self.library.rounds_of(self._snapshot)):
+            self._update(number, scores)
+
+    def _plan_segment(self, n_done: int) -> tuple[int, bool]:
+        """Return the rounds until the next answer, and whether a snapshot comes with it."""
+        remaining = self.n_rounds - n_done
+        rate = self._seconds_per_round
+        n_segment = max(1, int(ANSWER_SECONDS / rate)) if rate else 1
+        if self.library.is_one_segment:
+            return min(n_segment, remaining), False
+        interval = self.interval
+        if interval == "auto":
+            interval = max(MIN_SNAPSHOT_ROUNDS, int(SNAPSHOT_SECONDS / rate) if rate else 0)
+        due = self._snapshot.n_done + interval - n_done
+        n_segment = max(1, min(n_segment, remaining, due))
+        return n_segment, n_segment >= due and n_segment < remaining
+
+    def _rows_of(self, rank: int) -> RowsArgument:
+        parts = self._deal[rank]
+        first = sum(high - low for part in self._deal[:rank] for _, low, high in part)
+        rows = [(self.rows.blocks[number], low, high) for number, low, high in parts]
+        options = {"row_offset": first, **self.rank_options}
+        if self.rows.query_weights is not None and self.rows.query_starts is not None:
+            last = first + sum(high - low for _, low, high in parts)
+            low, high = np.searchsorted(self.rows.query_starts, [first, last])
+            options["query_weights"] = self.rows.query_weights[low:high]
+        return rows, options
+
+    def _eval_rows(self, number: int, rank: int) -> RowsArgument | None:
+        """Return a rank's rows of an evaluation set: all or none; None for the training rows."""
+        stored = self.evals[number]
+        if stored is None:
+            return None
+        has_all = self.library.eval_ranks[number] == rank
+        parts = [
+            (block, 0, survey.n_rows if has_all else 0)
+            for block, survey in zip(stored.blocks, stored.surveys, strict=True)
+        ]
+        options = dict(self.rank_options)
+        if stored.query_weights is not None:
+            options["query_weights"] = stored.query_weights[: None if has_all else 0]
+        return parts if has_all else parts[:1], options

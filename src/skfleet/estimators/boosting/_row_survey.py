@@ -1,0 +1,200 @@
+"""What the driver learns of stored rows before training, and their deal to ranks."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate, pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from skfleet._linalg import row_bytes
+from skfleet._validation import unique_values
+from skfleet.blocks import Block, BlockRef, is_frame, open_block
+
+# A cut between ranks is moved to the border of a block within this share of a rank's rows.
+SNAP_SHARE = 0.1
+
+
+class BlockSurvey(NamedTuple):
+    """Counts and labels of a block.
+
+    `query_starts` are the first rows of runs of one query, `query_ids` their queries.
+    """
+
+    n_rows: int
+    n_bytes: int
+    checksum: int
+    labels: np.ndarray | None = None
+    has_missing_y: bool = False
+    categories: dict[Any, Any] | None = None
+    query_starts: np.ndarray | None = None
+    query_ids: np.ndarray | None = None
+
+
+def survey_block(block_ref: BlockRef, has_labels: bool) -> BlockSurvey:
+    """Return what the driver needs to know of a block; of its y the labels with `has_labels`."""
+    block = open_block(block_ref)
+    X, y = block.X, None if block.y is None else np.asarray(block.y)
+    is_missing = False
+    if y is not None:
+        is_missing = bool((~np.isfinite(y)).any() if y.dtype.kind == "f" else (y != y).any())
+        if y.dtype == object:
+            is_missing = is_missing or any(value is None for value in y)
+    labels = unique_values(y) if has_labels and y is not None and not is_missing else None
+    starts = ids = None
+    if block.per_sample and "qid" in block.per_sample:
+        qid = np.asarray(block.per_sample["qid"])
+        starts = np.flatnonzero(np.concatenate([np.ones(min(1, len(qid)), bool), np.diff(qid) != 0]))
+        ids = qid[starts]
+    checksum = zlib.crc32(repr((block.n_rows, y[:100] if y is not None else None)).encode())
+    n_bytes = block.n_rows * row_bytes(X)
+    return BlockSurvey(
+        block.n_rows, n_bytes, checksum, labels, is_missing, categories_of(X), starts, ids
+    )
+
+
+@dataclass
+class StoredRows:
+    """Blocks that tasks have stored, and what is known of them."""
+
+    blocks: list[BlockRef]
+    surveys: list[BlockSurvey]
+    query_weights: np.ndarray | None = None
+
+    @property
+    def n_rows(self) -> int:
+        return sum(survey.n_rows for survey in self.surveys)
+
+    @property
+    def n_bytes(self) -> int:
+        return sum(survey.n_bytes for survey in self.surveys)
+
+    @cached_property
+    def labels(self) -> np.ndarray:
+        """All labels, sorted."""
+        known = [s.labels for s in self.surveys if s.labels is not None and s.n_rows]
+        return unique_values(np.concatenate(known)) if known else np.empty(0)
+
+    @cached_property
+    def categories(self) -> dict[Any, Any]:
+        """The categories of each categorical column in any block."""
+        return unite_categories([survey.categories or {} for survey in self.surveys])
+
+    @cached_property
+    def query_starts(self) -> np.ndarray | None:
+        """The number of the first row of each query; None without queries."""
+        starts, last, offset = [], None, 0
+        for survey in self.surveys:
+            if survey.query_starts is None or survey.query_ids is None:
+                return None
+            for start, query in zip(survey.query_starts, survey.query_ids, strict=True):
+                if last is not None and query < last:
+                    raise ValueError(
+                        "qid must be sorted in ascending order. Got a query that comes before one "
+                        f"of a smaller number at row {offset + start} instead. Sort the rows by "
+                        "their query, with X.sort_values('qid') say."
+                    )
+                if query != last:
+                    starts.append(offset + int(start))
+                last = query
+            offset += survey.n_rows
+        return np.array(starts, dtype=np.int64)
+
+    @property
+    def fingerprint(self) -> list[tuple[int, int]]:
+        """Numbers that tell these rows from others."""
+        return [(survey.n_rows, survey.checksum) for survey in self.surveys]
+
+
+def categories_of(X: Any) -> dict[Any, Any]:
+    """Return the categories of each categorical column of a frame."""
+    if not is_frame(X):
+        return {}
+    return {
+        name: X[name].cat.categories for name, dtype in X.dtypes.items() if str(dtype) == "category"
+    }
+
+
+def unite_categories(parts: Sequence[dict[Any, Any]]) -> dict[Any, Any]:
+    """Return the categories of all blocks; they are sorted where blocks differ.
+
+    Their order does not depend on the partition then.
+    """
+    united: dict[Any, Any] = {}
+    for categories in parts:
+        for name, index in categories.items():
+            if name not in united:
+                united[name] = index
+            elif not united[name].equals(index):
+                united[name] = united[name].union(index)
+    return united
+
+
+def with_categories(X: Any, categories: Mapping[Any, Any]) -> Any:
+    """Return a frame whose categorical columns have these categories."""
+    if not categories:
+        return X
+    columns = {
+        name: X[name].astype("category").cat.set_categories(index)
+        for name, index in categories.items()
+    }
+    return X.assign(**columns)
+
+
+def with_united_categories(blocks: Sequence[Block]) -> list[Block]:
+    """Return blocks of frames whose categorical columns have the categories of all of them."""
+    categories = unite_categories([categories_of(block.X) for block in blocks])
+    return [block._replace(X=with_categories(block.X, categories)) for block in blocks]
+
+
+class RankPart(NamedTuple):
+    """Consecutive rows of a block, by the block's position."""
+
+    block: int
+    low: int
+    high: int
+
+
+def deal_rows(
+    lengths: Sequence[int], n_ranks: int, starts: np.ndarray | None = None
+) -> list[list[RankPart]]:
+    """Return the parts of blocks of each rank: consecutive rows, about as many for each.
+
+    Cuts are at the borders of blocks where these are near, or at the `starts` of queries. They
+    depend on the lengths of the blocks alone.
+    """
+    n_rows = sum(lengths)
+    borders = np.array(list(accumulate(lengths, initial=0)))
+    cuts = [0]
+    for rank in range(1, n_ranks):
+        target = rank * n_rows / n_ranks
+        low, high = cuts[-1] + 1, n_rows - (n_ranks - rank)
+        if starts is not None:
+            allowed = starts[(starts >= low) & (starts <= high)]
+            cuts.append(int(allowed[np.argmin(np.abs(allowed - target))]))
+            continue
+        cut = int(borders[np.argmin(np.abs(borders - target))])
+        if abs(cut - target) > SNAP_SHARE * n_rows / n_ranks:
+            cut = round(target)
+        cuts.append(min(max(cut, low), high))
+    cuts.append(n_rows)
+    return [_parts_between(borders, low, high) for low, high in pairwise(cuts)]
+
+
+def _parts_between(borders: np.ndarray, low: int, high: int) -> list[RankPart]:
+    parts = []
+    for number, (first, last) in enumerate(pairwise(borders.tolist())):
+        begin, end = max(low, first), min(high, last)
+        if begin < end:
+            parts.append(RankPart(number, begin - first, end - first))
+    return parts
+
+
+def count_ranks(n_workers: int, rows: StoredRows) -> int:
+    """Return the number of ranks: each has a row at least, or a query."""
+    starts = rows.query_starts
+    return max(1, min(n_workers, rows.n_rows if starts is None else len(starts)))

@@ -1,0 +1,240 @@
+"""XGBoost's training on the rows of one rank (`XGBoostRank`), in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xgboost
+from xgboost import collective
+from xgboost.tracker import RabitTracker
+
+from skfleet.blocks import Block, concat_rows
+from skfleet.engine import report_progress
+from skfleet.estimators.boosting._rank_rows import RankRows, take_slice
+
+
+@dataclass
+class XGBoostJob:
+    """What all ranks train, but for the rows.
+
+    `eval_ranks` are the rank that has all rows of each evaluation set, None for the training rows.
+    """
+
+    params: dict[str, Any]
+    n_ranks: int
+    timeout: float
+    matrix: dict[str, Any]
+    eval_names: Sequence[str] = ()
+    eval_ranks: Sequence[int | None] = ()
+    objective: Callable[..., Any] | None = None
+    metric: Callable[..., Any] | None = None
+    callbacks: Sequence[Any] = ()
+    feature_weights: Any = None
+    is_ranker: bool = False
+    has_labels: bool = False
+    model: bytes | None = None  # that training goes on from
+
+
+class XGBoostRank:
+    """A booster, its binned rows and its communicator: one of `n_ranks` that train together."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+
+    def listen(self, host: str, n_ranks: int, timeout: float) -> dict[str, Any]:
+        """Start the tracker, by which ranks find one another, and return its address."""
+        self._tracker = RabitTracker(
+            n_workers=n_ranks, host_ip=host, sortby="task", timeout=max(1, int(timeout))
+        )
+        self._tracker.start()
+        return dict(self._tracker.worker_args())
+
+    def build(
+        self,
+        job: XGBoostJob,
+        tracker: dict[str, Any],
+        rows: Any,
+        evals: Sequence[Any],
+        snapshot: bytes | None,
+        n_done: int,
+        history: Any,
+    ) -> None:
+        """Join the other ranks, bin the rows, and load the booster after `n_done` rounds."""
+        self.job, self.params = job, dict(job.params)
+        if job.n_ranks > 1:
+            self.params["nthread"] = int(os.environ["OMP_NUM_THREADS"])
+            # A rank that starts again from a snapshot draws what it would have drawn.
+            self.params["seed_per_iteration"] = True
+        if job.n_ranks > 1:
+            collective.init(
+                dmlc_communicator="rabit",
+                dmlc_task_id=f"{self.rank:08d}",
+                dmlc_timeout=max(1, int(job.timeout)),
+                **tracker,
+            )
+        self.train = self._matrix(RankRows.of(rows), None)
+        self.evals = [
+            (self.train if part is None else self._matrix(RankRows.of(part), self.train), name)
+            for part, name in zip(evals, job.eval_names, strict=True)
+        ]
+        matrices = [self.train, *(m for m, _ in self.evals if m is not self.train)]
+        model = job.model if snapshot is None else snapshot
+        model_file = None if model is None else bytearray(model)
+        self.booster = xgboost.Booster(self.params, matrices, model_file=model_file)
+        self.n_done, self.history = n_done, history or {}
+        if snapshot is None:
+            for callback in job.callbacks:
+                self.booster = callback.before_training(self.booster)
+
+    def _matrix(self, rows: RankRows, reference: Any) -> Any:
+        blocks = BlockIterator(rows, self.job.is_ranker)
+        matrix = xgboost.QuantileDMatrix(
+            blocks, ref=reference, nthread=self.params.get("nthread"), **self.job.matrix
+        )
+        if self.job.is_ranker and rows.query_weights is not None:
+            matrix.set_weight(rows.query_weights)
+        if reference is None and self.job.feature_weights is not None:
+            matrix.set_info(feature_weights=self.job.feature_weights)
+        return matrix
+
+    def advance(self, n_rounds: int, takes_snapshot: bool) -> dict[str, Any]:
+        """Train some rounds; rank 0 returns their metrics, and a snapshot of the booster."""
+        start, log, stops = time.perf_counter(), [], False
+        callbacks = self.job.callbacks
+        for _ in range(n_rounds):
+            number = self.n_done
+            if callbacks and self._any(
+                c.before_iteration(self.booster, number, self.history) for c in callbacks
+            ):
+                stops = True
+                break
+            self.booster.update(self.train, number, fobj=self.job.objective)
+            self.n_done += 1
+            scores = self._evaluate(number)
+            for data, metric, score in scores:
+                self.history.setdefault(data, {}).setdefault(metric, []).append(score)
+            log.append(scores)
+            report_progress()
+            if callbacks and self._any(
+                c.after_iteration(self.booster, number, self.history) for c in callbacks
+            ):
+                stops = True
+                break
+        result: dict[str, Any] = {"seconds": time.perf_counter() - start, "stops": stops}
+        if self.rank == 0:
+            result["log"] = log
+            if takes_snapshot:
+                result["snapshot"] = bytes(self.booster.save_raw("ubj"))
+                result["history"] = self.history
+        return result
+
+    def _evaluate(self, number: int) -> list[tuple[str, str, float]]:
+        """Return the metrics of a round: each of all rows of a set, on every rank."""
+        if not self.evals:
+            return []
+        text = self.booster.eval_set(self.evals, number)
+        scores = []
+        for item in text.split()[1:]:
+            name, _, value = item.rpartition(":")
+            data, _, metric = name.partition("-")
+            scores.append((data, metric, float(value)))
+        if self.job.metric is not None:
+            for (matrix, name), owner in zip(self.evals, self.job.eval_ranks, strict=True):
+                metric, value = self._call_metric(matrix, owner)
+                scores.append((name, metric, value))
+        return scores
+
+    def _call_metric(self, matrix: Any, owner: int | None) -> tuple[str, float]:
+        """Return the name and the value of the user's metric.
+
+        Of the training rows it is the mean over the ranks, weighted by their rows.
+        """
+        metric, is_alone = self.job.metric, self.job.n_ranks == 1
+        assert metric is not None
+        result = ("", 0.0)
+        if owner in (None, self.rank):
+            margins = self.booster.predict(matrix, output_margin=self.job.objective is not None)
+            result = metric(margins, matrix)
+        if is_alone:
+            return result
+        if owner is not None:
+            return collective.broadcast(result, owner)
+        n_rows = matrix.num_row()
+        sums = collective.allreduce(np.array([result[1] * n_rows, n_rows]), collective.Op.SUM)
+        return result[0], float(sums[0] / sums[1])
+
+    def _any(self, flags: Iterator[Any]) -> bool:
+        """Return whether any flag of any rank is true: no rank stops alone."""
+        flag = any(list(flags))
+        if self.job.n_ranks == 1:
+            return flag
+        return bool(collective.allreduce(np.array([int(flag)]), collective.Op.MAX)[0])
+
+    def finish(self, n_rounds: int | None) -> bytes | None:
+        """Return the booster on rank 0, pickled, with all rounds or the first ones."""
+        booster = self.booster
+        for callback in self.job.callbacks:
+            booster = callback.after_training(booster)
+        if self.rank != 0:
+            return None
+        if n_rounds is not None and n_rounds < booster.num_boosted_rounds():
+            booster = booster[:n_rounds]
+        return pickle.dumps(booster.reset())
+
+
+class BlockIterator(xgboost.DataIter):
+    """Blocks of a rank's rows, which XGBoost reads several times.
+
+    With `has_groups` a query's rows at the end of a block are put before those of the next one.
+    """
+
+    def __init__(self, rows: RankRows, has_groups: bool) -> None:
+        self._rows, self._has_groups = rows, has_groups
+        self._blocks: Iterator[Block] = iter(())
+        super().__init__(release_data=True)
+
+    def reset(self) -> None:
+        """Begin again."""
+        blocks = self._rows.blocks()
+        self._blocks = whole_groups(blocks) if self._has_groups else blocks
+
+    def next(self, input_data: Callable[..., Any]) -> bool:
+        """Hand over the next block; return whether there was one."""
+        block = next(self._blocks, None)
+        if block is None:
+            return False
+        per_sample = block.per_sample or {}
+        values = {
+            "label": block.y,
+            "weight": None if self._has_groups else block.sample_weight,
+            "base_margin": per_sample.get("base_margin"),
+            "qid": per_sample.get("qid"),
+        }
+        input_data(data=block.X, **{k: v for k, v in values.items() if v is not None})
+        report_progress()
+        return True
+
+
+def whole_groups(blocks: Iterator[Block]) -> Iterator[Block]:
+    """Yield blocks that end where a query does."""
+    pending: Block | None = None
+    for block in blocks:
+        joined = block if pending is None else concat_rows([pending, block])
+        qid = _qid_of(joined)
+        last = int(np.searchsorted(qid, qid[-1])) if len(qid) else 0
+        if last:
+            yield take_slice(joined, 0, last)
+        pending = take_slice(joined, last, len(qid))
+    if pending is not None:
+        yield pending
+
+
+def _qid_of(block: Block) -> np.ndarray:
+    assert block.per_sample is not None
+    return np.asarray(block.per_sample["qid"])
