@@ -8,6 +8,9 @@ from typing import Any
 from skfleet._optional_dependencies import check_extra
 
 _MODULES = {
+    "LGBMClassifier": "lightgbm",
+    "LGBMRanker": "lightgbm",
+    "LGBMRegressor": "lightgbm",
     "XGBClassifier": "xgboost",
     "XGBRanker": "xgboost",
     "XGBRegressor": "xgboost",

@@ -46,9 +46,18 @@ class RankRows:
 
     def blocks(self) -> Iterator[Block]:
         """Yield the parts that have rows, prepared; no rows of a block where none has any."""
-        filled = [part for part in self.parts if part[1] < part[2]]
-        for part in filled or self.parts[:1]:
-            yield self._prepare(*part)
+        for number in self.filled:
+            yield self.block(number)
+
+    @property
+    def filled(self) -> list[int]:
+        """The positions of the parts that have rows; the first one where none has any."""
+        filled = [i for i, (_, low, high) in enumerate(self.parts) if low < high]
+        return filled or list(range(len(self.parts)))[:1]
+
+    def block(self, number: int) -> Block:
+        """Return a part, prepared."""
+        return self._prepare(*self.parts[number])
 
     def _prepare(self, block: Any, low: int, high: int) -> Block:
         block = block.load() if isinstance(block, BlockFile) else open_block(block)

@@ -119,7 +119,7 @@ class RankTraining:
 
     def _train(self, group: Any, outcome: Outcome) -> bytes:
         snapshot = self._snapshot
-        links = self.library.link(group)
+        links = self.library.link(group, [self._rows_of(rank) for rank in range(self.n_ranks)])
         group.call("build", [
             (
                 self.library.job,
@@ -142,7 +142,7 @@ class RankTraining:
                 seconds=PATIENCE * n_segment * self._seconds_per_round,
             )
             first = results[0]
-            log = first["log"]
+            log = self.library.collect(results, n_done)
             if log:
                 self._seconds_per_round = first["seconds"] / len(log)
             for number, scores in enumerate(log, n_done):

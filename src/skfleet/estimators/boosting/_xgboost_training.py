@@ -30,13 +30,18 @@ class XGBoostTraining:
         classes = stored.labels if self.job.has_labels else None
         return {"classes": classes, "categories": stored.categories}
 
-    def link(self, group: Any) -> list[Any]:
+    def link(self, group: Any, rows: Any) -> list[Any]:
         """Return what each rank needs to find the others."""
         job = self.job
         if job.n_ranks == 1:
             return [{}]
         args = (group.hosts[0], job.n_ranks, job.timeout)
         return group.call("listen", [args], ranks=[0]) * job.n_ranks
+
+    @staticmethod
+    def collect(results: list[Any], n_done: int) -> list[Any]:
+        """Return the metrics of each round of a segment."""
+        return results[0]["log"]
 
     @staticmethod
     def rounds_of(history: Any) -> list[list[tuple[str, str, float]]]:
