@@ -94,6 +94,8 @@ class ChildProcess:
             self._process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(EXIT_SECONDS)
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()  # type: ignore[union-attr]
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def _send(self, message: Any) -> None:
@@ -108,7 +110,7 @@ class ChildProcess:
     def _read_frames(self) -> None:
         stream = self._process.stdout
         assert stream is not None
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError), stream:
             while (data := _read_frame(stream)) is not None:
                 try:
                     self._frames.put(pickle.loads(data))
@@ -119,7 +121,7 @@ class ChildProcess:
     def _read_errors(self) -> None:
         stream = self._process.stderr
         assert stream is not None
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError), stream:
             for line in stream:
                 self._errors.append(line.decode(errors="replace").rstrip())
 

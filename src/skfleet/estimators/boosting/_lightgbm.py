@@ -19,7 +19,7 @@ from skfleet.estimators.boosting._base import (
     check_eval_set,
     with_validation_set,
 )
-from skfleet.estimators.boosting._lightgbm_model import with_parameters
+from skfleet.estimators.boosting._lightgbm_model import first_rounds, with_parameters
 from skfleet.estimators.boosting._lightgbm_private import (
     MetricAdapter,
     aliases_of,
@@ -167,7 +167,10 @@ class _LightGBMEstimator(BoostedEstimator):
     def _check_by_library(self, request: FitRequest) -> None:
         """Raise what LightGBM raises for a round on a few rows."""
         labels = np.arange(2) if self._has_labels else None
-        _, params, _, objective = copy.deepcopy(self)._configure(labels, request.options)
+        trial = copy.copy(self)
+        trial.class_weight = trial._class_weight = None
+        trial.random_state = copy.deepcopy(self.random_state)  # a trial draws nothing of it
+        _, params, _, objective = trial._configure(labels, request.options)
         if objective is not None:
             params["objective"] = "binary" if self._has_labels else "regression"
         if is_frame(meta := meta_of(request.X)):
@@ -275,6 +278,7 @@ class _LightGBMEstimator(BoostedEstimator):
             metrics=metrics,
             callbacks=[c for c in callbacks if getattr(c, "before_iteration", False)],
             is_local=launcher.engine.is_local,
+            has_scores="init_score" in request.per_sample,
             model=None if model is None else model.model_to_string(num_iteration=-1),
             n_rounds_before=0 if model is None else model.current_iteration(),
         )
@@ -288,6 +292,8 @@ class _LightGBMEstimator(BoostedEstimator):
         library = LightGBMTraining(job, stored, class_weight, names)
         outcome = self._run(launcher, library, stored, evals, n_rounds, monitor, n_ranks)
         text = with_parameters(outcome.booster.decode(), _LOCAL_VALUES)
+        if monitor.best_iteration:  # LightGBM keeps the rounds until then
+            text = first_rounds(text, monitor.best_iteration)
         booster = lightgbm.Booster(model_str=text)
         booster.params = params
         booster.best_iteration, booster.best_score = monitor.best_iteration, monitor.best_score

@@ -47,6 +47,7 @@ class LightGBMJob:
     metrics: Sequence[Callable[..., Any]] = ()
     callbacks: Sequence[Any] = ()
     is_local: bool = False
+    has_scores: bool = False  # whether users give scores to start from
     model: str | None = None  # that training goes on from
     n_rounds_before: int = 0
 
@@ -184,9 +185,9 @@ class LightGBMRank:
         """
         own = own if self.job.model is None else None
         if model is None:
-            if own is None and self.link.start is not None:
-                return np.full(rows.n_rows, self.link.start)
-            return own
+            if self.link.start is None:
+                return own
+            return np.full(rows.n_rows, self.link.start) if own is None else own + self.link.start
         scores, first = [], 0
         for block in rows.blocks():
             options = {"raw_score": True, "num_threads": self.params.get("num_threads", 0)}

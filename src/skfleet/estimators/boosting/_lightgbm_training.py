@@ -104,6 +104,7 @@ class LightGBMTraining:
             job.n_ranks == 1
             or job.objective is not None
             or job.model is not None
+            or job.has_scores
             or self.is_one_segment
             or not (is_log or objective in _MEAN_STARTS or objective in _L2_NAMES)
             or not parameter(params, "boost_from_average", True)
