@@ -94,6 +94,9 @@ class ChildProcess:
             self._process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(EXIT_SECONDS)
+        with contextlib.suppress(OSError):  # of what was not sent
+            if self._process.stdin is not None:
+                self._process.stdin.close()
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def _send(self, message: Any) -> None:
@@ -108,7 +111,7 @@ class ChildProcess:
     def _read_frames(self) -> None:
         stream = self._process.stdout
         assert stream is not None
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError), stream:
             while (data := _read_frame(stream)) is not None:
                 try:
                     self._frames.put(pickle.loads(data))
@@ -119,7 +122,7 @@ class ChildProcess:
     def _read_errors(self) -> None:
         stream = self._process.stderr
         assert stream is not None
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError), stream:
             for line in stream:
                 self._errors.append(line.decode(errors="replace").rstrip())
 

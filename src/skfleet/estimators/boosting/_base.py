@@ -75,12 +75,14 @@ class BoostedEstimator(DocumentationLink):
         )
 
     def _learned(self, fitted: Any) -> dict[str, Any]:
-        """Return what ``fit`` has set of an estimator of the library's class, or of this one."""
-        known = {*self.get_params(deep=False), "kwargs", "_other_params", *self._own_attributes}
-        return {name: value for name, value in vars(fitted).items() if name not in known}
+        """Return what ``fit`` of an estimator of the library's class has set."""
+        before = vars(self._plain())
+        return {name: value for name, value in vars(fitted).items() if name not in before}
 
-    # Attributes that the library's estimators do not have.
+    # What this class learns beside the library's.
     _own_attributes: tuple[str, ...] = ()
+    # All that the last ``fit`` has learned.
+    _learned_names: tuple[str, ...] = ()
 
     def to_sklearn(self) -> Any:
         """Return a fitted estimator of the library's own class.
@@ -92,19 +94,16 @@ class BoostedEstimator(DocumentationLink):
         """
         check_is_fitted(self)
         plain = self._plain()
-        vars(plain).update(self._learned(self))
+        own = self._own_attributes
+        vars(plain).update({n: getattr(self, n) for n in self._learned_names if n not in own})
         return plain
-
-    def _state(self) -> dict[str, Any]:
-        """Return what ``fit`` has set of this estimator."""
-        own = {name: getattr(self, name) for name in self._own_attributes if hasattr(self, name)}
-        return self._learned(self) | own
 
     def _take(self, state: dict[str, Any]) -> None:
         """Set what a ``fit`` has learned, in the place of what an earlier one has."""
-        for name in self._state():
+        for name in self._learned_names:
             delattr(self, name)
         vars(self).update(state)
+        self._learned_names = tuple(state)
 
     def _check_own_parameters(self) -> None:
         """Raise for invalid parameters of this project."""
@@ -239,7 +238,10 @@ class BoostedEstimator(DocumentationLink):
 
     def _check_stored(self, stored: StoredRows, evals: list[StoredRows | None]) -> None:
         """Raise for targets that the library could not learn."""
-        for name, part in [("y", stored), *((f"y of eval_set[{i}]", e) for i, e in enumerate(evals))]:
+        for name, part in [
+            ("y", stored),
+            *((f"y of eval_set[{i}]", e) for i, e in enumerate(evals)),
+        ]:
             if part is not None and any(survey.has_missing_y for survey in part.surveys):
                 raise ValueError(
                     f"{name} must have a finite value in every row. Got NaN or infinity instead. "
@@ -347,12 +349,14 @@ class FitRequest:
         """Return the request of rows in memory."""
         parts = None
         if evals is not None:
-            parts = [None if b is None else cls(b.X, b.y, b.sample_weight, b.per_sample) for b in evals]
+            parts = [
+                None if b is None else cls(b.X, b.y, b.sample_weight, b.per_sample) for b in evals
+            ]
         return cls(train.X, train.y, train.sample_weight, train.per_sample, parts, options)
 
     @property
     def requests(self) -> list[FitRequest]:
-        """This request and those of the evaluation sets that are no training rows."""
+        """The request itself and those of the evaluation sets that are no training rows."""
         return [self, *(part for part in self.eval_parts or () if part is not None)]
 
     def computed(self) -> FitRequest:
@@ -407,7 +411,8 @@ def fit_small(
         eval_blocks = [next(evals) if has_own else None for has_own in has_rows]
     with capture_output(origin) as notes:
         estimator._fit_plain(FitRequest.of_blocks(joined[0], eval_blocks, options))
-    return estimator._state(), notes
+    names = estimator._learned_names
+    return {name: getattr(estimator, name) for name in names}, notes
 
 
 def with_validation_set(eval_set: Any, X_val: Any, y_val: Any) -> Any:

@@ -35,6 +35,77 @@ class _XGBoostEstimator(BoostedEstimator):
     # The library's names of values per row, and of lists of these for the evaluation sets.
     _is_ranker = False
 
+    def __init__(
+        self,
+        *,
+        checkpoint: str | PathLike[str] | None = None,
+        checkpoint_interval: Any = "auto",
+        timeout: float = 300,
+        max_retries: int = 3,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.checkpoint = checkpoint
+        self.checkpoint_interval = checkpoint_interval
+        self.timeout = timeout
+        self.max_retries = max_retries
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        sample_weight: Any = None,
+        base_margin: Any = None,
+        eval_set: Any = None,
+        verbose: bool | int | None = True,
+        xgb_model: Any = None,
+        sample_weight_eval_set: Any = None,
+        base_margin_eval_set: Any = None,
+        feature_weights: Any = None,
+        X_val: Any = None,
+        y_val: Any = None,
+    ) -> Any:
+        """Train the booster.
+
+        Parameters
+        ----------
+        X : rows in any container, of shape (n_samples, n_features)
+            Training rows; NaN is a missing value. Of a frame, categorical columns with
+            ``enable_categorical=True``.
+        y : array-like, Dask array or Dask Series of shape (n_samples,)
+            Labels of any kind for a classifier, numbers for a regressor.
+        sample_weight : array-like, Dask array or Dask Series of shape (n_samples,), default=None
+            Weights.
+        base_margin : array-like, Dask array or Dask Series of shape (n_samples,), default=None
+            Margin of each row to start from.
+        eval_set : list of (X, y), default=None
+            Rows in any container whose metrics are computed after every round.
+        verbose : bool or int, default=True
+            Print the metrics, of every so many rounds.
+        xgb_model : str, Booster or estimator, default=None
+            Model that training goes on from.
+        sample_weight_eval_set, base_margin_eval_set : list, default=None
+            Weights and margins for each evaluation set.
+        feature_weights : array-like of shape (n_features,), default=None
+            Probabilities with which features are drawn. XGBoost wants them in the constructor.
+        X_val, y_val : rows in any container, default=None
+            A single evaluation set, in the place of `eval_set`.
+
+        Returns
+        -------
+        self : estimator
+            Fitted estimator.
+        """
+        eval_set = with_validation_set(eval_set, X_val, y_val)
+        values = {"sample_weight": sample_weight, "base_margin": base_margin}
+        eval_values = {
+            "sample_weight": sample_weight_eval_set,
+            "base_margin": base_margin_eval_set,
+        }
+        options = {"verbose": verbose, "xgb_model": xgb_model, "feature_weights": feature_weights}
+        return self._fit(self._request(X, y, values, eval_set, eval_values, _given(options)))
+
     def get_xgb_params(self) -> dict[str, Any]:
         """Return the parameters of XGBoost's booster.
 
@@ -118,13 +189,20 @@ class _XGBoostEstimator(BoostedEstimator):
                     f"{params[name]!r} instead, which trains on one machine. Compute the rows, or "
                     f"leave {name} out."
                 )
+        if self.early_stopping_rounds and not request.eval_parts:
+            raise ValueError(
+                "early_stopping_rounds must come with validation rows. Got no eval_set instead: "
+                "Must have at least 1 validation dataset for early stopping."
+            )
         check_target_type(request.y, numeric=not self._has_labels)
         check_target_shape(request.y, several=False)
         self._check_by_library(params, request)
 
     def _check_by_library(self, params: dict[str, Any], request: FitRequest) -> None:
         """Raise what XGBoost raises for parameters and kinds of columns, and for unknown ones."""
-        unknown = [name for name in getattr(self, "kwargs", None) or {} if name not in OWN_PARAMETERS]
+        unknown = [
+            name for name in getattr(self, "kwargs", None) or {} if name not in OWN_PARAMETERS
+        ]
         params = {k: v for k, v in params.items() if not callable(v)}
         rows = artificial_rows(meta_of(request.X))
         messages = _warnings_of(params, rows, self.enable_categorical)
@@ -287,43 +365,9 @@ class XGBClassifier(_XGBoostEstimator, xgboost.XGBClassifier):
 
     _has_labels = True
 
-    def __init__(
-        self,
-        *,
-        objective: Any = "binary:logistic",
-        checkpoint: str | PathLike[str] | None = None,
-        checkpoint_interval: Any = "auto",
-        timeout: float = 300,
-        max_retries: int = 3,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(objective=objective, **kwargs)
-        self.checkpoint = checkpoint
-        self.checkpoint_interval = checkpoint_interval
-        self.timeout = timeout
-        self.max_retries = max_retries
-
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        *,
-        sample_weight: Any = None,
-        base_margin: Any = None,
-        eval_set: Any = None,
-        verbose: bool | int | None = True,
-        xgb_model: Any = None,
-        sample_weight_eval_set: Any = None,
-        base_margin_eval_set: Any = None,
-        feature_weights: Any = None,
-        X_val: Any = None,
-        y_val: Any = None,
-    ) -> XGBClassifier:
-        """{fit}"""
-        return _fit_with_margins(**_arguments(locals()))
-
     def _labels_of(self, y: Any) -> np.ndarray | None:
-        if getattr(y, "ndim", 1) == 2 and y.shape[1] > 1:
+        y = y if hasattr(y, "shape") else np.asarray(y)
+        if len(y.shape) == 2 and y.shape[1] > 1:
             return None  # several labels for each row
         y = column_or_1d(y, warn=True)
         check_classification_targets(y)
@@ -396,62 +440,11 @@ class XGBClassifier(_XGBoostEstimator, xgboost.XGBClassifier):
 class XGBRegressor(_XGBoostEstimator, xgboost.XGBRegressor):
     """{summary}"""
 
-    def __init__(
-        self,
-        *,
-        objective: Any = "reg:squarederror",
-        checkpoint: str | PathLike[str] | None = None,
-        checkpoint_interval: Any = "auto",
-        timeout: float = 300,
-        max_retries: int = 3,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(objective=objective, **kwargs)
-        self.checkpoint = checkpoint
-        self.checkpoint_interval = checkpoint_interval
-        self.timeout = timeout
-        self.max_retries = max_retries
-
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        *,
-        sample_weight: Any = None,
-        base_margin: Any = None,
-        eval_set: Any = None,
-        verbose: bool | int | None = True,
-        xgb_model: Any = None,
-        sample_weight_eval_set: Any = None,
-        base_margin_eval_set: Any = None,
-        feature_weights: Any = None,
-        X_val: Any = None,
-        y_val: Any = None,
-    ) -> XGBRegressor:
-        """{fit}"""
-        return _fit_with_margins(**_arguments(locals()))
-
 
 class XGBRanker(_XGBoostEstimator, xgboost.XGBRanker):
     """{summary}"""
 
     _is_ranker = True
-
-    def __init__(
-        self,
-        *,
-        objective: str = "rank:ndcg",
-        checkpoint: str | PathLike[str] | None = None,
-        checkpoint_interval: Any = "auto",
-        timeout: float = 300,
-        max_retries: int = 3,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(objective=objective, **kwargs)
-        self.checkpoint = checkpoint
-        self.checkpoint_interval = checkpoint_interval
-        self.timeout = timeout
-        self.max_retries = max_retries
 
     def fit(
         self,
@@ -532,23 +525,6 @@ class XGBRanker(_XGBoostEstimator, xgboost.XGBRanker):
         return self.to_sklearn().score(X, y)
 
 
-def _fit_with_margins(estimator: Any, X: Any, y: Any, X_val: Any, y_val: Any, **given: Any) -> Any:
-    """Fit a classifier or a regressor, which know weights and margins per row."""
-    eval_set = with_validation_set(given.pop("eval_set"), X_val, y_val)
-    names = ("sample_weight", "base_margin")
-    values = {name: given.pop(name) for name in names}
-    eval_values = {name: given.pop(f"{name}_eval_set") for name in names}
-    return estimator._fit(
-        estimator._request(X, y, values, eval_set, eval_values, _given(given))
-    )
-
-
-def _arguments(variables: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in variables.items() if name not in ("self", "__class__")} | {
-        "estimator": variables["self"]
-    }
-
-
 def _given(options: dict[str, Any]) -> dict[str, Any]:
     """Return arguments but for those that are None, as which they mean nothing."""
     return {name: value for name, value in options.items() if value is not None}
@@ -586,7 +562,8 @@ def _warnings_of(params: dict[str, Any], rows: Any, enable_categorical: bool) ->
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         matrix = xgboost.DMatrix(
-            rows, np.zeros(len(rows) if hasattr(rows, "iloc") else rows.shape[0]),
+            rows,
+            np.zeros(len(rows) if hasattr(rows, "iloc") else rows.shape[0]),
             enable_categorical=enable_categorical,
         )
         params = {k: v for k, v in params.items() if k not in ("objective", "eval_metric")}

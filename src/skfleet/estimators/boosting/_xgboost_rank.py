@@ -69,8 +69,9 @@ class XGBoostRank:
         self.job, self.params = job, dict(job.params)
         if job.n_ranks > 1:
             self.params["nthread"] = int(os.environ["OMP_NUM_THREADS"])
-            # A rank that starts again from a snapshot draws what it would have drawn.
-            self.params["seed_per_iteration"] = True
+            if self.params.get("subsample") not in (None, 1):
+                # A rank that starts again from a snapshot draws the rows that it would have drawn.
+                self.params["seed_per_iteration"] = True
         if job.n_ranks > 1:
             collective.init(
                 dmlc_communicator="rabit",
@@ -160,7 +161,8 @@ class XGBoostRank:
         result = ("", 0.0)
         if owner in (None, self.rank):
             margins = self.booster.predict(matrix, output_margin=self.job.objective is not None)
-            result = metric(margins, matrix)
+            name, value = metric(margins, matrix)
+            result = name, float(f"{value:f}")  # the digits that XGBoost keeps
         if is_alone:
             return result
         if owner is not None:

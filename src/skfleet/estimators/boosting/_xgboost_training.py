@@ -80,8 +80,7 @@ class XGBoostMonitor:
         for data, metric, score in scores:
             self.evals_result.setdefault(data, {}).setdefault(metric, []).append(score)
         return any(
-            [callback.after_iteration(self, number, self.evals_result)]  # type: ignore[arg-type]
-            [0]
+            [callback.after_iteration(self, number, self.evals_result)][0]  # type: ignore[arg-type]
             for callback in self._callbacks
         )
 
