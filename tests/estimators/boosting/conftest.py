@@ -39,7 +39,9 @@ def rows():
         "X": X,
         "y": score + rng.normal(size=n) * 10,
         "noise": rng.permutation(score),
-        "labels": np.array(["low", "mid", "top"])[np.digitize(score, np.quantile(score, [0.3, 0.6]))],
+        "labels": np.array(["low", "mid", "top"])[
+            np.digitize(score, np.quantile(score, [0.3, 0.6]))
+        ],
         "weight": rng.integers(1, 4, n).astype(float),
         "margin": rng.normal(size=n),
         "relevance": rng.integers(0, 4, n),

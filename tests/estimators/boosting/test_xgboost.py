@@ -127,9 +127,13 @@ def test_early_stopping_on_rows_in_other_containers(fleet, rows, capsys):
     assert ours.get_booster().num_boosted_rounds() == plain.get_booster().num_boosted_rounds()
     assert np.abs(ours.predict(X) - plain.predict(X)).max() < 1e-5
     shown = capsys.readouterr().out.splitlines()
-    assert [line.split("\t")[0] for line in shown] == [p.split("\t")[0] for p in printed.splitlines()]
+    assert [line.split("\t")[0] for line in shown] == [
+        p.split("\t")[0] for p in printed.splitlines()
+    ]
     assert ours.evals_result_["validation_1"] == plain.evals_result_["validation_1"]
-    alone = XGBRegressor(**options).fit(Xd, yd, X_val=chunked(X[:300], 90), y_val=rows['noise'][:300], verbose=0)
+    alone = XGBRegressor(**options).fit(
+        Xd, yd, X_val=chunked(X[:300], 90), y_val=rows["noise"][:300], verbose=0
+    )
     assert alone.best_iteration == plain.best_iteration
 
 

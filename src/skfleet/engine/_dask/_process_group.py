@@ -99,7 +99,9 @@ class ProcessGroup:
         and the timeout; else the first error.
         """
         ranks = list(range(len(self._handles)) if ranks is None else ranks)
-        tasks = {self._submit_call(rank, method, a): rank for rank, a in zip(ranks, args, strict=True)}
+        tasks = {
+            self._submit_call(rank, method, a): rank for rank, a in zip(ranks, args, strict=True)
+        }
         try:
             results = self._collect(tasks, method, args, time.monotonic() + seconds + self.timeout)
         finally:

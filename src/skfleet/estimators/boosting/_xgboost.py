@@ -22,6 +22,7 @@ from skfleet.estimators.boosting._base import (
     with_validation_set,
 )
 from skfleet.estimators.boosting._row_survey import StoredRows
+from skfleet.estimators.boosting._xgboost_matrix import shared_matrix
 from skfleet.estimators.boosting._xgboost_rank import XGBoostJob, XGBoostRank
 from skfleet.estimators.boosting._xgboost_training import XGBoostMonitor, XGBoostTraining
 
@@ -167,7 +168,8 @@ class _XGBoostEstimator(BoostedEstimator):
                     key = "eval_qid" if name == "qid" else f"{name}_eval_set"
                     lists.setdefault(key, [None] * len(request.eval_parts))[i] = value
             arguments |= {k: v for k, v in lists.items() if any(x is not None for x in v)}
-        plain.fit(request.X, y, **arguments)
+        with shared_matrix(plain):
+            plain.fit(request.X, y, **arguments)
         self._take(self._learned(plain) | {"_labels": labels})
 
     def _labels_of(self, y: Any) -> np.ndarray | None:
