@@ -120,7 +120,7 @@ def concurrent(library):
     """Time 20 small fits at once, and the same submitted by hand."""
     ours, plain, _ = classes(library)
     X, y = higgs_like(20_000)
-    with Fleet(n_workers=2, threads_per_worker=1) as fleet:
+    with Fleet(n_workers=2, threads_per_worker=1) as client:
         Xd, yd = (da.from_array(v, chunks=(5_000, *v.shape[1:])).persist() for v in (X, y))
 
         def at_once():
@@ -130,10 +130,10 @@ def concurrent(library):
 
         def by_hand():
             models = [plain(n_estimators=50, n_jobs=1, random_state=i) for i in range(20)]
-            futures = [fleet.client.submit(m.fit, X_parts, y_parts) for m in models]
-            fleet.client.gather(futures)
+            futures = [client.submit(m.fit, X_parts, y_parts) for m in models]
+            client.gather(futures)
 
-        X_parts, y_parts = fleet.client.scatter(X), fleet.client.scatter(y)
+        X_parts, y_parts = client.scatter(X), client.scatter(y)
         ours_seconds, hand = interleaved(at_once, by_hand)
     print(f"{library} 20 small fits at once: {ours_seconds:.2f} s, by hand {hand:.2f} s: "
           f"{ours_seconds / hand:.2f}", flush=True)  # fmt: skip
@@ -218,8 +218,8 @@ def memory(library):
 
         _load = dask.delayed(lambda file, name: np.load(file)[name], pure=True)
         Xd, yd = column("X", (n_columns,), np.float32), column("y", (), int)
-        with Fleet(n_workers=2, threads_per_worker=1) as fleet:
-            fleet.client.run(lambda: __import__(library))
+        with Fleet(n_workers=2, threads_per_worker=1) as client:
+            client.run(lambda: __import__(library))
             with peak_of_children() as ranks:
                 ours(n_estimators=20).fit(Xd, yd)
     block = size * n_columns * 4

@@ -41,7 +41,7 @@ class ChildLostError(RuntimeError):
 class ChildProcess:
     """A process that holds ``factory(*args)``, with `n_threads` threads for native libraries.
 
-    `directory`, where it may write files, is removed with it. The process ends with its parent.
+    `directory`, for its temporary files, is removed with it. The process ends with its parent.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class ChildProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**os.environ, "OMP_NUM_THREADS": str(n_threads)},
+            env={**os.environ, "OMP_NUM_THREADS": str(n_threads), "TMPDIR": directory},
             start_new_session=True,  # an interrupt in the terminal is for the parent
         )
         for target in (self._read_frames, self._read_errors):

@@ -14,6 +14,7 @@ import xgboost
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from skfleet import Fleet
 from skfleet.engine import counting
 from skfleet.estimators.boosting import XGBClassifier, XGBRanker, XGBRegressor
 from skfleet.exceptions import FleetError
@@ -308,3 +309,32 @@ def expected_failures(estimator):
 )
 def test_scikit_learns_checks(estimator, check):
     check(estimator)
+
+
+def test_rows_that_do_not_fit_are_binned_on_the_disk(fleet, rows, monkeypatch, caplog):
+    monkeypatch.setattr("skfleet.estimators.boosting._base.MEMORY_SHARE", 1e-9)
+    X, y = rows["X"], rows["y"]
+    ours = XGBRegressor(**ROUNDS).fit(chunked(X), chunked(y))
+    assert "do not fit into the memory" in caplog.text
+    plain = xgboost.XGBRegressor(**ROUNDS).fit(X, y)
+    assert np.abs(ours.predict(X) - plain.predict(X)).max() < 1e-5
+
+
+def test_fits_of_a_search_share_the_binned_rows(rows, monkeypatch):
+    built = []
+    build = xgboost.QuantileDMatrix.__init__
+
+    def count(matrix, *args, **kwargs):
+        built.append(kwargs.get("ref"))
+        build(matrix, *args, **kwargs)
+
+    monkeypatch.setattr(xgboost.QuantileDMatrix, "__init__", count)
+    grid = {"max_depth": [2, 3, 4], "learning_rate": [0.1, 0.3]}
+    with Fleet(n_workers=1, threads_per_worker=1, processes=False):
+        searches = [
+            GridSearchCV(cls(n_estimators=4), grid, cv=3, refit=False).fit(rows["X"], rows["y"])
+            for cls in (XGBRegressor, xgboost.XGBRegressor)
+        ]
+    assert len(built) == 3 + 18
+    scores = [search.cv_results_["mean_test_score"] for search in searches]
+    assert np.array_equal(*scores)

@@ -49,6 +49,8 @@ OWN_PARAMETERS = ("checkpoint", "checkpoint_interval", "timeout", "max_retries")
 # Rows of fewer bytes are fitted by the library itself, on one worker; and of the blocks of unknown
 # size, which that worker loads one after the other until they are too large.
 ONE_WORKER_BYTES, MAX_SMALL_BLOCKS = 16 * 2**20, 8
+# Share of a worker's memory that a rank may take.
+MEMORY_SHARE = 0.8
 
 
 class BoostedEstimator(DocumentationLink):
@@ -183,6 +185,7 @@ class BoostedEstimator(DocumentationLink):
         evals: list[StoredRows | None],
         request: FitRequest,
         n_ranks: int,
+        fits_in_memory: bool,
     ) -> None:
         """Train on ranks, and set the fitted attributes."""
         raise NotImplementedError
@@ -223,8 +226,32 @@ class BoostedEstimator(DocumentationLink):
             logger.info(
                 "%s is trained on %d rows by %d ranks", type(self).__name__, stored.n_rows, n_ranks
             )
-            self._train(launcher, stored, evals, request, n_ranks)
+            fits = self._fits_in_memory(launcher, stored, evals, request, n_ranks)
+            self._train(launcher, stored, evals, request, n_ranks, fits)
         return self
+
+    def _fits_in_memory(
+        self,
+        launcher: Any,
+        stored: StoredRows,
+        evals: list[StoredRows | None],
+        request: FitRequest,
+        n_ranks: int,
+    ) -> bool:
+        """Return whether a worker can hold a rank's binned rows, and blocks on their way there."""
+        n_outputs = max(1, len(stored.labels) if len(stored.labels) > 2 else 1)
+        n_rows = -(-stored.n_rows // n_ranks)
+        n_rows += max((part.n_rows for part in evals if part is not None), default=0)
+        width = meta_of(request.X).shape[1]
+        block = max(survey.n_bytes for survey in stored.surveys)
+        n_bytes = self._binned_bytes(n_rows, width, n_outputs) + 2 * block
+        limit = launcher.engine.memory_limit
+        logger.debug("a rank takes about %.0f MB of %.0f", n_bytes / 1e6, limit / 1e6)
+        return n_bytes <= MEMORY_SHARE * limit
+
+    def _binned_bytes(self, n_rows: int, n_features: int, n_outputs: int) -> int:
+        """Return an estimate of the memory that a rank's binned rows take in training."""
+        raise NotImplementedError
 
     def _store(self, launcher: Any, blocks: Any) -> StoredRows:
         """Store blocks on the workers, and survey them."""

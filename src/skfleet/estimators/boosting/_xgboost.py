@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
 from os import PathLike
 from typing import Any
@@ -25,6 +26,11 @@ from skfleet.estimators.boosting._row_survey import StoredRows
 from skfleet.estimators.boosting._xgboost_matrix import shared_matrix
 from skfleet.estimators.boosting._xgboost_rank import XGBoostJob, XGBoostRank
 from skfleet.estimators.boosting._xgboost_training import XGBoostMonitor, XGBoostTraining
+
+logger = logging.getLogger("skfleet.estimators")
+
+# Memory of a process that has loaded XGBoost.
+PROCESS_BYTES = 150_000_000
 
 TREE_METHODS, BOOSTERS = (None, "auto", "hist"), (None, "gbtree", "dart")
 
@@ -218,6 +224,12 @@ class _XGBoostEstimator(BoostedEstimator):
     def _n_threads(self) -> int | None:
         return self.n_jobs if self.n_jobs and self.n_jobs > 0 else None
 
+    def _binned_bytes(self, n_rows: int, n_features: int, n_outputs: int) -> int:
+        bin_bytes = 1 if (self.max_bin or 256) <= 256 else 2
+        # beside the bins: a label, a weight, and of each output a gradient, a Hessian, a margin and
+        # the position of the row
+        return PROCESS_BYTES + n_rows * (n_features * bin_bytes + 8 + 28 * n_outputs)
+
     @staticmethod
     def _rank_class() -> Any:
         return XGBoostRank
@@ -229,7 +241,13 @@ class _XGBoostEstimator(BoostedEstimator):
         evals: list[StoredRows | None],
         request: FitRequest,
         n_ranks: int,
+        fits_in_memory: bool,
     ) -> None:
+        if not fits_in_memory:
+            logger.warning(
+                "the binned rows of a rank do not fit into the memory of a worker: XGBoost holds "
+                "them on the disk, which is slower; more workers, or smaller max_bin, avoid that"
+            )
         labels = stored.labels if self._has_labels else None
         params, objective = self._booster_params(labels)
         model, metric, params, feature_weights = self._configure_fit(
@@ -256,6 +274,7 @@ class _XGBoostEstimator(BoostedEstimator):
             feature_weights=feature_weights,
             is_ranker=self._is_ranker,
             has_labels=self._has_labels,
+            is_on_disk=not fits_in_memory,
             model=None if booster is None else bytes(booster.save_raw("ubj")),
         )
         monitor = XGBoostMonitor(
