@@ -49,7 +49,8 @@ def kill_a_worker(client: Client, seconds: float) -> threading.Timer:
 
 def main() -> None:
     """Train twice, the second time with a worker that dies."""
-    with tempfile.TemporaryDirectory() as folder, Fleet(n_workers=2, threads_per_worker=1) as client:
+    fleet = Fleet(n_workers=2, threads_per_worker=1)
+    with tempfile.TemporaryDirectory() as folder, fleet as client:
         write_files(Path(folder))
         frame = dd.read_parquet(folder)
         frame = frame[frame["hour"] > 3].assign(carrier=frame["carrier"].astype("category"))

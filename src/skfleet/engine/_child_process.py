@@ -127,7 +127,7 @@ class ChildProcess:
                 self._errors.append(line.decode(errors="replace").rstrip())
 
     def _describe_end(self) -> str:
-        """Say how the process ended, with the last lines that it printed."""
+        """Return how the process ended, with the last lines that it printed."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(EXIT_SECONDS)
         code = self._process.returncode
@@ -136,7 +136,7 @@ class ChildProcess:
 
 
 def report_progress() -> None:
-    """Tell the parent, in a child's method, that work goes on."""
+    """Report to the parent, in a child's method, that work goes on."""
     if _output is not None:
         _write_frame(_output, pickle.dumps(("progress", None)))
 

@@ -39,14 +39,6 @@ def test_ten_deaths_in_a_fit(processes, on_ranks, rows, tmp_path, caplog):
         assert number - record.args[1] <= SNAPSHOT_ROUNDS
 
 
-def test_rows_drawn_alike_after_a_death(processes, on_ranks, rows, tmp_path):
-    drawn = {"subsample": 0.7, "random_state": 3}
-    undisturbed = fit(rows, tmp_path, **drawn)
-    model = fit(rows, tmp_path, [(13, 1, "rank")], **drawn)
-    assert n_died(tmp_path) == 1
-    assert_undisturbed(model, undisturbed, rows["X"])
-
-
 def test_repeated_deaths_end_with_an_error(processes, on_ranks, rows, tmp_path):
     deaths = [(2, 0, "rank"), (3, 1, "rank")]
     with pytest.raises(FleetError, match="2 losses after round 0"):

@@ -156,26 +156,26 @@ class RankTraining:
                     self.checkpoint.save(self._snapshot)
             logger.debug("round %d of %d", n_done, self.n_rounds)
         self._is_stopped = is_stopped
-        outcome.n_rounds = n_done if self._n_kept is None else self._n_kept
-        (booster, *_) = group.call("finish", [(self._n_kept,)] * self.n_ranks)
+        outcome.n_rounds = n_done if self._n_final is None else self._n_final
+        (booster, *_) = group.call("finish", [(self._n_final,)] * self.n_ranks)
         return booster
 
     _is_stopped = False
     _n_seen = 0
-    _n_kept: int | None = None
+    _n_final: int | None = None
 
     def _update(self, number: int, scores: Any) -> bool:
-        """Give a round's metrics to the monitor once: a round may be trained again."""
+        """Pass a round's metrics to the monitor once: a round may be trained again."""
         if number < self._n_seen:
             return False
         self._n_seen = number + 1
         if self.monitor.update(number, scores):
-            self._is_stopped, self._n_kept = True, number + 1
+            self._is_stopped, self._n_final = True, number + 1
             return True
         return False
 
     def _replay(self) -> None:
-        """Give the monitor the rounds of a checkpoint."""
+        """Pass the rounds of a checkpoint to the monitor."""
         for number, scores in enumerate(self.library.rounds_of(self._snapshot.history)):
             self._update(number, scores)
 

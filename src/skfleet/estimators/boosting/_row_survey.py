@@ -1,4 +1,4 @@
-"""What the driver learns of stored rows before training, and their deal to ranks."""
+"""Survey of stored rows before training, and their deal to ranks."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from skfleet.estimators.boosting._rank_rows import RankRows, take_slice
 
 @dataclass
 class XGBoostJob:
-    """What all ranks train, but for the rows.
+    """Everything that all ranks train with, but for the rows.
 
     `eval_ranks` are the rank that has all rows of each evaluation set, None for the training rows.
     """
@@ -72,9 +72,6 @@ class XGBoostRank:
         self.job, self.params = job, dict(job.params)
         if job.n_ranks > 1:
             self.params["nthread"] = int(os.environ["OMP_NUM_THREADS"])
-            if self.params.get("subsample") not in (None, 1):
-                # A rank that starts again from a snapshot draws the rows that it would have drawn.
-                self.params["seed_per_iteration"] = True
         if job.n_ranks > 1:
             collective.init(
                 dmlc_communicator="rabit",
