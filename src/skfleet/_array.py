@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
@@ -15,12 +16,21 @@ FLOAT64 = np.dtype(np.float64)
 
 def is_array(x: Any) -> bool:
     """Return whether x is an array of an array library (NumPy, CuPy, ...); Dask arrays are not."""
-    return array_api_compat.is_array_api_obj(x) and not array_api_compat.is_dask_array(x)
+    return isinstance(x, np.ndarray | np.generic) or is_not_numpy(x)
 
 
 def is_not_numpy(x: Any) -> bool:
     """Return whether x is an array of another library than NumPy."""
-    return is_array(x) and not isinstance(x, np.ndarray | np.generic)
+    if isinstance(x, np.ndarray | np.generic):
+        return False
+    try:
+        return array_api_compat.is_array_api_obj(x) and not array_api_compat.is_dask_array(x)
+    except AttributeError:
+        # array-api-compat (1.16) looks into a library that another thread is importing, on a worker
+        # that has just started say. To import it here waits for that thread.
+        for library in {"cupy", "dask.array"} & sys.modules.keys():
+            importlib.import_module(library)
+        return array_api_compat.is_array_api_obj(x) and not array_api_compat.is_dask_array(x)
 
 
 def is_host(x: Any) -> bool:

@@ -6,6 +6,7 @@ DOCUMENTATION = "https://scikit-fleet.readthedocs.io/en/latest"
 
 # Page by module prefix; the first match counts.
 _PAGES = {
+    "skfleet.estimators.boosting": "boosting",
     "skfleet.estimators.cluster": "clustering",
     "skfleet.estimators.decomposition": "decomposition",
     "skfleet.estimators.linear_model": "linear_models",

@@ -131,7 +131,11 @@ def test_files_are_named_after_a_question(file):
 
 
 def test_optional_libraries_are_not_imported_with_a_module(file):
-    assert not optional_at_import(ast.parse(file.read_text()))
+    imported = optional_at_import(ast.parse(file.read_text()))
+    if file.parent.name == "boosting":  # subclasses of a library's own, loaded on first access
+        library = file.stem.strip("_").split("_")[0]
+        imported -= {library} & {"lightgbm", "xgboost"}
+    assert not imported
 
 
 def test_private_names_of_scikit_learn_live_in_one_file(file):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from skfleet.engine._child_process import report_progress
 from skfleet.engine._counted_rows import CountedRows
 from skfleet.engine._counters import Counts, counting, counting_disabled, log_pass
+from skfleet.engine._fit_scope import current_fit_scope, fit_scope
 from skfleet.engine._fold import TrainingBatch, fold
 from skfleet.engine._gpu._cpu_models import (
     arrays_to_host,
@@ -123,6 +124,7 @@ __all__ = [
     "counting",
     "counting_disabled",
     "current_client",
+    "current_fit_scope",
     "current_worker_address",
     "death_error",
     "device_cache",
@@ -131,6 +133,7 @@ __all__ = [
     "engine_for",
     "fit_cuml_on_gpu_worker",
     "fit_on_gpu_worker",
+    "fit_scope",
     "fleet_engine",
     "fold",
     "gpu_engine",

@@ -41,7 +41,7 @@ class ChildLostError(RuntimeError):
 class ChildProcess:
     """A process that holds ``factory(*args)``, with `n_threads` threads for native libraries.
 
-    `directory`, where it may write files, is removed with it. The process ends with its parent.
+    `directory`, for its temporary files, is removed with it. The process ends with its parent.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class ChildProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**os.environ, "OMP_NUM_THREADS": str(n_threads)},
+            env={**os.environ, "OMP_NUM_THREADS": str(n_threads), "TMPDIR": directory},
             start_new_session=True,  # an interrupt in the terminal is for the parent
         )
         for target in (self._read_frames, self._read_errors):
@@ -94,8 +94,9 @@ class ChildProcess:
             self._process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(EXIT_SECONDS)
-        with contextlib.suppress(OSError):
-            self._process.stdin.close()  # type: ignore[union-attr]
+        with contextlib.suppress(OSError):  # of what was not sent
+            if self._process.stdin is not None:
+                self._process.stdin.close()
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def _send(self, message: Any) -> None:
@@ -126,7 +127,7 @@ class ChildProcess:
                 self._errors.append(line.decode(errors="replace").rstrip())
 
     def _describe_end(self) -> str:
-        """Say how the process ended, with the last lines that it printed."""
+        """Return how the process ended, with the last lines that it printed."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(EXIT_SECONDS)
         code = self._process.returncode
@@ -135,7 +136,7 @@ class ChildProcess:
 
 
 def report_progress() -> None:
-    """Tell the parent, in a child's method, that work goes on."""
+    """Report to the parent, in a child's method, that work goes on."""
     if _output is not None:
         _write_frame(_output, pickle.dumps(("progress", None)))
 

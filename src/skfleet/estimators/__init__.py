@@ -1,5 +1,12 @@
-"""Estimators on rows of any container and any size."""
+"""Estimators on rows of any container and any size.
 
+Those of `skfleet.estimators.boosting` are here too, but not among the names that ``import *``
+imports: their libraries are optional.
+"""
+
+from typing import Any
+
+from skfleet.estimators import boosting
 from skfleet.estimators.cluster import KMeans, MiniBatchKMeans
 from skfleet.estimators.compose import ColumnTransformer, FeatureUnion, TransformedTargetRegressor
 from skfleet.estimators.decomposition import PCA, IncrementalPCA, TruncatedSVD
@@ -136,3 +143,14 @@ __all__ = [
     "TweedieRegressor",
     "VarianceThreshold",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import an estimator of an optional library."""
+    if name not in boosting.LIBRARIES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(boosting, name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *boosting.LIBRARIES])

@@ -99,7 +99,9 @@ class ProcessGroup:
         and the timeout; else the first error.
         """
         ranks = list(range(len(self._handles)) if ranks is None else ranks)
-        tasks = {self._submit_call(rank, method, a): rank for rank, a in zip(ranks, args)}
+        tasks = {
+            self._submit_call(rank, method, a): rank for rank, a in zip(ranks, args, strict=True)
+        }
         try:
             results = self._collect(tasks, method, args, time.monotonic() + seconds + self.timeout)
         finally:
@@ -250,7 +252,7 @@ class ProcessLauncher:
             raise NoWorkersError(
                 "training must have a worker. Got none instead: all have died. Start workers."
             )
-        loads = Counter({address: 0 for address in alive})
+        loads = Counter(dict.fromkeys(alive, 0))
         loads.update(p.address for p in self._placements[:n] if p.address in loads)
         for rank, place in enumerate(self._placements[:n]):
             if place.address not in loads:

@@ -6,10 +6,9 @@ future at the latest.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 from urllib.parse import urlsplit
 from uuid import uuid4

@@ -7,7 +7,8 @@ from typing import Any
 
 from skfleet._optional_dependencies import check_extra
 
-_MODULES = {
+# The library of each estimator; the extra that installs it has the same name.
+LIBRARIES = {
     "LGBMClassifier": "lightgbm",
     "LGBMRanker": "lightgbm",
     "LGBMRegressor": "lightgbm",
@@ -16,13 +17,15 @@ _MODULES = {
     "XGBRegressor": "xgboost",
 }
 
-__all__ = list(_MODULES)
-
 
 def __getattr__(name: str) -> Any:
-    """Import an estimator, or raise for a missing library."""
-    if name not in _MODULES:
+    """Import an estimator, or raise an ImportError for a missing library."""
+    if name not in LIBRARIES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    library = _MODULES[name]
+    library = LIBRARIES[name]
     check_extra(name, library, library)
     return getattr(importlib.import_module(f"{__name__}._{library}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *LIBRARIES])

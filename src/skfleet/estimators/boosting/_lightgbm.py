@@ -13,9 +13,9 @@ from sklearn.preprocessing import LabelEncoder
 
 from skfleet._validation import check_target_shape, check_target_type
 from skfleet.blocks import artificial_rows, compute_together, is_frame, is_lazy, meta_of
-from skfleet.estimators.boosting._base import (
-    BoostedEstimator,
-    FitRequest,
+from skfleet.estimators.boosting._base import BoostedEstimator
+from skfleet.estimators.boosting._fit_inputs import (
+    FitInputs,
     check_eval_set,
     with_validation_set,
 )
@@ -52,6 +52,8 @@ _EVAL_LISTS = {
     "group": "eval_group",
     "qid": "eval_qid",
 }
+# Memory of a process that has loaded LightGBM.
+PROCESS_BYTES = 150_000_000
 # Rows of the trial round that checks parameters.
 N_TRIAL_ROWS = 40
 
@@ -79,54 +81,54 @@ class _LightGBMEstimator(BoostedEstimator):
         lists = {name: given.pop(key, None) for name, key in _EVAL_LISTS.items()}
         values = {name: given.pop(name, None) for name in _EVAL_LISTS}
         check_eval_set(eval_set, X, {})
-        request = self._one_request(X, y, values)
-        request.options = given
+        inputs = self._inputs_of(X, y, values)
+        inputs.options = given
         if eval_set is not None:
-            request.eval_parts = []
+            inputs.eval_parts = []
             for i, (X_eval, y_eval) in enumerate(eval_set):
                 if X_eval is X and y_eval is y:
-                    request.eval_parts.append(None)
+                    inputs.eval_parts.append(None)
                     continue
                 own = {name: _entry(values, i, _EVAL_LISTS[name]) for name, values in lists.items()}
-                request.eval_parts.append(self._one_request(X_eval, y_eval, own))
-        return self._fit(request)
+                inputs.eval_parts.append(self._inputs_of(X_eval, y_eval, own))
+        return self._fit(inputs)
 
-    def _one_request(self, X: Any, y: Any, values: dict[str, Any]) -> FitRequest:
-        return FitRequest(X, y, values["sample_weight"], {"init_score": values["init_score"]})
+    def _inputs_of(self, X: Any, y: Any, values: dict[str, Any]) -> FitInputs:
+        return FitInputs(X, y, values["sample_weight"], {"init_score": values["init_score"]})
 
-    def _fit_plain(self, request: FitRequest) -> None:
+    def _fit_plain(self, inputs: FitInputs) -> None:
         plain = self._plain()
-        arguments: dict[str, Any] = dict(request.options)
-        arguments |= _columns_of(request)
-        if request.eval_parts is not None:
+        arguments: dict[str, Any] = dict(inputs.options)
+        arguments |= _columns_of(inputs)
+        if inputs.eval_parts is not None:
             pairs, lists = [], {}
-            for i, part in enumerate(request.eval_parts):
-                part = request if part is None else part
+            for i, part in enumerate(inputs.eval_parts):
+                part = inputs if part is None else part
                 pairs.append((part.X, part.y))
                 for name, value in _columns_of(part).items():
                     key = _EVAL_LISTS[name]
-                    lists.setdefault(key, [None] * len(request.eval_parts))[i] = value
+                    lists.setdefault(key, [None] * len(inputs.eval_parts))[i] = value
             arguments |= {"eval_set": pairs, **lists}
         with warnings.catch_warnings():
             # LightGBM's other way to name evaluation sets does not encode labels.
             warnings.filterwarnings("ignore", "The argument 'eval_set' is deprecated")
-            plain.fit(request.X, request.y, **arguments)
+            plain.fit(inputs.X, inputs.y, **arguments)
         self._take(self._learned(plain))
 
-    def _fit_on_one_worker(self, engine: Any, rows: Any, request: FitRequest) -> bool:
+    def _fit_on_one_worker(self, engine: Any, rows: Any, inputs: FitInputs) -> bool:
         # Callbacks that change objects of this process must run here.
         known = (
             type(lightgbm.early_stopping(1, verbose=False)),
             type(lightgbm.log_evaluation()),
             type(lightgbm.reset_parameter()),
         )
-        if any(not isinstance(c, known) for c in request.options.get("callbacks", ())):
+        if any(not isinstance(c, known) for c in inputs.options.get("callbacks", ())):
             return False
-        return super()._fit_on_one_worker(engine, rows, request)
+        return super()._fit_on_one_worker(engine, rows, inputs)
 
     # 1. Parameters that LightGBM does not know, or only one machine can train with.
     # 2. A round on a few artificial rows: LightGBM itself checks the parameters' values.
-    def _check_request(self, request: FitRequest) -> None:
+    def _check_inputs(self, inputs: FitInputs) -> None:
         params = self._plain().get_params()
         own = set(self._library_class()().get_params())
         unknown = sorted(set(params) - own - parameter_names())
@@ -159,21 +161,21 @@ class _LightGBMEstimator(BoostedEstimator):
                 f"class_weight must be None for Dask rows in {type(self).__name__}. Got "
                 f"{self.class_weight!r} instead. Give sample_weight."
             )
-        for r in request.requests:
+        for r in inputs.sets:
             check_target_type(r.y, numeric=not self._has_labels)
             check_target_shape(r.y, several=False)
-        self._check_by_library(request)
+        self._check_by_library(inputs)
 
-    def _check_by_library(self, request: FitRequest) -> None:
+    def _check_by_library(self, inputs: FitInputs) -> None:
         """Raise what LightGBM raises for a round on a few rows."""
         labels = np.arange(2) if self._has_labels else None
         trial = copy.copy(self)
         trial.class_weight = trial._class_weight = None
         trial.random_state = copy.deepcopy(self.random_state)  # a trial draws nothing of it
-        _, params, _, objective = trial._configure(labels, request.options)
+        _, params, _, objective = trial._configure(labels, inputs.options)
         if objective is not None:
             params["objective"] = "binary" if self._has_labels else "regression"
-        if is_frame(meta := meta_of(request.X)):
+        if is_frame(meta := meta_of(inputs.X)):
             names = [n for n, d in meta.dtypes.items() if str(d) not in ("category",)]
             bad = [n for n in names if meta.dtypes[n].kind not in "biuf"]
             if bad:
@@ -240,6 +242,13 @@ class _LightGBMEstimator(BoostedEstimator):
     def _n_threads(self) -> int | None:
         return self.n_jobs if self.n_jobs and self.n_jobs > 0 else None
 
+    def _binned_bytes(self, n_rows: int, n_features: int, n_outputs: int) -> int:
+        # a byte for each bin; beside them a label, a weight, and of each output a score in double
+        # precision, a gradient, a Hessian and the position of the row
+        n_sampled = min(self.subsample_for_bin, n_rows)
+        sample = n_sampled * n_features * 8
+        return PROCESS_BYTES + 2 * sample + n_rows * (n_features + 8 + 24 * n_outputs)
+
     @staticmethod
     def _rank_class() -> Any:
         return LightGBMRank
@@ -249,10 +258,17 @@ class _LightGBMEstimator(BoostedEstimator):
         launcher: Any,
         stored: StoredRows,
         evals: list[StoredRows | None],
-        request: FitRequest,
+        inputs: FitInputs,
         n_ranks: int,
+        fits_in_memory: bool,
     ) -> None:
-        options = request.options
+        if not fits_in_memory:
+            raise ValueError(
+                "the binned rows of a rank must fit into the memory of a worker. Got "
+                f"{stored.n_rows} rows for {n_ranks} ranks instead, which do not. Start more "
+                "workers or give them more memory, or take XGBoost, which can hold them on the disk."
+            )
+        options = inputs.options
         labels = stored.labels if self._has_labels else None
         plain, params, metrics, objective = self._configure(labels, options)
         n_rounds, callbacks = params["num_iterations"], list(options.get("callbacks", ()))
@@ -278,7 +294,7 @@ class _LightGBMEstimator(BoostedEstimator):
             metrics=metrics,
             callbacks=[c for c in callbacks if getattr(c, "before_iteration", False)],
             is_local=launcher.engine.is_local,
-            has_scores="init_score" in request.per_sample,
+            has_scores="init_score" in inputs.per_sample,
             model=None if model is None else model.model_to_string(num_iteration=-1),
             n_rounds_before=0 if model is None else model.current_iteration(),
         )
@@ -300,8 +316,8 @@ class _LightGBMEstimator(BoostedEstimator):
         plain._Booster = booster
         plain._class_weight = class_weight
         plain._n_features = booster.num_feature()
-        plain._n_features_in = meta_of(request.X).shape[1]
-        plain._fitted_with_feature_names = is_frame(meta_of(request.X)) or isinstance(
+        plain._n_features_in = meta_of(inputs.X).shape[1]
+        plain._fitted_with_feature_names = is_frame(meta_of(inputs.X)) or isinstance(
             options.get("feature_name"), list
         )
         plain._evals_result = monitor.evals_result
@@ -601,10 +617,10 @@ class LGBMRanker(_LightGBMEstimator, lightgbm.LGBMRanker):
         """{fit}"""
         return self._start_fit(locals())
 
-    def _one_request(self, X: Any, y: Any, values: dict[str, Any]) -> FitRequest:
-        request = super()._one_request(X, y, values)
-        request.per_sample["qid"] = _query_of_rows(values["group"], values["qid"])
-        return request
+    def _inputs_of(self, X: Any, y: Any, values: dict[str, Any]) -> FitInputs:
+        inputs = super()._inputs_of(X, y, values)
+        inputs.per_sample["qid"] = _query_of_rows(values["group"], values["qid"])
+        return inputs
 
     @property
     def score(self) -> Any:
@@ -651,9 +667,9 @@ def _query_of_rows(group: Any, qid: Any) -> Any:
     return qid
 
 
-def _columns_of(request: FitRequest) -> dict[str, Any]:
+def _columns_of(inputs: FitInputs) -> dict[str, Any]:
     """Return values per row as arguments of LightGBM's fit: sizes of groups in place of qid."""
-    columns = {"sample_weight": request.sample_weight, **request.per_sample}
+    columns = {"sample_weight": inputs.sample_weight, **inputs.per_sample}
     qid = columns.pop("qid", None)
     if qid is not None:
         columns["group"] = sizes_of_runs(np.asarray(qid))

@@ -12,7 +12,7 @@ from skfleet.blocks import Block, BlockFile, is_frame, n_rows_of, open_block, sl
 from skfleet.estimators.boosting._row_survey import with_categories
 
 
-class Part(NamedTuple):
+class RowsPart(NamedTuple):
     """Consecutive rows of a block, which is in memory or in a file."""
 
     block: Block | BlockFile

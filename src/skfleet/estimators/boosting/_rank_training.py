@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
@@ -25,7 +24,7 @@ RECOVERY_SECONDS = 15.0
 PATIENCE = 4.0
 
 
-# The parts of a rank's rows, and the other arguments of `RankRows`: tasks replace futures in tuples.
+# The parts of a rank's rows, whose futures tasks replace, and the other arguments of `RankRows`.
 RowsArgument: TypeAlias = tuple[list[Any], dict[str, Any]]
 
 
@@ -106,9 +105,7 @@ class RankTraining:
                         f"last of them: {error}. Look in the workers' logs, give them more memory, "
                         "or raise max_retries or timeout."
                     ) from error
-                logger.warning(
-                    "%s; training goes on from round %d", error, self._snapshot.n_done
-                )
+                logger.warning("%s; training goes on from round %d", error, self._snapshot.n_done)
                 if group is not None:
                     group.close()
                     group = None
@@ -120,19 +117,22 @@ class RankTraining:
     def _train(self, group: Any, outcome: Outcome) -> bytes:
         snapshot = self._snapshot
         links = self.library.link(group, [self._rows_of(rank) for rank in range(self.n_ranks)])
-        group.call("build", [
-            (
-                self.library.job,
-                links[rank],
-                self._rows_of(rank),
-                [self._eval_rows(number, rank) for number in range(len(self.evals))],
-                snapshot.model,
-                snapshot.n_done,
-                snapshot.history,
-            )
-            for rank in range(self.n_ranks)
-        ])
-        n_done, last = snapshot.n_done, time.monotonic()
+        group.call(
+            "build",
+            [
+                (
+                    self.library.job,
+                    links[rank],
+                    self._rows_of(rank),
+                    [self._eval_rows(number, rank) for number in range(len(self.evals))],
+                    snapshot.model,
+                    snapshot.n_done,
+                    snapshot.history,
+                )
+                for rank in range(self.n_ranks)
+            ],
+        )
+        n_done = snapshot.n_done
         is_stopped = self._is_stopped
         while n_done < self.n_rounds and not is_stopped:
             n_segment, takes_snapshot = self._plan_segment(n_done)
@@ -156,27 +156,27 @@ class RankTraining:
                     self.checkpoint.save(self._snapshot)
             logger.debug("round %d of %d", n_done, self.n_rounds)
         self._is_stopped = is_stopped
-        outcome.n_rounds = n_done if self._n_kept is None else self._n_kept
-        (booster, *_) = group.call("finish", [(self._n_kept,)] * self.n_ranks)
+        outcome.n_rounds = n_done if self._n_final is None else self._n_final
+        (booster, *_) = group.call("finish", [(self._n_final,)] * self.n_ranks)
         return booster
 
     _is_stopped = False
     _n_seen = 0
-    _n_kept: int | None = None
+    _n_final: int | None = None
 
     def _update(self, number: int, scores: Any) -> bool:
-        """Give a round's metrics to the monitor once: a round may be trained again."""
+        """Pass a round's metrics to the monitor once: a round may be trained again."""
         if number < self._n_seen:
             return False
         self._n_seen = number + 1
         if self.monitor.update(number, scores):
-            self._is_stopped, self._n_kept = True, number + 1
+            self._is_stopped, self._n_final = True, number + 1
             return True
         return False
 
     def _replay(self) -> None:
-        """Give the monitor the rounds of a checkpoint."""
-        for number, scores in enumerate(self.library.rounds_of(self._snapshot)):
+        """Pass the rounds of a checkpoint to the monitor."""
+        for number, scores in enumerate(self.library.rounds_of(self._snapshot.history)):
             self._update(number, scores)
 
     def _plan_segment(self, n_done: int) -> tuple[int, bool]:

@@ -1,4 +1,4 @@
-"""What the driver learns of stored rows before training, and their deal to ranks."""
+"""Survey of stored rows before training, and their deal to ranks."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ def survey_block(block_ref: BlockRef, has_labels: bool) -> BlockSurvey:
     starts = ids = None
     if block.per_sample and "qid" in block.per_sample:
         qid = np.asarray(block.per_sample["qid"])
-        starts = np.flatnonzero(np.concatenate([np.ones(min(1, len(qid)), bool), np.diff(qid) != 0]))
+        starts = np.flatnonzero(
+            np.concatenate([np.ones(min(1, len(qid)), bool), np.diff(qid) != 0])
+        )
         ids = qid[starts]
     checksum = zlib.crc32(repr((block.n_rows, y[:100] if y is not None else None)).encode())
     n_bytes = block.n_rows * row_bytes(X)

@@ -2,328 +2,80 @@
 
 from __future__ import annotations
 
-import pickle
-from os import PathLike
 from typing import Any
 
 import numpy as np
 import xgboost
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
-from xgboost.callback import EarlyStopping, EvaluationMonitor
 
-from skfleet._validation import check_target_shape, check_target_type
-from skfleet.blocks import artificial_rows, compute_together, is_lazy, meta_of
-from skfleet.estimators.boosting._base import (
-    OWN_PARAMETERS,
-    BoostedEstimator,
-    FitRequest,
-    check_eval_set,
-    with_validation_set,
-)
+from skfleet.blocks import compute_together, is_lazy
+from skfleet.estimators.boosting._fit_inputs import FitInputs, with_validation_set
 from skfleet.estimators.boosting._row_survey import StoredRows
-from skfleet.estimators.boosting._xgboost_rank import XGBoostJob, XGBoostRank
-from skfleet.estimators.boosting._xgboost_training import XGBoostMonitor, XGBoostTraining
-
-TREE_METHODS, BOOSTERS = (None, "auto", "hist"), (None, "gbtree", "dart")
+from skfleet.estimators.boosting._xgboost_base import XGBoostEstimator, without_none
 
 
-class _XGBoostEstimator(BoostedEstimator):
-    """Base of XGBoost's estimators."""
+class XGBClassifier(XGBoostEstimator, xgboost.XGBClassifier):
+    """XGBoost's classifier, on rows in any container.
 
-    _own_attributes = ("_labels",)
-    # The library's names of values per row, and of lists of these for the evaluation sets.
-    _is_ranker = False
+    Labels are of any kind.
 
-    def get_xgb_params(self) -> dict[str, Any]:
-        """Return the parameters of XGBoost's booster.
+    Parameters
+    ----------
+    checkpoint : str or path-like, default=None
+        Directory of any location that fsspec knows for snapshots of a fit on workers; the same fit
+        goes on from the last one.
+    checkpoint_interval : int or "auto", default="auto"
+        Rounds between two snapshots: by default as many as take 30 seconds, at least 10.
+    timeout : float, default=300
+        Seconds that anything may take without progress.
+    max_retries : int, default=3
+        Losses of workers without a new snapshot between them after which a fit fails.
+    **kwargs : dict
+        XGBoost's parameters.
 
-        Returns
-        -------
-        params : dict
-            Those of the constructor that are XGBoost's.
-        """
-        params = super().get_xgb_params()
-        return {name: value for name, value in params.items() if name not in OWN_PARAMETERS}
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        The labels, sorted.
+    feature_importances_, best_iteration, best_score, n_features_in_, feature_names_in_
+        XGBoost's.
 
-    def _request(
-        self,
-        X: Any,
-        y: Any,
-        values: dict[str, Any],
-        eval_set: Any,
-        eval_values: dict[str, Any],
-        options: dict[str, Any],
-    ) -> FitRequest:
-        """Return the request of a ``fit`` with values per row, and lists of these."""
-        if y is None:
-            raise ValueError(
-                f"This {type(self).__name__} estimator requires y to be passed, but the target y "
-                "is None."
-            )
-        lists = {f"{name}_eval_set": value for name, value in eval_values.items()}
-        check_eval_set(eval_set, X, lists)
-        parts: list[FitRequest | None] | None = None if eval_set is None else []
-        for i, (X_eval, y_eval) in enumerate(eval_set or ()):
-            own = {k: None if value is None else value[i] for k, value in eval_values.items()}
-            is_training = X_eval is X and y_eval is y
-            if is_training and all(own[name] is values.get(name) for name in own):
-                parts.append(None)
-                continue
-            parts.append(self._one_request(X_eval, y_eval, own))
-        request = self._one_request(X, y, values)
-        request.eval_parts, request.options = parts, options
-        return request
+    Raises
+    ------
+    ValueError
+        If a parameter or an argument is invalid, or cannot be trained with on Dask rows.
+    TypeError
+        If XGBoost does not know a parameter, on Dask rows.
+    skfleet.exceptions.FleetError
+        If workers are lost again and again.
 
-    def _one_request(self, X: Any, y: Any, values: dict[str, Any]) -> FitRequest:
-        per_sample = {name: v for name, v in values.items() if name != "sample_weight"}
-        return FitRequest(X, y, values.get("sample_weight"), per_sample)
+    Notes
+    -----
+    Each block of Dask rows is loaded once, and binned by the process of a rank beside a worker;
+    XGBoost reads it four times from the worker's disk. Rounds are trained as XGBoost trains on
+    several machines (`Chen and Guestrin, 2016, XGBoost: a scalable tree boosting system
+    <https://doi.org/10.1145/2939672.2939785>`_, section 4); see the page on boosting for what dies
+    with a worker, and what differs from a single process.
 
-    def _fit_plain(self, request: FitRequest) -> None:
-        plain, labels = self._plain(), self._labels_of(request.y)
-        arguments: dict[str, Any] = dict(request.options)
-        y = self._encode(request.y, labels, "y")
-        columns = {"sample_weight": request.sample_weight, **request.per_sample}
-        arguments |= {name: value for name, value in columns.items() if value is not None}
-        if request.eval_parts is not None:
-            arguments["eval_set"] = []
-            lists: dict[str, list[Any]] = {}
-            for i, part in enumerate(request.eval_parts):
-                part = request if part is None else part
-                y_eval = y if part is request else self._encode(part.y, labels, f"eval_set[{i}]")
-                arguments["eval_set"].append((part.X, y_eval))
-                for name, value in {"sample_weight": part.sample_weight, **part.per_sample}.items():
-                    key = "eval_qid" if name == "qid" else f"{name}_eval_set"
-                    lists.setdefault(key, [None] * len(request.eval_parts))[i] = value
-            arguments |= {k: v for k, v in lists.items() if any(x is not None for x in v)}
-        plain.fit(request.X, y, **arguments)
-        self._take(self._learned(plain) | {"_labels": labels})
-
-    def _labels_of(self, y: Any) -> np.ndarray | None:
-        """Return the sorted labels of a classifier's targets; None where there are none."""
-        return None
-
-    def _encode(self, y: Any, labels: np.ndarray | None, name: str) -> Any:
-        """Return labels as their numbers."""
-        return y
-
-    # 1. Parameters that only one machine can train with.
-    # 2. A round on a few artificial rows: XGBoost itself checks the parameters' values and columns.
-    def _check_request(self, request: FitRequest) -> None:
-        params = self.get_xgb_params()
-        for name, allowed in (("tree_method", TREE_METHODS), ("booster", BOOSTERS)):
-            if params.get(name) not in allowed:
-                raise ValueError(
-                    f"{name} must be one of {', '.join(map(repr, allowed))} for Dask rows. Got "
-                    f"{params[name]!r} instead, which trains on one machine. Compute the rows, or "
-                    f"leave {name} out."
-                )
-        check_target_type(request.y, numeric=not self._has_labels)
-        check_target_shape(request.y, several=False)
-        self._check_by_library(params, request)
-
-    def _check_by_library(self, params: dict[str, Any], request: FitRequest) -> None:
-        """Raise what XGBoost raises for parameters and kinds of columns, and for unknown ones."""
-        unknown = [name for name in getattr(self, "kwargs", None) or {} if name not in OWN_PARAMETERS]
-        params = {k: v for k, v in params.items() if not callable(v)}
-        rows = artificial_rows(meta_of(request.X))
-        messages = _warnings_of(params, rows, self.enable_categorical)
-        unused = [name for name in unknown if f"{name}" in messages]
-        if unused:
-            raise TypeError(
-                f"{type(self).__name__} must have parameters that XGBoost knows. Got {unused[0]!r} "
-                "instead. Look for its name in XGBoost's list of parameters."
-            )
-
-    def _n_threads(self) -> int | None:
-        return self.n_jobs if self.n_jobs and self.n_jobs > 0 else None
-
-    @staticmethod
-    def _rank_class() -> Any:
-        return XGBoostRank
-
-    def _train(
-        self,
-        launcher: Any,
-        stored: StoredRows,
-        evals: list[StoredRows | None],
-        request: FitRequest,
-        n_ranks: int,
-    ) -> None:
-        labels = stored.labels if self._has_labels else None
-        params, objective = self._booster_params(labels)
-        model, metric, params, feature_weights = self._configure_fit(
-            request.options.get("xgb_model"), params, request.options.get("feature_weights")
-        )
-        self._set_query_weights(stored, evals, request)
-        booster = _as_booster(model)
-        stops = (EarlyStopping, EvaluationMonitor)
-        callbacks = list(self.callbacks or ())
-        job = XGBoostJob(
-            params=params,
-            n_ranks=n_ranks,
-            timeout=self.timeout,
-            matrix={
-                "max_bin": self.max_bin,
-                "missing": self.missing,
-                "enable_categorical": self.enable_categorical,
-            },
-            eval_names=[f"validation_{i}" for i in range(len(evals))],
-            eval_ranks=[None if e is None else i % n_ranks for i, e in enumerate(evals)],
-            objective=objective,
-            metric=metric,
-            callbacks=[c for c in callbacks if not isinstance(c, stops)],
-            feature_weights=feature_weights,
-            is_ranker=self._is_ranker,
-            has_labels=self._has_labels,
-            model=None if booster is None else bytes(booster.save_raw("ubj")),
-        )
-        monitor = XGBoostMonitor(
-            [c for c in callbacks if isinstance(c, stops)],
-            self.early_stopping_rounds,
-            request.options.get("verbose", not self._is_ranker),
-            0 if booster is None else booster.num_boosted_rounds(),
-        )
-        library = XGBoostTraining(job)
-        n_rounds = self.get_num_boosting_rounds()
-        outcome = self._run(launcher, library, stored, evals, n_rounds, monitor, n_ranks)
-        monitor.finish()
-        trained = pickle.loads(outcome.booster)
-        trained.set_attr(**monitor.attributes)
-        if monitor.save_best:
-            attributes = monitor.attributes
-            trained = trained[: int(attributes["best_iteration"]) + 1]
-            trained.set_attr(**attributes)
-        trained.set_param({"nthread": self.n_jobs or 0})
-        state: dict[str, Any] = {"_Booster": trained, "_labels": labels}
-        if labels is not None:
-            state["n_classes_"] = len(labels)
-        if monitor.evals_result:
-            state["evals_result_"] = monitor.evals_result
-        self._take(state)
-
-    _has_labels = False
-
-    def _booster_params(self, labels: np.ndarray | None) -> tuple[dict[str, Any], Any]:
-        """Return the booster's parameters for these labels, and the user's objective."""
-        params = self.get_xgb_params()
-        if not callable(self.objective):
-            return params, None
-        from skfleet.estimators.boosting._xgboost_private import wrap_objective
-
-        params["objective"] = "reg:squarederror"
-        return params, wrap_objective(self.objective)
-
-    def _set_query_weights(
-        self, stored: StoredRows, evals: list[StoredRows | None], request: FitRequest
-    ) -> None:
-        """Give the rows the weights of their queries, which only rankers have."""
-
-    def apply(self, X: Any, iteration_range: Any = None) -> Any:
-        """Return the leaf of every tree for every row.
-
-        Parameters
-        ----------
-        X : rows in any container, of shape (n_samples, n_features)
-            Rows.
-        iteration_range : (int, int), default=None
-            Rounds, as in ``predict``.
-
-        Returns
-        -------
-        leaves : ndarray or Dask collection of shape (n_samples, n_trees)
-            Numbers of leaves; lazy for Dask rows.
-        """
-        if is_lazy(X):
-            return self._map(X, "apply", iteration_range=iteration_range)
-        return self.to_sklearn().apply(X, iteration_range)
-
-    def predict(
-        self,
-        X: Any,
-        *,
-        output_margin: bool = False,
-        validate_features: bool = True,
-        base_margin: Any = None,
-        iteration_range: Any = None,
-    ) -> Any:
-        """Predict for every row, by the rounds up to the best one after early stopping.
-
-        Parameters
-        ----------
-        X : rows in any container, of shape (n_samples, n_features)
-            Rows.
-        output_margin : bool, default=False
-            Return margins in place of values.
-        validate_features : bool, default=True
-            Check the columns' names.
-        base_margin : array-like of shape (n_samples,), default=None
-            Margin to start from, for rows in this process.
-        iteration_range : (int, int), default=None
-            Rounds to predict by, the second one exclusive.
-
-        Returns
-        -------
-        predictions : ndarray or Dask collection of shape (n_samples,)
-            In the container of X; lazy for Dask rows.
-        """
-        options = {
-            "output_margin": output_margin,
-            "validate_features": validate_features,
-            "base_margin": base_margin,
-            "iteration_range": iteration_range,
-        }
-        if is_lazy(X):
-            return self._map(X, "predict", **options)
-        return self._decode(self.to_sklearn().predict(X, **options), output_margin)
-
-    def _decode(self, predictions: Any, output_margin: bool) -> Any:
-        """Return predicted numbers of labels as labels."""
-        return predictions
-
-
-class XGBClassifier(_XGBoostEstimator, xgboost.XGBClassifier):
-    """{summary}"""
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from sklearn.datasets import load_wine
+    >>> from skfleet.estimators import XGBClassifier
+    >>> X, y = load_wine(return_X_y=True)
+    >>> labels = load_wine().target_names[y]
+    >>> Xd, yd = da.from_array(X, chunks=(50, -1)), da.from_array(labels, chunks=50)
+    >>> model = XGBClassifier(n_estimators=10).fit(Xd, yd)
+    >>> model.classes_.tolist(), model.score(Xd, yd) > 0.95
+    (['class_0', 'class_1', 'class_2'], True)
+    """
 
     _has_labels = True
 
-    def __init__(
-        self,
-        *,
-        objective: Any = "binary:logistic",
-        checkpoint: str | PathLike[str] | None = None,
-        checkpoint_interval: Any = "auto",
-        timeout: float = 300,
-        max_retries: int = 3,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(objective=objective, **kwargs)
-        self.checkpoint = checkpoint
-        self.checkpoint_interval = checkpoint_interval
-        self.timeout = timeout
-        self.max_retries = max_retries
-
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        *,
-        sample_weight: Any = None,
-        base_margin: Any = None,
-        eval_set: Any = None,
-        verbose: bool | int | None = True,
-        xgb_model: Any = None,
-        sample_weight_eval_set: Any = None,
-        base_margin_eval_set: Any = None,
-        feature_weights: Any = None,
-        X_val: Any = None,
-        y_val: Any = None,
-    ) -> XGBClassifier:
-        """{fit}"""
-        return _fit_with_margins(**_arguments(locals()))
-
     def _labels_of(self, y: Any) -> np.ndarray | None:
-        if getattr(y, "ndim", 1) == 2 and y.shape[1] > 1:
+        y = y if hasattr(y, "shape") else np.asarray(y)
+        if len(y.shape) == 2 and y.shape[1] > 1:
             return None  # several labels for each row
         y = column_or_1d(y, warn=True)
         check_classification_targets(y)
@@ -393,65 +145,109 @@ class XGBClassifier(_XGBoostEstimator, xgboost.XGBClassifier):
         return self.to_sklearn().predict_proba(X, **options)
 
 
-class XGBRegressor(_XGBoostEstimator, xgboost.XGBRegressor):
-    """{summary}"""
+class XGBRegressor(XGBoostEstimator, xgboost.XGBRegressor):
+    """XGBoost's regressor, on rows in any container.
 
-    def __init__(
-        self,
-        *,
-        objective: Any = "reg:squarederror",
-        checkpoint: str | PathLike[str] | None = None,
-        checkpoint_interval: Any = "auto",
-        timeout: float = 300,
-        max_retries: int = 3,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(objective=objective, **kwargs)
-        self.checkpoint = checkpoint
-        self.checkpoint_interval = checkpoint_interval
-        self.timeout = timeout
-        self.max_retries = max_retries
+    Parameters
+    ----------
+    checkpoint : str or path-like, default=None
+        Directory of any location that fsspec knows for snapshots of a fit on workers; the same fit
+        goes on from the last one.
+    checkpoint_interval : int or "auto", default="auto"
+        Rounds between two snapshots: by default as many as take 30 seconds, at least 10.
+    timeout : float, default=300
+        Seconds that anything may take without progress.
+    max_retries : int, default=3
+        Losses of workers without a new snapshot between them after which a fit fails.
+    **kwargs : dict
+        XGBoost's parameters.
 
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        *,
-        sample_weight: Any = None,
-        base_margin: Any = None,
-        eval_set: Any = None,
-        verbose: bool | int | None = True,
-        xgb_model: Any = None,
-        sample_weight_eval_set: Any = None,
-        base_margin_eval_set: Any = None,
-        feature_weights: Any = None,
-        X_val: Any = None,
-        y_val: Any = None,
-    ) -> XGBRegressor:
-        """{fit}"""
-        return _fit_with_margins(**_arguments(locals()))
+    Attributes
+    ----------
+    feature_importances_, best_iteration, best_score, n_features_in_, feature_names_in_
+        XGBoost's.
+
+    Raises
+    ------
+    ValueError
+        If a parameter or an argument is invalid, or cannot be trained with on Dask rows.
+    TypeError
+        If XGBoost does not know a parameter, on Dask rows.
+    skfleet.exceptions.FleetError
+        If workers are lost again and again.
+
+    Notes
+    -----
+    Each block of Dask rows is loaded once, and binned by the process of a rank beside a worker;
+    XGBoost reads it four times from the worker's disk. Rounds are trained as XGBoost trains on
+    several machines (`Chen and Guestrin, 2016, XGBoost: a scalable tree boosting system
+    <https://doi.org/10.1145/2939672.2939785>`_, section 4); see the page on boosting for what dies
+    with a worker, and what differs from a single process.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from sklearn.datasets import load_diabetes
+    >>> from skfleet.estimators import XGBRegressor
+    >>> X, y = (da.from_array(v, chunks=100) for v in load_diabetes(return_X_y=True))
+    >>> XGBRegressor(n_estimators=20).fit(X, y).score(X, y) > 0.7
+    True
+    """
 
 
-class XGBRanker(_XGBoostEstimator, xgboost.XGBRanker):
-    """{summary}"""
+class XGBRanker(XGBoostEstimator, xgboost.XGBRanker):
+    """XGBoost's ranker, on rows in any container, sorted by their query.
+
+    Parameters
+    ----------
+    checkpoint : str or path-like, default=None
+        Directory of any location that fsspec knows for snapshots of a fit on workers; the same fit
+        goes on from the last one.
+    checkpoint_interval : int or "auto", default="auto"
+        Rounds between two snapshots: by default as many as take 30 seconds, at least 10.
+    timeout : float, default=300
+        Seconds that anything may take without progress.
+    max_retries : int, default=3
+        Losses of workers without a new snapshot between them after which a fit fails.
+    **kwargs : dict
+        XGBoost's parameters.
+
+    Attributes
+    ----------
+    feature_importances_, best_iteration, best_score, n_features_in_, feature_names_in_
+        XGBoost's.
+
+    Raises
+    ------
+    ValueError
+        If a parameter or an argument is invalid, or cannot be trained with on Dask rows.
+    TypeError
+        If XGBoost does not know a parameter, on Dask rows.
+    skfleet.exceptions.FleetError
+        If workers are lost again and again.
+
+    Notes
+    -----
+    Each block of Dask rows is loaded once, and binned by the process of a rank beside a worker;
+    XGBoost reads it four times from the worker's disk. Rounds are trained as XGBoost trains on
+    several machines (`Chen and Guestrin, 2016, XGBoost: a scalable tree boosting system
+    <https://doi.org/10.1145/2939672.2939785>`_, section 4); see the page on boosting for what dies
+    with a worker, and what differs from a single process.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import numpy as np
+    >>> from skfleet.estimators import XGBRanker
+    >>> rng = np.random.default_rng(0)
+    >>> X, y = rng.random((200, 3)), rng.integers(3, size=200)
+    >>> Xd, yd = da.from_array(X, chunks=(60, 3)), da.from_array(y, chunks=60)
+    >>> model = XGBRanker(n_estimators=5).fit(Xd, yd, qid=np.repeat(np.arange(20), 10))
+    >>> model.predict(Xd).shape
+    (200,)
+    """
 
     _is_ranker = True
-
-    def __init__(
-        self,
-        *,
-        objective: str = "rank:ndcg",
-        checkpoint: str | PathLike[str] | None = None,
-        checkpoint_interval: Any = "auto",
-        timeout: float = 300,
-        max_retries: int = 3,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(objective=objective, **kwargs)
-        self.checkpoint = checkpoint
-        self.checkpoint_interval = checkpoint_interval
-        self.timeout = timeout
-        self.max_retries = max_retries
 
     def fit(
         self,
@@ -473,7 +269,42 @@ class XGBRanker(_XGBoostEstimator, xgboost.XGBRanker):
         X_val: Any = None,
         y_val: Any = None,
     ) -> XGBRanker:
-        """{fit}"""
+        """Train the booster.
+
+        Parameters
+        ----------
+        X : rows in any container, of shape (n_samples, n_features)
+            Training rows, sorted by their query; of a frame, a column ``qid`` may name it.
+        y : array-like, Dask array or Dask Series of shape (n_samples,)
+            Relevance.
+        group : array-like of shape (n_queries,), default=None
+            Number of rows of each query.
+        qid : array-like, Dask array or Dask Series of shape (n_samples,), default=None
+            Query of each row, in the place of `group`. Blocks may cut queries.
+        sample_weight : array-like of shape (n_queries,), default=None
+            Weight of each query.
+        base_margin : array-like, Dask array or Dask Series of shape (n_samples,), default=None
+            Margin of each row to start from.
+        eval_set : list of (X, y), default=None
+            Rows in any container whose metrics are computed after every round.
+        eval_group, eval_qid : list, default=None
+            Queries of each evaluation set.
+        verbose : bool or int, default=False
+            Print the metrics, of every so many rounds.
+        xgb_model : str, Booster or estimator, default=None
+            Model that training goes on from.
+        sample_weight_eval_set, base_margin_eval_set : list, default=None
+            Weights of queries, and margins, for each evaluation set.
+        feature_weights : array-like of shape (n_features,), default=None
+            Probabilities with which features are drawn. XGBoost wants them in the constructor.
+        X_val, y_val : rows in any container, default=None
+            A single evaluation set, in the place of `eval_set`. X_val has a column ``qid``.
+
+        Returns
+        -------
+        self : XGBRanker
+            Fitted estimator.
+        """
         eval_set = with_validation_set(eval_set, X_val, y_val)
         values = {
             "sample_weight": sample_weight,
@@ -488,19 +319,21 @@ class XGBRanker(_XGBoostEstimator, xgboost.XGBRanker):
             "qid": eval_qid,
         }
         options = {"verbose": verbose, "xgb_model": xgb_model, "feature_weights": feature_weights}
-        return self._fit(self._request(X, y, values, eval_set, eval_values, _given(options)))
+        return self._fit(
+            self._all_inputs(X, y, values, eval_set, eval_values, without_none(options))
+        )
 
-    def _one_request(self, X: Any, y: Any, values: dict[str, Any]) -> FitRequest:
+    def _inputs_of(self, X: Any, y: Any, values: dict[str, Any]) -> FitInputs:
         X, qid = _split_queries(X, values.get("group"), values.get("qid"))
         per_sample = {"qid": qid, "base_margin": values.get("base_margin")}
-        request = FitRequest(X, y, None, per_sample)
-        request.query_weights = values.get("sample_weight")
-        return request
+        inputs = FitInputs(X, y, None, per_sample)
+        inputs.query_weights = values.get("sample_weight")
+        return inputs
 
     def _set_query_weights(
-        self, stored: StoredRows, evals: list[StoredRows | None], request: FitRequest
+        self, stored: StoredRows, evals: list[StoredRows | None], inputs: FitInputs
     ) -> None:
-        parts = zip([stored, *evals], [request, *(request.eval_parts or ())], strict=True)
+        parts = zip([stored, *evals], [inputs, *(inputs.eval_parts or ())], strict=True)
         for rows, part in parts:
             if rows is not None and part is not None and part.query_weights is not None:
                 (weights,) = compute_together(part.query_weights)
@@ -532,28 +365,6 @@ class XGBRanker(_XGBoostEstimator, xgboost.XGBRanker):
         return self.to_sklearn().score(X, y)
 
 
-def _fit_with_margins(estimator: Any, X: Any, y: Any, X_val: Any, y_val: Any, **given: Any) -> Any:
-    """Fit a classifier or a regressor, which know weights and margins per row."""
-    eval_set = with_validation_set(given.pop("eval_set"), X_val, y_val)
-    names = ("sample_weight", "base_margin")
-    values = {name: given.pop(name) for name in names}
-    eval_values = {name: given.pop(f"{name}_eval_set") for name in names}
-    return estimator._fit(
-        estimator._request(X, y, values, eval_set, eval_values, _given(given))
-    )
-
-
-def _arguments(variables: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in variables.items() if name not in ("self", "__class__")} | {
-        "estimator": variables["self"]
-    }
-
-
-def _given(options: dict[str, Any]) -> dict[str, Any]:
-    """Return arguments but for those that are None, as which they mean nothing."""
-    return {name: value for name, value in options.items() if value is not None}
-
-
 def _split_queries(X: Any, group: Any, qid: Any) -> tuple[Any, Any]:
     """Return the rows and the query of each, of any of the ways to name them."""
     if hasattr(X, "columns") and "qid" in X.columns:
@@ -570,25 +381,3 @@ def _split_queries(X: Any, group: Any, qid: Any) -> tuple[Any, Any]:
     if qid is None:
         raise ValueError("Either `group` or `qid` is required for ranking task")
     return X, qid
-
-
-def _as_booster(model: Any) -> Any:
-    """Return the booster that training goes on from, of any of the forms that XGBoost takes."""
-    if model is None or isinstance(model, xgboost.Booster):
-        return model
-    return xgboost.Booster(model_file=model)
-
-
-def _warnings_of(params: dict[str, Any], rows: Any, enable_categorical: bool) -> str:
-    """Return XGBoost's warnings about parameters, for a round on a few rows."""
-    import warnings
-
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        matrix = xgboost.DMatrix(
-            rows, np.zeros(len(rows) if hasattr(rows, "iloc") else rows.shape[0]),
-            enable_categorical=enable_categorical,
-        )
-        params = {k: v for k, v in params.items() if k not in ("objective", "eval_metric")}
-        xgboost.Booster({**params, "verbosity": 1}, [matrix]).update(matrix, 0)
-    return " ".join(str(w.message) for w in caught)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import pickle
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +23,7 @@ from skfleet.estimators.boosting._rank_rows import RankRows, take_slice
 
 @dataclass
 class XGBoostJob:
-    """What all ranks train, but for the rows.
+    """Everything that all ranks train with, but for the rows.
 
     `eval_ranks` are the rank that has all rows of each evaluation set, None for the training rows.
     """
@@ -38,6 +40,7 @@ class XGBoostJob:
     feature_weights: Any = None
     is_ranker: bool = False
     has_labels: bool = False
+    is_on_disk: bool = False  # the binned rows, of which memory holds a part
     model: bytes | None = None  # that training goes on from
 
 
@@ -69,8 +72,6 @@ class XGBoostRank:
         self.job, self.params = job, dict(job.params)
         if job.n_ranks > 1:
             self.params["nthread"] = int(os.environ["OMP_NUM_THREADS"])
-            # A rank that starts again from a snapshot draws what it would have drawn.
-            self.params["seed_per_iteration"] = True
         if job.n_ranks > 1:
             collective.init(
                 dmlc_communicator="rabit",
@@ -79,11 +80,19 @@ class XGBoostRank:
                 **tracker,
             )
         self.train = self._matrix(RankRows.of(rows), None)
-        self.evals = [
-            (self.train if part is None else self._matrix(RankRows.of(part), self.train), name)
-            for part, name in zip(evals, job.eval_names, strict=True)
-        ]
-        matrices = [self.train, *(m for m, _ in self.evals if m is not self.train)]
+        # The communicator belongs to this thread. In another one XGBoost computes the metrics of an
+        # evaluation set as a single process does.
+        self._alone = ThreadPoolExecutor(1)
+        self.evals = {}
+        for name, owner, part in zip(job.eval_names, job.eval_ranks, evals, strict=True):
+            if owner is None:
+                self.evals[name] = self.train
+            elif owner == self.rank:
+                rows_of_set = RankRows.of(part)
+                self.evals[name] = self._alone.submit(
+                    self._matrix, rows_of_set, self.train
+                ).result()
+        matrices = [self.train, *(m for m in self.evals.values() if m is not self.train)]
         model = job.model if snapshot is None else snapshot
         model_file = None if model is None else bytearray(model)
         self.booster = xgboost.Booster(self.params, matrices, model_file=model_file)
@@ -93,10 +102,12 @@ class XGBoostRank:
                 self.booster = callback.before_training(self.booster)
 
     def _matrix(self, rows: RankRows, reference: Any) -> Any:
-        blocks = BlockIterator(rows, self.job.is_ranker)
-        matrix = xgboost.QuantileDMatrix(
-            blocks, ref=reference, nthread=self.params.get("nthread"), **self.job.matrix
-        )
+        cache, kind = None, xgboost.QuantileDMatrix
+        if self.job.is_on_disk:
+            cache = os.path.join(tempfile.mkdtemp(prefix="skfleet-"), "page")
+            kind = xgboost.ExtMemQuantileDMatrix
+        blocks = BlockIterator(rows, self.job.is_ranker, cache)
+        matrix = kind(blocks, ref=reference, nthread=self.params.get("nthread"), **self.job.matrix)
         if self.job.is_ranker and rows.query_weights is not None:
             matrix.set_weight(rows.query_weights)
         if reference is None and self.job.feature_weights is not None:
@@ -136,38 +147,48 @@ class XGBoostRank:
 
     def _evaluate(self, number: int) -> list[tuple[str, str, float]]:
         """Return the metrics of a round: each of all rows of a set, on every rank."""
-        if not self.evals:
+        builtin: list[tuple[str, str, float]] = []
+        users: list[tuple[str, str, float]] = []
+        for name, owner in zip(self.job.eval_names, self.job.eval_ranks, strict=True):
+            matrix = self.evals.get(name)
+            if owner is None:
+                builtin += self._builtin_metrics(matrix, name, number)
+                users += self._mean_metric(matrix, name)
+                continue
+            scores: Any = None
+            if owner == self.rank:
+                scores = self._alone.submit(self._all_metrics, matrix, name, number).result()
+            if self.job.n_ranks > 1:
+                scores = collective.broadcast(scores, owner)
+            builtin += scores[0]
+            users += scores[1]
+        return builtin + users
+
+    def _all_metrics(self, matrix: Any, name: str, number: int) -> tuple[list[Any], list[Any]]:
+        return self._builtin_metrics(matrix, name, number), self._users_metric(matrix, name)
+
+    def _builtin_metrics(self, matrix: Any, name: str, number: int) -> list[tuple[str, str, float]]:
+        text = self.booster.eval_set([(matrix, name)], number)
+        pairs = (item.rpartition(":") for item in text.split()[1:])
+        return [(name, title.partition("-")[2], float(value)) for title, _, value in pairs]
+
+    def _users_metric(self, matrix: Any, name: str) -> list[tuple[str, str, float]]:
+        if self.job.metric is None:
             return []
-        text = self.booster.eval_set(self.evals, number)
-        scores = []
-        for item in text.split()[1:]:
-            name, _, value = item.rpartition(":")
-            data, _, metric = name.partition("-")
-            scores.append((data, metric, float(value)))
-        if self.job.metric is not None:
-            for (matrix, name), owner in zip(self.evals, self.job.eval_ranks, strict=True):
-                metric, value = self._call_metric(matrix, owner)
-                scores.append((name, metric, value))
-        return scores
+        is_margin = self.job.objective is not None
+        title, value = self.job.metric(
+            self.booster.predict(matrix, output_margin=is_margin), matrix
+        )
+        return [(name, title, float(f"{value:f}"))]  # the digits that XGBoost keeps
 
-    def _call_metric(self, matrix: Any, owner: int | None) -> tuple[str, float]:
-        """Return the name and the value of the user's metric.
-
-        Of the training rows it is the mean over the ranks, weighted by their rows.
-        """
-        metric, is_alone = self.job.metric, self.job.n_ranks == 1
-        assert metric is not None
-        result = ("", 0.0)
-        if owner in (None, self.rank):
-            margins = self.booster.predict(matrix, output_margin=self.job.objective is not None)
-            result = metric(margins, matrix)
-        if is_alone:
-            return result
-        if owner is not None:
-            return collective.broadcast(result, owner)
-        n_rows = matrix.num_row()
-        sums = collective.allreduce(np.array([result[1] * n_rows, n_rows]), collective.Op.SUM)
-        return result[0], float(sums[0] / sums[1])
+    def _mean_metric(self, matrix: Any, name: str) -> list[tuple[str, str, float]]:
+        """Return the user's metric of the training rows: the mean of the ranks, by their rows."""
+        scores, n_rows = self._users_metric(matrix, name), matrix.num_row()
+        if self.job.n_ranks == 1 or not scores:
+            return scores
+        ((_, title, value),) = scores
+        sums = collective.allreduce(np.array([value * n_rows, n_rows]), collective.Op.SUM)
+        return [(name, title, float(f"{sums[0] / sums[1]:f}"))]
 
     def _any(self, flags: Iterator[Any]) -> bool:
         """Return whether any flag of any rank is true: no rank stops alone."""
@@ -194,10 +215,10 @@ class BlockIterator(xgboost.DataIter):
     With `has_groups` a query's rows at the end of a block are put before those of the next one.
     """
 
-    def __init__(self, rows: RankRows, has_groups: bool) -> None:
+    def __init__(self, rows: RankRows, has_groups: bool, cache: str | None) -> None:
         self._rows, self._has_groups = rows, has_groups
         self._blocks: Iterator[Block] = iter(())
-        super().__init__(release_data=True)
+        super().__init__(cache, release_data=True)
 
     def reset(self) -> None:
         """Begin again."""

@@ -12,7 +12,7 @@ from skfleet.estimators.boosting._xgboost_rank import XGBoostJob
 
 
 class XGBoostTraining:
-    """How ranks of XGBoost are linked and built."""
+    """Links between ranks of XGBoost, and what they are built of."""
 
     def __init__(self, job: XGBoostJob) -> None:
         self.job, self.eval_ranks = job, job.eval_ranks
@@ -21,7 +21,7 @@ class XGBoostTraining:
 
     @property
     def parameters(self) -> str:
-        """What a checkpoint must be of."""
+        """The parameters that a checkpoint must be of."""
         params = {k: v for k, v in self.job.params.items() if k not in ("nthread", "n_jobs")}
         return repr(sorted(params.items(), key=repr))
 
@@ -77,7 +77,7 @@ class XGBoostMonitor:
 
     @property
     def save_best(self) -> bool:
-        """Whether the rounds after the best one are dropped."""
+        """True if the rounds after the best one are dropped."""
         return any(getattr(c, "save_best", False) for c in self._callbacks)
 
     def update(self, number: int, scores: list[tuple[str, str, float]]) -> bool:
@@ -85,8 +85,7 @@ class XGBoostMonitor:
         for data, metric, score in scores:
             self.evals_result.setdefault(data, {}).setdefault(metric, []).append(score)
         return any(
-            [callback.after_iteration(self, number, self.evals_result)]  # type: ignore[arg-type]
-            [0]
+            [callback.after_iteration(self, number, self.evals_result)][0]  # type: ignore[arg-type]
             for callback in self._callbacks
         )
 

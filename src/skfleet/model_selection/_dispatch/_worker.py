@@ -23,6 +23,7 @@ from skfleet.engine import (
     Pickled,
     accepts_device_arrays,
     current_worker_address,
+    fit_scope,
     is_cancelled,
     numpy_responses,
     to_cpu_estimator,
@@ -143,7 +144,7 @@ def run_fits(
             shared_prefix = _shared_prefix(fit, fits[position:])
         start = time.perf_counter()
         try:
-            with _driver_config(job, source):
+            with _driver_config(job, source), fit_scope():
                 result = _fit_and_score(
                     job, fit, y, split, new_estimator, shared_fit, shared_prefix
                 )

@@ -1,0 +1,233 @@
+"""Boosting on ranks next to the library's own fit in one process: seconds, ratios, memory.
+
+``python benchmarks/bench_boosting.py [NAME...]`` prints medians of interleaved runs. Memory is the
+largest resident set of all processes of the fleet and their children, less that before the fit.
+"""
+
+import importlib
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import dask.array as da
+import numpy as np
+import psutil
+
+from skfleet import Fleet
+from skfleet.estimators import boosting
+from skfleet.estimators.boosting import _rank_training
+
+RUNS = 5
+LIBRARIES = {"xgboost": "XGBClassifier", "lightgbm": "LGBMClassifier"}
+
+
+def higgs_like(n_rows=1_000_000, n_columns=28, seed=0):
+    """Return rows whose classes overlap, as those of physics do."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n_rows, n_columns)).astype(np.float32)
+    score = X[:, 0] * X[:, 1] + np.abs(X[:, 2]) - 0.5 * X[:, 3] ** 2 + 0.3 * X[:, 4]
+    return X, (score + rng.normal(size=n_rows) > 0.3).astype(int)
+
+
+def classes(library):
+    """Return our class and the library's."""
+    name = LIBRARIES[library]
+    return getattr(boosting, name), getattr(importlib.import_module(library), name)
+
+
+def seconds_of(function):
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start
+
+
+def interleaved(*functions, runs=RUNS):
+    """Return the median seconds of functions that are called in turn."""
+    seconds = [[seconds_of(function) for function in functions] for _ in range(runs)]
+    return [statistics.median(column) for column in zip(*seconds, strict=True)]
+
+
+@contextmanager
+def peak_of_children():
+    """Yield a list that has, at the end, the growth of all child processes' private memory."""
+    result, stop = [], threading.Event()
+
+    def size():
+        total = 0
+        for process in psutil.Process().children(recursive=True):
+            with suppress(psutil.Error):
+                total += process.memory_full_info().uss
+        return total
+
+    before = size()
+
+    def watch():
+        peak = 0
+        while not stop.wait(0.05):
+            peak = max(peak, size() - before)
+        result.append(peak)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield result
+    finally:
+        stop.set()
+        thread.join()
+
+
+def train(library):
+    """Time 100 rounds on two workers of one thread, and on one process of two threads."""
+    ours, plain = classes(library)
+    X, y = higgs_like()
+    with Fleet(n_workers=2, threads_per_worker=1):
+        Xd, yd = (da.from_array(v, chunks=(62_500, *v.shape[1:])).persist() for v in (X, y))
+        on_ranks, alone = interleaved(
+            lambda: ours(n_estimators=100).fit(Xd, yd),
+            lambda: plain(n_estimators=100, n_jobs=2).fit(X, y),
+        )
+    print(f"{library} 1,000,000 x 28, 100 rounds: {on_ranks:.2f} s on two workers of a thread, "
+          f"{alone:.2f} s in one process of two: {on_ranks / alone:.2f}", flush=True)  # fmt: skip
+
+
+def segments(library):
+    """Time the segments and snapshots of a fit, next to one segment without any snapshot."""
+    ours, _ = classes(library)
+    X, y = higgs_like(300_000)
+    whole = _rank_training.ANSWER_SECONDS
+
+    def fit(answer_seconds, interval):
+        _rank_training.ANSWER_SECONDS = answer_seconds
+        ours(n_estimators=100, checkpoint_interval=interval).fit(Xd, yd)
+
+    with Fleet(n_workers=2, threads_per_worker=1):
+        Xd, yd = (da.from_array(v, chunks=(37_500, *v.shape[1:])).persist() for v in (X, y))
+        cut, uncut = interleaved(lambda: fit(whole, "auto"), lambda: fit(1e6, 10**6))
+    _rank_training.ANSWER_SECONDS = whole
+    print(f"{library} segments: {cut:.2f} s, without: {uncut:.2f} s: {cut / uncut:.3f}", flush=True)
+
+
+def concurrent(library):
+    """Time 20 small fits at once, and the same submitted by hand."""
+    ours, plain = classes(library)
+    X, y = higgs_like(20_000)
+    with Fleet(n_workers=2, threads_per_worker=1) as client:
+        Xd, yd = (da.from_array(v, chunks=(5_000, *v.shape[1:])).persist() for v in (X, y))
+
+        def at_once():
+            with ThreadPoolExecutor(20) as pool:
+                models = [ours(n_estimators=50, n_jobs=1, random_state=i) for i in range(20)]
+                list(pool.map(lambda model: model.fit(Xd, yd), models))
+
+        def by_hand():
+            models = [plain(n_estimators=50, n_jobs=1, random_state=i) for i in range(20)]
+            futures = [client.submit(m.fit, X_parts, y_parts) for m in models]
+            client.gather(futures)
+
+        X_parts, y_parts = client.scatter(X), client.scatter(y)
+        ours_seconds, hand = interleaved(at_once, by_hand)
+    print(f"{library} 20 small fits at once: {ours_seconds:.2f} s, by hand {hand:.2f} s: "
+          f"{ours_seconds / hand:.2f}", flush=True)  # fmt: skip
+
+
+ALONE = """
+import sys, numpy as np, {library}, threading, psutil, time
+sys.path[:0] = {path!r}
+from bench_boosting import feed_alone
+feed_alone({library!r}, {folder!r})
+"""
+
+
+def feed_alone(library, folder):
+    """Train in this process on blocks of files, by the library's own iterator."""
+    files = sorted(Path(folder).glob("*.npz"))
+    if library == "xgboost":
+        import xgboost
+
+        class Blocks(xgboost.DataIter):
+            def __init__(self):
+                self.position = 0
+                super().__init__(release_data=True)
+
+            def next(self, input_data):
+                if self.position == len(files):
+                    return False
+                block = np.load(files[self.position])
+                input_data(data=block["X"], label=block["y"])
+                self.position += 1
+                return True
+
+            def reset(self):
+                self.position = 0
+
+        matrix = xgboost.QuantileDMatrix(Blocks(), nthread=2)
+        xgboost.train({"objective": "binary:logistic", "nthread": 2}, matrix, 20)
+        return
+    import lightgbm
+
+    class Rows(lightgbm.Sequence):
+        batch_size = 62_500
+
+        def __init__(self, file):
+            self.file = file
+            self.n = len(np.load(file)["y"])
+
+        def __getitem__(self, index):
+            return np.load(self.file, mmap_mode="r")["X"][index].astype(float)
+
+        def __len__(self):
+            return self.n
+
+    labels = np.concatenate([np.load(file)["y"] for file in files])
+    rows = lightgbm.Dataset([Rows(file) for file in files], label=labels)
+    lightgbm.train({"objective": "binary", "num_threads": 2, "verbose": -1}, rows, 20)
+
+
+def memory(library):
+    """Measure the peak above idle of ranks, and of the library's own iterator in one process."""
+    import subprocess
+
+    ours, _ = classes(library)
+    n_rows, n_columns, size = 4_000_000, 28, 125_000
+    with tempfile.TemporaryDirectory() as folder:
+        for i in range(n_rows // size):
+            X, y = higgs_like(size, n_columns, seed=i)
+            np.savez(Path(folder, f"{i:03d}.npz"), X=X, y=y)
+        path = [str(Path(__file__).parent)]
+        code = ALONE.format(library=library, path=path, folder=folder)
+        with peak_of_children() as alone:
+            subprocess.run([sys.executable, "-c", code], check=True)
+        files = sorted(map(str, Path(folder).glob("*.npz")))
+
+        def column(name, shape, dtype):
+            parts = [
+                da.from_delayed(_load(file, name), (size, *shape), dtype=dtype) for file in files
+            ]
+            return da.concatenate(parts)
+
+        import dask
+
+        _load = dask.delayed(lambda file, name: np.load(file)[name], pure=True)
+        Xd, yd = column("X", (n_columns,), np.float32), column("y", (), int)
+        with Fleet(n_workers=2, threads_per_worker=1) as client:
+            client.run(lambda: __import__(library))
+            with peak_of_children() as ranks:
+                ours(n_estimators=20).fit(Xd, yd)
+    block = size * n_columns * 4
+    ratio = (ranks[0] - block) / alone[0]
+    print(f"{library} memory: {ranks[0] / 1e6:.0f} MB on two workers, {alone[0] / 1e6:.0f} MB "
+          f"in one process: {ratio:.2f}, without a block", flush=True)  # fmt: skip
+
+
+CASES = {f.__name__: f for f in (train, segments, concurrent, memory)}
+
+if __name__ == "__main__":
+    names = sys.argv[1:] or [f"{case}-{library}" for library in LIBRARIES for case in CASES]
+    for name in names:
+        case, _, library = name.partition("-")
+        CASES[case](library or "xgboost")

@@ -1,0 +1,156 @@
+"""The arguments of a ``fit``: rows, values per row and evaluation sets, here or on Dask."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from numbers import Real
+from typing import Any
+
+from skfleet._captured_output import capture_output
+from skfleet.blocks import (
+    Block,
+    BlockRef,
+    RowBlocks,
+    compute_together,
+    concat_rows,
+    is_lazy,
+    open_block,
+    row_blocks,
+    size_of,
+)
+from skfleet.estimators.boosting._row_survey import with_united_categories
+from skfleet.inference import constant_per_row
+
+
+class FitInputs:
+    """The rows, values per row, evaluation sets and other arguments of a ``fit``.
+
+    The evaluation sets are sets themselves, None for the training rows.
+    """
+
+    def __init__(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        per_sample: dict[str, Any] | None = None,
+        eval_parts: list[FitInputs | None] | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> None:
+        self.X, self.y, self.sample_weight = X, y, sample_weight
+        self.per_sample = {k: v for k, v in (per_sample or {}).items() if v is not None}
+        self.eval_parts, self.options = eval_parts, options or {}
+        self.query_weights: Any = None  # of a ranker, whose rows have none
+
+    @classmethod
+    def of_blocks(
+        cls, train: Block, evals: list[Block | None] | None, options: dict[str, Any]
+    ) -> FitInputs:
+        """Return the inputs of rows in memory."""
+        parts = None
+        if evals is not None:
+            parts = [
+                None if b is None else cls(b.X, b.y, b.sample_weight, b.per_sample) for b in evals
+            ]
+        return cls(train.X, train.y, train.sample_weight, train.per_sample, parts, options)
+
+    @property
+    def sets(self) -> list[FitInputs]:
+        """The inputs itself and those of the evaluation sets that are no training rows."""
+        return [self, *(part for part in self.eval_parts or () if part is not None)]
+
+    def computed(self) -> FitInputs:
+        """Return the inputs with all values in this process, computed in one graph."""
+        columns = [(r.X, r.y, r.sample_weight, *r.per_sample.values()) for r in self.sets]
+        values = iter(compute_together(*(value for column in columns for value in column)))
+        results = []
+        for inputs in self.sets:
+            X, y, weight = (next(values) for _ in range(3))
+            per_sample = {name: next(values) for name in inputs.per_sample}
+            results.append(FitInputs(X, y, weight, per_sample, None, inputs.options))
+        result, *eval_sets = results
+        if self.eval_parts is not None:
+            remaining = iter(eval_sets)
+            result.eval_parts = [p if p is None else next(remaining) for p in self.eval_parts]
+        return result
+
+    def row_blocks(self) -> RowBlocks:
+        """Return blocks in the containers of the rows, whose values the library checks."""
+        weight = self.sample_weight
+        if isinstance(weight, Real) and is_lazy(self.X):
+            weight = constant_per_row(float(weight), self.X)
+        rows = row_blocks(self.X, self.y, weight, per_sample=self.per_sample, dtype=None)
+        return replace(rows, checked=True)
+
+
+def fit_on_worker(
+    origin: str,
+    estimator: Any,
+    parts: list[list[BlockRef]],
+    has_rows: list[bool] | None,
+    options: dict[str, Any],
+    limit: int,
+) -> tuple[dict[str, Any] | None, Any]:
+    """Fit an estimator on the blocks of the training rows, and those of evaluation sets.
+
+    An evaluation set without rows of its own is the training rows. Return what the estimator has
+    learned, None where the blocks have more bytes than the limit; and the captured output.
+    """
+    n_bytes, joined = 0, []
+    for part in parts:
+        opened = []
+        for block_ref in part:
+            block = open_block(block_ref)
+            n_bytes += size_of(block)
+            if n_bytes > limit:
+                return None, []
+            opened.append(block)
+        joined.append(concat_rows(with_united_categories(opened)))
+    evals = iter(joined[1:])
+    eval_blocks = None
+    if has_rows is not None:
+        eval_blocks = [next(evals) if has_own else None for has_own in has_rows]
+    with capture_output(origin) as notes:
+        estimator._fit_plain(FitInputs.of_blocks(joined[0], eval_blocks, options))
+    names = estimator._learned_names
+    return {name: getattr(estimator, name) for name in names}, notes
+
+
+def with_validation_set(eval_set: Any, X_val: Any, y_val: Any) -> Any:
+    """Return the evaluation sets of either way to name them, or raise for both."""
+    if X_val is None and y_val is None:
+        return eval_set
+    if eval_set is not None or X_val is None or y_val is None:
+        raise ValueError(
+            "X_val and y_val must come together, and without eval_set. Got "
+            f"{'both ways' if eval_set is not None else 'one of them'} instead. Name the "
+            "validation rows in one way."
+        )
+    return [(X_val, y_val)]
+
+
+def check_eval_set(eval_set: Any, X: Any, per_set: dict[str, Any]) -> None:
+    """Raise for evaluation sets that do not fit the rows, or values for another number of sets."""
+    if eval_set is not None:
+        if not isinstance(eval_set, list | tuple) or any(len(pair) != 2 for pair in eval_set):
+            raise ValueError(
+                "eval_set must be a list of pairs (X, y). Got "
+                f"{type(eval_set).__name__} of other things instead."
+            )
+        n_features = _width_of(X)
+        for i, (X_eval, _) in enumerate(eval_set):
+            width = _width_of(X_eval)
+            if None not in (width, n_features) and width != n_features:
+                raise ValueError(
+                    f"eval_set[{i}] must have the columns of X, {n_features}. Got {width} instead."
+                )
+    for name, values in per_set.items():
+        if values is not None and len(values) != len(eval_set or ()):
+            raise ValueError(
+                f"{name} must have an entry for each evaluation set. Got {len(values)} of "
+                f"{len(eval_set or ())} instead."
+            )
+
+
+def _width_of(X: Any) -> int | None:
+    return X.shape[1] if len(getattr(X, "shape", ())) == 2 else None

@@ -1,0 +1,408 @@
+"""Base of XGBoost's estimators: their fit, here or on ranks, and predictions."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from os import PathLike
+from typing import Any
+
+import numpy as np
+import xgboost
+from xgboost.callback import EarlyStopping, EvaluationMonitor
+
+from skfleet._validation import check_target_shape, check_target_type
+from skfleet.blocks import artificial_rows, is_lazy, meta_of
+from skfleet.estimators.boosting._base import OWN_PARAMETERS, BoostedEstimator
+from skfleet.estimators.boosting._fit_inputs import (
+    FitInputs,
+    check_eval_set,
+    with_validation_set,
+)
+from skfleet.estimators.boosting._row_survey import StoredRows
+from skfleet.estimators.boosting._xgboost_matrix import shared_matrix
+from skfleet.estimators.boosting._xgboost_rank import XGBoostJob, XGBoostRank
+from skfleet.estimators.boosting._xgboost_training import XGBoostMonitor, XGBoostTraining
+
+logger = logging.getLogger("skfleet.estimators")
+
+# Memory of a process that has loaded XGBoost.
+PROCESS_BYTES = 150_000_000
+
+TREE_METHODS, BOOSTERS = (None, "auto", "hist"), (None, "gbtree", "dart")
+
+
+class XGBoostEstimator(BoostedEstimator):
+    """Base of XGBoost's estimators."""
+
+    _own_attributes = ("_labels",)
+    # The library's names of values per row, and of lists of these for the evaluation sets.
+    _is_ranker = False
+
+    def __init__(
+        self,
+        *,
+        checkpoint: str | PathLike[str] | None = None,
+        checkpoint_interval: Any = "auto",
+        timeout: float = 300,
+        max_retries: int = 3,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.checkpoint = checkpoint
+        self.checkpoint_interval = checkpoint_interval
+        self.timeout = timeout
+        self.max_retries = max_retries
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        sample_weight: Any = None,
+        base_margin: Any = None,
+        eval_set: Any = None,
+        verbose: bool | int | None = True,
+        xgb_model: Any = None,
+        sample_weight_eval_set: Any = None,
+        base_margin_eval_set: Any = None,
+        feature_weights: Any = None,
+        X_val: Any = None,
+        y_val: Any = None,
+    ) -> Any:
+        """Train the booster.
+
+        Parameters
+        ----------
+        X : rows in any container, of shape (n_samples, n_features)
+            Training rows; NaN is a missing value. Of a frame, categorical columns with
+            ``enable_categorical=True``.
+        y : array-like, Dask array or Dask Series of shape (n_samples,)
+            Labels of any kind for a classifier, numbers for a regressor.
+        sample_weight : array-like, Dask array or Dask Series of shape (n_samples,), default=None
+            Weights.
+        base_margin : array-like, Dask array or Dask Series of shape (n_samples,), default=None
+            Margin of each row to start from.
+        eval_set : list of (X, y), default=None
+            Rows in any container whose metrics are computed after every round.
+        verbose : bool or int, default=True
+            Print the metrics, of every so many rounds.
+        xgb_model : str, Booster or estimator, default=None
+            Model that training goes on from.
+        sample_weight_eval_set, base_margin_eval_set : list, default=None
+            Weights and margins for each evaluation set.
+        feature_weights : array-like of shape (n_features,), default=None
+            Probabilities with which features are drawn. XGBoost wants them in the constructor.
+        X_val, y_val : rows in any container, default=None
+            A single evaluation set, in the place of `eval_set`.
+
+        Returns
+        -------
+        self : estimator
+            Fitted estimator.
+        """
+        eval_set = with_validation_set(eval_set, X_val, y_val)
+        values = {"sample_weight": sample_weight, "base_margin": base_margin}
+        eval_values = {
+            "sample_weight": sample_weight_eval_set,
+            "base_margin": base_margin_eval_set,
+        }
+        options = {"verbose": verbose, "xgb_model": xgb_model, "feature_weights": feature_weights}
+        return self._fit(
+            self._all_inputs(X, y, values, eval_set, eval_values, without_none(options))
+        )
+
+    def get_xgb_params(self) -> dict[str, Any]:
+        """Return the parameters of XGBoost's booster.
+
+        Returns
+        -------
+        params : dict
+            Those of the constructor that are XGBoost's.
+        """
+        params = super().get_xgb_params()
+        return {name: value for name, value in params.items() if name not in OWN_PARAMETERS}
+
+    def _all_inputs(
+        self,
+        X: Any,
+        y: Any,
+        values: dict[str, Any],
+        eval_set: Any,
+        eval_values: dict[str, Any],
+        options: dict[str, Any],
+    ) -> FitInputs:
+        """Return the inputs of a ``fit`` with values per row, and lists of these."""
+        if y is None:
+            raise ValueError(
+                f"This {type(self).__name__} estimator requires y to be passed, but the target y "
+                "is None."
+            )
+        lists = {f"{name}_eval_set": value for name, value in eval_values.items()}
+        check_eval_set(eval_set, X, lists)
+        parts: list[FitInputs | None] | None = None if eval_set is None else []
+        for i, (X_eval, y_eval) in enumerate(eval_set or ()):
+            own = {k: None if value is None else value[i] for k, value in eval_values.items()}
+            is_training = X_eval is X and y_eval is y
+            if is_training and all(own[name] is values.get(name) for name in own):
+                parts.append(None)
+                continue
+            parts.append(self._inputs_of(X_eval, y_eval, own))
+        inputs = self._inputs_of(X, y, values)
+        inputs.eval_parts, inputs.options = parts, options
+        return inputs
+
+    def _inputs_of(self, X: Any, y: Any, values: dict[str, Any]) -> FitInputs:
+        per_sample = {name: v for name, v in values.items() if name != "sample_weight"}
+        return FitInputs(X, y, values.get("sample_weight"), per_sample)
+
+    def _fit_plain(self, inputs: FitInputs) -> None:
+        plain, labels = self._plain(), self._labels_of(inputs.y)
+        arguments: dict[str, Any] = dict(inputs.options)
+        y = self._encode(inputs.y, labels, "y")
+        columns = {"sample_weight": inputs.sample_weight, **inputs.per_sample}
+        arguments |= {name: value for name, value in columns.items() if value is not None}
+        if inputs.eval_parts is not None:
+            arguments["eval_set"] = []
+            lists: dict[str, list[Any]] = {}
+            for i, part in enumerate(inputs.eval_parts):
+                part = inputs if part is None else part
+                y_eval = y if part is inputs else self._encode(part.y, labels, f"eval_set[{i}]")
+                arguments["eval_set"].append((part.X, y_eval))
+                for name, value in {"sample_weight": part.sample_weight, **part.per_sample}.items():
+                    key = "eval_qid" if name == "qid" else f"{name}_eval_set"
+                    lists.setdefault(key, [None] * len(inputs.eval_parts))[i] = value
+            arguments |= {k: v for k, v in lists.items() if any(x is not None for x in v)}
+        with shared_matrix(plain):
+            plain.fit(inputs.X, y, **arguments)
+        self._take(self._learned(plain) | {"_labels": labels})
+
+    def _labels_of(self, y: Any) -> np.ndarray | None:
+        """Return the sorted labels of a classifier's targets; None where there are none."""
+        return None
+
+    def _encode(self, y: Any, labels: np.ndarray | None, name: str) -> Any:
+        """Return labels as their numbers."""
+        return y
+
+    # 1. Parameters that only one machine can train with.
+    # 2. A round on a few artificial rows: XGBoost itself checks the parameters' values and columns.
+    def _check_inputs(self, inputs: FitInputs) -> None:
+        params = self.get_xgb_params()
+        for name, allowed in (("tree_method", TREE_METHODS), ("booster", BOOSTERS)):
+            if params.get(name) not in allowed:
+                raise ValueError(
+                    f"{name} must be one of {', '.join(map(repr, allowed))} for Dask rows. Got "
+                    f"{params[name]!r} instead, which trains on one machine. Compute the rows, or "
+                    f"leave {name} out."
+                )
+        if self.early_stopping_rounds and not inputs.eval_parts:
+            raise ValueError(
+                "early_stopping_rounds must come with validation rows. Got no eval_set instead: "
+                "Must have at least 1 validation dataset for early stopping."
+            )
+        check_target_type(inputs.y, numeric=not self._has_labels)
+        check_target_shape(inputs.y, several=False)
+        self._check_by_library(params, inputs)
+
+    def _check_by_library(self, params: dict[str, Any], inputs: FitInputs) -> None:
+        """Raise what XGBoost raises for parameters and kinds of columns, and for unknown ones."""
+        unknown = [
+            name for name in getattr(self, "kwargs", None) or {} if name not in OWN_PARAMETERS
+        ]
+        params = {k: v for k, v in params.items() if not callable(v)}
+        rows = artificial_rows(meta_of(inputs.X))
+        messages = _warnings_of(params, rows, self.enable_categorical)
+        unused = [name for name in unknown if f"{name}" in messages]
+        if unused:
+            raise TypeError(
+                f"{type(self).__name__} must have parameters that XGBoost knows. Got {unused[0]!r} "
+                "instead. Look for its name in XGBoost's list of parameters."
+            )
+
+    def _n_threads(self) -> int | None:
+        return self.n_jobs if self.n_jobs and self.n_jobs > 0 else None
+
+    def _binned_bytes(self, n_rows: int, n_features: int, n_outputs: int) -> int:
+        bin_bytes = 1 if (self.max_bin or 256) <= 256 else 2
+        # beside the bins: a label, a weight, and of each output a gradient, a Hessian, a margin and
+        # the position of the row
+        return PROCESS_BYTES + n_rows * (n_features * bin_bytes + 8 + 28 * n_outputs)
+
+    @staticmethod
+    def _rank_class() -> Any:
+        return XGBoostRank
+
+    def _train(
+        self,
+        launcher: Any,
+        stored: StoredRows,
+        evals: list[StoredRows | None],
+        inputs: FitInputs,
+        n_ranks: int,
+        fits_in_memory: bool,
+    ) -> None:
+        if not fits_in_memory:
+            logger.warning(
+                "the binned rows of a rank do not fit into the memory of a worker: XGBoost holds "
+                "them on the disk, which is slower; more workers, or smaller max_bin, avoid that"
+            )
+        labels = stored.labels if self._has_labels else None
+        params, objective = self._booster_params(labels)
+        model, metric, params, feature_weights = self._configure_fit(
+            inputs.options.get("xgb_model"), params, inputs.options.get("feature_weights")
+        )
+        self._set_query_weights(stored, evals, inputs)
+        booster = _as_booster(model)
+        stops = (EarlyStopping, EvaluationMonitor)
+        callbacks = list(self.callbacks or ())
+        job = XGBoostJob(
+            params=params,
+            n_ranks=n_ranks,
+            timeout=self.timeout,
+            matrix={
+                "max_bin": self.max_bin,
+                "missing": self.missing,
+                "enable_categorical": self.enable_categorical,
+            },
+            eval_names=[f"validation_{i}" for i in range(len(evals))],
+            eval_ranks=[None if e is None else i % n_ranks for i, e in enumerate(evals)],
+            objective=objective,
+            metric=metric,
+            callbacks=[c for c in callbacks if not isinstance(c, stops)],
+            feature_weights=feature_weights,
+            is_ranker=self._is_ranker,
+            has_labels=self._has_labels,
+            is_on_disk=not fits_in_memory,
+            model=None if booster is None else bytes(booster.save_raw("ubj")),
+        )
+        monitor = XGBoostMonitor(
+            [c for c in callbacks if isinstance(c, stops)],
+            self.early_stopping_rounds,
+            inputs.options.get("verbose", not self._is_ranker),
+            0 if booster is None else booster.num_boosted_rounds(),
+        )
+        library = XGBoostTraining(job)
+        n_rounds = self.get_num_boosting_rounds()
+        outcome = self._run(launcher, library, stored, evals, n_rounds, monitor, n_ranks)
+        monitor.finish()
+        trained = pickle.loads(outcome.booster)
+        trained.set_attr(**monitor.attributes)
+        if monitor.save_best:
+            attributes = monitor.attributes
+            trained = trained[: int(attributes["best_iteration"]) + 1]
+            trained.set_attr(**attributes)
+        trained.set_param({"nthread": self.n_jobs or 0})
+        state: dict[str, Any] = {"_Booster": trained, "_labels": labels}
+        if labels is not None:
+            state["n_classes_"] = len(labels)
+        if monitor.evals_result:
+            state["evals_result_"] = monitor.evals_result
+        self._take(state)
+
+    _has_labels = False
+
+    def _booster_params(self, labels: np.ndarray | None) -> tuple[dict[str, Any], Any]:
+        """Return the booster's parameters for these labels, and the user's objective."""
+        params = self.get_xgb_params()
+        if not callable(self.objective):
+            return params, None
+        from skfleet.estimators.boosting._xgboost_private import wrap_objective
+
+        params["objective"] = "reg:squarederror"
+        return params, wrap_objective(self.objective)
+
+    def _set_query_weights(
+        self, stored: StoredRows, evals: list[StoredRows | None], inputs: FitInputs
+    ) -> None:
+        """Set the weights of the rows' queries, which only rankers have."""
+
+    def apply(self, X: Any, iteration_range: Any = None) -> Any:
+        """Return the leaf of every tree for every row.
+
+        Parameters
+        ----------
+        X : rows in any container, of shape (n_samples, n_features)
+            Rows.
+        iteration_range : (int, int), default=None
+            Rounds, as in ``predict``.
+
+        Returns
+        -------
+        leaves : ndarray or Dask collection of shape (n_samples, n_trees)
+            Numbers of leaves; lazy for Dask rows.
+        """
+        if is_lazy(X):
+            return self._map(X, "apply", iteration_range=iteration_range)
+        return self.to_sklearn().apply(X, iteration_range)
+
+    def predict(
+        self,
+        X: Any,
+        *,
+        output_margin: bool = False,
+        validate_features: bool = True,
+        base_margin: Any = None,
+        iteration_range: Any = None,
+    ) -> Any:
+        """Predict for every row, by the rounds up to the best one after early stopping.
+
+        Parameters
+        ----------
+        X : rows in any container, of shape (n_samples, n_features)
+            Rows.
+        output_margin : bool, default=False
+            Return margins in place of values.
+        validate_features : bool, default=True
+            Check the columns' names.
+        base_margin : array-like of shape (n_samples,), default=None
+            Margin to start from, for rows in this process.
+        iteration_range : (int, int), default=None
+            Rounds to predict by, the second one exclusive.
+
+        Returns
+        -------
+        predictions : ndarray or Dask collection of shape (n_samples,)
+            In the container of X; lazy for Dask rows.
+        """
+        options = {
+            "output_margin": output_margin,
+            "validate_features": validate_features,
+            "base_margin": base_margin,
+            "iteration_range": iteration_range,
+        }
+        if is_lazy(X):
+            return self._map(X, "predict", **options)
+        return self._decode(self.to_sklearn().predict(X, **options), output_margin)
+
+    def _decode(self, predictions: Any, output_margin: bool) -> Any:
+        """Return predicted numbers of labels as labels."""
+        return predictions
+
+
+def without_none(options: dict[str, Any]) -> dict[str, Any]:
+    """Return arguments but for those that are None, as which they mean nothing."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _as_booster(model: Any) -> Any:
+    """Return the booster that training goes on from, of any of the forms that XGBoost takes."""
+    if model is None or isinstance(model, xgboost.Booster):
+        return model
+    return xgboost.Booster(model_file=model)
+
+
+def _warnings_of(params: dict[str, Any], rows: Any, enable_categorical: bool) -> str:
+    """Return XGBoost's warnings about parameters, for a round on a few rows."""
+    import warnings
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        matrix = xgboost.DMatrix(
+            rows,
+            np.zeros(len(rows) if hasattr(rows, "iloc") else rows.shape[0]),
+            enable_categorical=enable_categorical,
+        )
+        params = {k: v for k, v in params.items() if k not in ("objective", "eval_metric")}
+        xgboost.Booster({**params, "verbosity": 1}, [matrix]).update(matrix, 0)
+    return " ".join(str(w.message) for w in caught)

@@ -1,0 +1,49 @@
+"""Rows and fleets for the tests of boosting."""
+
+import numpy as np
+import pytest
+
+from clusters import local_client
+
+
+@pytest.fixture
+def on_ranks(monkeypatch):
+    """Small rows are trained on ranks, as large ones are."""
+    monkeypatch.setattr("skfleet.estimators.boosting._base.ONE_WORKER_BYTES", 0)
+    monkeypatch.setattr("skfleet.estimators.boosting._base.MAX_SMALL_BLOCKS", 0)
+
+
+@pytest.fixture
+def cluster(cluster_client):
+    """A client of two workers in this process, the current one."""
+    with cluster_client.as_current():
+        yield cluster_client
+
+
+@pytest.fixture(scope="module")
+def processes():
+    """A client of two worker processes."""
+    with local_client(2, threads_per_worker=1) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def rows():
+    """Rows of few distinct values with gaps, targets of three kinds, weights and queries."""
+    rng = np.random.default_rng(0)
+    n = 1200
+    X = rng.integers(0, 50, (n, 6)).astype(np.float32)
+    score = X @ rng.normal(size=6)
+    X[rng.random(X.shape) < 0.05] = np.nan
+    return {
+        "X": X,
+        "y": score + rng.normal(size=n) * 10,
+        "noise": rng.permutation(score),
+        "labels": np.array(["low", "mid", "top"])[
+            np.digitize(score, np.quantile(score, [0.3, 0.6]))
+        ],
+        "weight": rng.integers(1, 4, n).astype(float),
+        "margin": rng.normal(size=n),
+        "relevance": rng.integers(0, 4, n),
+        "qid": np.sort(rng.integers(0, 60, n)),
+    }
