@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from distributed import Future
+from distributed import Future, wait
 
 from skfleet.blocks import BlockRef
 from skfleet.engine._counters import add_counts
-from skfleet.engine._dask._client import wait_for_workers
+from skfleet.engine._dask._client import scheduler_workers, seceded, wait_for_workers
 from skfleet.engine._dask._disk_blocks import CachedBlock, store_block
 from skfleet.engine._dask._engine import DaskEngine
 from skfleet.engine._dask._graph import has_shared_subgraph
@@ -128,7 +128,10 @@ class ProcessGroup:
                     raise error
                 rank = next(rank for rank in ranks if rank not in results)
                 raise self._lost(rank, f"{method} gave no answer in time")
-            for done in queue.next(min(POLL_SECONDS, deadline - now)):
+            completed = queue.next(min(POLL_SECONDS, deadline - now))
+            if not completed:
+                self._check_workers([rank for rank in ranks if rank not in results])
+            for done in completed:
                 rank = tasks[done.task]
                 result = done.value
                 if done.error is not None:
@@ -148,6 +151,17 @@ class ProcessGroup:
         if error is not None:
             raise error
         return results
+
+    def _check_workers(self, ranks: Sequence[int]) -> None:
+        """Raise for a rank whose worker is gone.
+
+        A task for a dead worker may run anywhere, but one that found no worker at all is not looked
+        at again when another comes.
+        """
+        alive = scheduler_workers(self._engine.client)
+        for rank in ranks:
+            if self.placements[rank].address not in alive:
+                raise self._lost(rank, "its worker died")
 
     def _was_moved(self, rank: int, task: Future) -> bool:
         """Return whether a call ran elsewhere though its worker is alive: Dask steals tasks."""
@@ -191,7 +205,10 @@ class ProcessGroup:
             if now >= deadline:
                 rank = next(rank for rank in range(len(tasks)) if rank not in values)
                 raise self._lost(rank, f"it did not start within {timeout:g} seconds")
-            for done in queue.next(min(POLL_SECONDS, deadline - now)):
+            completed = queue.next(min(POLL_SECONDS, deadline - now))
+            if not completed:
+                self._check_workers([r for r in range(len(tasks)) if r not in values])
+            for done in completed:
                 if done.error is not None:
                     raise self._lost(ranks[done.task], str(done.error))
                 values[ranks[done.task]] = done.value
@@ -224,6 +241,8 @@ class ProcessLauncher:
         self.engine, self._factory, self._timeout, self._name = engine, factory, timeout, name
         workers = sorted(engine.worker_threads().items())
         self._placements = [Placement(a, n_threads or threads) for a, threads in workers]
+        # The block, the rank and the worker of each task that stores one.
+        self._sources: dict[Any, tuple[BlockRef, int, str]] = {}
 
     @property
     def n_workers(self) -> int:
@@ -261,26 +280,58 @@ class ProcessLauncher:
                 self._placements[rank] = place._replace(address=address)
 
     def store(self, blocks: Sequence[BlockRef]) -> list[BlockRef]:
-        """Return references to blocks that tasks write to the disks of the workers, in order.
-
-        Those of a worker that dies are written again elsewhere.
-        """
+        """Return references to blocks that tasks write to the disks of the workers, in order."""
         limit, n = disk_limit(), len(blocks)
         add_counts(passes=1)
         if has_shared_subgraph(list(blocks)):  # goes to the cluster in one graph, placed by Dask
             tasks = self.engine.map(_store, blocks, limit, name="store-block")
-        else:
-            ranks = [i * self.n_workers // n for i in range(n)]
-            tasks = [
-                self.engine.submit(
-                    _store, block, limit, name="store-block", worker=self._placements[rank].address
-                )
-                for block, rank in zip(blocks, ranks, strict=True)
-            ]
-        return [
-            BlockRef(CachedBlock(task), number=block.number, row_offset=block.row_offset)
-            for block, task in zip(blocks, tasks, strict=True)
-        ]
+            return [_stored(block, task) for block, task in zip(blocks, tasks, strict=True)]
+        stored = [self._store_on(block, i * self.n_workers // n) for i, block in enumerate(blocks)]
+        return self.restore(stored)
+
+    def restore(self, stored: Sequence[BlockRef]) -> list[BlockRef]:
+        """Return references to stored blocks, once all are; those of dead workers anew elsewhere.
+
+        Dask would write them again too, but not where there was no worker for a moment.
+        """
+        refs = list(stored)
+        while True:
+            alive = wait_for_workers(self.engine.client)
+            pending = []
+            for i, ref in enumerate(refs):
+                task = ref.X.stored
+                source = self._sources.get(task.key)
+                if source is None:
+                    continue
+                block, rank, address = source
+                if address not in alive:
+                    del self._sources[task.key]
+                    task.release()
+                    refs[i] = self._store_on(block, rank)
+                    pending.append(refs[i].X.stored)
+                elif task.status == "pending":
+                    pending.append(task)
+            if not pending:
+                return refs
+            with seceded():
+                wait_for_tasks(pending, POLL_SECONDS)
+
+    def _store_on(self, block: BlockRef, rank: int) -> BlockRef:
+        """Submit the task that writes a block to the disk of a rank's worker."""
+        address = self._placements[rank].address
+        task = self.engine.submit(_store, block, disk_limit(), name="store-block", worker=address)
+        self._sources[task.key] = block, rank, address
+        return _stored(block, task)
+
+
+def wait_for_tasks(tasks: Sequence[Future], seconds: float) -> None:
+    """Wait until tasks are done, for so many seconds at most."""
+    with suppress(TimeoutError):
+        wait(list(tasks), timeout=seconds)
+
+
+def _stored(block: BlockRef, task: Future) -> BlockRef:
+    return BlockRef(CachedBlock(task), number=block.number, row_offset=block.row_offset)
 
 
 def _store(block_ref: BlockRef, limit: float) -> Any:

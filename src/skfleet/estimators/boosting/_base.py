@@ -70,8 +70,12 @@ class BoostedEstimator(DocumentationLink):
 
     def _learned(self, fitted: Any) -> dict[str, Any]:
         """Return what ``fit`` of an estimator of the library's class has set."""
-        before = vars(self._plain())
-        return {name: value for name, value in vars(fitted).items() if name not in before}
+        before, parameters = vars(self._plain()), self.get_params(deep=False)
+        return {
+            name: value
+            for name, value in vars(fitted).items()
+            if name not in before or (name not in parameters and value is not before[name])
+        }
 
     # What this class learns beside the library's.
     _own_attributes: tuple[str, ...] = ()
@@ -94,8 +98,12 @@ class BoostedEstimator(DocumentationLink):
 
     def _take(self, state: dict[str, Any]) -> None:
         """Set what a ``fit`` has learned, in the place of what an earlier one has."""
+        before = vars(self._plain())
         for name in self._learned_names:
-            delattr(self, name)
+            if name in before:
+                setattr(self, name, before[name])
+            else:
+                delattr(self, name)
         vars(self).update(state)
         self._learned_names = tuple(state)
 

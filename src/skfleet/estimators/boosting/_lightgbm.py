@@ -266,7 +266,7 @@ class _LightGBMEstimator(BoostedEstimator):
             raise ValueError(
                 "the binned rows of a rank must fit into the memory of a worker. Got "
                 f"{stored.n_rows} rows for {n_ranks} ranks instead, which do not. Start more "
-                "workers or give them more memory, or take XGBoost, which can hold them on the disk."
+                "workers, give them more memory, or take XGBoost, which can hold them on the disk."
             )
         options = inputs.options
         labels = stored.labels if self._has_labels else None
@@ -645,7 +645,7 @@ def _eval_pairs(given: dict[str, Any]) -> Any:
 
 
 def _entry(values: Any, i: int, name: str) -> Any:
-    """Return the value of an evaluation set; LightGBM takes lists, which may be short, and dicts."""
+    """Return the value of an evaluation set, of a list, which may be short, or a dict."""
     if values is None:
         return None
     if isinstance(values, dict):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import socket
@@ -333,10 +334,8 @@ def sampled_rows(n_rows: int, params: dict[str, Any], n_sampled: int) -> np.ndar
     if n_rows <= n_sampled:
         return np.arange(n_rows)
     rows = LocationSequence(n_rows, n_sampled)
-    try:
+    with contextlib.suppress(_SampledError):
         lightgbm.Dataset(rows, label=np.zeros(0), params=params).construct()
-    except _SampledError:
-        pass
     return np.array(rows.numbers, dtype=np.int64)
 
 

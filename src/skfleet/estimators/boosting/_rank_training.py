@@ -110,6 +110,9 @@ class RankTraining:
                     group.close()
                     group = None
                 self.launcher.recover(self.n_ranks, RECOVERY_SECONDS)
+                for part in (self.rows, *self.evals):
+                    if part is not None:
+                        part.blocks = self.launcher.restore(part.blocks)
             finally:
                 if group is not None:
                     group.close()
