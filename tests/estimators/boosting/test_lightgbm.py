@@ -22,8 +22,8 @@ from skfleet.estimators.boosting._lightgbm_model import join_models, with_start 
 from skfleet.estimators.boosting._lightgbm_rank import sampled_rows  # noqa: E402
 
 N, WIDTH = 1500, 5
-# LightGBM's ranks know the number of rows in a leaf but nearly, by their second derivatives: a limit
-# on these in the place of one on rows gives the same trees.
+# LightGBM's ranks know the number of rows in a leaf but nearly, by their second derivatives: with a
+# limit on these in the place of one on rows trees are the same.
 SHARED = {"min_child_samples": 1, "min_child_weight": 3, "n_estimators": 12, "verbosity": -1}
 
 
@@ -278,16 +278,12 @@ def test_a_lost_rank_with_categories_and_stopping(on_ranks, tmp_path):
     rows, target = dd.from_pandas(frame, npartitions=4), dd.from_pandas(y, npartitions=4)
     model = LGBMRegressor(**SHARED | {"n_estimators": 40, "learning_rate": 0.4})
     model.set_params(checkpoint_interval=2)
-    fits = []
-    for killer in ([], [_dies_once(str(tmp_path / "dead"), 5)]):
-        fits.append(
-            clone(model).fit(
-                rows,
-                target,
-                eval_set=[(frame[:300], y[:300] + rng.normal(size=300) * 0)],
-                callbacks=[lightgbm.early_stopping(3, verbose=False), *killer],
-            )
-        )
+    stop = lightgbm.early_stopping(3, verbose=False)
+    evals = [(frame[:300], y[:300])]
+    fits = [
+        clone(model).fit(rows, target, eval_set=evals, callbacks=[stop, *killer])
+        for killer in ([], [_dies_once(str(tmp_path / "dead"), 5)])
+    ]
     assert (tmp_path / "dead").exists()
     assert fits[0].best_iteration_ == fits[1].best_iteration_
     assert fits[0].evals_result_ == fits[1].evals_result_

@@ -1,393 +1,18 @@
-"""LightGBM's estimators on rows in any container: `LGBMClassifier` and others."""
+"""LightGBM's estimators: `LGBMClassifier`, `LGBMRegressor`, `LGBMRanker`."""
 
 from __future__ import annotations
 
-import copy
-import warnings
-from os import PathLike
 from typing import Any
 
 import lightgbm
 import numpy as np
-from sklearn.preprocessing import LabelEncoder
 
-from skfleet._validation import check_target_shape, check_target_type
-from skfleet.blocks import artificial_rows, compute_together, is_frame, is_lazy, meta_of
-from skfleet.estimators.boosting._base import BoostedEstimator
-from skfleet.estimators.boosting._fit_inputs import (
-    FitInputs,
-    check_eval_set,
-    with_validation_set,
-)
-from skfleet.estimators.boosting._lightgbm_model import first_rounds, with_parameters
-from skfleet.estimators.boosting._lightgbm_private import (
-    MetricAdapter,
-    aliases_of,
-    choose_parameter,
-    parameter_names,
-)
-from skfleet.estimators.boosting._lightgbm_rank import LightGBMJob, LightGBMRank, sizes_of_runs
-from skfleet.estimators.boosting._lightgbm_training import (
-    LightGBMMonitor,
-    LightGBMTraining,
-    Rounds,
-    parameter,
-)
-from skfleet.estimators.boosting._row_survey import StoredRows
-
-# Parameters of LightGBM's network, which are set here.
-_NETWORK = ("machines", "num_machines", "local_listen_port", "machine_list_filename")
-_MULTICLASS = {"multiclass", "softmax", "multiclassova", "multiclass_ova", "ova", "ovr"}
-# Values of a model of one machine, in the place of those of a rank.
-_LOCAL_VALUES = {
-    "tree_learner": "serial",
-    "num_machines": "1",
-    "machines": "",
-    "local_listen_port": "12400",
-    "pre_partition": "0",
-}
-_EVAL_LISTS = {
-    "sample_weight": "eval_sample_weight",
-    "init_score": "eval_init_score",
-    "group": "eval_group",
-    "qid": "eval_qid",
-}
-# Memory of a process that has loaded LightGBM.
-PROCESS_BYTES = 150_000_000
-# Rows of the trial round that checks parameters.
-N_TRIAL_ROWS = 40
+from skfleet.blocks import compute_together
+from skfleet.estimators.boosting._fit_inputs import FitInputs
+from skfleet.estimators.boosting._lightgbm_base import LightGBMEstimator
 
 
-class _LightGBMEstimator(BoostedEstimator):
-    """Base of LightGBM's estimators."""
-
-    _has_labels = False
-    _is_ranker = False
-
-    def _start_fit(self, arguments: dict[str, Any]) -> Any:
-        """Fit with the arguments of a ``fit``, by name."""
-        given = {
-            k: v for k, v in arguments.items() if v is not None and k not in ("self", "__class__")
-        }
-        X, y = given.pop("X"), given.pop("y", None)
-        if y is None:
-            raise ValueError(
-                f"This {type(self).__name__} estimator requires y to be passed, but the target y "
-                "is None."
-            )
-        eval_set = with_validation_set(
-            _eval_pairs(given), given.pop("X_val", None), given.pop("y_val", None)
-        )
-        lists = {name: given.pop(key, None) for name, key in _EVAL_LISTS.items()}
-        values = {name: given.pop(name, None) for name in _EVAL_LISTS}
-        check_eval_set(eval_set, X, {})
-        inputs = self._inputs_of(X, y, values)
-        inputs.options = given
-        if eval_set is not None:
-            inputs.eval_parts = []
-            for i, (X_eval, y_eval) in enumerate(eval_set):
-                if X_eval is X and y_eval is y:
-                    inputs.eval_parts.append(None)
-                    continue
-                own = {name: _entry(values, i, _EVAL_LISTS[name]) for name, values in lists.items()}
-                inputs.eval_parts.append(self._inputs_of(X_eval, y_eval, own))
-        return self._fit(inputs)
-
-    def _inputs_of(self, X: Any, y: Any, values: dict[str, Any]) -> FitInputs:
-        return FitInputs(X, y, values["sample_weight"], {"init_score": values["init_score"]})
-
-    def _fit_plain(self, inputs: FitInputs) -> None:
-        plain = self._plain()
-        arguments: dict[str, Any] = dict(inputs.options)
-        arguments |= _columns_of(inputs)
-        if inputs.eval_parts is not None:
-            pairs, lists = [], {}
-            for i, part in enumerate(inputs.eval_parts):
-                part = inputs if part is None else part
-                pairs.append((part.X, part.y))
-                for name, value in _columns_of(part).items():
-                    key = _EVAL_LISTS[name]
-                    lists.setdefault(key, [None] * len(inputs.eval_parts))[i] = value
-            arguments |= {"eval_set": pairs, **lists}
-        with warnings.catch_warnings():
-            # LightGBM's other way to name evaluation sets does not encode labels.
-            warnings.filterwarnings("ignore", "The argument 'eval_set' is deprecated")
-            plain.fit(inputs.X, inputs.y, **arguments)
-        self._take(self._learned(plain))
-
-    def _fit_on_one_worker(self, engine: Any, rows: Any, inputs: FitInputs) -> bool:
-        # Callbacks that change objects of this process must run here.
-        known = (
-            type(lightgbm.early_stopping(1, verbose=False)),
-            type(lightgbm.log_evaluation()),
-            type(lightgbm.reset_parameter()),
-        )
-        if any(not isinstance(c, known) for c in inputs.options.get("callbacks", ())):
-            return False
-        return super()._fit_on_one_worker(engine, rows, inputs)
-
-    # 1. Parameters that LightGBM does not know, or only one machine can train with.
-    # 2. A round on a few artificial rows: LightGBM itself checks the parameters' values.
-    def _check_inputs(self, inputs: FitInputs) -> None:
-        params = self._plain().get_params()
-        own = set(self._library_class()().get_params())
-        unknown = sorted(set(params) - own - parameter_names())
-        if unknown:
-            raise TypeError(
-                f"{type(self).__name__} must have parameters that LightGBM knows. Got "
-                f"{unknown[0]!r} instead. Look for its name in LightGBM's list of parameters."
-            )
-        refused = [
-            ("tree_learner", ("serial", "data", "data_parallel", "voting", "voting_parallel")),
-            ("device_type", ("cpu",)),
-            ("linear_tree", (False,)),
-        ]
-        for name, allowed in refused:
-            value = parameter(params, name, allowed[0])
-            if value not in allowed:
-                raise ValueError(
-                    f"{name} must be one of {', '.join(map(repr, allowed))} for Dask rows. Got "
-                    f"{value!r} instead, which trains on one machine. Compute the rows, or leave "
-                    f"{name} out."
-                )
-        for name in _NETWORK:
-            if aliases_of(name) & set(params):
-                raise ValueError(
-                    f"{name} must be left out for Dask rows. Got it instead. The workers of the "
-                    "cluster are the machines."
-                )
-        if not self._has_labels and self.class_weight is not None:
-            raise ValueError(
-                f"class_weight must be None for Dask rows in {type(self).__name__}. Got "
-                f"{self.class_weight!r} instead. Give sample_weight."
-            )
-        for r in inputs.sets:
-            check_target_type(r.y, numeric=not self._has_labels)
-            check_target_shape(r.y, several=False)
-        self._check_by_library(inputs)
-
-    def _check_by_library(self, inputs: FitInputs) -> None:
-        """Raise what LightGBM raises for a round on a few rows."""
-        labels = np.arange(2) if self._has_labels else None
-        trial = copy.copy(self)
-        trial.class_weight = trial._class_weight = None
-        trial.random_state = copy.deepcopy(self.random_state)  # a trial draws nothing of it
-        _, params, _, objective = trial._configure(labels, inputs.options)
-        if objective is not None:
-            params["objective"] = "binary" if self._has_labels else "regression"
-        if is_frame(meta := meta_of(inputs.X)):
-            names = [n for n, d in meta.dtypes.items() if str(d) not in ("category",)]
-            bad = [n for n in names if meta.dtypes[n].kind not in "biuf"]
-            if bad:
-                artificial = artificial_rows(meta)
-                lightgbm.Dataset(artificial, np.zeros(len(artificial))).construct()
-        X = np.random.default_rng(0).normal(size=(N_TRIAL_ROWS, meta.shape[1]))
-        y = np.arange(N_TRIAL_ROWS) % 2
-        group = [N_TRIAL_ROWS] if self._is_ranker else None
-        for name in aliases_of("verbosity"):
-            params.pop(name, None)
-        params |= {"verbosity": -1, "num_threads": 1}
-        dataset = lightgbm.Dataset(X, y, group=group, params=dict(params))
-        lightgbm.Booster(params, dataset).update()
-
-    def _configure(
-        self, labels: np.ndarray | None, options: dict[str, Any]
-    ) -> tuple[Any, dict[str, Any], list[Any], Any]:
-        """Return a plain estimator, parameters, metrics and the objective, as LightGBM's fit does.
-
-        Metrics and the objective are users' functions.
-        """
-        plain = self._plain()
-        if labels is not None:
-            plain._le = LabelEncoder().fit(labels)
-            plain._classes = plain._le.classes_
-            plain._n_classes = len(labels)
-            plain._class_map = dict(zip(labels, range(len(labels)), strict=True))
-            if isinstance(plain.class_weight, dict):
-                plain._class_weight = {
-                    plain._class_map[k]: v for k, v in plain.class_weight.items()
-                }
-            if plain.objective is None:
-                plain._objective = None
-        if self._is_ranker:
-            plain._eval_at = options.get("eval_at", (1, 2, 3, 4, 5))
-        params = plain._process_params("fit")
-        given = options.get("eval_metric", [])
-        given = list(given) if isinstance(given, list) else [given]
-        is_multiclass = labels is not None and (
-            len(labels) > 2 or params["objective"] in _MULTICLASS
-        )
-        metrics = [MetricAdapter(f) for f in given if callable(f)]
-        names = [_metric_name(m, is_multiclass) if labels is not None else m for m in given]
-        known = params["metric"]
-        known = [known] if isinstance(known, str | None) else list(known)
-        params["metric"] = [n for n in names if isinstance(n, str) and n not in known] + [
-            n for n in known if n is not None
-        ]
-        params = choose_parameter("objective", copy.deepcopy(params), None)
-        objective = None
-        if callable(params["objective"]):
-            objective, params["objective"] = params["objective"], "none"
-        params = choose_parameter("num_iterations", params, self.n_estimators)
-        params = choose_parameter("early_stopping_round", params, None)
-        if params["early_stopping_round"] is None:
-            del params["early_stopping_round"]
-        if params["num_iterations"] <= 0:
-            raise ValueError(
-                "n_estimators must be a positive number of rounds. Got "
-                f"{params['num_iterations']} instead."
-            )
-        return plain, params, metrics, objective
-
-    def _n_threads(self) -> int | None:
-        return self.n_jobs if self.n_jobs and self.n_jobs > 0 else None
-
-    def _binned_bytes(self, n_rows: int, n_features: int, n_outputs: int) -> int:
-        # a byte for each bin; beside them a label, a weight, and of each output a score in double
-        # precision, a gradient, a Hessian and the position of the row
-        n_sampled = min(self.subsample_for_bin, n_rows)
-        sample = n_sampled * n_features * 8
-        return PROCESS_BYTES + 2 * sample + n_rows * (n_features + 8 + 24 * n_outputs)
-
-    @staticmethod
-    def _rank_class() -> Any:
-        return LightGBMRank
-
-    def _train(
-        self,
-        launcher: Any,
-        stored: StoredRows,
-        evals: list[StoredRows | None],
-        inputs: FitInputs,
-        n_ranks: int,
-        fits_in_memory: bool,
-    ) -> None:
-        if not fits_in_memory:
-            raise ValueError(
-                "the binned rows of a rank must fit into the memory of a worker. Got "
-                f"{stored.n_rows} rows for {n_ranks} ranks instead, which do not. Start more "
-                "workers, give them more memory, or take XGBoost, which can hold them on the disk."
-            )
-        options = inputs.options
-        labels = stored.labels if self._has_labels else None
-        plain, params, metrics, objective = self._configure(labels, options)
-        n_rounds, callbacks = params["num_iterations"], list(options.get("callbacks", ()))
-        model = _as_booster(options.get("init_model"))
-        names = _eval_names(evals, options.get("eval_names"))
-        class_weights = options.get("eval_class_weight")
-        job = LightGBMJob(
-            params=_rank_params(params, n_ranks),
-            n_rounds=n_rounds,
-            n_ranks=n_ranks,
-            timeout=self.timeout,
-            dataset={
-                k: options[k] for k in ("feature_name", "categorical_feature") if k in options
-            },
-            eval_ranks=[None if e is None else i % n_ranks for i, e in enumerate(evals)],
-            eval_class_weights=[
-                self._numbered(_entry(class_weights, i, "eval_class_weight"), plain)
-                for i in range(len(evals))
-            ]
-            if class_weights is not None
-            else [],
-            objective=objective,
-            metrics=metrics,
-            callbacks=[c for c in callbacks if getattr(c, "before_iteration", False)],
-            is_local=launcher.engine.is_local,
-            has_scores="init_score" in inputs.per_sample,
-            model=None if model is None else model.model_to_string(num_iteration=-1),
-            n_rounds_before=0 if model is None else model.current_iteration(),
-        )
-        monitor = LightGBMMonitor(
-            [c for c in callbacks if not getattr(c, "before_iteration", False)],
-            params,
-            Rounds(n_rounds, job.n_rounds_before),
-            next((n for n, e in zip(names, evals, strict=True) if e is None), "training"),
-        )
-        class_weight = plain.class_weight if plain._class_weight is None else plain._class_weight
-        library = LightGBMTraining(job, stored, class_weight, names)
-        outcome = self._run(launcher, library, stored, evals, n_rounds, monitor, n_ranks)
-        text = with_parameters(outcome.booster.decode(), _LOCAL_VALUES)
-        if monitor.best_iteration:  # LightGBM keeps the rounds until then
-            text = first_rounds(text, monitor.best_iteration)
-        booster = lightgbm.Booster(model_str=text)
-        booster.params = params
-        booster.best_iteration, booster.best_score = monitor.best_iteration, monitor.best_score
-        plain._Booster = booster
-        plain._class_weight = class_weight
-        plain._n_features = booster.num_feature()
-        plain._n_features_in = meta_of(inputs.X).shape[1]
-        plain._fitted_with_feature_names = is_frame(meta_of(inputs.X)) or isinstance(
-            options.get("feature_name"), list
-        )
-        plain._evals_result = monitor.evals_result
-        plain._best_iteration, plain._best_score = booster.best_iteration, booster.best_score
-        plain.fitted_ = True
-        self._take(self._learned(plain))
-
-    @staticmethod
-    def _numbered(class_weight: Any, plain: Any) -> Any:
-        """Return weights of labels as those of their numbers."""
-        if not isinstance(class_weight, dict) or plain._class_map is None:
-            return class_weight
-        return {plain._class_map[label]: weight for label, weight in class_weight.items()}
-
-    def _answer(self, method: str, X: Any, options: dict[str, Any]) -> Any:
-        """Return what a method of LightGBM's estimator answers."""
-        if is_lazy(X):
-            return self._map(X, method, **options)
-        return getattr(self.to_sklearn(), method)(X, **options)
-
-    def predict(
-        self,
-        X: Any,
-        raw_score: bool = False,
-        start_iteration: int = 0,
-        num_iteration: int | None = None,
-        pred_leaf: bool = False,
-        pred_contrib: bool = False,
-        validate_features: bool = False,
-        **kwargs: Any,
-    ) -> Any:
-        """Predict for every row, by the rounds up to the best one after early stopping.
-
-        Parameters
-        ----------
-        X : rows in any container, of shape (n_samples, n_features)
-            Rows.
-        raw_score : bool, default=False
-            Return margins in place of values or labels.
-        start_iteration : int, default=0
-            First round to predict by.
-        num_iteration : int, default=None
-            Number of rounds to predict by.
-        pred_leaf : bool, default=False
-            Return the leaf of every tree.
-        pred_contrib : bool, default=False
-            Return the features' contributions, SHAP values.
-        validate_features : bool, default=False
-            Check the names of a frame's columns.
-        **kwargs
-            Other parameters of LightGBM's prediction.
-
-        Returns
-        -------
-        predictions : ndarray or Dask collection of shape (n_samples,)
-            In the container of X; lazy for Dask rows.
-        """
-        options = {
-            "raw_score": raw_score,
-            "start_iteration": start_iteration,
-            "num_iteration": num_iteration,
-            "pred_leaf": pred_leaf,
-            "pred_contrib": pred_contrib,
-            "validate_features": validate_features,
-            **kwargs,
-        }
-        return self._answer("predict", X, options)
-
-
-class LGBMClassifier(_LightGBMEstimator, lightgbm.LGBMClassifier):
+class LGBMClassifier(LightGBMEstimator, lightgbm.LGBMClassifier):
     """LightGBM's classifier on rows in any container.
 
     Rows in this process are fitted by LightGBM itself; rows on Dask on all workers.
@@ -407,21 +32,6 @@ class LGBMClassifier(_LightGBMEstimator, lightgbm.LGBMClassifier):
     """
 
     _has_labels = True
-
-    def __init__(
-        self,
-        *,
-        checkpoint: str | PathLike[str] | None = None,
-        checkpoint_interval: Any = "auto",
-        timeout: float = 300,
-        max_retries: int = 3,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        self.checkpoint = checkpoint
-        self.checkpoint_interval = checkpoint_interval
-        self.timeout = timeout
-        self.max_retries = max_retries
 
     def fit(
         self,
@@ -445,7 +55,28 @@ class LGBMClassifier(_LightGBMEstimator, lightgbm.LGBMClassifier):
         X_val: Any = None,
         y_val: Any = None,
     ) -> LGBMClassifier:
-        """{fit}"""
+        """Train the booster.
+
+        Parameters
+        ----------
+        X : rows in any container, of shape (n_samples, n_features)
+            Training rows; NaN is a missing value, columns of categories are categorical.
+        y : array-like, Dask array or Dask Series of shape (n_samples,)
+            Targets.
+        sample_weight, init_score : array-like, Dask array or Dask Series, default=None
+            Weight, and score to start from, of each row.
+        eval_set : list of (X, y), default=None
+            Rows in any container whose metrics are computed after every round.
+        X_val, y_val : rows in any container, default=None
+            A single evaluation set, in the place of `eval_set`.
+        **others
+            As for LightGBM's own ``fit``.
+
+        Returns
+        -------
+        self : estimator
+            Fitted estimator.
+        """
         return self._start_fit(locals())
 
     def predict_proba(
@@ -504,7 +135,7 @@ class LGBMClassifier(_LightGBMEstimator, lightgbm.LGBMClassifier):
         return self._answer("decision_function", X, kwargs)
 
 
-class LGBMRegressor(_LightGBMEstimator, lightgbm.LGBMRegressor):
+class LGBMRegressor(LightGBMEstimator, lightgbm.LGBMRegressor):
     """LightGBM's regressor on rows in any container.
 
     Rows in this process are fitted by LightGBM itself; rows on Dask on all workers.
@@ -516,21 +147,6 @@ class LGBMRegressor(_LightGBMEstimator, lightgbm.LGBMRegressor):
     **kwargs
         Parameters of ``lightgbm.LGBMRegressor``.
     """
-
-    def __init__(
-        self,
-        *,
-        checkpoint: str | PathLike[str] | None = None,
-        checkpoint_interval: Any = "auto",
-        timeout: float = 300,
-        max_retries: int = 3,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        self.checkpoint = checkpoint
-        self.checkpoint_interval = checkpoint_interval
-        self.timeout = timeout
-        self.max_retries = max_retries
 
     def fit(
         self,
@@ -553,11 +169,32 @@ class LGBMRegressor(_LightGBMEstimator, lightgbm.LGBMRegressor):
         X_val: Any = None,
         y_val: Any = None,
     ) -> LGBMRegressor:
-        """{fit}"""
+        """Train the booster.
+
+        Parameters
+        ----------
+        X : rows in any container, of shape (n_samples, n_features)
+            Training rows; NaN is a missing value, columns of categories are categorical.
+        y : array-like, Dask array or Dask Series of shape (n_samples,)
+            Targets.
+        sample_weight, init_score : array-like, Dask array or Dask Series, default=None
+            Weight, and score to start from, of each row.
+        eval_set : list of (X, y), default=None
+            Rows in any container whose metrics are computed after every round.
+        X_val, y_val : rows in any container, default=None
+            A single evaluation set, in the place of `eval_set`.
+        **others
+            As for LightGBM's own ``fit``.
+
+        Returns
+        -------
+        self : estimator
+            Fitted estimator.
+        """
         return self._start_fit(locals())
 
 
-class LGBMRanker(_LightGBMEstimator, lightgbm.LGBMRanker):
+class LGBMRanker(LightGBMEstimator, lightgbm.LGBMRanker):
     """LightGBM's ranker on rows in any container.
 
     Rows in this process are fitted by LightGBM itself; rows on Dask on all workers. Queries are
@@ -572,21 +209,6 @@ class LGBMRanker(_LightGBMEstimator, lightgbm.LGBMRanker):
     """
 
     _is_ranker = True
-
-    def __init__(
-        self,
-        *,
-        checkpoint: str | PathLike[str] | None = None,
-        checkpoint_interval: Any = "auto",
-        timeout: float = 300,
-        max_retries: int = 3,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        self.checkpoint = checkpoint
-        self.checkpoint_interval = checkpoint_interval
-        self.timeout = timeout
-        self.max_retries = max_retries
 
     def fit(
         self,
@@ -614,7 +236,28 @@ class LGBMRanker(_LightGBMEstimator, lightgbm.LGBMRanker):
         qid: Any = None,
         eval_qid: Any = None,
     ) -> LGBMRanker:
-        """{fit}"""
+        """Train the booster.
+
+        Parameters
+        ----------
+        X : rows in any container, of shape (n_samples, n_features)
+            Training rows; NaN is a missing value, columns of categories are categorical.
+        y : array-like, Dask array or Dask Series of shape (n_samples,)
+            Targets.
+        sample_weight, init_score : array-like, Dask array or Dask Series, default=None
+            Weight, and score to start from, of each row.
+        eval_set : list of (X, y), default=None
+            Rows in any container whose metrics are computed after every round.
+        X_val, y_val : rows in any container, default=None
+            A single evaluation set, in the place of `eval_set`.
+        **others
+            As for LightGBM's own ``fit``.
+
+        Returns
+        -------
+        self : estimator
+            Fitted estimator.
+        """
         return self._start_fit(locals())
 
     def _inputs_of(self, X: Any, y: Any, values: dict[str, Any]) -> FitInputs:
@@ -628,33 +271,6 @@ class LGBMRanker(_LightGBMEstimator, lightgbm.LGBMRanker):
         raise AttributeError(f"{type(self).__name__!r} object has no attribute 'score'")
 
 
-def _eval_pairs(given: dict[str, Any]) -> Any:
-    """Return the evaluation sets of either of LightGBM's ways to name them."""
-    eval_set, X, y = (given.pop(name, None) for name in ("eval_set", "eval_X", "eval_y"))
-    if X is None and y is None:
-        return [eval_set] if isinstance(eval_set, tuple) else eval_set
-    if eval_set is not None:
-        raise ValueError("Specify either 'eval_set' or 'eval_X' and 'eval_y', but not both.")
-    if X is None or y is None:
-        raise ValueError("You must specify eval_X and eval_y, not just one of them.")
-    if not isinstance(X, tuple) and not isinstance(y, tuple):
-        return [(X, y)]
-    if not isinstance(X, tuple) or not isinstance(y, tuple) or len(X) != len(y):
-        raise ValueError("eval_X and eval_y must be tuples of as many entries. Got others instead.")
-    return list(zip(X, y, strict=True))
-
-
-def _entry(values: Any, i: int, name: str) -> Any:
-    """Return the value of an evaluation set, of a list, which may be short, or a dict."""
-    if values is None:
-        return None
-    if isinstance(values, dict):
-        return values.get(i)
-    if isinstance(values, list):
-        return values[i] if i < len(values) else None
-    raise TypeError(f"{name} should be dict or list")
-
-
 def _query_of_rows(group: Any, qid: Any) -> Any:
     """Return the query of each row, of either of the ways to name them."""
     if group is not None and qid is not None:
@@ -665,59 +281,3 @@ def _query_of_rows(group: Any, qid: Any) -> Any:
     if qid is None:
         raise ValueError("Should set group for ranking task")
     return qid
-
-
-def _columns_of(inputs: FitInputs) -> dict[str, Any]:
-    """Return values per row as arguments of LightGBM's fit: sizes of groups in place of qid."""
-    columns = {"sample_weight": inputs.sample_weight, **inputs.per_sample}
-    qid = columns.pop("qid", None)
-    if qid is not None:
-        columns["group"] = sizes_of_runs(np.asarray(qid))
-    return {name: value for name, value in columns.items() if value is not None}
-
-
-def _metric_name(metric: Any, is_multiclass: bool) -> Any:
-    """Return LightGBM's name of a classifier's metric."""
-    prefix = "multi" if is_multiclass else "binary"
-    for suffix in ("logloss", "error"):
-        if metric in (suffix, f"binary_{suffix}", f"multi_{suffix}"):
-            return f"{prefix}_{suffix}"
-    return metric
-
-
-def _rank_params(params: dict[str, Any], n_ranks: int) -> dict[str, Any]:
-    """Return the parameters of each rank.
-
-    Histograms are summed by columns where the user does not say: LightGBM would time both ways,
-    and last bits would differ from fit to fit.
-    """
-    params = choose_parameter("tree_learner", params, "data")
-    if n_ranks == 1:
-        params["tree_learner"] = "serial"
-    elif params["tree_learner"] == "serial":
-        params["tree_learner"] = "data"
-    for name in ("feature_pre_filter", "pre_partition"):
-        for alias in aliases_of(name):
-            params.pop(alias, None)
-    params |= {"feature_pre_filter": False, "pre_partition": n_ranks > 1, "num_machines": n_ranks}
-    if not parameter(params, "force_row_wise", False):
-        params = choose_parameter("force_col_wise", params, True)
-    return choose_parameter("num_threads", params, 0)
-
-
-def _eval_names(evals: list[Any], names: Any) -> list[str]:
-    """Return the names of evaluation sets, LightGBM's own where not given."""
-    names = [names] if isinstance(names, str) else list(names or ())
-    return [
-        names[i] if i < len(names) else "training" if part is None else f"valid_{i}"
-        for i, part in enumerate(evals)
-    ]
-
-
-def _as_booster(model: Any) -> Any:
-    """Return the booster that training goes on from, of any of the forms that LightGBM takes."""
-    if model is None or isinstance(model, lightgbm.Booster):
-        return model
-    if isinstance(model, lightgbm.LGBMModel):
-        return model.booster_
-    return lightgbm.Booster(model_file=model)

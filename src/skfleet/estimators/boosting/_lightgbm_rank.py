@@ -32,7 +32,7 @@ NETWORK_STATUS = 3
 
 @dataclass
 class LightGBMJob:
-    """What all ranks train, but for the rows.
+    """Everything that all ranks train with, but for the rows.
 
     `eval_ranks` are the rank that has all rows of each evaluation set, None for the training rows.
     """
@@ -55,7 +55,7 @@ class LightGBMJob:
 
 @dataclass
 class RowSummary:
-    """What a rank's rows contribute to what all ranks must know."""
+    """Statistics of a rank's rows that all ranks must know."""
 
     sample: Any  # rows that bins are found from
     class_counts: np.ndarray | None
@@ -65,7 +65,7 @@ class RowSummary:
 
 @dataclass
 class LightGBMLink:
-    """What a rank must know of the others: addresses, and statistics of all rows."""
+    """Knowledge that a rank needs of the others: addresses, and statistics of all rows."""
 
     machines: Sequence[str]
     sample: Any

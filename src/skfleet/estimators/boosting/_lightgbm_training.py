@@ -42,7 +42,7 @@ MIN_START = 1e-15
 
 
 class LightGBMTraining:
-    """How ranks of LightGBM are linked and built.
+    """Links between ranks of LightGBM, and what they are built of.
 
     `class_weight` is that of the classes' numbers.
     """
@@ -58,7 +58,7 @@ class LightGBMTraining:
 
     @property
     def parameters(self) -> str:
-        """What a checkpoint must be of."""
+        """The parameters that a checkpoint must be of."""
         threads = aliases_of("num_threads")
         params = {k: v for k, v in self.job.params.items() if k not in threads}
         return repr([sorted(params.items(), key=repr), self.job.n_rounds, self.job.model])
