@@ -19,7 +19,7 @@ import threading
 import traceback
 from collections import deque
 from collections.abc import Callable
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 import cloudpickle
 
@@ -142,7 +142,7 @@ def report_progress() -> None:
 
 
 # The stream to the parent, in a child.
-_output: BinaryIO | None = None
+_output: IO[bytes] | None = None
 
 
 # 1. What libraries print goes to the standard error stream: the other one has the results.
@@ -188,13 +188,13 @@ def _pickle_error(error: Exception) -> bytes:
     return data
 
 
-def _write_frame(stream: BinaryIO, data: bytes) -> None:
+def _write_frame(stream: IO[bytes], data: bytes) -> None:
     stream.write(_LENGTH.pack(len(data)))
     stream.write(data)
     stream.flush()
 
 
-def _read_frame(stream: BinaryIO) -> bytes | None:
+def _read_frame(stream: IO[bytes]) -> bytes | None:
     """Return the next message; None at the end of the stream."""
     header = stream.read(_LENGTH.size)
     if len(header) < _LENGTH.size:
