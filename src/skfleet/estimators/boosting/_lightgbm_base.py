@@ -165,6 +165,11 @@ class LightGBMEstimator(BoostedEstimator):
                     f"{value!r} instead, which trains on one machine. Compute the rows, or leave "
                     f"{name} out."
                 )
+        if self.min_child_samples == 0:
+            # ranks estimate the numbers of rows, so that a leaf may seem to have none
+            raise ValueError(
+                "min_child_samples must be 1 or more for Dask rows. Got 0 instead. Set it to 1."
+            )
         for name in _NETWORK:
             if aliases_of(name) & set(params):
                 raise ValueError(
