@@ -23,8 +23,8 @@ from skfleet.estimators.boosting._lightgbm_model import join_models, with_start 
 from skfleet.estimators.boosting._lightgbm_rank import sampled_rows  # noqa: E402
 
 N, WIDTH = 1500, 5
-# LightGBM's ranks estimate the number of rows in a leaf by its second derivatives, and refuse splits
-# by that number. With a limit on the derivatives that rarely happens on rows like these.
+# LightGBM's ranks estimate the rows of a leaf by its second derivatives, and refuse splits by that
+# number. With a limit on the derivatives that rarely happens on rows like these.
 SHARED = {"min_child_samples": 1, "min_child_weight": 3, "n_estimators": 12, "verbosity": -1}
 
 
