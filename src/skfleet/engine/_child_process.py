@@ -131,7 +131,8 @@ class ChildProcess:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(EXIT_SECONDS)
         code = self._process.returncode
-        text = f"its process ended with signal {-code}" if (code or 0) < 0 else f"exit code {code}"
+        end = f"signal {-code}" if (code or 0) < 0 else f"exit code {code}"
+        text = f"its process ended with {end}"
         return "\n".join([text, *self._errors])
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from distributed import Future, wait
 
-from skfleet.blocks import BlockRef
+from skfleet.blocks import Block, BlockRef
 from skfleet.engine._counters import add_counts
 from skfleet.engine._dask._client import scheduler_workers, seceded, wait_for_workers
 from skfleet.engine._dask._disk_blocks import CachedBlock, store_block
@@ -46,13 +46,12 @@ class Placement(NamedTuple):
 class GroupLostError(RuntimeError):
     """A process of a group died, hung or could not be started; the group is of no use then."""
 
-    def __init__(self, rank: int, reason: str, address: str = "") -> None:
-        super().__init__(f"process {rank} on {address or 'a worker'} was lost: {reason}")
-        self.rank, self.address = rank, address
+    def __init__(self, rank: int, reason: str, address: str) -> None:
+        super().__init__(f"process {rank} on {address} was lost: {reason}")
 
 
 class ProcessGroup:
-    """Processes on workers that hold ``factory(rank, *args)``, one for each placement.
+    """Processes on workers that hold ``factory(rank)``, one for each placement.
 
     They end when the group is closed, or the client dies.
     """
@@ -60,22 +59,23 @@ class ProcessGroup:
     def __init__(
         self,
         engine: DaskEngine,
-        factory: Callable[..., Any],
-        args: tuple[Any, ...],
+        factory: Callable[[int], Any],
         placements: Sequence[Placement],
         *,
         timeout: float,
         name: str,
     ) -> None:
-        self._engine, self._name, self.timeout = engine, name, timeout
-        self.placements = list(placements)
+        self._engine, self._name, self._timeout = engine, name, timeout
+        self._addresses = [place.address for place in placements]
         self._starts: list[Future] = []
         self._handles: list[ProcessHandle] = []
         try:
             for rank, place in enumerate(placements):
-                call = (start_process, factory, (rank, *args), place.n_threads)
+                call = (start_process, factory, (rank,), place.n_threads)
                 self._starts.append(self._submit(f"start-{name}", place.address, *call))
-            self._handles = self._wait(self._starts, timeout)
+            self._handles = self._wait()
+            # Dask may have moved a start before it ran.
+            self._addresses = [handle.address for handle in self._handles]
         except BaseException:
             self.close()
             raise
@@ -103,7 +103,7 @@ class ProcessGroup:
             self._submit_call(rank, method, a): rank for rank, a in zip(ranks, args, strict=True)
         }
         try:
-            results = self._collect(tasks, method, args, time.monotonic() + seconds + self.timeout)
+            results = self._collect(tasks, method, args, time.monotonic() + seconds + self._timeout)
         finally:
             for task in tasks:
                 task.release()
@@ -119,30 +119,24 @@ class ProcessGroup:
             queue.add(task)
         results: dict[int, CallResult] = {}
         error: BaseException | None = None
-        n_moves = 0
-        ranks = list(tasks.values())
+        n_moves, ranks = 0, list(tasks.values())
         while len(results) < len(ranks):
-            now = time.monotonic()
-            if now >= deadline:
+            pending = [rank for rank in ranks if rank not in results]
+            if time.monotonic() >= deadline:
                 if error is not None:
                     raise error
-                rank = next(rank for rank in ranks if rank not in results)
-                raise self._lost(rank, f"{method} gave no answer in time")
-            completed = queue.next(min(POLL_SECONDS, deadline - now))
-            if not completed:
-                self._check_workers([rank for rank in ranks if rank not in results])
-            for done in completed:
-                rank = tasks[done.task]
-                result = done.value
+                raise self._lost(pending[0], f"{method} gave no answer in time")
+            for done in self._completed(queue, pending, deadline):
+                rank, result = tasks[done.task], done.value
                 if done.error is not None:
-                    result = CallResult(lost=str(done.error) or type(done.error).__name__)
+                    raise self._lost(rank, str(done.error) or type(done.error).__name__)
+                if result.is_elsewhere and n_moves < MAX_MOVES and self._is_alive(rank):
+                    n_moves += 1  # Dask has stolen the task
+                    task = self._submit_call(rank, method, args[ranks.index(rank)])
+                    tasks[task] = rank
+                    queue.add(task)
+                    continue
                 if result.lost:
-                    if error is None and n_moves < MAX_MOVES and self._was_moved(rank, done.task):
-                        n_moves += 1
-                        task = self._submit_call(rank, method, args[ranks.index(rank)])
-                        tasks[task] = rank
-                        queue.add(task)
-                        continue
                     raise self._lost(rank, result.lost)
                 results[rank] = result
                 if result.error is not None and error is None:
@@ -152,32 +146,30 @@ class ProcessGroup:
             raise error
         return results
 
-    def _check_workers(self, ranks: Sequence[int]) -> None:
-        """Raise for a rank whose worker is gone.
+    def _completed(self, queue: Any, ranks: Sequence[int], deadline: float) -> Any:
+        """Return the tasks that complete within a poll; raise for a rank whose worker is gone.
 
-        A task for a dead worker may run anywhere, but one that found no worker at all is not looked
+        A task for a dead worker may run anywhere, but one that met no worker at all is not looked
         at again when another comes.
         """
-        alive = scheduler_workers(self._engine.client)
-        for rank in ranks:
-            if self.placements[rank].address not in alive:
+        completed = queue.next(max(0.0, min(POLL_SECONDS, deadline - time.monotonic())))
+        for rank in ranks if not completed else ():
+            if not self._is_alive(rank):
                 raise self._lost(rank, "its worker died")
+        return completed
 
-    def _was_moved(self, rank: int, task: Future) -> bool:
-        """Return whether a call ran elsewhere though its worker is alive: Dask steals tasks."""
-        address = self._handles[rank].address
-        with suppress(Exception):
-            result = task.result(timeout=1)
-            return result.is_elsewhere and address in self._engine.client.nthreads()
-        return False
+    def _is_alive(self, rank: int) -> bool:
+        """Return whether the worker of a rank is there."""
+        client = self._engine.client
+        return self._addresses[rank] in scheduler_workers(client, POLL_SECONDS / 2)
 
     def _lost(self, rank: int, reason: str) -> GroupLostError:
-        return GroupLostError(rank, reason, self.placements[rank].address)
+        return GroupLostError(rank, reason, self._addresses[rank])
 
     def _submit_call(self, rank: int, method: str, args: tuple[Any, ...]) -> Future:
         handle = self._handles[rank]
         name = f"{method}-{self._name}"
-        return self._submit(name, handle.address, call_process, handle, method, args, self.timeout)
+        return self._submit(name, handle.address, call_process, handle, method, args, self._timeout)
 
     def _submit(self, name: str, address: str, func: Callable[..., Any], *args: Any) -> Future:
         add_counts(tasks=1)
@@ -192,27 +184,23 @@ class ProcessGroup:
                 priority=10,
             )
 
-    def _wait(self, tasks: Sequence[Future], timeout: float) -> list[Any]:
-        """Return results of tasks in order, within a time."""
+    def _wait(self) -> list[ProcessHandle]:
+        """Return the handles of the processes, once all have started."""
         queue = self._engine.completion_queue()
-        ranks = {task: rank for rank, task in enumerate(tasks)}
-        for task in tasks:
+        ranks = {task: rank for rank, task in enumerate(self._starts)}
+        for task in ranks:
             queue.add(task)
-        values: dict[int, Any] = {}
-        deadline = time.monotonic() + timeout
-        while len(values) < len(tasks):
-            now = time.monotonic()
-            if now >= deadline:
-                rank = next(rank for rank in range(len(tasks)) if rank not in values)
-                raise self._lost(rank, f"it did not start within {timeout:g} seconds")
-            completed = queue.next(min(POLL_SECONDS, deadline - now))
-            if not completed:
-                self._check_workers([r for r in range(len(tasks)) if r not in values])
-            for done in completed:
+        handles: dict[int, ProcessHandle] = {}
+        deadline = time.monotonic() + self._timeout
+        while len(handles) < len(ranks):
+            pending = [rank for rank in ranks.values() if rank not in handles]
+            if time.monotonic() >= deadline:
+                raise self._lost(pending[0], f"it did not start within {self._timeout:g} seconds")
+            for done in self._completed(queue, pending, deadline):
                 if done.error is not None:
                     raise self._lost(ranks[done.task], str(done.error))
-                values[ranks[done.task]] = done.value
-        return [values[rank] for rank in range(len(tasks))]
+                handles[ranks[done.task]] = done.value
+        return [handles[rank] for rank in ranks.values()]
 
     def close(self) -> None:
         """End the processes."""
@@ -250,13 +238,9 @@ class ProcessLauncher:
 
     def start(self, n: int) -> ProcessGroup:
         """Start n processes."""
+        placements = self._placements[:n]
         return ProcessGroup(
-            self.engine,
-            self._factory,
-            (),
-            self._placements[:n],
-            timeout=self._timeout,
-            name=self._name,
+            self.engine, self._factory, placements, timeout=self._timeout, name=self._name
         )
 
     def recover(self, n: int, seconds: float) -> None:
@@ -283,6 +267,13 @@ class ProcessLauncher:
         """Return references to blocks that tasks write to the disks of the workers, in order."""
         limit, n = disk_limit(), len(blocks)
         add_counts(passes=1)
+        # Rows of this process would go through the scheduler with their task.
+        blocks = [
+            BlockRef(self.engine.scatter(block), number=block.number, row_offset=block.row_offset)
+            if isinstance(block, Block)
+            else block
+            for block in blocks
+        ]
         if has_shared_subgraph(list(blocks)):  # goes to the cluster in one graph, placed by Dask
             tasks = self.engine.map(_store, blocks, limit, name="store-block")
             return [_stored(block, task) for block, task in zip(blocks, tasks, strict=True)]
@@ -313,8 +304,8 @@ class ProcessLauncher:
                     pending.append(task)
             if not pending:
                 return refs
-            with seceded():
-                wait_for_tasks(pending, POLL_SECONDS)
+            with seceded(), suppress(TimeoutError):
+                wait(pending, timeout=POLL_SECONDS)
 
     def _store_on(self, block: BlockRef, rank: int) -> BlockRef:
         """Submit the task that writes a block to the disk of a rank's worker."""
@@ -322,12 +313,6 @@ class ProcessLauncher:
         task = self.engine.submit(_store, block, disk_limit(), name="store-block", worker=address)
         self._sources[task.key] = block, rank, address
         return _stored(block, task)
-
-
-def wait_for_tasks(tasks: Sequence[Future], seconds: float) -> None:
-    """Wait until tasks are done, for so many seconds at most."""
-    with suppress(TimeoutError):
-        wait(list(tasks), timeout=seconds)
 
 
 def _stored(block: BlockRef, task: Future) -> BlockRef:

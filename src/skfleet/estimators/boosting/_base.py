@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from contextlib import ExitStack
 from numbers import Integral, Real
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -13,19 +14,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from skfleet._captured_output import output_replayer, process_token
 from skfleet._doc_link import DocumentationLink
-from skfleet.blocks import (
-    RowBlocks,
-    check_rows,
-    is_lazy,
-    meta_of,
-    warn_of_trip,
-)
+from skfleet.blocks import RowBlocks, check_rows, is_lazy, meta_of, warn_of_trip
 from skfleet.engine import LocalLauncher, engine_for
 from skfleet.estimators._base import check_two_dims
 from skfleet.estimators._device_dispatch import unchanged_on_failure
 from skfleet.estimators.boosting._checkpoint import BoostingCheckpoint
 from skfleet.estimators.boosting._fit_inputs import FitInputs, fit_on_worker
-from skfleet.estimators.boosting._rank_training import Outcome, RankTraining, Snapshot
+from skfleet.estimators.boosting._rank_training import RankTraining, Snapshot
 from skfleet.estimators.boosting._row_survey import (
     StoredRows,
     count_ranks,
@@ -51,15 +46,28 @@ class BoostedEstimator(DocumentationLink):
     On Dask rows ``fit`` trains on all workers.
     """
 
-    checkpoint: Any
-    checkpoint_interval: Any
-    timeout: float
-    max_retries: int
+    def __init__(
+        self,
+        *,
+        checkpoint: str | PathLike[str] | None = None,
+        checkpoint_interval: Any = "auto",
+        timeout: float = 300,
+        max_retries: int = 3,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.checkpoint = checkpoint
+        self.checkpoint_interval = checkpoint_interval
+        self.timeout = timeout
+        self.max_retries = max_retries
+
+    # The library, by the name of its package.
+    _library: str
 
     @classmethod
     def _library_class(cls) -> Any:
         """Return the library's class that this one is derived from."""
-        return next(c for c in cls.__mro__ if not c.__module__.startswith("skfleet."))
+        return next(c for c in cls.__mro__ if c.__module__.split(".")[0] == cls._library)
 
     def _plain(self) -> Any:
         """Return an unfitted estimator of the library's class, with the same parameters."""
@@ -124,6 +132,10 @@ class BoostedEstimator(DocumentationLink):
                 f"max_retries must be a number of losses, 0 or more. Got {self.max_retries!r} "
                 "instead."
             )
+
+    def _n_threads(self) -> int | None:
+        """Return the threads that users allow a rank; None for those of its worker."""
+        return self.n_jobs if self.n_jobs and self.n_jobs > 0 else None
 
     def _map(self, X: Any, method: str, **params: Any) -> Any:
         """Return the answer of a method to Dask rows, lazily."""
@@ -239,7 +251,7 @@ class BoostedEstimator(DocumentationLink):
         n_ranks: int,
     ) -> bool:
         """Return whether a worker can hold a rank's binned rows, and blocks on their way there."""
-        n_outputs = max(1, len(stored.labels) if len(stored.labels) > 2 else 1)
+        n_outputs = len(stored.labels) if len(stored.labels) > 2 else 1
         n_rows = -(-stored.n_rows // n_ranks)
         n_rows += max((part.n_rows for part in evals if part is not None), default=0)
         width = meta_of(inputs.X).shape[1]
@@ -293,8 +305,8 @@ class BoostedEstimator(DocumentationLink):
         n_rounds: int,
         monitor: Any,
         n_ranks: int,
-    ) -> Outcome:
-        """Train on ranks, and record how that went."""
+    ) -> bytes:
+        """Train on ranks, and return the booster as the library's ranks send it."""
         checkpoint = None
         if self.checkpoint is not None:
             inputs = {
@@ -303,7 +315,7 @@ class BoostedEstimator(DocumentationLink):
                 "eval_set": [part and part.fingerprint for part in evals],
             }
             checkpoint = BoostingCheckpoint(self.checkpoint, inputs, Snapshot)
-        training = RankTraining(
+        return RankTraining(
             launcher,
             library,
             stored,
@@ -314,9 +326,7 @@ class BoostedEstimator(DocumentationLink):
             self.max_retries,
             self.checkpoint_interval,
             checkpoint,
-            library.rank_options(stored),
-        )
-        return training.run()
+        ).run()
 
     def _fit_on_one_worker(self, engine: Any, rows: RowBlocks, inputs: FitInputs) -> bool:
         """Fit small rows by the library itself, in one task; return whether they were small."""
@@ -327,17 +337,13 @@ class BoostedEstimator(DocumentationLink):
             return False
         if len(known) < len(parts) and n_blocks > MAX_SMALL_BLOCKS:
             return False
-        has_rows = None
-        if inputs.eval_parts is not None:
-            has_rows = [part is not None for part in inputs.eval_parts]
         with output_replayer(lambda: 1) as replay:
             task = engine.submit(
                 fit_on_worker,
                 process_token(),
                 self,
+                inputs.without_rows(),
                 [list(part.blocks) for part in parts],
-                has_rows,
-                inputs.options,
                 ONE_WORKER_BYTES,
                 name=f"fit-{type(self).__name__}",
             )

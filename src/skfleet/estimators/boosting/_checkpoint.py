@@ -58,8 +58,3 @@ class BoostingCheckpoint:
         new = f"{self._path}.new"
         self._files.pipe_file(new, b"%08x\n%s" % (zlib.crc32(data), data))
         self._files.mv(new, self._path)
-
-    def remove(self) -> None:
-        """Remove the snapshot of a fit that is done."""
-        if self._files.exists(self._path):
-            self._files.rm_file(self._path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from numbers import Real
 from typing import Any
@@ -25,7 +26,8 @@ from skfleet.inference import constant_per_row
 class FitInputs:
     """The rows, values per row, evaluation sets and other arguments of a ``fit``.
 
-    The evaluation sets are sets themselves, None for the training rows.
+    The evaluation sets are inputs themselves, None for the training rows. `query_weights` are those
+    of XGBoost's ranker, which weights queries in the place of rows.
     """
 
     def __init__(
@@ -36,43 +38,45 @@ class FitInputs:
         per_sample: dict[str, Any] | None = None,
         eval_parts: list[FitInputs | None] | None = None,
         options: dict[str, Any] | None = None,
+        query_weights: Any = None,
     ) -> None:
         self.X, self.y, self.sample_weight = X, y, sample_weight
         self.per_sample = {k: v for k, v in (per_sample or {}).items() if v is not None}
         self.eval_parts, self.options = eval_parts, options or {}
-        self.query_weights: Any = None  # of a ranker, whose rows have none
-
-    @classmethod
-    def of_blocks(
-        cls, train: Block, evals: list[Block | None] | None, options: dict[str, Any]
-    ) -> FitInputs:
-        """Return the inputs of rows in memory."""
-        parts = None
-        if evals is not None:
-            parts = [
-                None if b is None else cls(b.X, b.y, b.sample_weight, b.per_sample) for b in evals
-            ]
-        return cls(train.X, train.y, train.sample_weight, train.per_sample, parts, options)
+        self.query_weights = query_weights
 
     @property
     def sets(self) -> list[FitInputs]:
-        """The inputs itself and those of the evaluation sets that are no training rows."""
+        """The inputs themselves, and those of the evaluation sets that are no training rows."""
         return [self, *(part for part in self.eval_parts or () if part is not None)]
+
+    def with_rows(self, rows: Sequence[Block]) -> FitInputs:
+        """Return the inputs with other rows in each of `sets`, and their values per row."""
+        weights = compute_together(*(part.query_weights for part in self.sets))
+        train, *evals = [
+            FitInputs(b.X, b.y, b.sample_weight, b.per_sample, query_weights=w)
+            for b, w in zip(rows, weights, strict=True)
+        ]
+        train.options = self.options
+        if self.eval_parts is not None:
+            remaining = iter(evals)
+            train.eval_parts = [p if p is None else next(remaining) for p in self.eval_parts]
+        return train
+
+    def without_rows(self) -> FitInputs:
+        """Return the inputs to be sent to a worker, which has the rows."""
+        return self.with_rows([Block(None)] * len(self.sets))
 
     def computed(self) -> FitInputs:
         """Return the inputs with all values in this process, computed in one graph."""
         columns = [(r.X, r.y, r.sample_weight, *r.per_sample.values()) for r in self.sets]
         values = iter(compute_together(*(value for column in columns for value in column)))
-        results = []
+        rows = []
         for inputs in self.sets:
             X, y, weight = (next(values) for _ in range(3))
             per_sample = {name: next(values) for name in inputs.per_sample}
-            results.append(FitInputs(X, y, weight, per_sample, None, inputs.options))
-        result, *eval_sets = results
-        if self.eval_parts is not None:
-            remaining = iter(eval_sets)
-            result.eval_parts = [p if p is None else next(remaining) for p in self.eval_parts]
-        return result
+            rows.append(Block(X, y, weight, per_sample=per_sample))
+        return self.with_rows(rows)
 
     def row_blocks(self) -> RowBlocks:
         """Return blocks in the containers of the rows, whose values the library checks."""
@@ -86,15 +90,14 @@ class FitInputs:
 def fit_on_worker(
     origin: str,
     estimator: Any,
+    inputs: FitInputs,
     parts: list[list[BlockRef]],
-    has_rows: list[bool] | None,
-    options: dict[str, Any],
     limit: int,
 ) -> tuple[dict[str, Any] | None, Any]:
-    """Fit an estimator on the blocks of the training rows, and those of evaluation sets.
+    """Fit an estimator on inputs whose rows are these blocks, of each of their sets.
 
-    An evaluation set without rows of its own is the training rows. Return what the estimator has
-    learned, None where the blocks have more bytes than the limit; and the captured output.
+    Return what the estimator has learned, None where the blocks have more bytes than the limit; and
+    the captured output.
     """
     n_bytes, joined = 0, []
     for part in parts:
@@ -106,12 +109,8 @@ def fit_on_worker(
                 return None, []
             opened.append(block)
         joined.append(concat_rows(with_united_categories(opened)))
-    evals = iter(joined[1:])
-    eval_blocks = None
-    if has_rows is not None:
-        eval_blocks = [next(evals) if has_own else None for has_own in has_rows]
     with capture_output(origin) as notes:
-        estimator._fit_plain(FitInputs.of_blocks(joined[0], eval_blocks, options))
+        estimator._fit_plain(inputs.with_rows(joined))
     names = estimator._learned_names
     return {name: getattr(estimator, name) for name in names}, notes
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import warnings
-from os import PathLike
 from typing import Any
 
 import lightgbm
@@ -61,23 +60,9 @@ N_TRIAL_ROWS = 40
 class LightGBMEstimator(BoostedEstimator):
     """Base of LightGBM's estimators."""
 
+    _library = "lightgbm"
     _has_labels = False
     _is_ranker = False
-
-    def __init__(
-        self,
-        *,
-        checkpoint: str | PathLike[str] | None = None,
-        checkpoint_interval: Any = "auto",
-        timeout: float = 300,
-        max_retries: int = 3,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        self.checkpoint = checkpoint
-        self.checkpoint_interval = checkpoint_interval
-        self.timeout = timeout
-        self.max_retries = max_retries
 
     def _start_fit(self, arguments: dict[str, Any]) -> Any:
         """Fit with the arguments of a ``fit``, by name."""
@@ -259,9 +244,6 @@ class LightGBMEstimator(BoostedEstimator):
             )
         return plain, params, metrics, objective
 
-    def _n_threads(self) -> int | None:
-        return self.n_jobs if self.n_jobs and self.n_jobs > 0 else None
-
     def _binned_bytes(self, n_rows: int, n_features: int, n_outputs: int) -> int:
         # a byte for each bin; beside them a label, a weight, and of each output a score in double
         # precision, a gradient, a Hessian and the position of the row
@@ -326,8 +308,8 @@ class LightGBMEstimator(BoostedEstimator):
         )
         class_weight = plain.class_weight if plain._class_weight is None else plain._class_weight
         library = LightGBMTraining(job, stored, class_weight, names)
-        outcome = self._run(launcher, library, stored, evals, n_rounds, monitor, n_ranks)
-        text = with_parameters(outcome.booster.decode(), _LOCAL_VALUES)
+        trained = self._run(launcher, library, stored, evals, n_rounds, monitor, n_ranks)
+        text = with_parameters(trained.decode(), _LOCAL_VALUES)
         if monitor.best_iteration:  # LightGBM keeps the rounds until then
             text = first_rounds(text, monitor.best_iteration)
         booster = lightgbm.Booster(model_str=text)

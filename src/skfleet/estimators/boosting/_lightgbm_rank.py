@@ -272,14 +272,11 @@ class LightGBMRank:
             return join_models(self.base, text)
         return text if self.link.start is None else with_start(text, self.link.start)
 
-    def finish(self, n_rounds: int | None) -> bytes | None:
-        """Return the model on rank 0, with all rounds or the first ones."""
+    def finish(self, n_rounds: int) -> bytes | None:
+        """Return the model on rank 0, with the first rounds of training."""
         if self.rank != 0:
             return None
-        text = self._text()
-        if n_rounds is not None:
-            text = first_rounds(text, self.job.n_rounds_before + n_rounds)
-        return text.encode()
+        return first_rounds(self._text(), self.job.n_rounds_before + n_rounds).encode()
 
 
 class PartSequence(lightgbm.Sequence):

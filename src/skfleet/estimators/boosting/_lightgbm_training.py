@@ -139,10 +139,9 @@ class LightGBMTraining:
             scores += [lightgbm.EvalResult(name, *value) for value in values]
         return scores
 
-    def rounds_of(self, snapshot: Any) -> list[list[Any]]:
-        """Return the metrics of each round of a snapshot."""
-        history = getattr(snapshot, "history", snapshot) or []
-        self._history = [[lightgbm.EvalResult(*s[:4]) for s in scores] for scores in history]
+    def rounds_of(self, history: Any) -> list[list[Any]]:
+        """Return the metrics of each round of a snapshot's history."""
+        self._history = [[lightgbm.EvalResult(*s[:4]) for s in scores] for scores in history or []]
         return self._history
 
 

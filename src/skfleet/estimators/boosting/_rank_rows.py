@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from skfleet.blocks import Block, BlockFile, is_frame, n_rows_of, open_block, slice_rows
+from skfleet.blocks import Block, BlockFile, n_rows_of, open_block, slice_rows
 from skfleet.estimators.boosting._row_survey import with_categories
 
 
@@ -68,21 +68,6 @@ class RankRows:
             y = np.searchsorted(self.classes, y)
         return block._replace(X=X, y=y)
 
-    def values(self, name: str) -> np.ndarray | None:
-        """Return y, the sample weights or another parameter of all rows; None where not given."""
-        parts = [_value_of(block, name) for block in self.blocks()]
-        return None if any(part is None for part in parts) else np.concatenate(parts)
-
-    def take(self, numbers: np.ndarray) -> Any:
-        """Return rows by their number in all rows, in ascending order, in their container."""
-        taken, first = [], self.row_offset
-        for block in self.blocks():
-            low, high = np.searchsorted(numbers, [first, first + block.n_rows])
-            chosen = numbers[low:high] - first
-            taken.append(block.X.iloc[chosen] if is_frame(block.X) else block.X[chosen])
-            first += block.n_rows
-        return taken
-
 
 def take_slice(block: Block, low: int, high: int) -> Block:
     """Return consecutive rows of a block, with all their values per row."""
@@ -97,9 +82,3 @@ def take_slice(block: Block, low: int, high: int) -> Block:
         sample_weight=slice_rows(block.sample_weight, low, high),
         per_sample=per_sample,
     )
-
-
-def _value_of(block: Block, name: str) -> Any:
-    if name in ("y", "sample_weight"):
-        return getattr(block, name)
-    return (block.per_sample or {}).get(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -45,16 +45,6 @@ class Snapshot:
 
 
 @dataclass
-class Outcome:
-    """A trained booster, pickled, and the workers' losses on the way."""
-
-    booster: bytes
-    n_rounds: int
-    n_losses: int = 0
-    n_snapshots: int = 0
-
-
-@dataclass
 class RankTraining:
     """Training of `n_rounds` rounds on the ranks of a launcher.
 
@@ -75,29 +65,30 @@ class RankTraining:
     max_retries: int
     interval: Any = "auto"
     checkpoint: BoostingCheckpoint | None = None
-    rank_options: dict[str, Any] = field(default_factory=dict)
 
-    def run(self) -> Outcome:
-        """Train, and return the booster."""
-        starts = self.rows.query_starts
+    def __post_init__(self) -> None:
         lengths = [survey.n_rows for survey in self.rows.surveys]
-        self._deal = deal_rows(lengths, self.n_ranks, starts)
+        self._deal = deal_rows(lengths, self.n_ranks, self.rows.query_starts)
+        self._rank_options = self.library.rank_options(self.rows)
         self._snapshot, self._seconds_per_round = Snapshot(), 0.0
+        self._n_seen = 0  # rounds that the monitor has seen
+        self._n_final = self.n_rounds  # rounds of the final booster
+
+    def run(self) -> bytes:
+        """Train, and return the booster."""
         if self.checkpoint is not None:
             self._snapshot = self.checkpoint.load() or self._snapshot
-            self._replay()
-        outcome, n_failures = Outcome(b"", 0), 0
+            for number, scores in enumerate(self.library.rounds_of(self._snapshot.history)):
+                self._update(number, scores)
+        n_failures = 0
         while True:
             group = None
-            done_before = self._snapshot.n_done
+            n_done_before = self._snapshot.n_done
             try:
                 group = self.launcher.start(self.n_ranks)
-                outcome.booster = self._train(group, outcome)
-                return outcome
+                return self._train(group)
             except self.launcher.lost_error as error:
-                outcome.n_losses += 1
-                n_failures = 0 if self._snapshot.n_done > done_before else n_failures
-                n_failures += 1
+                n_failures = 1 if self._snapshot.n_done > n_done_before else n_failures + 1
                 if n_failures > self.max_retries:
                     raise FleetError(
                         f"training must keep its workers for a segment of rounds. Got "
@@ -106,27 +97,26 @@ class RankTraining:
                         "or raise max_retries or timeout."
                     ) from error
                 logger.warning("%s; training goes on from round %d", error, self._snapshot.n_done)
-                if group is not None:
-                    group.close()
-                    group = None
-                self.launcher.recover(self.n_ranks, RECOVERY_SECONDS)
-                for part in (self.rows, *self.evals):
-                    if part is not None:
-                        part.blocks = self.launcher.restore(part.blocks)
             finally:
                 if group is not None:
                     group.close()
+            self.launcher.recover(self.n_ranks, RECOVERY_SECONDS)
+            for part in (self.rows, *self.evals):
+                if part is not None:
+                    part.blocks = self.launcher.restore(part.blocks)
 
-    def _train(self, group: Any, outcome: Outcome) -> bytes:
+    def _train(self, group: Any) -> bytes:
+        """Train from the last snapshot to the end, and return the booster."""
         snapshot = self._snapshot
-        links = self.library.link(group, [self._rows_of(rank) for rank in range(self.n_ranks)])
+        rows = [self._rows_of(rank) for rank in range(self.n_ranks)]
+        links = self.library.link(group, rows)
         group.call(
             "build",
             [
                 (
                     self.library.job,
                     links[rank],
-                    self._rows_of(rank),
+                    rows[rank],
                     [self._eval_rows(number, rank) for number in range(len(self.evals))],
                     snapshot.model,
                     snapshot.n_done,
@@ -136,8 +126,7 @@ class RankTraining:
             ],
         )
         n_done = snapshot.n_done
-        is_stopped = self._is_stopped
-        while n_done < self.n_rounds and not is_stopped:
+        while n_done < self._n_final:
             n_segment, takes_snapshot = self._plan_segment(n_done)
             results = group.call(
                 "advance",
@@ -149,43 +138,29 @@ class RankTraining:
             if log:
                 self._seconds_per_round = first["seconds"] / len(log)
             for number, scores in enumerate(log, n_done):
-                is_stopped = is_stopped or self._update(number, scores)
+                if number < self._n_final:
+                    self._update(number, scores)
             n_done += len(log)
-            is_stopped = is_stopped or first["stops"]
+            if first["stops"]:
+                self._n_final = min(self._n_final, n_done)
             if "snapshot" in first:
                 self._snapshot = Snapshot(first["snapshot"], n_done, first["history"])
-                outcome.n_snapshots += 1
                 if self.checkpoint is not None:
                     self.checkpoint.save(self._snapshot)
             logger.debug("round %d of %d", n_done, self.n_rounds)
-        self._is_stopped = is_stopped
-        outcome.n_rounds = n_done if self._n_final is None else self._n_final
-        (booster, *_) = group.call("finish", [(self._n_final,)] * self.n_ranks)
+        booster: bytes = group.call("finish", [(self._n_final,)] * self.n_ranks)[0]
         return booster
 
-    _is_stopped = False
-    _n_seen = 0
-    _n_final: int | None = None
-
-    def _update(self, number: int, scores: Any) -> bool:
+    def _update(self, number: int, scores: Any) -> None:
         """Pass a round's metrics to the monitor once: a round may be trained again."""
-        if number < self._n_seen:
-            return False
-        self._n_seen = number + 1
-        if self.monitor.update(number, scores):
-            self._is_stopped, self._n_final = True, number + 1
-            return True
-        return False
-
-    def _replay(self) -> None:
-        """Pass the rounds of a checkpoint to the monitor."""
-        for number, scores in enumerate(self.library.rounds_of(self._snapshot.history)):
-            self._update(number, scores)
+        if number >= self._n_seen:
+            self._n_seen = number + 1
+            if self.monitor.update(number, scores):
+                self._n_final = number + 1
 
     def _plan_segment(self, n_done: int) -> tuple[int, bool]:
         """Return the rounds until the next answer, and whether a snapshot comes with it."""
-        remaining = self.n_rounds - n_done
-        rate = self._seconds_per_round
+        remaining, rate = self._n_final - n_done, self._seconds_per_round
         n_segment = max(1, int(ANSWER_SECONDS / rate)) if rate else 1
         if self.library.is_one_segment:
             return min(n_segment, remaining), False
@@ -200,7 +175,7 @@ class RankTraining:
         parts = self._deal[rank]
         first = sum(high - low for part in self._deal[:rank] for _, low, high in part)
         rows = [(self.rows.blocks[number], low, high) for number, low, high in parts]
-        options = {"row_offset": first, **self.rank_options}
+        options = {"row_offset": first, **self._rank_options}
         if self.rows.query_weights is not None and self.rows.query_starts is not None:
             last = first + sum(high - low for _, low, high in parts)
             low, high = np.searchsorted(self.rows.query_starts, [first, last])
@@ -217,7 +192,7 @@ class RankTraining:
             (block, 0, survey.n_rows if has_all else 0)
             for block, survey in zip(stored.blocks, stored.surveys, strict=True)
         ]
-        options = dict(self.rank_options)
+        options = dict(self._rank_options)
         if stored.query_weights is not None:
             options["query_weights"] = stored.query_weights[: None if has_all else 0]
         return parts if has_all else parts[:1], options

@@ -10,13 +10,16 @@ from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
-from skfleet._linalg import row_bytes
+from skfleet._linalg import is_sparse, row_bytes
 from skfleet._validation import unique_values
-from skfleet.blocks import Block, BlockRef, is_frame, open_block
+from skfleet.blocks import Block, BlockRef, is_frame, open_block, slice_rows
 
 # A cut between ranks is moved to the border of a block within this share of a rank's rows.
 SNAP_SHARE = 0.1
+# Rows at each end of a block by which a checkpoint tells it from others, beside all of y.
+N_CHECKED = 10
 
 
 class BlockSurvey(NamedTuple):
@@ -41,9 +44,7 @@ def survey_block(block_ref: BlockRef, has_labels: bool) -> BlockSurvey:
     X, y = block.X, None if block.y is None else np.asarray(block.y)
     is_missing = False
     if y is not None:
-        is_missing = bool((~np.isfinite(y)).any() if y.dtype.kind == "f" else (y != y).any())
-        if y.dtype == object:
-            is_missing = is_missing or any(value is None for value in y)
+        is_missing = bool((~np.isfinite(y)).any() if y.dtype.kind == "f" else pd.isna(y).any())
     labels = unique_values(y) if has_labels and y is not None and not is_missing else None
     starts = ids = None
     if block.per_sample and "qid" in block.per_sample:
@@ -52,11 +53,19 @@ def survey_block(block_ref: BlockRef, has_labels: bool) -> BlockSurvey:
             np.concatenate([np.ones(min(1, len(qid)), bool), np.diff(qid) != 0])
         )
         ids = qid[starts]
-    checksum = zlib.crc32(repr((block.n_rows, y[:100] if y is not None else None)).encode())
+    n = min(N_CHECKED, block.n_rows)
+    ends = slice_rows(X, 0, n), slice_rows(X, block.n_rows - n, block.n_rows)
+    checksum = zlib.crc32(b"".join(map(_as_bytes, (y, *ends))))
     n_bytes = block.n_rows * row_bytes(X)
     return BlockSurvey(
         block.n_rows, n_bytes, checksum, labels, is_missing, categories_of(X), starts, ids
     )
+
+
+def _as_bytes(values: Any) -> bytes:
+    """Return the content of values, whoever owns the memory."""
+    values = values.toarray() if is_sparse(values) else np.asarray(values)
+    return values.tobytes() if values.dtype != object else repr(values.tolist()).encode()
 
 
 @dataclass

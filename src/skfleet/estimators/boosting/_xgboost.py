@@ -318,17 +318,14 @@ class XGBRanker(XGBoostEstimator, xgboost.XGBRanker):
             "group": eval_group,
             "qid": eval_qid,
         }
-        options = {"verbose": verbose, "xgb_model": xgb_model, "feature_weights": feature_weights}
-        return self._fit(
-            self._all_inputs(X, y, values, eval_set, eval_values, without_none(options))
-        )
+        options = {"xgb_model": xgb_model, "feature_weights": feature_weights}
+        options = {"verbose": verbose, **without_none(options)}
+        return self._fit(self._all_inputs(X, y, values, eval_set, eval_values, options))
 
     def _inputs_of(self, X: Any, y: Any, values: dict[str, Any]) -> FitInputs:
         X, qid = _split_queries(X, values.get("group"), values.get("qid"))
         per_sample = {"qid": qid, "base_margin": values.get("base_margin")}
-        inputs = FitInputs(X, y, None, per_sample)
-        inputs.query_weights = values.get("sample_weight")
-        return inputs
+        return FitInputs(X, y, None, per_sample, query_weights=values.get("sample_weight"))
 
     def _set_query_weights(
         self, stored: StoredRows, evals: list[StoredRows | None], inputs: FitInputs

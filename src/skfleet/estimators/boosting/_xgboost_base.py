@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import pickle
-from os import PathLike
+import warnings
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import xgboost
 from xgboost.callback import EarlyStopping, EvaluationMonitor
 
 from skfleet._validation import check_target_shape, check_target_type
-from skfleet.blocks import artificial_rows, is_lazy, meta_of
+from skfleet.blocks import artificial_rows, is_lazy, meta_of, n_rows_of
 from skfleet.estimators.boosting._base import OWN_PARAMETERS, BoostedEstimator
 from skfleet.estimators.boosting._fit_inputs import (
     FitInputs,
@@ -21,6 +21,7 @@ from skfleet.estimators.boosting._fit_inputs import (
 )
 from skfleet.estimators.boosting._row_survey import StoredRows
 from skfleet.estimators.boosting._xgboost_matrix import shared_matrix
+from skfleet.estimators.boosting._xgboost_private import wrap_objective
 from skfleet.estimators.boosting._xgboost_rank import XGBoostJob, XGBoostRank
 from skfleet.estimators.boosting._xgboost_training import XGBoostMonitor, XGBoostTraining
 
@@ -36,23 +37,11 @@ class XGBoostEstimator(BoostedEstimator):
     """Base of XGBoost's estimators."""
 
     _own_attributes = ("_labels",)
-    # The library's names of values per row, and of lists of these for the evaluation sets.
+    _library = "xgboost"
+    _has_labels = False
     _is_ranker = False
-
-    def __init__(
-        self,
-        *,
-        checkpoint: str | PathLike[str] | None = None,
-        checkpoint_interval: Any = "auto",
-        timeout: float = 300,
-        max_retries: int = 3,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        self.checkpoint = checkpoint
-        self.checkpoint_interval = checkpoint_interval
-        self.timeout = timeout
-        self.max_retries = max_retries
+    # The sorted labels of a classifier; None for numbers from 0 on.
+    _labels: np.ndarray | None = None
 
     def fit(
         self,
@@ -107,10 +96,9 @@ class XGBoostEstimator(BoostedEstimator):
             "sample_weight": sample_weight_eval_set,
             "base_margin": base_margin_eval_set,
         }
-        options = {"verbose": verbose, "xgb_model": xgb_model, "feature_weights": feature_weights}
-        return self._fit(
-            self._all_inputs(X, y, values, eval_set, eval_values, without_none(options))
-        )
+        options = {"xgb_model": xgb_model, "feature_weights": feature_weights}
+        options = {"verbose": verbose, **without_none(options)}
+        return self._fit(self._all_inputs(X, y, values, eval_set, eval_values, options))
 
     def get_xgb_params(self) -> dict[str, Any]:
         """Return the parameters of XGBoost's booster.
@@ -160,8 +148,7 @@ class XGBoostEstimator(BoostedEstimator):
         plain, labels = self._plain(), self._labels_of(inputs.y)
         arguments: dict[str, Any] = dict(inputs.options)
         y = self._encode(inputs.y, labels, "y")
-        columns = {"sample_weight": inputs.sample_weight, **inputs.per_sample}
-        arguments |= {name: value for name, value in columns.items() if value is not None}
+        arguments |= without_none(_columns_of(inputs))
         if inputs.eval_parts is not None:
             arguments["eval_set"] = []
             lists: dict[str, list[Any]] = {}
@@ -169,7 +156,7 @@ class XGBoostEstimator(BoostedEstimator):
                 part = inputs if part is None else part
                 y_eval = y if part is inputs else self._encode(part.y, labels, f"eval_set[{i}]")
                 arguments["eval_set"].append((part.X, y_eval))
-                for name, value in {"sample_weight": part.sample_weight, **part.per_sample}.items():
+                for name, value in _columns_of(part).items():
                     key = "eval_qid" if name == "qid" else f"{name}_eval_set"
                     lists.setdefault(key, [None] * len(inputs.eval_parts))[i] = value
             arguments |= {k: v for k, v in lists.items() if any(x is not None for x in v)}
@@ -201,27 +188,32 @@ class XGBoostEstimator(BoostedEstimator):
                 "early_stopping_rounds must come with validation rows. Got no eval_set instead: "
                 "Must have at least 1 validation dataset for early stopping."
             )
-        check_target_type(inputs.y, numeric=not self._has_labels)
-        check_target_shape(inputs.y, several=False)
-        self._check_by_library(params, inputs)
+        for part in inputs.sets:
+            check_target_type(part.y, numeric=not self._has_labels)
+            check_target_shape(part.y, several=False)
+        self._check_by_library(inputs)
 
-    def _check_by_library(self, params: dict[str, Any], inputs: FitInputs) -> None:
+    def _check_by_library(self, inputs: FitInputs) -> None:
         """Raise what XGBoost raises for parameters and kinds of columns, and for unknown ones."""
-        unknown = [
-            name for name in getattr(self, "kwargs", None) or {} if name not in OWN_PARAMETERS
-        ]
-        params = {k: v for k, v in params.items() if not callable(v)}
         rows = artificial_rows(meta_of(inputs.X))
-        messages = _warnings_of(params, rows, self.enable_categorical)
-        unused = [name for name in unknown if f"{name}" in messages]
-        if unused:
-            raise TypeError(
-                f"{type(self).__name__} must have parameters that XGBoost knows. Got {unused[0]!r} "
-                "instead. Look for its name in XGBoost's list of parameters."
-            )
-
-    def _n_threads(self) -> int | None:
-        return self.n_jobs if self.n_jobs and self.n_jobs > 0 else None
+        y = np.arange(n_rows_of(rows)) % 2 if self._has_labels else np.ones(n_rows_of(rows))
+        qid = np.zeros(len(y), dtype=int) if self._is_ranker else None
+        params, _ = self._booster_params(np.arange(2) if self._has_labels else None)
+        if str(params["objective"]).startswith("multi:"):
+            params["num_class"] = 2
+        _, _, params, _ = self._configure_fit(None, params, None)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            matrix = xgboost.DMatrix(rows, y, qid=qid, enable_categorical=self.enable_categorical)
+            booster = xgboost.Booster({**params, "verbosity": 1, "device": "cpu"}, [matrix])
+            booster.update(matrix, 0)
+        messages = " ".join(str(warning.message) for warning in caught)
+        for name in getattr(self, "kwargs", None) or ():
+            if f'"{name}"' in messages:
+                raise TypeError(
+                    f"{type(self).__name__} must have parameters that XGBoost knows. Got {name!r} "
+                    "instead. Look for its name in XGBoost's list of parameters."
+                )
 
     def _binned_bytes(self, n_rows: int, n_features: int, n_outputs: int) -> int:
         bin_bytes = 1 if (self.max_bin or 256) <= 256 else 2
@@ -279,14 +271,14 @@ class XGBoostEstimator(BoostedEstimator):
         monitor = XGBoostMonitor(
             [c for c in callbacks if isinstance(c, stops)],
             self.early_stopping_rounds,
-            inputs.options.get("verbose", not self._is_ranker),
+            inputs.options["verbose"],
             0 if booster is None else booster.num_boosted_rounds(),
         )
         library = XGBoostTraining(job)
         n_rounds = self.get_num_boosting_rounds()
-        outcome = self._run(launcher, library, stored, evals, n_rounds, monitor, n_ranks)
+        data = self._run(launcher, library, stored, evals, n_rounds, monitor, n_ranks)
         monitor.finish()
-        trained = pickle.loads(outcome.booster)
+        trained = pickle.loads(data)
         trained.set_attr(**monitor.attributes)
         if monitor.save_best:
             attributes = monitor.attributes
@@ -300,15 +292,11 @@ class XGBoostEstimator(BoostedEstimator):
             state["evals_result_"] = monitor.evals_result
         self._take(state)
 
-    _has_labels = False
-
     def _booster_params(self, labels: np.ndarray | None) -> tuple[dict[str, Any], Any]:
         """Return the booster's parameters for these labels, and the user's objective."""
         params = self.get_xgb_params()
         if not callable(self.objective):
             return params, None
-        from skfleet.estimators.boosting._xgboost_private import wrap_objective
-
         params["objective"] = "reg:squarederror"
         return params, wrap_objective(self.objective)
 
@@ -316,6 +304,18 @@ class XGBoostEstimator(BoostedEstimator):
         self, stored: StoredRows, evals: list[StoredRows | None], inputs: FitInputs
     ) -> None:
         """Set the weights of the rows' queries, which only rankers have."""
+
+    def load_model(self, fname: Any) -> None:
+        """Load a booster, which has no labels: a classifier's are numbers from 0 on then.
+
+        Parameters
+        ----------
+        fname : str, path-like or bytearray
+            File in any of XGBoost's formats, or its content.
+        """
+        super().load_model(fname)
+        names = {*self._learned_names, "_Booster", "n_classes_"} & vars(self).keys()
+        self._labels, self._learned_names = None, tuple(sorted(names))
 
     def apply(self, X: Any, iteration_range: Any = None) -> Any:
         """Return the leaf of every tree for every row.
@@ -380,6 +380,12 @@ class XGBoostEstimator(BoostedEstimator):
         return predictions
 
 
+def _columns_of(inputs: FitInputs) -> dict[str, Any]:
+    """Return values per row, and weights of rows or queries, as arguments of XGBoost's fit."""
+    weight = inputs.sample_weight if inputs.query_weights is None else inputs.query_weights
+    return {"sample_weight": weight, **inputs.per_sample}
+
+
 def without_none(options: dict[str, Any]) -> dict[str, Any]:
     """Return arguments but for those that are None, as which they mean nothing."""
     return {name: value for name, value in options.items() if value is not None}
@@ -390,19 +396,3 @@ def _as_booster(model: Any) -> Any:
     if model is None or isinstance(model, xgboost.Booster):
         return model
     return xgboost.Booster(model_file=model)
-
-
-def _warnings_of(params: dict[str, Any], rows: Any, enable_categorical: bool) -> str:
-    """Return XGBoost's warnings about parameters, for a round on a few rows."""
-    import warnings
-
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        matrix = xgboost.DMatrix(
-            rows,
-            np.zeros(len(rows) if hasattr(rows, "iloc") else rows.shape[0]),
-            enable_categorical=enable_categorical,
-        )
-        params = {k: v for k, v in params.items() if k not in ("objective", "eval_metric")}
-        xgboost.Booster({**params, "verbosity": 1}, [matrix]).update(matrix, 0)
-    return " ".join(str(w.message) for w in caught)

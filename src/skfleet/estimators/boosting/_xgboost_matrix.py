@@ -22,7 +22,7 @@ def shared_matrix(plain: Any) -> Iterator[None]:
     XGBoost makes the matrix in a method that subclasses may override, as its own for Dask do.
     """
     scope = current_fit_scope()
-    if scope is None or callable(plain.tree_method):
+    if scope is None:
         yield
         return
     create = plain._create_dmatrix

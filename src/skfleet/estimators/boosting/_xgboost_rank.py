@@ -72,7 +72,6 @@ class XGBoostRank:
         self.job, self.params = job, dict(job.params)
         if job.n_ranks > 1:
             self.params["nthread"] = int(os.environ["OMP_NUM_THREADS"])
-        if job.n_ranks > 1:
             collective.init(
                 dmlc_communicator="rabit",
                 dmlc_task_id=f"{self.rank:08d}",
@@ -97,6 +96,7 @@ class XGBoostRank:
         model_file = None if model is None else bytearray(model)
         self.booster = xgboost.Booster(self.params, matrices, model_file=model_file)
         self.n_done, self.history = n_done, history or {}
+        self._n_rounds_before = self.booster.num_boosted_rounds() - n_done
         if snapshot is None:
             for callback in job.callbacks:
                 self.booster = callback.before_training(self.booster)
@@ -197,14 +197,15 @@ class XGBoostRank:
             return flag
         return bool(collective.allreduce(np.array([int(flag)]), collective.Op.MAX)[0])
 
-    def finish(self, n_rounds: int | None) -> bytes | None:
-        """Return the booster on rank 0, pickled, with all rounds or the first ones."""
+    def finish(self, n_rounds: int) -> bytes | None:
+        """Return the booster on rank 0, pickled, with the first rounds of training."""
         booster = self.booster
         for callback in self.job.callbacks:
             booster = callback.after_training(booster)
         if self.rank != 0:
             return None
-        if n_rounds is not None and n_rounds < booster.num_boosted_rounds():
+        n_rounds += self._n_rounds_before
+        if n_rounds < booster.num_boosted_rounds():
             booster = booster[:n_rounds]
         return pickle.dumps(booster.reset())
 

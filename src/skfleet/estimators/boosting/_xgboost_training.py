@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import zlib
 from typing import Any
 
 from xgboost.callback import EarlyStopping, EvaluationMonitor
@@ -23,7 +24,7 @@ class XGBoostTraining:
     def parameters(self) -> str:
         """The parameters that a checkpoint must be of."""
         params = {k: v for k, v in self.job.params.items() if k not in ("nthread", "n_jobs")}
-        return repr(sorted(params.items(), key=repr))
+        return repr([sorted(params.items(), key=repr), zlib.crc32(self.job.model or b"")])
 
     def rank_options(self, stored: StoredRows) -> dict[str, Any]:
         """Return the arguments of all ranks' rows."""
@@ -84,16 +85,14 @@ class XGBoostMonitor:
         """Take the metrics of a round, and return whether training stops after it."""
         for data, metric, score in scores:
             self.evals_result.setdefault(data, {}).setdefault(metric, []).append(score)
-        return any(
-            [callback.after_iteration(self, number, self.evals_result)][0]  # type: ignore[arg-type]
-            for callback in self._callbacks
-        )
+        callbacks: list[Any] = self._callbacks
+        return any(c.after_iteration(self, number, self.evals_result) for c in callbacks)
 
     def finish(self) -> None:
         """Print what is to be printed after the last round."""
-        for callback in self._callbacks:
-            if isinstance(callback, EvaluationMonitor):
-                callback.after_training(self)  # type: ignore[type-var]
+        monitors: list[Any] = [c for c in self._callbacks if isinstance(c, EvaluationMonitor)]
+        for monitor in monitors:
+            monitor.after_training(self)
 
     # What the callbacks use of a booster.
 
