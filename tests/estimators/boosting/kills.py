@@ -13,7 +13,7 @@ class Deaths(xgboost.callback.TrainingCallback):
     """Kill a rank's process, or the worker that it belongs to, after a round: once each."""
 
     def __init__(self, deaths, directory):
-        self.deaths = deaths  # (round, rank, "rank" or "worker")
+        self.deaths = deaths  # (round, rank, "rank" or "worker"); the round None is the end
         self.directory = str(directory)
 
     def after_iteration(self, model, epoch, evals_log):
@@ -21,6 +21,12 @@ class Deaths(xgboost.callback.TrainingCallback):
             if (epoch, xgboost.collective.get_rank()) == (number, rank):
                 die_once(self.directory, f"{number}-{rank}", victim)
         return False
+
+    def after_training(self, model):
+        for number, rank, victim in self.deaths:
+            if number is None and xgboost.collective.get_rank() == rank:
+                die_once(self.directory, f"end-{rank}", victim)
+        return model
 
 
 def die_once(directory, name, victim):

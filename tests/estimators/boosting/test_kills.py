@@ -1,10 +1,13 @@
 """Ranks and workers die while XGBoost trains: the model is that of an undisturbed fit."""
 
 import logging
+import threading
+import time
 
 import dask.array as da
 import numpy as np
 import pytest
+import xgboost
 from kills import SNAPSHOT_ROUNDS, Deaths, draw_deaths, n_died
 
 from clusters import local_client
@@ -16,7 +19,8 @@ OPTIONS = {"n_estimators": 40, "checkpoint_interval": SNAPSHOT_ROUNDS, "eval_met
 
 def fit(rows, directory, deaths=(), **options):
     X, y = (da.from_array(rows[name], chunks=250) for name in ("X", "y"))
-    model = XGBRegressor(callbacks=[Deaths(deaths, directory)], **{**OPTIONS, **options})
+    options = {"callbacks": [Deaths(deaths, directory)], **OPTIONS, **options}
+    model = XGBRegressor(**options)
     return model.fit(X, y, eval_set=[(rows["X"][:80], rows["noise"][:80])], verbose=False)
 
 
@@ -45,15 +49,48 @@ def test_repeated_deaths_end_with_an_error(processes, on_ranks, rows, tmp_path):
         fit(rows, tmp_path, deaths, max_retries=1)
 
 
+def test_a_death_after_training_has_stopped(processes, on_ranks, rows, tmp_path):
+    undisturbed = fit(rows, tmp_path, early_stopping_rounds=7)
+    model = fit(rows, tmp_path, [(None, 0, "rank")], early_stopping_rounds=7)
+    assert n_died(tmp_path) == 1
+    n_rounds = [m.get_booster().num_boosted_rounds() for m in (model, undisturbed)]
+    assert n_rounds[0] == n_rounds[1] < OPTIONS["n_estimators"]
+    assert n_rounds[0] % SNAPSHOT_ROUNDS  # the last rounds are in no snapshot
+    assert_undisturbed(model, undisturbed, rows["X"])
+
+
+class Pause(xgboost.callback.TrainingCallback):
+    """Make a file after a round, and wait: once."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def after_iteration(self, model, epoch, evals_log):
+        if epoch == 12 and not self.path.exists():
+            self.path.touch()
+            time.sleep(10)
+        return False
+
+
 @pytest.mark.slow
-def test_workers_gone_for_good(on_ranks, rows, tmp_path):
-    with local_client(3, threads_per_worker=1, processes=True) as client:
+def test_workers_gone_for_good(on_ranks, rows, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr("skfleet.estimators.boosting._rank_training.RECOVERY_SECONDS", 2)
+    pause = Pause(tmp_path / "paused")
+    with local_client(3, threads_per_worker=1) as client:
         undisturbed = fit(rows, tmp_path)
-        client.cluster.scale(2)  # its third worker is closed, and not started again
-        remaining = fit(rows, tmp_path)
-        client.cluster.scale(3)
-        client.wait_for_workers(3)
-    assert len(remaining.predict(rows["X"])) == len(undisturbed.predict(rows["X"]))
+
+        def close_workers():
+            while not pause.path.exists():
+                time.sleep(0.05)
+            client.cluster.scale(1)
+
+        thread = threading.Thread(target=close_workers)
+        thread.start()
+        remaining = fit(rows, tmp_path, callbacks=[pause])
+        thread.join()
+        assert len(client.nthreads()) == 1
+    assert "training goes on" in caplog.text
+    assert_undisturbed(remaining, undisturbed, rows["X"])
 
 
 @pytest.mark.slow

@@ -14,10 +14,11 @@ import xgboost
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from clusters import local_client
 from skfleet import Fleet
 from skfleet.engine import counting
 from skfleet.estimators.boosting import XGBClassifier, XGBRanker, XGBRegressor
-from skfleet.exceptions import FleetError
+from skfleet.exceptions import FleetError, PlacementError
 from skfleet.model_selection import GridSearchCV
 
 ROUNDS = {"n_estimators": 12}
@@ -113,6 +114,73 @@ def test_queries_that_blocks_cut(fleet, rows):
     assert ours.evals_result_ == plain.evals_result_
     grouped = XGBRanker(**ROUNDS).fit(chunked(X), chunked(y), group=sizes)
     assert np.array_equal(grouped.predict(X), ours.predict(X))
+
+
+@pytest.mark.parametrize("where", ["here", "one worker"])
+def test_weights_of_queries_where_the_library_fits(cluster, rows, where):
+    X, y, qid = rows["X"], rows["relevance"], rows["qid"]
+    weights = np.random.default_rng(0).random(len(np.unique(qid))) + 0.1
+    given = {"sample_weight": weights, "sample_weight_eval_set": [weights], "verbose": None}
+    plain = xgboost.XGBRanker(**ROUNDS).fit(
+        X, y, qid=qid, eval_set=[(X[::-1], y[::-1])], eval_qid=[qid], **given
+    )
+    ours = XGBRanker(**ROUNDS)
+    evals = {"eval_set": [(X[::-1], y[::-1])], "eval_qid": [qid]}
+    if where == "here":
+        ours.fit(X, y, qid=qid, **evals, **given)
+    else:
+        ours.fit(chunked(X), chunked(y), qid=chunked(qid), **evals, **given)
+    assert np.array_equal(ours.predict(X), plain.predict(X))
+    assert ours.evals_result_ == plain.evals_result_
+
+
+def test_early_stopping_of_a_continued_model(fleet, rows):
+    X, y, noise = rows["X"], rows["y"], rows["noise"]
+    start = xgboost.XGBRegressor(n_estimators=4).fit(X, y)
+    options = {"n_estimators": 200, "early_stopping_rounds": 3, "eval_metric": "mae"}
+    given = {"eval_set": [(X[:300], noise[:300])], "xgb_model": start, "verbose": False}
+    plain = xgboost.XGBRegressor(**options).fit(X, y, **given)
+    ours = XGBRegressor(**options).fit(chunked(X), chunked(y), **given)
+    assert ours.best_iteration == plain.best_iteration
+    assert ours.get_booster().num_boosted_rounds() == plain.get_booster().num_boosted_rounds()
+    assert np.abs(ours.predict(X) - plain.predict(X)).max() < 1e-4
+
+
+def test_parameters_of_an_objective(fleet, rows):
+    X, y = rows["X"], np.abs(rows["y"])
+    options = {**ROUNDS, "objective": "reg:tweedie", "tweedie_variance_power": 1.3}
+    plain = xgboost.XGBRegressor(**options).fit(X, y)
+    ours = XGBRegressor(**options).fit(chunked(X), chunked(y))
+    np.testing.assert_allclose(ours.predict(X), plain.predict(X), rtol=1e-4)
+
+
+class UsersRegressor(XGBRegressor):
+    """A subclass outside of the package."""
+
+
+def test_subclasses_and_loaded_models(fleet, rows, tmp_path):
+    X, y, labels = rows["X"], rows["y"], rows["labels"]
+    expected = xgboost.XGBRegressor(**ROUNDS).fit(X, y).predict(X)
+    assert np.array_equal(UsersRegressor(**ROUNDS).fit(X, y).predict(X), expected)
+    lazy = UsersRegressor(**ROUNDS).fit(chunked(X), chunked(y))
+    assert np.abs(lazy.predict(X) - expected).max() < 1e-5
+    model = XGBClassifier(**ROUNDS).fit(chunked(X), chunked(labels))
+    model.save_model(tmp_path / "model.ubj")
+    loaded = XGBClassifier()
+    loaded.load_model(tmp_path / "model.ubj")
+    assert np.array_equal(loaded.predict_proba(chunked(X)).compute(), model.predict_proba(X))
+    assert np.array_equal(model.classes_[loaded.predict(X)], model.predict(X))
+    assert np.array_equal(loaded.fit(X, labels).classes_, np.unique(labels))
+
+
+def test_a_device_that_is_not_there(on_ranks, rows):
+    X, y = chunked(rows["X"]), chunked(rows["y"])
+    model = XGBRegressor(n_estimators=2, device="cuda")
+    with (
+        local_client(1, threads_per_worker=1, processes=False, resources={"GPU": 1}),
+        pytest.raises(PlacementError, match="trained on 'cpu'"),
+    ):
+        model.fit(X, y)
 
 
 def test_early_stopping_on_rows_in_other_containers(fleet, rows, capsys):
@@ -282,6 +350,8 @@ def test_a_checkpoint_is_gone_on_from(cluster, on_ranks, rows, tmp_path):
     assert resumed.evals_result_ == undisturbed.evals_result_
     with pytest.raises(ValueError, match="another rows"):
         XGBRegressor(**options).fit(X[:1000], y[:1000], **evals)
+    with pytest.raises(ValueError, match="another rows"):
+        XGBRegressor(**options).fit(X + 1, y, **evals)
     with pytest.raises(ValueError, match="another parameters"):
         XGBRegressor(max_depth=2, **options).fit(X, y, **evals)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import tempfile
@@ -19,6 +20,7 @@ from xgboost.tracker import RabitTracker
 from skfleet.blocks import Block, concat_rows
 from skfleet.engine import report_progress
 from skfleet.estimators.boosting._rank_rows import RankRows, take_slice
+from skfleet.exceptions import PlacementError
 
 
 @dataclass
@@ -200,6 +202,7 @@ class XGBoostRank:
     def finish(self, n_rounds: int) -> bytes | None:
         """Return the booster on rank 0, pickled, with the first rounds of training."""
         booster = self.booster
+        _check_device(booster, self.params.get("device"))
         for callback in self.job.callbacks:
             booster = callback.after_training(booster)
         if self.rank != 0:
@@ -241,6 +244,18 @@ class BlockIterator(xgboost.DataIter):
         input_data(data=block.X, **{k: v for k, v in values.items() if v is not None})
         report_progress()
         return True
+
+
+def _check_device(booster: Any, device: Any) -> None:
+    """Raise where XGBoost trained on the CPU in the place of a GPU, of which it only warns."""
+    if str(device or "cpu").startswith(("cuda", "gpu")):
+        config = json.loads(booster.save_config())
+        used = config["learner"]["generic_param"]["device"]
+        if not used.startswith("cuda"):
+            raise PlacementError(
+                f"device must be one that XGBoost has. Got {device!r} on a worker where it trained "
+                f"on {used!r} instead. Start workers with a GPU, and XGBoost's build for it."
+            )
 
 
 def whole_groups(blocks: Iterator[Block]) -> Iterator[Block]:
