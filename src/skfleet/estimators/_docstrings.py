@@ -60,6 +60,55 @@ sample_weight : array-like, Dask array or Dask Series of shape (n_samples,), def
     `sample_weight` are what ``fit`` requests.
 
 {returns_fitted}""",
+    "boosting_parameters": """checkpoint : str or path-like, default=None
+    Directory of any location that fsspec knows for snapshots of a fit on workers; the same fit
+    goes on from the last one.
+checkpoint_interval : int or "auto", default="auto"
+    Rounds between two snapshots: by default as many as take 30 seconds, at least 10.
+timeout : float, default=300
+    Seconds that a rank may take without progress.
+max_retries : int, default=3
+    Losses of workers without a new snapshot between them that a fit survives.""",
+    "boosting_errors": """Raises
+------
+ValueError
+    If a parameter or an argument is invalid, or cannot be trained with on Dask rows.
+TypeError
+    If the library does not know a parameter, on Dask rows.
+skfleet.exceptions.FleetError
+    If workers are lost again and again.""",
+    "boosting_passes": """\
+Each block of Dask rows is loaded once, and binned by the process of a rank beside a worker; see
+the page on boosting for what a death costs, and what differs from a single process.""",
+    "xgb_model": """xgb_model : str, Booster or estimator, default=None
+    Model that training goes on from.""",
+    "feature_weights": """\
+feature_weights : array-like of shape (n_features,), default=None
+    Probabilities with which features are drawn. XGBoost wants them in the constructor.""",
+    "lightgbm_rows": """X : {X_type}
+    Training rows; NaN is a missing value, columns of categories are categorical.
+y : array-like, Dask array or Dask Series of shape (n_samples,)
+    Targets.
+sample_weight, init_score : array-like, Dask array or Dask Series, default=None
+    Weight, and score to start from, of each row.""",
+    "lightgbm_evals": """eval_set : list of (X, y), default=None
+    Rows in any container whose metrics are computed after every round.
+eval_names : list of str, default=None
+    Names of the evaluation sets.
+eval_sample_weight, eval_init_score : list, default=None
+    Weights, and scores to start from, for each evaluation set.""",
+    "lightgbm_options": """eval_metric : str, callable or list of these, default=None
+    Metrics, beside that of the objective.
+feature_name, categorical_feature : list, default=None
+    Names of the columns, and those of categories; by default those of a frame.
+callbacks : list of callable, default=None
+    LightGBM's callbacks. Those before a round run on every rank.
+init_model : str, path-like, Booster or estimator, default=None
+    Model that training goes on from.
+eval_X, eval_y : rows in any container, or tuples of these, default=None
+    Evaluation sets, in the place of `eval_set`.
+X_val, y_val : rows in any container, default=None
+    A single evaluation set, in the place of `eval_set`.""",
     "diabetes": """>>> import dask.array as da
 >>> from sklearn.datasets import load_diabetes
 >>> from skfleet.estimators import {name}

@@ -8,27 +8,48 @@ import lightgbm
 import numpy as np
 
 from skfleet.blocks import compute_together
+from skfleet.estimators._docstrings import document
 from skfleet.estimators.boosting._fit_inputs import FitInputs
 from skfleet.estimators.boosting._lightgbm_base import LightGBMEstimator
 
 
+@document
 class LGBMClassifier(LightGBMEstimator, lightgbm.LGBMClassifier):
-    """LightGBM's classifier on rows in any container.
-
-    Rows in this process are fitted by LightGBM itself; rows on Dask on all workers.
+    """LightGBM's classifier, on rows in any container.
 
     Parameters
     ----------
-    checkpoint : str or path, default=None
-        Directory of snapshots, from which a fit goes on after this process died.
-    checkpoint_interval : int or 'auto', default='auto'
-        Rounds between snapshots; 'auto' takes rounds worth 30 seconds, 10 at least.
-    timeout : float, default=300
-        Seconds to wait for a worker that makes no progress.
-    max_retries : int, default=3
-        Losses of workers in a row that a fit survives.
-    **kwargs
-        Parameters of ``lightgbm.LGBMClassifier``.
+    {boosting_parameters}
+    **kwargs : dict
+        LightGBM's parameters.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        The labels, sorted.
+    feature_importances_, best_iteration_, best_score_, evals_result_, booster_
+        LightGBM's.
+
+    {boosting_errors}
+
+    Notes
+    -----
+    {boosting_passes} LightGBM's bins are found from the rows that a single process would draw, and
+    trees are trained in its way for several machines (`Ke et al., 2017, LightGBM: a highly
+    efficient gradient boosting decision tree
+    <https://papers.nips.cc/paper/6907-lightgbm-a-highly-efficient-gradient-boosting-decision-tree>`_).
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from sklearn.datasets import load_wine
+    >>> from skfleet.estimators import LGBMClassifier
+    >>> X, y = load_wine(return_X_y=True)
+    >>> labels = load_wine().target_names[y]
+    >>> Xd, yd = da.from_array(X, chunks=(50, -1)), da.from_array(labels, chunks=50)
+    >>> model = LGBMClassifier(n_estimators=10, verbose=-1).fit(Xd, yd)
+    >>> model.classes_.tolist(), model.score(Xd, yd) > 0.95
+    (['class_0', 'class_1', 'class_2'], True)
     """
 
     _has_labels = True
@@ -59,23 +80,13 @@ class LGBMClassifier(LightGBMEstimator, lightgbm.LGBMClassifier):
 
         Parameters
         ----------
-        X : rows in any container, of shape (n_samples, n_features)
-            Training rows; NaN is a missing value, columns of categories are categorical.
-        y : array-like, Dask array or Dask Series of shape (n_samples,)
-            Targets.
-        sample_weight, init_score : array-like, Dask array or Dask Series, default=None
-            Weight, and score to start from, of each row.
-        eval_set : list of (X, y), default=None
-            Rows in any container whose metrics are computed after every round.
-        X_val, y_val : rows in any container, default=None
-            A single evaluation set, in the place of `eval_set`.
-        **others
-            As for LightGBM's own ``fit``.
+        {lightgbm_rows}
+        {lightgbm_evals}
+        eval_class_weight : list, default=None
+            Weights of the classes in each evaluation set.
+        {lightgbm_options}
 
-        Returns
-        -------
-        self : estimator
-            Fitted estimator.
+        {returns_fitted}
         """
         return self._start_fit(locals())
 
@@ -135,17 +146,38 @@ class LGBMClassifier(LightGBMEstimator, lightgbm.LGBMClassifier):
         return self._answer("decision_function", X, kwargs)
 
 
+@document
 class LGBMRegressor(LightGBMEstimator, lightgbm.LGBMRegressor):
-    """LightGBM's regressor on rows in any container.
-
-    Rows in this process are fitted by LightGBM itself; rows on Dask on all workers.
+    """LightGBM's regressor, on rows in any container.
 
     Parameters
     ----------
-    checkpoint, checkpoint_interval, timeout, max_retries
-        As for ``LGBMClassifier``.
-    **kwargs
-        Parameters of ``lightgbm.LGBMRegressor``.
+    {boosting_parameters}
+    **kwargs : dict
+        LightGBM's parameters.
+
+    Attributes
+    ----------
+    feature_importances_, best_iteration_, best_score_, evals_result_, booster_
+        LightGBM's.
+
+    {boosting_errors}
+
+    Notes
+    -----
+    {boosting_passes} LightGBM's bins are found from the rows that a single process would draw, and
+    trees are trained in its way for several machines (`Ke et al., 2017, LightGBM: a highly
+    efficient gradient boosting decision tree
+    <https://papers.nips.cc/paper/6907-lightgbm-a-highly-efficient-gradient-boosting-decision-tree>`_).
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from sklearn.datasets import load_diabetes
+    >>> from skfleet.estimators import LGBMRegressor
+    >>> X, y = (da.from_array(v, chunks=100) for v in load_diabetes(return_X_y=True))
+    >>> LGBMRegressor(n_estimators=20, verbose=-1).fit(X, y).score(X, y) > 0.5
+    True
     """
 
     def fit(
@@ -173,39 +205,50 @@ class LGBMRegressor(LightGBMEstimator, lightgbm.LGBMRegressor):
 
         Parameters
         ----------
-        X : rows in any container, of shape (n_samples, n_features)
-            Training rows; NaN is a missing value, columns of categories are categorical.
-        y : array-like, Dask array or Dask Series of shape (n_samples,)
-            Targets.
-        sample_weight, init_score : array-like, Dask array or Dask Series, default=None
-            Weight, and score to start from, of each row.
-        eval_set : list of (X, y), default=None
-            Rows in any container whose metrics are computed after every round.
-        X_val, y_val : rows in any container, default=None
-            A single evaluation set, in the place of `eval_set`.
-        **others
-            As for LightGBM's own ``fit``.
+        {lightgbm_rows}
+        {lightgbm_evals}
+        {lightgbm_options}
 
-        Returns
-        -------
-        self : estimator
-            Fitted estimator.
+        {returns_fitted}
         """
         return self._start_fit(locals())
 
 
+@document
 class LGBMRanker(LightGBMEstimator, lightgbm.LGBMRanker):
-    """LightGBM's ranker on rows in any container.
-
-    Rows in this process are fitted by LightGBM itself; rows on Dask on all workers. Queries are
-    never cut between workers.
+    """LightGBM's ranker, on rows in any container, sorted by their query.
 
     Parameters
     ----------
-    checkpoint, checkpoint_interval, timeout, max_retries
-        As for ``LGBMClassifier``.
-    **kwargs
-        Parameters of ``lightgbm.LGBMRanker``.
+    {boosting_parameters}
+    **kwargs : dict
+        LightGBM's parameters.
+
+    Attributes
+    ----------
+    feature_importances_, best_iteration_, best_score_, evals_result_, booster_
+        LightGBM's.
+
+    {boosting_errors}
+
+    Notes
+    -----
+    {boosting_passes} LightGBM's bins are found from the rows that a single process would draw, and
+    trees are trained in its way for several machines (`Ke et al., 2017, LightGBM: a highly
+    efficient gradient boosting decision tree
+    <https://papers.nips.cc/paper/6907-lightgbm-a-highly-efficient-gradient-boosting-decision-tree>`_).
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import numpy as np
+    >>> from skfleet.estimators import LGBMRanker
+    >>> rng = np.random.default_rng(0)
+    >>> X, y = rng.random((200, 3)), rng.integers(3, size=200)
+    >>> Xd, yd = da.from_array(X, chunks=(60, 3)), da.from_array(y, chunks=60)
+    >>> model = LGBMRanker(n_estimators=5, verbose=-1).fit(Xd, yd, group=[10] * 20)
+    >>> model.predict(Xd).shape
+    (200,)
     """
 
     _is_ranker = True
@@ -240,23 +283,21 @@ class LGBMRanker(LightGBMEstimator, lightgbm.LGBMRanker):
 
         Parameters
         ----------
-        X : rows in any container, of shape (n_samples, n_features)
-            Training rows; NaN is a missing value, columns of categories are categorical.
-        y : array-like, Dask array or Dask Series of shape (n_samples,)
-            Targets.
-        sample_weight, init_score : array-like, Dask array or Dask Series, default=None
-            Weight, and score to start from, of each row.
-        eval_set : list of (X, y), default=None
-            Rows in any container whose metrics are computed after every round.
-        X_val, y_val : rows in any container, default=None
-            A single evaluation set, in the place of `eval_set`.
-        **others
-            As for LightGBM's own ``fit``.
+        {lightgbm_rows}
+        group : array-like of shape (n_queries,), default=None
+            Number of rows of each query.
+        {lightgbm_evals}
+        eval_group : list, default=None
+            Sizes of the queries of each evaluation set.
+        eval_at : sequence of int, default=(1, 2, 3, 4, 5)
+            Ranks at which metrics are computed.
+        qid : array-like, Dask array or Dask Series of shape (n_samples,), default=None
+            Query of each row, in the place of `group`. Blocks may cut queries.
+        eval_qid : list, default=None
+            Queries of each evaluation set, in the place of `eval_group`.
+        {lightgbm_options}
 
-        Returns
-        -------
-        self : estimator
-            Fitted estimator.
+        {returns_fitted}
         """
         return self._start_fit(locals())
 

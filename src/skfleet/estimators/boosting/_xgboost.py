@@ -10,11 +10,13 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
 from skfleet.blocks import compute_together, is_lazy
+from skfleet.estimators._docstrings import document
 from skfleet.estimators.boosting._fit_inputs import FitInputs, with_validation_set
 from skfleet.estimators.boosting._row_survey import StoredRows
 from skfleet.estimators.boosting._xgboost_base import XGBoostEstimator, without_none
 
 
+@document
 class XGBClassifier(XGBoostEstimator, xgboost.XGBClassifier):
     """XGBoost's classifier, on rows in any container.
 
@@ -22,15 +24,7 @@ class XGBClassifier(XGBoostEstimator, xgboost.XGBClassifier):
 
     Parameters
     ----------
-    checkpoint : str or path-like, default=None
-        Directory of any location that fsspec knows for snapshots of a fit on workers; the same fit
-        goes on from the last one.
-    checkpoint_interval : int or "auto", default="auto"
-        Rounds between two snapshots: by default as many as take 30 seconds, at least 10.
-    timeout : float, default=300
-        Seconds that anything may take without progress.
-    max_retries : int, default=3
-        Losses of workers without a new snapshot between them after which a fit fails.
+    {boosting_parameters}
     **kwargs : dict
         XGBoost's parameters.
 
@@ -41,22 +35,13 @@ class XGBClassifier(XGBoostEstimator, xgboost.XGBClassifier):
     feature_importances_, best_iteration, best_score, n_features_in_, feature_names_in_
         XGBoost's.
 
-    Raises
-    ------
-    ValueError
-        If a parameter or an argument is invalid, or cannot be trained with on Dask rows.
-    TypeError
-        If XGBoost does not know a parameter, on Dask rows.
-    skfleet.exceptions.FleetError
-        If workers are lost again and again.
+    {boosting_errors}
 
     Notes
     -----
-    Each block of Dask rows is loaded once, and binned by the process of a rank beside a worker;
-    XGBoost reads it four times from the worker's disk. Rounds are trained as XGBoost trains on
+    {boosting_passes} XGBoost reads a block four times from the worker's disk, and trains as on
     several machines (`Chen and Guestrin, 2016, XGBoost: a scalable tree boosting system
-    <https://doi.org/10.1145/2939672.2939785>`_, section 4); see the page on boosting for what dies
-    with a worker, and what differs from a single process.
+    <https://doi.org/10.1145/2939672.2939785>`_, section 4).
 
     Examples
     --------
@@ -145,20 +130,13 @@ class XGBClassifier(XGBoostEstimator, xgboost.XGBClassifier):
         return self.to_sklearn().predict_proba(X, **options)
 
 
+@document
 class XGBRegressor(XGBoostEstimator, xgboost.XGBRegressor):
     """XGBoost's regressor, on rows in any container.
 
     Parameters
     ----------
-    checkpoint : str or path-like, default=None
-        Directory of any location that fsspec knows for snapshots of a fit on workers; the same fit
-        goes on from the last one.
-    checkpoint_interval : int or "auto", default="auto"
-        Rounds between two snapshots: by default as many as take 30 seconds, at least 10.
-    timeout : float, default=300
-        Seconds that anything may take without progress.
-    max_retries : int, default=3
-        Losses of workers without a new snapshot between them after which a fit fails.
+    {boosting_parameters}
     **kwargs : dict
         XGBoost's parameters.
 
@@ -167,22 +145,13 @@ class XGBRegressor(XGBoostEstimator, xgboost.XGBRegressor):
     feature_importances_, best_iteration, best_score, n_features_in_, feature_names_in_
         XGBoost's.
 
-    Raises
-    ------
-    ValueError
-        If a parameter or an argument is invalid, or cannot be trained with on Dask rows.
-    TypeError
-        If XGBoost does not know a parameter, on Dask rows.
-    skfleet.exceptions.FleetError
-        If workers are lost again and again.
+    {boosting_errors}
 
     Notes
     -----
-    Each block of Dask rows is loaded once, and binned by the process of a rank beside a worker;
-    XGBoost reads it four times from the worker's disk. Rounds are trained as XGBoost trains on
+    {boosting_passes} XGBoost reads a block four times from the worker's disk, and trains as on
     several machines (`Chen and Guestrin, 2016, XGBoost: a scalable tree boosting system
-    <https://doi.org/10.1145/2939672.2939785>`_, section 4); see the page on boosting for what dies
-    with a worker, and what differs from a single process.
+    <https://doi.org/10.1145/2939672.2939785>`_, section 4).
 
     Examples
     --------
@@ -195,20 +164,13 @@ class XGBRegressor(XGBoostEstimator, xgboost.XGBRegressor):
     """
 
 
+@document
 class XGBRanker(XGBoostEstimator, xgboost.XGBRanker):
     """XGBoost's ranker, on rows in any container, sorted by their query.
 
     Parameters
     ----------
-    checkpoint : str or path-like, default=None
-        Directory of any location that fsspec knows for snapshots of a fit on workers; the same fit
-        goes on from the last one.
-    checkpoint_interval : int or "auto", default="auto"
-        Rounds between two snapshots: by default as many as take 30 seconds, at least 10.
-    timeout : float, default=300
-        Seconds that anything may take without progress.
-    max_retries : int, default=3
-        Losses of workers without a new snapshot between them after which a fit fails.
+    {boosting_parameters}
     **kwargs : dict
         XGBoost's parameters.
 
@@ -217,22 +179,13 @@ class XGBRanker(XGBoostEstimator, xgboost.XGBRanker):
     feature_importances_, best_iteration, best_score, n_features_in_, feature_names_in_
         XGBoost's.
 
-    Raises
-    ------
-    ValueError
-        If a parameter or an argument is invalid, or cannot be trained with on Dask rows.
-    TypeError
-        If XGBoost does not know a parameter, on Dask rows.
-    skfleet.exceptions.FleetError
-        If workers are lost again and again.
+    {boosting_errors}
 
     Notes
     -----
-    Each block of Dask rows is loaded once, and binned by the process of a rank beside a worker;
-    XGBoost reads it four times from the worker's disk. Rounds are trained as XGBoost trains on
+    {boosting_passes} XGBoost reads a block four times from the worker's disk, and trains as on
     several machines (`Chen and Guestrin, 2016, XGBoost: a scalable tree boosting system
-    <https://doi.org/10.1145/2939672.2939785>`_, section 4); see the page on boosting for what dies
-    with a worker, and what differs from a single process.
+    <https://doi.org/10.1145/2939672.2939785>`_, section 4).
 
     Examples
     --------
@@ -291,12 +244,10 @@ class XGBRanker(XGBoostEstimator, xgboost.XGBRanker):
             Queries of each evaluation set.
         verbose : bool or int, default=False
             Print the metrics, of every so many rounds.
-        xgb_model : str, Booster or estimator, default=None
-            Model that training goes on from.
+        {xgb_model}
         sample_weight_eval_set, base_margin_eval_set : list, default=None
             Weights of queries, and margins, for each evaluation set.
-        feature_weights : array-like of shape (n_features,), default=None
-            Probabilities with which features are drawn. XGBoost wants them in the constructor.
+        {feature_weights}
         X_val, y_val : rows in any container, default=None
             A single evaluation set, in the place of `eval_set`. X_val has a column ``qid``.
 

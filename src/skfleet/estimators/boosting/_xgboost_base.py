@@ -13,6 +13,7 @@ from xgboost.callback import EarlyStopping, EvaluationMonitor
 
 from skfleet._validation import check_target_shape, check_target_type
 from skfleet.blocks import artificial_rows, is_lazy, meta_of, n_rows_of
+from skfleet.estimators._docstrings import document
 from skfleet.estimators.boosting._base import OWN_PARAMETERS, BoostedEstimator
 from skfleet.estimators.boosting._fit_inputs import (
     FitInputs,
@@ -33,6 +34,7 @@ PROCESS_BYTES = 150_000_000
 TREE_METHODS, BOOSTERS = (None, "auto", "hist"), (None, "gbtree", "dart")
 
 
+@document
 class XGBoostEstimator(BoostedEstimator):
     """Base of XGBoost's estimators."""
 
@@ -76,12 +78,10 @@ class XGBoostEstimator(BoostedEstimator):
             Rows in any container whose metrics are computed after every round.
         verbose : bool or int, default=True
             Print the metrics, of every so many rounds.
-        xgb_model : str, Booster or estimator, default=None
-            Model that training goes on from.
+        {xgb_model}
         sample_weight_eval_set, base_margin_eval_set : list, default=None
             Weights and margins for each evaluation set.
-        feature_weights : array-like of shape (n_features,), default=None
-            Probabilities with which features are drawn. XGBoost wants them in the constructor.
+        {feature_weights}
         X_val, y_val : rows in any container, default=None
             A single evaluation set, in the place of `eval_set`.
 
