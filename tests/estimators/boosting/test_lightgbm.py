@@ -83,15 +83,13 @@ TARGETS = {
 @pytest.mark.parametrize("kind", TARGETS)
 def test_predictions_are_the_librarys(on_ranks, columns, kind):
     factory, target, options = TARGETS[kind]
+    if columns.dtype == np.float64 and kind in ("classes", "counts"):
+        # fewer bins have more rows each, whose number is estimated well enough
+        options = {**options, "max_bin": 15}
     y = target(_signal(columns))
     ours = factory(**SHARED | options).fit(*_lazy(columns, y))
     theirs = ours._plain().fit(columns, y)
-    if columns.dtype == np.float64 and kind in ("classes", "counts"):
-        # of many bins, some have so few rows that their estimated numbers decide otherwise
-        difference = _probabilities(ours, columns) - _probabilities(theirs, columns)
-        assert np.abs(difference).mean() < 0.03
-    else:
-        _assert_equal(ours, theirs, columns)
+    _assert_equal(ours, theirs, columns)
     (X,) = _lazy(columns)
     assert (np.asarray(ours.predict(X)) == ours.predict(columns)).all()
     if factory is LGBMClassifier:
