@@ -21,10 +21,17 @@ def cluster(cluster_client):
 
 
 @pytest.fixture(scope="module")
-def processes():
+def process_client():
     """A client of two worker processes."""
     with local_client(2, threads_per_worker=1) as client:
         yield client
+
+
+@pytest.fixture
+def processes(process_client):
+    """The client of two worker processes, once both are there after the test before."""
+    process_client.wait_for_workers(2, timeout=60)
+    return process_client
 
 
 @pytest.fixture(scope="session")
