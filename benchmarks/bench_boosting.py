@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import dask
 import dask.array as da
 import numpy as np
 import psutil
@@ -143,9 +144,14 @@ feed_alone({library!r}, {folder!r})
 """
 
 
+def target_of(file):
+    """Return the file of the targets of a file's rows."""
+    return file.with_name(file.name.replace("X", "y"))
+
+
 def feed_alone(library, folder):
     """Train in this process on blocks of files, by the library's own iterator."""
-    files = sorted(Path(folder).glob("*.npz"))
+    files = sorted(Path(folder).glob("X-*.npy"))
     if library == "xgboost":
         import xgboost
 
@@ -157,8 +163,8 @@ def feed_alone(library, folder):
             def next(self, input_data):
                 if self.position == len(files):
                     return False
-                block = np.load(files[self.position])
-                input_data(data=block["X"], label=block["y"])
+                file = files[self.position]
+                input_data(data=np.load(file), label=np.load(target_of(file)))
                 self.position += 1
                 return True
 
@@ -174,16 +180,15 @@ def feed_alone(library, folder):
         batch_size = 62_500
 
         def __init__(self, file):
-            self.file = file
-            self.n = len(np.load(file)["y"])
+            self.X = np.load(file, mmap_mode="r")
 
         def __getitem__(self, index):
-            return np.load(self.file, mmap_mode="r")["X"][index].astype(float)
+            return self.X[index].astype(float)
 
         def __len__(self):
-            return self.n
+            return len(self.X)
 
-    labels = np.concatenate([np.load(file)["y"] for file in files])
+    labels = np.concatenate([np.load(target_of(file)) for file in files])
     rows = lightgbm.Dataset([Rows(file) for file in files], label=labels)
     lightgbm.train({"objective": "binary", "num_threads": 2, "verbose": -1}, rows, 20)
 
@@ -197,23 +202,20 @@ def memory(library):
     with tempfile.TemporaryDirectory() as folder:
         for i in range(n_rows // size):
             X, y = higgs_like(size, n_columns, seed=i)
-            np.savez(Path(folder, f"{i:03d}.npz"), X=X, y=y)
+            np.save(Path(folder, f"X-{i:03d}.npy"), X)
+            np.save(Path(folder, f"y-{i:03d}.npy"), y)
         path = [str(Path(__file__).parent)]
         code = ALONE.format(library=library, path=path, folder=folder)
         with peak_of_children() as alone:
             subprocess.run([sys.executable, "-c", code], check=True)
-        files = sorted(map(str, Path(folder).glob("*.npz")))
+        load = dask.delayed(np.load, pure=True)
 
-        def column(name, shape, dtype):
-            parts = [
-                da.from_delayed(_load(file, name), (size, *shape), dtype=dtype) for file in files
-            ]
+        def rows_of(name, shape, dtype):
+            files = sorted(map(str, Path(folder).glob(f"{name}-*.npy")))
+            parts = [da.from_delayed(load(f), (size, *shape), dtype=dtype) for f in files]
             return da.concatenate(parts)
 
-        import dask
-
-        _load = dask.delayed(lambda file, name: np.load(file)[name], pure=True)
-        Xd, yd = column("X", (n_columns,), np.float32), column("y", (), int)
+        Xd, yd = rows_of("X", (n_columns,), np.float32), rows_of("y", (), int)
         with Fleet(n_workers=2, threads_per_worker=1) as client:
             client.run(lambda: __import__(library))
             with peak_of_children() as ranks:

@@ -7,6 +7,7 @@ any time, and takes nothing else along.
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import pickle
@@ -29,6 +30,8 @@ _BOOT = (
     "from skfleet.engine._child_process import main; main()"
 )
 _LENGTH = struct.Struct("!Q")
+# Calls of a child process itself, not of its object.
+_LOAD, _CREATE, _CLEAR = "load ", "create ", ""
 # Lines of the standard error stream that an error shows.
 N_ERROR_LINES = 20
 EXIT_SECONDS = 10.0
@@ -39,17 +42,16 @@ class ChildLostError(RuntimeError):
 
 
 class ChildProcess:
-    """A process that holds ``factory(*args)``, with `n_threads` threads for native libraries.
+    """A process that holds one object at a time, with `n_threads` threads for native libraries.
 
     `directory`, for its temporary files, is removed with it. The process ends with its parent.
     """
 
-    def __init__(
-        self, factory: Callable[..., Any], *args: Any, n_threads: int, directory: str
-    ) -> None:
+    def __init__(self, n_threads: int, directory: str) -> None:
         os.makedirs(directory, exist_ok=True)
-        self.directory = directory
+        self.n_threads, self.directory = n_threads, directory
         self._lock = threading.Lock()
+        self._n_pending = 0  # answers
         self._frames: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
         self._errors: deque[str] = deque(maxlen=N_ERROR_LINES)
         self._process = subprocess.Popen(
@@ -57,12 +59,26 @@ class ChildProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**os.environ, "OMP_NUM_THREADS": str(n_threads), "TMPDIR": directory},
+            env={
+                # threads that wait by spinning make a busy machine several times slower
+                "OMP_WAIT_POLICY": "PASSIVE",
+                "GOMP_SPINCOUNT": "1000",
+                **os.environ,
+                "OMP_NUM_THREADS": str(n_threads),
+                "TMPDIR": directory,
+            },
             start_new_session=True,  # an interrupt in the terminal is for the parent
         )
         for target in (self._read_frames, self._read_errors):
             threading.Thread(target=target, daemon=True).start()
-        self._send((factory, args))
+
+    def load(self, factory: Callable[..., Any]) -> None:
+        """Let the process import a factory's module; an error is raised by the next call."""
+        self._send(_LOAD, (factory,))
+
+    def create(self, factory: Callable[..., Any], *args: Any) -> None:
+        """Let the process hold ``factory(*args)``; an error is raised by the next call."""
+        self._send(_CREATE, (factory, *args))
 
     def call(self, method: str, *args: Any, timeout: float) -> Any:
         """Return the result of a method, or raise its error.
@@ -71,22 +87,48 @@ class ChildProcess:
         seconds; it is killed then.
         """
         with self._lock:
-            self._send((method, args))
-            while True:
-                try:
-                    kind, value = self._frames.get(timeout=timeout)
-                except queue.Empty:
-                    self.kill()
-                    raise ChildLostError(
-                        f"{method} made no progress for {timeout:g} seconds"
-                    ) from None
-                if kind == "result":
-                    return value
-                if kind == "error":
-                    raise value
-                if kind == "end":
-                    self._frames.put((kind, value))  # for further calls
-                    raise ChildLostError(self._describe_end())
+            return self._call(method, args, timeout)
+
+    def _call(self, method: str, args: tuple[Any, ...], timeout: float) -> Any:
+        self._send(method, args)
+        error, result = None, None
+        while self._n_pending:
+            try:
+                kind, value = self._frames.get(timeout=timeout)
+            except queue.Empty:
+                self.kill()
+                text = f"{method or 'the end'} made no progress for {timeout:g} seconds"
+                raise ChildLostError(text) from None
+            if kind == "end":
+                self._frames.put((kind, value))  # for further calls
+                raise ChildLostError(self._describe_end())
+            if kind == "progress":
+                continue
+            self._n_pending -= 1
+            if kind == "result":
+                result = value
+            elif error is None:
+                error = value
+        if error is not None:
+            raise error
+        return result
+
+    def clear(self, timeout: float) -> bool:
+        """Close and drop the object; return whether the process can hold another one."""
+        if not self._lock.acquire(blocking=False):  # a call goes on
+            return False
+        try:
+            self._call(_CLEAR, (), timeout)
+            for entry in os.scandir(self.directory):
+                if entry.is_dir(follow_symlinks=False):
+                    shutil.rmtree(entry.path, ignore_errors=True)
+                else:
+                    os.unlink(entry.path)
+        except Exception:
+            return False
+        finally:
+            self._lock.release()
+        return True
 
     def kill(self) -> None:
         """End the process, and remove its directory."""
@@ -99,10 +141,11 @@ class ChildProcess:
                 self._process.stdin.close()
         shutil.rmtree(self.directory, ignore_errors=True)
 
-    def _send(self, message: Any) -> None:
+    def _send(self, method: str, args: tuple[Any, ...]) -> None:
         stream = self._process.stdin
         assert stream is not None
-        data = cloudpickle.dumps(message)
+        data = cloudpickle.dumps((method, args))
+        self._n_pending += 1
         try:
             _write_frame(stream, data)
         except (OSError, ValueError) as error:
@@ -156,18 +199,37 @@ def main() -> None:
     os.dup2(2, 1)
     calls: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_read_calls, args=(calls,), daemon=True).start()
-    factory, args = pickle.loads(calls.get())
-    target: Any = None
+    server = _Server()
     while True:
-        data = calls.get()
+        _write_frame(_output, server.answer(calls.get()))
+
+
+class _Server:
+    """The object that a child process holds."""
+
+    _target: Any = None
+
+    def answer(self, data: bytes) -> bytes:
+        """Return the result of a call, or its error, pickled."""
         try:
-            if target is None:
-                target = factory(*args)
-            method, method_args = pickle.loads(data)
-            frame = cloudpickle.dumps(("result", getattr(target, method)(*method_args)))
+            method, args = pickle.loads(data)
+            return cloudpickle.dumps(("result", self._call(method, args)))
         except Exception as error:
-            frame = _pickle_error(error)
-        _write_frame(_output, frame)
+            return _pickle_error(error)
+
+    def _call(self, method: str, args: tuple[Any, ...]) -> Any:
+        if method == _LOAD:  # by unpickling
+            return None
+        if method == _CREATE:
+            self._target = args[0](*args[1:])
+            return None
+        if method == _CLEAR:
+            if self._target is not None:
+                self._target.close()
+            self._target = None
+            gc.collect()
+            return None
+        return getattr(self._target, method)(*args)
 
 
 def _read_calls(calls: queue.SimpleQueue[bytes]) -> None:

@@ -40,10 +40,14 @@ class LocalLauncher:
     """Starts groups of one object in this process."""
 
     lost_error = _NeverLostError
-    n_workers = 1
+    max_ranks = 1
 
     def __init__(self, engine: Any, factory: Callable[[int], Any]) -> None:
         self.engine, self._factory = engine, factory
+        self.memory_limit = engine.memory_limit
+
+    def prepare(self) -> None:
+        """Do nothing: this process has loaded what it needs."""
 
     def start(self, n: int) -> LocalGroup:
         """Make the object."""

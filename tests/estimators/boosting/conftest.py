@@ -8,7 +8,8 @@ from clusters import local_client
 
 @pytest.fixture
 def on_ranks(monkeypatch):
-    """Small rows are trained on ranks, as large ones are."""
+    """Small rows are trained on ranks, as large ones are, one for each worker."""
+    monkeypatch.setattr("skfleet.engine._dask._process_group.machine_of", lambda address: address)
     monkeypatch.setattr("skfleet.estimators.boosting._base.ONE_WORKER_BYTES", 0)
     monkeypatch.setattr("skfleet.estimators.boosting._base.MAX_SMALL_BLOCKS", 0)
 

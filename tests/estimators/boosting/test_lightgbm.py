@@ -32,6 +32,7 @@ SHARED = {"min_child_samples": 1, "min_child_weight": 3, "n_estimators": 12, "ve
 def on_ranks(cluster_client, monkeypatch):
     monkeypatch.setattr(_base, "ONE_WORKER_BYTES", 0)
     monkeypatch.setattr(_base, "MAX_SMALL_BLOCKS", 0)
+    monkeypatch.setattr("skfleet.engine._dask._process_group.machine_of", lambda address: address)
     with cluster_client.as_current():
         yield
 

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from distributed import Future, wait
 
@@ -22,6 +23,7 @@ from skfleet.engine._dask._worker_processes import (
     CallResult,
     ProcessHandle,
     call_process,
+    prepare_process,
     start_process,
 )
 from skfleet.engine._disk_cache import disk_limit
@@ -37,10 +39,16 @@ MAX_MOVES = 20
 
 
 class Placement(NamedTuple):
-    """The worker of a process, and the threads that it may use."""
+    """The worker of a process, the threads that it may use, and all workers of its machine."""
 
     address: str
     n_threads: int
+    neighbors: Sequence[str]
+
+
+def machine_of(address: str) -> str:
+    """Return the host of a worker's address."""
+    return urlsplit(address).hostname or address
 
 
 class GroupLostError(RuntimeError):
@@ -210,9 +218,11 @@ class ProcessGroup:
 
 
 class ProcessLauncher:
-    """Starts groups of processes, one for each worker of a cluster at first.
+    """Starts groups of processes, one for each machine of a cluster at first.
 
-    Their number and their threads remain when workers are gone for good: then a worker has several.
+    A process has the threads of all workers of its machine, unless `n_threads` or
+    `is_on_every_worker` says otherwise. The number of processes and their threads remain when
+    workers are gone for good: then a machine has several.
     """
 
     lost_error = GroupLostError
@@ -225,16 +235,44 @@ class ProcessLauncher:
         timeout: float,
         name: str,
         n_threads: int | None = None,
+        is_on_every_worker: bool = False,
     ) -> None:
         self.engine, self._factory, self._timeout, self._name = engine, factory, timeout, name
-        workers = sorted(engine.worker_threads().items())
-        self._placements = [Placement(a, n_threads or threads) for a, threads in workers]
+        workers = dict(sorted(engine.worker_threads().items()))
+        machines: dict[str, list[str]] = {}
+        for address in workers:
+            key = address if is_on_every_worker else machine_of(address)
+            machines.setdefault(key, []).append(address)
+        self._placements = [
+            Placement(members[0], n_threads or sum(map(workers.__getitem__, members)), members)
+            for members in machines.values()
+        ]
         # The block, the rank and the worker of each task that stores one.
         self._sources: dict[Any, tuple[BlockRef, int, str]] = {}
 
     @property
-    def n_workers(self) -> int:
+    def max_ranks(self) -> int:
+        """The number of processes that there are places for."""
         return len(self._placements)
+
+    @property
+    def memory_limit(self) -> int:
+        """Bytes that each process may hold."""
+        n_workers = min(len(place.neighbors) for place in self._placements)
+        return n_workers * self.engine.memory_limit
+
+    def prepare(self) -> None:
+        """Start processes that load their libraries meanwhile, one on each worker."""
+        self._prepared = [
+            self.engine.submit(
+                prepare_process,
+                self._factory,
+                place.n_threads,
+                name=f"prepare-{self._name}",
+                worker=place.address,
+            )
+            for place in self._placements
+        ]
 
     def start(self, n: int) -> ProcessGroup:
         """Start n processes."""
@@ -258,10 +296,13 @@ class ProcessLauncher:
         loads = Counter(dict.fromkeys(alive, 0))
         loads.update(p.address for p in self._placements[:n] if p.address in loads)
         for rank, place in enumerate(self._placements[:n]):
-            if place.address not in loads:
-                address = min(alive, key=lambda a: loads[a])
+            machines = {machine_of(address) for address in place.neighbors}
+            near = [address for address in alive if machine_of(address) in machines] or alive
+            address = place.address
+            if address not in loads:
+                address = min(near, key=lambda a: loads[a])
                 loads[address] += 1
-                self._placements[rank] = place._replace(address=address)
+            self._placements[rank] = place._replace(address=address, neighbors=near)
 
     def store(self, blocks: Sequence[BlockRef]) -> list[BlockRef]:
         """Return references to blocks that tasks write to the disks of the workers, in order."""
@@ -277,7 +318,7 @@ class ProcessLauncher:
         if has_shared_subgraph(list(blocks)):  # goes to the cluster in one graph, placed by Dask
             tasks = self.engine.map(_store, blocks, limit, name="store-block")
             return [_stored(block, task) for block, task in zip(blocks, tasks, strict=True)]
-        stored = [self._store_on(block, i * self.n_workers // n) for i, block in enumerate(blocks)]
+        stored = [self._store_on(block, i * self.max_ranks // n) for i, block in enumerate(blocks)]
         return self.restore(stored)
 
     def restore(self, stored: Sequence[BlockRef]) -> list[BlockRef]:
@@ -308,8 +349,9 @@ class ProcessLauncher:
                 wait(pending, timeout=POLL_SECONDS)
 
     def _store_on(self, block: BlockRef, rank: int) -> BlockRef:
-        """Submit the task that writes a block to the disk of a rank's worker."""
-        address = self._placements[rank].address
+        """Submit the task that writes a block to the disk of a rank's machine."""
+        neighbors = self._placements[rank].neighbors
+        address = neighbors[len(self._sources) % len(neighbors)]
         task = self.engine.submit(_store, block, disk_limit(), name="store-block", worker=address)
         self._sources[task.key] = block, rank, address
         return _stored(block, task)

@@ -1,7 +1,7 @@
 """Child processes of workers, each tied to the result of the task that started it.
 
-A process ends when its task's result is released or its worker ends, with the client that holds the
-future at the latest.
+The work of a process ends when its task's result is released or its worker ends, with the client
+that holds the future at the latest.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, cast
 from urllib.parse import urlsplit
 from uuid import uuid4
 
+from dask.system import CPU_COUNT
 from distributed import Worker, WorkerPlugin, get_worker, secede
 from distributed.utils import sync
 
@@ -20,25 +21,49 @@ from skfleet.blocks import Block, BlockFile, BlockRef
 from skfleet.engine._child_process import ChildLostError, ChildProcess
 from skfleet.engine._dask._disk_blocks import local_block
 
+# Idle processes of a worker, at most; and the seconds without work after which they end.
+MAX_IDLE, IDLE_SECONDS = 2, 30.0
+# Seconds in which an object must close, for its process to be used again.
+CLEAR_SECONDS = 5.0
 _lock = threading.Lock()
 
 
 class WorkerProcesses(WorkerPlugin):
-    """The child processes of one worker, by the keys of the tasks that started them."""
+    """The child processes of one worker, by the keys of the tasks that started them.
+
+    A process whose task is released waits a while for another task: its libraries are loaded.
+    """
 
     name = "skfleet-processes"
 
     def setup(self, worker: Worker) -> None:
         self.directory = os.path.join(worker.local_directory, "skfleet-processes")
         self._processes: dict[Any, ChildProcess] = {}
+        self._idle: list[ChildProcess] = []
+        self._timer: threading.Timer | None = None
+        self._lock = threading.Lock()
+
+    def prepare(self, factory: Callable[..., Any], n_threads: int) -> None:
+        """Start a process that loads a factory's module, unless an idle one has."""
+        process = self._take_idle(n_threads)
+        if process is None:
+            process = self._new(n_threads)
+            process.load(factory)
+        self._put_idle(process)
 
     def start(self, key: Any, factory: Callable[..., Any], args: Any, n_threads: int) -> None:
-        """Start the process of a task's result; one of an earlier run of the task is killed."""
+        """Let a process hold an object for a task's result; that of an earlier run is killed."""
         self._kill(key)
-        directory = os.path.join(self.directory, uuid4().hex)
-        self._processes[key] = ChildProcess(
-            factory, *args, n_threads=n_threads, directory=directory
-        )
+        while (process := self._take_idle(n_threads)) is not None:
+            try:
+                process.create(factory, *args)
+                break
+            except ChildLostError:  # it has died since
+                process.kill()
+        else:
+            process = self._new(n_threads)
+            process.create(factory, *args)
+        self._processes[key] = process
 
     def find(self, key: Any) -> ChildProcess:
         """Return the process of a task's result, or raise a ChildLostError."""
@@ -48,18 +73,59 @@ class WorkerProcesses(WorkerPlugin):
             raise ChildLostError("its worker died, or has released it") from None
 
     def transition(self, key: Any, start: Any, finish: Any, **kwargs: Any) -> None:
-        """Kill the process of a result that the worker releases."""
+        """End the work of a process whose result the worker releases."""
         if finish in ("released", "forgotten", "error") and key in self._processes:
             # not in the event loop, which the wait for the end would block
-            threading.Thread(target=self._kill, args=(key,), daemon=True).start()
+            threading.Thread(target=self._release, args=(key,), daemon=True).start()
 
     def teardown(self, worker: Worker) -> None:
         for key in list(self._processes):
             self._kill(key)
+        self._kill_idle()
+
+    def _new(self, n_threads: int) -> ChildProcess:
+        return ChildProcess(n_threads, os.path.join(self.directory, uuid4().hex))
 
     def _kill(self, key: Any) -> None:
         process = self._processes.pop(key, None)
         if process is not None:
+            process.kill()
+
+    def _release(self, key: Any) -> None:
+        process = self._processes.pop(key, None)
+        if process is not None:
+            if process.clear(CLEAR_SECONDS):
+                self._put_idle(process)
+            else:
+                process.kill()
+
+    def _take_idle(self, n_threads: int) -> ChildProcess | None:
+        with self._lock:
+            for process in self._idle:
+                if process.n_threads == n_threads:
+                    self._idle.remove(process)
+                    return process
+        return None
+
+    def _put_idle(self, process: ChildProcess) -> None:
+        with self._lock:
+            self._idle.append(process)
+            surplus = self._idle[:-MAX_IDLE]
+            del self._idle[:-MAX_IDLE]
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = threading.Timer(IDLE_SECONDS, self._kill_idle)
+            self._timer.daemon = True
+            self._timer.start()
+        for process in surplus:
+            process.kill()
+
+    def _kill_idle(self) -> None:
+        with self._lock:
+            idle, self._idle = self._idle, []
+            if self._timer is not None:
+                self._timer.cancel()
+        for process in idle:
             process.kill()
 
 
@@ -80,11 +146,16 @@ class CallResult(NamedTuple):
     is_elsewhere: bool = False  # the call ran on another worker than that of the process
 
 
+def prepare_process(factory: Callable[..., Any], n_threads: int) -> None:
+    """Start a process on the worker that runs this task, for a task that comes later."""
+    _processes_of(get_worker()).prepare(factory, min(n_threads, CPU_COUNT))
+
+
 def start_process(factory: Callable[..., Any], args: Any, n_threads: int) -> ProcessHandle:
     """Start a process on the worker that runs this task, for as long as the result lives."""
     worker = get_worker()
     key = worker.get_current_task()
-    _processes_of(worker).start(key, factory, args, n_threads)
+    _processes_of(worker).start(key, factory, args, min(n_threads, CPU_COUNT))
     return ProcessHandle(key, worker.address, urlsplit(worker.address).hostname or "127.0.0.1")
 
 

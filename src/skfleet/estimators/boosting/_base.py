@@ -43,7 +43,7 @@ MEMORY_SHARE = 0.8
 class BoostedEstimator(DocumentationLink):
     """Base of estimators that are a library's own for rows in this process.
 
-    On Dask rows ``fit`` trains on all workers.
+    On Dask rows ``fit`` trains on all machines of a cluster.
     """
 
     def __init__(
@@ -137,6 +137,10 @@ class BoostedEstimator(DocumentationLink):
         """Return the threads that users allow a rank; None for those of its worker."""
         return self.n_jobs if self.n_jobs and self.n_jobs > 0 else None
 
+    def _has_gpu(self) -> bool:
+        """Return whether each rank trains on a GPU, that of its worker."""
+        return False
+
     def _map(self, X: Any, method: str, **params: Any) -> Any:
         """Return the answer of a method to Dask rows, lazily."""
         check_rows(X=X)
@@ -227,14 +231,16 @@ class BoostedEstimator(DocumentationLink):
                     timeout=self.timeout,
                     name=type(self).__name__,
                     n_threads=self._n_threads(),
+                    is_on_every_worker=self._has_gpu(),
                 )
+            launcher.prepare()
             stored = self._store(launcher, rows.blocks)
             evals = [
                 None if part is None else self._store(launcher, part.row_blocks().blocks)
                 for part in inputs.eval_parts or ()
             ]
             self._check_stored(stored, evals)
-            n_ranks = count_ranks(launcher.n_workers, stored)
+            n_ranks = count_ranks(launcher.max_ranks, stored)
             logger.info(
                 "%s is trained on %d rows by %d ranks", type(self).__name__, stored.n_rows, n_ranks
             )
@@ -250,14 +256,14 @@ class BoostedEstimator(DocumentationLink):
         inputs: FitInputs,
         n_ranks: int,
     ) -> bool:
-        """Return whether a worker can hold a rank's binned rows, and blocks on their way there."""
+        """Return whether a machine can hold a rank's binned rows, and blocks on their way there."""
         n_outputs = len(stored.labels) if len(stored.labels) > 2 else 1
         n_rows = -(-stored.n_rows // n_ranks)
         n_rows += max((part.n_rows for part in evals if part is not None), default=0)
         width = meta_of(inputs.X).shape[1]
         block = max(survey.n_bytes for survey in stored.surveys)
         n_bytes = self._binned_bytes(n_rows, width, n_outputs) + 2 * block
-        limit = launcher.engine.memory_limit
+        limit = launcher.memory_limit
         logger.debug("a rank takes about %.0f MB of %.0f", n_bytes / 1e6, limit / 1e6)
         return n_bytes <= MEMORY_SHARE * limit
 

@@ -57,7 +57,7 @@ class LightGBMJob:
 class RowSummary:
     """Statistics of a rank's rows that all ranks must know."""
 
-    sample: Any  # rows that bins are found from
+    sample: Any  # rows that bins are found from; None where the only rank keeps them
     class_counts: np.ndarray | None
     sum_y: float
     sum_weights: float
@@ -77,9 +77,17 @@ class LightGBMRank:
     """A booster, its binned rows and its network: one of `n_ranks` that train together."""
 
     def __init__(self, rank: int) -> None:
-        self.rank = rank
+        self.rank, self._is_finished = rank, False
+        self._sample: Any = None
 
-    def summarize(self, rows: Any, numbers: np.ndarray, is_root: bool) -> RowSummary:
+    def close(self) -> None:
+        """Raise unless the process can train again: the others may still wait for this one."""
+        if not self._is_finished:
+            raise RuntimeError("training has not ended")
+
+    def summarize(
+        self, rows: Any, numbers: np.ndarray, is_root: bool, is_alone: bool
+    ) -> RowSummary:
         """Return the rows of these numbers, and sums of y; of its roots with `is_root`."""
         rows = RankRows.of(rows)
         sample, counts, sums, first = [], None, np.zeros(2), rows.row_offset
@@ -99,7 +107,10 @@ class LightGBMRank:
                 w = np.ones(len(y)) if weight is None else np.asarray(weight, dtype=np.float32)
                 sums += [np.dot(y.astype(np.float64), w), w.sum(dtype=np.float64)]
             report_progress()
-        return RowSummary(concat_rows(sample).X, counts, *sums.tolist())
+        rows_of_bins = concat_rows(sample).X
+        if is_alone:
+            self._sample, rows_of_bins = rows_of_bins, None
+        return RowSummary(rows_of_bins, counts, *sums.tolist())
 
     def listen(self, host: str) -> str:
         """Return an address of this process that the others can reach."""
@@ -129,10 +140,12 @@ class LightGBMRank:
             self.params["num_threads"] = int(os.environ["OMP_NUM_THREADS"])
         self.base = job.model if snapshot is None else snapshot.decode()
         model = None if self.base is None else lightgbm.Booster(model_str=self.base)
-        n_sampled = link.sample.shape[0]
+        sample = self._sample if link.sample is None else link.sample
+        self._sample = None
         reference = lightgbm.Dataset(
-            link.sample, label=np.zeros(n_sampled), params=dict(self.params), **job.dataset
+            sample, label=np.zeros(sample.shape[0]), params=dict(self.params), **job.dataset
         ).construct()
+        del sample
         report_progress()
         train_rows = RankRows.of(rows)
         train = self._dataset(train_rows, reference, model, link.class_weights)
@@ -274,6 +287,9 @@ class LightGBMRank:
 
     def finish(self, n_rounds: int) -> bytes | None:
         """Return the model on rank 0, with the first rounds of training."""
+        if self.job.n_ranks > 1:
+            self._network.free_network()
+        self._is_finished = True
         if self.rank != 0:
             return None
         return first_rounds(self._text(), self.job.n_rounds_before + n_rounds).encode()

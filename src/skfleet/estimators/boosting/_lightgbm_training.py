@@ -72,7 +72,7 @@ class LightGBMTraining:
     # 2. Each finds a port to listen at.
     def link(self, group: Any, rows: Sequence[Any]) -> list[LightGBMLink]:
         """Return what each rank needs to know of the others."""
-        if self._link is None:
+        if self._link is None or self._link.sample is None:
             self._link = self._summarize(group, rows)
         self._link.machines = []
         if self.job.n_ranks > 1:
@@ -86,9 +86,10 @@ class LightGBMTraining:
         is_root = bool(parameter(params, "reg_sqrt", False))
         borders = np.searchsorted(numbers, [options["row_offset"] for _, options in rows])
         parts = np.split(numbers, borders[1:])
-        args = [(part, own, is_root) for part, own in zip(rows, parts, strict=True)]
+        is_alone = self.job.n_ranks == 1
+        args = [(part, own, is_root, is_alone) for part, own in zip(rows, parts, strict=True)]
         results = group.call("summarize", args)
-        sample = concat_rows([Block(result.sample) for result in results]).X
+        sample = None if is_alone else concat_rows([Block(r.sample) for r in results]).X
         link = LightGBMLink([], sample, self._start_of(results))
         if self._class_weight is not None:
             counts = np.sum([result.class_counts for result in results], axis=0)

@@ -205,7 +205,7 @@ def _parts_between(borders: np.ndarray, low: int, high: int) -> list[RankPart]:
     return parts
 
 
-def count_ranks(n_workers: int, rows: StoredRows) -> int:
+def count_ranks(max_ranks: int, rows: StoredRows) -> int:
     """Return the number of ranks: each has a row at least, or a query."""
     starts = rows.query_starts
-    return max(1, min(n_workers, rows.n_rows if starts is None else len(starts)))
+    return max(1, min(max_ranks, rows.n_rows if starts is None else len(starts)))

@@ -23,7 +23,7 @@ from skfleet.estimators.boosting._fit_inputs import (
 from skfleet.estimators.boosting._row_survey import StoredRows
 from skfleet.estimators.boosting._xgboost_matrix import shared_matrix
 from skfleet.estimators.boosting._xgboost_private import wrap_objective
-from skfleet.estimators.boosting._xgboost_rank import XGBoostJob, XGBoostRank
+from skfleet.estimators.boosting._xgboost_rank import XGBoostJob, XGBoostRank, is_gpu
 from skfleet.estimators.boosting._xgboost_training import XGBoostMonitor, XGBoostTraining
 
 logger = logging.getLogger("skfleet.estimators")
@@ -214,6 +214,9 @@ class XGBoostEstimator(BoostedEstimator):
                     f"{type(self).__name__} must have parameters that XGBoost knows. Got {name!r} "
                     "instead. Look for its name in XGBoost's list of parameters."
                 )
+
+    def _has_gpu(self) -> bool:
+        return is_gpu(self.device)
 
     def _binned_bytes(self, n_rows: int, n_features: int, n_outputs: int) -> int:
         bin_bytes = 1 if (self.max_bin or 256) <= 256 else 2

@@ -50,7 +50,12 @@ class XGBoostRank:
     """A booster, its binned rows and its communicator: one of `n_ranks` that train together."""
 
     def __init__(self, rank: int) -> None:
-        self.rank = rank
+        self.rank, self._is_finished = rank, False
+
+    def close(self) -> None:
+        """Raise unless the process can train again: the others may still wait for this one."""
+        if not self._is_finished:
+            raise RuntimeError("training has not ended")
 
     def listen(self, host: str, n_ranks: int, timeout: float) -> dict[str, Any]:
         """Start the tracker, by which ranks find one another, and return its address."""
@@ -205,6 +210,9 @@ class XGBoostRank:
         _check_device(booster, self.params.get("device"))
         for callback in self.job.callbacks:
             booster = callback.after_training(booster)
+        if self.job.n_ranks > 1:
+            collective.finalize()
+        self._is_finished = True
         if self.rank != 0:
             return None
         n_rounds += self._n_rounds_before
@@ -246,9 +254,14 @@ class BlockIterator(xgboost.DataIter):
         return True
 
 
+def is_gpu(device: Any) -> bool:
+    """Return whether XGBoost's parameter of the device means one or any GPU."""
+    return str(device or "cpu").startswith(("cuda", "gpu"))
+
+
 def _check_device(booster: Any, device: Any) -> None:
     """Raise where XGBoost trained on the CPU in the place of a GPU, of which it only warns."""
-    if str(device or "cpu").startswith(("cuda", "gpu")):
+    if is_gpu(device):
         config = json.loads(booster.save_config())
         used = config["learner"]["generic_param"]["device"]
         if not used.startswith("cuda"):

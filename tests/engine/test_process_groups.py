@@ -1,0 +1,187 @@
+"""Groups of processes beside workers: one for each machine, used again, and ended in time."""
+
+import os
+import time
+from contextlib import contextmanager
+
+import numpy as np
+import psutil
+import pytest
+from distributed import Client, Scheduler, SpecCluster, Worker
+
+from skfleet.engine import ProcessLauncher
+from skfleet.engine._dask import _worker_processes
+from skfleet.engine._dask._engine import DaskEngine
+
+
+class Counter:
+    """An object of a process, with methods to call."""
+
+    def __init__(self, rank):
+        self.rank, self.is_closable = rank, True
+
+    def pid(self):
+        return os.getpid()
+
+    def threads(self):
+        return int(os.environ["OMP_NUM_THREADS"])
+
+    def refuse_to_close(self):
+        self.is_closable = False
+
+    def fail(self):
+        raise KeyError("no such row")
+
+    def close(self):
+        if not self.is_closable:
+            raise RuntimeError
+
+
+class Unborn:
+    """A class whose objects cannot be made."""
+
+    def __init__(self, rank):
+        raise ZeroDivisionError("rank")
+
+
+def launcher(client, factory=Counter, **options):
+    return ProcessLauncher(DaskEngine(client), factory, timeout=30, name="count", **options)
+
+
+@pytest.fixture
+def of_workers(cluster_client):
+    """A launcher of a process on each of two workers; no process is idle before."""
+    result = launcher(cluster_client, is_on_every_worker=True)
+    kill_idle(cluster_client)
+    yield result
+    kill_idle(cluster_client)
+
+
+def plugins_of(client):
+    plugins = [
+        worker.plugins.get("skfleet-processes") for worker in client.cluster.workers.values()
+    ]
+    return [plugin for plugin in plugins if plugin is not None]
+
+
+def kill_idle(client):
+    for plugin in plugins_of(client):
+        plugin._kill_idle()
+
+
+def call(group, method):
+    return group.call(method, [()] * len(group.hosts))
+
+
+def wait_for_end(pids):
+    deadline = time.monotonic() + 20
+    while any(map(psutil.pid_exists, pids)):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def idle_pids(client):
+    return {p._process.pid for plugin in plugins_of(client) for p in plugin._idle}
+
+
+def wait_for_idle(client, pids):
+    deadline = time.monotonic() + 20
+    while idle_pids(client) != set(pids):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_process_is_used_again(of_workers, cluster_client):
+    group = of_workers.start(2)
+    pids = call(group, "pid")
+    assert len(set(pids)) == 2
+    group.close()
+    wait_for_idle(cluster_client, pids)
+    group = of_workers.start(2)
+    assert sorted(call(group, "pid")) == sorted(pids)
+    with pytest.raises(KeyError, match="no such row"):
+        call(group, "fail")
+    call(group, "refuse_to_close")
+    group.close()
+    wait_for_end(pids)
+
+
+def test_processes_are_prepared(of_workers, cluster_client):
+    of_workers.prepare()
+    deadline = time.monotonic() + 20
+    while len(pids := idle_pids(cluster_client)) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    group = of_workers.start(2)
+    assert set(call(group, "pid")) == pids
+    group.close()
+
+
+def test_idle_processes_end(of_workers, monkeypatch):
+    monkeypatch.setattr(_worker_processes, "IDLE_SECONDS", 0.2)
+    group = of_workers.start(2)
+    pids = call(group, "pid")
+    group.close()
+    wait_for_end(pids)
+
+
+def test_an_idle_process_that_has_died_is_replaced(of_workers, cluster_client):
+    group = of_workers.start(2)
+    pids = call(group, "pid")
+    group.close()
+    wait_for_idle(cluster_client, pids)
+    for plugin in plugins_of(cluster_client):
+        for process in plugin._idle:
+            process._process.kill()
+            process._process.wait()
+    group = of_workers.start(2)
+    assert not set(call(group, "pid")) & set(pids)
+    group.close()
+
+
+def test_objects_that_cannot_be_made(cluster_client):
+    group = launcher(cluster_client, Unborn, is_on_every_worker=True).start(2)
+    with pytest.raises(ZeroDivisionError):
+        call(group, "pid")
+    group.close()
+
+
+@contextmanager
+def cluster_of(hosts):
+    """Yield a client of workers of a thread in this process, with these addresses."""
+    workers = {
+        i: {"cls": Worker, "options": {"host": host, "nthreads": 1, "dashboard_address": ":0"}}
+        for i, host in enumerate(hosts)
+    }
+    scheduler = {"cls": Scheduler, "options": {"dashboard_address": ":0"}}
+    with SpecCluster(workers=workers, scheduler=scheduler) as cluster, Client(cluster) as client:
+        yield client
+
+
+def test_a_process_for_each_machine():
+    with cluster_of(["127.0.0.1", "127.0.0.1", "127.0.0.2"]) as client:
+        group = launcher(client).start(2)
+        n_cores = len(os.sched_getaffinity(0))
+        assert call(group, "threads") == [min(2, n_cores), 1]
+        assert group.hosts == ["127.0.0.1", "127.0.0.2"]
+        group.close()
+        assert launcher(client, is_on_every_worker=True).max_ranks == 3
+        group = launcher(client, n_threads=3).start(2)
+        assert call(group, "threads") == [min(3, n_cores)] * 2
+        group.close()
+
+
+def test_boosting_on_two_machines(monkeypatch):
+    xgboost = pytest.importorskip("xgboost")
+    import dask.array as da
+
+    from skfleet.estimators import XGBRegressor
+
+    monkeypatch.setattr("skfleet.estimators.boosting._base.ONE_WORKER_BYTES", 0)
+    monkeypatch.setattr("skfleet.estimators.boosting._base.MAX_SMALL_BLOCKS", 0)
+    X = np.random.default_rng(0).integers(0, 50, (400, 3)).astype(np.float32)
+    y = X @ [1.0, 2.0, 3.0]
+    plain = xgboost.XGBRegressor(n_estimators=5).fit(X, y)
+    with cluster_of(["127.0.0.1", "127.0.0.1", "127.0.0.2"]):
+        ours = XGBRegressor(n_estimators=5).fit(*(da.from_array(v, chunks=50) for v in (X, y)))
+    assert np.abs(ours.predict(X) - plain.predict(X)).max() < 1e-4
