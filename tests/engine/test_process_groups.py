@@ -160,12 +160,15 @@ def cluster_of(hosts):
 
 def test_a_process_for_each_machine():
     with cluster_of(["127.0.0.1", "127.0.0.1", "127.0.0.2"]) as client:
-        group = launcher(client).start(2)
+        by_machine = launcher(client)
+        assert by_machine.threads == [2, 1]
+        assert by_machine.memory_limits[0] == 2 * by_machine.memory_limits[1]
+        group = by_machine.start(2)
         n_cores = len(os.sched_getaffinity(0))
         assert call(group, "threads") == [min(2, n_cores), 1]
         assert group.hosts == ["127.0.0.1", "127.0.0.2"]
         group.close()
-        assert launcher(client, is_on_every_worker=True).max_ranks == 3
+        assert launcher(client, is_on_every_worker=True).threads == [1, 1, 1]
         group = launcher(client, n_threads=3).start(2)
         assert call(group, "threads") == [min(3, n_cores)] * 2
         group.close()

@@ -40,11 +40,11 @@ class LocalLauncher:
     """Starts groups of one object in this process."""
 
     lost_error = _NeverLostError
-    max_ranks = 1
+    threads = (1,)
 
     def __init__(self, engine: Any, factory: Callable[[int], Any]) -> None:
         self.engine, self._factory = engine, factory
-        self.memory_limit = engine.memory_limit
+        self.memory_limits = [engine.memory_limit]
 
     def prepare(self) -> None:
         """Do nothing: this process has loaded what it needs."""

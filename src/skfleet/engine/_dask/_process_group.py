@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+import numpy as np
 from distributed import Future, wait
 
 from skfleet.blocks import Block, BlockRef
@@ -251,15 +252,15 @@ class ProcessLauncher:
         self._sources: dict[Any, tuple[BlockRef, int, str]] = {}
 
     @property
-    def max_ranks(self) -> int:
-        """The number of processes that there are places for."""
-        return len(self._placements)
+    def threads(self) -> list[int]:
+        """The threads of each process that there is a place for."""
+        return [place.n_threads for place in self._placements]
 
     @property
-    def memory_limit(self) -> int:
-        """Bytes that each process may hold."""
-        n_workers = min(len(place.neighbors) for place in self._placements)
-        return n_workers * self.engine.memory_limit
+    def memory_limits(self) -> list[int]:
+        """The bytes that each process may hold."""
+        limit = self.engine.memory_limit
+        return [len(place.neighbors) * limit for place in self._placements]
 
     def prepare(self) -> None:
         """Start processes that load their libraries meanwhile, one on each worker."""
@@ -318,7 +319,9 @@ class ProcessLauncher:
         if has_shared_subgraph(list(blocks)):  # goes to the cluster in one graph, placed by Dask
             tasks = self.engine.map(_store, blocks, limit, name="store-block")
             return [_stored(block, task) for block, task in zip(blocks, tasks, strict=True)]
-        stored = [self._store_on(block, i * self.max_ranks // n) for i, block in enumerate(blocks)]
+        shares = np.cumsum(self.threads) / sum(self.threads)
+        ranks = np.searchsorted(shares, (np.arange(n) + 0.5) / n)
+        stored = [self._store_on(*pair) for pair in zip(blocks, ranks.tolist(), strict=True)]
         return self.restore(stored)
 
     def restore(self, stored: Sequence[BlockRef]) -> list[BlockRef]:

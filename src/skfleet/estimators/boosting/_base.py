@@ -240,7 +240,7 @@ class BoostedEstimator(DocumentationLink):
                 for part in inputs.eval_parts or ()
             ]
             self._check_stored(stored, evals)
-            n_ranks = count_ranks(launcher.max_ranks, stored)
+            n_ranks = count_ranks(len(launcher.threads), stored)
             logger.info(
                 "%s is trained on %d rows by %d ranks", type(self).__name__, stored.n_rows, n_ranks
             )
@@ -258,14 +258,17 @@ class BoostedEstimator(DocumentationLink):
     ) -> bool:
         """Return whether a machine can hold a rank's binned rows, and blocks on their way there."""
         n_outputs = len(stored.labels) if len(stored.labels) > 2 else 1
-        n_rows = -(-stored.n_rows // n_ranks)
-        n_rows += max((part.n_rows for part in evals if part is not None), default=0)
+        n_eval = max((part.n_rows for part in evals if part is not None), default=0)
         width = meta_of(inputs.X).shape[1]
         block = max(survey.n_bytes for survey in stored.surveys)
-        n_bytes = self._binned_bytes(n_rows, width, n_outputs) + 2 * block
-        limit = launcher.memory_limit
-        logger.debug("a rank takes about %.0f MB of %.0f", n_bytes / 1e6, limit / 1e6)
-        return n_bytes <= MEMORY_SHARE * limit
+        threads = launcher.threads[:n_ranks]
+        for n_threads, limit in zip(threads, launcher.memory_limits, strict=False):
+            n_rows = -(-stored.n_rows * n_threads // sum(threads)) + n_eval
+            n_bytes = self._binned_bytes(n_rows, width, n_outputs) + 2 * block
+            logger.debug("a rank takes about %.0f MB of %.0f", n_bytes / 1e6, limit / 1e6)
+            if n_bytes > MEMORY_SHARE * limit:
+                return False
+        return True
 
     def _binned_bytes(self, n_rows: int, n_features: int, n_outputs: int) -> int:
         """Return an estimate of the memory that a rank's binned rows take in training."""

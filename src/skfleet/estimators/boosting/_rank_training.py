@@ -68,7 +68,8 @@ class RankTraining:
 
     def __post_init__(self) -> None:
         lengths = [survey.n_rows for survey in self.rows.surveys]
-        self._deal = deal_rows(lengths, self.n_ranks, self.rows.query_starts)
+        threads = self.launcher.threads[: self.n_ranks]
+        self._deal = deal_rows(lengths, threads, self.rows.query_starts)
         self._rank_options = self.library.rank_options(self.rows)
         self._snapshot, self._seconds_per_round = Snapshot(), 0.0
         self._n_seen = 0  # rounds that the monitor has seen

@@ -171,21 +171,23 @@ class RankPart(NamedTuple):
 
 
 def deal_rows(
-    lengths: Sequence[int], n_ranks: int, starts: np.ndarray | None = None
+    lengths: Sequence[int], threads: Sequence[int], starts: np.ndarray | None = None
 ) -> list[list[RankPart]]:
-    """Return the parts of blocks of each rank: consecutive rows, about as many for each.
+    """Return the parts of blocks of each rank: consecutive rows, about as many for each thread.
 
     Cuts are at the borders of blocks where these are near, or at the `starts` of queries. They
-    depend on the lengths of the blocks alone.
+    depend on the lengths of the blocks and on the ranks' threads alone.
     """
-    n_rows = sum(lengths)
+    n_rows, n_ranks = sum(lengths), len(threads)
+    targets = np.cumsum(threads) * (n_rows / sum(threads))
     borders = np.array(list(accumulate(lengths, initial=0)))
     cuts = [0]
     for rank in range(1, n_ranks):
-        target = rank * n_rows / n_ranks
+        target = targets[rank - 1]
         low, high = cuts[-1] + 1, n_rows - (n_ranks - rank)
-        if starts is not None:
-            allowed = starts[(starts >= low) & (starts <= high)]
+        if starts is not None:  # each of the ranks after this one has a query, too
+            first, last = np.searchsorted(starts, low), len(starts) - (n_ranks - rank)
+            allowed = starts[first : last + 1]
             cuts.append(int(allowed[np.argmin(np.abs(allowed - target))]))
             continue
         cut = int(borders[np.argmin(np.abs(borders - target))])
