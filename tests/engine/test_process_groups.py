@@ -9,9 +9,11 @@ import psutil
 import pytest
 from distributed import Client, Scheduler, SpecCluster, Worker
 
-from skfleet.engine import ProcessLauncher
+from skfleet.blocks import Block
+from skfleet.engine import ProcessLauncher, report_progress, thread_count
 from skfleet.engine._dask import _worker_processes
 from skfleet.engine._dask._engine import DaskEngine
+from skfleet.engine._dask._process_group import GroupLostError
 
 
 class Counter:
@@ -49,9 +51,10 @@ def launcher(client, factory=Counter, **options):
 
 
 @pytest.fixture
-def of_workers(cluster_client):
+def of_workers(cluster_client, monkeypatch):
     """A launcher of a process on each of two workers; no process is idle before."""
-    result = launcher(cluster_client, is_on_every_worker=True)
+    monkeypatch.setattr("skfleet.engine._dask._process_group.machine_of", str)
+    result = launcher(cluster_client)
     kill_idle(cluster_client)
     yield result
     kill_idle(cluster_client)
@@ -139,8 +142,9 @@ def test_an_idle_process_that_has_died_is_replaced(of_workers, cluster_client):
     group.close()
 
 
-def test_objects_that_cannot_be_made(cluster_client):
-    group = launcher(cluster_client, Unborn, is_on_every_worker=True).start(2)
+@pytest.mark.parametrize("in_workers", [False, True])
+def test_objects_that_cannot_be_made(cluster_client, in_workers):
+    group = launcher(cluster_client, Unborn, in_workers=in_workers).start(1)
     with pytest.raises(ZeroDivisionError):
         call(group, "pid")
     group.close()
@@ -168,7 +172,7 @@ def test_a_process_for_each_machine():
         assert call(group, "threads") == [min(2, n_cores), 1]
         assert group.hosts == ["127.0.0.1", "127.0.0.2"]
         group.close()
-        assert launcher(client, is_on_every_worker=True).threads == [1, 1, 1]
+        assert launcher(client, in_workers=True).threads == [1, 1, 1]
         group = launcher(client, n_threads=3).start(2)
         assert call(group, "threads") == [min(3, n_cores)] * 2
         group.close()
@@ -188,3 +192,42 @@ def test_boosting_on_two_machines(monkeypatch):
     with cluster_of(["127.0.0.1", "127.0.0.1", "127.0.0.2"]):
         ours = XGBRegressor(n_estimators=5).fit(*(da.from_array(v, chunks=50) for v in (X, y)))
     assert np.abs(ours.predict(X) - plain.predict(X)).max() < 1e-4
+
+
+class Receiver:
+    """An object that notes the rows that it is called with."""
+
+    def __init__(self, rank):
+        self.rows = None
+
+    def take(self, block):
+        self.rows = block.X
+        report_progress()
+        return type(block.X).__name__, block.X.__array_interface__["data"][0], thread_count()
+
+    def sleep(self):
+        time.sleep(1)
+
+    def close(self):
+        self.rows = None
+
+
+def test_threads_of_workers_take_arrays_as_they_are(cluster_client):
+    block = Block(np.arange(10.0), number=0)
+    address = block.X.__array_interface__["data"][0]
+    places = launcher(cluster_client, Receiver, in_workers=True)
+    group = places.start(2)
+    [task] = cluster_client.scatter([block])  # which the workers of this process share
+    answers = group.call("take", [(task,), (task,)])
+    assert answers == [("ndarray", address, 1)] * 2
+    group.close()
+
+
+def test_a_thread_that_hangs_is_lost(cluster_client):
+    places = ProcessLauncher(
+        DaskEngine(cluster_client), Receiver, timeout=0.3, name="count", in_workers=True
+    )
+    group = places.start(2)
+    with pytest.raises(GroupLostError, match="sleep made no progress"):
+        group.call("sleep", [(), ()], seconds=10)
+    group.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from skfleet.engine._child_process import report_progress
 from skfleet.engine._counted_rows import CountedRows
 from skfleet.engine._counters import Counts, counting, counting_disabled, log_pass
 from skfleet.engine._fit_scope import current_fit_scope, fit_scope
@@ -36,6 +35,7 @@ from skfleet.engine._local_group import LocalLauncher
 from skfleet.engine._passes import NamedCall, Passes, join_reductions, run_passes, share_passes
 from skfleet.engine._protocol import Call, Engine, Task, TaskPool, TaskResult
 from skfleet.engine._reduce import Reduction, add, identity, map_reduce, with_row_offsets
+from skfleet.engine._remote_object import report_progress, thread_count
 from skfleet.engine._resources import (
     ANY_WORKER,
     ResourceRequest,
@@ -159,6 +159,7 @@ __all__ = [
     "scheduler_workers",
     "seceded",
     "share_passes",
+    "thread_count",
     "to_cpu_estimator",
     "training_engine",
     "wait_for_workers",

@@ -7,7 +7,6 @@ any time, and takes nothing else along.
 from __future__ import annotations
 
 import contextlib
-import gc
 import json
 import os
 import pickle
@@ -19,10 +18,17 @@ import sys
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable
 from typing import IO, Any
 
 import cloudpickle
+
+from skfleet.engine._remote_object import (
+    EXIT_SECONDS,
+    ObjectLostError,
+    ObjectServer,
+    RemoteObject,
+    reporters,
+)
 
 # The child takes over the parent's import path, so that it can load what the parent pickles.
 _BOOT = (
@@ -30,29 +36,18 @@ _BOOT = (
     "from skfleet.engine._child_process import main; main()"
 )
 _LENGTH = struct.Struct("!Q")
-# Calls of a child process itself, not of its object.
-_LOAD, _CREATE, _CLEAR = "load ", "create ", ""
 # Lines of the standard error stream that an error shows.
 N_ERROR_LINES = 20
-EXIT_SECONDS = 10.0
 
 
-class ChildLostError(RuntimeError):
-    """A child process that died, hung, or is not here."""
-
-
-class ChildProcess:
+class ChildProcess(RemoteObject):
     """A process that holds one object at a time, with `n_threads` threads for native libraries.
 
-    `directory`, for its temporary files, is removed with it. The process ends with its parent.
+    It ends with its parent.
     """
 
     def __init__(self, n_threads: int, directory: str) -> None:
-        os.makedirs(directory, exist_ok=True)
-        self.n_threads, self.directory = n_threads, directory
-        self._lock = threading.Lock()
-        self._n_pending = 0  # answers
-        self._frames: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
+        super().__init__(n_threads, directory)
         self._errors: deque[str] = deque(maxlen=N_ERROR_LINES)
         self._process = subprocess.Popen(
             [sys.executable, "-c", _BOOT, json.dumps(sys.path)],
@@ -71,64 +66,6 @@ class ChildProcess:
         )
         for target in (self._read_frames, self._read_errors):
             threading.Thread(target=target, daemon=True).start()
-
-    def load(self, factory: Callable[..., Any]) -> None:
-        """Let the process import a factory's module; an error is raised by the next call."""
-        self._send(_LOAD, (factory,))
-
-    def create(self, factory: Callable[..., Any], *args: Any) -> None:
-        """Let the process hold ``factory(*args)``; an error is raised by the next call."""
-        self._send(_CREATE, (factory, *args))
-
-    def call(self, method: str, *args: Any, timeout: float) -> Any:
-        """Return the result of a method, or raise its error.
-
-        A ChildLostError is raised if the process dies, or reports no progress for `timeout`
-        seconds; it is killed then.
-        """
-        with self._lock:
-            return self._call(method, args, timeout)
-
-    def _call(self, method: str, args: tuple[Any, ...], timeout: float) -> Any:
-        self._send(method, args)
-        error, result = None, None
-        while self._n_pending:
-            try:
-                kind, value = self._frames.get(timeout=timeout)
-            except queue.Empty:
-                self.kill()
-                text = f"{method or 'the end'} made no progress for {timeout:g} seconds"
-                raise ChildLostError(text) from None
-            if kind == "end":
-                self._frames.put((kind, value))  # for further calls
-                raise ChildLostError(self._describe_end())
-            if kind == "progress":
-                continue
-            self._n_pending -= 1
-            if kind == "result":
-                result = value
-            elif error is None:
-                error = value
-        if error is not None:
-            raise error
-        return result
-
-    def clear(self, timeout: float) -> bool:
-        """Close and drop the object; return whether the process can hold another one."""
-        if not self._lock.acquire(blocking=False):  # a call goes on
-            return False
-        try:
-            self._call(_CLEAR, (), timeout)
-            for entry in os.scandir(self.directory):
-                if entry.is_dir(follow_symlinks=False):
-                    shutil.rmtree(entry.path, ignore_errors=True)
-                else:
-                    os.unlink(entry.path)
-        except Exception:
-            return False
-        finally:
-            self._lock.release()
-        return True
 
     def kill(self) -> None:
         """End the process, and remove its directory."""
@@ -149,7 +86,7 @@ class ChildProcess:
         try:
             _write_frame(stream, data)
         except (OSError, ValueError) as error:
-            raise ChildLostError(self._describe_end()) from error
+            raise ObjectLostError(self._describe_end()) from error
 
     def _read_frames(self) -> None:
         stream = self._process.stdout
@@ -179,57 +116,28 @@ class ChildProcess:
         return "\n".join([text, *self._errors])
 
 
-def report_progress() -> None:
-    """Report to the parent, in a child's method, that work goes on."""
-    if _output is not None:
-        _write_frame(_output, pickle.dumps(("progress", None)))
-
-
-# The stream to the parent, in a child.
-_output: IO[bytes] | None = None
-
-
 # 1. What libraries print goes to the standard error stream: the other one has the results.
 # 2. A thread reads the calls: at their end the parent is dead, whatever the main thread does.
 # 3. The main thread makes the object, and calls its methods one after the other.
 def main() -> None:
     """Serve the parent's calls in a child process."""
-    global _output
-    _output = os.fdopen(os.dup(1), "wb")
+    output = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     calls: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_read_calls, args=(calls,), daemon=True).start()
-    server = _Server()
+    progress = pickle.dumps(("progress", None))
+    reporters.append(lambda: _write_frame(output, progress))
+    server = ObjectServer()
     while True:
-        _write_frame(_output, server.answer(calls.get()))
+        _write_frame(output, _answer(server, calls.get()))
 
 
-class _Server:
-    """The object that a child process holds."""
-
-    _target: Any = None
-
-    def answer(self, data: bytes) -> bytes:
-        """Return the result of a call, or its error, pickled."""
-        try:
-            method, args = pickle.loads(data)
-            return cloudpickle.dumps(("result", self._call(method, args)))
-        except Exception as error:
-            return _pickle_error(error)
-
-    def _call(self, method: str, args: tuple[Any, ...]) -> Any:
-        if method == _LOAD:  # by unpickling
-            return None
-        if method == _CREATE:
-            self._target = args[0](*args[1:])
-            return None
-        if method == _CLEAR:
-            if self._target is not None:
-                self._target.close()
-            self._target = None
-            gc.collect()
-            return None
-        return getattr(self._target, method)(*args)
+def _answer(server: ObjectServer, data: bytes) -> bytes:
+    """Return the result of a call, or its error, pickled."""
+    try:
+        return cloudpickle.dumps(("result", server.call(*pickle.loads(data))))
+    except Exception as error:
+        return _pickle_error(error)
 
 
 def _read_calls(calls: queue.SimpleQueue[bytes]) -> None:

@@ -173,6 +173,16 @@ def test_subclasses_and_loaded_models(fleet, rows, tmp_path):
     assert np.array_equal(loaded.fit(X, labels).classes_, np.unique(labels))
 
 
+def test_ranks_in_threads_of_the_workers(cluster, on_ranks, rows, monkeypatch):
+    """Those of GPU workers, which take arrays on their device as they are."""
+    monkeypatch.setattr(XGBClassifier, "_has_gpu", lambda self: True)
+    X, labels = rows["X"], rows["labels"]
+    plain = xgboost.XGBClassifier(**ROUNDS).fit(X, np.unique(labels, return_inverse=True)[1])
+    for _ in range(2):
+        ours = XGBClassifier(**ROUNDS).fit(chunked(X), chunked(labels))
+        assert np.abs(ours.predict_proba(X) - plain.predict_proba(X)).max() < 1e-6
+
+
 def test_a_device_that_is_not_there(on_ranks, rows):
     X, y = chunked(rows["X"]), chunked(rows["y"])
     model = XGBRegressor(n_estimators=2, device="cuda")

@@ -166,7 +166,8 @@ def store_block(
 ) -> StoredBlock | BlockRef:
     """Load a block and write it to the disk of the worker that runs this.
 
-    Without space the result is the reference, or the block itself where that is not small.
+    Without space the result is the reference, or the block itself where that is not small; so it
+    is for a block on a device.
     """
     block_ref = block_ref._replace(to_device=False)
     worker = get_worker()
@@ -175,7 +176,7 @@ def store_block(
     file = _files_of(worker).write(key, block, limit) if is_host(block.X) else None
     if file is not None:
         return StoredBlock(key, file, pickled, dtype, limit)
-    return block if pickled is None else block_ref
+    return block if pickled is None or not is_host(block.X) else block_ref
 
 
 def local_block(block_ref: BlockRef) -> BlockFile | Block:

@@ -62,6 +62,8 @@ class GroupLostError(RuntimeError):
 class ProcessGroup:
     """Processes on workers that hold ``factory(rank)``, one for each placement.
 
+    With `in_workers` they are threads of the workers.
+
     They end when the group is closed, or the client dies.
     """
 
@@ -73,6 +75,7 @@ class ProcessGroup:
         *,
         timeout: float,
         name: str,
+        in_workers: bool = False,
     ) -> None:
         self._engine, self._name, self._timeout = engine, name, timeout
         self._addresses = [place.address for place in placements]
@@ -80,7 +83,7 @@ class ProcessGroup:
         self._handles: list[ProcessHandle] = []
         try:
             for rank, place in enumerate(placements):
-                call = (start_process, factory, (rank,), place.n_threads)
+                call = (start_process, factory, (rank,), place.n_threads, in_workers)
                 self._starts.append(self._submit(f"start-{name}", place.address, *call))
             self._handles = self._wait()
             # Dask may have moved a start before it ran.
@@ -221,9 +224,9 @@ class ProcessGroup:
 class ProcessLauncher:
     """Starts groups of processes, one for each machine of a cluster at first.
 
-    A process has the threads of all workers of its machine, unless `n_threads` or
-    `is_on_every_worker` says otherwise. The number of processes and their threads remain when
-    workers are gone for good: then a machine has several.
+    A process has the threads of all workers of its machine, or `n_threads`. With `in_workers` each
+    worker holds its object in a thread of its own, which takes arrays on its GPU as they are. Their
+    number and their threads remain when workers are gone for good: then a machine has several.
     """
 
     lost_error = GroupLostError
@@ -236,13 +239,14 @@ class ProcessLauncher:
         timeout: float,
         name: str,
         n_threads: int | None = None,
-        is_on_every_worker: bool = False,
+        in_workers: bool = False,
     ) -> None:
         self.engine, self._factory, self._timeout, self._name = engine, factory, timeout, name
+        self._in_workers = in_workers
         workers = dict(sorted(engine.worker_threads().items()))
         machines: dict[str, list[str]] = {}
         for address in workers:
-            key = address if is_on_every_worker else machine_of(address)
+            key = address if in_workers else machine_of(address)
             machines.setdefault(key, []).append(address)
         self._placements = [
             Placement(members[0], n_threads or sum(map(workers.__getitem__, members)), members)
@@ -260,10 +264,16 @@ class ProcessLauncher:
     def memory_limits(self) -> list[int]:
         """The bytes that each process may hold."""
         limit = self.engine.memory_limit
+        if self._in_workers:  # of their GPU, as far as NVML reports it
+            workers = scheduler_workers(self.engine.client)
+            gpus = [(workers.get(p.address) or {}).get("gpu") or {} for p in self._placements]
+            return [gpu.get("memory-total", limit) for gpu in gpus]
         return [len(place.neighbors) * limit for place in self._placements]
 
     def prepare(self) -> None:
-        """Start processes that load their libraries meanwhile, one on each worker."""
+        """Start processes that load their libraries meanwhile."""
+        if self._in_workers:
+            return
         self._prepared = [
             self.engine.submit(
                 prepare_process,
@@ -279,7 +289,12 @@ class ProcessLauncher:
         """Start n processes."""
         placements = self._placements[:n]
         return ProcessGroup(
-            self.engine, self._factory, placements, timeout=self._timeout, name=self._name
+            self.engine,
+            self._factory,
+            placements,
+            timeout=self._timeout,
+            name=self._name,
+            in_workers=self._in_workers,
         )
 
     def recover(self, n: int, seconds: float) -> None:

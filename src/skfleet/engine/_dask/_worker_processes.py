@@ -18,18 +18,22 @@ from distributed import Worker, WorkerPlugin, get_worker, secede
 from distributed.utils import sync
 
 from skfleet.blocks import Block, BlockFile, BlockRef
-from skfleet.engine._child_process import ChildLostError, ChildProcess
+from skfleet.engine._child_process import ChildProcess
 from skfleet.engine._dask._disk_blocks import local_block
+from skfleet.engine._object_thread import ObjectThread
+from skfleet.engine._remote_object import ObjectLostError, RemoteObject
 
 # Idle processes of a worker, at most; and the seconds without work after which they end.
 MAX_IDLE, IDLE_SECONDS = 2, 30.0
+# Exit status of a worker with a thread that hangs.
+HUNG_STATUS = 3
 # Seconds in which an object must close, for its process to be used again.
 CLEAR_SECONDS = 5.0
 _lock = threading.Lock()
 
 
 class WorkerProcesses(WorkerPlugin):
-    """The child processes of one worker, by the keys of the tasks that started them.
+    """The child processes of one worker, and such threads, by the keys of tasks that started them.
 
     A process whose task is released waits a while for another task: its libraries are loaded.
     """
@@ -38,7 +42,8 @@ class WorkerProcesses(WorkerPlugin):
 
     def setup(self, worker: Worker) -> None:
         self.directory = os.path.join(worker.local_directory, "skfleet-processes")
-        self._processes: dict[Any, ChildProcess] = {}
+        self._has_nanny = worker.nanny is not None
+        self._processes: dict[Any, RemoteObject] = {}
         self._idle: list[ChildProcess] = []
         self._timer: threading.Timer | None = None
         self._lock = threading.Lock()
@@ -51,26 +56,45 @@ class WorkerProcesses(WorkerPlugin):
             process.load(factory)
         self._put_idle(process)
 
-    def start(self, key: Any, factory: Callable[..., Any], args: Any, n_threads: int) -> None:
-        """Let a process hold an object for a task's result; that of an earlier run is killed."""
+    def start(
+        self, key: Any, factory: Callable[..., Any], args: Any, n_threads: int, in_worker: bool
+    ) -> None:
+        """Let a process hold an object for a task's result; that of an earlier run is killed.
+
+        With `in_worker` it is a thread of the worker's own process.
+        """
         self._kill(key)
+        if in_worker:
+            place: RemoteObject = ObjectThread(n_threads, self._new_directory(), self._end_worker)
+            place.create(factory, *args)
+        else:
+            place = self._start_process(factory, args, n_threads)
+        self._processes[key] = place
+
+    def _start_process(
+        self, factory: Callable[..., Any], args: Any, n_threads: int
+    ) -> ChildProcess:
         while (process := self._take_idle(n_threads)) is not None:
             try:
                 process.create(factory, *args)
-                break
-            except ChildLostError:  # it has died since
+                return process
+            except ObjectLostError:  # it has died since
                 process.kill()
-        else:
-            process = self._new(n_threads)
-            process.create(factory, *args)
-        self._processes[key] = process
+        process = self._new(n_threads)
+        process.create(factory, *args)
+        return process
 
-    def find(self, key: Any) -> ChildProcess:
-        """Return the process of a task's result, or raise a ChildLostError."""
+    def _end_worker(self) -> None:
+        """End the worker, which has a thread that hangs, if another one will replace it."""
+        if self._has_nanny:
+            os._exit(HUNG_STATUS)
+
+    def find(self, key: Any) -> RemoteObject:
+        """Return the process of a task's result, or raise an ObjectLostError."""
         try:
             return self._processes[key]
         except KeyError:
-            raise ChildLostError("its worker died, or has released it") from None
+            raise ObjectLostError("its worker died, or has released it") from None
 
     def transition(self, key: Any, start: Any, finish: Any, **kwargs: Any) -> None:
         """End the work of a process whose result the worker releases."""
@@ -84,7 +108,10 @@ class WorkerProcesses(WorkerPlugin):
         self._kill_idle()
 
     def _new(self, n_threads: int) -> ChildProcess:
-        return ChildProcess(n_threads, os.path.join(self.directory, uuid4().hex))
+        return ChildProcess(n_threads, self._new_directory())
+
+    def _new_directory(self) -> str:
+        return os.path.join(self.directory, uuid4().hex)
 
     def _kill(self, key: Any) -> None:
         process = self._processes.pop(key, None)
@@ -94,7 +121,7 @@ class WorkerProcesses(WorkerPlugin):
     def _release(self, key: Any) -> None:
         process = self._processes.pop(key, None)
         if process is not None:
-            if process.clear(CLEAR_SECONDS):
+            if process.clear(CLEAR_SECONDS) and isinstance(process, ChildProcess):
                 self._put_idle(process)
             else:
                 process.kill()
@@ -151,11 +178,13 @@ def prepare_process(factory: Callable[..., Any], n_threads: int) -> None:
     _processes_of(get_worker()).prepare(factory, min(n_threads, CPU_COUNT))
 
 
-def start_process(factory: Callable[..., Any], args: Any, n_threads: int) -> ProcessHandle:
+def start_process(
+    factory: Callable[..., Any], args: Any, n_threads: int, in_worker: bool
+) -> ProcessHandle:
     """Start a process on the worker that runs this task, for as long as the result lives."""
     worker = get_worker()
     key = worker.get_current_task()
-    _processes_of(worker).start(key, factory, args, min(n_threads, CPU_COUNT))
+    _processes_of(worker).start(key, factory, args, min(n_threads, CPU_COUNT), in_worker)
     return ProcessHandle(key, worker.address, urlsplit(worker.address).hostname or "127.0.0.1")
 
 
@@ -169,7 +198,7 @@ def call_process(handle: ProcessHandle, method: str, args: Any, timeout: float) 
         process = _processes_of(worker).find(handle.key)
         args = [_link_blocks(arg, process.directory) for arg in args]
         return CallResult(process.call(method, *args, timeout=timeout))
-    except ChildLostError as error:
+    except ObjectLostError as error:
         return CallResult(lost=str(error))
     except Exception as error:
         return CallResult(error=error)

@@ -231,7 +231,7 @@ class BoostedEstimator(DocumentationLink):
                     timeout=self.timeout,
                     name=type(self).__name__,
                     n_threads=self._n_threads(),
-                    is_on_every_worker=self._has_gpu(),
+                    in_workers=self._has_gpu(),
                 )
             launcher.prepare()
             stored = self._store(launcher, rows.blocks)

@@ -20,7 +20,7 @@ from sklearn.utils.class_weight import compute_sample_weight
 
 from skfleet._linalg import is_sparse
 from skfleet.blocks import Block, concat_rows, is_frame
-from skfleet.engine import report_progress
+from skfleet.engine import report_progress, thread_count
 from skfleet.estimators.boosting._lightgbm_model import first_rounds, join_models, with_start
 from skfleet.estimators.boosting._rank_rows import RankRows
 
@@ -137,7 +137,7 @@ class LightGBMRank:
         self.job, self.link, self.n_done = job, link, n_done
         self.params = dict(job.params)
         if not job.is_local:
-            self.params["num_threads"] = int(os.environ["OMP_NUM_THREADS"])
+            self.params["num_threads"] = thread_count()
         self.base = job.model if snapshot is None else snapshot.decode()
         model = None if self.base is None else lightgbm.Booster(model_str=self.base)
         sample = self._sample if link.sample is None else link.sample

@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from skfleet._array import is_not_numpy
 from skfleet.blocks import Block, BlockFile, n_rows_of, open_block, slice_rows
 from skfleet.estimators.boosting._row_survey import with_categories
+from skfleet.glm import encode_labels
 
 
 class RowsPart(NamedTuple):
@@ -65,7 +67,7 @@ class RankRows:
         X, y = block.X, block.y
         X = with_categories(X, self.categories)
         if self.classes is not None and y is not None:
-            y = np.searchsorted(self.classes, y)
+            y = encode_labels(y if is_not_numpy(y) else np.asarray(y), self.classes)
         return block._replace(X=X, y=y)
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from skfleet._array import to_host
 from skfleet._linalg import is_sparse, row_bytes
 from skfleet._validation import unique_values
 from skfleet.blocks import Block, BlockRef, is_frame, open_block, slice_rows
@@ -41,14 +42,14 @@ class BlockSurvey(NamedTuple):
 def survey_block(block_ref: BlockRef, has_labels: bool) -> BlockSurvey:
     """Return what the driver needs to know of a block; of its y the labels with `has_labels`."""
     block = open_block(block_ref)
-    X, y = block.X, None if block.y is None else np.asarray(block.y)
+    X, y = block.X, None if block.y is None else to_host(block.y)
     is_missing = False
     if y is not None:
         is_missing = bool((~np.isfinite(y)).any() if y.dtype.kind == "f" else pd.isna(y).any())
     labels = unique_values(y) if has_labels and y is not None and not is_missing else None
     starts = ids = None
     if block.per_sample and "qid" in block.per_sample:
-        qid = np.asarray(block.per_sample["qid"])
+        qid = to_host(block.per_sample["qid"])
         starts = np.flatnonzero(
             np.concatenate([np.ones(min(1, len(qid)), bool), np.diff(qid) != 0])
         )
@@ -64,7 +65,7 @@ def survey_block(block_ref: BlockRef, has_labels: bool) -> BlockSurvey:
 
 def _as_bytes(values: Any) -> bytes:
     """Return the content of values, whoever owns the memory."""
-    values = values.toarray() if is_sparse(values) else np.asarray(values)
+    values = to_host(values.toarray() if is_sparse(values) else values)
     return values.tobytes() if values.dtype != object else repr(values.tolist()).encode()
 
 

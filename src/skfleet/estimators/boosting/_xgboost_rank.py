@@ -17,8 +17,9 @@ import xgboost
 from xgboost import collective
 from xgboost.tracker import RabitTracker
 
+from skfleet._array import to_host
 from skfleet.blocks import Block, concat_rows
-from skfleet.engine import report_progress
+from skfleet.engine import report_progress, thread_count
 from skfleet.estimators.boosting._rank_rows import RankRows, take_slice
 from skfleet.exceptions import PlacementError
 
@@ -78,7 +79,7 @@ class XGBoostRank:
         """Join the other ranks, bin the rows, and load the booster after `n_done` rounds."""
         self.job, self.params = job, dict(job.params)
         if job.n_ranks > 1:
-            self.params["nthread"] = int(os.environ["OMP_NUM_THREADS"])
+            self.params["nthread"] = thread_count()
             collective.init(
                 dmlc_communicator="rabit",
                 dmlc_task_id=f"{self.rank:08d}",
@@ -287,4 +288,4 @@ def whole_groups(blocks: Iterator[Block]) -> Iterator[Block]:
 
 def _qid_of(block: Block) -> np.ndarray:
     assert block.per_sample is not None
-    return np.asarray(block.per_sample["qid"])
+    return to_host(block.per_sample["qid"])
