@@ -6,7 +6,7 @@ from skfleet.glm._coordinate_descent import (
     coordinate_descent,
     elastic_net_path,
 )
-from skfleet.glm._cv_normal_equations import SplitProducts, split_products, split_residuals
+from skfleet.glm._cv_normal_equations import SplitProducts, split_products
 from skfleet.glm._dense_solvers import equilibrate, rows_with_gram, solve_positive, solve_ridge
 from skfleet.glm._losses import BinaryLogistic, Loss, Multinomial, SquaredError, Tweedie
 from skfleet.glm._normal_equations import (
@@ -69,7 +69,6 @@ __all__ = [
     "solve_positive",
     "solve_ridge",
     "split_products",
-    "split_residuals",
     "targets_of",
     "weights_of",
 ]

@@ -29,6 +29,16 @@ class SplitProducts(NamedTuple):
     rows: RowBlocks
     folds: Folds
 
+    def residuals(self, coefs: np.ndarray, intercepts: np.ndarray, *, both: bool) -> Residuals:
+        """Return the residuals of linear models, from one pass over the rows.
+
+        `coefs` are of shape (n_splits, n_targets, n_models, n_features), `intercepts` without the
+        last; of rows to train on only if `both`.
+        """
+        engine = engine_for(self.rows)
+        reduction = Reduction(residuals_by_split, combine_residuals)
+        return map_reduce(engine, reduction, self.rows, self.folds, coefs, intercepts, both)
+
 
 class Residuals(NamedTuple):
     """Sums and largest of absolute errors, each of shape (2, n_splits, n_targets, n_models).
@@ -71,19 +81,6 @@ def split_products(
 
 def cross_products_by_group(block: Block, folds: Folds) -> dict[int, CrossProducts]:
     return {part: block_cross_products(rows) for part, rows in folds.cut(block)}
-
-
-def split_residuals(
-    products: SplitProducts, coefs: np.ndarray, intercepts: np.ndarray, *, both: bool
-) -> Residuals:
-    """Return the residuals of linear models, from one pass over the rows.
-
-    `coefs` are of shape (n_splits, n_targets, n_models, n_features), `intercepts` without the last;
-    of rows to train on only if `both`.
-    """
-    engine, rows = engine_for(products.rows), products.rows
-    reduction = Reduction(residuals_by_split, combine_residuals)
-    return map_reduce(engine, reduction, rows, products.folds, coefs, intercepts, both)
 
 
 def residuals_by_split(

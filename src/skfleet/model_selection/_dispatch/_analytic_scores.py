@@ -20,6 +20,7 @@ from skfleet.blocks import is_lazy
 from skfleet.engine import Pickled, fleet_engine, run_on_gpu_worker
 from skfleet.model_selection._dispatch._context import SearchContext
 from skfleet.model_selection._dispatch._requests import FitRequest, SearchJob
+from skfleet.model_selection._shared_fits._pipelines import ScoredPipeline
 from skfleet.model_selection._shared_fits._registry import SharedFit
 
 logger = logging.getLogger(__name__)
@@ -85,17 +86,20 @@ class _CandidateGroup:
         self, job: SearchJob, estimator: int, shared_fit: SharedFit, n_slots: int, gpu_client: Any
     ) -> None:
         self.fits: list[FitRequest] = []
-        self._job, self._shared_fit = job, shared_fit
-        self._n_slots, self._gpu_client = n_slots, gpu_client
         self._estimator = job.estimators[estimator]
-        self._scorings = _scoring_names(job, shared_fit.scorings)
+        scored: SharedFit | None = shared_fit
+        if type(self._estimator) is Pipeline:
+            scored = ScoredPipeline.of(self._estimator, shared_fit)
+        self._job, self._n_slots, self._gpu_client = job, n_slots, gpu_client
+        self._scorings = {} if scored is None else _scoring_names(job, scored.scorings)
+        self._shared_fit = scored or shared_fit
         self._folds: dict[int, int] = {}
         self._prepared: Future[Any] | None = None
         self._n_prepared = 0
 
     def add(self, fit: FitRequest) -> bool:
         """Add a fit; return False where the search needs more than scores."""
-        if not self._scorings or type(self._estimator) is Pipeline:
+        if not self._scorings:
             return False
         self.fits.append(fit)
         if fit.fold not in self._folds:
@@ -134,7 +138,8 @@ class _CandidateGroup:
     def results(self) -> dict[FitRequest, dict[str, Any]]:
         """Return the results of all fits."""
         start = time.perf_counter()
-        own = self._estimator.get_params(deep=False)
+        is_pipeline = type(self._estimator) is Pipeline
+        own = {} if is_pipeline else self._estimator.get_params(deep=False)
         params = {fit.candidate: {**own, **fit.call.options["parameters"]} for fit in self.fits}
         has_train_scores = bool(self._job.options.get("return_train_score"))
         names = list(self._scorings.values())

@@ -11,15 +11,13 @@ import numpy as np
 from scipy import linalg
 
 from skfleet._array import FLOAT64
-from skfleet._linalg import is_sparse_kind
-from skfleet.blocks import is_lazy, row_blocks
+from skfleet.blocks import RowBlocks, is_lazy, row_blocks
 from skfleet.glm import (
     CrossProducts,
     SplitProducts,
     equilibrate,
     score_from_errors,
     split_products,
-    split_residuals,
 )
 from skfleet.model_selection._shared_fits._registry import ParamSets, SharedFit
 
@@ -39,7 +37,7 @@ _MAX_ROUNDING_ERROR = 1e-10
 _COLUMNS_PER_TRANSFER = 400
 
 # Larger systems are solved by workers, one per split.
-_MAX_UNKNOWNS = 2000
+MAX_UNKNOWNS = 2000
 
 
 class ScoredFromGram(SharedFit):
@@ -63,19 +61,21 @@ class ScoredFromGram(SharedFit):
         Those of a training set are sums over the folds outside of its test set, so no row is
         multiplied twice.
         """
-        rows = row_blocks(X, _numbers(y))
-        n_columns = rows.n_features
-        if is_sparse_kind(X) or not (rows.dtype == np.float64 or self.is_skfleet):
-            raise NotImplementedError("rows must be dense, and not of single precision")
+        rows = row_blocks(X, numeric_targets(y))
+        self.check_rows(rows, rows.n_features, len(splits), n_slots)
         rows = replace(rows, dtype=FLOAT64)
-        if n_columns > _MAX_UNKNOWNS:
-            raise NotImplementedError(f"columns must be at most {_MAX_UNKNOWNS}")
-        if not rows.on_dask and n_columns * (1 - len(splits) / n_slots) > _COLUMNS_PER_TRANSFER:
-            raise NotImplementedError("workers would have it sooner")
         products = split_products(rows, X, y, splits, {})
-        if any(train.weight <= n_columns or test.weight < 2 for train, test in products.splits):
-            raise NotImplementedError("splits must have more rows than there are columns")
+        check_lengths(products.splits)
         return products
+
+    def check_rows(self, rows: RowBlocks, n_columns: int, n_splits: int, n_slots: int) -> None:
+        """Raise for rows that workers must fit, or would have fitted sooner."""
+        if rows.is_sparse or not (rows.dtype == np.float64 or self.is_skfleet):
+            raise NotImplementedError("rows must be dense, and not of single precision")
+        if n_columns > MAX_UNKNOWNS:
+            raise NotImplementedError(f"columns must be at most {MAX_UNKNOWNS}")
+        if not rows.on_dask and n_columns * (1 - n_splits / n_slots) > _COLUMNS_PER_TRANSFER:
+            raise NotImplementedError("workers would have it sooner")
 
     def score(
         self,
@@ -109,7 +109,7 @@ class ScoredFromGram(SharedFit):
         if "neg_max_error" in scorings and shape[1] > 1:
             raise NotImplementedError("y must have one column for its largest error")
         if len(squared) < len(scorings):
-            errors = split_residuals(prepared, coefs, intercepts, both=train_scores)
+            errors = prepared.residuals(coefs, intercepts, both=train_scores)
             weights = np.array([(test.weight, train.weight) for train, test in prepared.splits])
             means = errors.total / weights.T[:, :, None, None]
             kinds = {"neg_mean_absolute_error": -means, "neg_max_error": -errors.largest}
@@ -129,7 +129,13 @@ class ScoreOnly(SharedFit):
         raise NotImplementedError("scores must follow from sums of products over the rows")
 
 
-def _numbers(y: Any) -> Any:
+def check_lengths(splits: Sequence[tuple[CrossProducts, CrossProducts]]) -> None:
+    """Raise unless every training set has more rows than columns, and every test set two."""
+    if any(train.weight <= len(train.gram) or test.weight < 2 for train, test in splits):
+        raise NotImplementedError("splits must have more rows than there are columns")
+
+
+def numeric_targets(y: Any) -> Any:
     """Return targets as a numeric array, or raise."""
     targets = y if is_lazy(y) else np.asarray(y)
     if targets.dtype.kind not in "biuf" or targets.ndim not in (1, 2):

@@ -1,0 +1,142 @@
+"""Columns of rows before any split: numbers, gaps and categories, and their cross products."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy import sparse
+
+from skfleet.blocks import Block, Folds, is_frame
+from skfleet.glm import CrossProducts, block_cross_products, combine_products
+
+# A column's label: its kind ("number", "gap" or "category"), its position, and its category.
+Label = tuple[str, int, Hashable]
+
+
+class LabelledProducts(NamedTuple):
+    """Cross products of base columns, by their labels, with the smallest and largest values."""
+
+    labels: tuple[Label, ...]
+    products: CrossProducts
+    low: np.ndarray
+    high: np.ndarray
+
+
+@dataclass(frozen=True)
+class BaseColumns:
+    """Columns that all preparations of a search are linear in.
+
+    Numbers less a `pivot` near their means, 0 where they are missing; a column that is 1 there; and
+    a column for each category.
+    """
+
+    numeric: tuple[int, ...]
+    pivot: np.ndarray
+    categorical: tuple[int, ...] = ()
+
+    def of(self, X: Any) -> tuple[tuple[Label, ...], Any]:
+        """Return the labels and the values of the base columns of rows."""
+        labels: list[Label] = [("number", j, None) for j in self.numeric]
+        values = numbers_of(X, self.numeric)
+        if not np.isfinite(values.sum(axis=0)).all():
+            if np.isinf(values).any():
+                raise NotImplementedError("rows must be finite")
+            values = values - self.pivot
+            gaps = np.isnan(values)
+            has_gaps = np.flatnonzero(gaps.any(axis=0))
+            values[gaps] = 0.0
+            values = np.hstack([values, gaps[:, has_gaps].astype(np.float64)])
+            labels += [("gap", self.numeric[i], None) for i in has_gaps.tolist()]
+        elif self.pivot.any():
+            values = values - self.pivot
+        if not self.categorical:
+            return tuple(labels), values
+        parts = [sparse.csr_matrix(values)]
+        for j in self.categorical:
+            codes, categories = pd.factorize(column_of(X, j))
+            if (codes < 0).any():
+                raise NotImplementedError("categories must not be missing")
+            n_rows = len(codes)
+            shape = n_rows, len(categories)
+            ones = np.ones(n_rows)
+            parts.append(sparse.csr_matrix((ones, codes, np.arange(n_rows + 1)), shape=shape))
+            labels += [("category", j, value) for value in np.asarray(categories).tolist()]
+        return tuple(labels), sparse.hstack(parts, format="csr")
+
+
+def numbers_of(X: Any, positions: Sequence[int]) -> np.ndarray:
+    """Return columns of rows as a float64 matrix, rows themselves where they are one."""
+    if is_frame(X):
+        return X.iloc[:, list(positions)].to_numpy(dtype=np.float64, na_value=np.nan)
+    is_whole = list(positions) == list(range(X.shape[1]))
+    return (X if is_whole else X[:, list(positions)]).astype(np.float64, copy=False)
+
+
+def column_of(X: Any, position: int) -> np.ndarray:
+    """Return a column of rows, with the values of categories."""
+    column = X.iloc[:, position] if is_frame(X) else X[:, position]
+    return np.asarray(column)
+
+
+def products_by_group(block: Block, folds: Folds, base: BaseColumns) -> dict[int, LabelledProducts]:
+    """Return the cross products of a block's base columns, by groups of rows."""
+    labels, values = base.of(block.X)
+    sums = {}
+    for part, rows in folds.cut(block._replace(X=values)):
+        low, high = _ranges(rows.X, labels)
+        sums[part] = LabelledProducts(labels, block_cross_products(rows), low, high)
+    return sums
+
+
+def _ranges(values: Any, labels: Sequence[Label]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the smallest and largest value of each column; of numbers that are there."""
+    low, high = np.full(len(labels), np.inf), np.full(len(labels), -np.inf)
+    n_numbers = sum(label[0] == "number" for label in labels)
+    places = {label[1]: i for i, label in enumerate(labels) if label[0] == "number"}
+    numbers = values[:, :n_numbers]
+    if sparse.issparse(numbers):
+        numbers = numbers.toarray()
+    low[:n_numbers], high[:n_numbers] = numbers.min(axis=0), numbers.max(axis=0)
+    for i, (kind, j, _) in enumerate(labels):
+        if kind == "gap":
+            gaps = values[:, [i]].toarray().ravel() if sparse.issparse(values) else values[:, i]
+            present = numbers[gaps == 0, places[j]]
+            low[places[j]] = present.min(initial=np.inf)
+            high[places[j]] = present.max(initial=-np.inf)
+    return low, high
+
+
+def combine_groups(
+    a: dict[int, LabelledProducts], b: dict[int, LabelledProducts]
+) -> dict[int, LabelledProducts]:
+    both = a.keys() & b.keys()
+    return a | b | {part: combine_labelled(a[part], b[part]) for part in both}
+
+
+def combine_labelled(a: LabelledProducts, b: LabelledProducts) -> LabelledProducts:
+    """Combine the sums of two sets of rows, which may have different categories and gaps."""
+    if a.labels != b.labels:
+        labels = tuple(dict.fromkeys([*a.labels, *b.labels]))
+        a, b = with_labels(a, labels), with_labels(b, labels)
+    low, high = np.minimum(a.low, b.low), np.maximum(a.high, b.high)
+    return LabelledProducts(a.labels, combine_products(a.products, b.products), low, high)
+
+
+def with_labels(sums: LabelledProducts, labels: tuple[Label, ...]) -> LabelledProducts:
+    """Return sums with further columns, which are zero in all these rows."""
+    if sums.labels == labels:
+        return sums
+    places = {label: i for i, label in enumerate(labels)}
+    index = np.array([places[label] for label in sums.labels], dtype=int)
+    n, products = len(labels), sums.products
+    mean, gram = np.zeros(n), np.zeros((n, n))
+    xy = np.zeros((n, products.xy.shape[1]))
+    mean[index], xy[index] = products.x_mean, products.xy
+    gram[np.ix_(index, index)] = products.gram
+    low, high = np.full(n, np.inf), np.full(n, -np.inf)
+    low[index], high[index] = sums.low, sums.high
+    return LabelledProducts(labels, products._replace(x_mean=mean, gram=gram, xy=xy), low, high)

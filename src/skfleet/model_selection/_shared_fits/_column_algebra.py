@@ -1,0 +1,264 @@
+"""Preparation of rows as algebra: columns that are linear in columns known before the splits."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy import linalg, sparse
+from sklearn.decomposition import PCA
+from sklearn.impute import SimpleImputer
+from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
+
+from skfleet.glm import CrossProducts
+
+# Relative rounding errors of sums of products grow by the size of the terms of a linear combination
+# next to its own.
+MAX_AMPLIFICATION = 1e4
+# A variance within this factor of the rounding errors is neither one nor the other.
+CONSTANT_MARGIN = 1e3
+# Relative to the largest variance of a principal component.
+MIN_RELATIVE_GAP = 1e-5
+
+
+@dataclass(frozen=True)
+class BaseSums:
+    """Sums of base columns over a training set.
+
+    `low` and `high` are the smallest and largest values; `missing` is the position of the column
+    that is 1 where a column is missing, -1 without one.
+    """
+
+    products: CrossProducts
+    low: np.ndarray
+    high: np.ndarray
+    missing: np.ndarray
+
+
+@dataclass(frozen=True)
+class LinearColumns:
+    """Columns ``base @ matrix.T + offset`` of a training set, with their ranges.
+
+    `low` and `high` are NaN where they are unknown. `missing` are the positions of the base columns
+    that are 1 where a column has a gap, -1 for columns without.
+    """
+
+    sums: BaseSums
+    matrix: Any  # SciPy's CSR, or an array
+    offset: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    missing: np.ndarray
+
+    @property
+    def weight(self) -> float:
+        return float(self.sums.products.weight)
+
+    @property
+    def mean(self) -> np.ndarray:
+        """The means of the columns."""
+        return self.matrix @ self.sums.products.x_mean + self.offset
+
+    @property
+    def variance(self) -> np.ndarray:
+        """The variances of the columns."""
+        products = self.matrix @ self.sums.products.gram
+        multiplied = self.matrix.multiply(products) if sparse.issparse(self.matrix) else None
+        summed = (self.matrix * products) if multiplied is None else multiplied
+        return np.asarray(summed.sum(axis=1)).ravel() / self.weight
+
+    def scaled(self, factor: np.ndarray, shift: np.ndarray) -> LinearColumns:
+        """Return ``(columns - shift) * factor``."""
+        ends = (self.low - shift) * factor, (self.high - shift) * factor
+        return replace(
+            self,
+            matrix=sparse.diags(factor) @ self.matrix,
+            offset=(self.offset - shift) * factor,
+            low=np.minimum(*ends),
+            high=np.maximum(*ends),
+        )
+
+    def check_complete(self) -> None:
+        """Raise where a column may have gaps."""
+        if (self.missing >= 0).any():
+            raise NotImplementedError("rows with gaps must be imputed by the first step")
+
+    def products_of(self, base: CrossProducts) -> CrossProducts:
+        """Return the cross products of these columns from those of the base columns of any rows."""
+        matrix = self.matrix
+        gram = matrix @ (matrix @ base.gram).T
+        lengths = np.sqrt(np.diag(base.gram))
+        terms = (abs(matrix) @ lengths) ** 2
+        if (terms > MAX_AMPLIFICATION * np.diag(gram)).any():
+            raise NotImplementedError("prepared columns must not be lost in rounding")
+        return base._replace(
+            x_mean=matrix @ base.x_mean + self.offset,
+            gram=(gram + gram.T) / 2,
+            xy=matrix @ base.xy,
+        )
+
+
+def join_columns(parts: Sequence[LinearColumns]) -> LinearColumns:
+    """Return the columns of several parts, one after the other."""
+    first = parts[0]
+    return LinearColumns(
+        first.sums,
+        sparse.vstack([sparse.csr_matrix(part.matrix) for part in parts], format="csr"),
+        *(
+            np.concatenate([getattr(part, name) for part in parts])
+            for name in ("offset", "low", "high", "missing")
+        ),
+    )
+
+
+def standardize(step: StandardScaler, columns: LinearColumns) -> LinearColumns:
+    """Apply a StandardScaler that is fitted on the training set."""
+    columns.check_complete()
+    n, mean, variance = columns.weight, columns.mean, columns.variance
+    scale = np.ones_like(mean)
+    if step.with_std:
+        eps = np.finfo(float).eps
+        rounding = n * eps * variance + (n * mean * eps) ** 2
+        is_constant = variance <= rounding
+        near = (variance < CONSTANT_MARGIN * rounding) & (CONSTANT_MARGIN * variance > rounding)
+        if (near & (variance > 0)).any():
+            raise NotImplementedError("columns must be constant, or clearly not")
+        scale = np.where(is_constant, 1.0, np.sqrt(variance))
+    shift = mean if step.with_mean else np.zeros_like(mean)
+    return columns.scaled(1 / scale, shift)
+
+
+def scale_to_range(step: MinMaxScaler, columns: LinearColumns) -> LinearColumns:
+    """Apply a MinMaxScaler that is fitted on the training set."""
+    if step.clip:
+        raise NotImplementedError("clip must be False. Got True instead")
+    low, width = _known_range(columns)
+    first, last = step.feature_range
+    factor = (last - first) / _nonzero_widths(width)
+    return columns.scaled(factor, low - first / factor)
+
+
+def scale_by_largest(step: MaxAbsScaler, columns: LinearColumns) -> LinearColumns:
+    """Apply a MaxAbsScaler that is fitted on the training set."""
+    if getattr(step, "clip", False):
+        raise NotImplementedError("clip must be False. Got True instead")
+    low, width = _known_range(columns)
+    largest = np.maximum(abs(low), abs(low + width))
+    return columns.scaled(1 / _nonzero_widths(largest), np.zeros_like(low))
+
+
+def _known_range(columns: LinearColumns) -> tuple[np.ndarray, np.ndarray]:
+    """Return the smallest value of each column, and the width of its range."""
+    columns.check_complete()
+    if not np.isfinite(columns.low).all():
+        raise NotImplementedError("columns must be scaled to a range before they are combined")
+    return columns.low, columns.high - columns.low
+
+
+def _nonzero_widths(width: np.ndarray) -> np.ndarray:
+    """Return the divisors of columns: 1 for constant ones, as scikit-learn has it."""
+    tiny = 10 * np.finfo(float).eps
+    if ((width > 0) & (width < CONSTANT_MARGIN * tiny)).any():
+        raise NotImplementedError("columns must be constant, or clearly not")
+    return np.where(width < tiny, 1.0, width)
+
+
+def impute(step: SimpleImputer, columns: LinearColumns) -> LinearColumns:
+    """Apply a SimpleImputer of means or a constant that is fitted on the training set."""
+    if step.strategy not in ("mean", "constant"):
+        raise NotImplementedError(
+            f"strategy must be 'mean' or 'constant'. Got {step.strategy!r} instead"
+        )
+    if step.add_indicator or not _is_nan(step.missing_values):
+        raise NotImplementedError("gaps must be NaN, without columns that indicate them")
+    has_gaps = columns.missing >= 0
+    if not has_gaps.any():
+        return replace(columns, missing=np.full(len(columns.offset), -1))
+    weight, base_mean = columns.weight, columns.sums.products.x_mean
+    # Gaps are zeros of the base columns, and so add the offset to the means.
+    share = np.where(has_gaps, base_mean[columns.missing], 0.0)
+    if (share * weight > weight - 0.5).any():
+        raise NotImplementedError("columns must have a value in every training set")
+    if step.strategy == "mean":
+        fill = (columns.matrix @ base_mean) / (1 - share) + columns.offset
+    else:
+        fill = np.full(len(share), 0.0 if step.fill_value is None else float(step.fill_value))
+    positions = np.flatnonzero(has_gaps)
+    filled = sparse.csr_matrix(
+        ((fill - columns.offset)[positions], (positions, columns.missing[positions])),
+        shape=columns.matrix.shape,
+    )
+    is_filled = has_gaps & (share > 0)
+    return replace(
+        columns,
+        matrix=sparse.csr_matrix(columns.matrix + filled),
+        low=np.where(is_filled, np.minimum(columns.low, fill), columns.low),
+        high=np.where(is_filled, np.maximum(columns.high, fill), columns.high),
+        missing=np.full(len(share), -1),
+    )
+
+
+def decompose(step: PCA, columns: LinearColumns) -> LinearColumns:
+    """Apply a PCA that is fitted on the training set; signs of components may differ."""
+    columns.check_complete()
+    n = step.n_components
+    if step.svd_solver not in ("auto", "full", "covariance_eigh"):
+        raise NotImplementedError("svd_solver must be 'auto', 'full' or 'covariance_eigh'")
+    n_columns = len(columns.offset)
+    n = min(n_columns, int(columns.weight)) if n is None else n
+    if not isinstance(n, numbers.Integral) or isinstance(n, bool) or not 0 < n <= n_columns:
+        raise NotImplementedError("n_components must be a number of columns")
+    shape = columns.weight, n_columns
+    has_few = n_columns > 1000 or columns.weight < 10 * n_columns
+    if step.svd_solver == "auto" and has_few and max(shape) > 500 and n < 0.8 * min(shape):
+        raise NotImplementedError("svd_solver must draw no numbers, as 'auto' does for these rows")
+    products = columns.products_of(columns.sums.products)
+    values, vectors = linalg.eigh(products.gram / (columns.weight - 1))
+    values, vectors = values[::-1], vectors[:, ::-1]
+    following = np.append(values[1:], 0.0)[n - 1]
+    if values[n - 1] - (following if n < n_columns else 0.0) < MIN_RELATIVE_GAP * values[0]:
+        raise NotImplementedError("components must be apart from those that are left out")
+    components = vectors[:, :n].T
+    if step.whiten:
+        components = components / np.sqrt(values[:n])[:, None]
+    unknown = np.full(n, np.nan)
+    matrix = components @ (
+        columns.matrix.toarray() if sparse.issparse(columns.matrix) else columns.matrix
+    )
+    offset = components @ (columns.offset - columns.mean)
+    return replace(
+        columns,
+        matrix=matrix,
+        offset=offset,
+        low=unknown,
+        high=unknown,
+        missing=np.full(n, -1),
+    )
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and np.isnan(value)
+
+
+# How each transformer prepares the columns of a training set.
+STEPS: dict[type, Callable[[Any, LinearColumns], LinearColumns]] = {
+    MaxAbsScaler: scale_by_largest,
+    MinMaxScaler: scale_to_range,
+    PCA: decompose,
+    SimpleImputer: impute,
+    StandardScaler: standardize,
+}
+
+
+def step_function(step: Any) -> Callable[[Any, LinearColumns], LinearColumns] | None:
+    """Return how a transformer is applied; None where that is no algebra.
+
+    For scikit-learn's classes, and those of this library that are derived from them.
+    """
+    kind = type(step)
+    if kind.__module__.partition(".")[0] == "skfleet":
+        kind = next((base for base in kind.__mro__ if base in STEPS), kind)
+    return STEPS.get(kind)

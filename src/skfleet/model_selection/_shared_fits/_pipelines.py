@@ -1,0 +1,186 @@
+"""Pipelines scored from sums: each split's preparation is algebra on cross products of the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.model_selection import check_cv
+from sklearn.pipeline import Pipeline
+
+from skfleet.blocks import Folds, RowBlocks, is_lazy, make_folds, row_blocks
+from skfleet.engine import Pickled, Reduction, engine_for, map_reduce, with_row_offsets
+from skfleet.model_selection._shared_fits._base_columns import (
+    BaseColumns,
+    LabelledProducts,
+    combine_groups,
+    combine_labelled,
+    numbers_of,
+    products_by_group,
+    with_labels,
+)
+from skfleet.model_selection._shared_fits._column_algebra import (
+    BaseSums,
+    LinearColumns,
+    step_function,
+)
+from skfleet.model_selection._shared_fits._from_gram import (
+    ScoredFromGram,
+    check_lengths,
+    numeric_targets,
+)
+from skfleet.model_selection._shared_fits._registry import ParamSets, SharedFit
+
+# Rows from which the pivots of columns with gaps are found.
+N_PIVOT_ROWS = 1000
+
+
+@dataclass(frozen=True)
+class PreparedRows:
+    """Cross products of base columns, of the training and the test set of each split."""
+
+    splits: list[tuple[LabelledProducts, LabelledProducts]]
+    base: BaseColumns
+    rows: RowBlocks
+    folds: Folds
+
+
+class ScoredPipeline(SharedFit):
+    """A pipeline whose preparation is algebra, in front of least squares scored from sums."""
+
+    def __init__(self, pipeline: Pipeline, last: ScoredFromGram) -> None:
+        self._pipeline, self._last = pipeline, last
+        self.parameters, self.known, self.scorings = last.parameters, last.known, last.scorings
+
+    @classmethod
+    def of(cls, pipeline: Pipeline, last: SharedFit) -> ScoredPipeline | None:
+        """Return the scores of a pipeline, None where a step is no algebra."""
+        steps = [step for _, step in pipeline.steps[:-1]]
+        is_algebra = all(_is_passed(step) or step_function(step) is not None for step in steps)
+        if not is_algebra or not isinstance(last, ScoredFromGram) or pipeline.memory is not None:
+            return None
+        return cls(pipeline, last)
+
+    def fit(
+        self, estimator: Any, candidates: ParamSets, X: Any, y: Any, **fit_params: Any
+    ) -> list[Any]:
+        """Raise NotImplementedError: each candidate is fitted by itself."""
+        raise NotImplementedError("scores must follow from sums of products over the rows")
+
+    def prepare(
+        self, X: Any, y: Any, splits: Sequence[tuple[Any, Any]], n_slots: int
+    ) -> PreparedRows:
+        """Compute the cross products of the base columns of each fold, in one pass."""
+        rows = row_blocks(X, numeric_targets(y), dtype=None)
+        n = rows.n_features
+        self._last.check_rows(row_blocks(X, numeric_targets(y)), n, len(splits), n_slots)
+        pivot = np.zeros(n) if is_lazy(X) else _pivot(X[:N_PIVOT_ROWS], n)
+        base = BaseColumns(tuple(range(n)), pivot)
+        engine = engine_for(rows)
+        rows = with_row_offsets(engine, rows)
+        assert rows.n_rows is not None
+        data = (None, None) if is_lazy(X) else (X, y)
+        folds = make_folds(check_cv(splits), rows.n_rows, *data)
+        reduction = Reduction(products_by_group, combine_groups)
+        sums = map_reduce(engine, reduction, rows, folds, base)
+        labels = tuple(dict.fromkeys(label for part in sums.values() for label in part.labels))
+        sums = {part: with_labels(value, labels) for part, value in sums.items()}
+        sides = [
+            tuple(_joined(sums[part] for part in side if part in sums) for side in split)
+            for split in folds.splits
+        ]
+        return PreparedRows(sides, base, rows, folds)
+
+    def score(
+        self,
+        prepared: PreparedRows,
+        params: ParamSets,
+        scorings: Sequence[str],
+        *,
+        train_scores: bool,
+    ) -> np.ndarray:
+        """Score each split and candidate; equal preparations are made once."""
+        name = self._pipeline.steps[-1][0]
+        own = self._pipeline.steps[-1][1].get_params(deep=False)
+        groups: dict[bytes, list[int]] = {}
+        for n, candidate in enumerate(params):
+            steps = {k: v for k, v in candidate.items() if k.partition("__")[0] != name}
+            groups.setdefault(Pickled.dumps(steps).digest(), []).append(n)
+        scores = np.empty((2, len(scorings), len(prepared.splits), len(params)))
+        for group in groups.values():
+            steps = {k: v for k, v in params[group[0]].items() if k.partition("__")[0] != name}
+            products = self._products(prepared, steps)
+            last = [
+                own | {k.removeprefix(f"{name}__"): v for k, v in params[n].items()
+                       if k.startswith(f"{name}__")}
+                for n in group
+            ]  # fmt: skip
+            scores[..., group] = self._last.score(
+                products, last, scorings, train_scores=train_scores
+            )
+        return scores
+
+    def _products(self, prepared: PreparedRows, params: Mapping[str, Any]) -> PipelineProducts:
+        """Return the cross products of the prepared rows of each split."""
+        pipeline = clone(self._pipeline).set_params(**params)
+        columns, splits = [], []
+        for train, test in prepared.splits:
+            prepared_columns = _base_columns(train)
+            for _, step in pipeline.steps[:-1]:
+                if not _is_passed(step):
+                    function = step_function(step)
+                    assert function is not None
+                    prepared_columns = function(step, prepared_columns)
+            prepared_columns.check_complete()
+            columns.append(prepared_columns)
+            sides = tuple(prepared_columns.products_of(side.products) for side in (train, test))
+            splits.append(sides)
+        check_lengths(splits)
+        return PipelineProducts(splits, columns, prepared)
+
+
+@dataclass(frozen=True)
+class PipelineProducts:
+    """Cross products of prepared rows; stands in for `SplitProducts`."""
+
+    splits: list[Any]
+    columns: list[LinearColumns]
+    prepared: PreparedRows
+
+    def residuals(self, coefs: np.ndarray, intercepts: np.ndarray, *, both: bool) -> Any:
+        """Return the residuals of linear models, from one pass over the rows."""
+        raise NotImplementedError("errors must be squared")
+
+
+def _is_passed(step: Any) -> bool:
+    return step is None or (isinstance(step, str) and step == "passthrough")
+
+
+def _pivot(X: Any, n_features: int) -> np.ndarray:
+    """Return numbers near the means of the columns."""
+    values = numbers_of(X, range(n_features))
+    finite = np.where(np.isfinite(values), values, 0.0)
+    counts = np.maximum(np.isfinite(values).sum(axis=0), 1)
+    return finite.sum(axis=0) / counts if not np.isfinite(values).all() else np.zeros(n_features)
+
+
+def _joined(sums: Iterable[LabelledProducts]) -> LabelledProducts:
+    return reduce(combine_labelled, sums)
+
+
+def _base_columns(train: LabelledProducts) -> LinearColumns:
+    """Return the numbers of a training set, before any step."""
+    positions = {label: i for i, label in enumerate(train.labels)}
+    numbers = [label for label in train.labels if label[0] == "number"]
+    missing = np.array([positions.get(("gap", j, None), -1) for _, j, _ in numbers])
+    n, n_base = len(numbers), len(train.labels)
+    matrix = sparse.csr_matrix(
+        (np.ones(n), ([*range(n)], [positions[label] for label in numbers])), shape=(n, n_base)
+    )
+    sums = BaseSums(train.products, train.low, train.high, missing)
+    return LinearColumns(sums, matrix, np.zeros(n), train.low[:n], train.high[:n], missing)
