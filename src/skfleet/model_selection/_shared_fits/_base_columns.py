@@ -38,6 +38,11 @@ class BaseColumns:
     pivot: np.ndarray
     categorical: tuple[int, ...] = ()
 
+    def pivot_of(self, labels: Sequence[Label]) -> np.ndarray:
+        """Return what was taken off each base column."""
+        pivots = dict(zip(self.numeric, self.pivot.tolist(), strict=True))
+        return np.array([pivots[j] if kind == "number" else 0.0 for kind, j, _ in labels])
+
     def of(self, X: Any) -> tuple[tuple[Label, ...], Any]:
         """Return the labels and the values of the base columns of rows."""
         labels: list[Label] = [("number", j, None) for j in self.numeric]
@@ -74,6 +79,15 @@ def numbers_of(X: Any, positions: Sequence[int]) -> np.ndarray:
         return X.iloc[:, list(positions)].to_numpy(dtype=np.float64, na_value=np.nan)
     is_whole = list(positions) == list(range(X.shape[1]))
     return (X if is_whole else X[:, list(positions)]).astype(np.float64, copy=False)
+
+
+def check_precision(X: Any, positions: Sequence[int]) -> None:
+    """Raise for columns in single precision, in which steps would compute."""
+    kinds = [X.dtypes.iloc[j] for j in positions] if is_frame(X) else [X.dtype]
+    for kind in kinds:
+        kind = np.dtype(getattr(kind, "numpy_dtype", kind))
+        if kind.kind not in "biuf" or (kind.kind == "f" and kind.itemsize != 8):
+            raise NotImplementedError(f"numbers must be float64 or integers. Got {kind} instead")
 
 
 def column_of(X: Any, position: int) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,9 +11,10 @@ import numpy as np
 from scipy import linalg, sparse
 from sklearn.decomposition import PCA
 from sklearn.impute import SimpleImputer
-from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
+from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, OneHotEncoder, StandardScaler
 
 from skfleet.glm import CrossProducts
+from skfleet.model_selection._shared_fits._base_columns import Label
 
 # Relative rounding errors of sums of products grow by the size of the terms of a linear combination
 # next to its own.
@@ -28,14 +29,15 @@ MIN_RELATIVE_GAP = 1e-5
 class BaseSums:
     """Sums of base columns over a training set.
 
-    `low` and `high` are the smallest and largest values; `missing` is the position of the column
-    that is 1 where a column is missing, -1 without one.
+    `low` and `high` are the smallest and largest values. `test` are the sums over the test set.
     """
 
+    labels: tuple[Label, ...]
+    pivot: np.ndarray  # that was taken off each base column
     products: CrossProducts
     low: np.ndarray
     high: np.ndarray
-    missing: np.ndarray
+    test: CrossProducts
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,8 @@ class LinearColumns:
     """Columns ``base @ matrix.T + offset`` of a training set, with their ranges.
 
     `low` and `high` are NaN where they are unknown. `missing` are the positions of the base columns
-    that are 1 where a column has a gap, -1 for columns without.
+    that are 1 where a column has a gap, -1 for columns without. `is_sparse` is true for columns
+    that scikit-learn has in a sparse matrix.
     """
 
     sums: BaseSums
@@ -52,6 +55,7 @@ class LinearColumns:
     low: np.ndarray
     high: np.ndarray
     missing: np.ndarray
+    is_sparse: bool = False
 
     @property
     def weight(self) -> float:
@@ -101,22 +105,80 @@ class LinearColumns:
         )
 
 
-def join_columns(parts: Sequence[LinearColumns]) -> LinearColumns:
-    """Return the columns of several parts, one after the other."""
-    first = parts[0]
+def numeric_columns(sums: BaseSums, positions: Sequence[int]) -> LinearColumns:
+    """Return columns of numbers as they are in the rows."""
+    places = {label: i for i, label in enumerate(sums.labels)}
+    index = np.array([places["number", j, None] for j in positions], dtype=int)
+    missing = np.array([places.get(("gap", j, None), -1) for j in positions], dtype=int)
+    matrix = _selection(index, len(places))
+    pivot = sums.pivot[index]
     return LinearColumns(
-        first.sums,
-        sparse.vstack([sparse.csr_matrix(part.matrix) for part in parts], format="csr"),
-        *(
-            np.concatenate([getattr(part, name) for part in parts])
-            for name in ("offset", "low", "high", "missing")
-        ),
+        sums, matrix, pivot, sums.low[index] + pivot, sums.high[index] + pivot, missing
+    )
+
+
+def encode(step: OneHotEncoder, sums: BaseSums, positions: Sequence[int]) -> LinearColumns:
+    """Return the columns of a OneHotEncoder that is fitted on the training set."""
+    if step.min_frequency is not None or step.max_categories is not None:
+        raise NotImplementedError("categories must not be joined")
+    if not (isinstance(step.categories, str) and step.categories == "auto"):
+        raise NotImplementedError("categories must be 'auto'")
+    if not (step.drop is None or (isinstance(step.drop, str))):
+        raise NotImplementedError("drop must be None, 'first' or 'if_binary'")
+    index: list[int] = []
+    for j in positions:
+        known, unknown = [], []
+        for i, (kind, position, value) in enumerate(sums.labels):
+            if (kind, position) == ("category", j):
+                (known if sums.products.x_mean[i] > 0 else unknown).append((value, i))
+        is_tested = any(sums.test.x_mean[i] > 0 for _, i in unknown)
+        if is_tested and step.handle_unknown not in ("ignore", "infrequent_if_exist"):
+            raise NotImplementedError("categories to test on must be in the training set")
+        columns = [i for _, i in sorted(known)]
+        is_dropped = step.drop == "first" or (step.drop == "if_binary" and len(columns) == 2)
+        index += columns[is_dropped:]
+    places, n = np.array(index, dtype=int), len(sums.labels)
+    ones = np.ones(len(index))
+    return LinearColumns(
+        sums,
+        _selection(places, n),
+        0 * ones,
+        np.where(sums.products.x_mean[places] < 1, 0.0, 1.0),
+        ones,
+        np.full(len(index), -1),
+        is_sparse=step.sparse_output,
+    )
+
+
+def _selection(index: np.ndarray, n_base: int) -> Any:
+    """Return the matrix that selects base columns."""
+    n = len(index)
+    return sparse.csr_matrix((np.ones(n), (np.arange(n), index)), shape=(n, n_base))
+
+
+def join_columns(parts: Sequence[LinearColumns], sparse_threshold: float) -> LinearColumns:
+    """Return the columns of the parts of a ColumnTransformer, one after the other."""
+    # Of encoded columns, the share of ones is the mean.
+    n_nonzero = sum(p.mean.sum() if p.is_sparse else len(p.offset) for p in parts)
+    density = n_nonzero / sum(len(part.offset) for part in parts)
+    arrays = [
+        np.concatenate([getattr(part, name) for part in parts])
+        for name in ("offset", "low", "high", "missing")
+    ]
+    matrices = [sparse.csr_matrix(part.matrix) for part in parts]
+    return LinearColumns(
+        parts[0].sums,
+        sparse.vstack(matrices, format="csr"),
+        *arrays,
+        is_sparse=any(part.is_sparse for part in parts) and density < sparse_threshold,
     )
 
 
 def standardize(step: StandardScaler, columns: LinearColumns) -> LinearColumns:
     """Apply a StandardScaler that is fitted on the training set."""
     columns.check_complete()
+    if columns.is_sparse and step.with_mean:
+        raise NotImplementedError("rows must be dense to take off their means")
     n, mean, variance = columns.weight, columns.mean, columns.variance
     scale = np.ones_like(mean)
     if step.with_std:
@@ -133,8 +195,8 @@ def standardize(step: StandardScaler, columns: LinearColumns) -> LinearColumns:
 
 def scale_to_range(step: MinMaxScaler, columns: LinearColumns) -> LinearColumns:
     """Apply a MinMaxScaler that is fitted on the training set."""
-    if step.clip:
-        raise NotImplementedError("clip must be False. Got True instead")
+    if step.clip or columns.is_sparse:
+        raise NotImplementedError("rows must be dense, and clip False")
     low, width = _known_range(columns)
     first, last = step.feature_range
     factor = (last - first) / _nonzero_widths(width)
@@ -204,6 +266,8 @@ def impute(step: SimpleImputer, columns: LinearColumns) -> LinearColumns:
 def decompose(step: PCA, columns: LinearColumns) -> LinearColumns:
     """Apply a PCA that is fitted on the training set; signs of components may differ."""
     columns.check_complete()
+    if columns.is_sparse:
+        raise NotImplementedError("rows must be dense")
     n = step.n_components
     if step.svd_solver not in ("auto", "full", "covariance_eigh"):
         raise NotImplementedError("svd_solver must be 'auto', 'full' or 'covariance_eigh'")
@@ -243,22 +307,9 @@ def _is_nan(value: Any) -> bool:
     return isinstance(value, numbers.Real) and np.isnan(value)
 
 
-# How each transformer prepares the columns of a training set.
-STEPS: dict[type, Callable[[Any, LinearColumns], LinearColumns]] = {
-    MaxAbsScaler: scale_by_largest,
-    MinMaxScaler: scale_to_range,
-    PCA: decompose,
-    SimpleImputer: impute,
-    StandardScaler: standardize,
-}
-
-
-def step_function(step: Any) -> Callable[[Any, LinearColumns], LinearColumns] | None:
-    """Return how a transformer is applied; None where that is no algebra.
-
-    For scikit-learn's classes, and those of this library that are derived from them.
-    """
+def class_of(step: Any) -> type:
+    """Return scikit-learn's class of a transformer, from which one of this library is derived."""
     kind = type(step)
     if kind.__module__.partition(".")[0] == "skfleet":
-        kind = next((base for base in kind.__mro__ if base in STEPS), kind)
-    return STEPS.get(kind)
+        return next(c for c in kind.__mro__ if not c.__module__.startswith("skfleet"))
+    return kind

@@ -68,9 +68,13 @@ class ScoredFromGram(SharedFit):
         check_lengths(products.splits)
         return products
 
+    def accepts_sparse(self, estimator: Any) -> bool:
+        """Return whether fits on sparse rows have the same results."""
+        return self.is_skfleet
+
     def check_rows(self, rows: RowBlocks, n_columns: int, n_splits: int, n_slots: int) -> None:
         """Raise for rows that workers must fit, or would have fitted sooner."""
-        if rows.is_sparse or not (rows.dtype == np.float64 or self.is_skfleet):
+        if rows.is_sparse or not (rows.dtype in (None, np.float64) or self.is_skfleet):
             raise NotImplementedError("rows must be dense, and not of single precision")
         if n_columns > MAX_UNKNOWNS:
             raise NotImplementedError(f"columns must be at most {MAX_UNKNOWNS}")

@@ -8,36 +8,37 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 from sklearn.base import clone
 from sklearn.model_selection import check_cv
 from sklearn.pipeline import Pipeline
 
-from skfleet.blocks import Folds, RowBlocks, is_lazy, make_folds, row_blocks
+from skfleet.blocks import Folds, RowBlocks, is_lazy, make_folds, meta_of, row_blocks
 from skfleet.engine import Pickled, Reduction, engine_for, map_reduce, with_row_offsets
 from skfleet.model_selection._shared_fits._base_columns import (
     BaseColumns,
     LabelledProducts,
+    check_precision,
     combine_groups,
     combine_labelled,
     numbers_of,
     products_by_group,
     with_labels,
 )
-from skfleet.model_selection._shared_fits._column_algebra import (
-    BaseSums,
-    LinearColumns,
-    step_function,
-)
+from skfleet.model_selection._shared_fits._column_algebra import BaseSums, LinearColumns
 from skfleet.model_selection._shared_fits._from_gram import (
     ScoredFromGram,
     check_lengths,
     numeric_targets,
 )
+from skfleet.model_selection._shared_fits._preparation import (
+    input_columns,
+    is_algebra,
+    prepare_columns,
+)
 from skfleet.model_selection._shared_fits._registry import ParamSets, SharedFit
 
-# Rows from which the pivots of columns with gaps are found.
-N_PIVOT_ROWS = 1000
+# Rows by which columns are chosen, and from which the pivots of those with gaps are found.
+N_HEAD_ROWS = 1000
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class PreparedRows:
     base: BaseColumns
     rows: RowBlocks
     folds: Folds
+    head: Any  # a few rows
 
 
 class ScoredPipeline(SharedFit):
@@ -61,10 +63,9 @@ class ScoredPipeline(SharedFit):
     def of(cls, pipeline: Pipeline, last: SharedFit) -> ScoredPipeline | None:
         """Return the scores of a pipeline, None where a step is no algebra."""
         steps = [step for _, step in pipeline.steps[:-1]]
-        is_algebra = all(_is_passed(step) or step_function(step) is not None for step in steps)
-        if not is_algebra or not isinstance(last, ScoredFromGram) or pipeline.memory is not None:
+        if not is_algebra(steps) or not isinstance(last, ScoredFromGram):
             return None
-        return cls(pipeline, last)
+        return None if pipeline.memory is not None else cls(pipeline, last)
 
     def fit(
         self, estimator: Any, candidates: ParamSets, X: Any, y: Any, **fit_params: Any
@@ -77,10 +78,14 @@ class ScoredPipeline(SharedFit):
     ) -> PreparedRows:
         """Compute the cross products of the base columns of each fold, in one pass."""
         rows = row_blocks(X, numeric_targets(y), dtype=None)
-        n = rows.n_features
-        self._last.check_rows(row_blocks(X, numeric_targets(y)), n, len(splits), n_slots)
-        pivot = np.zeros(n) if is_lazy(X) else _pivot(X[:N_PIVOT_ROWS], n)
-        base = BaseColumns(tuple(range(n)), pivot)
+        steps = [step for _, step in self._pipeline.steps[:-1]]
+        head = meta_of(X) if is_lazy(X) else X[:N_HEAD_ROWS]
+        numeric, categorical = input_columns(steps, head)
+        check_precision(head, numeric)
+        n_columns = len(numeric) + len(categorical)
+        self._last.check_rows(rows, n_columns, len(splits), n_slots)
+        pivot = np.zeros(len(numeric)) if is_lazy(X) else _pivot(head, numeric)
+        base = BaseColumns(numeric, pivot, categorical)
         engine = engine_for(rows)
         rows = with_row_offsets(engine, rows)
         assert rows.n_rows is not None
@@ -94,7 +99,7 @@ class ScoredPipeline(SharedFit):
             tuple(_joined(sums[part] for part in side if part in sums) for side in split)
             for split in folds.splits
         ]
-        return PreparedRows(sides, base, rows, folds)
+        return PreparedRows(sides, base, rows, folds, head)
 
     def score(
         self,
@@ -128,15 +133,15 @@ class ScoredPipeline(SharedFit):
     def _products(self, prepared: PreparedRows, params: Mapping[str, Any]) -> PipelineProducts:
         """Return the cross products of the prepared rows of each split."""
         pipeline = clone(self._pipeline).set_params(**params)
+        steps, last = [step for _, step in pipeline.steps[:-1]], pipeline.steps[-1][1]
         columns, splits = [], []
         for train, test in prepared.splits:
-            prepared_columns = _base_columns(train)
-            for _, step in pipeline.steps[:-1]:
-                if not _is_passed(step):
-                    function = step_function(step)
-                    assert function is not None
-                    prepared_columns = function(step, prepared_columns)
+            pivot = prepared.base.pivot_of(train.labels)
+            sums = BaseSums(train.labels, pivot, *train[1:], test.products)
+            prepared_columns = prepare_columns(steps, sums, prepared.head)
             prepared_columns.check_complete()
+            if prepared_columns.is_sparse and not self._last.accepts_sparse(last):
+                raise NotImplementedError("prepared rows must be dense")
             columns.append(prepared_columns)
             sides = tuple(prepared_columns.products_of(side.products) for side in (train, test))
             splits.append(sides)
@@ -157,30 +162,14 @@ class PipelineProducts:
         raise NotImplementedError("errors must be squared")
 
 
-def _is_passed(step: Any) -> bool:
-    return step is None or (isinstance(step, str) and step == "passthrough")
-
-
-def _pivot(X: Any, n_features: int) -> np.ndarray:
-    """Return numbers near the means of the columns."""
-    values = numbers_of(X, range(n_features))
+def _pivot(X: Any, positions: Sequence[int]) -> np.ndarray:
+    """Return numbers near the means of columns with gaps."""
+    values = numbers_of(X, positions)
+    if np.isfinite(values).all():
+        return np.zeros(len(positions))
     finite = np.where(np.isfinite(values), values, 0.0)
-    counts = np.maximum(np.isfinite(values).sum(axis=0), 1)
-    return finite.sum(axis=0) / counts if not np.isfinite(values).all() else np.zeros(n_features)
+    return finite.sum(axis=0) / np.maximum(np.isfinite(values).sum(axis=0), 1)
 
 
 def _joined(sums: Iterable[LabelledProducts]) -> LabelledProducts:
     return reduce(combine_labelled, sums)
-
-
-def _base_columns(train: LabelledProducts) -> LinearColumns:
-    """Return the numbers of a training set, before any step."""
-    positions = {label: i for i, label in enumerate(train.labels)}
-    numbers = [label for label in train.labels if label[0] == "number"]
-    missing = np.array([positions.get(("gap", j, None), -1) for _, j, _ in numbers])
-    n, n_base = len(numbers), len(train.labels)
-    matrix = sparse.csr_matrix(
-        (np.ones(n), ([*range(n)], [positions[label] for label in numbers])), shape=(n, n_base)
-    )
-    sums = BaseSums(train.products, train.low, train.high, missing)
-    return LinearColumns(sums, matrix, np.zeros(n), train.low[:n], train.high[:n], missing)

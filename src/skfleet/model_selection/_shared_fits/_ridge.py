@@ -35,6 +35,10 @@ from skfleet.model_selection._shared_fits._registry import ParamSets, register_s
 _MAX_FIT_CONDITION = 1e12
 
 
+# Tolerance of scikit-learn's iterative solver of sparse rows up to which it ends at the optimum.
+_MAX_SPARSE_TOL = 1e-11
+
+
 class _RidgeFromGram(ScoredFromGram):
     """Least squares with or without an L2 penalty, scored from cross products."""
 
@@ -63,6 +67,10 @@ class RidgePath(_RidgeFromGram):
 
     def __init__(self, *scorings: str) -> None:
         self.scorings = frozenset(scorings)
+
+    def accepts_sparse(self, estimator: Any) -> bool:
+        """Return whether the solver for sparse rows ends near the optimum."""
+        return self.is_skfleet or estimator.tol <= _MAX_SPARSE_TOL
 
     def unsupported_reason(self, params: Mapping[str, Any]) -> str | None:
         """Reject iterative solvers, and a penalty per target."""

@@ -1,0 +1,149 @@
+"""Steps of a pipeline that prepare columns by algebra: transformers, and ColumnTransformers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.compose import ColumnTransformer
+from sklearn.decomposition import PCA
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, OneHotEncoder, StandardScaler
+
+from skfleet.blocks import is_frame
+from skfleet.model_selection._shared_fits._column_algebra import (
+    BaseSums,
+    LinearColumns,
+    class_of,
+    decompose,
+    encode,
+    impute,
+    join_columns,
+    numeric_columns,
+    scale_by_largest,
+    scale_to_range,
+    standardize,
+)
+
+# How transformers prepare the columns of a training set.
+_FUNCTIONS: dict[type, Callable[[Any, LinearColumns], LinearColumns]] = {
+    MaxAbsScaler: scale_by_largest,
+    MinMaxScaler: scale_to_range,
+    PCA: decompose,
+    SimpleImputer: impute,
+    StandardScaler: standardize,
+}
+
+
+def is_algebra(steps: Sequence[Any]) -> bool:
+    """Return whether all steps are algebra; a ColumnTransformer or OneHotEncoder comes first."""
+    steps = _without_passthrough(steps)
+    if not steps:
+        return True
+    first, *following = steps
+    if not all(class_of(step) in _FUNCTIONS for step in following):
+        return False
+    if class_of(first) is not ColumnTransformer:
+        return class_of(first) in (*_FUNCTIONS, OneHotEncoder)
+    parts = [transformer for _, transformer, _ in first.transformers] + [first.remainder]
+    paths = [_path_of(part) for part in parts if not _is_text(part, "drop")]
+    return all(
+        is_algebra(path) and not any(class_of(step) is ColumnTransformer for step in path)
+        for path in paths
+    )
+
+
+def input_columns(steps: Sequence[Any], head: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the positions of the columns that are read as numbers, and as categories."""
+    numeric, categorical = set(), set()
+    for path, positions in _paths(steps, head):
+        is_encoded = bool(path) and class_of(path[0]) is OneHotEncoder
+        (categorical if is_encoded else numeric).update(positions)
+    return tuple(sorted(numeric)), tuple(sorted(categorical))
+
+
+def prepare_columns(steps: Sequence[Any], sums: BaseSums, head: Any) -> LinearColumns:
+    """Return the columns of a training set after all steps."""
+    steps = _without_passthrough(steps)
+    if not steps or class_of(steps[0]) is not ColumnTransformer:
+        ((path, positions),) = _paths(steps, head)
+        return _apply(path, sums, positions)
+    first, *following = steps
+    weights = first.transformer_weights or {}
+    parts = []
+    for (path, positions), name in zip(_paths(steps, head), _names(first), strict=True):
+        part = _apply(path, sums, positions)
+        n = len(part.offset)
+        factor = np.full(n, float(weights.get(name, 1.0)))
+        if n:
+            parts.append(part.scaled(factor, np.zeros(n)))
+    if not parts:
+        raise NotImplementedError("a column must be left")
+    columns = join_columns(parts, first.sparse_threshold)
+    return _apply_functions(following, columns)
+
+
+def _apply(path: Sequence[Any], sums: BaseSums, positions: Sequence[int]) -> LinearColumns:
+    """Return some columns of the rows after the steps of a path."""
+    if path and class_of(path[0]) is OneHotEncoder:
+        return _apply_functions(path[1:], encode(path[0], sums, positions))
+    return _apply_functions(path, numeric_columns(sums, positions))
+
+
+def _apply_functions(steps: Sequence[Any], columns: LinearColumns) -> LinearColumns:
+    for step in steps:
+        columns = _FUNCTIONS[class_of(step)](step, columns)
+    return columns
+
+
+def _paths(steps: Sequence[Any], head: Any) -> list[tuple[list[Any], list[int]]]:
+    """Return the first steps, each with the positions of its columns."""
+    steps = _without_passthrough(steps)
+    if not steps or class_of(steps[0]) is not ColumnTransformer:
+        return [(steps, list(range(head.shape[1])))]
+    transformers = {name: part for name, part, _ in steps[0].transformers}
+    transformers["remainder"] = steps[0].remainder
+    positions = _positions(steps[0], head)
+    return [(_path_of(transformers[name]), positions[name]) for name in _names(steps[0])]
+
+
+def _names(transformer: Any) -> list[str]:
+    """Return the names of the parts that are not dropped, the remainder's last."""
+    parts = [(name, part) for name, part, _ in transformer.transformers]
+    parts.append(("remainder", transformer.remainder))
+    return [name for name, part in parts if not _is_text(part, "drop")]
+
+
+def _positions(transformer: Any, head: Any) -> dict[str, list[int]]:
+    """Return the positions of the columns of each part of a ColumnTransformer.
+
+    One that passes all columns on shows them.
+    """
+    plain = ColumnTransformer(
+        [(name, "passthrough", columns) for name, _, columns in transformer.transformers],
+        remainder="passthrough",
+        sparse_threshold=0,
+    ).set_output(transform="default")
+    plain.fit(head)
+    numbers: Any = np.arange(head.shape[1])[None]
+    if is_frame(head):
+        numbers = pd.DataFrame(numbers, columns=head.columns)
+    row = np.asarray(plain.transform(numbers))[0]
+    return {name: row[part].tolist() for name, part in plain.output_indices_.items()}
+
+
+def _path_of(part: Any) -> list[Any]:
+    """Return the steps of a part of a ColumnTransformer."""
+    steps = [step for _, step in part.steps] if isinstance(part, Pipeline) else [part]
+    return _without_passthrough(steps)
+
+
+def _without_passthrough(steps: Sequence[Any]) -> list[Any]:
+    return [step for step in steps if step is not None and not _is_text(step, "passthrough")]
+
+
+def _is_text(value: Any, text: str) -> bool:
+    return isinstance(value, str) and value == text
