@@ -1,16 +1,33 @@
 """Rows and fleets for the tests of boosting."""
 
+from contextlib import contextmanager
+
+import dask
 import numpy as np
 import pytest
 
 from clusters import local_client
 
 
+@pytest.fixture(scope="session")
+def small_rows_on_ranks():
+    """A context manager within which small rows are trained on ranks, as large ones are."""
+
+    @contextmanager
+    def patched():
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("skfleet.estimators.boosting._base.ONE_WORKER_BYTES", 0)
+            patch.setattr("skfleet.estimators.boosting._base.MAX_SMALL_BLOCKS", 0)
+            yield
+
+    return patched
+
+
 @pytest.fixture
-def on_ranks(monkeypatch):
-    """Small rows are trained on ranks, as large ones are."""
-    monkeypatch.setattr("skfleet.estimators.boosting._base.ONE_WORKER_BYTES", 0)
-    monkeypatch.setattr("skfleet.estimators.boosting._base.MAX_SMALL_BLOCKS", 0)
+def on_ranks(small_rows_on_ranks):
+    """Small rows are trained on ranks in a test."""
+    with small_rows_on_ranks():
+        yield
 
 
 @pytest.fixture
@@ -23,7 +40,11 @@ def cluster(cluster_client):
 @pytest.fixture(scope="module")
 def process_client():
     """A client of two worker processes."""
-    with local_client(2, threads_per_worker=1) as client:
+    # A worker that is not there at a fixed time after a death is given up by Dask's own cluster.
+    with (
+        dask.config.set({"distributed.deploy.lost-worker-timeout": "10 minutes"}),
+        local_client(2, threads_per_worker=1) as client,
+    ):
         yield client
 
 
