@@ -42,6 +42,10 @@ def columns(request):
     return rng.normal(size=(N, WIDTH))
 
 
+# What bins of many values change nothing of.
+on_integers = pytest.mark.parametrize("columns", ["integers"], indirect=True)
+
+
 def _signal(X):
     rng = np.random.default_rng(1)
     z = (X - X.mean(axis=0)) / X.std(axis=0)
@@ -119,6 +123,7 @@ def test_queries(fleet, columns):
         LGBMRanker().fit(X_lazy, y_lazy)
 
 
+@on_integers
 @pytest.mark.slow
 def test_queries_by_their_numbers(fleet, columns):
     y = np.digitize(_signal(columns), [-1, 1])
@@ -129,12 +134,13 @@ def test_queries_by_their_numbers(fleet, columns):
 
 
 @pytest.mark.parametrize(
-    "class_weight",
+    ("columns", "class_weight"),
     [
-        "balanced",
-        pytest.param(None, marks=pytest.mark.slow),
-        pytest.param({0: 0.5, 10: 1.0, 20: 2.0}, marks=pytest.mark.slow),
+        ("integers", "balanced"),
+        pytest.param("continuous", None, marks=pytest.mark.slow),
+        pytest.param("continuous", {0: 0.5, 10: 1.0, 20: 2.0}, marks=pytest.mark.slow),
     ],
+    indirect=["columns"],
 )
 def test_weights_and_missing_values_of_classes(fleet, columns, class_weight):
     X, weight = _with_gaps(columns), np.random.default_rng(3).random(N) + 0.5
@@ -177,6 +183,7 @@ def test_categories(fleet):
     assert (ours.predict(rows).compute() == ours.predict(frame)).all()
 
 
+@on_integers
 @pytest.mark.parametrize("chunk", [N, pytest.param(300, marks=pytest.mark.slow)])
 def test_few_blocks_and_blocks_of_one_class(fleet, columns, chunk):
     y = np.sort(np.where(_signal(columns) > 0.4, 1, 0))
@@ -223,6 +230,7 @@ def test_early_stopping_is_the_librarys(fleet, columns):
     _assert_equal(ours, theirs, columns)
 
 
+@on_integers
 def test_validation_set_own_functions_and_learning_rates(fleet, columns):
     z = _signal(columns)
     X_lazy, z_lazy = _lazy(columns, z)
@@ -277,14 +285,15 @@ def undisturbed(cluster_client, small_rows_on_ranks, columns):
 
 
 @pytest.mark.parametrize(
-    "kind",
+    ("columns", "kind"),
     [
-        "binary",
+        ("integers", "binary"),
         *(
-            pytest.param(kind, marks=pytest.mark.slow)
+            pytest.param("continuous", kind, marks=pytest.mark.slow)
             for kind in ("classes", "mean", "init_score", "l1")
         ),
     ],
+    indirect=["columns"],
 )
 def test_a_lost_rank_changes_no_bit(fleet, columns, kind, undisturbed, tmp_path):
     expected, model = undisturbed(kind), _fit_of(columns, kind, tmp_path)
@@ -333,6 +342,7 @@ def test_training_goes_on_from_a_model(fleet, columns):
         {"min_child_samples": 20, "min_child_weight": 1e-3},
     ],
 )
+@on_integers
 @pytest.mark.slow
 def test_random_draws_and_limits_on_rows_cost_nothing(fleet, columns, options):
     z = _signal(columns)

@@ -375,8 +375,8 @@ class Stop(xgboost.callback.TrainingCallback):
         return False
 
 
-@slow_on_two_ranks
-def test_a_checkpoint_is_gone_on_from(fleet, rows, tmp_path):
+# On two ranks: test_client_kills.py.
+def test_a_checkpoint_is_gone_on_from(on_ranks, rows, tmp_path):
     X, y = chunked(rows["X"]), chunked(rows["y"])
     options = {"n_estimators": 12, "checkpoint_interval": 3, "eval_metric": "mae"}
     evals = {"eval_set": [(rows["X"][:50], rows["y"][:50])], "verbose": False}
