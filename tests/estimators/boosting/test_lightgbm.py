@@ -368,6 +368,7 @@ def test_small_rows_are_fitted_on_one_worker(cluster_client, columns):
         ({"tree": "feature"}, ValueError, "tree_learner"),
         ({"device": "cuda"}, ValueError, "device_type"),
         ({"linear_tree": True}, ValueError, "linear_tree"),
+        ({"interaction_constraints": [[0], [1]]}, ValueError, "interaction_constraints"),
         ({"machines": "a:1,b:2"}, ValueError, "machines"),
         ({"num_leaves": 1}, lightgbm.basic.LightGBMError, "num_leaves"),
         ({"objective": "nothing"}, lightgbm.basic.LightGBMError, "nothing"),
