@@ -12,7 +12,6 @@ from kills import Death, Deaths, LightGBMCallback
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 lightgbm = pytest.importorskip("lightgbm")
 
@@ -396,6 +395,7 @@ def test_small_rows_are_fitted_on_one_worker(cluster_client, columns):
         ({"tree": "feature"}, ValueError, "tree_learner"),
         ({"device": "cuda"}, ValueError, "device_type"),
         ({"linear_tree": True}, ValueError, "linear_tree"),
+        ({"interaction_constraints": [[0], [1]]}, ValueError, "interaction_constraints"),
         ({"machines": "a:1,b:2"}, ValueError, "machines"),
         ({"num_leaves": 1}, lightgbm.basic.LightGBMError, "num_leaves"),
         ({"objective": "nothing"}, lightgbm.basic.LightGBMError, "nothing"),
@@ -442,17 +442,3 @@ def test_joined_models():
     np.testing.assert_allclose(joined.predict(X), first.predict(X) + second.predict(X))
     moved = lightgbm.Booster(model_str=with_start(text, 2.5))
     np.testing.assert_allclose(moved.predict(X), joined.predict(X) + 2.5)
-
-
-def expected_failures(estimator):
-    names = ["check_all_zero_sample_weights_error", "check_no_attributes_set_in_init"]
-    return dict.fromkeys(names, "LightGBM's own class fails it alike")
-
-
-@pytest.mark.filterwarnings("ignore")
-@parametrize_with_checks(
-    [cls(n_estimators=10, n_jobs=1, verbose=-1) for cls in (LGBMClassifier, LGBMRegressor)],
-    expected_failed_checks=expected_failures,
-)
-def test_scikit_learns_checks(estimator, check):
-    check(estimator)

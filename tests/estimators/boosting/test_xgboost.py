@@ -14,7 +14,6 @@ import pytest
 import scipy.sparse as sp
 import xgboost
 from sklearn.base import clone
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from clusters import local_client
 from skfleet import Fleet
@@ -393,29 +392,6 @@ def test_a_checkpoint_is_gone_on_from(on_ranks, rows, tmp_path):
         XGBRegressor(**options).fit(X + 1, y, **evals)
     with pytest.raises(ValueError, match="another parameters"):
         XGBRegressor(max_depth=2, **options).fit(X, y, **evals)
-
-
-STOCK_FAILS = {
-    "XGBClassifier": {
-        "check_all_zero_sample_weights_error",
-        "check_classifiers_multilabel_output_format_predict",
-    },
-    "XGBRegressor": {"check_all_zero_sample_weights_error", "check_regressor_multioutput"},
-}
-
-
-def expected_failures(estimator):
-    reason = "XGBoost's own class fails it alike"
-    return dict.fromkeys(STOCK_FAILS[type(estimator).__name__], reason)
-
-
-@pytest.mark.filterwarnings("ignore:.*Unknown data type")
-@parametrize_with_checks(
-    [XGBClassifier(n_estimators=5), XGBRegressor(n_estimators=5)],
-    expected_failed_checks=expected_failures,
-)
-def test_scikit_learns_checks(estimator, check):
-    check(estimator)
 
 
 @slow_on_two_ranks
