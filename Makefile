@@ -19,7 +19,7 @@ ifdef PIP_INDEX_URL
 export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
 endif
 
-.PHONY: help setup demo test test-all test-matrix test-gpu lint format typecheck doctest bench bench-gpu docs clean
+.PHONY: help setup demo test test-all test-matrix test-kills test-gpu lint format typecheck doctest bench bench-gpu docs clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -38,6 +38,9 @@ test-all: test ## test, then the slow suites: killed workers, memory limits, the
 
 test-matrix: setup ## transformers in all partitions, containers and engines, two worker processes among them
 	SKFLEET_WHOLE_MATRIX=1 $(PYTEST_PARALLEL) tests/estimators/preparation/test_matrix.py
+
+test-kills: setup ## a hundred deaths of ranks and workers in the training of each boosting library
+	SKFLEET_KILLS=100 $(PYTEST) -q tests/estimators/boosting/test_kills.py
 
 test-gpu: setup ## the tests that need CuPy and a CUDA device; writes benchmarks/results/gpu-*.json
 	PYTHONPATH="benchmarks$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTEST) -p record_gpu -q -m gpu tests

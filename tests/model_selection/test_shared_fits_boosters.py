@@ -13,10 +13,17 @@ from sklearn.preprocessing import StandardScaler
 from xgboost import XGBClassifier, XGBRegressor
 
 from random_examples import n_examples
+from skfleet.estimators import boosting
 from skfleet.model_selection._dispatch import _dispatcher, _scheduler
 
 X, y = make_classification(120, 5, n_informative=5, n_redundant=0, n_classes=3, random_state=0)
 target = X[:, 0] * X[:, 1] + X[:, 2]
+
+
+class OwnRegressor(boosting.XGBRegressor):
+    """A subclass outside of the package."""
+
+
 MODELS = {
     "xgb": (XGBClassifier(n_jobs=1), y),
     "xgb, binary": (XGBClassifier(n_jobs=1, objective="binary:logistic"), y > 0),
@@ -25,6 +32,11 @@ MODELS = {
     "lgbm, names": (LGBMClassifier(n_jobs=1), np.array(["a", "b", "c"])[y]),
     "lgbm, regression": (LGBMRegressor(n_jobs=1), target),
     "lgbm, silent": (LGBMClassifier(n_jobs=1, verbose=-1), y),
+    "our xgb, names": (boosting.XGBClassifier(n_jobs=1), np.array(["a", "b", "c"])[y]),
+    "our xgb, binary": (boosting.XGBClassifier(n_jobs=1), y > 0),
+    "our xgb, regression": (boosting.XGBRegressor(n_jobs=1, timeout=60), target),
+    "our lgbm, names": (boosting.LGBMClassifier(n_jobs=1), np.array(["a", "b", "c"])[y]),
+    "our lgbm, regression": (boosting.LGBMRegressor(n_jobs=1, max_retries=1), target),
 }
 
 
@@ -75,7 +87,13 @@ def test_rounds_at_random(name, sizes, share, depth, seed, in_pipeline):
     assert use.n_saved == 2 * (len(sizes) - 1)
 
 
-@pytest.mark.parametrize("name", ["xgb", "lgbm", "lgbm, names", "xgb, regression"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("xgb", "lgbm", "lgbm, names", "xgb, regression"),
+        *("our xgb, names", "our xgb, regression", "our lgbm, names"),
+    ],
+)
 def test_fitted_models_are_as_if_alone(name):
     model, targets = MODELS[name]
     seen = {}
@@ -125,6 +143,11 @@ def test_what_is_printed_is_no_reason_against(name, quiet):
         (LGBMClassifier(boosting_type="rf", subsample=0.5, subsample_freq=1), "must be 'gbdt'"),
         (LGBMClassifier(extra_trees=True), "Got extra_trees besides"),
         (LGBMClassifier(random_state=np.random.RandomState(0)), "random_state must be an integer"),
+        (boosting.XGBClassifier(booster="dart"), "booster must be 'gbtree'"),
+        (boosting.XGBClassifier(max_leafs=3), "Got max_leafs besides"),
+        (boosting.XGBClassifier(checkpoint="fit"), "checkpoint must be None. Got 'fit' instead"),
+        (boosting.LGBMClassifier(checkpoint="fit"), "checkpoint must be None. Got 'fit' instead"),
+        (OwnRegressor(), "must be a XGBRegressor itself. Got a subclass"),
     ],
 )
 def test_what_might_differ_is_fitted_by_itself(model, word):

@@ -1,7 +1,9 @@
 """Rows and fleets for the tests of boosting."""
 
+from contextlib import contextmanager
 from importlib.util import find_spec
 
+import dask
 import numpy as np
 import pytest
 
@@ -12,12 +14,29 @@ if find_spec("xgboost") is None or find_spec("lightgbm") is None:
     collect_ignore_glob = ["test_*.py"]
 
 
+@pytest.fixture(scope="session")
+def small_rows_on_ranks():
+    """A context manager within which small rows are trained on ranks, as large ones are.
+
+    Each worker has one, as if it was on a machine of its own.
+    """
+
+    @contextmanager
+    def patched():
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("skfleet.estimators.boosting._base.ONE_WORKER_BYTES", 0)
+            patch.setattr("skfleet.estimators.boosting._base.MAX_SMALL_BLOCKS", 0)
+            patch.setattr("skfleet.engine._dask._process_group.machine_of", str)
+            yield
+
+    return patched
+
+
 @pytest.fixture
-def on_ranks(monkeypatch):
-    """Small rows are trained on ranks, as large ones are, one for each worker."""
-    monkeypatch.setattr("skfleet.engine._dask._process_group.machine_of", lambda address: address)
-    monkeypatch.setattr("skfleet.estimators.boosting._base.ONE_WORKER_BYTES", 0)
-    monkeypatch.setattr("skfleet.estimators.boosting._base.MAX_SMALL_BLOCKS", 0)
+def on_ranks(small_rows_on_ranks):
+    """Small rows are trained on ranks in a test."""
+    with small_rows_on_ranks():
+        yield
 
 
 @pytest.fixture
@@ -30,7 +49,11 @@ def cluster(cluster_client):
 @pytest.fixture(scope="module")
 def process_client():
     """A client of two worker processes."""
-    with local_client(2, threads_per_worker=1) as client:
+    # A worker that is not there at a fixed time after a death is given up by Dask's own cluster.
+    with (
+        dask.config.set({"distributed.deploy.lost-worker-timeout": "10 minutes"}),
+        local_client(2, threads_per_worker=1) as client,
+    ):
         yield client
 
 

@@ -1,103 +1,103 @@
-"""Ranks and workers die while XGBoost trains: the model is that of an undisturbed fit."""
+"""Ranks and workers die while a library trains: the model is that of an undisturbed fit."""
 
-import logging
+import os
 import threading
 import time
+from functools import cache
 
-import dask.array as da
 import numpy as np
 import pytest
-import xgboost
-from kills import SNAPSHOT_ROUNDS, Deaths, draw_deaths, n_died
+from fits import LIBRARIES, N_ROUNDS, SNAPSHOT_ROUNDS, bytes_of, fit, n_rounds_of
+from kills import Death, Deaths, Pause, draw_deaths
 
 from clusters import local_client
-from skfleet.estimators.boosting import XGBRegressor
 from skfleet.exceptions import FleetError
 
-OPTIONS = {"n_estimators": 40, "checkpoint_interval": SNAPSHOT_ROUNDS, "eval_metric": "mae"}
+# Deaths of each library in `make test-all`, and more in `make test-kills`.
+N_DEATHS, DEATHS_OF_A_FIT = int(os.environ.get("SKFLEET_KILLS", "20")), 10
+# `make test` has one fit.
+SERIES = [
+    pytest.param(
+        library, seed, marks=[] if (library, seed) == ("xgboost", 0) else [pytest.mark.slow]
+    )
+    for library in LIBRARIES
+    for seed in range(-(-N_DEATHS // DEATHS_OF_A_FIT))
+]
+
+pytestmark = pytest.mark.usefixtures("on_ranks")
 
 
-def fit(rows, directory, deaths=(), **options):
-    X, y = (da.from_array(rows[name], chunks=250) for name in ("X", "y"))
-    options = {"callbacks": [Deaths(deaths, directory)], **OPTIONS, **options}
-    model = XGBRegressor(**options)
-    return model.fit(X, y, eval_set=[(rows["X"][:80], rows["noise"][:80])], verbose=False)
+@pytest.fixture(scope="module")
+def undisturbed(process_client, small_rows_on_ranks, rows):
+    """A function that returns the model of a library that saw no death."""
+
+    @cache
+    def undisturbed_fit(library):
+        with small_rows_on_ranks():
+            return fit(library, rows)
+
+    return undisturbed_fit
 
 
-def assert_undisturbed(model, undisturbed, X):
-    assert np.array_equal(model.predict(X), undisturbed.predict(X))
-    assert model.evals_result_ == undisturbed.evals_result_
-
-
-def test_ten_deaths_in_a_fit(processes, on_ranks, rows, tmp_path, caplog):
-    undisturbed = fit(rows, tmp_path)
-    deaths = draw_deaths(np.random.default_rng(0), 10, OPTIONS["n_estimators"], 2)
-    with caplog.at_level(logging.WARNING, "skfleet.estimators"):
-        model = fit(rows, tmp_path, deaths)
-    assert n_died(tmp_path) == 10
-    assert_undisturbed(model, undisturbed, rows["X"])
-    losses = [record for record in caplog.records if "training goes on" in record.message]
-    assert len(losses) >= 10
-    # at most a segment is trained again
-    for (number, _, _), record in zip(deaths, losses, strict=False):
-        assert number - record.args[1] <= SNAPSHOT_ROUNDS
-
-
-def test_repeated_deaths_end_with_an_error(processes, on_ranks, rows, tmp_path):
-    deaths = [(2, 0, "rank"), (3, 1, "rank")]
-    with pytest.raises(FleetError, match="2 losses after round 0"):
-        fit(rows, tmp_path, deaths, max_retries=1)
-
-
-def test_a_death_after_training_has_stopped(processes, on_ranks, rows, tmp_path):
-    undisturbed = fit(rows, tmp_path, early_stopping_rounds=7)
-    model = fit(rows, tmp_path, [(None, 0, "rank")], early_stopping_rounds=7)
-    assert n_died(tmp_path) == 1
-    n_rounds = [m.get_booster().num_boosted_rounds() for m in (model, undisturbed)]
-    assert n_rounds[0] == n_rounds[1] < OPTIONS["n_estimators"]
-    assert n_rounds[0] % SNAPSHOT_ROUNDS  # the last rounds are in no snapshot
-    assert_undisturbed(model, undisturbed, rows["X"])
-
-
-class Pause(xgboost.callback.TrainingCallback):
-    """Make a file after a round, and wait: once."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def after_iteration(self, model, epoch, evals_log):
-        if epoch == 12 and not self.path.exists():
-            self.path.touch()
-            time.sleep(10)
-        return False
+@pytest.mark.parametrize(("library", "seed"), SERIES)
+def test_ten_deaths_in_a_fit(processes, undisturbed, rows, tmp_path, library, seed):
+    expected = undisturbed(library)
+    drawn = draw_deaths(seed, DEATHS_OF_A_FIT, N_ROUNDS, 2)
+    if library == "xgboost":  # LightGBM calls nothing at the end
+        drawn.append(Death(None, seed % 2, "rank"))
+    deaths = Deaths(drawn, tmp_path)
+    # several deaths may be drawn for one segment
+    model = fit(library, rows, deaths, max_retries=DEATHS_OF_A_FIT)
+    assert bytes_of(model) == bytes_of(expected)
+    assert model.evals_result_ == expected.evals_result_
+    numbers = [N_ROUNDS - 1 if death.number is None else death.number for death in drawn]
+    for number, begin in zip(numbers, deaths.next_begins(), strict=True):
+        assert number - begin < SNAPSHOT_ROUNDS  # at most a segment is trained again
 
 
 @pytest.mark.slow
-def test_workers_gone_for_good(on_ranks, rows, tmp_path, monkeypatch, caplog):
+def test_repeated_deaths_end_with_an_error(processes, rows, tmp_path):
+    deaths = Deaths([Death(2, 0, "rank"), Death(3, 1, "rank")], tmp_path)
+    with pytest.raises(FleetError, match="2 losses after round 0"):
+        fit("xgboost", rows, deaths, max_retries=1)
+
+
+@pytest.mark.slow
+def test_a_death_after_training_has_stopped(processes, undisturbed, rows, tmp_path):
+    expected = undisturbed("xgboost")
+    deaths = Deaths([Death(None, 0, "rank")], tmp_path)
+    model = fit("xgboost", rows, deaths, early_stopping_rounds=7)
+    assert list(tmp_path.glob("death-*"))
+    n_rounds = n_rounds_of(model)
+    assert n_rounds == model.best_iteration + 8 < N_ROUNDS
+    assert n_rounds % SNAPSHOT_ROUNDS  # it has stopped within a segment
+    errors = expected.evals_result_["validation_0"]["mae"]
+    assert model.best_iteration == np.argmin(errors[:n_rounds])
+    assert model.evals_result_["validation_0"]["mae"] == errors[:n_rounds]
+    first = (0, model.best_iteration + 1)
+    assert np.array_equal(
+        model.predict(rows["X"]), expected.predict(rows["X"], iteration_range=first)
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_workers_gone_for_good(rows, tmp_path, monkeypatch, caplog, library):
     monkeypatch.setattr("skfleet.estimators.boosting._rank_training.RECOVERY_SECONDS", 2)
-    pause = Pause(tmp_path / "paused")
+    pause = Pause(12, tmp_path, 10)
     with local_client(3, threads_per_worker=1) as client:
-        undisturbed = fit(rows, tmp_path)
+        expected = fit(library, rows)
 
         def close_workers():
-            while not pause.path.exists():
+            while 0 not in pause.pids():
                 time.sleep(0.05)
             client.cluster.scale(1)
 
         thread = threading.Thread(target=close_workers)
         thread.start()
-        remaining = fit(rows, tmp_path, callbacks=[pause])
+        remaining = fit(library, rows, pause)
         thread.join()
         assert len(client.nthreads()) == 1
     assert "training goes on" in caplog.text
-    assert_undisturbed(remaining, undisturbed, rows["X"])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(20))
-def test_a_death_at_a_random_round(processes, on_ranks, rows, tmp_path, seed):
-    undisturbed = fit(rows, tmp_path)
-    deaths = draw_deaths(np.random.default_rng(seed), 1 + seed % 3, OPTIONS["n_estimators"], 2)
-    model = fit(rows, tmp_path, deaths)
-    assert n_died(tmp_path) == len(deaths)
-    assert_undisturbed(model, undisturbed, rows["X"])
+    assert bytes_of(remaining) == bytes_of(expected)
+    assert remaining.evals_result_ == expected.evals_result_

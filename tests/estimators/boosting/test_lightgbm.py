@@ -1,20 +1,17 @@
 """LightGBM's estimators against the library's own, on rows of a cluster and of this process."""
 
-import os
 import pickle
-import signal
+from functools import cache
 
 import dask.array as da
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+from kills import Death, Deaths, LightGBMCallback
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
-from sklearn.utils.estimator_checks import parametrize_with_checks
-
-from skfleet.estimators.boosting import _base
 
 lightgbm = pytest.importorskip("lightgbm")
 
@@ -29,12 +26,8 @@ SHARED = {"min_child_samples": 1, "min_child_weight": 3, "n_estimators": 12, "ve
 
 
 @pytest.fixture
-def on_ranks(cluster_client, monkeypatch):
-    monkeypatch.setattr(_base, "ONE_WORKER_BYTES", 0)
-    monkeypatch.setattr(_base, "MAX_SMALL_BLOCKS", 0)
-    monkeypatch.setattr("skfleet.engine._dask._process_group.machine_of", lambda address: address)
-    with cluster_client.as_current():
-        yield
+def fleet(cluster, on_ranks):
+    """Two workers of a cluster in this process."""
 
 
 @pytest.fixture(
@@ -48,10 +41,18 @@ def columns(request):
     return rng.normal(size=(N, WIDTH))
 
 
+# What bins of many values change nothing of.
+on_integers = pytest.mark.parametrize("columns", ["integers"], indirect=True)
+
+
 def _signal(X):
     rng = np.random.default_rng(1)
     z = (X - X.mean(axis=0)) / X.std(axis=0)
     return z @ [1.0, -1.0, 0.5, 0.3, 0.0] + rng.normal(scale=0.5, size=len(X))
+
+
+def _with_gaps(X):
+    return np.where(np.random.default_rng(3).random(X.shape) < 0.1, np.nan, X)
 
 
 def _lazy(*values, chunk=400):
@@ -81,8 +82,12 @@ TARGETS = {
 }
 
 
-@pytest.mark.parametrize("kind", TARGETS)
-def test_predictions_are_the_librarys(on_ranks, columns, kind):
+# Other tests train on ranks with the others' objectives.
+@pytest.mark.parametrize(
+    "kind",
+    [kind if kind == "counts" else pytest.param(kind, marks=pytest.mark.slow) for kind in TARGETS],
+)
+def test_predictions_are_the_librarys(fleet, columns, kind):
     factory, target, options = TARGETS[kind]
     if columns.dtype == np.float64 and kind in ("classes", "counts"):
         # fewer bins have more rows each, whose number is estimated well enough
@@ -98,7 +103,7 @@ def test_predictions_are_the_librarys(on_ranks, columns, kind):
         assert ours.score(*_lazy(columns, y)) == ours.score(columns, y)
 
 
-def test_queries(on_ranks, columns):
+def test_queries(fleet, columns):
     y = np.digitize(_signal(columns), [-1, 1])
     sizes = np.random.default_rng(0).multinomial(N - 60, np.ones(60) / 60) + 1
     X_lazy, y_lazy = _lazy(columns, y)
@@ -112,29 +117,49 @@ def test_queries(on_ranks, columns):
     np.testing.assert_allclose(
         ours.evals_result_["valid_0"]["ndcg@3"], theirs.evals_result_["valid_0"]["ndcg@3"]
     )
-    qid = np.repeat(np.arange(len(sizes)), sizes)
-    by_qid = LGBMRanker(**SHARED).fit(X_lazy, y_lazy, qid=_lazy(qid)[0])
-    _assert_equal(by_qid, ours, columns, tolerance=0)
     assert not hasattr(ours, "score")
     with pytest.raises(ValueError, match="group"):
         LGBMRanker().fit(X_lazy, y_lazy)
 
 
-def test_weights_and_missing_values(on_ranks, columns):
-    rng = np.random.default_rng(3)
-    X = np.where(rng.random(columns.shape) < 0.1, np.nan, columns)
-    y, weight = np.where(_signal(columns) > 0.4, "yes", "no"), rng.random(N) + 0.5
+@on_integers
+@pytest.mark.slow
+def test_queries_by_their_numbers(fleet, columns):
+    y = np.digitize(_signal(columns), [-1, 1])
+    qid = np.sort(np.random.default_rng(0).integers(0, 60, N))
+    ours = LGBMRanker(**SHARED).fit(*_lazy(columns, y), qid=_lazy(qid)[0])
+    theirs = ours._plain().fit(columns, y, group=np.unique(qid, return_counts=True)[1])
+    _assert_equal(ours, theirs, columns)
+
+
+@pytest.mark.parametrize(
+    ("columns", "class_weight"),
+    [
+        ("integers", "balanced"),
+        pytest.param("continuous", None, marks=pytest.mark.slow),
+        pytest.param("continuous", {0: 0.5, 10: 1.0, 20: 2.0}, marks=pytest.mark.slow),
+    ],
+    indirect=["columns"],
+)
+def test_weights_and_missing_values_of_classes(fleet, columns, class_weight):
+    X, weight = _with_gaps(columns), np.random.default_rng(3).random(N) + 0.5
+    y = np.digitize(_signal(columns), [-1, 1]) * 10
+    ours = LGBMClassifier(**SHARED, class_weight=class_weight)
     X_lazy, y_lazy, weight_lazy = _lazy(X, y, weight)
-    for class_weight in (None, "balanced", {"yes": 2.0, "no": 0.5}):
-        ours = LGBMClassifier(**SHARED, class_weight=class_weight)
-        ours.fit(X_lazy, y_lazy, sample_weight=weight_lazy)
-        _assert_equal(ours, ours._plain().fit(X, y, sample_weight=weight), X)
-    options = SHARED | {"min_child_weight": 10}
-    ours = LGBMRegressor(**options).fit(X_lazy, y_lazy == "yes", sample_weight=weight_lazy)
-    _assert_equal(ours, ours._plain().fit(X, y == "yes", sample_weight=weight), X)
+    ours.fit(X_lazy, y_lazy, sample_weight=weight_lazy)
+    _assert_equal(ours, ours._plain().fit(X, y, sample_weight=weight), X)
 
 
-def test_categories(on_ranks):
+@pytest.mark.slow
+def test_weights_in_regression(fleet, columns):
+    y, weight = _signal(columns) > 0.4, np.random.default_rng(3).random(N) + 0.5
+    ours = LGBMRegressor(**SHARED | {"min_child_weight": 10})
+    X_lazy, y_lazy, weight_lazy = _lazy(columns, y, weight)
+    ours.fit(X_lazy, y_lazy, sample_weight=weight_lazy)
+    _assert_equal(ours, ours._plain().fit(columns, y, sample_weight=weight), columns)
+
+
+def test_categories(fleet):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(
         {
@@ -157,15 +182,16 @@ def test_categories(on_ranks):
     assert (ours.predict(rows).compute() == ours.predict(frame)).all()
 
 
-def test_few_blocks_and_blocks_of_one_class(on_ranks, columns):
+@on_integers
+@pytest.mark.parametrize("chunk", [N, pytest.param(300, marks=pytest.mark.slow)])
+def test_few_blocks_and_blocks_of_one_class(fleet, columns, chunk):
     y = np.sort(np.where(_signal(columns) > 0.4, 1, 0))
-    for chunk in (N, 300):
-        X_lazy, y_lazy = _lazy(columns, y, chunk=chunk)
-        ours = LGBMClassifier(**SHARED).fit(X_lazy, y_lazy)
-        _assert_equal(ours, ours._plain().fit(columns, y), columns)
+    X_lazy, y_lazy = _lazy(columns, y, chunk=chunk)
+    ours = LGBMClassifier(**SHARED).fit(X_lazy, y_lazy)
+    _assert_equal(ours, ours._plain().fit(columns, y), columns)
 
 
-def test_sparse_rows(on_ranks):
+def test_sparse_rows(fleet):
     X = sparse.random(N, 20, 0.2, format="csr", random_state=0)
     y = np.asarray(X[:, :3].sum(axis=1)).ravel()
     X_lazy = da.from_array(X.toarray(), chunks=(400, -1)).map_blocks(sparse.csr_matrix)
@@ -173,7 +199,7 @@ def test_sparse_rows(on_ranks):
     _assert_equal(ours, ours._plain().fit(X, y), X)
 
 
-def test_early_stopping_is_the_librarys(on_ranks, columns):
+def test_early_stopping_is_the_librarys(fleet, columns):
     y = np.where(_signal(columns) > 0.4, "yes", "no")
     noise = np.random.default_rng(5).permutation(y)
     evals = [(columns, y), (columns[:200], noise[:200]), (columns[200:500], y[200:500])]
@@ -203,7 +229,8 @@ def test_early_stopping_is_the_librarys(on_ranks, columns):
     _assert_equal(ours, theirs, columns)
 
 
-def test_validation_set_and_own_functions(on_ranks, columns):
+@on_integers
+def test_validation_set_own_functions_and_learning_rates(fleet, columns):
     z = _signal(columns)
     X_lazy, z_lazy = _lazy(columns, z)
 
@@ -213,13 +240,12 @@ def test_validation_set_and_own_functions(on_ranks, columns):
     def distance(y, prediction):
         return "distance", float(np.mean(np.abs(y - prediction))), False
 
-    options = SHARED | {"objective": squares}
-    ours = LGBMRegressor(**options).fit(
-        X_lazy, z_lazy, X_val=X_lazy[:300], y_val=z_lazy[:300], eval_metric=distance
+    given = {"eval_metric": distance}
+    given["callbacks"] = [lightgbm.reset_parameter(learning_rate=lambda i: 0.2 * 0.9**i)]
+    ours = LGBMRegressor(**SHARED | {"objective": squares}).fit(
+        X_lazy, z_lazy, X_val=X_lazy[:300], y_val=z_lazy[:300], **given
     )
-    theirs = ours._plain().fit(
-        columns, z, eval_X=columns[:300], eval_y=z[:300], eval_metric=distance
-    )
+    theirs = ours._plain().fit(columns, z, eval_X=columns[:300], eval_y=z[:300], **given)
     _assert_equal(ours, theirs, columns)
     np.testing.assert_allclose(
         ours.evals_result_["valid_0"]["distance"], theirs.evals_result_["valid_0"]["distance"]
@@ -228,49 +254,55 @@ def test_validation_set_and_own_functions(on_ranks, columns):
         ours.fit(X_lazy, z_lazy, X_val=columns, y_val=z, eval_set=[(columns, z)])
 
 
-def _dies_once(path, iteration):
-    """Return a callback that kills the first rank that reaches a round."""
+def _death_at(number, directory):
+    """Return a callback by which the first rank dies that reaches a round, once."""
+    return LightGBMCallback(Deaths([Death(number, None, "rank")], directory))
 
-    def die(env):
-        if env.iteration == iteration:
-            try:
-                os.close(os.open(path, os.O_CREAT | os.O_EXCL))
-            except FileExistsError:
-                return
-            os.kill(os.getpid(), signal.SIGKILL)
 
-    die.before_iteration = True
-    return die
+def _fit_of(columns, kind, directory=None):
+    """Return a fit of a kind of target; with a directory a rank dies in it."""
+    factory, target, options = TARGETS.get(kind, TARGETS["mean"])
+    z = _signal(columns)
+    X_lazy, y = _lazy(_with_gaps(columns), target(z))
+    given = {"init_score": _lazy(z / 3)[0]} if kind == "init_score" else {}
+    options = SHARED | options | ({"objective": "l1"} if kind == "l1" else {})
+    if directory is not None:
+        given["callbacks"] = [_death_at(8, directory)]
+    return factory(**options, checkpoint_interval=3).fit(X_lazy, y, **given)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(cluster_client, small_rows_on_ranks, columns):
+    """A function that returns the fit of a kind of target in which no rank dies."""
+
+    @cache
+    def undisturbed_fit(kind):
+        with small_rows_on_ranks(), cluster_client.as_current():
+            return _fit_of(columns, kind)
+
+    return undisturbed_fit
 
 
 @pytest.mark.parametrize(
-    "kind",
+    ("columns", "kind"),
     [
-        "binary",
+        ("integers", "binary"),
         *(
-            pytest.param(kind, marks=pytest.mark.slow)
+            pytest.param("continuous", kind, marks=pytest.mark.slow)
             for kind in ("classes", "mean", "init_score", "l1")
         ),
     ],
+    indirect=["columns"],
 )
-def test_a_lost_rank_changes_no_bit(on_ranks, columns, kind, tmp_path):
-    factory, target, options = TARGETS.get(kind, TARGETS["mean"])
-    z = _signal(columns)
-    X = np.where(np.random.default_rng(3).random(columns.shape) < 0.1, np.nan, columns)
-    X_lazy, y = _lazy(X, target(z))
-    given = {"init_score": _lazy(z / 3)[0]} if kind == "init_score" else {}
-    options = SHARED | options | ({"objective": "l1"} if kind == "l1" else {})
-    model = factory(**options, checkpoint_interval=3)
-    undisturbed = clone(model).fit(X_lazy, y, **given)
-    model.fit(X_lazy, y, **given, callbacks=[_dies_once(str(tmp_path / "dead"), 8)])
-    assert (tmp_path / "dead").exists()
-    assert (_probabilities(model, X) == _probabilities(undisturbed, X)).all()
-    assert model.n_estimators_ == undisturbed.n_estimators_ == 12
-    assert (model.feature_importances_ == undisturbed.feature_importances_).all()
+def test_a_lost_rank_changes_no_bit(fleet, columns, kind, undisturbed, tmp_path):
+    expected, model = undisturbed(kind), _fit_of(columns, kind, tmp_path)
+    assert list(tmp_path.glob("death-*"))
+    assert model.booster_.model_to_string() == expected.booster_.model_to_string()
+    assert model.n_estimators_ == expected.n_estimators_ == 12
 
 
 @pytest.mark.slow
-def test_a_lost_rank_with_categories_and_stopping(on_ranks, tmp_path):
+def test_a_lost_rank_with_categories_and_stopping(fleet, tmp_path):
     rng = np.random.default_rng(0)
     places = pd.Categorical(rng.integers(0, 40, size=N).astype(str))
     frame = pd.DataFrame({"number": rng.normal(size=N), "place": places})
@@ -282,30 +314,21 @@ def test_a_lost_rank_with_categories_and_stopping(on_ranks, tmp_path):
     evals = [(frame[:300], y[:300])]
     fits = [
         clone(model).fit(rows, target, eval_set=evals, callbacks=[stop, *killer])
-        for killer in ([], [_dies_once(str(tmp_path / "dead"), 5)])
+        for killer in ([], [_death_at(5, tmp_path)])
     ]
-    assert (tmp_path / "dead").exists()
+    assert list(tmp_path.glob("death-*"))
     assert fits[0].best_iteration_ == fits[1].best_iteration_
     assert fits[0].evals_result_ == fits[1].evals_result_
     assert (fits[0].predict(frame) == fits[1].predict(frame)).all()
 
 
-def test_training_goes_on_from_a_model(on_ranks, columns):
+def test_training_goes_on_from_a_model(fleet, columns):
     z = _signal(columns)
-    lazy = _lazy(columns, z)
-    first = LGBMRegressor(**SHARED).fit(*lazy)
-    ours = LGBMRegressor(**SHARED).fit(*lazy, init_model=first)
+    first = LGBMRegressor(**SHARED).fit(columns, z)
+    ours = LGBMRegressor(**SHARED).fit(*_lazy(columns, z), init_model=first)
     theirs = ours._plain().fit(columns, z, init_model=first.to_sklearn())
     _assert_equal(ours, theirs, columns)
     assert ours.n_estimators_ == theirs.n_estimators_ == 24
-
-
-def test_learning_rate_by_round(on_ranks, columns):
-    z = _signal(columns)
-    callbacks = [lightgbm.reset_parameter(learning_rate=lambda i: 0.2 * 0.9**i)]
-    ours = LGBMRegressor(**SHARED).fit(*_lazy(columns, z), callbacks=callbacks)
-    theirs = ours._plain().fit(columns, z, callbacks=callbacks)
-    _assert_equal(ours, theirs, columns)
 
 
 @pytest.mark.parametrize(
@@ -318,8 +341,9 @@ def test_learning_rate_by_round(on_ranks, columns):
         {"min_child_samples": 20, "min_child_weight": 1e-3},
     ],
 )
+@on_integers
 @pytest.mark.slow
-def test_random_draws_and_limits_on_rows_cost_nothing(on_ranks, columns, options):
+def test_random_draws_and_limits_on_rows_cost_nothing(fleet, columns, options):
     z = _signal(columns)
     y = np.where(z > 0.4, "yes", "no")
     ours = LGBMClassifier(**SHARED | options).fit(*_lazy(columns, y))
@@ -328,9 +352,10 @@ def test_random_draws_and_limits_on_rows_cost_nothing(on_ranks, columns, options
     assert abs(aucs[0] - aucs[1]) < 0.02
 
 
-def test_plain_estimators(on_ranks, columns):
-    y = np.where(_signal(columns) > 0.4, "yes", "no")
-    ours = LGBMClassifier(**SHARED, random_state=3).fit(*_lazy(columns, y))
+def test_plain_estimators(fleet, columns, undisturbed):
+    ours, X = undisturbed("binary"), _with_gaps(columns)
+    y = TARGETS["binary"][1](_signal(columns))
+    _assert_equal(ours, ours._plain().fit(X, y), X)
     plain = ours.to_sklearn()
     assert type(plain) is lightgbm.LGBMClassifier
     assert (plain.predict(columns) == ours.predict(columns)).all()
@@ -370,6 +395,7 @@ def test_small_rows_are_fitted_on_one_worker(cluster_client, columns):
         ({"tree": "feature"}, ValueError, "tree_learner"),
         ({"device": "cuda"}, ValueError, "device_type"),
         ({"linear_tree": True}, ValueError, "linear_tree"),
+        ({"interaction_constraints": [[0], [1]]}, ValueError, "interaction_constraints"),
         ({"machines": "a:1,b:2"}, ValueError, "machines"),
         ({"num_leaves": 1}, lightgbm.basic.LightGBMError, "num_leaves"),
         ({"objective": "nothing"}, lightgbm.basic.LightGBMError, "nothing"),
@@ -377,13 +403,13 @@ def test_small_rows_are_fitted_on_one_worker(cluster_client, columns):
         ({"n_estimators": 0}, ValueError, "n_estimators"),
     ],
 )
-def test_errors_before_work(on_ranks, options, error, message):
+def test_errors_before_work(fleet, options, error, message):
     X, y = _lazy(np.ones((20, 2)), np.arange(20.0))
     with pytest.raises(error, match=message):
         LGBMRegressor(**{"verbosity": -1} | options).fit(X, y)
 
 
-def test_errors_of_rows(on_ranks):
+def test_errors_of_rows(fleet):
     X, y = _lazy(np.ones((20, 2)), np.arange(20) % 2)
     with pytest.raises(ValueError, match="finite"):
         LGBMRegressor(verbosity=-1).fit(X, _lazy(np.full(20, np.nan))[0])
@@ -416,17 +442,3 @@ def test_joined_models():
     np.testing.assert_allclose(joined.predict(X), first.predict(X) + second.predict(X))
     moved = lightgbm.Booster(model_str=with_start(text, 2.5))
     np.testing.assert_allclose(moved.predict(X), joined.predict(X) + 2.5)
-
-
-def expected_failures(estimator):
-    names = ["check_all_zero_sample_weights_error", "check_no_attributes_set_in_init"]
-    return dict.fromkeys(names, "LightGBM's own class fails it alike")
-
-
-@pytest.mark.filterwarnings("ignore")
-@parametrize_with_checks(
-    [cls(n_estimators=10, n_jobs=1, verbose=-1) for cls in (LGBMClassifier, LGBMRegressor)],
-    expected_failed_checks=expected_failures,
-)
-def test_scikit_learns_checks(estimator, check):
-    check(estimator)

@@ -3,6 +3,8 @@
 import logging
 import pickle
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 
 import dask.array as da
 import dask.dataframe as dd
@@ -12,7 +14,6 @@ import pytest
 import scipy.sparse as sp
 import xgboost
 from sklearn.base import clone
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from clusters import local_client
 from skfleet import Fleet
@@ -42,6 +43,12 @@ def fleet(request, on_ranks):
     return request.param
 
 
+# Ranks of a cluster take seconds to start: what is hardly another thing there is slow.
+slow_on_two_ranks = pytest.mark.parametrize(
+    "fleet", ["one rank", pytest.param("two ranks", marks=pytest.mark.slow)], indirect=True
+)
+
+
 def test_regression_with_weights_and_margins(fleet, rows):
     X, y, weight, margin = (rows[name] for name in ("X", "y", "weight", "margin"))
     given = {"sample_weight": weight, "base_margin": margin}
@@ -57,6 +64,7 @@ def test_regression_with_weights_and_margins(fleet, rows):
     assert np.array_equal(ours.apply(chunked(X)).compute(), ours.apply(X))
 
 
+@slow_on_two_ranks
 def test_labels_of_any_kind_in_blocks_of_one_class(fleet, rows):
     order = np.argsort(rows["labels"], kind="stable")
     X, labels = rows["X"][order], rows["labels"][order]
@@ -86,6 +94,7 @@ def test_frames_with_categories_filtered_and_of_unknown_length(fleet, rows):
     assert list(answer.compute().index) == list(X.index)
 
 
+@slow_on_two_ranks
 def test_sparse_chunks(fleet, rows):
     X = sp.csr_matrix(np.nan_to_num(rows["X"]))
     lazy = chunked(X.toarray()).map_blocks(sp.csr_matrix)
@@ -94,6 +103,7 @@ def test_sparse_chunks(fleet, rows):
     assert np.abs(ours.predict(lazy).compute() - plain.predict(X)).max() < 1e-5
 
 
+@slow_on_two_ranks
 def test_fewer_blocks_than_workers(fleet, rows):
     X, y = rows["X"], rows["y"]
     ours = XGBRegressor(**ROUNDS).fit(chunked(X, len(X)), chunked(y, len(y)))
@@ -112,8 +122,15 @@ def test_queries_that_blocks_cut(fleet, rows):
     )
     assert np.abs(ours.predict(X) - plain.predict(X)).max() < 1e-5
     assert ours.evals_result_ == plain.evals_result_
-    grouped = XGBRanker(**ROUNDS).fit(chunked(X), chunked(y), group=sizes)
-    assert np.array_equal(grouped.predict(X), ours.predict(X))
+
+
+@slow_on_two_ranks
+def test_queries_by_their_sizes(fleet, rows):
+    X, y, qid = rows["X"], rows["relevance"], rows["qid"]
+    sizes = np.unique(qid, return_counts=True)[1]
+    plain = xgboost.XGBRanker(**ROUNDS).fit(X, y, qid=qid)
+    ours = XGBRanker(**ROUNDS).fit(chunked(X), chunked(y), group=sizes)
+    assert np.abs(ours.predict(X) - plain.predict(X)).max() < 1e-5
 
 
 @pytest.mark.parametrize("where", ["here", "one worker"])
@@ -134,6 +151,7 @@ def test_weights_of_queries_where_the_library_fits(cluster, rows, where):
     assert ours.evals_result_ == plain.evals_result_
 
 
+@slow_on_two_ranks
 def test_early_stopping_of_a_continued_model(fleet, rows):
     X, y, noise = rows["X"], rows["y"], rows["noise"]
     start = xgboost.XGBRegressor(n_estimators=4).fit(X, y)
@@ -146,6 +164,7 @@ def test_early_stopping_of_a_continued_model(fleet, rows):
     assert np.abs(ours.predict(X) - plain.predict(X)).max() < 1e-4
 
 
+@slow_on_two_ranks
 def test_parameters_of_an_objective(fleet, rows):
     X, y = rows["X"], np.abs(rows["y"])
     options = {**ROUNDS, "objective": "reg:tweedie", "tweedie_variance_power": 1.3}
@@ -158,6 +177,7 @@ class UsersRegressor(XGBRegressor):
     """A subclass outside of the package."""
 
 
+@slow_on_two_ranks
 def test_subclasses_and_loaded_models(fleet, rows, tmp_path):
     X, y, labels = rows["X"], rows["y"], rows["labels"]
     expected = xgboost.XGBRegressor(**ROUNDS).fit(X, y).predict(X)
@@ -210,10 +230,18 @@ def test_early_stopping_on_rows_in_other_containers(fleet, rows, capsys):
         p.split("\t")[0] for p in printed.splitlines()
     ]
     assert ours.evals_result_["validation_1"] == plain.evals_result_["validation_1"]
-    alone = XGBRegressor(**options).fit(
-        Xd, yd, X_val=chunked(X[:300], 90), y_val=rows["noise"][:300], verbose=0
+
+
+@slow_on_two_ranks
+def test_a_lazy_evaluation_set(fleet, rows):
+    X, y, noise = rows["X"], rows["y"], rows["noise"]
+    options = {"n_estimators": 200, "early_stopping_rounds": 3, "eval_metric": "rmse"}
+    plain = xgboost.XGBRegressor(**options).fit(X, y, eval_set=[(X[:300], noise[:300])], verbose=0)
+    ours = XGBRegressor(**options).fit(
+        chunked(X), chunked(y), X_val=chunked(X[:300], 90), y_val=noise[:300], verbose=0
     )
-    assert alone.best_iteration == plain.best_iteration
+    assert ours.best_iteration == plain.best_iteration < 190
+    assert ours.evals_result_ == plain.evals_result_
 
 
 def squared_error(y_true, y_pred):
@@ -256,13 +284,12 @@ def test_small_rows_are_fitted_on_one_worker(cluster, rows, caplog):
 
 
 def test_fits_at_once(cluster, on_ranks, rows):
-    models = [XGBRegressor(n_estimators=5, max_depth=d) for d in (2, 3, 4)]
+    models = [XGBRegressor(n_estimators=5, max_depth=depth) for depth in (2, 3)]
     Xd, yd = chunked(rows["X"]), chunked(rows["y"])
-    threads = [threading.Thread(target=model.fit, args=(Xd, yd)) for model in models]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
+    with ThreadPoolExecutor(len(models)) as pool:
+        fits = [pool.submit(copy_context().run, model.fit, Xd, yd) for model in models]
+        for fit in fits:
+            fit.result(120)
     for model in models:
         plain = clone(model).fit(rows["X"], rows["y"])
         assert np.abs(model.predict(rows["X"]) - plain.predict(rows["X"])).max() < 1e-5
@@ -347,7 +374,8 @@ class Stop(xgboost.callback.TrainingCallback):
         return False
 
 
-def test_a_checkpoint_is_gone_on_from(cluster, on_ranks, rows, tmp_path):
+# On two ranks: test_client_kills.py.
+def test_a_checkpoint_is_gone_on_from(on_ranks, rows, tmp_path):
     X, y = chunked(rows["X"]), chunked(rows["y"])
     options = {"n_estimators": 12, "checkpoint_interval": 3, "eval_metric": "mae"}
     evals = {"eval_set": [(rows["X"][:50], rows["y"][:50])], "verbose": False}
@@ -366,29 +394,7 @@ def test_a_checkpoint_is_gone_on_from(cluster, on_ranks, rows, tmp_path):
         XGBRegressor(max_depth=2, **options).fit(X, y, **evals)
 
 
-STOCK_FAILS = {
-    "XGBClassifier": {
-        "check_all_zero_sample_weights_error",
-        "check_classifiers_multilabel_output_format_predict",
-    },
-    "XGBRegressor": {"check_all_zero_sample_weights_error", "check_regressor_multioutput"},
-}
-
-
-def expected_failures(estimator):
-    reason = "XGBoost's own class fails it alike"
-    return dict.fromkeys(STOCK_FAILS[type(estimator).__name__], reason)
-
-
-@pytest.mark.filterwarnings("ignore:.*Unknown data type")
-@parametrize_with_checks(
-    [XGBClassifier(n_estimators=5), XGBRegressor(n_estimators=5)],
-    expected_failed_checks=expected_failures,
-)
-def test_scikit_learns_checks(estimator, check):
-    check(estimator)
-
-
+@slow_on_two_ranks
 def test_rows_that_do_not_fit_are_binned_on_the_disk(fleet, rows, monkeypatch, caplog):
     monkeypatch.setattr("skfleet.estimators.boosting._base.MEMORY_SHARE", 1e-9)
     X, y = rows["X"], rows["y"]

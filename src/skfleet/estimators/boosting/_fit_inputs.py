@@ -7,6 +7,8 @@ from dataclasses import replace
 from numbers import Real
 from typing import Any
 
+import numpy as np
+
 from skfleet._captured_output import capture_output
 from skfleet.blocks import (
     Block,
@@ -149,6 +151,15 @@ def check_eval_set(eval_set: Any, X: Any, per_set: dict[str, Any]) -> None:
                 f"{name} must have an entry for each evaluation set. Got {len(values)} of "
                 f"{len(eval_set or ())} instead."
             )
+
+
+def check_labels(labels: np.ndarray | None) -> None:
+    """Raise for labels that are numbers with decimals, as scikit-learn's classifiers do."""
+    if labels is not None and labels.dtype.kind == "f" and (labels % 1 != 0).any():
+        raise ValueError(
+            "y must have labels such as whole numbers or text. Got numbers with decimals instead: "
+            "Unknown label type: continuous. Take a regressor, or round them."
+        )
 
 
 def _width_of(X: Any) -> int | None:

@@ -16,6 +16,7 @@ from skfleet.estimators.boosting._base import BoostedEstimator
 from skfleet.estimators.boosting._fit_inputs import (
     FitInputs,
     check_eval_set,
+    check_labels,
     with_validation_set,
 )
 from skfleet.estimators.boosting._lightgbm_model import first_rounds, with_parameters
@@ -36,7 +37,9 @@ from skfleet.estimators.boosting._row_survey import StoredRows
 
 # Parameters of LightGBM's network, which are set here.
 _NETWORK = ("machines", "num_machines", "local_listen_port", "machine_list_filename")
+# Objectives of several classes, which are names of their metrics too; and other such metrics.
 _MULTICLASS = {"multiclass", "softmax", "multiclassova", "multiclass_ova", "ova", "ovr"}
+_MULTICLASS_METRICS = {*_MULTICLASS, "auc_mu", "multi_error", "multi_logloss"}
 # Values of a model of one machine, in the place of those of a rank.
 _LOCAL_VALUES = {
     "tree_learner": "serial",
@@ -141,6 +144,8 @@ class LightGBMEstimator(BoostedEstimator):
             ("tree_learner", ("serial", "data", "data_parallel", "voting", "voting_parallel")),
             ("device_type", ("cpu",)),
             ("linear_tree", (False,)),
+            # LightGBM's learners of several machines crash with it (its issue 5680)
+            ("interaction_constraints", (None, "")),
         ]
         for name, allowed in refused:
             value = parameter(params, name, allowed[0])
@@ -173,11 +178,15 @@ class LightGBMEstimator(BoostedEstimator):
 
     def _check_by_library(self, inputs: FitInputs) -> None:
         """Raise what LightGBM raises for a round on a few rows."""
-        labels = np.arange(2) if self._has_labels else None
         trial = copy.copy(self)
         trial.class_weight = trial._class_weight = None
         trial.random_state = copy.deepcopy(self.random_state)  # a trial draws nothing of it
+        n_labels = 2  # or several, where parameters are for that
+        labels = np.arange(n_labels) if self._has_labels else None
         _, params, _, objective = trial._configure(labels, inputs.options)
+        if labels is not None and {params["objective"], *params["metric"]} & _MULTICLASS_METRICS:
+            n_labels = 3
+            _, params, _, objective = trial._configure(np.arange(n_labels), inputs.options)
         if objective is not None:
             params["objective"] = "binary" if self._has_labels else "regression"
         if is_frame(meta := meta_of(inputs.X)):
@@ -187,7 +196,7 @@ class LightGBMEstimator(BoostedEstimator):
                 artificial = artificial_rows(meta)
                 lightgbm.Dataset(artificial, np.zeros(len(artificial))).construct()
         X = np.random.default_rng(0).normal(size=(N_TRIAL_ROWS, meta.shape[1]))
-        y = np.arange(N_TRIAL_ROWS) % 2
+        y = np.arange(N_TRIAL_ROWS) % n_labels
         group = [N_TRIAL_ROWS] if self._is_ranker else None
         for name in aliases_of("verbosity"):
             params.pop(name, None)
@@ -272,6 +281,7 @@ class LightGBMEstimator(BoostedEstimator):
             )
         options = inputs.options
         labels = stored.labels if self._has_labels else None
+        check_labels(labels)
         plain, params, metrics, objective = self._configure(labels, options)
         n_rounds, callbacks = params["num_iterations"], list(options.get("callbacks", ()))
         model = _as_booster(options.get("init_model"))
@@ -282,9 +292,7 @@ class LightGBMEstimator(BoostedEstimator):
             n_rounds=n_rounds,
             n_ranks=n_ranks,
             timeout=self.timeout,
-            dataset={
-                k: options[k] for k in ("feature_name", "categorical_feature") if k in options
-            },
+            dataset=_dataset_options(options, meta_of(inputs.X)),
             eval_ranks=[None if e is None else i % n_ranks for i, e in enumerate(evals)],
             eval_class_weights=[
                 self._numbered(_entry(class_weights, i, "eval_class_weight"), plain)
@@ -387,6 +395,19 @@ class LightGBMEstimator(BoostedEstimator):
             **kwargs,
         }
         return self._answer("predict", X, options)
+
+
+def _dataset_options(options: dict[str, Any], meta: Any) -> dict[str, Any]:
+    """Return the names of features, and the numbers of categorical ones."""
+    chosen = {k: options[k] for k in ("feature_name", "categorical_feature") if k in options}
+    names = chosen.get("feature_name")
+    if not isinstance(names, list):
+        names = list(meta.columns) if is_frame(meta) else []
+    if isinstance(chosen.get("categorical_feature"), list | tuple):
+        chosen["categorical_feature"] = [
+            names.index(name) if name in names else name for name in chosen["categorical_feature"]
+        ]
+    return chosen
 
 
 def _eval_pairs(named: dict[str, Any]) -> Any:

@@ -88,6 +88,45 @@ class XGBClassifier(XGBoostEstimator, xgboost.XGBClassifier):
             params["num_class"] = len(labels)
         return params, objective
 
+    def set_params(self, **params: Any) -> XGBClassifier:
+        """Set parameters, of a fitted booster too.
+
+        Parameters
+        ----------
+        **params : dict
+            Names and values.
+
+        Returns
+        -------
+        self : XGBClassifier
+            The estimator.
+        """
+        super().set_params(**params)
+        if params and self._labels is not None:
+            self.get_booster().set_param(self._fitted_params())
+        return self
+
+    def to_sklearn(self) -> Any:
+        """Return a fitted estimator of the library's own class.
+
+        Returns
+        -------
+        estimator : estimator
+            With the same parameters and the same booster.
+        """
+        plain = super().to_sklearn()
+        if self._labels is not None and not callable(self.objective):
+            plain.objective = self._fitted_params()["objective"]
+        return plain
+
+    def _fitted_params(self) -> dict[str, Any]:
+        """Return the parameters of the fitted booster that depend on the labels.
+
+        XGBoost's own ``fit`` changes `objective` for several classes, which is a user's parameter.
+        """
+        params, _ = self._booster_params(self._labels)
+        return {name: params[name] for name in ("objective", "num_class") if name in params}
+
     @property
     def classes_(self) -> np.ndarray:
         """The labels, sorted."""

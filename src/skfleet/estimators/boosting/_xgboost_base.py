@@ -18,6 +18,7 @@ from skfleet.estimators.boosting._base import OWN_PARAMETERS, BoostedEstimator
 from skfleet.estimators.boosting._fit_inputs import (
     FitInputs,
     check_eval_set,
+    check_labels,
     with_validation_set,
 )
 from skfleet.estimators.boosting._row_survey import StoredRows
@@ -243,6 +244,7 @@ class XGBoostEstimator(BoostedEstimator):
                 "them on the disk, which is slower; more workers, or smaller max_bin, avoid that"
             )
         labels = stored.labels if self._has_labels else None
+        check_labels(labels)
         params, objective = self._booster_params(labels)
         model, metric, params, feature_weights = self._configure_fit(
             inputs.options.get("xgb_model"), params, inputs.options.get("feature_weights")

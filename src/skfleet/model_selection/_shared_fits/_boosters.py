@@ -40,6 +40,15 @@ class XGBoostRounds(_BoostingRounds):
         return model
 
 
+class FleetXGBoostRounds(XGBoostRounds):
+    """XGBoost's estimators of this library, whose labels are not in a saved booster."""
+
+    def _truncate(self, largest: Any, size: int) -> Any:
+        model = copy.copy(largest)
+        vars(model).update(n_estimators=size, _Booster=largest.get_booster()[:size])
+        return model
+
+
 class LightGBMRounds(_BoostingRounds):
     """LightGBM, by the best iteration, up to which it predicts."""
 
@@ -49,25 +58,43 @@ class LightGBMRounds(_BoostingRounds):
         return model
 
 
-_XGBOOST = XGBoostRounds(
+_XGBOOST = (
     "base_score booster callbacks colsample_bylevel colsample_bynode colsample_bytree device "
     "early_stopping_rounds enable_categorical eval_metric feature_types feature_weights gamma "
     "grow_policy importance_type interaction_constraints learning_rate max_bin max_cat_threshold "
     "max_cat_to_onehot max_delta_step max_depth max_leaves min_child_weight missing "
     "monotone_constraints multi_strategy n_estimators n_jobs num_parallel_tree objective "
     "random_state reg_alpha reg_lambda sampling_method scale_pos_weight subsample tree_method "
-    "validate_parameters verbosity",
-    {"booster": ("gbtree", None), "callbacks": (None,), "early_stopping_rounds": (None,)},
+    "validate_parameters verbosity"
 )
-_LIGHTGBM = LightGBMRounds(
+_LIGHTGBM = (
     "boosting_type class_weight colsample_bytree importance_type learning_rate max_depth "
     "min_child_samples min_child_weight min_split_gain n_estimators n_jobs num_leaves objective "
     "random_state reg_alpha reg_lambda subsample subsample_for_bin subsample_freq "
     # accepted as keyword arguments: verbosity, and threading options that it warns without
-    "force_col_wise force_row_wise verbose verbosity",
-    {"boosting_type": ("gbdt",)},
+    "force_col_wise force_row_wise verbose verbosity"
 )
+_OF_XGBOOST: dict[str, tuple[Any, ...]] = {
+    "booster": ("gbtree", None),
+    "callbacks": (None,),
+    "early_stopping_rounds": (None,),
+}
+_OF_LIGHTGBM: dict[str, tuple[Any, ...]] = {"boosting_type": ("gbdt",)}
+# A checkpoint is of one number of rounds; the other parameters of this library change no model.
+_FLEET = " checkpoint checkpoint_interval max_retries timeout"
+_OF_FLEET: dict[str, tuple[Any, ...]] = {"checkpoint": (None,)}
 
-for _kind in ("Classifier", "Regressor"):
-    register_shared_fit(f"xgboost.XGB{_kind}", _XGBOOST)
-    register_shared_fit(f"lightgbm.LGBM{_kind}", _LIGHTGBM)
+_SHARED_FITS = {
+    "xgboost.XGB": XGBoostRounds(_XGBOOST, _OF_XGBOOST),
+    "lightgbm.LGBM": LightGBMRounds(_LIGHTGBM, _OF_LIGHTGBM),
+    # Not the package itself, which imports the library when a name is looked up in it.
+    "skfleet.estimators.boosting._xgboost.XGB": FleetXGBoostRounds(
+        _XGBOOST + _FLEET, _OF_XGBOOST | _OF_FLEET
+    ),
+    "skfleet.estimators.boosting._lightgbm.LGBM": LightGBMRounds(
+        _LIGHTGBM + _FLEET, _OF_LIGHTGBM | _OF_FLEET
+    ),
+}
+for _prefix, _shared_fit in _SHARED_FITS.items():
+    for _kind in ("Classifier", "Regressor"):
+        register_shared_fit(f"{_prefix}{_kind}", _shared_fit)
