@@ -6,7 +6,13 @@ from skfleet.glm._coordinate_descent import (
     coordinate_descent,
     elastic_net_path,
 )
-from skfleet.glm._cv_normal_equations import SplitProducts, split_products
+from skfleet.glm._cv_normal_equations import (
+    Residuals,
+    SplitProducts,
+    combine_residuals,
+    residuals_by_split,
+    split_products,
+)
 from skfleet.glm._dense_solvers import equilibrate, rows_with_gram, solve_positive, solve_ridge
 from skfleet.glm._losses import BinaryLogistic, Loss, Multinomial, SquaredError, Tweedie
 from skfleet.glm._normal_equations import (
@@ -41,6 +47,7 @@ __all__ = [
     "PathPoint",
     "Penalty",
     "Quadratic",
+    "Residuals",
     "SGDConfig",
     "SGDTargets",
     "SGDWeights",
@@ -52,6 +59,7 @@ __all__ = [
     "WarmNewton",
     "block_cross_products",
     "combine_products",
+    "combine_residuals",
     "compute_cross_products",
     "coordinate_descent",
     "cross_products",
@@ -64,6 +72,7 @@ __all__ = [
     "newton",
     "proximal_gradient",
     "proximal_newton",
+    "residuals_by_split",
     "rows_with_gram",
     "score_from_errors",
     "solve_positive",

@@ -58,6 +58,8 @@ class AnalyticScores:
         results: dict[FitRequest, dict[str, Any]] = {}
         unscored: list[FitRequest] = []
         for group in groups.values():
+            if not group.fits:  # none can be scored
+                continue
             group_results = None
             try:
                 with context.running_locally():

@@ -83,7 +83,7 @@ def numbers_of(X: Any, positions: Sequence[int]) -> np.ndarray:
 
 def check_precision(X: Any, positions: Sequence[int]) -> None:
     """Raise for columns in single precision, in which steps would compute."""
-    kinds = [X.dtypes.iloc[j] for j in positions] if is_frame(X) else [X.dtype]
+    kinds = [X.dtypes.iloc[j] if is_frame(X) else X.dtype for j in positions]
     for kind in kinds:
         kind = np.dtype(getattr(kind, "numpy_dtype", kind))
         if kind.kind not in "biuf" or (kind.kind == "f" and kind.itemsize != 8):

@@ -62,6 +62,11 @@ class LinearColumns:
         return float(self.sums.products.weight)
 
     @property
+    def dense_matrix(self) -> np.ndarray:
+        """The matrix as an array."""
+        return self.matrix.toarray() if sparse.issparse(self.matrix) else self.matrix
+
+    @property
     def mean(self) -> np.ndarray:
         """The means of the columns."""
         return self.matrix @ self.sums.products.x_mean + self.offset
@@ -289,9 +294,7 @@ def decompose(step: PCA, columns: LinearColumns) -> LinearColumns:
     if step.whiten:
         components = components / np.sqrt(values[:n])[:, None]
     unknown = np.full(n, np.nan)
-    matrix = components @ (
-        columns.matrix.toarray() if sparse.issparse(columns.matrix) else columns.matrix
-    )
+    matrix = components @ columns.dense_matrix
     offset = components @ (columns.offset - columns.mean)
     return replace(
         columns,
@@ -305,11 +308,3 @@ def decompose(step: PCA, columns: LinearColumns) -> LinearColumns:
 
 def _is_nan(value: Any) -> bool:
     return isinstance(value, numbers.Real) and np.isnan(value)
-
-
-def class_of(step: Any) -> type:
-    """Return scikit-learn's class of a transformer, from which one of this library is derived."""
-    kind = type(step)
-    if kind.__module__.partition(".")[0] == "skfleet":
-        return next(c for c in kind.__mro__ if not c.__module__.startswith("skfleet"))
-    return kind

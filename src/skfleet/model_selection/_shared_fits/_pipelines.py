@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
@@ -12,10 +12,12 @@ from sklearn.base import clone
 from sklearn.model_selection import check_cv
 from sklearn.pipeline import Pipeline
 
-from skfleet.blocks import Folds, RowBlocks, is_lazy, make_folds, meta_of, row_blocks
+from skfleet.blocks import Block, Folds, RowBlocks, is_lazy, make_folds, meta_of, row_blocks
 from skfleet.engine import Pickled, Reduction, engine_for, map_reduce, with_row_offsets
+from skfleet.glm import Residuals, combine_residuals, residuals_by_split
 from skfleet.model_selection._shared_fits._base_columns import (
     BaseColumns,
+    Label,
     LabelledProducts,
     check_precision,
     combine_groups,
@@ -125,9 +127,10 @@ class ScoredPipeline(SharedFit):
                        if k.startswith(f"{name}__")}
                 for n in group
             ]  # fmt: skip
-            scores[..., group] = self._last.score(
-                products, last, scorings, train_scores=train_scores
-            )
+            for numbers, part in products.parts():
+                scores[np.ix_([0, 1], range(len(scorings)), numbers, group)] = self._last.score(
+                    part, last, scorings, train_scores=train_scores
+                )
         return scores
 
     def _products(self, prepared: PreparedRows, params: Mapping[str, Any]) -> PipelineProducts:
@@ -157,9 +160,46 @@ class PipelineProducts:
     columns: list[LinearColumns]
     prepared: PreparedRows
 
+    def parts(self) -> Iterator[tuple[list[int], PipelineProducts]]:
+        """Yield splits with as many columns each: some training sets lack a category."""
+        widths = [len(columns.offset) for columns in self.columns]
+        for width in dict.fromkeys(widths):
+            numbers = [j for j, other in enumerate(widths) if other == width]
+            folds = self.prepared.folds
+            chosen = replace(folds, splits=tuple(folds.splits[j] for j in numbers))
+            yield (
+                numbers,
+                PipelineProducts(
+                    [self.splits[j] for j in numbers],
+                    [self.columns[j] for j in numbers],
+                    replace(self.prepared, folds=chosen),
+                ),
+            )
+
     def residuals(self, coefs: np.ndarray, intercepts: np.ndarray, *, both: bool) -> Any:
         """Return the residuals of linear models, from one pass over the rows."""
-        raise NotImplementedError("errors must be squared")
+        prepared, labels = self.prepared, self.prepared.splits[0][0].labels
+        pairs = list(zip(coefs, self.columns, strict=True))
+        base = np.stack([coef @ columns.dense_matrix for coef, columns in pairs])
+        offsets = [coef @ columns.offset for coef, columns in pairs]
+        reduction = Reduction(residuals_of_base, combine_residuals)
+        args = prepared.folds, prepared.base, labels, base, intercepts + np.stack(offsets), both
+        return map_reduce(engine_for(prepared.rows), reduction, prepared.rows, *args)
+
+
+def residuals_of_base(
+    block: Block,
+    folds: Folds,
+    base: BaseColumns,
+    labels: tuple[Label, ...],
+    coefs: np.ndarray,
+    intercepts: np.ndarray,
+    both: bool,
+) -> Residuals:
+    """Return the residuals of a block of rows, of models of base columns."""
+    own, values = base.of(block.X)
+    index = [labels.index(label) for label in own]
+    return residuals_by_split(block._replace(X=values), folds, coefs[..., index], intercepts, both)
 
 
 def _pivot(X: Any, positions: Sequence[int]) -> np.ndarray:

@@ -17,7 +17,6 @@ from skfleet.blocks import is_frame
 from skfleet.model_selection._shared_fits._column_algebra import (
     BaseSums,
     LinearColumns,
-    class_of,
     decompose,
     encode,
     impute,
@@ -36,6 +35,16 @@ _FUNCTIONS: dict[type, Callable[[Any, LinearColumns], LinearColumns]] = {
     SimpleImputer: impute,
     StandardScaler: standardize,
 }
+
+
+_BY_NAME = {kind.__name__: kind for kind in (*_FUNCTIONS, ColumnTransformer, OneHotEncoder)}
+
+
+def class_of(step: Any) -> type:
+    """Return scikit-learn's class of a transformer; that of the same name for this library's."""
+    kind = type(step)
+    is_own = kind.__module__.partition(".")[0] == "skfleet"
+    return _BY_NAME.get(kind.__name__, kind) if is_own else kind
 
 
 def is_algebra(steps: Sequence[Any]) -> bool:

@@ -1,0 +1,289 @@
+"""Pipelines whose scores follow from sums over the rows: equal to scikit-learn's, or refused."""
+
+import warnings
+
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+import sklearn.model_selection as reference
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reference_search import compare, grid_search
+from sklearn.compose import make_column_selector, make_column_transformer
+from sklearn.decomposition import PCA
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import ElasticNet, Lasso, LinearRegression, Ridge
+from sklearn.model_selection import KFold, ShuffleSplit
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    MaxAbsScaler,
+    MinMaxScaler,
+    OneHotEncoder,
+    StandardScaler,
+)
+
+from random_examples import n_examples
+from skfleet import estimators
+from skfleet.engine import counting
+from skfleet.model_selection import GridSearchCV
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+ALPHAS = {"ridge__alpha": [0.01, 1.0, 100.0]}
+
+
+def rows_of(n=400, seed=0):
+    """Return rows of numbers, categories and gaps, and their targets."""
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "size": rng.normal(50, 3, n),
+            "time": rng.exponential(3, n),
+            "count": rng.integers(0, 9, n),
+            "kind": rng.choice(["oak", "ash", "elm"], n),
+            "site": pd.Series(rng.choice(list("ABCDEF"), n)).astype("category"),
+        }
+    )
+    y = frame["size"] - frame["time"] + (frame["kind"] == "elm") * 3 + rng.normal(size=n)
+    return frame, y.to_numpy()
+
+
+def with_gaps(frame, names=("size", "time"), share=0.1, seed=1):
+    rng = np.random.default_rng(seed)
+    return frame.assign(
+        **{name: frame[name].mask(rng.random(len(frame)) < share) for name in names}
+    )
+
+
+FRAME, y = rows_of()
+NUMBERS = FRAME[["size", "time", "count"]]
+GAPS = with_gaps(NUMBERS)
+MIXED = with_gaps(FRAME)
+dense_encoder = OneHotEncoder(sparse_output=False, handle_unknown="ignore")
+imputed = make_pipeline(SimpleImputer(), StandardScaler())
+mixed = make_column_transformer((imputed, ["size", "time"]), (dense_encoder, ["kind", "site"]))
+by_dtype = make_column_transformer(
+    (SimpleImputer(), make_column_selector(dtype_include=np.number)),
+    (OneHotEncoder(drop="first", sparse_output=False), make_column_selector(pattern="kind|site")),
+)
+
+
+def repr_of(value):
+    """Return the name of a case: its steps."""
+    return " ".join(type(v).__name__ for v in value) if isinstance(value, list) else None
+
+
+def is_scored(search):
+    """Return whether all scores are from sums: there was no fit to be timed."""
+    return search.timeline_ == ()
+
+
+@pytest.mark.parametrize(
+    ("steps", "rows"),
+    [
+        ([StandardScaler()], NUMBERS),
+        ([StandardScaler(with_mean=False)], NUMBERS.to_numpy()),
+        ([StandardScaler(with_std=False), "passthrough", MaxAbsScaler()], NUMBERS),
+        ([MinMaxScaler((-1, 3)), StandardScaler()], NUMBERS + 1e4),
+        ([MaxAbsScaler()], -NUMBERS),
+        ([SimpleImputer(), StandardScaler()], GAPS),
+        ([SimpleImputer(strategy="constant", fill_value=-1)], GAPS),
+        ([SimpleImputer(), MinMaxScaler()], GAPS.to_numpy()),
+        ([StandardScaler(), PCA(2)], NUMBERS),
+        ([SimpleImputer(), PCA(whiten=True)], GAPS),
+        ([dense_encoder], FRAME[["kind", "site"]]),
+        ([OneHotEncoder(drop="if_binary", sparse_output=False)], FRAME[["kind"]].to_numpy()),
+        ([mixed], MIXED),
+        ([by_dtype, StandardScaler()], MIXED),
+        ([make_column_transformer((MinMaxScaler(), [1]), remainder="passthrough")], NUMBERS),
+        ([make_column_transformer(("drop", ["count"]), remainder=MaxAbsScaler())], NUMBERS),
+        ([estimators.StandardScaler(), estimators.PCA(2)], NUMBERS),
+    ],
+    ids=repr_of,
+)
+def test_scores_are_those_of_the_fits(steps, rows):
+    pipeline = Pipeline([*((f"step{i}", step) for i, step in enumerate(steps)), ("ridge", Ridge())])
+    search = compare(pipeline, ALPHAS, rows, y, rtol=1e-9, cv=4, return_train_score=True)
+    assert is_scored(search)
+
+
+@pytest.mark.parametrize(
+    ("last", "grid"),
+    [
+        (LinearRegression(), {"fit_intercept": [True, False]}),
+        (Lasso(tol=1e-10), {"alpha": [0.01, 0.1]}),
+        (ElasticNet(tol=1e-10), {"alpha": [0.01, 0.1], "l1_ratio": [0.2, 0.8]}),
+        (estimators.Ridge(), {"alpha": [0.1, 1.0]}),
+    ],
+    ids=["ols", "lasso", "elastic net", "own ridge"],
+)
+@pytest.mark.parametrize("scoring", ["r2", ["neg_mean_absolute_error", "neg_max_error"]])
+def test_models_and_scores(last, grid, scoring):
+    pipeline = Pipeline([("scale", by_dtype), ("again", StandardScaler()), ("model", last)])
+    grid = {f"model__{name}": values for name, values in grid.items()}
+    options = {"scoring": scoring, "refit": False, "cv": 3}
+    search = compare(pipeline, grid, MIXED, y, rtol=1e-7, **options)
+    assert is_scored(search)
+    with counting() as counts:
+        grid_search(pipeline, grid, MIXED, y, return_train_score=False, **options)
+    assert counts.passes == (1 if scoring == "r2" else 2)
+
+
+def test_parameters_of_steps_are_searched_over():
+    pipeline = Pipeline([("columns", by_dtype), ("scale", StandardScaler()), ("ridge", Ridge())])
+    grid = ALPHAS | {
+        "scale__with_mean": [True, False],
+        "columns__onehotencoder__drop": [None, "first"],
+        "columns__simpleimputer__strategy": ["mean", "constant"],
+    }
+    with counting() as counts:
+        search = compare(pipeline, grid, MIXED, y, rtol=1e-9, cv=3)
+    assert is_scored(search)
+    assert counts.passes == 1
+
+
+@pytest.mark.parametrize(
+    ("steps", "rows", "reason"),
+    [
+        ([SimpleImputer(strategy="median")], GAPS, "strategy must be"),
+        ([SimpleImputer(add_indicator=True)], GAPS, "indicate"),
+        ([MinMaxScaler(clip=True)], NUMBERS, "clip"),
+        ([PCA(2), MinMaxScaler()], NUMBERS, "before they are combined"),
+        ([OneHotEncoder()], FRAME[["kind", "site"]], "rows must be dense"),
+        ([OneHotEncoder(max_categories=2, sparse_output=False)], FRAME[["kind"]], "joined"),
+        ([StandardScaler()], NUMBERS.astype(np.float32), "float64"),
+        ([PCA(0.9)], NUMBERS, "n_components"),
+    ],
+    ids=repr_of,
+)
+def test_refused(steps, rows, reason):
+    pipeline = Pipeline([*((f"step{i}", step) for i, step in enumerate(steps)), ("ridge", Ridge())])
+    search = compare(pipeline, ALPHAS, rows, y, rtol=1e-9, cv=3)
+    assert not is_scored(search)
+    assert any(reason in (use.refused or reason) for use in search.shared_fits_)
+
+
+def test_steps_that_are_no_algebra_are_fitted():
+    pipeline = Pipeline([("log", FunctionTransformer(np.log1p)), ("ridge", Ridge())])
+    search = compare(pipeline, ALPHAS, abs(NUMBERS), y, rtol=1e-9, cv=3)
+    assert not is_scored(search)
+
+
+def test_a_category_that_is_only_tested():
+    rows = pd.DataFrame({"kind": ["a", "b"] * 30 + ["c"] * 30})
+    pipeline = make_pipeline(dense_encoder, Ridge())
+    assert is_scored(compare(pipeline, ALPHAS, rows, y[:90], rtol=1e-9, cv=KFold(3)))
+    strict = pipeline.set_params(onehotencoder__handle_unknown="error")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        search = GridSearchCV(strict, ALPHAS, cv=KFold(3), refit=False).fit(rows, y[:90])
+    assert np.isnan(search.cv_results_["split2_test_score"]).all()
+
+
+def test_a_column_that_is_missing_in_a_training_set():
+    rows = NUMBERS[:90].to_numpy(dtype=float, copy=True)
+    rows[:60, 0] = np.nan
+    pipeline = make_pipeline(SimpleImputer(), Ridge())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        cv = [(np.arange(60), np.arange(60, 90)), (np.arange(30, 90), np.arange(30))]
+        search = compare(pipeline, ALPHAS, rows, y[:90], rtol=1e-9, cv=cv)
+    assert not is_scored(search)
+
+
+def test_dask_rows_in_one_pass(cluster_client):
+    frame = pd.concat([MIXED] * 5, ignore_index=True)
+    target = np.tile(y, 5) + np.arange(len(frame)) / 100
+    pipeline = make_pipeline(mixed, Ridge())
+    expected = reference.GridSearchCV(pipeline, ALPHAS, cv=4).fit(frame, target)
+    lazy = dd.from_pandas(frame.assign(target=target), npartitions=8)
+    with cluster_client.as_current(), counting() as counts:
+        search = GridSearchCV(pipeline, ALPHAS, cv=4, refit=False)
+        search.fit(lazy[list(frame)], lazy["target"])
+    difference = search.cv_results_["mean_test_score"] - expected.cv_results_["mean_test_score"]
+    assert np.abs(difference).max() < 1e-10
+    assert counts.passes == 1
+
+
+def test_dask_arrays_with_gaps(cluster_client):
+    rows = GAPS.to_numpy()
+    pipeline = make_pipeline(SimpleImputer(), StandardScaler(), Ridge())
+    expected = reference.GridSearchCV(pipeline, ALPHAS, cv=4).fit(rows, y)
+    lazy = da.from_array(rows, chunks=(50, 3)), da.from_array(y, chunks=50)
+    with cluster_client.as_current(), counting() as counts:
+        search = GridSearchCV(pipeline, ALPHAS, cv=4, refit=False).fit(*lazy)
+    difference = search.cv_results_["mean_test_score"] - expected.cv_results_["mean_test_score"]
+    assert np.abs(difference).max() < 1e-10
+    assert counts.passes == 1
+
+
+numeric_steps = st.lists(
+    st.one_of(
+        st.builds(StandardScaler, with_mean=st.booleans(), with_std=st.booleans()),
+        st.builds(MinMaxScaler, feature_range=st.sampled_from([(0, 1), (-2, 5)])),
+        st.builds(MaxAbsScaler),
+        st.builds(PCA, n_components=st.sampled_from([1, 2, 3, None]), whiten=st.booleans()),
+    ),
+    max_size=3,
+)
+encoders = st.builds(
+    OneHotEncoder,
+    drop=st.sampled_from([None, "first", "if_binary"]),
+    handle_unknown=st.sampled_from(["ignore", "error"]),
+    sparse_output=st.booleans(),
+)
+models = st.sampled_from(
+    [
+        (Ridge(), {"alpha": [0.01, 10.0]}, 1e-10),
+        (Ridge(tol=1e-13), {"alpha": [0.1, 10.0]}, 1e-10),
+        (LinearRegression(), {"fit_intercept": [True, False]}, 1e-9),
+        (Lasso(tol=1e-12, max_iter=10_000), {"alpha": [0.01, 0.3]}, 1e-7),
+        (ElasticNet(tol=1e-12, max_iter=10_000), {"alpha": [0.01, 0.3]}, 1e-7),
+    ]
+)
+
+
+@settings(max_examples=n_examples(15, 300), deadline=None)
+@given(
+    numeric=numeric_steps,
+    encoder=st.none() | encoders,
+    model=models,
+    scale=st.sampled_from([1e-3, 1.0, 1e3]),
+    shift=st.sampled_from([0.0, 1.0, 100.0]),
+    share=st.sampled_from([0.0, 0.05, 0.4]),
+    cv=st.sampled_from([KFold(3), ShuffleSplit(2, random_state=0), KFold(4, shuffle=True)]),
+    seed=st.integers(0, 1000),
+)
+def test_pipelines_at_random(numeric, encoder, model, scale, shift, share, cv, seed):
+    last, grid, tolerance = model
+    frame, target = rows_of(120 + seed % 100, seed)
+    frame[["size", "time"]] = (frame[["size", "time"]] - 50) * scale + shift
+    frame = with_gaps(frame, share=share, seed=seed)
+    steps = make_pipeline(*([SimpleImputer()] if share else []), *numeric, "passthrough")
+    if encoder is None:
+        pipeline = Pipeline([("numeric", steps), ("model", last)])
+        frame = frame[["size", "time", "count"]]
+        if cv is not None and isinstance(steps, Pipeline):
+            pipeline = Pipeline([*steps.steps, ("model", last)])
+    else:
+        columns = make_column_transformer((steps, [0, 1, 2]), (encoder, ["kind"]))
+        pipeline = Pipeline([("columns", columns), ("model", last)])
+    grid = {f"model__{name}": values for name, values in grid.items()}
+    if getattr(cv, "shuffle", False):
+        cv = KFold(4, shuffle=True, random_state=seed)
+    options = {"cv": cv, "refit": False, "scoring": "neg_mean_squared_error"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        search = GridSearchCV(pipeline, grid, **options)
+        try:
+            expected = reference.GridSearchCV(pipeline, grid, **options).fit(frame, target)
+        except ValueError:  # all fits fail, as those of a PCA of sparse rows
+            with pytest.raises(ValueError, match="fits failed"):
+                search.fit(frame, target)
+            return
+        search.fit(frame, target)
+    left, right = (s.cv_results_["mean_test_score"] for s in (search, expected))
+    np.testing.assert_allclose(left, right, rtol=tolerance, atol=1e-12)
