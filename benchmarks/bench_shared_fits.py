@@ -19,12 +19,13 @@ from sklearn.ensemble import (
     HistGradientBoostingClassifier,
     RandomForestClassifier,
 )
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import ElasticNet, LogisticRegression, Ridge
 from sklearn.model_selection import GridSearchCV as StockGridSearchCV
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
 
@@ -53,6 +54,18 @@ SEARCHES = {
         {"n_neighbors": list(range(1, 21))},
     ),
     "Ridge, 20 `alpha`": (Ridge(), {"alpha": np.logspace(-3, 3, 20)}),
+    "StandardScaler before Ridge, 20 `alpha`": (
+        make_pipeline(StandardScaler(), Ridge()),
+        {"ridge__alpha": np.logspace(-3, 3, 20)},
+    ),
+    "SimpleImputer and scaler before Ridge, 20 `alpha`": (
+        make_pipeline(SimpleImputer(), StandardScaler(), Ridge()),
+        {"ridge__alpha": np.logspace(-3, 3, 20)},
+    ),
+    "OneHotEncoder before Ridge, 20 `alpha`": (
+        make_pipeline(OneHotEncoder(handle_unknown="ignore"), Ridge(tol=1e-12)),
+        {"ridge__alpha": np.logspace(-2, 3, 20)},
+    ),
     "ElasticNet, 50 `alpha`": (ElasticNet(), {"alpha": np.logspace(-2, 1, 50)}),
     "LogisticRegression, 20 `C`": (
         LogisticRegression(max_iter=1000),
@@ -123,9 +136,16 @@ class ApproximateSharedFits:
 def rows(name):
     """Make rows; more of them where scikit-learn is quick with so many."""
     kind = name.partition(",")[0]
-    if kind in ("Ridge", "ElasticNet"):
-        size = {"Ridge": (200_000, 50), "ElasticNet": (20_000, 100)}[kind]
-        return make_regression(*size, noise=10, random_state=0)
+    if kind.startswith("OneHotEncoder"):
+        rng = np.random.default_rng(0)
+        X = rng.integers(0, 100, (200_000, 10)).astype(str)
+        return X, (X[:, 0] < "5") + rng.normal(size=len(X))
+    if "Ridge" in kind or kind == "ElasticNet":
+        size = (20_000, 100) if kind == "ElasticNet" else (200_000, 50)
+        X, y = make_regression(*size, noise=10, random_state=0)
+        if kind.startswith("SimpleImputer"):
+            X[np.random.default_rng(0).random(X.shape) < 0.05] = np.nan
+        return X, y
     size = {
         "KNeighbors": (20_000, 12),
         "LogisticRegression": (50_000, 50),
@@ -137,7 +157,7 @@ def rows(name):
 
 def main():
     """Print the table."""
-    print(f"{'':46}{'skfleet':>9}{'sklearn':>9}{'factor':>8}{'saved':>7}{'differ':>9}")
+    print(f"{'':50}{'skfleet':>9}{'sklearn':>9}{'factor':>8}{'saved':>7}{'differ':>9}")
     with Fleet(n_workers=2):
         for name, (model, grid) in SEARCHES.items():
             if not name.startswith(tuple(sys.argv[1:] or [""])):
@@ -157,7 +177,7 @@ def main():
                 (use,) = ours.shared_fits_
                 label = name if share_fits is True else f"{name}, {share_fits}"
                 print(
-                    f"{label:46}{one:9.2f}{other:9.2f}{other / one:8.1f}"
+                    f"{label:50}{one:9.2f}{other:9.2f}{other / one:8.1f}"
                     f"{use.n_saved:4}/{use.n_fits:<3}{differ:8.0e}",
                     flush=True,
                 )

@@ -13,6 +13,9 @@ from scipy import sparse
 from skfleet.blocks import Block, Folds, is_frame
 from skfleet.glm import CrossProducts, block_cross_products, combine_products
 
+# Products of more columns take more memory and time than fits.
+MAX_COLUMNS = 2000
+
 # A column's label: its kind ("number", "gap" or "category"), its position, and its category.
 Label = tuple[str, int, Hashable]
 
@@ -70,6 +73,8 @@ class BaseColumns:
             ones = np.ones(n_rows)
             parts.append(sparse.csr_matrix((ones, codes, np.arange(n_rows + 1)), shape=shape))
             labels += [("category", j, value) for value in np.asarray(categories).tolist()]
+            if len(labels) > MAX_COLUMNS:
+                raise NotImplementedError(f"columns and categories must be at most {MAX_COLUMNS}")
         return tuple(labels), sparse.hstack(parts, format="csr")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -132,7 +131,8 @@ def encode(step: OneHotEncoder, sums: BaseSums, positions: Sequence[int]) -> Lin
         raise NotImplementedError("drop must be None, 'first' or 'if_binary'")
     index: list[int] = []
     for j in positions:
-        known, unknown = [], []
+        known: list[tuple[Any, int]] = []
+        unknown: list[tuple[Any, int]] = []
         for i, (kind, position, value) in enumerate(sums.labels):
             if (kind, position) == ("category", j):
                 (known if sums.products.x_mean[i] > 0 else unknown).append((value, i))
@@ -166,15 +166,14 @@ def join_columns(parts: Sequence[LinearColumns], sparse_threshold: float) -> Lin
     # Of encoded columns, the share of ones is the mean.
     n_nonzero = sum(p.mean.sum() if p.is_sparse else len(p.offset) for p in parts)
     density = n_nonzero / sum(len(part.offset) for part in parts)
-    arrays = [
-        np.concatenate([getattr(part, name) for part in parts])
-        for name in ("offset", "low", "high", "missing")
-    ]
     matrices = [sparse.csr_matrix(part.matrix) for part in parts]
     return LinearColumns(
         parts[0].sums,
         sparse.vstack(matrices, format="csr"),
-        *arrays,
+        offset=np.concatenate([part.offset for part in parts]),
+        low=np.concatenate([part.low for part in parts]),
+        high=np.concatenate([part.high for part in parts]),
+        missing=np.concatenate([part.missing for part in parts]),
         is_sparse=any(part.is_sparse for part in parts) and density < sparse_threshold,
     )
 
@@ -278,8 +277,9 @@ def decompose(step: PCA, columns: LinearColumns) -> LinearColumns:
         raise NotImplementedError("svd_solver must be 'auto', 'full' or 'covariance_eigh'")
     n_columns = len(columns.offset)
     n = min(n_columns, int(columns.weight)) if n is None else n
-    if not isinstance(n, numbers.Integral) or isinstance(n, bool) or not 0 < n <= n_columns:
+    if not isinstance(n, int | np.integer) or isinstance(n, bool) or not 0 < n <= n_columns:
         raise NotImplementedError("n_components must be a number of columns")
+    n = int(n)
     shape = columns.weight, n_columns
     has_few = n_columns > 1000 or columns.weight < 10 * n_columns
     if step.svd_solver == "auto" and has_few and max(shape) > 500 and n < 0.8 * min(shape):
@@ -307,4 +307,4 @@ def decompose(step: PCA, columns: LinearColumns) -> LinearColumns:
 
 
 def _is_nan(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and np.isnan(value)
+    return isinstance(value, float) and np.isnan(value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -68,7 +68,7 @@ class ScoredFromGram(SharedFit):
         check_lengths(products.splits)
         return products
 
-    def accepts_sparse(self, estimator: Any) -> bool:
+    def accepts_sparse(self, params: Mapping[str, Any]) -> bool:
         """Return whether fits on sparse rows have the same results."""
         return self.is_skfleet
 
@@ -83,7 +83,7 @@ class ScoredFromGram(SharedFit):
 
     def score(
         self,
-        prepared: SplitProducts,
+        prepared: Any,
         params: ParamSets,
         scorings: Sequence[str],
         *,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
@@ -97,10 +97,7 @@ class ScoredPipeline(SharedFit):
         sums = map_reduce(engine, reduction, rows, folds, base)
         labels = tuple(dict.fromkeys(label for part in sums.values() for label in part.labels))
         sums = {part: with_labels(value, labels) for part, value in sums.items()}
-        sides = [
-            tuple(_joined(sums[part] for part in side if part in sums) for side in split)
-            for split in folds.splits
-        ]
+        sides = [(_joined(sums, train), _joined(sums, test)) for train, test in folds.splits]
         return PreparedRows(sides, base, rows, folds, head)
 
     def score(
@@ -112,42 +109,45 @@ class ScoredPipeline(SharedFit):
         train_scores: bool,
     ) -> np.ndarray:
         """Score each split and candidate; equal preparations are made once."""
-        name = self._pipeline.steps[-1][0]
-        own = self._pipeline.steps[-1][1].get_params(deep=False)
         groups: dict[bytes, list[int]] = {}
         for n, candidate in enumerate(params):
-            steps = {k: v for k, v in candidate.items() if k.partition("__")[0] != name}
-            groups.setdefault(Pickled.dumps(steps).digest(), []).append(n)
+            groups.setdefault(Pickled.dumps(self._cut(candidate)[0]).digest(), []).append(n)
         scores = np.empty((2, len(scorings), len(prepared.splits), len(params)))
         for group in groups.values():
-            steps = {k: v for k, v in params[group[0]].items() if k.partition("__")[0] != name}
-            products = self._products(prepared, steps)
-            last = [
-                own | {k.removeprefix(f"{name}__"): v for k, v in params[n].items()
-                       if k.startswith(f"{name}__")}
-                for n in group
-            ]  # fmt: skip
-            for numbers, part in products.parts():
+            steps, _ = self._cut(params[group[0]])
+            last = [self._cut(params[n])[1] for n in group]
+            for numbers, part in self._products(prepared, steps, last).parts():
                 scores[np.ix_([0, 1], range(len(scorings)), numbers, group)] = self._last.score(
                     part, last, scorings, train_scores=train_scores
                 )
         return scores
 
-    def _products(self, prepared: PreparedRows, params: Mapping[str, Any]) -> PipelineProducts:
+    def _cut(self, params: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the searched parameters of the first steps, and all those of the last one."""
+        name, estimator = self._pipeline.steps[-1]
+        prefix = f"{name}__"
+        own = {k.removeprefix(prefix): v for k, v in params.items() if k.startswith(prefix)}
+        steps = {k: v for k, v in params.items() if not k.startswith(prefix)}
+        return steps, estimator.get_params(deep=False) | own
+
+    def _products(
+        self, prepared: PreparedRows, params: Mapping[str, Any], last: ParamSets
+    ) -> PipelineProducts:
         """Return the cross products of the prepared rows of each split."""
         pipeline = clone(self._pipeline).set_params(**params)
-        steps, last = [step for _, step in pipeline.steps[:-1]], pipeline.steps[-1][1]
+        steps = [step for _, step in pipeline.steps[:-1]]
+        accepts_sparse = all(map(self._last.accepts_sparse, last))
         columns, splits = [], []
         for train, test in prepared.splits:
             pivot = prepared.base.pivot_of(train.labels)
             sums = BaseSums(train.labels, pivot, *train[1:], test.products)
             prepared_columns = prepare_columns(steps, sums, prepared.head)
             prepared_columns.check_complete()
-            if prepared_columns.is_sparse and not self._last.accepts_sparse(last):
+            if prepared_columns.is_sparse and not accepts_sparse:
                 raise NotImplementedError("prepared rows must be dense")
             columns.append(prepared_columns)
-            sides = tuple(prepared_columns.products_of(side.products) for side in (train, test))
-            splits.append(sides)
+            products_of = prepared_columns.products_of
+            splits.append((products_of(train.products), products_of(test.products)))
         check_lengths(splits)
         return PipelineProducts(splits, columns, prepared)
 
@@ -211,5 +211,5 @@ def _pivot(X: Any, positions: Sequence[int]) -> np.ndarray:
     return finite.sum(axis=0) / np.maximum(np.isfinite(values).sum(axis=0), 1)
 
 
-def _joined(sums: Iterable[LabelledProducts]) -> LabelledProducts:
-    return reduce(combine_labelled, sums)
+def _joined(sums: Mapping[int, LabelledProducts], parts: Sequence[int]) -> LabelledProducts:
+    return reduce(combine_labelled, [sums[part] for part in parts if part in sums])

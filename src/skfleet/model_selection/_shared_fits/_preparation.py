@@ -67,7 +67,8 @@ def is_algebra(steps: Sequence[Any]) -> bool:
 
 def input_columns(steps: Sequence[Any], head: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the positions of the columns that are read as numbers, and as categories."""
-    numeric, categorical = set(), set()
+    numeric: set[int] = set()
+    categorical: set[int] = set()
     for path, positions in _paths(steps, head):
         is_encoded = bool(path) and class_of(path[0]) is OneHotEncoder
         (categorical if is_encoded else numeric).update(positions)

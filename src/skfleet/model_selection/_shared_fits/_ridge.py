@@ -68,9 +68,9 @@ class RidgePath(_RidgeFromGram):
     def __init__(self, *scorings: str) -> None:
         self.scorings = frozenset(scorings)
 
-    def accepts_sparse(self, estimator: Any) -> bool:
+    def accepts_sparse(self, params: Mapping[str, Any]) -> bool:
         """Return whether the solver for sparse rows ends near the optimum."""
-        return self.is_skfleet or estimator.tol <= _MAX_SPARSE_TOL
+        return self.is_skfleet or params["tol"] <= _MAX_SPARSE_TOL
 
     def unsupported_reason(self, params: Mapping[str, Any]) -> str | None:
         """Reject iterative solvers, and a penalty per target."""
