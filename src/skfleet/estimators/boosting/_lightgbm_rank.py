@@ -99,13 +99,12 @@ class LightGBMRank:
             first += block.n_rows
             if counts is not None:
                 counts += np.bincount(block.y, minlength=len(counts))
-            else:
-                y = np.asarray(block.y, dtype=np.float32)
-                if is_root:
-                    y = np.sign(y) * np.sqrt(np.abs(y))
-                weight = block.sample_weight
-                w = np.ones(len(y)) if weight is None else np.asarray(weight, dtype=np.float32)
-                sums += [np.dot(y.astype(np.float64), w), w.sum(dtype=np.float64)]
+            y = np.asarray(block.y, dtype=np.float32)
+            if is_root:
+                y = np.sign(y) * np.sqrt(np.abs(y))
+            weight = block.sample_weight
+            w = np.ones(len(y)) if weight is None else np.asarray(weight, dtype=np.float32)
+            sums += [np.dot(y.astype(np.float64), w), w.sum(dtype=np.float64)]
             report_progress()
         rows_of_bins = concat_rows(sample).X
         if is_alone:
