@@ -10,7 +10,7 @@ import pytest
 from distributed import Client, Scheduler, SpecCluster, Worker
 
 from skfleet.blocks import Block
-from skfleet.engine import ProcessLauncher, report_progress, thread_count
+from skfleet.engine import ObjectLostError, ProcessLauncher, report_progress, thread_count
 from skfleet.engine._dask import _worker_processes
 from skfleet.engine._dask._engine import DaskEngine
 from skfleet.engine._dask._process_group import GroupLostError
@@ -30,6 +30,9 @@ class Counter:
 
     def refuse_to_close(self):
         self.is_closable = False
+
+    def lose(self):
+        raise ObjectLostError("its network failed")
 
     def fail(self):
         raise KeyError("no such row")
@@ -104,6 +107,8 @@ def test_a_process_is_used_again(of_workers, cluster_client):
     assert sorted(call(group, "pid")) == sorted(pids)
     with pytest.raises(KeyError, match="no such row"):
         call(group, "fail")
+    with pytest.raises(GroupLostError, match="its network failed"):
+        call(group, "lose")
     call(group, "refuse_to_close")
     group.close()
     wait_for_end(pids)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
@@ -63,6 +63,8 @@ def test_products_find_the_same(kind, algorithm):
     twins=st.booleans(),
     seed=st.integers(0, 1000),
 )
+@example(n_columns=19, shift=0.0, scale=1e-8, ties=True, twins=False, seed=0)
+@example(n_columns=16, shift=0.0, scale=1e-8, ties=True, twins=False, seed=1)
 def test_products_at_random(n_columns, shift, scale, ties, twins, seed):
     rng = np.random.RandomState(seed)
     X, queries = rng.randn(120, n_columns), rng.randn(60, n_columns)

@@ -35,7 +35,7 @@ from skfleet.engine._local_group import LocalLauncher
 from skfleet.engine._passes import NamedCall, Passes, join_reductions, run_passes, share_passes
 from skfleet.engine._protocol import Call, Engine, Task, TaskPool, TaskResult
 from skfleet.engine._reduce import Reduction, add, identity, map_reduce, with_row_offsets
-from skfleet.engine._remote_object import report_progress, thread_count
+from skfleet.engine._remote_object import ObjectLostError, report_progress, thread_count
 from skfleet.engine._resources import (
     ANY_WORKER,
     ResourceRequest,
@@ -94,6 +94,7 @@ __all__ = [
     "LocalEngine",
     "LocalLauncher",
     "NamedCall",
+    "ObjectLostError",
     "Passes",
     "Pickled",
     "ProcessLauncher",

@@ -197,7 +197,7 @@ def test_early_stopping_by_a_callback(on_ranks, rows):
     evals = [(X[:300], noise[:300]), (X[300:400], y[300:400])]
     params = {"n_estimators": 60, "n_jobs": 1, "eval_metric": ["mae", "rmse"]}
     fits = []
-    for cls, wrap in ((xgboost.XGBRegressor, np.asarray), (boosting.XGBRegressor, lazy)):
+    for cls, wrap in ((xgboost.XGBRegressor, np.asarray), (boosting.XGBRegressor, _lazy)):
         options = {"metric_name": "mae", "data_name": "validation_0", "min_delta": 0.1}
         stop = xgboost.callback.EarlyStopping(rounds=3, **options)
         model = cls(**params, callbacks=[stop])
@@ -250,3 +250,49 @@ def test_draws_of_columns_are_the_same(cluster, on_ranks, rows, name):
     plain = ours._plain().fit(X, labels)
     ours.fit(lazy(X), lazy(labels))
     assert is_alike(ours.predict_proba(X), plain.predict_proba(X))
+
+
+def _lazy(values):
+    return da.from_array(values, chunks=(300, *values.shape[1:]))
+
+
+def test_early_stopping_that_saves_the_best(on_ranks, rows):
+    X, y, evals = rows["X"], rows["y"], [(rows["X"][:300], rows["noise"][:300])]
+    fits = []
+    for cls, wrap in ((xgboost.XGBRegressor, np.asarray), (boosting.XGBRegressor, _lazy)):
+        stop = xgboost.callback.EarlyStopping(rounds=3, save_best=True)
+        model = cls(n_estimators=60, n_jobs=1, callbacks=[stop])
+        fits.append(model.fit(wrap(X), wrap(y), eval_set=evals, verbose=False))
+    plain, ours = fits
+    assert ours.get_booster().num_boosted_rounds() == plain.get_booster().num_boosted_rounds() < 57
+    assert ours.best_iteration == plain.best_iteration
+    np.testing.assert_allclose(ours.predict(X), plain.predict(X), rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["Regressor", "Classifier"])
+@pytest.mark.parametrize("objective", ["cross_entropy", "cross_entropy_lambda"])
+def test_starts_of_cross_entropy_on_sorted_rows(cluster, on_ranks, rows, objective, kind):
+    order = np.argsort(rows["labels"] == "top", kind="stable")
+    X, y = rows["X"][order], (rows["labels"] == "top")[order].astype(int)
+    params = {"n_estimators": 6, "n_jobs": 1, "min_child_samples": 1, "min_child_weight": 3}
+    params |= {"verbosity": -1, "objective": objective}
+    plain = getattr(lightgbm, f"LGBM{kind}")(**params).fit(X, y)
+    ours = getattr(boosting, f"LGBM{kind}")(**params).fit(_lazy(X), _lazy(y))
+    expected = plain.predict(X, raw_score=True)
+    np.testing.assert_allclose(ours.predict(X, raw_score=True), expected, atol=1e-5)
+
+
+def test_small_rows_with_evaluation_rows_of_this_process(cluster, rows, caplog):
+    X, y = (da.from_array(rows[k], chunks=(100, *rows[k].shape[1:])) for k in ("X", "y"))
+    with caplog.at_level("INFO", "skfleet.estimators"):
+        boosting.XGBRegressor(n_estimators=2, n_jobs=1).fit(
+            X, y, eval_set=[(rows["X"][:50], rows["y"][:50])], verbose=False
+        )
+    assert "fitted on one worker" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["XGBRegressor", "LGBMRegressor"])
+def test_a_checkpoint_of_rows_of_this_process(rows, tmp_path, name):
+    model = getattr(boosting, name)(checkpoint=tmp_path)
+    with pytest.raises(ValueError, match="checkpoint must be None for rows of this process"):
+        model.fit(rows["X"], rows["y"])

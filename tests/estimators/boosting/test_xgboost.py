@@ -2,6 +2,7 @@
 
 import logging
 import pickle
+import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
@@ -17,8 +18,9 @@ from sklearn.base import clone
 
 from clusters import local_client
 from skfleet import Fleet
-from skfleet.engine import counting
+from skfleet.engine import ObjectLostError, counting
 from skfleet.estimators.boosting import XGBClassifier, XGBRanker, XGBRegressor
+from skfleet.estimators.boosting._xgboost_rank import XGBoostJob, XGBoostRank
 from skfleet.exceptions import FleetError, PlacementError
 from skfleet.model_selection import GridSearchCV
 
@@ -422,3 +424,16 @@ def test_fits_of_a_search_share_the_binned_rows(rows, monkeypatch):
     assert len(built) == 3 + 18
     scores = [search.cv_results_["mean_test_score"] for search in searches]
     assert np.array_equal(*scores)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*socket")
+def test_a_rank_that_cannot_join_the_others_is_lost(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+    tracker = {"dmlc_tracker_uri": "127.0.0.1", "dmlc_tracker_port": port}
+    job = XGBoostJob({}, n_ranks=2, timeout=1, matrix={})
+    with pytest.raises(ObjectLostError, match="XGBoost's network failed"):
+        XGBoostRank(0).build(job, tracker, None, [], None, 0, None)

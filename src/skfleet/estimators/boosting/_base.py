@@ -14,7 +14,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from skfleet._captured_output import output_replayer, process_token
 from skfleet._doc_link import DocumentationLink
-from skfleet.blocks import RowBlocks, check_rows, is_lazy, meta_of, warn_of_trip
+from skfleet._linalg import row_bytes
+from skfleet.blocks import RowBlocks, check_rows, is_lazy, meta_of, open_block, warn_of_trip
 from skfleet.engine import LocalLauncher, engine_for
 from skfleet.estimators._base import check_two_dims
 from skfleet.estimators._device_dispatch import unchanged_on_failure
@@ -180,6 +181,12 @@ class BoostedEstimator(DocumentationLink):
         check_rows(X=inputs.X, y=inputs.y, sample_weight=inputs.sample_weight)
         if is_lazy(inputs.X):
             return self._fit_on_blocks(inputs)
+        if self.checkpoint is not None:
+            raise ValueError(
+                "checkpoint must be None for rows of this process, which are trained on by the "
+                f"library's own fit. Got {self.checkpoint!r} instead. Fit on Dask rows, "
+                "dask.array.from_array(X) say."
+            )
         warn_of_trip(inputs.X, inputs.y, inputs.sample_weight)
         logger.debug("%s is fitted in this process", type(self).__name__)
         with unchanged_on_failure(self):
@@ -340,7 +347,7 @@ class BoostedEstimator(DocumentationLink):
     def _fit_on_one_worker(self, engine: Any, rows: RowBlocks, inputs: FitInputs) -> bool:
         """Fit small rows by the library itself, in one task; return whether they were small."""
         parts = [rows, *(part.row_blocks() for part in inputs.sets[1:])]
-        known = [part.n_bytes for part in parts if part.n_bytes is not None]
+        known = [n_bytes for n_bytes in map(_bytes_of, parts) if n_bytes is not None]
         n_blocks = sum(len(part.blocks) for part in parts)
         if self.checkpoint is not None or sum(known) > ONE_WORKER_BYTES:
             return False
@@ -363,6 +370,13 @@ class BoostedEstimator(DocumentationLink):
         logger.info("%s is fitted on one worker, which holds all rows", type(self).__name__)
         self._take(learned)
         return True
+
+
+def _bytes_of(rows: RowBlocks) -> int | None:
+    """Return the bytes of rows, None where they take a pass to count."""
+    if rows.n_bytes is not None or rows.on_dask:
+        return rows.n_bytes
+    return sum(open_block(block).n_rows * row_bytes(block.X) for block in rows.blocks)
 
 
 def _is_number(value: Any, kind: type) -> bool:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import socket
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -20,14 +18,12 @@ from sklearn.utils.class_weight import compute_sample_weight
 
 from skfleet._linalg import is_sparse
 from skfleet.blocks import Block, concat_rows, is_frame
-from skfleet.engine import report_progress, thread_count
+from skfleet.engine import ObjectLostError, report_progress, thread_count
 from skfleet.estimators.boosting._lightgbm_model import first_rounds, join_models, with_start
 from skfleet.estimators.boosting._rank_rows import RankRows
 
 # Rows that are converted at a time.
 BATCH_ROWS = 1 << 16
-# Exit status of a rank that could not reach the others: it starts again with them.
-NETWORK_STATUS = 3
 
 
 @dataclass
@@ -99,13 +95,12 @@ class LightGBMRank:
             first += block.n_rows
             if counts is not None:
                 counts += np.bincount(block.y, minlength=len(counts))
-            else:
-                y = np.asarray(block.y, dtype=np.float32)
-                if is_root:
-                    y = np.sign(y) * np.sqrt(np.abs(y))
-                weight = block.sample_weight
-                w = np.ones(len(y)) if weight is None else np.asarray(weight, dtype=np.float32)
-                sums += [np.dot(y.astype(np.float64), w), w.sum(dtype=np.float64)]
+            y = np.asarray(block.y, dtype=np.float32)
+            if is_root:
+                y = np.sign(y) * np.sqrt(np.abs(y))
+            weight = block.sample_weight
+            w = np.ones(len(y)) if weight is None else np.asarray(weight, dtype=np.float32)
+            sums += [np.dot(y.astype(np.float64), w), w.sum(dtype=np.float64)]
             report_progress()
         rows_of_bins = concat_rows(sample).X
         if is_alone:
@@ -231,7 +226,7 @@ class LightGBMRank:
                 num_machines=self.job.n_ranks,
             )
         except lightgbm.basic.LightGBMError as error:
-            _leave(error)
+            raise _network_loss(error) from error
 
     def advance(self, n_rounds: int, takes_snapshot: bool) -> dict[str, Any]:
         """Train some rounds, and return the metrics of this rank's rows.
@@ -254,7 +249,7 @@ class LightGBMRank:
                 self.booster.update(fobj=job.objective)
             except lightgbm.basic.LightGBMError as error:
                 if "ocket" in str(error):
-                    _leave(error)
+                    raise _network_loss(error) from error
                 raise
             self.n_done += 1
             log.append(self._evaluate())
@@ -424,7 +419,6 @@ def _metric_weights(dataset: Any) -> tuple[float, float]:
     return total, float(np.sum(np.add.reduceat(weight, starts) / group))
 
 
-def _leave(error: Exception) -> None:
-    """End this process: the driver starts all ranks anew."""
-    print(f"LightGBM's network failed: {error}", file=sys.stderr, flush=True)
-    os._exit(NETWORK_STATUS)
+def _network_loss(error: Exception) -> ObjectLostError:
+    """Return the error by which the driver starts all ranks anew."""
+    return ObjectLostError(f"LightGBM's network failed: {error}")

@@ -27,6 +27,8 @@ from skfleet.estimators.boosting._row_survey import StoredRows
 # a quantile (regression_l1, quantile, mape) are left to it; those of labels sum over all ranks.
 _MEAN_STARTS = {"regression", "huber", "fair"}
 _LOG_MEAN_STARTS = {"poisson", "gamma", "tweedie"}
+_LOG_ODDS_STARTS = {"cross_entropy", "xentropy"}
+_LOG_EXPM1_STARTS = {"cross_entropy_lambda", "xentlambda"}
 _L2_NAMES = {
     "regression_l2",
     "l2",
@@ -101,18 +103,24 @@ class LightGBMTraining:
         params, job = self.job.params, self.job
         objective = parameter(params, "objective", "regression")
         is_log = objective in _LOG_MEAN_STARTS
+        is_entropy = objective in _LOG_ODDS_STARTS | _LOG_EXPM1_STARTS
         if (
             job.n_ranks == 1
             or job.objective is not None
             or job.model is not None
             or job.has_scores
             or self.is_one_segment
-            or not (is_log or objective in _MEAN_STARTS or objective in _L2_NAMES)
+            or not (is_log or is_entropy or objective in _MEAN_STARTS or objective in _L2_NAMES)
             or not parameter(params, "boost_from_average", True)
         ):
             return None
         mean = sum(r.sum_y for r in results) / sum(r.sum_weights for r in results)
         start = float(np.log(mean)) if is_log else mean
+        if objective in _LOG_ODDS_STARTS:
+            mean = min(max(mean, MIN_START), 1 - MIN_START)
+            start = float(np.log(mean / (1 - mean)))
+        elif objective in _LOG_EXPM1_STARTS:
+            start = float(np.log(np.expm1(mean)))
         return start if np.isfinite(start) and abs(start) > MIN_START else None
 
     def collect(self, results: Sequence[Any], n_done: int) -> list[list[Any]]:

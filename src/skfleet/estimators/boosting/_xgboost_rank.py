@@ -19,7 +19,7 @@ from xgboost.tracker import RabitTracker
 
 from skfleet._array import to_host
 from skfleet.blocks import Block, concat_rows
-from skfleet.engine import report_progress, thread_count
+from skfleet.engine import ObjectLostError, report_progress, thread_count
 from skfleet.estimators.boosting._rank_rows import RankRows, take_slice
 from skfleet.exceptions import PlacementError
 
@@ -80,12 +80,15 @@ class XGBoostRank:
         self.job, self.params = job, dict(job.params)
         if job.n_ranks > 1:
             self.params["nthread"] = thread_count()
-            collective.init(
-                dmlc_communicator="rabit",
-                dmlc_task_id=f"{self.rank:08d}",
-                dmlc_timeout=max(1, int(job.timeout)),
-                **tracker,
-            )
+            try:
+                collective.init(
+                    dmlc_communicator="rabit",
+                    dmlc_task_id=f"{self.rank:08d}",
+                    dmlc_timeout=max(1, int(job.timeout)),
+                    **tracker,
+                )
+            except xgboost.core.XGBoostError as error:
+                raise ObjectLostError(f"XGBoost's network failed: {error}") from error
         self.train = self._matrix(RankRows.of(rows), None)
         # The communicator belongs to this thread. In another one XGBoost computes the metrics of an
         # evaluation set as a single process does.

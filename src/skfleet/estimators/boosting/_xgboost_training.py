@@ -74,7 +74,11 @@ class XGBoostMonitor:
         if rounds:
             self._callbacks.append(EarlyStopping(rounds=rounds))
         for callback in self._callbacks:
-            callback.before_training(self)
+            if isinstance(callback, EarlyStopping):
+                # as its `before_training` does, which takes this for the boosters of `cv`
+                callback.starting_round = n_rounds_before
+            else:
+                callback.before_training(self)
 
     @property
     def save_best(self) -> bool:

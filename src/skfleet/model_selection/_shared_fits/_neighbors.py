@@ -95,7 +95,11 @@ class _NeighborCache:
             tied = np.flatnonzero(~is_separated)
             if len(tied):
                 distances, indices = distances.copy(), indices.copy()
-                distances[tied], indices[tied] = self.fitted.kneighbors(X[tied], k)
+                # Matrix products of fewer rows are rounded otherwise, which would break other ties.
+                is_by_row = uses_tree(self.fitted)
+                again = self.fitted.kneighbors(X[tied] if is_by_row else X, k)
+                chosen = slice(None) if is_by_row else tied
+                distances[tied], indices[tied] = (part[chosen] for part in again)
         return distances, indices
 
     def _search(self, X: Any) -> _SortedNeighbors:
