@@ -46,8 +46,12 @@ class BaseColumns:
         pivots = dict(zip(self.numeric, self.pivot.tolist(), strict=True))
         return np.array([pivots[j] if kind == "number" else 0.0 for kind, j, _ in labels])
 
-    def of(self, X: Any) -> tuple[tuple[Label, ...], Any]:
-        """Return the labels and the values of the base columns of rows."""
+    def of(self, X: Any, centre: bool = False) -> tuple[tuple[Label, ...], Any, np.ndarray]:
+        """Return the labels and the values of the base columns of rows, and what is off them.
+
+        That is 0, or with `centre` about the means where the values are sparse: then it would not
+        be taken off before they are multiplied.
+        """
         labels: list[Label] = [("number", j, None) for j in self.numeric]
         values = numbers_of(X, self.numeric)
         if not np.isfinite(values.sum(axis=0)).all():
@@ -61,8 +65,12 @@ class BaseColumns:
             labels += [("gap", self.numeric[i], None) for i in has_gaps.tolist()]
         elif self.pivot.any():
             values = values - self.pivot
+        shift = np.zeros(len(labels))
         if not self.categorical:
-            return tuple(labels), values
+            return tuple(labels), values, shift
+        if centre:
+            shift = values.mean(axis=0)
+            values = values - shift
         parts = [sparse.csr_matrix(values)]
         for j in self.categorical:
             codes, categories = pd.factorize(column_of(X, j))
@@ -75,7 +83,8 @@ class BaseColumns:
             labels += [("category", j, value) for value in np.asarray(categories).tolist()]
             if len(labels) > MAX_COLUMNS:
                 raise NotImplementedError(f"columns and categories must be at most {MAX_COLUMNS}")
-        return tuple(labels), sparse.hstack(parts, format="csr")
+        shift = np.append(shift, np.zeros(len(labels) - len(shift)))
+        return tuple(labels), sparse.hstack(parts, format="csr"), shift
 
 
 def numbers_of(X: Any, positions: Sequence[int]) -> np.ndarray:
@@ -103,16 +112,20 @@ def column_of(X: Any, position: int) -> np.ndarray:
 
 def products_by_group(block: Block, folds: Folds, base: BaseColumns) -> dict[int, LabelledProducts]:
     """Return the cross products of a block's base columns, by groups of rows."""
-    labels, values = base.of(block.X)
+    labels, values, shift = base.of(block.X, centre=True)
     sums = {}
     for part, rows in folds.cut(block._replace(X=values)):
-        low, high = _ranges(rows.X, labels)
-        sums[part] = LabelledProducts(labels, block_cross_products(rows), low, high)
+        low, high = _ranges(rows.X, labels, shift)
+        products = block_cross_products(rows)
+        products = products._replace(x_mean=products.x_mean + shift)
+        sums[part] = LabelledProducts(labels, products, low + shift, high + shift)
     return sums
 
 
-def _ranges(values: Any, labels: Sequence[Label]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the smallest and largest value of each column; of numbers that are there."""
+def _ranges(
+    values: Any, labels: Sequence[Label], shift: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the smallest and largest value of each column; of numbers that are not missing."""
     low, high = np.full(len(labels), np.inf), np.full(len(labels), -np.inf)
     n_numbers = sum(label[0] == "number" for label in labels)
     places = {label[1]: i for i, label in enumerate(labels) if label[0] == "number"}
@@ -123,7 +136,7 @@ def _ranges(values: Any, labels: Sequence[Label]) -> tuple[np.ndarray, np.ndarra
     for i, (kind, j, _) in enumerate(labels):
         if kind == "gap":
             gaps = values[:, [i]].toarray().ravel() if sparse.issparse(values) else values[:, i]
-            present = numbers[gaps == 0, places[j]]
+            present = numbers[gaps + shift[i] < 0.5, places[j]]
             low[places[j]] = present.min(initial=np.inf)
             high[places[j]] = present.max(initial=-np.inf)
     return low, high

@@ -197,7 +197,7 @@ def residuals_of_base(
     both: bool,
 ) -> Residuals:
     """Return the residuals of a block of rows, of models of base columns."""
-    own, values = base.of(block.X)
+    own, values, _ = base.of(block.X)
     index = [labels.index(label) for label in own]
     return residuals_by_split(block._replace(X=values), folds, coefs[..., index], intercepts, both)
 
