@@ -97,7 +97,7 @@ def is_scored(search):
         ([dense_encoder], FRAME[["kind", "site"]]),
         ([OneHotEncoder(drop="if_binary", sparse_output=False)], FRAME[["kind"]].to_numpy()),
         ([mixed], MIXED),
-        ([mixed], MIXED.assign(size=MIXED["size"] + 1e6)),
+        ([mixed], MIXED.assign(size=MIXED["size"] + 1e5)),
         ([by_dtype, StandardScaler()], MIXED),
         ([make_column_transformer((MinMaxScaler(), [1]), remainder="passthrough")], NUMBERS),
         ([make_column_transformer(("drop", ["count"]), remainder=MaxAbsScaler())], NUMBERS),
@@ -157,6 +157,7 @@ def test_parameters_of_steps_are_searched_over():
         ([OneHotEncoder(max_categories=2, sparse_output=False)], FRAME[["kind"]], "joined"),
         ([StandardScaler()], NUMBERS.astype(np.float32), "float64"),
         ([PCA(0.9)], NUMBERS, "n_components"),
+        ([StandardScaler()], NUMBERS + 1e7, "vary more"),
     ],
     ids=repr_of,
 )

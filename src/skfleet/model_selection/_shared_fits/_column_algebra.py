@@ -20,6 +20,9 @@ from skfleet.model_selection._shared_fits._base_columns import Label
 MAX_AMPLIFICATION = 1e4
 # A variance within this factor of the rounding errors is neither one nor the other.
 CONSTANT_MARGIN = 1e3
+# A fit on the rows itself loses digits where means are larger than so many standard deviations;
+# columns are constant where they are larger than so many.
+MAX_MEAN, MAX_CONSTANT_MEAN = 1e5, 1e12
 # Relative to the largest variance of a principal component.
 MIN_RELATIVE_GAP = 1e-5
 
@@ -37,6 +40,13 @@ class BaseSums:
     low: np.ndarray
     high: np.ndarray
     test: CrossProducts
+
+    def check_means(self) -> None:
+        """Raise for columns whose deviations are small next to their means."""
+        deviation = np.sqrt(np.diag(self.products.gram) / self.products.weight)
+        mean = abs(self.products.x_mean + self.pivot)
+        if ((mean > MAX_MEAN * deviation) & (mean < MAX_CONSTANT_MEAN * deviation)).any():
+            raise NotImplementedError("columns must vary more, next to their means")
 
 
 @dataclass(frozen=True)

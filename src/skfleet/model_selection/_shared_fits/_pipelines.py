@@ -141,6 +141,7 @@ class ScoredPipeline(SharedFit):
         for train, test in prepared.splits:
             pivot = prepared.base.pivot_of(train.labels)
             sums = BaseSums(train.labels, pivot, *train[1:], test.products)
+            sums.check_means()
             prepared_columns = prepare_columns(steps, sums, prepared.head)
             prepared_columns.check_complete()
             if prepared_columns.is_sparse and not accepts_sparse:
