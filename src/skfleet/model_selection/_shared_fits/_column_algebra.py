@@ -23,6 +23,8 @@ CONSTANT_MARGIN = 1e3
 # A fit on the rows itself loses digits where means are larger than so many standard deviations;
 # columns are constant where they are larger than so many.
 MAX_MEAN, MAX_CONSTANT_MEAN = 1e5, 1e12
+# The covariances that scikit-learn's PCA decomposes are those about zero less those of the means.
+MAX_SQUARED_MEAN = 1e4
 # Relative to the largest variance of a principal component.
 MIN_RELATIVE_GAP = 1e-5
 
@@ -294,6 +296,8 @@ def decompose(step: PCA, columns: LinearColumns) -> LinearColumns:
     has_few = n_columns > 1000 or columns.weight < 10 * n_columns
     if step.svd_solver == "auto" and has_few and max(shape) > 500 and n < 0.8 * min(shape):
         raise NotImplementedError("svd_solver must draw no numbers, as 'auto' does for these rows")
+    if (columns.mean**2 > MAX_SQUARED_MEAN * columns.variance).any():
+        raise NotImplementedError("columns must be centred before PCA, which takes squares of them")
     products = columns.products_of(columns.sums.products)
     values, vectors = linalg.eigh(products.gram / (columns.weight - 1))
     values, vectors = values[::-1], vectors[:, ::-1]
