@@ -60,7 +60,12 @@ def process_client():
 @pytest.fixture
 def processes(process_client):
     """The client of two worker processes, once both are there after the test before."""
-    process_client.wait_for_workers(2, timeout=60)
+    try:
+        process_client.wait_for_workers(2, timeout=60)
+    except TimeoutError:  # Dask gives up a worker that dies while it starts
+        process_client.cluster.scale(0)
+        process_client.cluster.scale(2)
+        process_client.wait_for_workers(2, timeout=60)
     return process_client
 
 
