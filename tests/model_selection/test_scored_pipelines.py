@@ -161,11 +161,22 @@ def test_parameters_of_steps_are_searched_over():
     ],
     ids=repr_of,
 )
-def test_refused(steps, rows, reason):
+def test_refused(steps, rows, reason, caplog):
     pipeline = Pipeline([*((f"step{i}", step) for i, step in enumerate(steps)), ("ridge", Ridge())])
-    search = compare(pipeline, ALPHAS, rows, y, rtol=1e-9, cv=3)
+    with caplog.at_level("DEBUG", "skfleet.model_selection"):
+        search = compare(pipeline, ALPHAS, rows, y, rtol=1e-9, cv=3)
     assert not is_scored(search)
-    assert any(reason in (use.refused or reason) for use in search.shared_fits_)
+    assert reason in caplog.text
+
+
+def test_sparse_rows_of_another_solver_are_refused():
+    rows = FRAME[["kind", "site"]]
+    early = make_pipeline(OneHotEncoder(), Ridge(tol=1e-12, max_iter=1))
+    assert not is_scored(compare(early, ALPHAS, rows, y, rtol=1e-9, cv=3))
+    # scikit-learn has no intercept of sparse rows there
+    search = GridSearchCV(early.set_params(ridge__solver="cholesky"), ALPHAS, cv=3, refit=False)
+    with pytest.raises(ValueError, match="fits failed"):
+        search.fit(rows, y)
 
 
 def test_steps_that_are_no_algebra_are_fitted():

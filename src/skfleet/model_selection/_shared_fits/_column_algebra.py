@@ -12,6 +12,7 @@ from sklearn.decomposition import PCA
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, OneHotEncoder, StandardScaler
 
+from skfleet._sklearn_private import scale_from_variance
 from skfleet.glm import CrossProducts
 from skfleet.model_selection._shared_fits._base_columns import Label
 
@@ -200,11 +201,10 @@ def standardize(step: StandardScaler, columns: LinearColumns) -> LinearColumns:
     if step.with_std:
         eps = np.finfo(float).eps
         rounding = n * eps * variance + (n * mean * eps) ** 2
-        is_constant = variance <= rounding
         near = (variance < CONSTANT_MARGIN * rounding) & (CONSTANT_MARGIN * variance > rounding)
         if (near & (variance > 0)).any():
             raise NotImplementedError("columns must be constant, or clearly not")
-        scale = np.where(is_constant, 1.0, np.sqrt(variance))
+        scale = scale_from_variance(mean, np.maximum(variance, 0.0), n)
     shift = mean if step.with_mean else np.zeros_like(mean)
     return columns.scaled(1 / scale, shift)
 

@@ -147,7 +147,7 @@ def _positions(transformer: Any, head: Any) -> dict[str, list[int]]:
 
 def _path_of(part: Any) -> list[Any]:
     """Return the steps of a part of a ColumnTransformer."""
-    steps = [step for _, step in part.steps] if isinstance(part, Pipeline) else [part]
+    steps = [step for _, step in part.steps] if type(part) is Pipeline else [part]
     return _without_passthrough(steps)
 
 

@@ -34,7 +34,6 @@ from skfleet.model_selection._shared_fits._registry import ParamSets, register_s
 # Beyond this condition number the coefficients are rounding errors.
 _MAX_FIT_CONDITION = 1e12
 
-
 # Tolerance of scikit-learn's iterative solver of sparse rows up to which it ends at the optimum.
 _MAX_SPARSE_TOL = 1e-11
 
@@ -70,7 +69,8 @@ class RidgePath(_RidgeFromGram):
 
     def accepts_sparse(self, params: Mapping[str, Any]) -> bool:
         """Return whether the solver for sparse rows ends near the optimum."""
-        return self.is_skfleet or params["tol"] <= _MAX_SPARSE_TOL
+        is_exact = params["solver"] == "auto" and params["max_iter"] is None
+        return self.is_skfleet or (is_exact and params["tol"] <= _MAX_SPARSE_TOL)
 
     def unsupported_reason(self, params: Mapping[str, Any]) -> str | None:
         """Reject iterative solvers, and a penalty per target."""
