@@ -7,6 +7,7 @@ import os
 import queue
 import shutil
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +20,7 @@ class ObjectLostError(RuntimeError):
     """An object whose process died or hung, or that is not here."""
 
 
-class RemoteObject:
+class RemoteObject(ABC):
     """A place for one object at a time, whose methods run there one after the other.
 
     `directory` is for its temporary files, and is removed with it.
@@ -91,17 +92,17 @@ class RemoteObject:
             self._lock.release()
         return True
 
+    @abstractmethod
     def kill(self) -> None:
         """End the place, and remove its directory."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _send(self, method: str, args: tuple[Any, ...]) -> None:
         """Send a call, to be answered by a frame."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _describe_end(self) -> str:
         """Return how the place ended."""
-        raise NotImplementedError
 
 
 class ObjectServer:

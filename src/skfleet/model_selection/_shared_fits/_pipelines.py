@@ -29,6 +29,7 @@ from skfleet.model_selection._shared_fits._base_columns import (
 from skfleet.model_selection._shared_fits._column_algebra import BaseSums, LinearColumns
 from skfleet.model_selection._shared_fits._from_gram import (
     ScoredFromGram,
+    ScoreOnly,
     check_lengths,
     numeric_targets,
 )
@@ -54,7 +55,7 @@ class PreparedRows:
     head: Any  # a few rows
 
 
-class ScoredPipeline(SharedFit):
+class ScoredPipeline(ScoreOnly):
     """A pipeline whose preparation is algebra, in front of least squares scored from sums."""
 
     def __init__(self, pipeline: Pipeline, last: ScoredFromGram) -> None:
@@ -68,12 +69,6 @@ class ScoredPipeline(SharedFit):
         if not is_algebra(steps) or not isinstance(last, ScoredFromGram):
             return None
         return None if pipeline.memory is not None else cls(pipeline, last)
-
-    def fit(
-        self, estimator: Any, candidates: ParamSets, X: Any, y: Any, **fit_params: Any
-    ) -> list[Any]:
-        """Raise NotImplementedError: each candidate is fitted by itself."""
-        raise NotImplementedError("scores must follow from sums of products over the rows")
 
     def prepare(
         self, X: Any, y: Any, splits: Sequence[tuple[Any, Any]], n_slots: int
