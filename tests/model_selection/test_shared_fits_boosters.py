@@ -133,6 +133,13 @@ def test_what_is_printed_is_no_reason_against(name, quiet):
     assert (use.n_fits, use.n_saved, use.refused) == (6, 4, None)
 
 
+@pytest.mark.parametrize("kind", [boosting.XGBClassifier, boosting.LGBMClassifier])
+def test_checkpoints_are_refused_with_the_reason(kind):
+    model = kind(n_jobs=1, checkpoint="fit")
+    with pytest.raises(ValueError, match="checkpoint must be None for rows of this process"):
+        grid_search(model, {"n_estimators": [2, 4]}, X, y, cv=2)
+
+
 @pytest.mark.parametrize(
     ("model", "word"),
     [
@@ -145,8 +152,6 @@ def test_what_is_printed_is_no_reason_against(name, quiet):
         (LGBMClassifier(random_state=np.random.RandomState(0)), "random_state must be an integer"),
         (boosting.XGBClassifier(booster="dart"), "booster must be 'gbtree'"),
         (boosting.XGBClassifier(max_leafs=3), "Got max_leafs besides"),
-        (boosting.XGBClassifier(checkpoint="fit"), "checkpoint must be None. Got 'fit' instead"),
-        (boosting.LGBMClassifier(checkpoint="fit"), "checkpoint must be None. Got 'fit' instead"),
         (OwnRegressor(), "must be a XGBRegressor itself. Got a subclass"),
     ],
 )

@@ -80,20 +80,15 @@ _OF_XGBOOST: dict[str, tuple[Any, ...]] = {
     "early_stopping_rounds": (None,),
 }
 _OF_LIGHTGBM: dict[str, tuple[Any, ...]] = {"boosting_type": ("gbdt",)}
-# A checkpoint is of one number of rounds; the other parameters of this library change no model.
+# Parameters of this library change no model; with a checkpoint fits on such rows raise.
 _FLEET = " checkpoint checkpoint_interval max_retries timeout"
-_OF_FLEET: dict[str, tuple[Any, ...]] = {"checkpoint": (None,)}
 
 _SHARED_FITS = {
     "xgboost.XGB": XGBoostRounds(_XGBOOST, _OF_XGBOOST),
     "lightgbm.LGBM": LightGBMRounds(_LIGHTGBM, _OF_LIGHTGBM),
     # Not the package itself, which imports the library when a name is looked up in it.
-    "skfleet.estimators.boosting._xgboost.XGB": FleetXGBoostRounds(
-        _XGBOOST + _FLEET, _OF_XGBOOST | _OF_FLEET
-    ),
-    "skfleet.estimators.boosting._lightgbm.LGBM": LightGBMRounds(
-        _LIGHTGBM + _FLEET, _OF_LIGHTGBM | _OF_FLEET
-    ),
+    "skfleet.estimators.boosting._xgboost.XGB": FleetXGBoostRounds(_XGBOOST + _FLEET, _OF_XGBOOST),
+    "skfleet.estimators.boosting._lightgbm.LGBM": LightGBMRounds(_LIGHTGBM + _FLEET, _OF_LIGHTGBM),
 }
 for _prefix, _shared_fit in _SHARED_FITS.items():
     for _kind in ("Classifier", "Regressor"):
