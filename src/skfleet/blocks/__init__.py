@@ -29,7 +29,6 @@ from skfleet.blocks._label_codes import LabelCodes
 from skfleet.blocks._lazy import (
     artificial_rows,
     as_collection,
-    compute_chunk_sizes,
     compute_together,
     fix_partitions,
     is_lazy,
@@ -37,6 +36,7 @@ from skfleet.blocks._lazy import (
     map_to_array,
     meta_of,
     n_rows_if_known,
+    partition_lengths,
     shuffle_partitions,
     take_row_set,
 )
@@ -75,7 +75,6 @@ __all__ = [
     "class_in_scikit_learn",
     "combine_k_smallest",
     "compact",
-    "compute_chunk_sizes",
     "compute_together",
     "concat_rows",
     "fetch",
@@ -92,6 +91,7 @@ __all__ = [
     "n_rows_of",
     "normalize_token",
     "open_block",
+    "partition_lengths",
     "row_blocks",
     "row_slices",
     "row_uniform",

@@ -80,6 +80,16 @@ def _take_of_frame(X: Any, chosen: Sequence[int], cuts: Sequence[BlockRows], tok
     return new_collection(AlignedPart(rows, SplitRoot(tokenize(token, cuts), len(chosen))))
 
 
+def is_part(X: Any) -> bool:
+    """Return whether a collection is a part of a frame, as `take_row_set` returns it."""
+    return isinstance(getattr(X, "expr", None), AlignedPart)
+
+
+def lengths_of_part(part: Any) -> tuple[int, ...]:
+    """Return the numbers of rows of the partitions of a part of a frame."""
+    return tuple(cut.n_taken for cut in part.expr.rows.cuts)
+
+
 class TakeRows(Expr):
     """Expression of some rows of some partitions of a frame.
 

@@ -44,24 +44,19 @@ def artificial_rows(meta: Any) -> Any:
     return artificial_rows(meta)
 
 
+def partition_lengths(X: Any) -> tuple[int, ...] | None:
+    """Return the numbers of rows of a Dask collection's partitions; None where one is unknown."""
+    from skfleet.blocks._dask_collections import known_lengths
+
+    return known_lengths(X)
+
+
 def n_rows_if_known(X: Any) -> int | None:
     """Return the number of rows of any container; None for unknown chunk sizes."""
     if not is_lazy(X):
         return n_rows_of(X)
-    from skfleet.blocks._dask_collections import known_lengths
-
-    lengths = known_lengths(X)
+    lengths = partition_lengths(X)
     return None if lengths is None else sum(lengths)
-
-
-def compute_chunk_sizes(*collections: Any) -> list[Any]:
-    """Return Dask collections as arrays of known chunk sizes, which may take a pass over the rows.
-
-    They are computed in one graph, so that their rows stay paired.
-    """
-    from skfleet.blocks._dask_collections import compute_chunk_sizes
-
-    return compute_chunk_sizes(*collections)
 
 
 def fix_partitions(

@@ -20,6 +20,7 @@ from skfleet.blocks import (
     is_lazy,
     n_rows_if_known,
     n_rows_of,
+    partition_lengths,
     take_row_set,
     take_rows,
 )
@@ -64,6 +65,16 @@ class CountedRows:
             take_rows(a, numbers) if lengths is None else take_row_set(a, rows, lengths, self.token)
             for a, lengths in zip(self.arrays, self.lengths, strict=True)
         ]
+
+
+def with_known_lengths(*collections: Any) -> list[Any]:
+    """Return Dask collections of the same rows, counted in one pass where a length is unknown."""
+    rows = CountedRows(collections, ())
+    counted = rows.take(RowSet(rows.n_rows, [(0, rows.n_rows)]))
+    return [
+        x if partition_lengths(x) is not None else y
+        for x, y in zip(collections, counted, strict=True)
+    ]
 
 
 def _as_rows(values: Any) -> Any:

@@ -25,7 +25,6 @@ from skfleet._warnings import warn
 from skfleet.blocks import (
     as_sized,
     check_rows,
-    compute_chunk_sizes,
     compute_together,
     is_lazy,
     meta_of,
@@ -38,10 +37,16 @@ from skfleet.engine import (
     fit_on_gpu_worker,
     fleet_engine,
     rows_cached_on_workers,
+    with_known_lengths,
 )
 from skfleet.metrics import check_scorer
 from skfleet.model_selection._checkpoint import RUN_PARAMETERS, Checkpoint
 from skfleet.model_selection._dispatch._context import SearchContext, current_context, is_running
+from skfleet.model_selection._dispatch._split_views import (
+    as_indexable,
+    collection_of,
+    collections_of,
+)
 from skfleet.model_selection._evaluations import CandidateResults, set_results
 from skfleet.model_selection._plot import plot_search
 
@@ -115,7 +120,8 @@ class FleetSearchMixin(DocumentationLink):
             )
             try:
                 with deduplicate_warnings(), run(), rows_cached_on_workers(X, run.device_cache):
-                    super().fit(X, y, **params)  # type: ignore[misc]
+                    rows = {name: as_indexable(values) for name, values in params.items()}
+                    super().fit(as_indexable(X), as_indexable(y), **rows)  # type: ignore[misc]
             except KeyboardInterrupt:
                 if set_results(self, run.evaluations):
                     self._set_uses(run)
@@ -218,7 +224,7 @@ class FleetSearchMixin(DocumentationLink):
             return X, y, dict(zip(params, values, strict=True))
         arrays = {"X": X, "y": y, **params}
         lazy = [name for name, value in arrays.items() if is_lazy(value)]
-        arrays |= zip(lazy, compute_chunk_sizes(*(arrays[name] for name in lazy)), strict=True)
+        arrays |= zip(lazy, with_known_lengths(*(arrays[name] for name in lazy)), strict=True)
         labels = ("y", "groups") if is_classifier(self.estimator) else ("groups",)
         computed = [name for name in labels if name in lazy]
         arrays |= zip(computed, compute_together(*(arrays[name] for name in computed)), strict=True)
@@ -246,14 +252,15 @@ class FleetSearchMixin(DocumentationLink):
         return Checkpoint(self.checkpoint, {**search, **rows})
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute; route the refit of ``best_estimator_`` to a GPU worker if needed.
+        """Set an attribute; refit ``best_estimator_`` on Dask rows, or on a GPU worker if needed.
 
         scikit-learn has no hook for the refit, as of 1.9: it sets the attribute, and calls ``fit``
         in the next line. Estimators of this library find a GPU worker themselves.
         """
         if name == "best_estimator_" and is_running() and self._backend() is not None:
             is_skfleet = type(value).__module__.startswith("skfleet.")
-            if not is_skfleet and device_of(value) == "cuda":
+            on_gpu_worker = not is_skfleet and device_of(value) == "cuda"
+            if current_context().fit_in_driver or on_gpu_worker:
                 override_method(value, "fit", partial(self._refit, value))
         super().__setattr__(name, value)
 
@@ -264,10 +271,11 @@ class FleetSearchMixin(DocumentationLink):
         return backend if is_planned and joblib.effective_n_jobs(self.n_jobs) != 1 else None
 
     def _refit(self, estimator: Any, X: Any, *args: Any, **params: Any) -> Any:
-        """Fit the best estimator on a GPU worker, and replace it by the fitted one."""
+        """Fit the best estimator on Dask rows, or on a GPU worker to be replaced by the fitted."""
         restore_method(estimator, "fit")
-        if is_lazy(X):  # then each step is an estimator of this library
-            return estimator.fit(X, *args, **params)
+        if current_context().fit_in_driver:  # then each step is an estimator of this library
+            args = tuple(map(collection_of, args))
+            return estimator.fit(collection_of(X), *args, **collections_of(params))
         with config_context(device="cuda"):
             engine = fleet_engine(_joblib_backend().client)
         fitted = fit_on_gpu_worker(engine, estimator, X, args, params)

@@ -28,7 +28,6 @@ from skfleet._joblib import (
     task_name,
 )
 from skfleet._sklearn_private import fit_result, scorers_of
-from skfleet.blocks import is_lazy
 from skfleet.engine import DeviceArrayCache
 from skfleet.model_selection._dispatch._analytic_scores import AnalyticScores
 from skfleet.model_selection._dispatch._requests import FitRequest, RequestReader, SearchJob
@@ -38,7 +37,7 @@ from skfleet.model_selection._dispatch._scheduler import (
     FitBatch,
     FitScheduler,
 )
-from skfleet.model_selection._dispatch._split_views import LazySplitView
+from skfleet.model_selection._dispatch._split_views import as_indexable, in_order
 from skfleet.model_selection._dispatch._worker import run_fit_batch
 from skfleet.model_selection._shared_fits._execution import FitOrigin
 
@@ -231,13 +230,14 @@ class FitDispatcher:
         except IndexError:
             return False
         job, call = self._requests.jobs[fit.job], fit.call
-        parts = dict(zip(("train", "test"), job.folds[call.fold], strict=True))
+        train, test = map(in_order, job.folds[call.fold])
         result = None
         try:
             with self._context.running_locally():
                 estimator = clone(job.estimators[call.estimator])
-                data = LazySplitView(job.X), LazySplitView(job.y) if is_lazy(job.y) else job.y
-                result = job.function(estimator, *data, **parts, **job.options, **call.options)
+                rows = as_indexable(job.X), as_indexable(job.y)
+                options = {"train": train, "test": test, **job.options, **call.options}
+                result = job.function(estimator, *rows, **options)
         except Exception as error:
             _report(fit, BatchResult(False, error))
             return True

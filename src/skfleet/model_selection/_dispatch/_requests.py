@@ -12,6 +12,7 @@ from skfleet._sklearn_private import has_callbacks, has_callbacks_set
 from skfleet.engine import CandidateDevices, Pickled
 from skfleet.model_selection._dispatch._context import current_context
 from skfleet.model_selection._dispatch._scheduler import PlannedFit
+from skfleet.model_selection._dispatch._split_views import collection_of
 from skfleet.model_selection._dispatch._worker import FitCall, JobSpec, SharedStep, has_prefix_steps
 from skfleet.model_selection._shared_fits._execution import OWN_FIT, FitOrigin
 from skfleet.model_selection._shared_fits._registry import SharedFitMember, member_of
@@ -236,7 +237,8 @@ class RequestReader:
         key = (id(X), id(y), id(getattr(function, "config", None)), *options)
         if key not in self._job_numbers:
             self._job_numbers[key] = len(self.jobs)
-            self.jobs.append(SearchJob(X, y, function, common, self._pack))
+            rows = collection_of(X), collection_of(y)
+            self.jobs.append(SearchJob(*rows, function, common, self._pack))
         return self._job_numbers[key]
 
 

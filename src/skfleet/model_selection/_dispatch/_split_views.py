@@ -2,25 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from skfleet.blocks import RowSet, is_lazy, partition_lengths, take_row_set
 
-class LazySplitView:
-    """Rows of a Dask array, from which scikit-learn takes the train and the test part of a split.
 
-    It has the shape of an array. Indexing returns Dask arrays, sliced on the workers.
+class LazyRows:
+    """Rows of a Dask collection of known length, from which scikit-learn takes parts of splits.
+
+    It has the shape of an array. Indexing returns the rows with these numbers, lazily, in the
+    container of the collection and in its order.
     """
 
-    def __init__(self, X: Any) -> None:
-        self._X = X
-        self.shape, self.ndim = X.shape, X.ndim
+    def __init__(self, collection: Any) -> None:
+        self.collection = collection
+        self._lengths = partition_lengths(collection)
+        self.shape = sum(self._lengths), *map(int, collection.shape[1:])
+        self.ndim = len(self.shape)
 
     def __len__(self) -> int:
-        return int(self.shape[0])
+        return self.shape[0]
 
     def __getitem__(self, key: Any) -> Any:
         rows = key[0] if isinstance(key, tuple) and len(key) == 2 and key[1] is ... else key
-        rows = np.asarray(rows)
-        return self._X[np.flatnonzero(rows) if rows.dtype == bool else rows]
+        row_set = RowSet.from_indices(np.asarray(rows), len(self))
+        return take_row_set(self.collection, row_set, self._lengths, "rows-of-a-search")
+
+
+def as_indexable(values: Any) -> Any:
+    """Return a Dask collection as rows that scikit-learn can index; others are not changed."""
+    return LazyRows(values) if is_lazy(values) else values
+
+
+def collection_of(values: Any) -> Any:
+    """Return the Dask collection of rows that scikit-learn can index; others are not changed."""
+    return values.collection if type(values) is LazyRows else values
+
+
+def collections_of(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return parameters with the Dask collections of rows that scikit-learn can index."""
+    return {name: collection_of(value) for name, value in params.items()}
+
+
+def in_order(part: Any) -> np.ndarray:
+    """Return the numbers of the rows of a part, in the order of the rows."""
+    numbers = np.asarray(part)
+    return np.flatnonzero(numbers) if numbers.dtype == bool else np.sort(numbers)
