@@ -98,7 +98,7 @@ def test_any_collection(kind):
     }[kind]
     ours = GridSearchCV(Ridge(), GRID, cv=3).fit(rows, targets)
     assert_same(ours, reference.GridSearchCV(theirs.Ridge(), GRID, cv=3).fit(X, y))
-    assert len(ours.predict(X if kind == "mixed" else rows)) == 600
+    assert len(ours.predict(rows if kind == "frame" else X)) == 600
     if kind == "frame":
         assert ours.best_estimator_.feature_names_in_.tolist() == columns
     if kind == "unknown":
