@@ -22,6 +22,7 @@ from dask.utils import get_default_shuffle_method, key_split
 from skfleet._config import get_config
 from skfleet.blocks._dask_futures import is_future
 from skfleet.blocks._dask_graph import Graph, futures_of, is_frame_collection
+from skfleet.blocks._dask_take import is_part, lengths_of_part
 
 # The modules of Dask's expressions that reorder rows (dask 2026.8.0).
 REORDERING_MODULES = {f"dask.dataframe.dask_expr.{name}" for name in ("_merge", "_shuffle")}
@@ -232,7 +233,11 @@ def map_to_array(X: Any, func: Any, *args: Any, meta: Any, token: str) -> Any:
         chunks = ((float("nan"),) * layer.n_chunks, *((n,) for n in meta.shape[1:]))
         return da.Array(graph, name, chunks=chunks, meta=meta, dtype=meta.dtype)
     partitions = X.map_partitions(func, *args, meta=meta, **options)
-    return _without_aliases(partitions, meta)
+    array = _without_aliases(partitions, meta)
+    if not is_part(X):
+        return array
+    chunks = (lengths_of_part(X), *array.chunks[1:])
+    return da.Array(array.dask, array.name, chunks=chunks, meta=meta)
 
 
 def _is_reordered(frame: Any) -> bool:

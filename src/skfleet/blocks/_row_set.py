@@ -32,10 +32,14 @@ class BlockRows(NamedTuple):
                 f"{n_rows_of(rows)} rows that had {self.n_rows} when they were counted. "
                 "Persist the collection before it is split."
             )
+        return rows if self.bits is None else take_rows(rows, self.numbers())
+
+    def numbers(self) -> np.ndarray:
+        """Return the numbers of the rows within the block."""
         if self.bits is None:
-            return rows
+            return np.arange(self.n_rows)
         mask = np.unpackbits(self.bits, count=self.n_skipped + self.n_rows)
-        return take_rows(rows, np.flatnonzero(mask[self.n_skipped :]))
+        return np.flatnonzero(mask[self.n_skipped :])
 
 
 class RowSet:
@@ -114,6 +118,13 @@ class RowSet:
 
     def __repr__(self) -> str:
         return f"RowSet({self._size} of {self.n_rows} rows)"
+
+    def count_before(self, row: int) -> int:
+        """Return how many rows of the set come before a row."""
+        if self.bits is None:
+            return sum(min(high, row) - low for low, high in self.ranges if low < row)
+        counts = np.bitwise_count(self.bits[: row // 8]).sum(dtype=np.int64)
+        return int(counts + np.unpackbits(self.bits[row // 8 : row // 8 + 1])[: row % 8].sum())
 
     def cut(self, low: int, high: int) -> BlockRows:
         """Return the rows of the set in a block of the rows from low to high."""

@@ -51,6 +51,7 @@ from skfleet.engine._select import (
     engine_for,
     fleet_engine,
     gpu_engine,
+    persisted_collections,
     training_engine,
 )
 from skfleet.engine._task_context import check_picklable, open_scattered
@@ -149,6 +150,7 @@ __all__ = [
     "n_workers_planned",
     "numpy_responses",
     "open_scattered",
+    "persisted_collections",
     "register_client",
     "report_progress",
     "resources_for_call",

@@ -183,6 +183,12 @@ class LocalEngine:
             return list(pool.map(timed_load, blocks))
 
     @contextmanager
+    def persist_collections(
+        self, rows: RowBlocks, collections: Sequence[Any]
+    ) -> Iterator[list[Any]]:
+        yield list(collections)
+
+    @contextmanager
     def persist_sources(self, blocks: Sequence[BlockRef]) -> Iterator[list[BlockRef]]:
         yield list(blocks)  # their common source is computed once in this process
 

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from skfleet.blocks import Block, RowBlocks
 from skfleet.engine._protocol import Engine
-from skfleet.engine._reduce import Reduction, identity, map_reduce
+from skfleet.engine._reduce import Reduction, checked_result, combine_all, identity, map_reduce
 
 # A computation: it yields the reduction that it needs next, and receives the result. It may yield
 # requests of other kinds, which `run_passes` has answered.
@@ -79,7 +79,9 @@ def join_reductions(reductions: Sequence[Reduction], name: str) -> Reduction:
     return Reduction(
         NamedCall(name, _reduce_all, [r.per_block for r in parts]),
         NamedCall(name, _combine_each, [r.combine for r in parts]),
-        lambda results: [r.finalize(x) for r, x in zip(parts, results, strict=True)],
+        lambda results: [
+            r.finalize(checked_result(x)) for r, x in zip(parts, results, strict=True)
+        ],
     )
 
 
@@ -114,4 +116,4 @@ def _reduce_all(functions: Sequence[Callable[..., Any]], block: Block) -> list[A
 
 
 def _combine_each(functions: Sequence[Callable[..., Any]], a: list[Any], b: list[Any]) -> list[Any]:
-    return [combine(x, y) for combine, x, y in zip(functions, a, b, strict=True)]
+    return [combine_all(combine, xy) for combine, *xy in zip(functions, a, b, strict=True)]

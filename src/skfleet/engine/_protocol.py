@@ -141,6 +141,14 @@ class Engine(TaskPool, Protocol):
         With `to_disk` blocks that do not fit may be written to the disk.
         """
 
+    def persist_collections(
+        self, rows: RowBlocks, collections: Sequence[Any]
+    ) -> AbstractContextManager[list[Any]]:
+        """Load Dask collections into the workers' memory as `persist` does; `rows` are the first's.
+
+        In this process, where each fit loads its own rows, they are not changed.
+        """
+
     def persist_sources(self, blocks: Sequence[BlockRef]) -> AbstractContextManager[list[BlockRef]]:
         """Persist the subgraph that several blocks share inside a ``with``.
 

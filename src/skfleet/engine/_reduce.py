@@ -91,10 +91,14 @@ def map_reduce(
     )
     log_pass(reduction.name, len(blocks), len(tasks))
     partials = engine.gather(_combine_in_tree(engine, reduction, tasks, resources))
-    result = _combine_all(reduction.combine, partials)
+    return reduction.finalize(checked_result(combine_all(reduction.combine, partials)))
+
+
+def checked_result(result: Any) -> Any:
+    """Return a result, or raise where it is that of no rows."""
     if result is None:
         raise ValueError("X must have at least one row. Got none instead.")
-    return reduction.finalize(result)
+    return result
 
 
 def _combine_in_tree(
@@ -104,7 +108,7 @@ def _combine_in_tree(
 
     The last two are for the driver to combine, which saves a round trip and sends no more data.
     """
-    combine, name = partial(_combine_all, reduction.combine), f"{reduction.name}-combine"
+    combine, name = partial(combine_all, reduction.combine), f"{reduction.name}-combine"
     while len(tasks) > 2:
         groups = [tasks[low : low + FAN_IN] for low in range(0, len(tasks), FAN_IN)]
         tasks = [
@@ -116,7 +120,7 @@ def _combine_in_tree(
     return tasks
 
 
-def _combine_all(combine: Callable[[Any, Any], Any], partials: Iterable[Any]) -> Any:
+def combine_all(combine: Callable[[Any, Any], Any], partials: Iterable[Any]) -> Any:
     """Combine partial results from left to right; None is that of no rows."""
     result = None
     for value in partials:
@@ -136,7 +140,7 @@ def reduce_group(
     """Reduce the blocks of one task, in several threads on the host; return None without rows."""
 
     def reduce_slices(slices: Iterable[Block]) -> Any:
-        return _combine_all(reduction.combine, map(reduce_slice, slices))
+        return combine_all(reduction.combine, map(reduce_slice, slices))
 
     def reduce_chunk(slices: Sequence[Block]) -> Any:
         with limit_threadpools(1):  # OpenMP's limit belongs to the thread
@@ -165,12 +169,12 @@ def reduce_group(
     results: list[Any] = []
     with limit_threadpools(1), ThreadPoolExecutor(n_threads) as pool:
         if dtype is None:  # whole blocks, of which each thread has one in memory
-            return tree_to_host(_combine_all(reduction.combine, pool.map(reduce_block, block_refs)))
+            return tree_to_host(combine_all(reduction.combine, pool.map(reduce_block, block_refs)))
         # In windows, so that few slices of lazy blocks are in memory at a time.
         while window := list(islice(slices, SLICES_PER_THREAD * n_threads)):
             bounds = np.linspace(0, len(window), n_threads + 1).astype(int)
             results.extend(pool.map(reduce_chunk, [window[a:b] for a, b in pairwise(bounds)]))
-    return tree_to_host(_combine_all(reduction.combine, results))
+    return tree_to_host(combine_all(reduction.combine, results))
 
 
 def with_row_offsets(engine: Engine, rows: RowBlocks) -> RowBlocks:

@@ -11,7 +11,7 @@ from typing import Any
 from skfleet._array import is_not_numpy
 from skfleet._config import config_context, get_config
 from skfleet._device import device_library
-from skfleet.blocks import Block, RowBlocks, set_scheduler
+from skfleet.blocks import Block, RowBlocks, row_blocks, set_scheduler
 from skfleet.engine._gpu._device_cache import DeviceArrayCache
 from skfleet.engine._gpu._estimator_device import device_of
 from skfleet.engine._local import LocalEngine
@@ -107,6 +107,14 @@ def gpu_engine() -> Engine | None:
     if has_device and not offers_gpu(worker.get("resources") or {} for worker in workers):
         return None
     return fleet_engine(client)
+
+
+@contextmanager
+def persisted_collections(*collections: Any) -> Iterator[list[Any]]:
+    """Yield Dask collections of the same rows, in the workers' memory if configured or they fit."""
+    rows = row_blocks(collections[0], dtype=None)
+    with engine_for(rows).persist_collections(rows, collections) as persisted:
+        yield persisted
 
 
 @contextmanager

@@ -210,7 +210,7 @@ class BlockwiseEstimator(DocumentationLink):
         if self._is_repeated or self._is_iterative:
             persisted = engine.persist(rows, to_disk=self._is_iterative)
         with persisted as rows:
-            return run_passes(passes, engine, rows, _with_text, lambda request: request.run(X, y))
+            return run_passes(passes, engine, rows, with_text, lambda request: request.run(X, y))
 
 
 class BlockwiseTransformer(BlockwiseEstimator):
@@ -357,7 +357,8 @@ def _one_pass(reduction: Reduction) -> Passes:
     return (yield reduction)
 
 
-def _with_text(block: Block) -> Block:
+def with_text(block: Block) -> Block:
+    """Return a block with the text of its rows as tasks see it."""
     return block._replace(X=with_pandas_text(block.X))
 
 

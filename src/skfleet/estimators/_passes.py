@@ -14,8 +14,8 @@ from skfleet.engine import NamedCall, Passes, Reduction
 class Preparation(Protocol):
     """Change of the rows before a fit inside another one."""
 
-    def __call__(self, block: Block) -> Block:
-        """Return a prepared block."""
+    def __call__(self, block: Block) -> Block | None:
+        """Return a prepared block; None where no row remains."""
 
     def prepare_all(self, X: Any) -> Any:
         """Return a prepared Dask collection."""
@@ -74,4 +74,5 @@ class _Head(tuple):
 
 
 def _reduce_prepared(prepare: Any, per_block: Any, block: Block) -> Any:
-    return per_block(prepare(block))
+    prepared = prepare(block)
+    return None if prepared is None else per_block(prepared)

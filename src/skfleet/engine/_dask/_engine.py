@@ -16,6 +16,7 @@ from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from dask.sizeof import sizeof
 from distributed import Client, Future
+from distributed import futures_of as futures_of_collection
 from distributed.system import MEMORY_LIMIT
 
 from skfleet._config import get_config
@@ -281,9 +282,7 @@ class DaskEngine:
             yield rows
             return
         probe = Probe(self, replace(rows, blocks=tuple(unloaded)))
-        in_memory = bool(get_config().keep_blocks)
-        if get_config().keep_blocks == "auto":
-            in_memory = probe.n_bytes <= self._free_bytes()
+        in_memory = self._fits_in_memory(probe)
         shares_subgraph = has_shared_subgraph(unloaded)
         if not in_memory and not (to_disk and should_store(self, probe, shares_subgraph)):
             yield rows
@@ -304,6 +303,27 @@ class DaskEngine:
         finally:
             for task in tasks:
                 task.release()
+
+    @contextmanager
+    def persist_collections(
+        self, rows: RowBlocks, collections: Sequence[Any]
+    ) -> Iterator[list[Any]]:
+        unloaded = tuple(block for block in rows.blocks if not is_persisted(block))
+        if not unloaded or not self._fits_in_memory(Probe(self, replace(rows, blocks=unloaded))):
+            yield list(collections)
+            return
+        persisted = self.client.persist(list(collections))
+        futures = {future.key: future for x in persisted for future in futures_of_collection(x)}
+        add_counts(tasks=len(futures), loads=len(unloaded))
+        for future in self.as_completed(list(futures.values())):
+            if self.has_failed(future):
+                self.gather([future])
+        yield persisted
+
+    def _fits_in_memory(self, probe: Probe) -> bool:
+        """Return whether the workers load rows into their memory, by the config or their size."""
+        keep_blocks: Any = get_config().keep_blocks
+        return probe.n_bytes <= self._free_bytes() if keep_blocks == "auto" else bool(keep_blocks)
 
     @contextmanager
     def persist_sources(self, blocks: Sequence[BlockRef]) -> Iterator[list[BlockRef]]:

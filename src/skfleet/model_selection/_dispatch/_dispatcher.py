@@ -14,8 +14,6 @@ from functools import partial
 from numbers import Real
 from typing import Any
 
-from sklearn.base import clone
-
 from skfleet._joblib import (
     BatchResult,
     CallBatch,
@@ -30,6 +28,7 @@ from skfleet._joblib import (
 from skfleet._sklearn_private import fit_result, scorers_of
 from skfleet.engine import DeviceArrayCache
 from skfleet.model_selection._dispatch._analytic_scores import AnalyticScores
+from skfleet.model_selection._dispatch._local_fits import LocalFits
 from skfleet.model_selection._dispatch._requests import FitRequest, RequestReader, SearchJob
 from skfleet.model_selection._dispatch._scheduler import (
     SLOW_BATCH_SECONDS,
@@ -37,7 +36,6 @@ from skfleet.model_selection._dispatch._scheduler import (
     FitBatch,
     FitScheduler,
 )
-from skfleet.model_selection._dispatch._split_views import as_indexable, in_order
 from skfleet.model_selection._dispatch._worker import run_fit_batch
 from skfleet.model_selection._shared_fits._execution import FitOrigin
 
@@ -81,7 +79,7 @@ class FitDispatcher:
         self._analytic_scores = AnalyticScores(call.client)
         self._checkpointed: dict[FitRequest, dict[str, Any]] = {}
         self._deferred: deque[FitRequest] = deque()
-        self._local_fits: deque[FitRequest] = deque()
+        self._local_fits = LocalFits(self._context, self._requests.jobs)
         self._in_flight: set[FitBatch] = set()
         self._search: Any = None
         self._search_registrations = ExitStack()
@@ -138,7 +136,7 @@ class FitDispatcher:
         ):
             pass
         elif self._context.fit_in_driver:
-            self._local_fits.append(fit)
+            self._local_fits.add([fit])
         elif self._context.seconds_left is not None and not fit.has_shared_fit:
             # Candidate by candidate, so that few are incomplete when the time is over.
             self._deferred.append(fit)
@@ -166,6 +164,7 @@ class FitDispatcher:
             self._search_registrations.close()
             # A reference to the rows would keep them on the fleet.
             self._requests, self._search = RequestReader(pack), None
+            self._local_fits.clear()
 
     def cancel(self) -> None:
         """Cancel the batches in flight, and report all pending fits as interrupted."""
@@ -197,7 +196,7 @@ class FitDispatcher:
         self._save(scored.items())
         with self._lock:
             if self._context.fit_in_driver:
-                self._local_fits.extend(unscored)
+                self._local_fits.add(unscored)
             else:
                 self._schedulers.add(unscored)
             seen: set[tuple[int, int]] = set()  # the first fit of each split counts as computed
@@ -225,30 +224,18 @@ class FitDispatcher:
 
     def _run_local_fit(self) -> bool:
         """Run a fit in this process, where it submits its own tasks; False if none is waiting."""
-        try:
-            fit = self._local_fits.popleft()
-        except IndexError:
+        outcome = self._local_fits.run_next()
+        if outcome is None:
             return False
-        job, call = self._requests.jobs[fit.job], fit.call
-        train, test = map(in_order, job.folds[call.fold])
-        result = None
-        try:
-            with self._context.running_locally():
-                estimator = clone(job.estimators[call.estimator])
-                rows = as_indexable(job.X), as_indexable(job.y)
-                options = {"train": train, "test": test, **job.options, **call.options}
-                result = job.function(estimator, *rows, **options)
-        except Exception as error:
-            _report(fit, BatchResult(False, error))
-            return True
-        if result is None:  # interrupted: it is reported with all that are waiting
-            self._local_fits.append(fit)
-            return True
-        with self._lock:
-            self._requests.finish(fit, FitOrigin(refused=fit.no_analytic_score))
-            self._show_progress(fit, result, was_reused=False)
-        self._save([(fit, result)])
-        _report(fit, BatchResult(True, [result]))
+        fit, result = outcome
+        if isinstance(result, Exception):
+            _report(fit, BatchResult(False, result))
+        elif result is not None:  # one that is interrupted is reported with all that are waiting
+            with self._lock:
+                self._requests.finish(fit, FitOrigin(refused=fit.no_analytic_score))
+                self._show_progress(fit, result, was_reused=False)
+            self._save([(fit, result)])
+            _report(fit, BatchResult(True, [result]))
         return True
 
     def _clear_waiting(self) -> list[FitRequest]:

@@ -1,0 +1,155 @@
+"""First steps of pipelines on Dask rows, fitted once per split for all candidates."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+from sklearn import get_config
+from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.pipeline import Pipeline
+
+from skfleet.blocks import RowSet
+from skfleet.engine import Pickled
+from skfleet.estimators.compose._split_fits import fit_on_splits, shares_passes
+from skfleet.model_selection._dispatch._split_views import as_indexable
+
+logger = logging.getLogger(__name__)
+
+# Parameters of a pipeline itself that change what its first steps are, or what they get.
+_OF_PIPELINE = {"steps", "memory", "transform_input"}
+
+
+class PreparedStep(TransformerMixin, BaseEstimator):
+    """Stand-in for a step that has transformed the rows already; it has all parameters."""
+
+    def set_params(self, **params: Any) -> Self:
+        """Ignore the parameters, which the step itself has."""
+        return self
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn nothing."""
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """Return the rows."""
+        return X
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True)
+class SplitPipeline:
+    """A candidate's pipeline in two: first steps that learn on Dask rows, and what follows them.
+
+    `rest` has stand-ins in their place, and takes `parameters`. Candidates with the same `digest`
+    have equal first steps.
+    """
+
+    first: Pipeline
+    digest: bytes
+    rest: Pipeline
+    parameters: dict[str, Any]
+
+    @classmethod
+    def of(
+        cls, estimator: Any, options: Mapping[str, Any], fit_params: Any
+    ) -> SplitPipeline | None:
+        """Return the two parts; None for a candidate that must be fitted as a whole."""
+        parameters = dict(options.get("parameters") or {})
+        names = [name for name, _ in getattr(estimator, "steps", ())]
+        if type(estimator) is not Pipeline or len(names) < 2 or _OF_PIPELINE & {*parameters}:
+            return None
+        has_callbacks = options.get("callback_ctx") is not None
+        to_first = any(name.partition("__")[0] in names[:-1] for name in fit_params or {})
+        if estimator.memory is not None or estimator.transform_input or to_first or has_callbacks:
+            return None
+        if fit_params and get_config()["enable_metadata_routing"]:
+            return None
+        try:
+            candidate = clone(estimator).set_params(**clone(parameters, safe=False))
+        except Exception:  # the fit itself raises it
+            return None
+        first = candidate[:-1]
+        if all(step is None or isinstance(step, str) for _, step in first.steps):
+            return None
+        stand_ins = [(name, PreparedStep()) for name in names[:-1]]
+        rest = Pipeline([*stand_ins, clone(estimator).steps[-1]], verbose=estimator.verbose)
+        own = {name: value for name, value in parameters.items() if name not in names[:-1]}
+        return cls(first, Pickled.dumps(first).digest(), rest, own)
+
+
+class PreparedRows(NamedTuple):
+    """The parts of a split, after the first steps, and the seconds that these took to fit."""
+
+    train: Any
+    test: Any
+    seconds: float
+
+
+class FirstSteps:
+    """Fitted first steps, by split and digest, for Dask rows of known partition lengths."""
+
+    def __init__(self, X: Any, y: Any) -> None:
+        self._X, self._y = as_indexable(X), as_indexable(y)
+        self._fitted: dict[tuple[int, bytes], Any] = {}
+        self._seconds = 0.0
+
+    def fit(
+        self, pipelines: Mapping[tuple[int, bytes], Pipeline], train: Mapping[int, Any]
+    ) -> None:
+        """Fit several in shared passes, by the rows to train on of each split.
+
+        Where any fails, or cannot share passes, each is fitted when its rows are asked for.
+        """
+        shared = {k: v for k, v in pipelines.items() if k not in self._fitted and shares_passes(v)}
+        if not shared:
+            return
+        start = time.perf_counter()
+        n_rows = len(self._X)
+        fits = [
+            (steps, RowSet.from_indices(train[fold], n_rows)) for (fold, _), steps in shared.items()
+        ]
+        y = getattr(self._y, "collection", self._y)
+        try:
+            fitted = fit_on_splits(fits, self._X.collection, y)
+        except Exception:
+            logger.debug("first steps are fitted one by one", exc_info=True)
+            return
+        self._fitted |= zip(shared, fitted, strict=True)
+        self._seconds = (time.perf_counter() - start) / len(shared)
+
+    def prepare(
+        self, key: tuple[int, bytes], steps: Pipeline, train: Any, test: Any
+    ) -> PreparedRows:
+        """Return the parts of a split, transformed lazily."""
+        X_train, X_test = self._X[train], self._X[test]
+        if key in self._fitted:
+            fitted = self._fitted[key]
+            return PreparedRows(
+                fitted.prepare_all(X_train), fitted.prepare_all(X_test), self._seconds
+            )
+        start = time.perf_counter()
+        y = None if self._y is None else self._y[train]
+        steps = clone(steps)
+        transformed = steps.fit_transform(X_train, y)
+        return PreparedRows(transformed, steps.transform(X_test), time.perf_counter() - start)
+
+
+class PreparedSplit:
+    """Rows, or targets, that scikit-learn indexes by the very objects that name their parts."""
+
+    def __init__(self, n_rows: int, names: tuple[Any, Any], parts: tuple[Any, Any]) -> None:
+        self._names, self._parts = names, parts
+        self.shape, self.ndim = (n_rows, *parts[0].shape[1:]), parts[0].ndim
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, key: Any) -> Any:
+        name = key[0] if isinstance(key, tuple) and len(key) == 2 and key[1] is ... else key
+        return self._parts[0 if name is self._names[0] else 1]
