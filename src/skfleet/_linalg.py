@@ -21,6 +21,9 @@ from skfleet._array import (
 
 # A slice of about a megabyte fits a core's cache; matrix products of fewer rows are slow.
 SLICE_ELEMENTS, MIN_SLICE_ROWS = 2**17, 256
+# Types that may have the values of a kind of type, from the narrowest on.
+_INTEGERS = ("uint8", "int8", "uint16", "int16")
+NARROW_TYPES = {"f": (*_INTEGERS, "float32"), "i": _INTEGERS, "u": _INTEGERS}
 # Rows of float32 that are summed in float32 before the sums are added in float64.
 SINGLE_PRECISION_ROWS = 256
 
@@ -248,6 +251,24 @@ def row_bytes(X: Any) -> int:
     width = int(np.prod(X.shape[1:], dtype=np.int64))
     has_dtype = is_not_numpy(X) or isinstance(getattr(X, "dtype", None), np.dtype)
     return max(1, width * (dtype_of(X).itemsize if has_dtype else 8))
+
+
+def narrowed(X: Any) -> Any:
+    """Return numbers in the narrowest type that has their values to the last bit."""
+    values = X.data if is_sparse(X) else X
+    for dtype in NARROW_TYPES.get(values.dtype.kind, ()):
+        if np.dtype(dtype).itemsize < values.dtype.itemsize and _has_values(dtype, values):
+            return X.astype(dtype)
+    return X
+
+
+def _has_values(dtype: str, values: np.ndarray) -> bool:
+    with np.errstate(invalid="ignore", over="ignore"):
+        converted = values.astype(dtype).astype(values.dtype)
+    if values.dtype.kind != "f":
+        return bool((converted == values).all())
+    is_equal = np.array_equal(converted, values, equal_nan=True)
+    return is_equal and np.array_equal(np.signbit(converted), np.signbit(values))
 
 
 def all_finite(X: Any) -> bool:

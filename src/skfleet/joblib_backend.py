@@ -335,7 +335,7 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
             self._dispatcher.add(call, callback)
             return
         assert self._call is not None
-        from skfleet.model_selection._dispatch._dispatcher import READ_AHEAD_FITS, FitDispatcher
+        from skfleet.model_selection._dispatch._dispatcher import FitDispatcher
 
         self.reset_batch_stats()
         n_slots = self._n_slots
@@ -352,7 +352,7 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
         if self.parallel.pre_dispatch != "all":
             # joblib would dispatch a fit whenever one is done, and there is nothing to schedule
             n_before = 0
-            n_max = READ_AHEAD_FITS - n_pre_dispatched
+            n_max = self._dispatcher.n_read_ahead - n_pre_dispatched
             while n_before < self._dispatcher.n_read < n_max:
                 n_before = self._dispatcher.n_read
                 self.parallel.dispatch_next()

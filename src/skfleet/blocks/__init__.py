@@ -19,6 +19,7 @@ from skfleet.blocks._containers import (
     is_frame,
     n_rows_of,
     slice_rows,
+    stack_rows,
     take_rows,
     with_pandas_text,
 )
@@ -103,6 +104,7 @@ __all__ = [
     "size_of",
     "slice_rows",
     "split_per_sample",
+    "stack_rows",
     "take_block_rows",
     "take_row_set",
     "take_rows",

@@ -9,6 +9,7 @@ from skfleet.engine._counted_rows import CountedRows, with_known_lengths
 from skfleet.engine._counters import Counts, counting, counting_disabled, log_pass
 from skfleet.engine._fit_scope import current_fit_scope, fit_scope
 from skfleet.engine._fold import TrainingBatch, fold
+from skfleet.engine._gather_rows import NarrowRows, gather_rows, joined_blocks
 from skfleet.engine._gpu._cpu_models import (
     arrays_to_host,
     attributes_to_host,
@@ -54,6 +55,7 @@ from skfleet.engine._select import (
     persisted_collections,
     training_engine,
 )
+from skfleet.engine._split_fits import set_split_fits, split_fits
 from skfleet.engine._task_context import check_picklable, open_scattered
 from skfleet.engine._threadpools import CORES_VARIABLE, limit_threadpools
 
@@ -95,6 +97,7 @@ __all__ = [
     "LocalEngine",
     "LocalLauncher",
     "NamedCall",
+    "NarrowRows",
     "ObjectLostError",
     "Passes",
     "Pickled",
@@ -138,11 +141,13 @@ __all__ = [
     "fit_scope",
     "fleet_engine",
     "fold",
+    "gather_rows",
     "gpu_engine",
     "has_dashboard",
     "identity",
     "is_cancelled",
     "join_reductions",
+    "joined_blocks",
     "keep_while_alive",
     "limit_threadpools",
     "log_pass",
@@ -161,7 +166,9 @@ __all__ = [
     "scatter_content",
     "scheduler_workers",
     "seceded",
+    "set_split_fits",
     "share_passes",
+    "split_fits",
     "thread_count",
     "to_cpu_estimator",
     "training_engine",

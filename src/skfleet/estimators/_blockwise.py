@@ -44,7 +44,15 @@ from skfleet.blocks import (
     row_blocks,
     with_pandas_text,
 )
-from skfleet.engine import NamedCall, Passes, Reduction, add, engine_for, run_passes
+from skfleet.engine import (
+    NamedCall,
+    Passes,
+    Reduction,
+    add,
+    engine_for,
+    run_passes,
+    set_split_fits,
+)
 from skfleet.estimators._base import check_columns, check_two_dims
 from skfleet.estimators._device_blocks import (
     DeviceModel,
@@ -369,3 +377,12 @@ def _call_quietly(estimator: Any, method: str, args: tuple[Any, ...], block: Blo
         if is_not_numpy(block.X):
             return reduce_device_block(call, block, *args)
         return call(block, *args)
+
+
+def _split_fits() -> Any:
+    from skfleet.estimators.compose import _split_fits
+
+    return _split_fits
+
+
+set_split_fits(_split_fits)  # model_selection, a sibling of this room, cannot import it

@@ -11,7 +11,6 @@ import joblib
 import numpy as np
 from joblib.parallel import ParallelBackendBase
 from sklearn.base import BaseEstimator, is_classifier
-from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 from sklearn.utils.validation import validate_data
 
@@ -41,6 +40,11 @@ from skfleet.engine import (
 )
 from skfleet.metrics import check_scorer
 from skfleet.model_selection._checkpoint import RUN_PARAMETERS, Checkpoint
+from skfleet.model_selection._dispatch._blockwise_steps import (
+    fit_on_gathered_rows,
+    n_blockwise_steps,
+    n_steps_of,
+)
 from skfleet.model_selection._dispatch._context import SearchContext, current_context, is_running
 from skfleet.model_selection._dispatch._split_views import (
     as_indexable,
@@ -211,7 +215,7 @@ class FleetSearchMixin(DocumentationLink):
 
         Labels and groups are computed in any case, for the splitter.
         """
-        keep_lazy = is_lazy(X) and _is_blockwise(self.estimator)
+        keep_lazy = is_lazy(X) and n_blockwise_steps(self.estimator) > 0
         if keep_lazy and not getattr(_joblib_backend(), "supports_fit_planning", False):
             raise ValueError(
                 "X must be in this process under another backend of joblib. Got a Dask collection "
@@ -273,14 +277,27 @@ class FleetSearchMixin(DocumentationLink):
     def _refit(self, estimator: Any, X: Any, *args: Any, **params: Any) -> Any:
         """Fit the best estimator on Dask rows, or on a GPU worker to be replaced by the fitted."""
         restore_method(estimator, "fit")
-        if current_context().fit_in_driver:  # then each step is an estimator of this library
-            args = tuple(map(collection_of, args))
-            return estimator.fit(collection_of(X), *args, **collections_of(params))
-        with config_context(device="cuda"):
-            engine = fleet_engine(_joblib_backend().client)
-        fitted = fit_on_gpu_worker(engine, estimator, X, args, params)
+        if not current_context().fit_in_driver:
+            fitted = self._fit(estimator, X, *args, **params)
+        else:
+            X, *args = map(collection_of, (X, *args))  # type: ignore[assignment]
+            params = collections_of(params)
+            if n_blockwise_steps(estimator) == n_steps_of(estimator):
+                return estimator.fit(X, *args, **params)
+            fitted = fit_on_gathered_rows(
+                estimator, X, args[0] if args else None, params, self._fit
+            )
         super().__setattr__("best_estimator_", fitted)
         return fitted
+
+    @staticmethod
+    def _fit(estimator: Any, X: Any, *args: Any, **params: Any) -> Any:
+        """Fit an estimator here, or on a GPU worker if it needs one."""
+        if device_of(estimator) != "cuda":
+            return estimator.fit(X, *args, **params)
+        with config_context(device="cuda"):
+            engine = fleet_engine(_joblib_backend().client)
+        return fit_on_gpu_worker(engine, estimator, X, args, params)
 
     def _run_search(
         self, evaluate_candidates: Callable[..., dict[str, Any]], *, callback_ctx: Any = None
@@ -310,15 +327,6 @@ def _joblib_backend() -> Any:
     """Return the joblib backend in use, or the name of the default one."""
     with joblib.parallel_config() as config:
         return config["backend"]
-
-
-def _is_blockwise(estimator: Any) -> bool:
-    """Return whether each step of an estimator is of this library, and so is fitted blockwise."""
-    steps = [step for _, step in estimator.steps] if type(estimator) is Pipeline else [estimator]
-    return all(
-        step is None or step == "passthrough" or type(step).__module__.startswith("skfleet.")
-        for step in steps
-    )
 
 
 def _fleet_backend() -> AbstractContextManager[Any]:

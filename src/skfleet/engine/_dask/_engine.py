@@ -312,7 +312,7 @@ class DaskEngine:
         if not unloaded or not self._fits_in_memory(Probe(self, replace(rows, blocks=unloaded))):
             yield list(collections)
             return
-        persisted = self.client.persist(list(collections))
+        persisted = [self.client.persist(x) for x in collections]
         futures = {future.key: future for x in persisted for future in futures_of_collection(x)}
         add_counts(tasks=len(futures), loads=len(unloaded))
         for future in self.as_completed(list(futures.values())):

@@ -73,9 +73,9 @@ def fit_on_splits(fits: Sequence[tuple[Pipeline, RowSet]], X: Any, y: Any) -> li
     rows = blocks_as_they_are(X, y)
 
     def answer(request: EstimatorFit) -> Any:
-        training_rows, *others = request.preparations
+        training_rows, *preparations = request.preparations
         chosen = training_rows.prepare_all(X), training_rows.prepare_all(y)
-        return request._replace(preparations=tuple(others)).run(*chosen)
+        return request._replace(preparations=tuple(preparations)).run(*chosen)
 
     passes = share_passes(computations, "fit-first-steps")
     results, _ = run_passes(passes, engine_for(rows), rows, with_text, answer)

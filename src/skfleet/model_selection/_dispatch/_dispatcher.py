@@ -79,8 +79,10 @@ class FitDispatcher:
         self._analytic_scores = AnalyticScores(call.client)
         self._checkpointed: dict[FitRequest, dict[str, Any]] = {}
         self._deferred: deque[FitRequest] = deque()
-        self._local_fits = LocalFits(self._context, self._requests.jobs)
+        self._local_fits = LocalFits(self._context, self._requests)
         self._in_flight: set[FitBatch] = set()
+        self._batch_was_done, self._has_failed = threading.Condition(), False
+        self._starter: int | None = None  # the thread that makes the local fits
         self._search: Any = None
         self._search_registrations = ExitStack()
         self._evaluation = self._context.begin_evaluation()
@@ -143,14 +145,23 @@ class FitDispatcher:
         else:
             self._schedulers.add([fit])
 
+    @property
+    def n_read_ahead(self) -> float:
+        """Number of fits that are read before any begins: all, where this process makes them."""
+        return math.inf if self._context.fit_in_driver else READ_AHEAD_FITS
+
     def start(self, *, early: bool = False) -> None:
         """Begin to send; ``early`` only where fits that are not read yet have nothing to share."""
         has_results = self._checkpointed or self._deferred or self._local_fits
         if early and (has_results or self._analytic_scores or self._schedulers.has_prefixes):
             return
+        if not early:
+            self._starter = threading.get_ident()
         if self._send() and early:
             # Reading on at once would keep the event loop of this process from sending.
             time.sleep(0.01)
+        if not early:
+            self._send_gathered()
 
     def stop(self) -> None:
         """Stop sending, and release everything."""
@@ -174,6 +185,7 @@ class FitDispatcher:
                 self._schedulers.add(fit for fit in batch.fits if not fit.is_done)
             self._in_flight.clear()
         self._send()
+        self._notify()
 
     def _send(self) -> bool:
         """Report what needs no worker, and send batches; return whether any were sent."""
@@ -224,7 +236,9 @@ class FitDispatcher:
 
     def _run_local_fit(self) -> bool:
         """Run a fit in this process, where it submits its own tasks; False if none is waiting."""
-        outcome = self._local_fits.run_next()
+        # not on the thread that delivers results, which others wait for meanwhile
+        is_starter = threading.get_ident() == self._starter
+        outcome = self._local_fits.run_next() if is_starter else None
         if outcome is None:
             return False
         fit, result = outcome
@@ -237,6 +251,40 @@ class FitDispatcher:
             self._save([(fit, result)])
             _report(fit, BatchResult(True, [result]))
         return True
+
+    def _send_gathered(self) -> None:
+        """Bring prepared rows here, one split after the other, and send the fits on them."""
+        while not self._has_failed and (gathered := self._local_fits.next_gathered()) is not None:
+            fits, rows = gathered
+            if isinstance(rows, Exception):
+                for fit in fits:
+                    _report(fit, BatchResult(False, rows))
+                continue
+            if rows is None:
+                self._send()
+                continue
+            with self._lock:
+                waiting = self._local_fits.replace(fits, rows)
+                self._schedulers.add(waiting)
+            del rows
+            self._send()
+            self._wait_for(waiting)
+            with self._lock:
+                for number in {fit.job for fit in waiting}:
+                    self._requests.release_rows(number)
+
+    def _wait_for(self, fits: Sequence[FitRequest]) -> None:
+        """Wait until all of some fits are done, or a batch has failed."""
+        with self._batch_was_done:
+            self._batch_was_done.wait_for(
+                lambda: self._has_failed or all(fit.is_done for fit in fits)
+            )
+
+    def _notify(self, *, has_failed: bool = False) -> None:
+        """Let what waits for fits look at them."""
+        with self._batch_was_done:
+            self._has_failed |= has_failed
+            self._batch_was_done.notify_all()
 
     def _clear_waiting(self) -> list[FitRequest]:
         """Remove and return the fits that have not begun."""
@@ -338,13 +386,14 @@ class FitDispatcher:
         for fit, reply in zip(fits, replies, strict=False):
             _report(fit, BatchResult(True, [reply.result], output=reply.output))
         self._send()  # the reports may have made joblib dispatch further fits
+        self._notify(has_failed=not result.ok)
 
     def _show_progress(self, fit: FitRequest, result: dict[str, Any], *, was_reused: bool) -> None:
         """Update the text beside the progress bar."""
         if self._on_progress is not None and not fit.is_done:
-            n_splits = len(self._requests.jobs[fit.job].folds)
-            scores = result["test_scores"]
-            self._progress.add(fit.candidate, scores, n_splits, was_reused=was_reused)
+            shown, scores = fit.original or fit, result["test_scores"]
+            n_splits = len(self._requests.jobs[shown.job].folds)
+            self._progress.add(shown.candidate, scores, n_splits, was_reused=was_reused)
             self._on_progress(str(self._progress))
 
     def _recount_slots(self) -> None:

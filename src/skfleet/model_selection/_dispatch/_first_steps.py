@@ -8,19 +8,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
-from sklearn import get_config
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.pipeline import Pipeline
 
 from skfleet.blocks import RowSet
-from skfleet.engine import Pickled
-from skfleet.estimators.compose._split_fits import fit_on_splits, shares_passes
+from skfleet.engine import Pickled, split_fits
+from skfleet.model_selection._dispatch._blockwise_steps import (
+    can_divide,
+    n_blockwise_steps,
+    n_steps_of,
+)
 from skfleet.model_selection._dispatch._split_views import as_indexable
 
 logger = logging.getLogger(__name__)
-
-# Parameters of a pipeline itself that change what its first steps are, or what they get.
-_OF_PIPELINE = {"steps", "memory", "transform_input"}
 
 
 class PreparedStep(TransformerMixin, BaseEstimator):
@@ -46,44 +46,48 @@ class PreparedStep(TransformerMixin, BaseEstimator):
 class SplitPipeline:
     """A candidate's pipeline in two: first steps that learn on Dask rows, and what follows them.
 
-    `rest` has stand-ins in their place, and takes `parameters`. Candidates with the same `digest`
-    have equal first steps.
+    `last` takes `parameters`. Where it `needs_rows`, these come to this process. Candidates with
+    the same `digest` have equal first steps.
     """
 
-    first: Pipeline
+    first: Pipeline | None
     digest: bytes
-    rest: Pipeline
+    last: Any
     parameters: dict[str, Any]
+    needs_rows: bool
 
     @classmethod
-    def of(
-        cls, estimator: Any, options: Mapping[str, Any], fit_params: Any
-    ) -> SplitPipeline | None:
-        """Return the two parts; None for a candidate that must be fitted as a whole."""
+    def of(cls, estimator: Any, options: Mapping[str, Any]) -> SplitPipeline | None:
+        """Return the two parts; None for a candidate that is fitted as a whole on Dask rows.
+
+        `options` are the keyword arguments of scikit-learn's function.
+        """
         parameters = dict(options.get("parameters") or {})
-        names = [name for name, _ in getattr(estimator, "steps", ())]
-        if type(estimator) is not Pipeline or len(names) < 2 or _OF_PIPELINE & {*parameters}:
-            return None
-        has_callbacks = options.get("callback_ctx") is not None
-        to_first = any(name.partition("__")[0] in names[:-1] for name in fit_params or {})
-        if estimator.memory is not None or estimator.transform_input or to_first or has_callbacks:
-            return None
-        if fit_params and get_config()["enable_metadata_routing"]:
-            return None
         try:
             candidate = clone(estimator).set_params(**clone(parameters, safe=False))
         except Exception:  # the fit itself raises it
             return None
-        first = candidate[:-1]
-        if all(step is None or isinstance(step, str) for _, step in first.steps):
-            return None
-        stand_ins = [(name, PreparedStep()) for name in names[:-1]]
-        rest = Pipeline([*stand_ins, clone(estimator).steps[-1]], verbose=estimator.verbose)
-        own = {name: value for name, value in parameters.items() if name not in names[:-1]}
-        return cls(first, Pickled.dumps(first).digest(), rest, own)
+        n_first, n_steps = n_blockwise_steps(candidate), n_steps_of(candidate)
+        needs_rows = n_first < n_steps
+        n_first = min(n_first, n_steps - 1)
+        if not can_divide(candidate, n_first, parameters, options):
+            return cls(None, b"", clone(estimator), parameters, True) if needs_rows else None
+        first, names = candidate[:n_first], [name for name, _ in candidate.steps]
+        steps = [(name, PreparedStep()) for name in names[:n_first]]
+        if needs_rows and options.get("verbose", 0) < 2:
+            steps = []  # stand-ins cost a copy of the rows, and only show what they stand for
+        last = Pipeline(steps + clone(estimator).steps[n_first:], verbose=estimator.verbose)
+        last_names = {name for name, _ in last.steps}
+        own = {
+            name: value
+            for name, value in parameters.items()
+            if name.partition("__")[0] in last_names and name not in names[:n_first]
+        }
+        digest = Pickled.dumps(first).digest()
+        return cls(first, digest, last, own, needs_rows)
 
 
-class PreparedRows(NamedTuple):
+class TransformedParts(NamedTuple):
     """The parts of a split, after the first steps, and the seconds that these took to fit."""
 
     train: Any
@@ -106,7 +110,11 @@ class FirstSteps:
 
         Where any fails, or cannot share passes, each is fitted when its rows are asked for.
         """
-        shared = {k: v for k, v in pipelines.items() if k not in self._fitted and shares_passes(v)}
+        shared = {
+            k: v
+            for k, v in pipelines.items()
+            if k not in self._fitted and split_fits().shares_passes(v)
+        }
         if not shared:
             return
         start = time.perf_counter()
@@ -116,7 +124,7 @@ class FirstSteps:
         ]
         y = getattr(self._y, "collection", self._y)
         try:
-            fitted = fit_on_splits(fits, self._X.collection, y)
+            fitted = split_fits().fit_on_splits(fits, self._X.collection, y)
         except Exception:
             logger.debug("first steps are fitted one by one", exc_info=True)
             return
@@ -124,20 +132,22 @@ class FirstSteps:
         self._seconds = (time.perf_counter() - start) / len(shared)
 
     def prepare(
-        self, key: tuple[int, bytes], steps: Pipeline, train: Any, test: Any
-    ) -> PreparedRows:
-        """Return the parts of a split, transformed lazily."""
+        self, key: tuple[int, bytes], steps: Pipeline | None, train: Any, test: Any
+    ) -> TransformedParts:
+        """Return the parts of a split, transformed lazily by first steps, if there are any."""
         X_train, X_test = self._X[train], self._X[test]
+        if steps is None:
+            return TransformedParts(X_train, X_test, 0.0)
         if key in self._fitted:
             fitted = self._fitted[key]
-            return PreparedRows(
+            return TransformedParts(
                 fitted.prepare_all(X_train), fitted.prepare_all(X_test), self._seconds
             )
         start = time.perf_counter()
         y = None if self._y is None else self._y[train]
         steps = clone(steps)
         transformed = steps.fit_transform(X_train, y)
-        return PreparedRows(transformed, steps.transform(X_test), time.perf_counter() - start)
+        return TransformedParts(transformed, steps.transform(X_test), time.perf_counter() - start)
 
 
 class PreparedSplit:

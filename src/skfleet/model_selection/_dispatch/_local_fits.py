@@ -1,31 +1,43 @@
-"""Fits that this process makes, one after the other, each of which submits tasks of its own."""
+"""Fits on Dask rows: made by this process, or on workers, of rows that it prepares and gathers."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
+from itertools import groupby
 from typing import Any, NamedTuple
 
+import numpy as np
 from sklearn.base import clone
 
-from skfleet.blocks import is_lazy
-from skfleet.engine import persisted_collections
-from skfleet.estimators.compose._split_fits import shares_passes
+from skfleet.blocks import compute_together, is_lazy, n_rows_of, take_rows
+from skfleet.engine import (
+    NarrowRows,
+    check_fits_in_memory,
+    gather_rows,
+    joined_blocks,
+    persisted_collections,
+    split_fits,
+)
+from skfleet.model_selection._dispatch._blockwise_steps import name_of_last_step
 from skfleet.model_selection._dispatch._context import SearchContext
 from skfleet.model_selection._dispatch._first_steps import (
     FirstSteps,
     PreparedSplit,
     SplitPipeline,
 )
-from skfleet.model_selection._dispatch._requests import FitRequest, SearchJob
-from skfleet.model_selection._dispatch._split_views import as_indexable, in_order
+from skfleet.model_selection._dispatch._requests import FitRequest, RequestReader
+from skfleet.model_selection._dispatch._split_views import as_indexable, collection_of, in_order
+
+# A fit with its result, or its error; neither where it was interrupted.
+Outcome = tuple[FitRequest, dict[str, Any] | Exception | None]
 
 
 class _Group(NamedTuple):
     """The prepared rows of a split, and the targets, for fits with equal first steps."""
 
-    key: tuple[int, int, bytes]
+    key: tuple[Any, ...]
     rows: tuple[Any, Any, Any, Any]  # X, y, and the numbers of those to train on and to test on
     seconds: float
 
@@ -34,12 +46,14 @@ class LocalFits:
     """Fits on rows of Dask that wait for this process.
 
     Those with equal first steps on the same split follow one another. These steps are fitted once,
-    and the rows that they prepare stay in the workers' memory meanwhile, where they fit.
+    and the rows that they prepare stay in the workers' memory meanwhile, where they fit. Other
+    steps than this library's get the prepared rows from this process.
     """
 
-    def __init__(self, context: SearchContext, jobs: Sequence[SearchJob]) -> None:
-        self._context, self._jobs = context, jobs
-        self._fits: deque[FitRequest] = deque()
+    def __init__(self, context: SearchContext, requests: RequestReader) -> None:
+        self._context, self._requests = context, requests
+        self._fits: deque[FitRequest] = deque()  # on Dask rows
+        self._gathered: deque[list[FitRequest]] = deque()  # on rows that come to this process
         self._pipelines: dict[FitRequest, SplitPipeline] = {}
         self._first_steps: dict[int, FirstSteps] = {}
         self._group: _Group | None = None
@@ -47,10 +61,12 @@ class LocalFits:
         self._is_planned = True
 
     def __bool__(self) -> bool:
-        return bool(self._fits)
+        return bool(self._fits or self._gathered)
 
     def __iter__(self) -> Iterator[FitRequest]:
-        return iter(self._fits)
+        yield from self._fits
+        for fits in self._gathered:
+            yield from fits
 
     def add(self, fits: Iterable[FitRequest]) -> None:
         """Add fits that are to be made."""
@@ -61,38 +77,41 @@ class LocalFits:
     def clear(self) -> None:
         """Remove all fits, and what was prepared for them."""
         self._fits.clear()
+        self._gathered.clear()
         self._pipelines.clear()
         self._first_steps.clear()
         self._close_group()
 
-    def run_next(self) -> tuple[FitRequest, dict[str, Any] | Exception | None] | None:
-        """Run a fit and return its result, or the error; None where no fit waits.
+    def run_next(self) -> Outcome | None:
+        """Make a fit on Dask rows; None where no such fit waits.
 
-        There is no result of a fit that was interrupted, which waits again.
+        One that is interrupted waits again.
         """
-        if not self._fits:
-            return None
         outcome: dict[str, Any] | Exception | None = None
+        fit: FitRequest | None = None
         with self._context.running_locally():
             if not self._is_planned:
                 self._plan()
-            fit = self._fits[0]
+            if not self._fits:
+                self._close_group()
+                return None
+            fit = self._fits.popleft()
             try:
                 outcome = self._run(fit)
+                self._pipelines.pop(fit, None)
             except Exception as error:
                 outcome = error
-        fit = self._fits[0]
-        if outcome is not None:
-            self._fits.popleft()
-            self._pipelines.pop(fit, None)
-        if not self._fits:
-            self.clear()
+        if fit is None:  # interrupted before any fit
+            return None
+        if outcome is None:
+            self._fits.append(fit)
         return fit, outcome
 
     # 1. Divide each pipeline in its first steps and the others.
     # 2. Order the fits by split and first steps; with a time budget they stay candidate by
     #    candidate, so that few are incomplete when it is over.
-    # 3. Fit the first steps of all splits in shared passes.
+    # 3. Separate those whose last steps are not this library's.
+    # 4. Fit the first steps of all splits in shared passes.
     def _plan(self) -> None:
         """Prepare the fits that wait."""
         self._is_planned = True
@@ -102,24 +121,28 @@ class LocalFits:
         if self._context.seconds_left is None:
             order = {key: n for n, key in enumerate(dict.fromkeys(map(self._key, self._fits)))}
             self._fits = deque(sorted(self._fits, key=lambda fit: order[self._key(fit)]))
+        gathered = [f for f in self._fits if f in self._pipelines and self._pipelines[f].needs_rows]
+        self._gathered.extend(list(fits) for _, fits in groupby(gathered, self._key))
+        self._fits = deque(fit for fit in self._fits if fit not in {*gathered})
         for number in {fit.job for fit in self._pipelines}:
-            job = self._jobs[number]
+            job = self._requests.jobs[number]
             steps = self._first_steps.setdefault(number, FirstSteps(job.X, job.y))
-            fits = {f: pipeline for f, pipeline in self._pipelines.items() if f.job == number}
-            pipelines = {(f.fold, pipeline.digest): pipeline.first for f, pipeline in fits.items()}
-            steps.fit(pipelines, {f.fold: in_order(job.folds[f.fold][0]) for f in fits})
+            pipelines = {
+                (fit.fold, pipeline.digest): pipeline.first
+                for fit, pipeline in self._pipelines.items()
+                if fit.job == number and pipeline.first is not None
+            }
+            steps.fit(pipelines, {fold: in_order(job.folds[fold][0]) for fold, _ in pipelines})
 
     def _divided(self, fit: FitRequest) -> SplitPipeline | None:
         """Return the pipeline of a fit in two; None where it is fitted as a whole."""
-        job = self._jobs[fit.job]
-        fit_params = job.options.get("fit_params")
-        pipeline = SplitPipeline.of(
-            job.estimators[fit.call.estimator], fit.call.options, fit_params
-        )
-        if pipeline is not None and job.options.get("return_train_score"):
-            # the rows that some steps are fitted on are transformed otherwise for a score
-            return pipeline if shares_passes(pipeline.first) else None
-        return pipeline
+        job = self._requests.jobs[fit.job]
+        options = {**job.options, **fit.call.options}
+        pipeline = SplitPipeline.of(job.estimators[fit.call.estimator], options)
+        if pipeline is None or pipeline.needs_rows or not options.get("return_train_score"):
+            return pipeline
+        # the rows that other steps are fitted on are transformed otherwise for a score
+        return pipeline if pipeline.first and split_fits().shares_passes(pipeline.first) else None
 
     def _key(self, fit: FitRequest) -> tuple[Any, ...]:
         pipeline = self._pipelines.get(fit)
@@ -127,7 +150,7 @@ class LocalFits:
 
     def _run(self, fit: FitRequest) -> dict[str, Any]:
         """Fit and score on Dask rows."""
-        job, call = self._jobs[fit.job], fit.call
+        job, call = self._requests.jobs[fit.job], fit.call
         options = {**job.options, **call.options}
         pipeline = self._pipelines.get(fit)
         group = None if pipeline is None else self._group_of(fit, pipeline)
@@ -138,26 +161,27 @@ class LocalFits:
             return job.function(estimator, *rows, train=train, test=test, **options)
         X, y, train, test = group.rows
         options["parameters"] = pipeline.parameters
-        result = job.function(clone(pipeline.rest), X, y, train=train, test=test, **options)
+        result = job.function(clone(pipeline.last), X, y, train=train, test=test, **options)
         if "fit_time" in result:
             result["fit_time"] += group.seconds
         return result
 
     def _group_of(self, fit: FitRequest, pipeline: SplitPipeline) -> _Group | None:
         """Return the prepared rows for a fit; None where its first steps fail."""
-        key = (fit.job, fit.fold, pipeline.digest)
+        key = self._key(fit)
         if self._group is not None and self._group.key == key:
             return self._group
         self._close_group()
-        job = self._jobs[fit.job]
+        job = self._requests.jobs[fit.job]
         train, test = map(in_order, job.folds[fit.fold])
+        prepare = self._first_steps[fit.job].prepare
         try:
-            prepared = self._first_steps[fit.job].prepare(key[1:], pipeline.first, train, test)
+            prepared = prepare(key[1:], pipeline.first, train, test)
         except Exception:  # the fit itself reports it
             return None
         y = as_indexable(job.y)
         training = [prepared.train, y[train]] if is_lazy(job.y) else [prepared.train]
-        if sum(self._key(other) == key for other in self._fits) > 1:
+        if any(self._key(other) == key for other in self._fits):
             training = self._persisted.enter_context(persisted_collections(*training))
         n_rows, names = len(as_indexable(job.X)), (train, test)
         X = PreparedSplit(n_rows, names, (training[0], prepared.test))
@@ -170,3 +194,81 @@ class LocalFits:
         """Release the rows that were prepared for a group of fits."""
         self._group = None
         self._persisted.close()
+
+    def next_gathered(self) -> tuple[list[FitRequest], GatheredRows | Exception | None] | None:
+        """Bring the prepared rows of a split here, for fits on workers; None where none wait.
+
+        There are no rows after an interruption, and where they cannot be prepared: then the fits
+        wait to be made on Dask rows, and report why.
+        """
+        if not self._gathered:
+            return None
+        fits = self._gathered[0]
+        rows: GatheredRows | Exception | None = None
+        with self._context.running_locally():
+            try:
+                rows = self._gather(fits[0], self._pipelines[fits[0]])
+            except Exception as error:
+                rows = error
+            if rows is None:
+                for fit in fits:
+                    del self._pipelines[fit]
+                self._fits.extend(fits)
+            self._gathered.popleft()
+        return fits, rows
+
+    def _gather(self, fit: FitRequest, pipeline: SplitPipeline) -> GatheredRows | None:
+        """Return the prepared rows of a split, those to train on first, with their targets.
+
+        None where they cannot be prepared; raise where they do not fit.
+        """
+        job, name = self._requests.jobs[fit.job], name_of_last_step(pipeline.last)
+        train, test = map(in_order, job.folds[fit.fold])
+        prepare = self._first_steps[fit.job].prepare
+        try:
+            prepared = prepare(self._key(fit)[1:], pipeline.first, train, test)
+            blocks = joined_blocks(prepared.train, prepared.test)
+        except Exception:
+            return None
+        check_fits_in_memory(blocks, name)
+        try:
+            X = gather_rows(blocks, name)
+        except Exception:
+            return None
+        (job.y,) = compute_together(job.y)
+        numbers = np.concatenate([train, test])
+        n_train, n_rows = len(train), len(as_indexable(job.X))
+
+        def rows_of(values: Any) -> Any:
+            (values,) = compute_together(collection_of(values))
+            is_per_row = hasattr(values, "shape") and n_rows_of(values) == n_rows
+            return take_rows(values, numbers) if is_per_row else values
+
+        params = {
+            name: {key: rows_of(value) for key, value in job.options[name].items()}
+            for name in ("fit_params", "score_params")
+            if job.options.get(name)
+        }
+        parts = np.arange(n_train), np.arange(n_train, len(numbers))
+        y = None if job.y is None else take_rows(job.y, numbers)
+        return GatheredRows(X, y, dict(zip(("train", "test"), parts, strict=True)) | params)
+
+    def replace(self, fits: Iterable[FitRequest], rows: GatheredRows) -> list[FitRequest]:
+        """Return the fits on gathered rows that workers make in the place of others."""
+        replaced = []
+        for fit in fits:
+            pipeline = self._pipelines.pop(fit)
+            options = {**rows.options, "parameters": pipeline.parameters}
+            replaced += self._requests.replace(fit, pipeline.last, rows.X, rows.y, **options)
+        return replaced
+
+
+class GatheredRows(NamedTuple):
+    """Rows of a split in this process, with their targets, and options of scikit-learn's function.
+
+    The options are the numbers of the rows to train on and to test on, and parameters per row.
+    """
+
+    X: NarrowRows
+    y: Any
+    options: dict[str, Any]

@@ -31,6 +31,8 @@ class FitRequest(PlannedFit):
     checkpoint_key: str | None
     no_analytic_score: str | None = None  # the reason
     is_done: bool = False
+    members: tuple[SharedFitMember, ...] = ()  # as which it counts
+    original: FitRequest | None = None  # in the place of which it is made
 
 
 @dataclass(eq=False)
@@ -141,11 +143,14 @@ class RequestReader:
             self._pending[key].callbacks.append(callback)
             return None
         member, step = info.member, info.shared_step
+        members = []
         if member is not None:
             self._sharing.add(member, (number, fold, info.prefix_key))
+            members.append(member)
             member = None if member.refused else member
         if step is not None:
             self._sharing.add(step.member, (number, fold, info.prefix_key[: step.depth + 1]))
+            members.append(step.member)
             step = None if step.member.refused else step
         fit = FitRequest(
             number,
@@ -159,10 +164,37 @@ class RequestReader:
             call=FitCall(estimator_number, fold, own, info.prefix_key, member, step),
             callbacks=[callback],
             checkpoint_key=self._checkpoint_key(job, fold, info),
+            members=tuple(members),
         )
         if may_merge:
             self._pending[key] = fit
         return fit
+
+    def replace(
+        self, fit: FitRequest, estimator: Any, X: Any, y: Any, **options: Any
+    ) -> list[FitRequest]:
+        """Return the fits of another estimator, on other rows, that are made in the place of one.
+
+        ``options`` are the keyword arguments of scikit-learn's function that differ.
+        """
+        self._pending.pop((fit.fold, fit.candidate), None)
+        for member in fit.members:
+            self._sharing.count(member, fits=-1)
+        job = self.jobs[fit.job]
+        options = {**job.options, **fit.call.options, **options}
+        fits = []
+        for callback in fit.callbacks:
+            new = self.read(job.function, (estimator, X, y), options, callback)
+            if new is not None:  # the callback of one that is read already was added to it
+                new.checkpoint_key, new.original = fit.checkpoint_key, fit
+                new.no_analytic_score = fit.no_analytic_score
+                fits.append(new)
+        return fits
+
+    def release_rows(self, number: int) -> None:
+        """Release the rows of a job whose fits are done."""
+        self._job_numbers = {key: n for key, n in self._job_numbers.items() if n != number}
+        self.jobs[number].X = self.jobs[number].y = None
 
     def _checkpoint_key(self, job: SearchJob, fold: int, info: _CandidateInfo) -> str | None:
         """Return the key of a fit in checkpoints, by candidate and split, equal in any process."""

@@ -19,7 +19,7 @@ class LazyRows:
 
     def __init__(self, collection: Any) -> None:
         self.collection = collection
-        self._lengths = partition_lengths(collection)
+        self._lengths = partition_lengths(collection) or ()
         self.shape = sum(self._lengths), *map(int, collection.shape[1:])
         self.ndim = len(self.shape)
 
