@@ -1,5 +1,7 @@
 """Searches over rows on Dask: our estimators are fitted where the rows are, others' at home."""
 
+from threading import Barrier, Lock
+
 import dask.array as da
 import dask.dataframe as dd
 import joblib
@@ -11,7 +13,7 @@ import sklearn.model_selection as reference
 from distributed import Client
 from sklearn.datasets import make_regression
 from sklearn.model_selection import KFold, ShuffleSplit
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeRegressor
 
@@ -19,6 +21,7 @@ from clusters import local_client
 from skfleet.engine import counting
 from skfleet.estimators import PCA, ElasticNet, KMeans, Lasso, LinearRegression, Ridge
 from skfleet.estimators import LogisticRegression as OurLogisticRegression
+from skfleet.estimators.preprocessing import StandardScaler as OurStandardScaler
 from skfleet.model_selection import GridSearchCV, HalvingGridSearchCV, RandomizedSearchCV
 
 X, y = make_regression(600, 8, noise=4, random_state=0)
@@ -179,3 +182,43 @@ def test_searches_on_dask_are_recorded(tmp_path):
     assert_same(first, again)
     with pytest.raises(ValueError, match="another X"):
         GridSearchCV(Ridge(), GRID, **params).fit(LAZY_X + 1, LAZY_Y)
+
+
+@pytest.mark.parametrize(("n_blocks", "n_at_once"), [(1, 2), (2, 1)])
+@pytest.mark.parametrize("in_pipeline", [True, False], ids=["pipeline", "alone"])
+def test_fits_that_leave_workers_idle_are_made_at_once(
+    monkeypatch, n_blocks, n_at_once, in_pipeline
+):
+    running, most, lock, fit = 0, 0, Lock(), OurLogisticRegression.fit
+    meeting = Barrier(n_at_once)
+
+    def count(self, X, y, **params):
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        meeting.wait(timeout=30)
+        fitted = fit(self, X, y, **params)
+        with lock:
+            running -= 1
+        return fitted
+
+    monkeypatch.setattr(OurLogisticRegression, "fit", count)
+    model = Pipeline([("model", OurLogisticRegression(tol=1e-10))])
+    if in_pipeline:
+        model.steps.insert(0, ("scale", OurStandardScaler()))
+    grid, params = {"model__C": [0.1, 1.0]}, {"cv": 2, "refit": False}
+    rows = da.from_array(X, chunks=(600 // n_blocks, 8))
+    with counting() as counts:
+        ours = GridSearchCV(model, grid, **params).fit(rows, labels)
+    assert most == n_at_once
+    assert counts.passes > 4
+    other = reference.GridSearchCV(
+        theirs.LogisticRegression(tol=1e-10), {"C": [0.1, 1.0]}, **params
+    )
+    scaled = StandardScaler().fit_transform(X) if in_pipeline else X
+    np.testing.assert_allclose(
+        ours.cv_results_["mean_test_score"],
+        other.fit(scaled, labels).cv_results_["mean_test_score"],
+        atol=0.01,  # the reference is scaled once for all splits
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -21,6 +22,7 @@ class Counts:
     cache_reads: int = 0
 
 
+_lock = threading.Lock()
 _open_counts: ContextVar[tuple[Counts, ...]] = ContextVar("skfleet_counts", default=())
 
 
@@ -68,11 +70,12 @@ def counting_disabled() -> Iterator[None]:
 
 def add_counts(*, passes: int = 0, tasks: int = 0, loads: int = 0, cache_reads: int = 0) -> None:
     """Add to the counts of every `counting` block that is open."""
-    for counts in _open_counts.get():
-        counts.passes += passes
-        counts.tasks += tasks
-        counts.loads += loads
-        counts.cache_reads += cache_reads
+    with _lock:  # fits may be made at once, in threads
+        for counts in _open_counts.get():
+            counts.passes += passes
+            counts.tasks += tasks
+            counts.loads += loads
+            counts.cache_reads += cache_reads
 
 
 def log_pass(name: str, n_blocks: int, n_tasks: int) -> None:

@@ -79,7 +79,9 @@ class FitDispatcher:
         self._analytic_scores = AnalyticScores(call.client)
         self._checkpointed: dict[FitRequest, dict[str, Any]] = {}
         self._deferred: deque[FitRequest] = deque()
-        self._local_fits = LocalFits(self._context, self._requests)
+        self._local_fits = LocalFits(
+            self._context, self._requests, lambda: self._bounded(len(slot_addresses("cpu")))
+        )
         self._in_flight: set[FitBatch] = set()
         self._batch_was_done, self._has_failed = threading.Condition(), False
         self._starter: int | None = None  # the thread that makes the local fits
@@ -232,25 +234,23 @@ class FitDispatcher:
             _report(fit, BatchResult(True, [result], has_run=False))
         for fit in interrupted:
             _report(fit, BatchResult(False, KeyboardInterrupt()))
-        return bool(checkpointed or scored or skipped or interrupted) or self._run_local_fit()
+        return bool(checkpointed or scored or skipped or interrupted) or self._run_local_fits()
 
-    def _run_local_fit(self) -> bool:
-        """Run a fit in this process, where it submits its own tasks; False if none is waiting."""
-        # not on the thread that delivers results, which others wait for meanwhile
+    def _run_local_fits(self) -> bool:
+        """Make fits in this process, where they submit their own tasks; False if none waits."""
+        # not on the thread that delivers results, for which others wait meanwhile
         is_starter = threading.get_ident() == self._starter
-        outcome = self._local_fits.run_next() if is_starter else None
-        if outcome is None:
-            return False
-        fit, result = outcome
-        if isinstance(result, Exception):
-            _report(fit, BatchResult(False, result))
-        elif result is not None:  # one that is interrupted is reported with all that are waiting
+        outcomes = self._local_fits.run_next() if is_starter else None
+        for fit, result in outcomes or ():
+            if isinstance(result, Exception):
+                _report(fit, BatchResult(False, result))
+                continue
             with self._lock:
                 self._requests.finish(fit, FitOrigin(refused=fit.no_analytic_score))
                 self._show_progress(fit, result, was_reused=False)
             self._save([(fit, result)])
             _report(fit, BatchResult(True, [result]))
-        return True
+        return outcomes is not None
 
     def _send_gathered(self) -> None:
         """Bring prepared rows here, one split after the other, and send the fits on them."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextvars
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -11,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.base import clone
 
-from skfleet.blocks import compute_together, is_lazy, n_rows_of, take_rows
+from skfleet.blocks import compute_together, is_lazy, n_rows_of, partition_lengths, take_rows
 from skfleet.engine import (
     NarrowRows,
     check_fits_in_memory,
@@ -30,8 +32,8 @@ from skfleet.model_selection._dispatch._first_steps import (
 from skfleet.model_selection._dispatch._requests import FitRequest, RequestReader
 from skfleet.model_selection._dispatch._split_views import as_indexable, collection_of, in_order
 
-# A fit with its result, or its error; neither where it was interrupted.
-Outcome = tuple[FitRequest, dict[str, Any] | Exception | None]
+# A fit with its result, or its error.
+Outcome = tuple[FitRequest, dict[str, Any] | Exception]
 
 
 class _Group(NamedTuple):
@@ -50,8 +52,10 @@ class LocalFits:
     steps than this library's get the prepared rows from this process.
     """
 
-    def __init__(self, context: SearchContext, requests: RequestReader) -> None:
-        self._context, self._requests = context, requests
+    def __init__(
+        self, context: SearchContext, requests: RequestReader, n_slots: Callable[[], int]
+    ) -> None:
+        self._context, self._requests, self._n_slots = context, requests, n_slots
         self._fits: deque[FitRequest] = deque()  # on Dask rows
         self._gathered: deque[list[FitRequest]] = deque()  # on rows that come to this process
         self._pipelines: dict[FitRequest, SplitPipeline] = {}
@@ -82,30 +86,53 @@ class LocalFits:
         self._first_steps.clear()
         self._close_group()
 
-    def run_next(self) -> Outcome | None:
-        """Make a fit on Dask rows; None where no such fit waits.
+    def run_next(self) -> list[Outcome] | None:
+        """Make the next fits on Dask rows; None where no such fit waits.
 
-        One that is interrupted waits again.
+        Those that are interrupted wait again.
         """
-        outcome: dict[str, Any] | Exception | None = None
-        fit: FitRequest | None = None
+        outcomes: dict[FitRequest, dict[str, Any] | Exception] = {}
+        fits: list[FitRequest] = []
         with self._context.running_locally():
             if not self._is_planned:
                 self._plan()
             if not self._fits:
                 self._close_group()
                 return None
-            fit = self._fits.popleft()
-            try:
-                outcome = self._run(fit)
+            fits = self._take()
+            for fit, outcome in zip(fits, self._run_all(fits), strict=True):
+                outcomes[fit] = outcome
                 self._pipelines.pop(fit, None)
-            except Exception as error:
-                outcome = error
-        if fit is None:  # interrupted before any fit
-            return None
-        if outcome is None:
-            self._fits.append(fit)
-        return fit, outcome
+        self._fits.extend(fit for fit in fits if fit not in outcomes)
+        return list(outcomes.items())
+
+    def _take(self) -> list[FitRequest]:
+        """Take the fits that are made next: several at once where one leaves workers idle."""
+        fits = [self._fits.popleft()]
+        pipeline, key = self._pipelines.get(fits[0]), self._key(fits[0])
+        n_blocks = max(1, len(partition_lengths(self._requests.jobs[fits[0].job].X) or ()))
+        while self._fits and len(fits) < self._n_slots() // n_blocks:
+            following = self._fits[0]
+            is_whole = pipeline is None and following not in self._pipelines
+            if not is_whole and self._key(following) != key:
+                break
+            fits.append(self._fits.popleft())
+        return fits
+
+    def _run_all(self, fits: Sequence[FitRequest]) -> Iterator[dict[str, Any] | Exception]:
+        """Yield the results, or errors, of fits that are made at once."""
+        pipeline = self._pipelines.get(fits[0])
+        group = None if pipeline is None else self._group_of(fits, pipeline)
+        if len(fits) == 1:
+            yield self._run(fits[0], group)
+            return
+        pool = ThreadPoolExecutor(len(fits), thread_name_prefix="skfleet-local-fit")
+        try:
+            copy = contextvars.copy_context
+            futures = [pool.submit(copy().run, self._run, fit, group) for fit in fits]
+            yield from (future.result() for future in futures)
+        finally:
+            pool.shutdown(wait=False)
 
     # 1. Divide each pipeline in its first steps and the others.
     # 2. Order the fits by split and first steps; with a time budget they stay candidate by
@@ -148,27 +175,29 @@ class LocalFits:
         pipeline = self._pipelines.get(fit)
         return (fit.job, fit.fold, pipeline.digest) if pipeline is not None else (fit,)
 
-    def _run(self, fit: FitRequest) -> dict[str, Any]:
-        """Fit and score on Dask rows."""
+    def _run(self, fit: FitRequest, group: _Group | None) -> dict[str, Any] | Exception:
+        """Fit and score on Dask rows; return the result, or the error."""
         job, call = self._requests.jobs[fit.job], fit.call
         options = {**job.options, **call.options}
-        pipeline = self._pipelines.get(fit)
-        group = None if pipeline is None else self._group_of(fit, pipeline)
-        if pipeline is None or group is None:
-            train, test = map(in_order, job.folds[call.fold])
-            rows = as_indexable(job.X), as_indexable(job.y)
-            estimator = clone(job.estimators[call.estimator])
-            return job.function(estimator, *rows, train=train, test=test, **options)
-        X, y, train, test = group.rows
-        options["parameters"] = pipeline.parameters
-        result = job.function(clone(pipeline.last), X, y, train=train, test=test, **options)
+        try:
+            if group is None:
+                train, test = map(in_order, job.folds[call.fold])
+                rows = as_indexable(job.X), as_indexable(job.y)
+                estimator = clone(job.estimators[call.estimator])
+                return job.function(estimator, *rows, train=train, test=test, **options)
+            pipeline = self._pipelines[fit]
+            X, y, train, test = group.rows
+            options["parameters"] = pipeline.parameters
+            result = job.function(clone(pipeline.last), X, y, train=train, test=test, **options)
+        except Exception as error:
+            return error
         if "fit_time" in result:
             result["fit_time"] += group.seconds
         return result
 
-    def _group_of(self, fit: FitRequest, pipeline: SplitPipeline) -> _Group | None:
-        """Return the prepared rows for a fit; None where its first steps fail."""
-        key = self._key(fit)
+    def _group_of(self, fits: Sequence[FitRequest], pipeline: SplitPipeline) -> _Group | None:
+        """Return the prepared rows for fits; None where their first steps fail."""
+        fit, key = fits[0], self._key(fits[0])
         if self._group is not None and self._group.key == key:
             return self._group
         self._close_group()
@@ -181,7 +210,7 @@ class LocalFits:
             return None
         y = as_indexable(job.y)
         training = [prepared.train, y[train]] if is_lazy(job.y) else [prepared.train]
-        if any(self._key(other) == key for other in self._fits):
+        if len(fits) > 1 or any(self._key(other) == key for other in self._fits):
             training = self._persisted.enter_context(persisted_collections(*training))
         n_rows, names = len(as_indexable(job.X)), (train, test)
         X = PreparedSplit(n_rows, names, (training[0], prepared.test))
