@@ -14,6 +14,8 @@ from skfleet.estimators.compose import make_column_transformer
 from skfleet.estimators.preprocessing import OneHotEncoder, StandardScaler
 from skfleet.model_selection import GridSearchCV, shuffle_rows
 
+# a metric that needs fits
+MEDIAN = "neg_median_absolute_error"
 N_ROWS, COLUMNS = 3000, ["a", "b", "c"]
 
 
@@ -48,6 +50,8 @@ def test_a_frame_and_its_column(place, joined):
     assert joined["y"].optimize().npartitions < joined.optimize().npartitions
     numbers = make_column_transformer((StandardScaler(), COLUMNS))
     check_pairs(make_pipeline(numbers, Ridge(alpha=1e-9)), joined, joined["y"])
+    search = GridSearchCV(make_pipeline(numbers, Ridge()), {"ridge__alpha": [1e-9]}, scoring=MEDIAN)
+    assert search.fit(joined, joined["y"]).best_score_ > -1e-6
     numbers.set_output(transform="pandas")
     chosen = joined.drop(columns=["text", "z"])[joined["a"] > -1]
     check_pairs(make_pipeline(numbers, Ridge(alpha=1e-9)), chosen, chosen["y"])

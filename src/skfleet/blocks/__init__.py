@@ -30,6 +30,7 @@ from skfleet.blocks._label_codes import LabelCodes
 from skfleet.blocks._lazy import (
     artificial_rows,
     as_collection,
+    compute_chunk_sizes,
     compute_together,
     fix_partitions,
     is_lazy,
@@ -76,6 +77,7 @@ __all__ = [
     "class_in_scikit_learn",
     "combine_k_smallest",
     "compact",
+    "compute_chunk_sizes",
     "compute_together",
     "concat_rows",
     "fetch",

@@ -205,6 +205,23 @@ def dask_blocks(
     )
 
 
+def compute_chunk_sizes(*collections: Any) -> list[Any]:
+    """Return collections as arrays of known lengths, whose rows have one order in every pass."""
+    numeric = [_as_numeric(x) for x in collections]
+    all_lengths = [known_lengths(x) for x in numeric]
+    if None not in all_lengths:
+        return numeric
+    graph, keys = materialize(numeric, is_repeated=True)
+    _check_order(graph, keys)
+    unknown = [i for i, lengths in enumerate(all_lengths) if lengths is None]
+    for i, lengths in zip(unknown, count_rows(graph, [keys[i] for i in unknown]), strict=True):
+        all_lengths[i] = lengths
+    return [
+        _as_array(graph, partition_keys, x, lengths)
+        for partition_keys, x, lengths in zip(keys, numeric, all_lengths, strict=True)
+    ]
+
+
 def _check_order(graph: Graph, keys: Sequence[Sequence[Any]]) -> None:
     """Raise for rows whose order differs from one pass to the next."""
     if any(shuffles_on_disk(graph, partition_keys) for partition_keys in keys):
@@ -249,6 +266,20 @@ def _count_and_encode(n_counted: int, *parts: Any) -> list[list[Any]]:
     return counts[:n_counted] + [
         [LabelCodes.encode(_as_one_array(rows)) for rows in x] for x in parts[n_counted:]
     ]
+
+
+def _as_array(graph: Graph, keys: Sequence[Any], x: Any, lengths: Any) -> Any:
+    """Return partitions of known lengths as an array."""
+    meta = _values(x._meta) if is_frame_collection(x) else x._meta
+    name = f"values-{dask.base.tokenize(x)}"
+    ends = (0,) * (len(x.shape) - 1)
+    layer = dict(graph)
+    for i, key in enumerate(keys):
+        out = (name, i, *ends)
+        layer[out] = Task(out, _as_one_array, as_reference(key))
+    whole = HighLevelGraph.from_collections(name, layer, dependencies=())
+    chunks = (lengths, *((n,) for n in x.shape[1:]))
+    return da.Array(whole, name, chunks=chunks, meta=meta, dtype=meta.dtype)
 
 
 def _as_one_array(part: Any) -> Any:

@@ -230,7 +230,8 @@ def map_to_array(X: Any, func: Any, *args: Any, meta: Any, token: str) -> Any:
         name = f"{key_split(frame._name)}-{uuid.uuid4().hex}"
         layer = FrameLayer(name, frame, len(meta.shape))
         graph = HighLevelGraph({name: layer}, {name: set()})
-        chunks = ((float("nan"),) * layer.n_chunks, *((n,) for n in meta.shape[1:]))
+        lengths = lengths_of_part(X) if is_part(X) else (float("nan"),) * layer.n_chunks
+        chunks = (lengths, *((n,) for n in meta.shape[1:]))
         return da.Array(graph, name, chunks=chunks, meta=meta, dtype=meta.dtype)
     partitions = X.map_partitions(func, *args, meta=meta, **options)
     array = _without_aliases(partitions, meta)

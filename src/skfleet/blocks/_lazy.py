@@ -59,6 +59,16 @@ def n_rows_if_known(X: Any) -> int | None:
     return None if lengths is None else sum(lengths)
 
 
+def compute_chunk_sizes(*collections: Any) -> list[Any]:
+    """Return Dask collections as arrays of known chunk sizes, which may take a pass over the rows.
+
+    They are computed in one graph, so that their rows stay paired.
+    """
+    from skfleet.blocks._dask_collections import compute_chunk_sizes
+
+    return compute_chunk_sizes(*collections)
+
+
 def fix_partitions(
     collections: Sequence[Any], values: Sequence[Any]
 ) -> tuple[list[Any], list[tuple[int, ...] | None], list[BlockRef]]:

@@ -24,6 +24,7 @@ from skfleet._warnings import warn
 from skfleet.blocks import (
     as_sized,
     check_rows,
+    compute_chunk_sizes,
     compute_together,
     is_lazy,
     meta_of,
@@ -228,7 +229,9 @@ class FleetSearchMixin(DocumentationLink):
             return X, y, dict(zip(params, values, strict=True))
         arrays = {"X": X, "y": y, **params}
         lazy = [name for name, value in arrays.items() if is_lazy(value)]
-        arrays |= zip(lazy, with_known_lengths(*(arrays[name] for name in lazy)), strict=True)
+        # of a frame the columns keep their names and types
+        with_lengths = with_known_lengths if hasattr(X, "columns") else compute_chunk_sizes
+        arrays |= zip(lazy, with_lengths(*(arrays[name] for name in lazy)), strict=True)
         labels = ("y", "groups") if is_classifier(self.estimator) else ("groups",)
         computed = [name for name in labels if name in lazy]
         arrays |= zip(computed, compute_together(*(arrays[name] for name in computed)), strict=True)

@@ -79,9 +79,7 @@ class FitDispatcher:
         self._analytic_scores = AnalyticScores(call.client)
         self._checkpointed: dict[FitRequest, dict[str, Any]] = {}
         self._deferred: deque[FitRequest] = deque()
-        self._local_fits = LocalFits(
-            self._context, self._requests, lambda: self._bounded(len(slot_addresses("cpu")))
-        )
+        self._local_fits = self._new_local_fits()
         self._in_flight: set[FitBatch] = set()
         self._batch_was_done, self._has_failed = threading.Condition(), False
         self._starter: int | None = None  # the thread that makes the local fits
@@ -105,6 +103,11 @@ class FitDispatcher:
         # A batch that is queued behind another one would begin when the time budget is over.
         may_queue = self._context.seconds_left is None
         return FitScheduler(self._bounded(len(addresses)), self._limit, may_queue=may_queue)
+
+    def _new_local_fits(self) -> LocalFits:
+        """Build the queue of fits on Dask rows, without a reference to this object."""
+        n_slots = partial(_n_slots, self._slot_addresses, self._limit)
+        return LocalFits(self._context, self._requests, n_slots)
 
     def _bounded(self, n_slots: int) -> int:
         return n_slots if self._limit is None else min(self._limit, n_slots)
@@ -177,7 +180,7 @@ class FitDispatcher:
             self._search_registrations.close()
             # A reference to the rows would keep them on the fleet.
             self._requests, self._search = RequestReader(pack), None
-            self._local_fits.clear()
+            self._local_fits = self._new_local_fits()
 
     def cancel(self) -> None:
         """Cancel the batches in flight, and report all pending fits as interrupted."""
@@ -409,6 +412,12 @@ class FitDispatcher:
                 with self._lock:
                     scheduler.n_slots = self._bounded(n_slots)
         self._counted_at = time.monotonic()
+
+
+def _n_slots(slot_addresses: Callable[[str], Sequence[str]], limit: int | None) -> int:
+    """Return the number of fits that workers without a GPU may run at once."""
+    n_slots = len(slot_addresses("cpu"))
+    return n_slots if limit is None else min(limit, n_slots)
 
 
 def _rebalance(dispatcher_ref: weakref.ref[FitDispatcher]) -> None:
