@@ -9,8 +9,10 @@ from contextlib import contextmanager
 import dask.array as da
 import numpy as np
 import pytest
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression as LogisticRegressionInMemory
 from sklearn.linear_model import SGDClassifier
+from sklearn.pipeline import Pipeline
 
 from clusters import local_client
 from skfleet import config_context
@@ -30,6 +32,8 @@ from skfleet.estimators import (
     RidgeCV,
     TruncatedSVD,
 )
+from skfleet.estimators.preprocessing import StandardScaler
+from skfleet.model_selection import GridSearchCV
 
 pytestmark = pytest.mark.slow
 
@@ -162,6 +166,24 @@ def test_clusters_and_components_survive_a_killed_worker(processes, name, reside
             again = getattr(model.fit(X), attribute)
     assert killed
     np.testing.assert_allclose(again, undisturbed, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    "last",
+    [LogisticRegression(tol=1e-10), RandomForestClassifier(n_estimators=5, random_state=0)],
+    ids=["on Dask rows", "on prepared rows"],
+)
+def test_searches_over_pipelines_survive_a_killed_worker(processes, last):
+    X, y = _rows(100_000)
+    name = "last__C" if hasattr(last, "C") else "last__max_depth"
+    grid = {"scale__with_std": [True, False], name: [1, 3]}
+    search = GridSearchCV(Pipeline([("scale", StandardScaler()), ("last", last)]), grid, cv=3)
+    undisturbed = search.fit(X, y).cv_results_
+    with killing_one_worker(processes, 3) as killed:
+        again = search.fit(X, y).cv_results_
+    assert killed
+    for name in ("split0_test_score", "split2_test_score"):
+        np.testing.assert_allclose(again[name], undisturbed[name], atol=1e-9)
 
 
 class Careful(SGDClassifier):
