@@ -23,6 +23,7 @@ from skfleet.engine import NarrowRows, gather_rows, joined_blocks
 from skfleet.estimators import LogisticRegression as BlockwiseLogisticRegression
 from skfleet.estimators.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 from skfleet.model_selection import GridSearchCV
+from skfleet.model_selection._dispatch import _local_fits
 
 rng = np.random.default_rng(0)
 N_ROWS = 400
@@ -214,3 +215,33 @@ def test_types_of_blocks_are_joined():
     )
     assert type(gathered) is NarrowRows
     np.testing.assert_array_equal(gathered[:], rows)
+
+
+def test_time_budgets_and_interruptions(monkeypatch, tmp_path):
+    labels = da.from_array((X[:, 0] > 5).astype(int), chunks=100)
+    ours, grid = pipeline(StandardScaler(), SVC()), {"last__C": [1.0, 2.0, 3.0]}
+    with pytest.raises(ValueError, match="time_budget=1e-09 s was over"):
+        GridSearchCV(ours, grid, cv=2, time_budget=1e-9).fit(LAZY_X, labels)
+    gather, n_calls = gather_rows, 0
+
+    def interrupt(rows, estimator):
+        nonlocal n_calls
+        n_calls += 1
+        if n_calls == 2:
+            raise KeyboardInterrupt
+        return gather(rows, estimator)
+
+    monkeypatch.setattr(_local_fits, "gather_rows", interrupt)
+    search = GridSearchCV(ours, grid, cv=2, checkpoint=tmp_path / "search")
+    with pytest.raises(KeyboardInterrupt):
+        search.fit(LAZY_X, labels)
+    monkeypatch.undo()
+    assert search.fit(LAZY_X, labels).n_checkpoint_fits_ == 3  # those of the first split
+
+
+def test_a_fit_that_raises_ends_the_search_and_nothing_stays():
+    labels = da.from_array((X[:, 0] > 5).astype(int), chunks=100)
+    grid = {"last__C": [-1.0, 1.0, 2.0], "encode__with_mean": [True, False]}
+    search = GridSearchCV(pipeline(StandardScaler(), SVC()), grid, cv=3, error_score="raise")
+    with pytest.raises(ValueError, match="The 'C' parameter of SVC"):
+        search.fit(LAZY_X, labels)

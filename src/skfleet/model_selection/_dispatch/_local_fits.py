@@ -135,22 +135,21 @@ class LocalFits:
             pool.shutdown(wait=False)
 
     # 1. Divide each pipeline in its first steps and the others.
-    # 2. Order the fits by split and first steps; with a time budget they stay candidate by
-    #    candidate, so that few are incomplete when it is over.
-    # 3. Separate those whose last steps are not this library's.
-    # 4. Fit the first steps of all splits in shared passes.
+    # 2. Order the fits by split and first steps, and separate those on gathered rows. With a time
+    #    budget those on Dask rows stay candidate by candidate, so that few are incomplete.
+    # 3. Fit the first steps of all splits in shared passes.
     def _plan(self) -> None:
         """Prepare the fits that wait."""
         self._is_planned = True
         for fit in self._fits:
             if fit not in self._pipelines and (pipeline := self._divided(fit)) is not None:
                 self._pipelines[fit] = pipeline
-        if self._context.seconds_left is None:
-            order = {key: n for n, key in enumerate(dict.fromkeys(map(self._key, self._fits)))}
-            self._fits = deque(sorted(self._fits, key=lambda fit: order[self._key(fit)]))
-        gathered = [f for f in self._fits if f in self._pipelines and self._pipelines[f].needs_rows]
-        self._gathered.extend(list(fits) for _, fits in groupby(gathered, self._key))
-        self._fits = deque(fit for fit in self._fits if fit not in {*gathered})
+        order = {key: n for n, key in enumerate(dict.fromkeys(map(self._key, self._fits)))}
+        fits = sorted(self._fits, key=lambda fit: order[self._key(fit)])
+        gathered = [f for f in fits if f in self._pipelines and self._pipelines[f].needs_rows]
+        self._gathered.extend(list(group) for _, group in groupby(gathered, self._key))
+        following = self._fits if self._context.seconds_left is not None else fits
+        self._fits = deque(fit for fit in following if fit not in {*gathered})
         for number in {fit.job for fit in self._pipelines}:
             job = self._requests.jobs[number]
             steps = self._first_steps.setdefault(number, FirstSteps(job.X, job.y))
