@@ -248,6 +248,19 @@ def test_lengths_are_known_and_partitions_without_rows_dropped():
     assert len(test.__dask_graph__()) <= 2 * 3 + 1 + 2
 
 
+def test_the_number_of_rows_of_a_part_is_known():
+    def load(number):
+        if was_counted:
+            raise AssertionError("no rows are needed")
+        return pd.DataFrame({"a": np.arange(5.0), "b": number})
+
+    was_counted = False
+    rows = dd.from_map(load, range(3), meta=pd.DataFrame({"a": [0.0], "b": [0]}))
+    train, test = train_test_split(rows, test_size=4, random_state=0)
+    was_counted = True
+    assert (len(train), len(test), len(train.a), len(test[["b"]])) == (11, 4, 11, 4)
+
+
 def test_labels_and_unknown_lengths_take_one_pass_together():
     y = frame([30, 30])["kind"]
     with counting() as counts:

@@ -10,7 +10,8 @@ import dask.array as da
 from dask.base import tokenize
 from dask.core import flatten
 from dask.dataframe.dask_expr import new_collection
-from dask.dataframe.dask_expr._expr import Blockwise, Expr, PartitionsFiltered
+from dask.dataframe.dask_expr._expr import Blockwise, Expr, Literal, PartitionsFiltered
+from dask.dataframe.dask_expr._reductions import Len
 from dask.dataframe.dask_expr.io import BlockwiseIO, FusedIO
 from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import Task, TaskRef
@@ -109,6 +110,10 @@ class TakeRows(Expr):
     def _name(self) -> str:
         return f"take-rows-{self.deterministic_token}"
 
+    def _simplify_up(self, parent: Any, dependents: Any) -> Any:
+        """Return the number of rows, which is known, where Dask would count them."""
+        return Literal(sum(cut.n_taken for cut in self.cuts)) if isinstance(parent, Len) else None
+
     def _divisions(self) -> tuple[Any, ...]:
         bounds = self.frame.divisions
         return (*(bounds[i] for i in self.chosen), bounds[self.chosen[-1] + 1])
@@ -139,6 +144,7 @@ class AlignedPart(Blockwise):
     """Expression of the rows of a part, with the root of its split."""
 
     _parameters = ["rows", "root"]
+    _is_length_preserving = True
 
     @property
     def _meta(self) -> Any:

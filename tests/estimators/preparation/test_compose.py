@@ -2,9 +2,11 @@
 
 import dask.array as da
 import dask.dataframe as dd
+import joblib
 import numpy as np
 import pandas as pd
 import pytest
+from joblib._parallel_backends import ThreadingBackend
 from row_partitions import PARTITIONS, as_dask, check_like_reference
 from sklearn import compose as reference
 from sklearn import config_context, decomposition, impute, linear_model, pipeline, preprocessing
@@ -64,6 +66,21 @@ def test_union(partition, frame):
         atol=1e-10,
     )
     assert got.n_features_in_ == 4
+
+
+def test_nothing_is_sent_to_a_backend_of_joblib(frame):
+    class Refusing(ThreadingBackend):
+        def start_call(self):
+            raise AssertionError("the driver has a few rows only")
+
+    joblib.register_parallel_backend("refusing", Refusing)
+    columns = compose.ColumnTransformer([part for part in parts() if part[2]])
+    union = compose.FeatureUnion([("a", ours.MaxAbsScaler()), ("b", ours.MinMaxScaler())])
+    lazy = as_dask(frame, "empty first")
+    with joblib.parallel_config("refusing", n_jobs=2):
+        for model in (columns, union):
+            model.fit(lazy).transform(lazy)
+            assert model.n_jobs is None
 
 
 def test_transformers_of_scikit_learn_are_replaced_and_the_users_unchanged(frame):

@@ -123,7 +123,7 @@ class ColumnTransformer(Composition, compose.ColumnTransformer):
 
     def _with_transformers(self, replace: Callable[[str, Any], Any]) -> compose.ColumnTransformer:
         """Return scikit-learn's own ColumnTransformer with a replacement for each transformer."""
-        params = self.get_params(deep=False) | {"verbose": False, "n_jobs": None}
+        params = self.get_params(deep=False) | {"verbose": False, "n_jobs": 1}
         params["transformers"] = [
             (name, part if _is_dropped(part) else replace(name, part), columns)
             for name, part, columns in self.transformers

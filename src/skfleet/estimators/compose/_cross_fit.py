@@ -41,7 +41,12 @@ class Composition(BlockwiseTransformer):
         raise NotImplementedError
 
     def _task_model(self) -> Any:
-        return self._replace_parts(as_task_model)
+        model = self._replace_parts(as_task_model)
+        model.n_jobs = 1  # a task has its thread; the fleet has the other blocks
+        return model
+
+    def _example_result(self, method: str, rows: Any) -> Any:
+        return BlockwiseTransformer._example_result(self._task_model(), method, rows)
 
     def _fit_on_blocks(self, X: Any, y: Any = None, **params: Any) -> Any:
         weighted = weighted_parts(self, params, self._routed_only)

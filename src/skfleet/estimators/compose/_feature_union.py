@@ -73,7 +73,7 @@ class FeatureUnion(Composition, pipeline.FeatureUnion):
 
     def _set_parts(self, fitted: dict[str, Any], rows: Any) -> None:
         """Set the attributes of scikit-learn's fit, by one on a few rows that fits no part anew."""
-        params = self.get_params(deep=False) | {"verbose": False, "n_jobs": None}
+        params = self.get_params(deep=False) | {"verbose": False, "n_jobs": 1}
         params["transformer_list"] = [
             (name, FrozenEstimator(fitted[name]) if name in fitted else part)
             for name, part in self.transformer_list
