@@ -255,8 +255,13 @@ class FitDispatcher:
             _report(fit, BatchResult(True, [result]))
         return outcomes is not None
 
+    # For each split and kind of first steps:
+    # 1. Prepare its rows and bring them here, while workers are at the fits on those before.
+    # 2. Send the fits. Those of two kinds are under way at a time, one where two do not fit.
+    # 3. Release the rows of which all fits are done.
     def _send_gathered(self) -> None:
         """Bring prepared rows here, one split after the other, and send the fits on them."""
+        under_way: list[list[FitRequest]] = []
         while not self._has_failed and (gathered := self._local_fits.next_gathered()) is not None:
             fits, rows = gathered
             if isinstance(rows, Exception):
@@ -267,21 +272,27 @@ class FitDispatcher:
                 self._send()
                 continue
             with self._lock:
-                waiting = self._local_fits.replace(fits, rows)
-                self._schedulers.add(waiting)
+                under_way.append(self._local_fits.replace(fits, rows))
+                self._schedulers.add(under_way[-1])
+            n_at_once = 2 if rows.fits_twice else 1
             del rows
             self._send()
-            self._wait_for(waiting)
-            with self._lock:
-                for number in {fit.job for fit in waiting}:
-                    self._requests.release_rows(number)
+            self._release_done(under_way, n_at_once)
+        self._release_done(under_way, 1)
 
-    def _wait_for(self, fits: Sequence[FitRequest]) -> None:
-        """Wait until all of some fits are done, or a batch has failed."""
+    def _release_done(self, under_way: list[list[FitRequest]], n_at_once: int) -> None:
+        """Release the rows of lists of fits that are done; wait until others may be sent."""
         with self._batch_was_done:
             self._batch_was_done.wait_for(
-                lambda: self._has_failed or all(fit.is_done for fit in fits)
+                lambda: (
+                    self._has_failed or sum(not _are_done(fits) for fits in under_way) < n_at_once
+                )
             )
+        with self._lock:
+            for fits in filter(_are_done, list(under_way)):
+                under_way.remove(fits)
+                for number in {fit.job for fit in fits}:
+                    self._requests.release_rows(number)
 
     def _notify(self, *, has_failed: bool = False) -> None:
         """Let what waits for fits look at them."""
@@ -434,6 +445,10 @@ def _batch_call(batch: FitBatch, job: SearchJob, device_cache: DeviceArrayCache)
     is_on_gpu = batch.fits[0].device == "cuda"
     X = DeviceArgument(job.X, device_cache) if is_on_gpu else job.X
     return run_fit_batch, (job.spec(), own, X, job.y, *parts), {}
+
+
+def _are_done(fits: Iterable[FitRequest]) -> bool:
+    return all(fit.is_done for fit in fits)
 
 
 def _report(fit: FitRequest, result: BatchResult) -> None:

@@ -17,6 +17,7 @@ from skfleet.blocks import compute_together, is_lazy, n_rows_of, partition_lengt
 from skfleet.engine import (
     NarrowRows,
     check_fits_in_memory,
+    engine_for,
     gather_rows,
     joined_blocks,
     persisted_collections,
@@ -278,8 +279,10 @@ class LocalFits:
             if job.options.get(name)
         }
         parts = np.arange(n_train), np.arange(n_train, len(numbers))
+        options = dict(zip(("train", "test"), parts, strict=True)) | params
         y = None if job.y is None else take_rows(job.y, numbers)
-        return GatheredRows(X, y, dict(zip(("train", "test"), parts, strict=True)) | params)
+        fits_twice = 3 * X.nbytes <= engine_for(blocks).memory_limit  # and the parts of one
+        return GatheredRows(X, y, options, fits_twice)
 
     def replace(self, fits: Iterable[FitRequest], rows: GatheredRows) -> list[FitRequest]:
         """Return the fits on gathered rows that workers make in the place of others."""
@@ -295,8 +298,10 @@ class GatheredRows(NamedTuple):
     """Rows of a split in this process, with their targets, and options of scikit-learn's function.
 
     The options are the numbers of the rows to train on and to test on, and parameters per row.
+    `fits_twice` is true where workers can hold those of another split too.
     """
 
     X: NarrowRows
     y: Any
     options: dict[str, Any]
+    fits_twice: bool
