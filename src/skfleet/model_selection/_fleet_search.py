@@ -42,6 +42,13 @@ from skfleet.engine import (
 from skfleet.metrics import check_scorer
 from skfleet.model_selection._checkpoint import RUN_PARAMETERS, Checkpoint
 from skfleet.model_selection._dispatch._context import SearchContext, current_context, is_running
+from skfleet.model_selection._early_stopping import (
+    ValidationRows,
+    best_iterations,
+    check_candidates,
+    check_early_stopping,
+    prepare_refit,
+)
 from skfleet.model_selection._evaluations import CandidateResults, set_results
 from skfleet.model_selection._plot import plot_search
 
@@ -55,12 +62,14 @@ class FleetSearchMixin(DocumentationLink):
     share_fits: bool | str
     checkpoint: Any
     time_budget: float | None = None
+    early_stopping: float | str | None
     verbose: int
     n_splits_: int
+    best_index_: int
     get_params: Callable[..., dict[str, Any]]
 
     def __init__(self, **params: Any) -> None:
-        for name in ("share_fits", "checkpoint", "time_budget"):
+        for name in ("share_fits", "checkpoint", "time_budget", "early_stopping"):
             if name in params:
                 setattr(self, name, params.pop(name))
         super().__init__(**params)
@@ -97,6 +106,7 @@ class FleetSearchMixin(DocumentationLink):
             check_in_interval("time_budget", self.time_budget, 0, open="l")
         self._check_rows(X, y)
         check_scorer(self.scoring)
+        check_early_stopping(self, y, params)
         with _fleet_backend():
             original = {"X": X, "y": y, **params}
             X, y, params = self._prepare_rows(X, y, params)
@@ -110,6 +120,7 @@ class FleetSearchMixin(DocumentationLink):
                 share_fits=bool(self.share_fits) if is_bool else self.share_fits,
                 records=checkpoint,
                 time_budget=self.time_budget,
+                validation_rows=ValidationRows.of(self, params, is_lazy=is_lazy(X)),
                 fit_in_driver=is_lazy(X),
                 verbose=self.verbose,
             )
@@ -226,8 +237,8 @@ class FleetSearchMixin(DocumentationLink):
 
     def _open_checkpoint(self, rows: dict[str, Any]) -> Checkpoint | None:
         """Open the checkpoint of this search, or raise."""
-        needs_fleet = {"checkpoint": self.checkpoint, "time_budget": self.time_budget}
-        name = next((name for name, value in needs_fleet.items() if value is not None), None)
+        needs_fleet = ("checkpoint", "time_budget", "early_stopping")
+        name = next((name for name in needs_fleet if getattr(self, name) is not None), None)
         if name is not None and self._backend() is None:
             raise ValueError(
                 f"{name} must be used with fits that a fleet makes. Got n_jobs=1 or "
@@ -246,12 +257,15 @@ class FleetSearchMixin(DocumentationLink):
         return Checkpoint(self.checkpoint, {**search, **rows})
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute; route the refit of ``best_estimator_`` to a GPU worker if needed.
+        """Set an attribute; prepare the refit of ``best_estimator_``, on a GPU worker if needed.
 
         scikit-learn has no hook for the refit, as of 1.9: it sets the attribute, and calls ``fit``
         in the next line. Estimators of this library find a GPU worker themselves.
         """
         if name == "best_estimator_" and is_running() and self._backend() is not None:
+            if self.early_stopping is not None:
+                best = self._best_iterations()["best_iteration"]
+                prepare_refit(value, float(best[self.best_index_]))
             is_skfleet = type(value).__module__.startswith("skfleet.")
             if not is_skfleet and device_of(value) == "cuda":
                 override_method(value, "fit", partial(self._refit, value))
@@ -289,9 +303,20 @@ class FleetSearchMixin(DocumentationLink):
                     backend.check_device("cuda")
             evaluation = CandidateResults(candidates, self.n_splits_, more_results or {})
             current_context().expect(evaluation)
-            return evaluate_candidates(candidates, cv, more_results, **kwargs)
+            rows = current_context().validation_rows
+            if rows is None:
+                return evaluate_candidates(candidates, cv, more_results, **kwargs)
+            check_candidates(self, candidates, rows.params)
+            results = evaluate_candidates(candidates, cv, more_results, **kwargs)
+            results |= self._best_iterations()  # in place: it becomes cv_results_
+            return results
 
         super()._run_search(evaluate, callback_ctx=callback_ctx)  # type: ignore[misc]
+
+    def _best_iterations(self) -> dict[str, np.ndarray]:
+        """Return the columns on best iterations of all candidates evaluated so far."""
+        evaluations = current_context().evaluations
+        return best_iterations([f for e in evaluations for f in e.all_fits], self.n_splits_)
 
 
 def _is_approximate(share_fits: Any) -> bool:

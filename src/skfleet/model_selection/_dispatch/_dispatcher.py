@@ -31,6 +31,7 @@ from skfleet._sklearn_private import fit_result, scorers_of
 from skfleet.blocks import is_lazy
 from skfleet.engine import DeviceArrayCache
 from skfleet.model_selection._dispatch._analytic_scores import AnalyticScores
+from skfleet.model_selection._dispatch._context import current_context
 from skfleet.model_selection._dispatch._requests import FitRequest, RequestReader, SearchJob
 from skfleet.model_selection._dispatch._scheduler import (
     SLOW_BATCH_SECONDS,
@@ -40,6 +41,7 @@ from skfleet.model_selection._dispatch._scheduler import (
 )
 from skfleet.model_selection._dispatch._split_views import LazySplitView
 from skfleet.model_selection._dispatch._worker import run_fit_batch
+from skfleet.model_selection._early_stopping import stopping_early
 from skfleet.model_selection._shared_fits._execution import FitOrigin
 
 # Fits that are read ahead and scheduled together.
@@ -74,8 +76,11 @@ class FitDispatcher:
         self.n_read = 0
         self._call, self._limit = call, limit
         self._slot_addresses, self._counted_at = slot_addresses, time.monotonic()
-        self._requests = RequestReader(pack)
-        self._context = self._requests.context
+        self._context = current_context()
+        self._evaluation = self._context.begin_evaluation()
+        # a call within a fit, such as a nested search, has no validation rows
+        validation_rows = None if self._evaluation is None else self._context.validation_rows
+        self._requests = RequestReader(pack, validation_rows)
         self._progress, self._on_progress = SearchProgress(), on_progress
         self._schedulers = DeviceSchedulers(self._new_scheduler)
         self._lock = threading.RLock()
@@ -86,7 +91,6 @@ class FitDispatcher:
         self._in_flight: set[FitBatch] = set()
         self._search: Any = None
         self._search_registrations = ExitStack()
-        self._evaluation = self._context.begin_evaluation()
         # A weak reference: the timer must not keep data on the fleet until garbage collection.
         context = contextvars.copy_context()
         args = [_rebalance, weakref.ref(self)]
@@ -231,13 +235,16 @@ class FitDispatcher:
         except IndexError:
             return False
         job, call = self._requests.jobs[fit.job], fit.call
-        parts = dict(zip(("train", "test"), job.folds[call.fold], strict=True))
+        train, test, rows = (*job.folds[call.fold], None)[:3]
         result = None
         try:
             with self._context.running_locally():
                 estimator = clone(job.estimators[call.estimator])
                 data = LazySplitView(job.X), LazySplitView(job.y) if is_lazy(job.y) else job.y
-                result = job.function(estimator, *data, **parts, **job.options, **call.options)
+                options = {**job.options, **call.options}
+                with stopping_early(estimator, *data, rows, options.get("fit_params")) as added:
+                    result = job.function(estimator, *data, train=train, test=test, **options)
+                result |= added
         except Exception as error:
             _report(fit, BatchResult(False, error))
             return True
@@ -267,6 +274,8 @@ class FitDispatcher:
             n_test = len(self._requests.jobs[fit.job].folds[fit.fold][1])
             error = f"Not made, because {reason}."
             results[fit] = fit_result(options, scores, scores, n_test, math.nan, error)
+            if self._context.validation_rows is not None:
+                results[fit]["best_iteration"] = math.nan
         return results
 
     def _save(self, results: Iterable[tuple[FitRequest, dict[str, Any]]]) -> None:

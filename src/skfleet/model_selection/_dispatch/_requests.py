@@ -13,12 +13,17 @@ from skfleet.engine import CandidateDevices, Pickled
 from skfleet.model_selection._dispatch._context import current_context
 from skfleet.model_selection._dispatch._scheduler import PlannedFit
 from skfleet.model_selection._dispatch._worker import FitCall, JobSpec, SharedStep, has_prefix_steps
+from skfleet.model_selection._early_stopping import ValidationRows
 from skfleet.model_selection._shared_fits._execution import OWN_FIT, FitOrigin
 from skfleet.model_selection._shared_fits._registry import SharedFitMember, member_of
 from skfleet.model_selection._tokenize import content_key, unfitted
 
 # Keyword arguments of scikit-learn's function that differ between the fits of a search.
 _PER_FIT_OPTIONS = ("parameters", "split_progress", "candidate_progress", "callback_ctx", "caller")
+
+
+# The reason why fits with validation rows are not shared.
+_STOPS_EARLY = "early_stopping must be None, since each fit stops at an iteration of its own"
 
 
 @dataclass(eq=False, kw_only=True)
@@ -41,12 +46,14 @@ class SearchJob:
     function: Any
     options: dict[str, Any]
     pack: Callable[[Any], Pickled]
+    validation_rows: ValidationRows | None = None
     estimators: list[Any] = field(default_factory=list)
     estimator_keys: dict[int, str] = field(default_factory=dict)
     devices: list[CandidateDevices] = field(default_factory=list)
     pickled_estimators: list[Pickled] = field(default_factory=list)
-    folds: list[tuple[Any, Any]] = field(default_factory=list)
+    folds: list[tuple[Any, ...]] = field(default_factory=list)
     fold_numbers: dict[tuple[int, int], int] = field(default_factory=dict)
+    _splits: list[tuple[Any, Any]] = field(default_factory=list)
     fold_keys: dict[int, str] = field(default_factory=dict)
     _numbers: dict[bytes, int] = field(default_factory=dict)
     _last_estimator: tuple[Any, int] | None = None
@@ -85,11 +92,17 @@ class SearchJob:
         return number
 
     def fold_number(self, train: Any, test: Any) -> int:
-        """Return the number of a split, by the identity of its index arrays."""
+        """Return the number of a split, by the identity of its index arrays.
+
+        With early stopping the fold of a split has validation rows too.
+        """
         key = id(train), id(test)
         if key not in self.fold_numbers:
-            self.fold_numbers[key] = len(self.folds)
-            self.folds.append((train, test))
+            stopping = self.validation_rows
+            fold = train, test
+            self.folds.append(fold if stopping is None else stopping.split(train, test, self.y))
+            self.fold_numbers[key] = len(self._splits)
+            self._splits.append(fold)  # as long as they live no other object has their identity
         return self.fold_numbers[key]
 
 
@@ -108,8 +121,10 @@ class _CandidateInfo(NamedTuple):
 class RequestReader:
     """Reader of the calls of one ``Parallel`` call, which merges equal fits."""
 
-    def __init__(self, pack: Callable[[Any], Pickled]) -> None:
-        self._pack = pack
+    def __init__(
+        self, pack: Callable[[Any], Pickled], validation_rows: ValidationRows | None = None
+    ) -> None:
+        self._pack, self._validation_rows = pack, validation_rows
         self.context = current_context()
         self._sharing = self.context.sharing
         self.jobs: list[SearchJob] = []
@@ -189,6 +204,8 @@ class RequestReader:
             if self._sharing.is_enabled:
                 options = {"has_callbacks": listens, "is_approximate": self._sharing.is_approximate}
                 member = member_of(estimator, parameters, **options)
+                if member is not None and self._validation_rows is not None:
+                    member = member._replace(refused=_STOPS_EARLY)
                 step = _last_shared_step(estimator, parameters, **options)
             digests = prefix_digests(estimator, parameters, step)
             if member is not None and not member.refused:
@@ -236,7 +253,8 @@ class RequestReader:
         key = (id(X), id(y), id(getattr(function, "config", None)), *options)
         if key not in self._job_numbers:
             self._job_numbers[key] = len(self.jobs)
-            self.jobs.append(SearchJob(X, y, function, common, self._pack))
+            job = SearchJob(X, y, function, common, self._pack, self._validation_rows)
+            self.jobs.append(job)
         return self._job_numbers[key]
 
 
