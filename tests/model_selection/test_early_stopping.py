@@ -1,40 +1,43 @@
 """Searches whose fits stop on validation rows, next to the same fits by hand."""
 
-import dask.array as da
 import lightgbm
 import numpy as np
-import pandas as pd
 import pytest
 import sklearn
 import xgboost
 from distributed import Client
 from scipy import sparse
 from sklearn.base import BaseEstimator, TransformerMixin, clone, is_classifier
-from sklearn.compose import make_column_transformer
-from sklearn.datasets import make_classification, make_regression
-from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.exceptions import FitFailedWarning
 from sklearn.model_selection import (
     GroupKFold,
     KFold,
-    ParameterGrid,
     StratifiedKFold,
-    train_test_split,
 )
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVC
+from stopping_by_hand import (
+    DEPTHS,
+    FRAME,
+    LABELS,
+    LGBM,
+    MODELS,
+    NUMBERS,
+    TARGETS,
+    assert_as_by_hand,
+    by_hand,
+    by_split,
+    pipeline,
+    rounds_by_hand,
+    splits_by_hand,
+    with_rounds,
+)
 
-import skfleet.estimators as ours
-from skfleet.estimators.preprocessing import StandardScaler as LazyScaler
 from skfleet.model_selection import (
     GridSearchCV,
-    HalvingGridSearchCV,
-    HalvingRandomSearchCV,
     RandomizedSearchCV,
 )
 from skfleet.model_selection._dispatch import _dispatcher, _scheduler
-from skfleet.model_selection._dispatch._context import SearchContext
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -42,122 +45,6 @@ def _on_a_fleet(process_cluster):
     """Two worker processes of one thread each: warnings that are errors are not thread-safe."""
     with Client(process_cluster):
         yield
-
-
-NUMBERS, LABELS = make_classification(420, 5, flip_y=0.3, random_state=1)
-TARGETS = NUMBERS[:, 0] * 3 + np.random.default_rng(0).normal(size=420) * 2
-FRAME = pd.DataFrame(NUMBERS, columns=list("abcde")).assign(
-    kind=np.array(["x", "y", "z"])[np.random.default_rng(1).integers(3, size=420)]
-)
-
-XGB = {"n_estimators": 60, "early_stopping_rounds": 4, "n_jobs": 1}
-LGBM = {"n_estimators": 60, "early_stopping_round": 4, "n_jobs": 1, "verbose": -1}
-HIST = {"max_iter": 60, "n_iter_no_change": 4, "random_state": 3}
-MODELS = {
-    "hist classifier": HistGradientBoostingClassifier(**HIST),
-    "hist regressor": HistGradientBoostingRegressor(**HIST),
-    "hist, scored": HistGradientBoostingClassifier(**HIST, scoring="roc_auc"),
-    "xgboost": xgboost.XGBClassifier(**XGB),
-    "lightgbm": lightgbm.LGBMRegressor(**LGBM),
-    "our xgboost": ours.XGBRegressor(**XGB),
-    "our lightgbm": ours.LGBMClassifier(**LGBM),
-}
-DEPTHS = {"model__max_depth": [2, 4]}
-
-
-def is_lightgbm(model):
-    return isinstance(model, lightgbm.LGBMModel)
-
-
-def pipeline(model):
-    columns = make_column_transformer(
-        (OneHotEncoder(sparse_output=False), ["kind"]), remainder="passthrough"
-    )
-    scaler = StandardScaler()
-    return Pipeline([("columns", columns), ("scaler", scaler), ("model", model)])
-
-
-def with_rounds(model, n_rounds):
-    """Return a clone that boosts so many times, without early stopping."""
-    if isinstance(model, xgboost.XGBModel):
-        params = {"n_estimators": n_rounds, "early_stopping_rounds": None}
-    elif is_lightgbm(model):
-        params = {"n_estimators": n_rounds, "early_stopping_round": None}
-    else:
-        params = {"max_iter": n_rounds, "early_stopping": False}
-    return clone(model).set_params(**params)
-
-
-def rounds_by_hand(model, X, y, X_val, y_val, weight=None, weight_val=None):
-    """Return the number of rounds up to the best validation score, by the library's own fit."""
-    model = clone(model)
-    if isinstance(model, xgboost.XGBModel):
-        weights = {} if weight_val is None else {"sample_weight_eval_set": [weight_val]}
-        evals = {"eval_set": [(X_val, y_val)], "verbose": False}
-        model.fit(X, y, sample_weight=weight, **evals, **weights)
-        return model.best_iteration + 1
-    if is_lightgbm(model):
-        weights = {} if weight_val is None else {"eval_sample_weight": [weight_val]}
-        model.fit(X, y, sample_weight=weight, eval_X=X_val, eval_y=y_val, **weights)
-        return model.best_iteration_
-    model.set_params(early_stopping=True)
-    weights = {"sample_weight_val": weight_val}
-    model.fit(X, y, sample_weight=weight, X_val=X_val, y_val=y_val, **weights)
-    return max(1, np.argmax(model.validation_score_))
-
-
-def take(X, rows):
-    return X.iloc[rows] if hasattr(X, "iloc") else X[rows]
-
-
-def splits_by_hand(y, cv, fraction, seed=0, *, stratify):
-    for train, test in cv.split(np.empty((len(y), 0)), y):
-        labels = y[train] if stratify else None
-        fit, val = train, test
-        if fraction != "test":
-            fit, val = train_test_split(
-                train, test_size=fraction, random_state=seed, stratify=labels
-            )
-        yield fit, val, test
-
-
-def by_hand(estimator, grid, X, y, cv, fraction, weight=None):
-    """Return the rounds, test scores and train scores of shape (n_candidates, n_splits)."""
-    rows = []
-    seed = estimator[-1].get_params()["random_state"] or 0
-    for params in ParameterGrid(grid):
-        candidate = clone(estimator).set_params(**params)
-        for fit, val, test in splits_by_hand(
-            y, cv, fraction, seed, stratify=is_classifier(estimator)
-        ):
-            steps, model = clone(candidate[:-1]), clone(candidate[-1])
-            fitted = steps.fit_transform(take(X, fit), y[fit])
-            weights = (None, None) if weight is None else (weight[fit], weight[val])
-            validation = steps.transform(take(X, val)), y[val]
-            n_rounds = rounds_by_hand(model, fitted, y[fit], *validation, *weights)
-            model = with_rounds(model, n_rounds).fit(fitted, y[fit], sample_weight=weights[0])
-            scores = (
-                model.score(steps.transform(take(X, test)), y[test]),
-                model.score(fitted, y[fit]),
-            )
-            rows.append((n_rounds, *scores))
-    n_splits = cv.get_n_splits()
-    return [np.reshape(values, (-1, n_splits)) for values in zip(*rows, strict=True)]
-
-
-def by_split(search, name):
-    columns = [search.cv_results_[f"split{n}_{name}"] for n in range(search.n_splits_)]
-    return np.transpose(columns)
-
-
-def assert_as_by_hand(search, expected):
-    n_rounds, test, train = expected
-    np.testing.assert_array_equal(by_split(search, "best_iteration"), n_rounds)
-    np.testing.assert_allclose(by_split(search, "test_score"), test, rtol=1e-12)
-    if search.return_train_score:
-        np.testing.assert_allclose(by_split(search, "train_score"), train, rtol=1e-12)
-    medians = np.rint(np.median(n_rounds, axis=1))
-    np.testing.assert_array_equal(search.cv_results_["best_iteration"], medians)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -236,6 +123,15 @@ def test_lightgbm_stops_by_a_callback_or_an_alias(callbacks):
         search.best_estimator_[-1].n_estimators_
         == search.cv_results_["best_iteration"][search.best_index_]
     )
+
+
+def test_labels_that_lightgbm_encodes():
+    labels = np.array(["no", "yes"])[LABELS]
+    model = lightgbm.LGBMClassifier(**LGBM)
+    estimator, cv = pipeline(model), KFold(2)
+    search = GridSearchCV(estimator, DEPTHS, cv=cv, early_stopping=0.2).fit(FRAME, labels)
+    assert_as_by_hand(search, by_hand(estimator, DEPTHS, FRAME, LABELS, cv, 0.2))
+    assert search.classes_.tolist() == ["no", "yes"]
 
 
 class Memory(TransformerMixin, BaseEstimator):
@@ -379,110 +275,3 @@ def test_random_candidates():
         {name: [value]} for params in search.cv_results_["params"] for name, value in params.items()
     ]
     assert_as_by_hand(search, by_hand(estimator, grid, FRAME, LABELS, cv, 0.2))
-
-
-def test_halving_over_rounds_and_over_rows():
-    estimator, cv = pipeline(MODELS["xgboost"]), KFold(2)
-    search = HalvingGridSearchCV(
-        estimator, DEPTHS, resource="model__n_estimators", max_resources=60, min_resources=10,
-        factor=6, cv=cv, early_stopping=0.2, random_state=0,
-    ).fit(FRAME, LABELS)  # fmt: skip
-    last = search.cv_results_["iter"] == search.n_iterations_ - 1
-    params = [p for p, is_last in zip(search.cv_results_["params"], last, strict=True) if is_last]
-    grid = [{name: [value] for name, value in one.items()} for one in params]
-    expected = by_hand(estimator, grid, FRAME, LABELS, cv, 0.2)
-    np.testing.assert_array_equal(by_split(search, "best_iteration")[last], expected[0])
-    assert search.best_estimator_[-1].n_estimators == np.rint(np.median(expected[0]))
-    search = HalvingRandomSearchCV(
-        estimator, {"model__max_depth": [1, 2, 3, 4]}, n_candidates=4, factor=2, cv=2,
-        min_resources=100, early_stopping="test", random_state=0,
-    ).fit(FRAME, LABELS)  # fmt: skip
-    results = search.cv_results_
-    assert len(results["best_iteration"]) == len(results["params"]) > 4
-    n_rounds = search.best_estimator_[-1].n_estimators
-    assert n_rounds == results["best_iteration"][search.best_index_]
-    assert results["iter"][search.best_index_] == search.n_iterations_ - 1
-
-
-# -- checkpoints, time budgets --------------------------------------------------------------------
-
-
-def test_a_resumed_search_ends_the_same(tmp_path):
-    estimator = pipeline(MODELS["hist classifier"])
-    options = {"cv": 2, "checkpoint": tmp_path / "fits"}
-    search = GridSearchCV(estimator, DEPTHS, early_stopping=0.2, **options).fit(FRAME, LABELS)
-    file = next((tmp_path / "fits").glob("*.fits"))
-    file.unlink()
-    again = clone(search).fit(FRAME, LABELS)
-    assert again.n_checkpoint_fits_ < 4
-    complete = clone(search).fit(FRAME, LABELS)
-    assert complete.n_checkpoint_fits_ == 4
-    for other in (again, complete):
-        for name in ("split0_best_iteration", "split1_best_iteration", "best_iteration"):
-            np.testing.assert_array_equal(other.cv_results_[name], search.cv_results_[name])
-        np.testing.assert_array_equal(by_split(other, "test_score"), by_split(search, "test_score"))
-        assert other.best_estimator_[-1].n_iter_ == search.best_estimator_[-1].n_iter_
-    for value in (0.3, "test", None):
-        with pytest.raises(ValueError, match="another early_stopping instead"):
-            GridSearchCV(estimator, DEPTHS, early_stopping=value, **options).fit(FRAME, LABELS)
-    seeded = clone(estimator).set_params(model__random_state=4)
-    with pytest.raises(ValueError, match="another estimator instead"):
-        GridSearchCV(seeded, DEPTHS, early_stopping=0.2, **options).fit(FRAME, LABELS)
-
-
-def test_fits_that_are_not_made_in_time_have_no_best_iteration(monkeypatch):
-    def stop_reason(context):
-        return "it was over" if len(context.timeline) >= 2 else None
-
-    monkeypatch.setattr(SearchContext, "stop_reason", property(stop_reason))
-    grid = {"model__max_depth": list(range(1, 9))}
-    search = GridSearchCV(
-        pipeline(MODELS["hist regressor"]), grid, cv=2, early_stopping=0.2, time_budget=1e6
-    )
-    with (
-        pytest.warns(FitFailedWarning, match="it was over"),
-        pytest.warns(UserWarning, match="non-finite"),
-    ):
-        search.fit(FRAME, TARGETS)
-    is_made = np.isfinite(by_split(search, "test_score"))
-    assert 2 <= is_made.sum() < 16
-    np.testing.assert_array_equal(np.isfinite(by_split(search, "best_iteration")), is_made)
-
-
-# -- rows on Dask ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("fraction", [0.25, "test"])
-@pytest.mark.parametrize("name", ["our xgboost", "our lightgbm"])
-def test_rows_on_dask(name, fraction):
-    X, y = make_regression(600, 5, noise=40, random_state=0)
-    model, plain = MODELS[name], xgboost.XGBRegressor(**XGB)
-    if name == "our lightgbm":
-        y, plain = np.where(y > 20, "high", "low"), lightgbm.LGBMClassifier(**LGBM)
-    lazy = da.from_array(X, chunks=(140, 5)), da.from_array(y, chunks=200)
-    cv = KFold(2, shuffle=True, random_state=0)
-    estimator = Pipeline([("scaler", LazyScaler()), ("model", model)])
-    search = GridSearchCV(estimator, DEPTHS, cv=cv, early_stopping=fraction).fit(*lazy)
-    n_rounds, numbers = [], y == "low" if is_classifier(model) else y
-    for depth in DEPTHS["model__max_depth"]:
-        for rows in splits_by_hand(y, cv, fraction, stratify=is_classifier(model)):
-            fit, val = map(np.sort, rows[:2])
-            scaler = StandardScaler().fit(X[fit])
-            one = clone(plain).set_params(max_depth=depth)
-            scaled = scaler.transform(X[fit]), numbers[fit], scaler.transform(X[val]), numbers[val]
-            n_rounds.append(rounds_by_hand(one, *scaled))
-    np.testing.assert_array_equal(by_split(search, "best_iteration").ravel(), n_rounds)
-    assert (
-        search.best_estimator_[-1].n_estimators
-        == search.cv_results_["best_iteration"][search.best_index_]
-    )
-
-
-def test_rows_on_dask_of_an_estimator_in_memory():
-    estimator, cv = (
-        Pipeline([("scaler", StandardScaler()), ("model", MODELS["lightgbm"])]),
-        KFold(2),
-    )
-    lazy = da.from_array(NUMBERS, chunks=(150, 5)), da.from_array(TARGETS, chunks=150)
-    search = GridSearchCV(estimator, DEPTHS, cv=cv, early_stopping=0.2).fit(*lazy)
-    assert_as_by_hand(search, by_hand(estimator, DEPTHS, NUMBERS, TARGETS, cv, 0.2))

@@ -1,5 +1,6 @@
 """Searches that cannot stop early are refused before any work."""
 
+import joblib
 import lightgbm
 import numpy as np
 import pytest
@@ -147,6 +148,7 @@ def test_kernels_and_targets():
     assert_refused(search, "must be None without targets", targets=None)
 
 
-def test_fits_that_no_fleet_makes():
-    search = GridSearchCV(HIST, LEAVES, early_stopping=0.2, n_jobs=1)
-    assert_refused(search, "early_stopping must be used with fits that a fleet makes")
+def test_fits_of_another_backend():
+    search = GridSearchCV(HIST, LEAVES, early_stopping=0.2, n_jobs=2)
+    with joblib.parallel_config("loky"):
+        assert_refused(search, "Got n_jobs=2 with joblib's LokyBackend instead. Set n_jobs=1")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any, Self
 
@@ -42,6 +42,7 @@ from skfleet.engine import (
 from skfleet.metrics import check_scorer
 from skfleet.model_selection._checkpoint import RUN_PARAMETERS, Checkpoint
 from skfleet.model_selection._dispatch._context import SearchContext, current_context, is_running
+from skfleet.model_selection._dispatch._sequential_fits import SequentialFits
 from skfleet.model_selection._early_stopping import (
     ValidationRows,
     best_iterations,
@@ -125,7 +126,12 @@ class FleetSearchMixin(DocumentationLink):
                 verbose=self.verbose,
             )
             try:
-                with deduplicate_warnings(), run(), rows_cached_on_workers(X, run.device_cache):
+                with (
+                    deduplicate_warnings(),
+                    run(),
+                    rows_cached_on_workers(X, run.device_cache),
+                    self._fits_with_validation_rows(),
+                ):
                     super().fit(X, y, **params)  # type: ignore[misc]
             except KeyboardInterrupt:
                 if set_results(self, run.evaluations):
@@ -237,8 +243,8 @@ class FleetSearchMixin(DocumentationLink):
 
     def _open_checkpoint(self, rows: dict[str, Any]) -> Checkpoint | None:
         """Open the checkpoint of this search, or raise."""
-        needs_fleet = ("checkpoint", "time_budget", "early_stopping")
-        name = next((name for name in needs_fleet if getattr(self, name) is not None), None)
+        needs_fleet = {"checkpoint": self.checkpoint, "time_budget": self.time_budget}
+        name = next((name for name, value in needs_fleet.items() if value is not None), None)
         if name is not None and self._backend() is None:
             raise ValueError(
                 f"{name} must be used with fits that a fleet makes. Got n_jobs=1 or "
@@ -262,10 +268,11 @@ class FleetSearchMixin(DocumentationLink):
         scikit-learn has no hook for the refit, as of 1.9: it sets the attribute, and calls ``fit``
         in the next line. Estimators of this library find a GPU worker themselves.
         """
-        if name == "best_estimator_" and is_running() and self._backend() is not None:
-            if self.early_stopping is not None:
-                best = self._best_iterations()["best_iteration"]
-                prepare_refit(value, float(best[self.best_index_]))
+        is_refit = name == "best_estimator_" and is_running()
+        if is_refit and current_context().validation_rows is not None:
+            best = self._best_iterations()["best_iteration"]
+            prepare_refit(value, float(best[self.best_index_]))
+        if is_refit and self._backend() is not None:
             is_skfleet = type(value).__module__.startswith("skfleet.")
             if not is_skfleet and device_of(value) == "cuda":
                 override_method(value, "fit", partial(self._refit, value))
@@ -276,6 +283,25 @@ class FleetSearchMixin(DocumentationLink):
         backend = _joblib_backend()
         is_planned = getattr(backend, "supports_fit_planning", False)
         return backend if is_planned and joblib.effective_n_jobs(self.n_jobs) != 1 else None
+
+    @contextmanager
+    def _fits_with_validation_rows(self) -> Iterator[None]:
+        """Make the fits in this process if they have validation rows, and a fleet does not.
+
+        That is so with ``n_jobs=1``, and within a task where all workers are busy.
+        """
+        if self.early_stopping is None or self._backend() is not None:
+            yield
+            return
+        backend = _joblib_backend()
+        if joblib.effective_n_jobs(self.n_jobs) != 1:
+            raise ValueError(
+                "early_stopping must be used with fits that a fleet makes, or this process. Got "
+                f"n_jobs={self.n_jobs} with joblib's {type(backend).__name__} instead. Set "
+                'n_jobs=1, or use parallel_config("skfleet").'
+            )
+        with joblib.parallel_config(SequentialFits(backend)):
+            yield
 
     def _refit(self, estimator: Any, X: Any, *args: Any, **params: Any) -> Any:
         """Fit the best estimator on a GPU worker, and replace it by the fitted one."""
