@@ -26,7 +26,7 @@ HIST = {"max_iter": 60, "n_iter_no_change": 4, "random_state": 3}
 MODELS = {
     "hist classifier": HistGradientBoostingClassifier(**HIST),
     "hist regressor": HistGradientBoostingRegressor(**HIST),
-    "hist, scored": HistGradientBoostingClassifier(**HIST, scoring="roc_auc"),
+    "hist, scored": HistGradientBoostingClassifier(**HIST, scoring="roc_auc", early_stopping=True),
     "xgboost": xgboost.XGBClassifier(**XGB),
     "lightgbm": lightgbm.LGBMRegressor(**LGBM),
     "our xgboost": ours.XGBRegressor(**XGB),

@@ -1,5 +1,8 @@
 """Searches whose fits stop on validation rows, next to the same fits by hand."""
 
+import itertools
+from types import SimpleNamespace
+
 import lightgbm
 import numpy as np
 import pytest
@@ -15,6 +18,7 @@ from sklearn.model_selection import (
     StratifiedKFold,
 )
 from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 from stopping_by_hand import (
     DEPTHS,
@@ -37,7 +41,7 @@ from skfleet.model_selection import (
     GridSearchCV,
     RandomizedSearchCV,
 )
-from skfleet.model_selection._dispatch import _dispatcher, _scheduler
+from skfleet.model_selection._dispatch import _dispatcher, _pipeline_cache, _scheduler
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -62,7 +66,8 @@ def test_fits_and_refit_are_those_by_hand(name, fraction):
     n_rounds = int(search.cv_results_["best_iteration"][search.best_index_])
     last = with_rounds(clone(model).set_params(max_depth=[2, 4][search.best_index_]), n_rounds)
     refit = clone(estimator).set_params(model=last).fit(FRAME, y)
-    np.testing.assert_array_equal(search.predict(FRAME), refit.predict(FRAME))
+    method = "predict_proba" if is_classifier(model) else "predict"
+    np.testing.assert_array_equal(getattr(search, method)(FRAME), getattr(refit, method)(FRAME))
     assert type(search.best_estimator_) is Pipeline
     assert type(search.best_estimator_[-1]) is type(model)
     assert search.best_params_ == {"model__max_depth": [2, 4][search.best_index_]}
@@ -92,7 +97,7 @@ def test_routed_weights_are_split_with_the_rows():
         assert_as_by_hand(search.fit(FRAME, LABELS, importance=weight), expected)
 
 
-def test_sparse_rows_of_an_estimator_without_steps():
+def test_sparse_rows_of_an_estimator_without_steps(capsys):
     X = sparse.csr_array(np.where(NUMBERS > 0, NUMBERS, 0))
     model, grid, cv = MODELS["xgboost"], {"max_depth": [2, 4]}, StratifiedKFold(3)
     search = GridSearchCV(model, grid, cv=cv, early_stopping=0.2).fit(X, LABELS)
@@ -105,6 +110,7 @@ def test_sparse_rows_of_an_estimator_without_steps():
             scores.append(one.score(X[test], LABELS[test]))
     np.testing.assert_allclose(by_split(search, "test_score").ravel(), scores, rtol=1e-12)
     assert type(search.best_estimator_) is xgboost.XGBClassifier
+    assert capsys.readouterr().out == ""  # XGBoost would print every round
 
 
 @pytest.mark.parametrize(
@@ -192,6 +198,22 @@ def test_equal_first_steps_are_computed_once(parts, monkeypatch):
     assert names.count("fit") == 2
     assert names.count("transform") == 2 * 3  # of the rows to fit, to validate and to test on
     assert (search.cv_results_["mean_fit_time"] > 0).all()
+
+
+def test_an_equal_transform_of_validation_rows_counts_in_every_fit_time(monkeypatch):
+    clock = SimpleNamespace(perf_counter=itertools.count().__next__)  # a second between two looks
+    monkeypatch.setattr(_pipeline_cache, "time", clock)
+    cache, saved = _pipeline_cache.PipelineCache(), []
+    for _ in range(2):
+        model = Pipeline([("scaler", StandardScaler()), ("model", "passthrough")], memory=cache)
+        rows, validation = NUMBERS[:50].copy(), NUMBERS[50:].copy()
+        cache.start_fit(is_open=True)
+        cache.register(rows, "train", 0)
+        cache.register(validation, "validation", 0)
+        model.fit(rows)[0].transform(validation)
+        saved.append((cache.fit_time_saved, cache.score_time_saved))
+        cache.end_fit()
+    assert saved == [(0, 0), (2, 0)]  # a fit and a transform
 
 
 def test_groups_are_not_divided(parts):

@@ -22,6 +22,8 @@ from skfleet.model_selection import (
     RandomizedSearchCV,
 )
 from skfleet.model_selection._dispatch import _dispatcher
+from skfleet.model_selection._early_stopping import ValidationRows
+from skfleet.model_selection._early_stopping_libraries import booster_of
 
 X, y = make_classification(120, 4, n_informative=3, n_redundant=0, random_state=0)
 HIST = HistGradientBoostingClassifier(max_iter=5)
@@ -152,3 +154,27 @@ def test_fits_of_another_backend():
     search = GridSearchCV(HIST, LEAVES, early_stopping=0.2, n_jobs=2)
     with joblib.parallel_config("loky"):
         assert_refused(search, "Got n_jobs=2 with joblib's LokyBackend instead. Set n_jobs=1")
+
+
+def test_rows_on_dask_stay_in_order():
+    train, test = np.arange(100, 300), np.arange(100)
+    parts = [
+        ValidationRows(0.2, 0, False, keeps_order, {}).split(train, test, None)
+        for keeps_order in (False, True)
+    ]
+    for drawn, ordered in zip(*parts, strict=True):
+        assert sorted(drawn) == ordered.tolist()
+    assert parts[0][0].tolist() != parts[1][0].tolist()
+    mask = np.r_[np.zeros(100, bool), np.ones(200, bool)]
+    masked = ValidationRows(0.2, 0, False, True, {}).split(mask, test, None)
+    np.testing.assert_array_equal(masked[2], parts[1][2])
+
+
+def test_iterations_of_a_booster_that_cannot_stop():
+    model = lightgbm.LGBMClassifier(
+        n_estimators=5, boosting_type="dart", early_stopping_round=1, verbose=-1
+    )
+    booster = booster_of(model)
+    with pytest.warns(UserWarning, match="not available in dart mode"):
+        booster.fit(X, y, X, y, None, {})
+    assert booster.best_iteration == 5

@@ -14,9 +14,11 @@ import xgboost
 from distributed import Client
 from sklearn.base import BaseEstimator, RegressorMixin, clone, is_classifier
 from sklearn.datasets import make_regression
+from sklearn.dummy import DummyClassifier
 from sklearn.exceptions import FitFailedWarning
 from sklearn.model_selection import (
     KFold,
+    cross_val_score,
     cross_validate,
 )
 from sklearn.pipeline import Pipeline
@@ -89,6 +91,24 @@ def test_the_calling_process_makes_the_same_fits(fraction, backend):
     n_rounds = search.cv_results_["best_iteration"][search.best_index_]
     assert search.best_estimator_[-1].n_estimators == n_rounds
     assert search.timeline_ == search.shared_fits_ == ()
+
+
+class Scored(StandardScaler):
+    """Cross-validates another estimator in its fit."""
+
+    def fit(self, X, y):
+        self.score_ = cross_val_score(DummyClassifier(), X, y, cv=2).mean()
+        return super().fit(X, y)
+
+
+def test_fits_within_a_fit_have_no_validation_rows():
+    estimator, cv = pipeline(MODELS["hist classifier"]), KFold(2)
+    expected = by_hand(estimator, DEPTHS, FRAME, LABELS, cv, 0.25)
+    estimator.set_params(scaler=Scored())
+    for n_jobs in (1, None):
+        search = GridSearchCV(estimator, DEPTHS, cv=cv, early_stopping=0.25, n_jobs=n_jobs)
+        assert_as_by_hand(search.fit(FRAME, LABELS), expected)
+        assert search.best_estimator_["scaler"].score_ > 0
 
 
 def test_a_search_within_the_fits_of_another():

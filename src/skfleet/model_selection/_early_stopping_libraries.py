@@ -156,7 +156,7 @@ class _LightGBM(Booster):
 
     @property
     def best_iteration(self) -> int:
-        return int(self.estimator.best_iteration_ or self.estimator.n_estimators_)
+        return int(self.estimator.n_estimators_)  # LightGBM drops those after the best one
 
     def set_iterations(self, n_iterations: int | None) -> None:
         params = self.estimator.get_params()
