@@ -21,7 +21,7 @@ from skfleet.model_selection._shared_fits._registry import SharedFitLog
 
 
 class SearchContext:
-    """A running search, with its parameters of the same names."""
+    """A running search: its parameters that fits depend on, and what they report."""
 
     def __init__(
         self,

@@ -21,7 +21,6 @@ from skfleet.model_selection._tokenize import content_key, unfitted
 # Keyword arguments of scikit-learn's function that differ between the fits of a search.
 _PER_FIT_OPTIONS = ("parameters", "split_progress", "candidate_progress", "callback_ctx", "caller")
 
-
 # The reason why fits with validation rows are not shared.
 _STOPS_EARLY = "early_stopping must be None, since each fit stops at an iteration of its own"
 
@@ -98,11 +97,10 @@ class SearchJob:
         """
         key = id(train), id(test)
         if key not in self.fold_numbers:
-            stopping = self.validation_rows
-            fold = train, test
-            self.folds.append(fold if stopping is None else stopping.split(train, test, self.y))
-            self.fold_numbers[key] = len(self._splits)
-            self._splits.append(fold)  # as long as they live no other object has their identity
+            rows = self.validation_rows
+            self.fold_numbers[key] = len(self.folds)
+            self.folds.append((train, test) if rows is None else rows.split(train, test, self.y))
+            self._splits.append((train, test))  # while they live no other object has their ids
         return self.fold_numbers[key]
 
 
