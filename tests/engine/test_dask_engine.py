@@ -12,7 +12,7 @@ from distributed import get_worker, wait
 from clusters import local_client
 from skfleet import Fleet, config_context
 from skfleet._device import DEVICE_VARIABLE
-from skfleet.blocks import row_blocks
+from skfleet.blocks import open_block, row_blocks
 from skfleet.engine import (
     ANY_WORKER,
     LocalEngine,
@@ -47,6 +47,19 @@ def _settled(client, known):
     while _keys(client) - known and time.monotonic() < deadline:
         time.sleep(0.02)
     return _keys(client) - known
+
+
+def _sum_of_first_column(parts):
+    return sum(float(np.sum(open_block(block).X[:, 0])) for part in parts for block in part)
+
+
+def test_a_task_takes_blocks_of_two_collections_whose_chunks_were_cut(cluster_client):
+    X = da.from_array(np.arange(1200.0).reshape(600, 2), chunks=(140, 2))
+    with cluster_client.as_current():
+        parts = [list(row_blocks(X[rows]).blocks) for rows in (np.arange(300), np.arange(300, 600))]
+        engine = engine_for(row_blocks(X))
+        (total,) = engine.gather([engine.submit(_sum_of_first_column, parts)])
+    assert total == X[:, 0].sum().compute(scheduler="sync")
 
 
 def test_the_engine_follows_the_data(cluster_client):

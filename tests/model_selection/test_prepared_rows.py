@@ -245,3 +245,17 @@ def test_a_fit_that_raises_ends_the_search_and_nothing_stays():
     search = GridSearchCV(pipeline(StandardScaler(), SVC()), grid, cv=3, error_score="raise")
     with pytest.raises(ValueError, match="The 'C' parameter of SVC"):
         search.fit(LAZY_X, labels)
+
+
+@pytest.mark.parametrize("early_stopping", [0.25, "test"])
+def test_prepared_rows_to_validate_on(early_stopping):
+    labels = (X[:, 0] + y > 5).astype(int)
+    boosting = HistGradientBoostingClassifier(random_state=0, max_iter=30, learning_rate=0.5)
+    grid, params = {"last__max_depth": [1, 2]}, {"cv": 3, "early_stopping": early_stopping}
+    search = GridSearchCV(pipeline(StandardScaler(), boosting), grid, **params)
+    search.fit(LAZY_X, da.from_array(labels, chunks=100))
+    scaler = sklearn.preprocessing.StandardScaler()
+    other = GridSearchCV(pipeline(scaler, boosting), grid, **params).fit(LAZY_X, labels)
+    for name in ("mean_test_score", "best_iteration", "split2_best_iteration"):
+        np.testing.assert_allclose(search.cv_results_[name], other.cv_results_[name])
+    assert search.best_estimator_[-1].max_iter == other.best_estimator_[-1].max_iter < 30

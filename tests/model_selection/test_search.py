@@ -36,7 +36,7 @@ OWN_ATTRIBUTES = {"shared_fits_", "n_checkpoint_fits_", "timeline_"}
 def own_parameters(search):
     """Give the parameters that scikit-learn's have not."""
     kind = search if isinstance(search, type) else type(search)
-    own = {"share_fits", "checkpoint"}
+    own = {"share_fits", "checkpoint", "early_stopping"}
     return own if "Halving" in kind.__name__ else own | {"time_budget"}
 
 

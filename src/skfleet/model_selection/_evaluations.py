@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from skfleet._sklearn_private import format_results, scorers_in_use, select_best_index
+from skfleet.model_selection._early_stopping import best_iterations
 
 
 @dataclass
@@ -33,6 +34,11 @@ class CandidateResults:
             return report(outcome)
 
         return record_and_report
+
+    @property
+    def all_fits(self) -> list[dict[str, Any]]:
+        """Results of the fits of all candidates, once they have ended."""
+        return self.fits_of(range(len(self.candidates)))
 
     @property
     def complete(self) -> list[int]:
@@ -71,6 +77,8 @@ def set_results(search: Any, evaluations: Sequence[CandidateResults]) -> bool:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of scores that are not finite
         results = format_results(search, candidates, evaluations[0].n_splits, fits, more_results)
+    if search.early_stopping is not None:
+        results |= best_iterations(fits, evaluations[0].n_splits)
     for name in ("best_estimator_", "refit_time_", "feature_names_in_"):  # of an earlier fit
         vars(search).pop(name, None)
     search.cv_results_ = results

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any, Self
 
@@ -47,10 +47,18 @@ from skfleet.model_selection._dispatch._blockwise_steps import (
     n_steps_of,
 )
 from skfleet.model_selection._dispatch._context import SearchContext, current_context, is_running
+from skfleet.model_selection._dispatch._sequential_fits import SequentialFits
 from skfleet.model_selection._dispatch._split_views import (
     as_indexable,
     collection_of,
     collections_of,
+)
+from skfleet.model_selection._early_stopping import (
+    ValidationRows,
+    best_iterations,
+    check_candidates,
+    check_early_stopping,
+    prepare_refit,
 )
 from skfleet.model_selection._evaluations import CandidateResults, set_results
 from skfleet.model_selection._plot import plot_search
@@ -65,12 +73,14 @@ class FleetSearchMixin(DocumentationLink):
     share_fits: bool | str
     checkpoint: Any
     time_budget: float | None = None
+    early_stopping: float | str | None
     verbose: int
     n_splits_: int
+    best_index_: int
     get_params: Callable[..., dict[str, Any]]
 
     def __init__(self, **params: Any) -> None:
-        for name in ("share_fits", "checkpoint", "time_budget"):
+        for name in ("share_fits", "checkpoint", "time_budget", "early_stopping"):
             if name in params:
                 setattr(self, name, params.pop(name))
         super().__init__(**params)
@@ -107,6 +117,7 @@ class FleetSearchMixin(DocumentationLink):
             check_in_interval("time_budget", self.time_budget, 0, open="l")
         self._check_rows(X, y)
         check_scorer(self.scoring)
+        check_early_stopping(self, y, params)
         with _fleet_backend():
             original = {"X": X, "y": y, **params}
             X, y, params = self._prepare_rows(X, y, params)
@@ -120,11 +131,17 @@ class FleetSearchMixin(DocumentationLink):
                 share_fits=bool(self.share_fits) if is_bool else self.share_fits,
                 records=checkpoint,
                 time_budget=self.time_budget,
+                validation_rows=ValidationRows.of(self, params, is_lazy=is_lazy(X)),
                 fit_in_driver=is_lazy(X),
                 verbose=self.verbose,
             )
             try:
-                with deduplicate_warnings(), run(), rows_cached_on_workers(X, run.device_cache):
+                with (
+                    deduplicate_warnings(),
+                    run(),
+                    rows_cached_on_workers(X, run.device_cache),
+                    self._fits_with_validation_rows(),
+                ):
                     rows = {name: as_indexable(values) for name, values in params.items()}
                     super().fit(as_indexable(X), as_indexable(y), **rows)  # type: ignore[misc]
             except KeyboardInterrupt:
@@ -259,12 +276,16 @@ class FleetSearchMixin(DocumentationLink):
         return Checkpoint(self.checkpoint, {**search, **rows})
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute; refit ``best_estimator_`` on Dask rows, or on a GPU worker if needed.
+        """Set an attribute; prepare the refit of ``best_estimator_``, on Dask rows or a GPU worker.
 
         scikit-learn has no hook for the refit, as of 1.9: it sets the attribute, and calls ``fit``
         in the next line. Estimators of this library find a GPU worker themselves.
         """
-        if name == "best_estimator_" and is_running() and self._backend() is not None:
+        is_refit = name == "best_estimator_" and is_running()
+        if is_refit and current_context().validation_rows is not None:
+            best = self._best_iterations()["best_iteration"]
+            prepare_refit(value, float(best[self.best_index_]))
+        if is_refit and self._backend() is not None:
             is_skfleet = type(value).__module__.startswith("skfleet.")
             on_gpu_worker = not is_skfleet and device_of(value) == "cuda"
             if current_context().fit_in_driver or on_gpu_worker:
@@ -276,6 +297,25 @@ class FleetSearchMixin(DocumentationLink):
         backend = _joblib_backend()
         is_planned = getattr(backend, "supports_fit_planning", False)
         return backend if is_planned and joblib.effective_n_jobs(self.n_jobs) != 1 else None
+
+    @contextmanager
+    def _fits_with_validation_rows(self) -> Iterator[None]:
+        """Make the fits in this process if they have validation rows, and a fleet does not.
+
+        That is so with ``n_jobs=1``, and within a task where all workers are busy.
+        """
+        if self.early_stopping is None or self._backend() is not None:
+            yield
+            return
+        backend = _joblib_backend()
+        if joblib.effective_n_jobs(self.n_jobs) != 1:
+            raise ValueError(
+                "early_stopping must be used with fits that a fleet makes, or this process. Got "
+                f"n_jobs={self.n_jobs} with joblib's {type(backend).__name__} instead. Set "
+                'n_jobs=1, or use parallel_config("skfleet").'
+            )
+        with joblib.parallel_config(SequentialFits(backend)):
+            yield
 
     def _refit(self, estimator: Any, X: Any, *args: Any, **params: Any) -> Any:
         """Fit the best estimator on Dask rows, or on a GPU worker to be replaced by the fitted."""
@@ -317,9 +357,20 @@ class FleetSearchMixin(DocumentationLink):
                     backend.check_device("cuda")
             evaluation = CandidateResults(candidates, self.n_splits_, more_results or {})
             current_context().expect(evaluation)
-            return evaluate_candidates(candidates, cv, more_results, **kwargs)
+            rows = current_context().validation_rows
+            if rows is None:
+                return evaluate_candidates(candidates, cv, more_results, **kwargs)
+            check_candidates(self, candidates, rows.params)
+            results = evaluate_candidates(candidates, cv, more_results, **kwargs)
+            results |= self._best_iterations()  # in place: it becomes cv_results_
+            return results
 
         super()._run_search(evaluate, callback_ctx=callback_ctx)  # type: ignore[misc]
+
+    def _best_iterations(self) -> dict[str, np.ndarray]:
+        """Return the columns on best iterations of all candidates evaluated so far."""
+        evaluations = current_context().evaluations
+        return best_iterations([f for e in evaluations for f in e.all_fits], self.n_splits_)
 
 
 def _is_approximate(share_fits: Any) -> bool:

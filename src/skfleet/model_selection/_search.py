@@ -70,6 +70,8 @@ class GridSearchCV(FleetSearchMixin, model_selection.GridSearchCV):
     parts. The kinds of shared fits are those of :class:`SharedFit`; ``shared_fits_`` lists what was
     shared, and what was not and why.
 
+    {early_stopping_notes}
+
     Examples
     --------
     >>> from distributed import Client
@@ -99,6 +101,7 @@ class GridSearchCV(FleetSearchMixin, model_selection.GridSearchCV):
         share_fits: bool | str = True,
         checkpoint: str | PathLike[str] | None = None,
         time_budget: float | None = None,
+        early_stopping: float | str | None = None,
     ) -> None:
         super().__init__(**init_params(locals()))
 
@@ -181,5 +184,6 @@ class RandomizedSearchCV(FleetSearchMixin, model_selection.RandomizedSearchCV):
         share_fits: bool | str = True,
         checkpoint: str | PathLike[str] | None = None,
         time_budget: float | None = None,
+        early_stopping: float | str | None = None,
     ) -> None:
         super().__init__(**init_params(locals()))

@@ -89,6 +89,7 @@ class HalvingGridSearchCV(FleetSearchMixin, model_selection.HalvingGridSearchCV)
         verbose: int = 0,
         share_fits: bool | str = True,
         checkpoint: str | PathLike[str] | None = None,
+        early_stopping: float | str | None = None,
     ) -> None:
         super().__init__(**init_params(locals()))
 
@@ -171,5 +172,6 @@ class HalvingRandomSearchCV(FleetSearchMixin, model_selection.HalvingRandomSearc
         verbose: int = 0,
         share_fits: bool | str = True,
         checkpoint: str | PathLike[str] | None = None,
+        early_stopping: float | str | None = None,
     ) -> None:
         super().__init__(**init_params(locals()))

@@ -89,9 +89,14 @@ def with_shared_subgraph(values: Any) -> tuple[int, Any]:
     def convert(value: Any) -> Any:
         if isinstance(value, BlockRef) and has_shared_subgraph(value):
             lazy = value.X
-            graph = HighLevelGraph({"shared": lazy.source.graph}, {"shared": set()})
-            graph = graphs.setdefault(id(lazy.source), graph)
-            shared = {key: Delayed(key, graph, layer="shared") for key in lazy.shared}
+            if id(lazy.source) not in graphs:
+                # layers of one name, of the rows and of validation rows, would replace one another
+                layer = f"shared-{len(graphs)}"
+                graph = HighLevelGraph({layer: lazy.source.graph}, {layer: set()})
+                graphs[id(lazy.source)] = graph
+            graph = graphs[id(lazy.source)]
+            (layer,) = graph.layers
+            shared = {key: Delayed(key, graph, layer=layer) for key in lazy.shared}
             return value._replace(X=lazy._replace(inputs=convert(lazy.inputs)).with_shared(shared))
         if isinstance(value, Future):
             return as_delayed(value)
@@ -103,5 +108,5 @@ def with_shared_subgraph(values: Any) -> tuple[int, Any]:
         return value
 
     converted = convert(values)
-    n_tasks = sum(len(graph.layers["shared"]) for graph in graphs.values())
+    n_tasks = sum(len(layer) for graph in graphs.values() for layer in graph.layers.values())
     return n_tasks, converted

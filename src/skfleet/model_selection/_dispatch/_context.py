@@ -14,13 +14,14 @@ from weakref import WeakSet
 from skfleet._progress_bar import ProgressHint, show_progress
 from skfleet.engine import DeviceArrayCache
 from skfleet.model_selection._checkpoint import Checkpoint, report_recorded
+from skfleet.model_selection._early_stopping import ValidationRows
 from skfleet.model_selection._evaluations import CandidateResults
 from skfleet.model_selection._plot import FitTime
 from skfleet.model_selection._shared_fits._registry import SharedFitLog
 
 
 class SearchContext:
-    """A running search, with its parameters ``share_fits``, ``time_budget`` and ``verbose``."""
+    """A running search: its parameters that fits depend on, and what they report."""
 
     def __init__(
         self,
@@ -28,12 +29,14 @@ class SearchContext:
         share_fits: bool | str = False,
         records: Checkpoint | None = None,
         time_budget: float | None = None,
+        validation_rows: ValidationRows | None = None,
         fit_in_driver: bool = False,
         verbose: int = 0,
     ) -> None:
         is_approximate = share_fits == "approximate"
         self.sharing = SharedFitLog(is_enabled=bool(share_fits), is_approximate=is_approximate)
         self.records, self.n_checkpoint_fits = records, 0
+        self.validation_rows = validation_rows
         self.fit_in_driver = fit_in_driver  # each fit on the whole fleet
         self._verbose = verbose
         self.is_interrupted = False

@@ -28,6 +28,7 @@ from skfleet._joblib import (
 from skfleet._sklearn_private import fit_result, scorers_of
 from skfleet.engine import DeviceArrayCache
 from skfleet.model_selection._dispatch._analytic_scores import AnalyticScores
+from skfleet.model_selection._dispatch._context import current_context
 from skfleet.model_selection._dispatch._local_fits import LocalFits
 from skfleet.model_selection._dispatch._requests import FitRequest, RequestReader, SearchJob
 from skfleet.model_selection._dispatch._scheduler import (
@@ -71,8 +72,11 @@ class FitDispatcher:
         self.n_read = 0
         self._call, self._limit = call, limit
         self._slot_addresses, self._counted_at = slot_addresses, time.monotonic()
-        self._requests = RequestReader(pack)
-        self._context = self._requests.context
+        self._context = current_context()
+        self._evaluation = self._context.begin_evaluation()
+        # a call within a fit, such as a nested search, has no validation rows
+        validation_rows = None if self._evaluation is None else self._context.validation_rows
+        self._requests = RequestReader(pack, validation_rows)
         self._progress, self._on_progress = SearchProgress(), on_progress
         self._schedulers = DeviceSchedulers(self._new_scheduler)
         self._lock = threading.RLock()
@@ -85,7 +89,6 @@ class FitDispatcher:
         self._starter: int | None = None  # the thread that makes the local fits
         self._search: Any = None
         self._search_registrations = ExitStack()
-        self._evaluation = self._context.begin_evaluation()
         # A weak reference: the timer must not keep data on the fleet until garbage collection.
         context = contextvars.copy_context()
         args = [_rebalance, weakref.ref(self)]
@@ -316,6 +319,8 @@ class FitDispatcher:
             n_test = len(self._requests.jobs[fit.job].folds[fit.fold][1])
             error = f"Not made, because {reason}."
             results[fit] = fit_result(options, scores, scores, n_test, math.nan, error)
+            if self._context.validation_rows is not None:
+                results[fit]["best_iteration"] = math.nan
         return results
 
     def _save(self, results: Iterable[tuple[FitRequest, dict[str, Any]]]) -> None:

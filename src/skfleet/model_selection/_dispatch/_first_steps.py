@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
@@ -90,8 +90,7 @@ class SplitPipeline:
 class TransformedParts(NamedTuple):
     """The parts of a split, after the first steps, and the seconds that these took to fit."""
 
-    train: Any
-    test: Any
+    parts: tuple[Any, ...]
     seconds: float
 
 
@@ -132,28 +131,28 @@ class FirstSteps:
         self._seconds = (time.perf_counter() - start) / len(shared)
 
     def prepare(
-        self, key: tuple[int, bytes], steps: Pipeline | None, train: Any, test: Any
+        self, key: tuple[int, bytes], steps: Pipeline | None, parts: Sequence[Any]
     ) -> TransformedParts:
-        """Return the parts of a split, transformed lazily by first steps, if there are any."""
-        X_train, X_test = self._X[train], self._X[test]
+        """Return the parts of a split, transformed lazily by first steps, if there are any.
+
+        These are fitted on the first part.
+        """
+        rows = [self._X[part] for part in parts]
         if steps is None:
-            return TransformedParts(X_train, X_test, 0.0)
+            return TransformedParts(tuple(rows), 0.0)
         if key in self._fitted:
-            fitted = self._fitted[key]
-            return TransformedParts(
-                fitted.prepare_all(X_train), fitted.prepare_all(X_test), self._seconds
-            )
+            transform = self._fitted[key].prepare_all
+            return TransformedParts(tuple(map(transform, rows)), self._seconds)
         start = time.perf_counter()
-        y = None if self._y is None else self._y[train]
-        steps = clone(steps)
-        transformed = steps.fit_transform(X_train, y)
-        return TransformedParts(transformed, steps.transform(X_test), time.perf_counter() - start)
+        steps, y = clone(steps), None if self._y is None else self._y[parts[0]]
+        transformed = steps.fit_transform(rows[0], y), *map(steps.transform, rows[1:])
+        return TransformedParts(transformed, time.perf_counter() - start)
 
 
 class PreparedSplit:
     """Rows, or targets, that scikit-learn indexes by the very objects that name their parts."""
 
-    def __init__(self, n_rows: int, names: tuple[Any, Any], parts: tuple[Any, Any]) -> None:
+    def __init__(self, n_rows: int, names: Sequence[Any], parts: Sequence[Any]) -> None:
         self._names, self._parts = names, parts
         self.shape, self.ndim = (n_rows, *parts[0].shape[1:]), parts[0].ndim
 
@@ -162,4 +161,4 @@ class PreparedSplit:
 
     def __getitem__(self, key: Any) -> Any:
         name = key[0] if isinstance(key, tuple) and len(key) == 2 and key[1] is ... else key
-        return self._parts[0 if name is self._names[0] else 1]
+        return next(p for n, p in zip(self._names, self._parts, strict=True) if n is name)

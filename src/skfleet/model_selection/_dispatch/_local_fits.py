@@ -32,6 +32,7 @@ from skfleet.model_selection._dispatch._first_steps import (
 )
 from skfleet.model_selection._dispatch._requests import FitRequest, RequestReader
 from skfleet.model_selection._dispatch._split_views import as_indexable, collection_of, in_order
+from skfleet.model_selection._early_stopping import stopping_early
 
 # A fit with its result, or its error.
 Outcome = tuple[FitRequest, dict[str, Any] | Exception]
@@ -41,7 +42,9 @@ class _Group(NamedTuple):
     """The prepared rows of a split, and the targets, for fits with equal first steps."""
 
     key: tuple[Any, ...]
-    rows: tuple[Any, Any, Any, Any]  # X, y, and the numbers of those to train on and to test on
+    X: Any
+    y: Any
+    parts: tuple[Any, ...]  # numbers of the rows to train on, to test on, and to validate on
     seconds: float
 
 
@@ -179,19 +182,21 @@ class LocalFits:
         """Fit and score on Dask rows; return the result, or the error."""
         job, call = self._requests.jobs[fit.job], fit.call
         options = {**job.options, **call.options}
-        try:
-            if group is None:
-                train, test = map(in_order, job.folds[call.fold])
-                rows = as_indexable(job.X), as_indexable(job.y)
-                estimator = clone(job.estimators[call.estimator])
-                return job.function(estimator, *rows, train=train, test=test, **options)
+        if group is None:
+            estimator, parts = job.estimators[call.estimator], _parts_of(job.folds[call.fold])
+            X, y = as_indexable(job.X), as_indexable(job.y)
+        else:
             pipeline = self._pipelines[fit]
-            X, y, train, test = group.rows
+            estimator, parts, X, y = pipeline.last, group.parts, group.X, group.y
             options["parameters"] = pipeline.parameters
-            result = job.function(clone(pipeline.last), X, y, train=train, test=test, **options)
+        estimator, (train, test, validation) = clone(estimator), (*parts, None)[:3]
+        try:
+            with stopping_early(estimator, X, y, validation, options.get("fit_params")) as added:
+                result = job.function(estimator, X, y, train=train, test=test, **options)
         except Exception as error:
             return error
-        if "fit_time" in result:
+        result |= added
+        if group is not None and "fit_time" in result:
             result["fit_time"] += group.seconds
         return result
 
@@ -202,21 +207,22 @@ class LocalFits:
             return self._group
         self._close_group()
         job = self._requests.jobs[fit.job]
-        train, test = map(in_order, job.folds[fit.fold])
-        prepare = self._first_steps[fit.job].prepare
+        parts = _parts_of(job.folds[fit.fold])
         try:
-            prepared = prepare(key[1:], pipeline.first, train, test)
+            prepared = self._first_steps[fit.job].prepare(key[1:], pipeline.first, parts)
         except Exception:  # the fit itself reports it
             return None
-        y = as_indexable(job.y)
-        training = [prepared.train, y[train]] if is_lazy(job.y) else [prepared.train]
+        rows, y = list(prepared.parts), as_indexable(job.y)
+        targets = [y[part] for part in parts] if is_lazy(job.y) else []
         if len(fits) > 1 or any(self._key(other) == key for other in self._fits):
-            training = self._persisted.enter_context(persisted_collections(*training))
-        n_rows, names = len(as_indexable(job.X)), (train, test)
-        X = PreparedSplit(n_rows, names, (training[0], prepared.test))
-        if is_lazy(job.y):
-            y = PreparedSplit(n_rows, names, (training[1], y[test]))
-        self._group = _Group(key, (X, y, train, test), prepared.seconds)
+            training = [x[0] for x in (rows, targets) if x]
+            persisted = self._persisted.enter_context(persisted_collections(*training))
+            for x, training_part in zip((rows, targets), persisted, strict=False):
+                x[0] = training_part
+        n_rows = len(as_indexable(job.X))
+        X = PreparedSplit(n_rows, parts, rows)
+        y = PreparedSplit(n_rows, parts, targets) if targets else y
+        self._group = _Group(key, X, y, parts, prepared.seconds)
         return self._group
 
     def _close_group(self) -> None:
@@ -252,11 +258,13 @@ class LocalFits:
         None where they cannot be prepared; raise where they do not fit.
         """
         job, name = self._requests.jobs[fit.job], name_of_last_step(pipeline.last)
-        train, test = map(in_order, job.folds[fit.fold])
-        prepare = self._first_steps[fit.job].prepare
+        parts = _parts_of(job.folds[fit.fold])
+        if len(parts) > 2 and np.array_equal(parts[1], parts[2]):
+            parts = parts[:2]  # rows to test on are those to validate on
         try:
-            prepared = prepare(self._key(fit)[1:], pipeline.first, train, test)
-            blocks = joined_blocks(prepared.train, prepared.test)
+            prepare = self._first_steps[fit.job].prepare
+            prepared = prepare(self._key(fit)[1:], pipeline.first, parts)
+            blocks = joined_blocks(*prepared.parts)
         except Exception:
             return None
         check_fits_in_memory(blocks, name)
@@ -265,8 +273,7 @@ class LocalFits:
         except Exception:
             return None
         (job.y,) = compute_together(job.y)
-        numbers = np.concatenate([train, test])
-        n_train, n_rows = len(train), len(as_indexable(job.X))
+        numbers, n_rows = np.concatenate(parts), len(as_indexable(job.X))
 
         def rows_of(values: Any) -> Any:
             (values,) = compute_together(collection_of(values))
@@ -278,11 +285,13 @@ class LocalFits:
             for name in ("fit_params", "score_params")
             if job.options.get(name)
         }
-        parts = np.arange(n_train), np.arange(n_train, len(numbers))
-        options = dict(zip(("train", "test"), parts, strict=True)) | params
+        ends = np.cumsum([len(part) for part in parts])
+        gathered = [np.arange(end - len(part), end) for part, end in zip(parts, ends, strict=True)]
+        if len(job.folds[fit.fold]) > len(parts):
+            gathered.append(gathered[1].copy())
         y = None if job.y is None else take_rows(job.y, numbers)
         fits_twice = 3 * X.nbytes <= engine_for(blocks).memory_limit  # and the parts of one
-        return GatheredRows(X, y, options, fits_twice)
+        return GatheredRows(X, y, tuple(gathered), params, fits_twice)
 
     def replace(self, fits: Iterable[FitRequest], rows: GatheredRows) -> list[FitRequest]:
         """Return the fits on gathered rows that workers make in the place of others."""
@@ -290,18 +299,26 @@ class LocalFits:
         for fit in fits:
             pipeline = self._pipelines.pop(fit)
             options = {**rows.options, "parameters": pipeline.parameters}
-            replaced += self._requests.replace(fit, pipeline.last, rows.X, rows.y, **options)
+            replaced += self._requests.replace(
+                fit, pipeline.last, rows.X, rows.y, rows.parts, **options
+            )
         return replaced
+
+
+def _parts_of(fold: Iterable[Any]) -> tuple[Any, ...]:
+    """Return the numbers of the rows to train on, to test on, and to validate on, in order."""
+    return tuple(map(in_order, fold))
 
 
 class GatheredRows(NamedTuple):
     """Rows of a split in this process, with their targets, and options of scikit-learn's function.
 
-    The options are the numbers of the rows to train on and to test on, and parameters per row.
-    `fits_twice` is true where workers can hold those of another split too.
+    The parts are the numbers of the rows to train on, to test on, and to validate on, and the
+    options parameters per row. `fits_twice` is true where workers can hold another split too.
     """
 
     X: NarrowRows
     y: Any
+    parts: tuple[Any, ...]
     options: dict[str, Any]
     fits_twice: bool

@@ -181,6 +181,8 @@ class PipelineCache:
             cached, seconds = transformed[known.part]
             if known.part == "test":  # scores of training rows are not timed
                 self.score_time_saved += seconds
+            elif known.part == "validation":
+                self.fit_time_saved += seconds
         else:
             start = time.perf_counter()
             rows = uncached(X)

@@ -14,12 +14,16 @@ from skfleet.model_selection._dispatch._context import current_context
 from skfleet.model_selection._dispatch._scheduler import PlannedFit
 from skfleet.model_selection._dispatch._split_views import collection_of
 from skfleet.model_selection._dispatch._worker import FitCall, JobSpec, SharedStep, has_prefix_steps
+from skfleet.model_selection._early_stopping import ValidationRows
 from skfleet.model_selection._shared_fits._execution import OWN_FIT, FitOrigin
 from skfleet.model_selection._shared_fits._registry import SharedFitMember, member_of
 from skfleet.model_selection._tokenize import content_key, unfitted
 
 # Keyword arguments of scikit-learn's function that differ between the fits of a search.
 _PER_FIT_OPTIONS = ("parameters", "split_progress", "candidate_progress", "callback_ctx", "caller")
+
+# The reason why fits with validation rows are not shared.
+_STOPS_EARLY = "early_stopping must be None, since each fit stops at an iteration of its own"
 
 
 @dataclass(eq=False, kw_only=True)
@@ -44,12 +48,14 @@ class SearchJob:
     function: Any
     options: dict[str, Any]
     pack: Callable[[Any], Pickled]
+    validation_rows: ValidationRows | None = None
     estimators: list[Any] = field(default_factory=list)
     estimator_keys: dict[int, str] = field(default_factory=dict)
     devices: list[CandidateDevices] = field(default_factory=list)
     pickled_estimators: list[Pickled] = field(default_factory=list)
-    folds: list[tuple[Any, Any]] = field(default_factory=list)
+    folds: list[tuple[Any, ...]] = field(default_factory=list)
     fold_numbers: dict[tuple[int, int], int] = field(default_factory=dict)
+    _splits: list[tuple[Any, Any]] = field(default_factory=list)
     fold_keys: dict[int, str] = field(default_factory=dict)
     _numbers: dict[bytes, int] = field(default_factory=dict)
     _last_estimator: tuple[Any, int] | None = None
@@ -88,11 +94,16 @@ class SearchJob:
         return number
 
     def fold_number(self, train: Any, test: Any) -> int:
-        """Return the number of a split, by the identity of its index arrays."""
+        """Return the number of a split, by the identity of its index arrays.
+
+        With early stopping the fold of a split has validation rows too.
+        """
         key = id(train), id(test)
         if key not in self.fold_numbers:
+            rows = self.validation_rows
             self.fold_numbers[key] = len(self.folds)
-            self.folds.append((train, test))
+            self.folds.append((train, test) if rows is None else rows.split(train, test, self.y))
+            self._splits.append((train, test))  # while they live no other object has their ids
         return self.fold_numbers[key]
 
 
@@ -111,8 +122,10 @@ class _CandidateInfo(NamedTuple):
 class RequestReader:
     """Reader of the calls of one ``Parallel`` call, which merges equal fits."""
 
-    def __init__(self, pack: Callable[[Any], Pickled]) -> None:
-        self._pack = pack
+    def __init__(
+        self, pack: Callable[[Any], Pickled], validation_rows: ValidationRows | None = None
+    ) -> None:
+        self._pack, self._validation_rows = pack, validation_rows
         self.context = current_context()
         self._sharing = self.context.sharing
         self.jobs: list[SearchJob] = []
@@ -127,8 +140,7 @@ class RequestReader:
         """Return the fit that a call requests; None where an equal one is pending."""
         estimator, X, y = args
         own = {name: kwargs[name] for name in _PER_FIT_OPTIONS if name in kwargs}
-        common = {k: v for k, v in kwargs.items() if k not in (*_PER_FIT_OPTIONS, "train", "test")}
-        number = self._job_number(function, X, y, common)
+        number = self._job_number(function, X, y, kwargs)
         job = self.jobs[number]
         fold = job.fold_number(kwargs["train"], kwargs["test"])
         estimator_number = job.estimator_number(estimator)
@@ -171,21 +183,31 @@ class RequestReader:
         return fit
 
     def replace(
-        self, fit: FitRequest, estimator: Any, X: Any, y: Any, **options: Any
+        self,
+        fit: FitRequest,
+        estimator: Any,
+        X: Any,
+        y: Any,
+        parts: tuple[Any, ...],
+        **options: Any,
     ) -> list[FitRequest]:
         """Return the fits of another estimator, on other rows, that are made in the place of one.
 
-        ``options`` are the keyword arguments of scikit-learn's function that differ.
+        ``parts`` are the numbers of the rows to train on, to test on, and to validate on;
+        ``options`` the other keyword arguments of scikit-learn's function that differ.
         """
         self._pending.pop((fit.fold, fit.candidate), None)
         for member in fit.members:
             self._sharing.count(member, fits=-1)
-        job = self.jobs[fit.job]
-        options = {**job.options, **fit.call.options, **options}
+        job, (train, test) = self.jobs[fit.job], parts[:2]
+        options = {**job.options, **fit.call.options, **options, "train": train, "test": test}
+        # with parts of their own
+        self.jobs[self._job_number(job.function, X, y, options)].validation_rows = None
         fits = []
         for callback in fit.callbacks:
             new = self.read(job.function, (estimator, X, y), options, callback)
             if new is not None:  # the callback of one that is read already was added to it
+                self.jobs[new.job].folds[new.fold] = parts
                 new.checkpoint_key, new.original = fit.checkpoint_key, fit
                 new.no_analytic_score = fit.no_analytic_score
                 fits.append(new)
@@ -222,6 +244,8 @@ class RequestReader:
             if self._sharing.is_enabled:
                 options = {"has_callbacks": listens, "is_approximate": self._sharing.is_approximate}
                 member = member_of(estimator, parameters, **options)
+                if member is not None and self._validation_rows is not None:
+                    member = member._replace(refused=_STOPS_EARLY)
                 step = _last_shared_step(estimator, parameters, **options)
             digests = prefix_digests(estimator, parameters, step)
             if member is not None and not member.refused:
@@ -263,14 +287,16 @@ class RequestReader:
                 self._sharing.count(member, fits=-1)
                 self._sharing.count(member._replace(refused=member_origin.refused), fits=1)
 
-    def _job_number(self, function: Any, X: Any, y: Any, common: dict[str, Any]) -> int:
+    def _job_number(self, function: Any, X: Any, y: Any, kwargs: Mapping[str, Any]) -> int:
         """Return the number of the job of all calls with the same objects."""
+        common = {k: v for k, v in kwargs.items() if k not in (*_PER_FIT_OPTIONS, "train", "test")}
         options = [(name, _identity(value)) for name, value in common.items()]
         key = (id(X), id(y), id(getattr(function, "config", None)), *options)
         if key not in self._job_numbers:
             self._job_numbers[key] = len(self.jobs)
             rows = collection_of(X), collection_of(y)
-            self.jobs.append(SearchJob(*rows, function, common, self._pack))
+            job = SearchJob(*rows, function, common, self._pack, self._validation_rows)
+            self.jobs.append(job)
         return self._job_numbers[key]
 
 

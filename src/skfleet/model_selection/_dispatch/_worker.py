@@ -30,6 +30,7 @@ from skfleet.engine import (
 )
 from skfleet.model_selection._dispatch._pipeline_cache import CachedRows, PipelineCache
 from skfleet.model_selection._dispatch._scheduler import should_yield
+from skfleet.model_selection._early_stopping import stopping_early
 from skfleet.model_selection._shared_fits._execution import OWN_FIT, FitOrigin, SharedFitRun
 from skfleet.model_selection._shared_fits._registry import SharedFitMember, last_step
 
@@ -103,7 +104,7 @@ def run_fits(
     fits: Sequence[FitCall],
     X: Any,
     y: Any,
-    folds: Mapping[int, tuple[Any, Any]],
+    folds: Mapping[int, tuple[Any, ...]],
     discard: Callable[[], Any] = lambda: None,
 ) -> Iterator[FitOutcome]:
     """Fit and score one after the other.
@@ -113,6 +114,9 @@ def run_fits(
 
     Large shared rows are read-only. A fit that fails on them is repeated on a copy, after a call of
     ``discard``; if that helps, the following fits get the copy too.
+
+    Each of ``folds`` has the rows to train on and to test on, and with early stopping those to
+    validate on.
 
     Rows that are a `DeviceCachedArray` are for a GPU: estimators that accept device arrays get them
     there, and their predictions are copied to the host before they are scored.
@@ -259,7 +263,11 @@ def _fit_and_score(
     try:
         with numpy_responses(estimator) if split.is_on_device else nullcontext():
             rows = split.rows_for(estimator)
-            result = job.function(estimator, rows, y, **split.parts, **job.options, **fit.options)
+            options = {**split.parts, **job.options, **fit.options}
+            fit_params = job.options.get("fit_params")
+            with stopping_early(estimator, rows, y, split.validation, fit_params) as added:
+                result = job.function(estimator, rows, y, **options)
+        result |= added
         if "fit_time" in result:
             result["fit_time"] += split.steps.fit_time_saved
             result["score_time"] += split.steps.score_time_saved
@@ -289,14 +297,26 @@ def has_prefix_steps(estimator: Any) -> bool:
 class _Split:
     """One split of the rows, for the fits that use it."""
 
-    def __init__(self, number: int, X: Any, train: Any, test: Any, *, is_shared: bool) -> None:
+    def __init__(
+        self,
+        number: int,
+        X: Any,
+        train: Any,
+        test: Any,
+        validation: Any = None,
+        *,
+        is_shared: bool,
+    ) -> None:
         self.number, self.is_shared = number, is_shared
+        # a copy: the parts of a view are known by their identity, and these rows may be the tested
+        self.validation = None if validation is None else np.array(validation)
         self._X, self.is_on_device = X, is_not_numpy(X)
         self.parts = {"train": train, "test": test}
         self.steps = PipelineCache()
         if is_shared:
             self.parts = {name: np.asarray(part) for name, part in self.parts.items()}
-            self._view = SplitView(X, self.parts, self.steps)
+            parts = {**self.parts, "validation": self.validation}
+            self._view = SplitView(X, parts, self.steps)
 
     @property
     def was_read_only(self) -> bool:
@@ -304,7 +324,7 @@ class _Split:
         return self.is_shared and (self._view.is_read_only or self.steps.is_read_only)
 
     def rows_for(self, estimator: Any) -> Any:
-        """Return the rows for a fit: a view that caches the two parts, or the rows themselves."""
+        """Return the rows for a fit: a view that caches the parts, or the rows themselves."""
         if not self.is_shared:
             return self._X
         # scikit-learn checks the type of a precomputed kernel, and refuses a list
@@ -314,7 +334,7 @@ class _Split:
 
 
 class SplitView:
-    """Rows that scikit-learn is going to index by the two parts of a split, each cut once.
+    """Rows that scikit-learn is going to index by the parts of a split, each cut once.
 
     scikit-learn indexes it as an array, since it has a shape and no ``iloc``, whatever the rows
     are.
@@ -368,7 +388,8 @@ def run_fit_batch(
     """Run the fits of a batch until its time limit; return the worker, and those that it made."""
     job = pickled_job.loads()
     calls, time_limit, numbers = pickled_calls.loads()
-    folds = dict(zip(numbers, zip(parts[::2], parts[1::2], strict=True), strict=True))
+    n_parts = len(parts) // len(numbers)  # of a fold
+    folds = {n: parts[i * n_parts :][:n_parts] for i, n in enumerate(numbers)}
     replies: list[FitReply] = []
     start = group_start = time.perf_counter()
     shared = 0.0  # seconds of prefix steps

@@ -1,0 +1,67 @@
+"""Fits with validation rows in the calling process, where no fleet makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from joblib.parallel import ParallelBackendBase
+
+from skfleet._sklearn_private import is_fit
+from skfleet.model_selection._dispatch._context import current_context
+from skfleet.model_selection._early_stopping import stopping_early
+from skfleet.model_selection._evaluations import CandidateResults
+
+
+class SequentialFits(ParallelBackendBase):
+    """Joblib backend that makes the fits of a search one after the other.
+
+    With ``n_jobs=1`` joblib calls scikit-learn's function itself, without validation rows.
+    ``nested`` is the backend of Parallel calls within a fit.
+    """
+
+    def __init__(self, nested: Any) -> None:
+        super().__init__()
+        self._nested = nested
+        self._evaluation: CandidateResults | None = None
+        self._n_calls = 0
+
+    def effective_n_jobs(self, n_jobs: int | None) -> int:
+        """Return a number of calls for which joblib asks a backend."""
+        return 2
+
+    def get_nested_backend(self) -> tuple[Any, int | None]:
+        """Return the backend of Parallel calls within a fit."""
+        return self._nested, None
+
+    def start_call(self) -> None:
+        """Start a Parallel call."""
+        self._evaluation = current_context().begin_evaluation()
+        self._n_calls = 0
+
+    def submit(self, func: Any, callback: Callable[[Any], Any] | None = None) -> Any:
+        """Return a batch of calls, which run when joblib retrieves it."""
+        return func, callback
+
+    def retrieve_result(self, out: Any, timeout: float | None = None) -> list[Any]:
+        """Run a batch of calls, and let joblib submit the next."""
+        batch, callback = out
+        batch.items = [(self._call, call, {}) for call in batch.items]
+        results: list[Any] = batch()
+        callback(results)
+        return results
+
+    def _call(
+        self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
+        rows = current_context().validation_rows
+        if self._evaluation is None or rows is None or not is_fit(function, args, kwargs):
+            return function(*args, **kwargs)
+        estimator, X, y = args
+        train, test, validation = rows.split(kwargs["train"], kwargs["test"], y)
+        with stopping_early(estimator, X, y, validation, kwargs["fit_params"]) as added:
+            result = function(estimator, X, y, **{**kwargs, "train": train, "test": test})
+        result |= added
+        self._evaluation.results[self._n_calls] = result
+        self._n_calls += 1
+        return result
