@@ -113,8 +113,10 @@ class DaskCompletionQueue:
         try:
             return TaskResult(future, future.result())
         except (CancelledError, KilledWorker) as error:
-            killed = isinstance(error, KilledWorker)
-            explained = death_error(self._client, error, since=self._start_time) or error
-            return TaskResult(future, error=explained, was_lost=not killed, killed_workers=killed)
+            explained = death_error(self._client, error, since=self._start_time)
+            # Data that were lost with a worker explain nothing, unless that was for its memory.
+            killed = isinstance(error, KilledWorker) or explained is not None
+            error = explained or error
+            return TaskResult(future, error=error, was_lost=not killed, killed_workers=killed)
         except Exception as error:
             return TaskResult(future, error=error)
