@@ -6,22 +6,31 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from skfleet._sklearn_private import format_results, scorers_in_use, select_best_index
+
+
+class LaterIteration(NamedTuple):
+    """Fits of a later iteration: candidates, and resources and rows in multiples of those now."""
+
+    n_candidates: int
+    resources: float
+    rows: float
 
 
 @dataclass
 class CandidateResults:
     """Candidates that are fitted on the same splits, and the results of their fits.
 
-    ``more_results`` are further columns of ``cv_results_``. Fits are numbered by candidate, and
-    within a candidate by split.
+    ``more_results`` are further columns of ``cv_results_``, ``later`` the planned iterations that
+    follow. Fits are numbered by candidate, and within a candidate by split.
     """
 
     candidates: Sequence[Mapping[str, Any]]
     n_splits: int
     more_results: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    later: Sequence[LaterIteration] = ()
     results: dict[int, dict[str, Any]] = field(default_factory=dict)  # by number of the fit
 
     def watch(self, number: int, report: Callable[[Any], Any]) -> Callable[[Any], Any]:

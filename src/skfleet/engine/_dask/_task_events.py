@@ -116,7 +116,8 @@ class DaskCompletionQueue:
             explained = death_error(self._client, error, since=self._start_time)
             # Data that were lost with a worker explain nothing, unless that was for its memory.
             killed = isinstance(error, KilledWorker) or explained is not None
-            error = explained or error
-            return TaskResult(future, error=error, was_lost=not killed, killed_workers=killed)
+            return TaskResult(
+                future, error=explained or error, was_lost=not killed, killed_workers=killed
+            )
         except Exception as error:
             return TaskResult(future, error=error)

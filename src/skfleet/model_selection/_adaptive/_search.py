@@ -27,6 +27,7 @@ from skfleet.engine import ANY_WORKER, Engine, LocalEngine, ResourceRequest, dev
 from skfleet.metrics import response_scorer
 from skfleet.model_selection._adaptive._callbacks import Report
 from skfleet.model_selection._adaptive._data import PlacedData, place_data
+from skfleet.model_selection._adaptive._data_memory import report_data_memory
 from skfleet.model_selection._adaptive._delegation import DelegatesToBestEstimator
 from skfleet.model_selection._adaptive._loop import AdaptiveLoop
 from skfleet.model_selection._adaptive._model_store import ModelStore
@@ -202,6 +203,14 @@ class AdaptiveSearch(DelegatesToBestEstimator):
         fit_params |= classes_for_partial_fit(self._last_step(), y, classes)
         checkpoint, models = self._open_checkpoint(engine, X, y, params)
         stratify = is_classifier(self.estimator) and y is not None
+        report_data_memory(
+            engine,
+            blocks,
+            self.estimator,
+            name=type(self).__name__,
+            batch_size=self.batch_size,
+            n_jobs=None if self.n_jobs in (None, -1) else self.n_jobs,
+        )
         with engine.persist(blocks) as persisted:
             data = place_data(
                 engine,

@@ -29,8 +29,10 @@ from skfleet._joblib import (
 )
 from skfleet._sklearn_private import fit_result, scorers_of
 from skfleet.blocks import is_lazy
-from skfleet.engine import DeviceArrayCache
+from skfleet.engine import DeviceArrayCache, current_worker_address
 from skfleet.model_selection._dispatch._analytic_scores import AnalyticScores
+from skfleet.model_selection._dispatch._fit_memory import plan_fits, report_block_memory
+from skfleet.model_selection._dispatch._memory_gate import MemoryShare
 from skfleet.model_selection._dispatch._requests import FitRequest, RequestReader, SearchJob
 from skfleet.model_selection._dispatch._scheduler import (
     SLOW_BATCH_SECONDS,
@@ -40,6 +42,7 @@ from skfleet.model_selection._dispatch._scheduler import (
 )
 from skfleet.model_selection._dispatch._split_views import LazySplitView
 from skfleet.model_selection._dispatch._worker import run_fit_batch
+from skfleet.model_selection._memory import MemoryPlan
 from skfleet.model_selection._shared_fits._execution import FitOrigin
 
 # Fits that are read ahead and scheduled together.
@@ -84,6 +87,8 @@ class FitDispatcher:
         self._deferred: deque[FitRequest] = deque()
         self._local_fits: deque[FitRequest] = deque()
         self._in_flight: set[FitBatch] = set()
+        self._memory: MemoryPlan | None = None  # of fits on the host, once one is to be sent
+        self._is_memory_planned = False
         self._search: Any = None
         self._search_registrations = ExitStack()
         self._evaluation = self._context.begin_evaluation()
@@ -99,11 +104,47 @@ class FitDispatcher:
 
     def _new_scheduler(self, device: str) -> FitScheduler:
         """Build the scheduler for a device, with the slots of the fleet as it is."""
-        addresses = self._slot_addresses(device)
+        addresses = self._addresses(device)
         self._initial_workers[device] = iter(addresses)
         # A batch that is queued behind another one would begin when the time budget is over.
         may_queue = self._context.seconds_left is None
         return FitScheduler(self._bounded(len(addresses)), self._limit, may_queue=may_queue)
+
+    def _addresses(self, device: str) -> Sequence[str]:
+        """Return the worker of each slot for fits on a device that may be in use."""
+        addresses = self._slot_addresses(device)
+        return addresses if self._memory is None else self._memory.allowed(addresses)
+
+    def _plan_memory(self) -> None:
+        """Bound the fits at a time by the memory of the workers, or raise, before the first fit.
+
+        A task that waits for other tasks has no plan: they might wait for its memory.
+        """
+        with self._lock:
+            if self._is_memory_planned or current_worker_address():
+                return
+            if self._local_fits:
+                self._is_memory_planned = True
+                addresses, job = self._addresses("cpu"), self._requests.jobs[0]
+                report_block_memory(self._call.client, job, self._context, addresses)
+                return
+            scheduler = dict(self._schedulers).get("cpu")
+            if scheduler is None or not scheduler.n_waiting:
+                return
+            self._is_memory_planned = True
+            addresses = self._addresses("cpu")
+            plan = self._memory = plan_fits(
+                self._call.client,
+                self._requests.jobs[0],
+                self._context,
+                addresses,
+                later=() if self._evaluation is None else self._evaluation.later,
+                limit=min(scheduler.n_waiting, self._limit or scheduler.n_waiting),
+            )
+            if plan.is_bounded:
+                allowed = self._addresses("cpu")
+                scheduler.bound(self._bounded(len(allowed)))
+                self._initial_workers["cpu"] = iter(allowed)
 
     def _bounded(self, n_slots: int) -> int:
         return n_slots if self._limit is None else min(self._limit, n_slots)
@@ -181,6 +222,7 @@ class FitDispatcher:
         """Report what needs no worker, and send batches; return whether any were sent."""
         while self._report_without_workers():
             pass
+        self._plan_memory()
         batches = []
         while (following := self._next_batch()) is not None:
             batch, job = following
@@ -222,6 +264,8 @@ class FitDispatcher:
             _report(fit, BatchResult(True, [result], has_run=False))
         for fit in interrupted:
             _report(fit, BatchResult(False, KeyboardInterrupt()))
+        if self._local_fits:
+            self._plan_memory()
         return bool(checkpointed or scored or skipped or interrupted) or self._run_local_fit()
 
     def _run_local_fit(self) -> bool:
@@ -300,7 +344,10 @@ class FitDispatcher:
             # forgets a name: there must not be many.
             name = f"bundle_of_up_to_{1 << (len(fits) - 1).bit_length()}_{name}"
         try:
-            call = _batch_call(batch, job, self._context.device_cache)
+            share = None
+            if self._memory is not None and self._memory.is_bounded and fits[0].device == "cpu":
+                share = MemoryShare(self._memory.fit.total, self._memory.n_fits)
+            call = _batch_call(batch, job, self._context.device_cache, share)
         except Exception as error:
             explain_unpicklable(error, name)
             raise
@@ -366,7 +413,7 @@ class FitDispatcher:
             return
         for device, scheduler in self._schedulers:
             try:
-                n_slots = len(self._slot_addresses(device))
+                n_slots = len(self._addresses(device))
             except Exception:
                 n_slots = 0  # the call itself reports what is wrong with the fleet
             if n_slots:
@@ -381,11 +428,13 @@ def _rebalance(dispatcher_ref: weakref.ref[FitDispatcher]) -> None:
         dispatcher._rebalance()
 
 
-def _batch_call(batch: FitBatch, job: SearchJob, device_cache: DeviceArrayCache) -> CallItem:
+def _batch_call(
+    batch: FitBatch, job: SearchJob, device_cache: DeviceArrayCache, share: MemoryShare | None
+) -> CallItem:
     """Build the call that runs a batch. Large objects are arguments, to be scattered once."""
     numbers = list(dict.fromkeys(fit.fold for fit in batch.fits))
     parts = [part for number in numbers for part in job.folds[number]]
-    own = pack(([fit.call for fit in batch.fits], batch.time_limit, numbers))
+    own = pack(([fit.call for fit in batch.fits], batch.time_limit, numbers, share))
     is_on_gpu = batch.fits[0].device == "cuda"
     X = DeviceArgument(job.X, device_cache) if is_on_gpu else job.X
     return run_fit_batch, (job.spec(), own, X, job.y, *parts), {}

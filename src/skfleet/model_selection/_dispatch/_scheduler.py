@@ -133,6 +133,10 @@ class FitScheduler:
             self.n_waiting += 1
             self._must_sort = True
 
+    def bound(self, n_slots: int) -> None:
+        """Use so many slots, and queue no batch behind a running one."""
+        self.n_slots, self._may_queue = n_slots, False
+
     def clear(self) -> list[PlannedFit]:
         """Remove the waiting fits, and return them."""
         groups = [group for queue in self._queues.values() for group in queue.groups.values()]

@@ -28,8 +28,10 @@ from skfleet.engine import (
     numpy_responses,
     to_cpu_estimator,
 )
+from skfleet.model_selection._dispatch._memory_gate import memory_share
 from skfleet.model_selection._dispatch._pipeline_cache import CachedRows, PipelineCache
 from skfleet.model_selection._dispatch._scheduler import should_yield
+from skfleet.model_selection._memory import process_of
 from skfleet.model_selection._shared_fits._execution import OWN_FIT, FitOrigin, SharedFitRun
 from skfleet.model_selection._shared_fits._registry import SharedFitMember, last_step
 
@@ -367,8 +369,17 @@ def run_fit_batch(
 ) -> tuple[str, list[FitReply]]:
     """Run the fits of a batch until its time limit; return the worker, and those that it made."""
     job = pickled_job.loads()
-    calls, time_limit, numbers = pickled_calls.loads()
+    calls, time_limit, numbers, share = pickled_calls.loads()
     folds = dict(zip(numbers, zip(parts[::2], parts[1::2], strict=True), strict=True))
+    with memory_share(share, process_of(current_worker_address())):
+        replies = _run_until(job, calls, time_limit, X, y, folds)
+    return current_worker_address(), replies
+
+
+def _run_until(
+    job: JobSpec, calls: Sequence[FitCall], time_limit: float, X: Any, y: Any, folds: Mapping
+) -> list[FitReply]:
+    """Run fits until their time limit."""
     replies: list[FitReply] = []
     start = group_start = time.perf_counter()
     shared = 0.0  # seconds of prefix steps
@@ -393,4 +404,4 @@ def run_fit_batch(
         elapsed = now - group_start if is_group else float("inf")
         if should_yield(now - start, time_limit, group_elapsed=elapsed, prefix_seconds=shared):
             break
-    return current_worker_address(), replies
+    return replies
