@@ -29,7 +29,9 @@ class ProgressState:
         self.n_done = 0
         self.status = ""
         self.begin = time.monotonic()
-        self.estimated_seconds_left: float | None = None
+        # The caller estimates the seconds left, which it may not know yet.
+        self.is_estimated = False
+        self.estimated_end: float | None = None
         self.is_over = False
 
     @property
@@ -42,8 +44,9 @@ class ProgressState:
         """Seconds to the end: as estimated by the caller, or in proportion to what is done."""
         if self.is_over or not self.n_done or not self.total:
             return None
-        if self.estimated_seconds_left is not None:
-            return self.estimated_seconds_left
+        if self.is_estimated:
+            end = self.estimated_end
+            return None if end is None else max(0.0, end - time.monotonic())
         return self.seconds * max(0, self.total - self.n_done) / self.n_done
 
 
@@ -182,9 +185,14 @@ class ProgressBar:
         self.state = ProgressState(name, unit, total)
         self._display = _display(self.state)
 
-    def set_status(self, status: str, seconds_left: float | None = None) -> None:
-        """Set the status text, and a better estimate of the seconds left than the default."""
-        self.state.status, self.state.estimated_seconds_left = status, seconds_left
+    def set_status(self, status: str) -> None:
+        """Set the status text."""
+        self.state.status = status
+
+    def set_seconds_left(self, seconds: float | None) -> None:
+        """Set a better estimate of the seconds left than the default; None while it is unknown."""
+        self.state.estimated_end = None if seconds is None else time.monotonic() + seconds
+        self.state.is_estimated = True
 
     def advance(self, n_steps: int) -> None:
         self.state.n_done += n_steps

@@ -44,6 +44,11 @@ class CandidateResults:
         return record_and_report
 
     @property
+    def resources(self) -> float:
+        """Resources of each fit, in a search that has several amounts of them."""
+        return float(self.more_results.get("n_resources", [1])[0])
+
+    @property
     def complete(self) -> list[int]:
         """Numbers of the candidates of which all splits have been scored."""
         numbers = range(len(self.candidates))

@@ -206,18 +206,24 @@ def describe_memory(search: str, plan: MemoryPlan) -> str:
     bounded = f" instead of {process.n_slots}" if n_fits < process.n_slots else ""
     fits = "1 fit" if n_fits == 1 else f"{n_fits} fits"
     details = f"{fits} at a time{bounded}, {format_bytes(plan.fit.total)} each"
-    peak, driver = plan.peak_bytes(name), None if process.holds_rows else plan.driver
-    return memory_line(search, peak, process.limit, driver, plan.rows, details)
+    driver = None if process.holds_rows else plan.driver
+    return memory_line(search, plan.peak_bytes(name), process, plan.rows, details, driver)
 
 
 def memory_line(
-    search: str, peak: int, limit: int, driver: int | None, rows: int, details: str
+    search: str,
+    peak: int,
+    process: ProcessMemory,
+    rows: int,
+    details: str,
+    driver: int | None = None,
 ) -> str:
-    """Return a line on the peak of a worker, or where `driver` is None of the calling process."""
-    where = "here" if driver is None else "per worker"
+    """Return a line on the peak of a worker process, and that of the calling process if known."""
+    where = "here" if process.holds_rows else "per worker"
+    limit = format_bytes(process.limit)
     driver_text = "" if driver is None else f", {format_bytes(driver)} here"
     return (
-        f"{search}: about {format_bytes(peak)} {where} (limit {format_bytes(limit)}){driver_text}: "
+        f"{search}: about {format_bytes(peak)} {where} (limit {limit}){driver_text}: "
         f"X {format_bytes(rows)}, {details}"
     )
 

@@ -15,6 +15,7 @@ from skfleet.model_selection._adaptive._data import (
     MAX_DATA_FRACTION,
 )
 from skfleet.model_selection._memory import (
+    PLANNED_FRACTION,
     adaptive_memory,
     check_peak,
     format_bytes,
@@ -22,6 +23,9 @@ from skfleet.model_selection._memory import (
     memory_line,
 )
 from skfleet.model_selection._worker_memory import processes_of
+
+_SMALLEST = "a batch of X, and for a pipeline the rows that its first steps learn,"
+_REMEDY = "Set a smaller batch_size, or start workers with more memory."
 
 logger = logging.getLogger("skfleet.model_selection")
 
@@ -44,7 +48,6 @@ def report_data_memory(
         return
     processes = processes_of(engine.client, _slots(engine))
     is_replicated = n_bytes <= MAX_DATA_FRACTION * engine.memory_limit
-    is_replicated &= not (rows.on_dask and engine.is_out_of_core(rows))
     row = n_bytes / rows.n_rows
     largest = n_bytes if rows.lengths is None else max(rows.lengths) * row
     batch = min(
@@ -58,22 +61,23 @@ def report_data_memory(
     for address, process in processes.items():
         n_slots = process.n_slots if n_jobs is None else min(process.n_slots, n_jobs)
         data = 0 if process.holds_rows and not rows.on_dask else n_bytes
-        peak = adaptive_memory(
+        least = idle_bytes(process) + preprocessing + int(batch)
+        check_peak(least, _SMALLEST, process, address, _REMEDY)
+        peak = idle_bytes(process) + adaptive_memory(
             data, int(batch), preprocessing, n_slots, len(processes), is_replicated=is_replicated
         )
-        peaks[address] = idle_bytes(process) + peak
-        remedy = "Start more workers, or workers with more memory, or search on some of the rows."
-        check_peak(peaks[address], "its share of X", process, address, remedy)
+        # blocks that a worker cannot hold are on its disk
+        peaks[address] = max(least, min(peak, int(PLANNED_FRACTION * process.limit)))
     if not peaks:
         return
     address = max(peaks, key=lambda address: peaks[address] / processes[address].limit)
     process = processes[address]
     driver = None
-    if not process.holds_rows:
-        driver = 0 if rows.on_dask else _driver_bytes(engine, n_bytes, rows.n_rows, is_replicated)
+    if not process.holds_rows and not rows.on_dask:
+        driver = _driver_bytes(engine, n_bytes, rows.n_rows, is_replicated)
     where = "on every worker" if is_replicated else "divided among workers"
     details = f"{where}, batches of {format_bytes(batch)}"
-    line = memory_line(name, peaks[address], process.limit, driver, n_bytes, details)
+    line = memory_line(name, peaks[address], process, n_bytes, details, driver)
     logger.info("%s", line)
 
 

@@ -50,7 +50,6 @@ from skfleet.model_selection._adaptive._results import (
 )
 from skfleet.model_selection._adaptive._samplers import CandidateSource, candidates_of
 from skfleet.model_selection._adaptive._schedules import Rung, Schedule, StopOnPlateau, calls_of
-from skfleet.model_selection._adaptive._simulation import simulate
 from skfleet.model_selection._adaptive._worker import TrainingContext
 from skfleet.model_selection._checkpoint import RUN_PARAMETERS, Checkpoint
 
@@ -329,7 +328,6 @@ class AdaptiveSearch(DelegatesToBestEstimator):
         report = Report(
             history,
             n_planned=n_planned,
-            seconds_of=self._seconds_of,
             bar=bar,
             checkpoint=checkpoint,
             models=context.models,
@@ -381,18 +379,6 @@ class AdaptiveSearch(DelegatesToBestEstimator):
         if self.refit not in scores:
             raise invalid_refit(self.refit, scores)
         return scores[self.refit]
-
-    def _seconds_of(self, call_seconds: float, n_slots: int) -> float:
-        """Estimate the duration of the search by a simulation of its schedule."""
-        schedule = self._schedule(self._n_planned())
-        rng = np.random.default_rng(0)
-        result = simulate(
-            schedule,
-            max(1, n_slots),
-            lambda instruction, n_before: (instruction.n_calls - n_before) * call_seconds,
-            lambda instruction: rng.random(),
-        )
-        return result.makespan
 
     # -- after the fit --------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from skfleet.model_selection._checkpoint import Checkpoint, report_recorded
 from skfleet.model_selection._evaluations import CandidateResults
 from skfleet.model_selection._plot import FitTime
 from skfleet.model_selection._shared_fits._registry import SharedFitLog
+from skfleet.model_selection._time_left import DurationModel
 
 
 class SearchContext:
@@ -49,6 +50,7 @@ class SearchContext:
         self.timeline: list[FitTime] = []
         self.active_calls: WeakSet = WeakSet()  # their dispatchers
         self.evaluations: list[CandidateResults] = []
+        self.durations = DurationModel()
         self._has_begun_evaluation = True
         self.device_cache = DeviceArrayCache()  # of the rows, on the GPUs of workers
 

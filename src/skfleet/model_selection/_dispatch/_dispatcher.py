@@ -8,10 +8,9 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
-from numbers import Real
 from typing import Any
 
 from sklearn.base import clone
@@ -27,10 +26,12 @@ from skfleet._joblib import (
     register_search,
     task_name,
 )
+from skfleet._progress_bar import ProgressBar
 from skfleet._sklearn_private import fit_result, scorers_of
 from skfleet.blocks import is_lazy
 from skfleet.engine import DeviceArrayCache, current_worker_address
 from skfleet.model_selection._dispatch._analytic_scores import AnalyticScores
+from skfleet.model_selection._dispatch._call_progress import CallProgress
 from skfleet.model_selection._dispatch._fit_memory import plan_fits, report_block_memory
 from skfleet.model_selection._dispatch._memory_gate import MemoryShare
 from skfleet.model_selection._dispatch._requests import FitRequest, RequestReader, SearchJob
@@ -62,8 +63,7 @@ class FitDispatcher:
     """Sends the fits of one ``Parallel`` call in batches, and reports their results.
 
     At most ``limit`` batches are in flight. ``slot_addresses`` returns, for a device, the address
-    of a worker for each fit that the fleet can run at once. ``on_progress`` is called with a short
-    text on the state of the search.
+    of a worker for each fit that the fleet can run at once. The ``bar`` shows the progress.
     """
 
     def __init__(
@@ -72,26 +72,26 @@ class FitDispatcher:
         *,
         limit: int | None,
         slot_addresses: Callable[[str], Sequence[str]],
-        on_progress: Callable[[str], Any] | None = None,
+        bar: ProgressBar | None = None,
     ) -> None:
         self.n_read = 0
         self._call, self._limit = call, limit
         self._slot_addresses, self._counted_at = slot_addresses, time.monotonic()
         self._requests = RequestReader(pack)
         self._context = self._requests.context
-        self._progress, self._on_progress = SearchProgress(), on_progress
         self._schedulers = DeviceSchedulers(self._new_scheduler)
         self._lock = threading.RLock()
         self._analytic_scores = AnalyticScores(call.client)
         self._checkpointed: dict[FitRequest, dict[str, Any]] = {}
         self._deferred: deque[FitRequest] = deque()
         self._local_fits: deque[FitRequest] = deque()
-        self._in_flight: set[FitBatch] = set()
+        self._in_flight: dict[FitBatch, None] = {}  # in the order in which they were sent
         self._memory: MemoryPlan | None = None  # of fits on the host, once one is to be sent
         self._is_memory_planned = False
         self._search: Any = None
         self._search_registrations = ExitStack()
         self._evaluation = self._context.begin_evaluation()
+        self._progress = CallProgress(bar, self._context, self._evaluation)
         # A weak reference: the timer must not keep data on the fleet until garbage collection.
         context = contextvars.copy_context()
         args = [_rebalance, weakref.ref(self)]
@@ -162,6 +162,7 @@ class FitDispatcher:
                 raise
             if fit is None:
                 return
+            self._progress.add(fit)
             self._route(fit)
             search = fit.call.options.get("caller")
             if search is not None and search is not self._search:
@@ -247,7 +248,7 @@ class FitDispatcher:
             for fit in scored:
                 was_saved = (fit.job, fit.fold) in seen
                 self._requests.finish(fit, FitOrigin(was_saved))
-                self._show_progress(fit, scored[fit], was_reused=was_saved)
+                self._progress.show_fit(fit, scored[fit], self._n_splits(fit), is_reused=was_saved)
                 seen.add((fit.job, fit.fold))
             checkpointed, self._checkpointed = self._checkpointed, {}
             if checkpointed:
@@ -276,7 +277,7 @@ class FitDispatcher:
             return False
         job, call = self._requests.jobs[fit.job], fit.call
         parts = dict(zip(("train", "test"), job.folds[call.fold], strict=True))
-        result = None
+        result, begin = None, time.monotonic()
         try:
             with self._context.running_locally():
                 estimator = clone(job.estimators[call.estimator])
@@ -290,7 +291,9 @@ class FitDispatcher:
             return True
         with self._lock:
             self._requests.finish(fit, FitOrigin(refused=fit.no_analytic_score))
-            self._show_progress(fit, result, was_reused=False)
+            self._progress.record(fit, time.monotonic() - begin)
+            self._progress.show_fit(fit, result, self._n_splits(fit), is_reused=False)
+            self._show_time_left()
         self._save([(fit, result)])
         _report(fit, BatchResult(True, [result]))
         return True
@@ -330,7 +333,8 @@ class FitDispatcher:
                 return None
             if (seconds_left := self._context.seconds_left) is not None:
                 batch.time_limit = max(0.0, min(batch.time_limit, seconds_left))
-            self._in_flight.add(batch)
+            self._in_flight[batch] = None
+            self._progress.mark_begun(self._schedulers, self._in_flight)
             if not self._timer.is_alive() and not self._timer.finished.is_set():
                 self._timer.start()
             return batch, self._requests.jobs[batch.fits[0].job]
@@ -369,17 +373,21 @@ class FitDispatcher:
         try:
             self._recount_slots()
             with self._lock:
-                self._in_flight.discard(batch)
+                self._in_flight.pop(batch, None)
+                self._progress.mark_begun(self._schedulers, self._in_flight)
                 scheduler = self._schedulers.of_batch(batch)
                 scheduler.batch_done([reply.seconds for reply in replies])
                 for fit, reply in zip(fits, replies, strict=False):
                     scheduler.record_duration(fit, reply.seconds, reply.shared_seconds)
+                    self._progress.record(fit, reply.seconds - reply.shared_seconds)
                     origin = reply.origin
                     if fit.device == "cuda" and not origin.was_saved:
                         # on a GPU worker shared fits are not tried again
                         origin = origin._replace(refused=fit.no_analytic_score or origin.refused)
                     self._requests.finish(fit, origin, reply.prefix_origin)
-                    self._show_progress(fit, reply.result, was_reused=reply.origin.was_saved)
+                    is_reused = reply.origin.was_saved
+                    n_splits = self._n_splits(fit)
+                    self._progress.show_fit(fit, reply.result, n_splits, is_reused=is_reused)
                     if not fit.is_done:  # of a fit that ran twice, the first run
                         begin = reply.end - reply.seconds
                         self._context.record_fit_time(worker, begin, reply.end)
@@ -388,6 +396,7 @@ class FitDispatcher:
                 else:
                     returned = fits[len(replies) :]
                     self._schedulers.add(fit for fit in returned if fit not in batch.stolen)
+                self._show_time_left()
             self._save(zip(fits, [reply.result for reply in replies], strict=False))
             self._send()
         except Exception as error:
@@ -399,13 +408,14 @@ class FitDispatcher:
             _report(fit, BatchResult(True, [reply.result], output=reply.output))
         self._send()  # the reports may have made joblib dispatch further fits
 
-    def _show_progress(self, fit: FitRequest, result: dict[str, Any], *, was_reused: bool) -> None:
-        """Update the text beside the progress bar."""
-        if self._on_progress is not None and not fit.is_done:
-            n_splits = len(self._requests.jobs[fit.job].folds)
-            scores = result["test_scores"]
-            self._progress.add(fit.candidate, scores, n_splits, was_reused=was_reused)
-            self._on_progress(str(self._progress))
+    def _n_splits(self, fit: FitRequest) -> int:
+        return len(self._requests.jobs[fit.job].folds)
+
+    def _show_time_left(self) -> None:
+        """Update the seconds left on the progress bar."""
+        self._progress.show_time_left(
+            self._schedulers, self._in_flight, self._deferred, self._local_fits, self.n_read
+        )
 
     def _recount_slots(self) -> None:
         """Update the number of slots, every `_RECOUNT_SECONDS`."""
@@ -449,26 +459,3 @@ def _report(fit: FitRequest, result: BatchResult) -> None:
             result = result._replace(value=[dict(result.value[0])])
         callback(result)
         result = result._replace(output=())
-
-
-class SearchProgress:
-    """Text on the state of a search: number of reused fits, and best mean score so far."""
-
-    def __init__(self) -> None:
-        self.n_reused = 0
-        self._scores: dict[Hashable, list[float]] = {}
-        self._best: float | None = None
-
-    def add(self, candidate: Hashable, score: Any, n_splits: int, *, was_reused: bool) -> None:
-        """Add a fit; the best is among the candidates that are scored on all splits."""
-        self.n_reused += was_reused
-        scores = self._scores.setdefault(candidate, [])
-        scores.append(float(score) if isinstance(score, Real) else math.nan)
-        mean = sum(scores) / n_splits
-        is_complete = len(scores) == n_splits and not math.isnan(mean)
-        if is_complete and (self._best is None or mean > self._best):
-            self._best = mean
-
-    def __str__(self) -> str:
-        reused = [f"{self.n_reused} saved"] if self.n_reused else []
-        return ", ".join(reused + ([f"best {self._best:.4g}"] if self._best is not None else []))

@@ -102,11 +102,9 @@ def report_block_memory(
             "Cut X into smaller blocks (rechunk), or start workers with more memory.",
         )
     name = max(peaks, key=lambda name: peaks[name] / processes[name].limit)
-    process = processes[name]
-    driver = None if process.holds_rows else 0
     details = f"{len(rows.blocks)} blocks on the workers, 1 fit at a time"
-    line = memory_line(context.name, peaks[name], process.limit, driver, rows.n_bytes, details)
     if context.begin_memory_report():
+        line = memory_line(context.name, peaks[name], processes[name], rows.n_bytes, details)
         logger.info("%s", line)
 
 
