@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 import sys
 import threading
 import time
@@ -15,7 +16,11 @@ from typing import Any
 # The interval between two lines doubles up to the maximum.
 MIN_LINE_SECONDS, MAX_LINE_SECONDS = 5.0, 60.0
 REDRAW_SECONDS = 0.25
+# Between two estimates of the time left.
+TIME_LEFT_SECONDS = 0.5
 HINT_DELAY_SECONDS = 5.0
+# An update takes at most one in so many seconds.
+MIN_INTERVAL_RATIO = 20
 # Widths in columns. A terminal writes ^C behind the bar; a line that it breaks in two would not be
 # overwritten.
 MIN_BAR_WIDTH, MAX_BAR_WIDTH, MARGIN = 6, 40, 3
@@ -203,6 +208,23 @@ class ProgressBar:
         self.state.is_over = True
         self._display.close()
         _open.discard(self)
+
+
+class UpdateTimer:
+    """Times of updates: at intervals, and further apart where one takes long itself."""
+
+    def __init__(self, interval: float) -> None:
+        self._interval, self._due = interval, -math.inf
+
+    @contextmanager
+    def update_if_due(self) -> Iterator[bool]:
+        """Yield whether an update is due; what the ``with`` does then is the update."""
+        begin = time.monotonic()
+        is_due = begin >= self._due
+        yield is_due
+        if is_due:
+            end = time.monotonic()
+            self._due = end + max(self._interval, MIN_INTERVAL_RATIO * (end - begin))
 
 
 _shows: ContextVar[bool] = ContextVar("skfleet_shows_progress", default=False)

@@ -152,6 +152,12 @@ def test_bounds_are_those_of_each_worker():
     assert not plan_memory(100 * MB, FIT, processes, limit=2).is_bounded  # of all workers together
 
 
+def test_unbounded_slots_are_those_of_the_fleet_as_it_grows():
+    plan = plan_memory(MB, FIT, {"tcp://a:1": ProcessMemory(9000 * MB, 0, 4)}, limit=2)
+    slots = ["tcp://a:1", "tcp://new:1"] * 4
+    assert plan.allowed(slots) == slots
+
+
 def test_what_cannot_fit_is_refused_with_what_to_do():
     process = ProcessMemory(400 * MB, 230 * MB, 1)
     plan = plan_memory(160 * MB, FitMemory(160 * MB), {"tcp://a:1": process})
@@ -263,6 +269,13 @@ def test_fewer_fits_run_at_a_time_where_memory_is_short(fleet, monkeypatch, n_fi
     assert Crowd.most == most or (n_fits == 9 and Crowd.most > 2)
     assert len(search.cv_results_["params"]) == 8
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+
+
+def test_fits_under_a_time_budget_are_planned_too(fleet, monkeypatch):
+    memory_of(monkeypatch, (len(X) * ROW_BYTES * 2 + 100) / 0.8)
+    Crowd.most = 0
+    GridSearchCV(Crowd(), {"p": range(8)}, cv=3, refit=False, time_budget=60.0).fit(X, y)
+    assert Crowd.most == 1
 
 
 def test_nothing_runs_where_no_fit_fits(fleet, monkeypatch):

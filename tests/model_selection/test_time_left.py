@@ -11,8 +11,9 @@ from simulated_fleet import Simulation
 from sklearn.base import BaseEstimator, ClassifierMixin
 
 from skfleet import _progress_bar
-from skfleet._progress_bar import ProgressBar, ProgressState, progress_text
+from skfleet._progress_bar import ProgressBar, ProgressState, UpdateTimer, progress_text
 from skfleet.model_selection import GridSearchCV, HalvingGridSearchCV, HyperbandSearchCV
+from skfleet.model_selection._adaptive import _callbacks
 from skfleet.model_selection._adaptive._schedules import (
     AsynchronousHalving,
     Hyperband,
@@ -256,6 +257,16 @@ def test_kinds_are_told_apart():
     assert list(expected.values()) == pytest.approx([1, 2, 3, 4, 5], rel=0.15)
 
 
+def test_objects_are_known_by_their_type():
+    class Unprintable(BaseEstimator):
+        def __repr__(self):
+            raise AssertionError("a long text for each candidate")
+
+    model = model_of([({"k": kind()}, s) for kind, s in [(Unprintable, 1.0), (Slow, 5.0)] * 5])
+    expected = model.expected({0: {"k": Unprintable()}, 1: {"k": Slow()}})
+    assert list(expected.values()) == pytest.approx([1, 5], rel=0.1)
+
+
 def test_resources_multiply_durations_unless_they_show_another_slope():
     model = model_of([({}, 1.0)] * 5, resources=10.0)
     assert model.expected({"a": {}}, 30.0)["a"] == pytest.approx(3.0)
@@ -264,7 +275,7 @@ def test_resources_multiply_durations_unless_they_show_another_slope():
     assert model.expected({"a": {}}, 90.0)["a"] == pytest.approx(81.0, rel=0.3)
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -1.0, 0])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -1.0, 0, 10**400])
 def test_numbers_without_a_logarithm(value):
     model = model_of([({"p": value}, 1.0), ({"p": 2.0}, 1.0)])
     assert model.expected({9: {"p": 3.0}})[9] == pytest.approx(1.0)
@@ -426,6 +437,19 @@ def test_text_has_no_time_left_before_any_is_known():
     assert "about 0.0 s to go" in progress_text(bar.state)
 
 
+def test_updates_that_take_long_are_far_apart(monkeypatch):
+    clock = 0.0
+    monkeypatch.setattr(_progress_bar.time, "monotonic", lambda: clock)
+    timer, updates = UpdateTimer(0.5), []
+    for _ in range(300):
+        with timer.update_if_due() as is_due:
+            if is_due:
+                updates.append(clock)
+                clock += 0.05
+        clock += 0.1
+    assert np.diff(updates) == pytest.approx(1.05, abs=0.11)
+
+
 class Slow(ClassifierMixin, BaseEstimator):
     """Learns nothing."""
 
@@ -455,8 +479,9 @@ def test_searches_show_the_time_left(search, monkeypatch, capsys):
     shown = []
     monkeypatch.setattr(_progress_bar, "MIN_LINE_SECONDS", 0.0)
     monkeypatch.setattr(_progress_bar, "MAX_LINE_SECONDS", 0.0)
-    monkeypatch.setattr(_call_progress, "_TIME_LEFT_SECONDS", 0.0)
-    monkeypatch.setattr("skfleet.model_selection._adaptive._callbacks._TIME_LEFT_SECONDS", 0.0)
+    for module in (_call_progress, _callbacks):
+        monkeypatch.setattr(module, "TIME_LEFT_SECONDS", 0.0)
+    monkeypatch.setattr(_progress_bar, "MIN_INTERVAL_RATIO", 0)
     set_seconds_left = ProgressBar.set_seconds_left
 
     def noted(bar, seconds):

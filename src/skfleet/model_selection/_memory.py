@@ -104,7 +104,9 @@ class MemoryPlan(NamedTuple):
 
     def allowed(self, addresses: Iterable[str]) -> list[str]:
         """Return the slots that may be in use, of the address of a worker for each slot."""
-        least = min(self.n_fits.values(), default=1)
+        if not self.is_bounded:
+            return list(addresses)
+        least = min(self.n_fits.values())
         counts: dict[str, int] = {}
         allowed = []
         for address in addresses:

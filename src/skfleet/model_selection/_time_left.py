@@ -26,6 +26,8 @@ _MIN_SECONDS = 1e-5
 _MAX_EXTRAPOLATION = math.log(30)
 _MAX_VALUES = 20  # of a parameter that is no number
 
+_PLAIN_TYPES = (str, bool, int, float, tuple, type(None))
+
 Params = Mapping[str, Any]
 
 
@@ -85,16 +87,29 @@ def _features(candidates: Sequence[Params]) -> np.ndarray:
     for name in sorted({name for params in candidates for name in params}):
         values = [params.get(name) for params in candidates]
         if all(isinstance(value, Real) and not isinstance(value, bool) for value in values):
-            numbers = np.array(values, dtype=float)
-            finite = np.where(np.isfinite(numbers), numbers, 0.0)
-            columns.append(np.log(finite) if finite.min() > 0 else finite)
+            numbers = np.array([_number(value) for value in values])
+            columns.append(np.log(numbers) if numbers.min() > 0 else numbers)
             continue
-        names = [repr(value)[:100] for value in values]
-        kinds = list(dict.fromkeys(names))[:_MAX_VALUES]
-        if len(kinds) > 1:
-            columns += [np.array([name == kind for name in names], dtype=float) for kind in kinds]
+        kinds = [_kind(value) for value in values]
+        distinct = list(dict.fromkeys(kinds))[:_MAX_VALUES]
+        if len(distinct) > 1:
+            columns += [np.array([kind == one for kind in kinds], dtype=float) for one in distinct]
     scaled = [_scaled(column) for column in columns]
     return np.column_stack(scaled) if scaled else np.empty((len(candidates), 0))
+
+
+def _number(value: Any) -> float:
+    """Return a number as a float, 0 for one that is infinite or none."""
+    try:
+        number = float(value)
+    except OverflowError:
+        return 0.0
+    return number if math.isfinite(number) else 0.0
+
+
+def _kind(value: Any) -> str:
+    """Return the text of a plain value, and the type of any other."""
+    return repr(value)[:100] if isinstance(value, _PLAIN_TYPES) else type(value).__name__
 
 
 def _scaled(values: np.ndarray) -> np.ndarray:

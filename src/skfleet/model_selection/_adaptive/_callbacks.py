@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections import Counter
 from operator import itemgetter
 
-from skfleet._progress_bar import ProgressBar, format_duration
+from skfleet._progress_bar import TIME_LEFT_SECONDS, ProgressBar, UpdateTimer, format_duration
 from skfleet.model_selection._adaptive._loop import AdaptiveLoop
 from skfleet.model_selection._adaptive._model_store import ModelStore
 from skfleet.model_selection._adaptive._results import History
+from skfleet.model_selection._adaptive._samplers import FixedCandidates
 from skfleet.model_selection._adaptive._schedules import TrainInstruction
 from skfleet.model_selection._adaptive._training_times import PendingInstruction, TrainingTimes
 from skfleet.model_selection._adaptive._trial import Candidate, Listener, Score
 from skfleet.model_selection._adaptive._worker import Record
 from skfleet.model_selection._checkpoint import Checkpoint, report_recorded
+from skfleet.model_selection._time_left import Params
 from skfleet.model_selection._tokenize import content_key, unfitted
 
 logger = logging.getLogger("skfleet.model_selection")
 
-_LOG_SECONDS, _TIME_LEFT_SECONDS = 5.0, 0.5
+_LOG_SECONDS = 5.0
 
 
 class Report(Listener):
@@ -44,7 +45,7 @@ class Report(Listener):
         self._bar, self._checkpoint, self._models = bar, checkpoint, models
         self._verbose, self._has_resumed = verbose, False
         self._last_log = time.monotonic()
-        self._time_left_at = -math.inf
+        self._timer = UpdateTimer(TIME_LEFT_SECONDS)
         self._unscored: list[PendingInstruction] = []
         self._best: tuple[int, int] | None = None
         self._n_scores = 0  # in the checkpoint
@@ -165,7 +166,8 @@ class Report(Listener):
         loop = self.loop
         # the schedule gets the latest score only after this
         pending = [*loop.pending, *self._unscored]
-        candidates = dict(enumerate(getattr(loop.source, "candidates", ())))
+        drawn = loop.source.candidates if isinstance(loop.source, FixedCandidates) else ()
+        candidates: dict[int, Params] = dict(enumerate(drawn))
         candidates |= {number: candidate.params for number, candidate in loop.candidates.items()}
         seconds = self._times.seconds_left(loop.schedule, pending, candidates, loop.n_slots)
         if seconds is None or loop.time_budget is None:
@@ -174,10 +176,9 @@ class Report(Listener):
 
     def _show_time_left(self, bar: ProgressBar) -> None:
         """Update the seconds left on the progress bar, at intervals."""
-        now = time.monotonic()
-        if now - self._time_left_at >= _TIME_LEFT_SECONDS:
-            self._time_left_at = now
-            bar.set_seconds_left(self.seconds_left())
+        with self._timer.update_if_due() as is_due:
+            if is_due:
+                bar.set_seconds_left(self.seconds_left())
 
     def __str__(self) -> str:
         candidates = self.loop.candidates.values()

@@ -8,7 +8,7 @@ from collections.abc import Collection, Hashable, Iterable, Sequence
 from numbers import Real
 from typing import Any
 
-from skfleet._progress_bar import ProgressBar
+from skfleet._progress_bar import TIME_LEFT_SECONDS, ProgressBar, UpdateTimer
 from skfleet.model_selection._dispatch._context import SearchContext
 from skfleet.model_selection._dispatch._fit_times import (
     FitGroup,
@@ -19,9 +19,6 @@ from skfleet.model_selection._dispatch._fit_times import (
 from skfleet.model_selection._dispatch._requests import FitRequest
 from skfleet.model_selection._dispatch._scheduler import DeviceSchedulers, FitBatch
 from skfleet.model_selection._evaluations import CandidateResults, LaterIteration
-
-# Seconds between two estimates of the time left.
-_TIME_LEFT_SECONDS = 0.5
 
 
 class CallProgress:
@@ -37,17 +34,19 @@ class CallProgress:
         self._scores = SearchProgress()
         resources = 1.0 if evaluation is None else evaluation.resources
         self._times = FitTimes(context.durations, resources)
-        self._updated_at = -math.inf
+        self._timer = UpdateTimer(TIME_LEFT_SECONDS)
         if bar is not None:
             bar.set_seconds_left(None)
 
     def add(self, fit: FitRequest) -> None:
         """Add a fit that is to be made."""
-        self._times.add(fit.candidate, fit.call.options.get("parameters"))
+        if self._bar is not None:
+            self._times.add(fit.candidate, fit.call.options.get("parameters"))
 
     def record(self, fit: FitRequest, seconds: float) -> None:
         """Record the seconds of a fit, without the steps that it shares."""
-        self._times.record(fit, seconds)
+        if self._bar is not None:
+            self._times.record(fit, seconds)
 
     def show_fit(
         self, fit: FitRequest, result: dict[str, Any], n_splits: int, *, is_reused: bool
@@ -77,20 +76,31 @@ class CallProgress:
 
         Fits wait at a scheduler, or are deferred until one takes them, or run in this process.
         """
-        now = time.monotonic()
-        if self._bar is None or now - self._updated_at < _TIME_LEFT_SECONDS:
+        if self._bar is None:
             return
-        self._updated_at = now
+        with self._timer.update_if_due() as is_due:
+            if is_due:
+                groups = self._groups(schedulers, in_flight, deferred, local_fits)
+                prefix_seconds = max((s.mean_prefix_seconds for _, s in schedulers), default=0.0)
+                self._bar.set_seconds_left(self._seconds_left(groups, n_read, prefix_seconds))
+
+    @staticmethod
+    def _groups(
+        schedulers: DeviceSchedulers,
+        in_flight: Iterable[FitBatch],
+        deferred: Iterable[FitRequest],
+        local_fits: Iterable[FitRequest],
+    ) -> list[tuple[int, list[FitGroup]]]:
+        """Return the slots of each kind, with the fits that are left for them."""
+        now = time.monotonic()
         groups = [(1, [FitGroup(0.0, list(local_fits))])]
-        prefix_seconds = 0.0
         for device, scheduler in schedulers:
             own = [FitGroup(*group) for group in scheduler.groups_left()]
             own += [FitGroup(0.0, [fit]) for fit in deferred if fit.device == device]
             for batch in _of_device(in_flight, device):
                 own.append(group_in_flight(batch, scheduler.prefix_seconds_of(batch), now))
             groups.append((scheduler.n_slots, own))
-            prefix_seconds = max(prefix_seconds, scheduler.mean_prefix_seconds)
-        self._bar.set_seconds_left(self._seconds_left(groups, n_read, prefix_seconds))
+        return groups
 
     def _seconds_left(
         self, groups: Collection[tuple[int, list[FitGroup]]], n_read: int, prefix_seconds: float

@@ -129,7 +129,8 @@ class FitDispatcher:
                 report_block_memory(self._call.client, job, self._context, addresses)
                 return
             scheduler = dict(self._schedulers).get("cpu")
-            if scheduler is None or not scheduler.n_waiting:
+            n_waiting = sum(fit.device == "cpu" for fit in self._deferred)
+            if scheduler is None or not (n_waiting := n_waiting + scheduler.n_waiting):
                 return
             self._is_memory_planned = True
             addresses = self._addresses("cpu")
@@ -139,7 +140,7 @@ class FitDispatcher:
                 self._context,
                 addresses,
                 later=() if self._evaluation is None else self._evaluation.later,
-                limit=min(scheduler.n_waiting, self._limit or scheduler.n_waiting),
+                limit=min(n_waiting, self._limit or n_waiting),
             )
             if plan.is_bounded:
                 allowed = self._addresses("cpu")

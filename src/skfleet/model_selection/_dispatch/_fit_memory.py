@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -109,7 +110,10 @@ def report_block_memory(
 
 
 def _nbytes(values: Any) -> int:
-    return 0 if values is None else block_bytes(Block(values))
+    """Return the size of rows; 0 where it is unknown."""
+    with suppress(Exception):  # of rows of any type
+        return 0 if values is None else block_bytes(Block(values))
+    return 0
 
 
 def _n_rows(part: Any) -> int:

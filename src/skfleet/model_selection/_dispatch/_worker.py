@@ -372,7 +372,8 @@ def run_fit_batch(
     calls, time_limit, numbers, share = pickled_calls.loads()
     folds = dict(zip(numbers, zip(parts[::2], parts[1::2], strict=True), strict=True))
     with memory_share(share, process_of(current_worker_address())):
-        replies = _run_until(job, calls, time_limit, X, y, folds)
+        was_cancelled = share is not None and is_cancelled()  # while it waited
+        replies = [] if was_cancelled else _run_until(job, calls, time_limit, X, y, folds)
     return current_worker_address(), replies
 
 
