@@ -152,9 +152,9 @@ def test_estimate_is_near_the_peak(kind, data, caplog):
 def test_worker_with_many_threads_runs_as_many_fits_as_it_can_hold(data, caplog):
     """Four at a time would exceed its memory."""
     search = GridSearchCV(SGD, {"alpha": ALPHAS}, cv=4, refit=False, error_score="raise")
-    with Fleet(n_workers=1, threads_per_worker=4, memory_limit="1.2 GB") as client:
+    with Fleet(n_workers=1, threads_per_worker=4, memory_limit="1.3 GB") as client:
         with caplog.at_level(logging.INFO, "skfleet"):
             search.fit(*data)
         assert not client.get_events("worker-restart-memory")
-    (line,) = [text for text in caplog.messages if " per worker (limit 1.20 GB)" in text]
+    (line,) = [text for text in caplog.messages if " per worker (limit 1.30 GB)" in text]
     assert re.search(r"[12] fits? at a time instead of 4", line)

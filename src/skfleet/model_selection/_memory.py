@@ -23,9 +23,9 @@ from sklearn.ensemble import (
 )
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
-# Fractions of a worker's memory: fits are planned up to the first, at which Dask pauses a worker,
-# and refused above the second, at which it ends one.
-PLANNED_FRACTION, LARGEST_FRACTION = 0.8, 0.95
+# Fractions of a worker's memory: fits are planned up to the first, at which Dask begins to write
+# data to the disk, and refused above the second, at which it ends a worker.
+PLANNED_FRACTION, LARGEST_FRACTION = 0.7, 0.95
 # Of the memory that a worker process has in use, so much counts as that of Python and the imported
 # libraries. The rest is of earlier work, and will be free.
 MAX_IDLE_BYTES = 300_000_000
