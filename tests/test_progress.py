@@ -3,6 +3,7 @@
 import io
 import re
 import sys
+import time
 import types
 
 import dask.array as da
@@ -59,7 +60,9 @@ class Screen(io.StringIO):
 
 def state(name="RandomForestClassifier", n_done=12, total=60, note="", left=None):
     one = ProgressState(name, "fits", total)
-    one.n_done, one.status, one.estimated_seconds_left = n_done, note, left
+    one.n_done, one.status = n_done, note
+    one.is_estimated = left is not None
+    one.estimated_end = None if left is None else time.monotonic() + left
     one.begin -= 30.0
     return one
 
@@ -74,7 +77,7 @@ def test_counts_are_never_cut(width, total):
 
 
 def test_what_matters_less_goes_first():
-    one = state(note="best 0.9731", left=90.0)
+    one = state(note="best 0.9731", left=100.0)
     whole = "RandomForestClassifier: 12 of 60 fits, best 0.9731, about 2 min to go, 30 s"
     assert progress_text(one) == whole
     assert progress_text(one, 74) == whole.removesuffix(", 30 s")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 import sys
 import threading
 import time
@@ -15,7 +16,11 @@ from typing import Any
 # The interval between two lines doubles up to the maximum.
 MIN_LINE_SECONDS, MAX_LINE_SECONDS = 5.0, 60.0
 REDRAW_SECONDS = 0.25
+# Between two estimates of the time left.
+TIME_LEFT_SECONDS = 0.5
 HINT_DELAY_SECONDS = 5.0
+# An update takes at most one in so many seconds.
+MIN_INTERVAL_RATIO = 20
 # Widths in columns. A terminal writes ^C behind the bar; a line that it breaks in two would not be
 # overwritten.
 MIN_BAR_WIDTH, MAX_BAR_WIDTH, MARGIN = 6, 40, 3
@@ -29,7 +34,9 @@ class ProgressState:
         self.n_done = 0
         self.status = ""
         self.begin = time.monotonic()
-        self.estimated_seconds_left: float | None = None
+        # The caller estimates the seconds left, which it may not know yet.
+        self.is_estimated = False
+        self.estimated_end: float | None = None
         self.is_over = False
 
     @property
@@ -42,8 +49,9 @@ class ProgressState:
         """Seconds to the end: as estimated by the caller, or in proportion to what is done."""
         if self.is_over or not self.n_done or not self.total:
             return None
-        if self.estimated_seconds_left is not None:
-            return self.estimated_seconds_left
+        if self.is_estimated:
+            end = self.estimated_end
+            return None if end is None else max(0.0, end - time.monotonic())
         return self.seconds * max(0, self.total - self.n_done) / self.n_done
 
 
@@ -182,9 +190,14 @@ class ProgressBar:
         self.state = ProgressState(name, unit, total)
         self._display = _display(self.state)
 
-    def set_status(self, status: str, seconds_left: float | None = None) -> None:
-        """Set the status text, and a better estimate of the seconds left than the default."""
-        self.state.status, self.state.estimated_seconds_left = status, seconds_left
+    def set_status(self, status: str) -> None:
+        """Set the status text."""
+        self.state.status = status
+
+    def set_seconds_left(self, seconds: float | None) -> None:
+        """Set a better estimate of the seconds left than the default; None while it is unknown."""
+        self.state.estimated_end = None if seconds is None else time.monotonic() + seconds
+        self.state.is_estimated = True
 
     def advance(self, n_steps: int) -> None:
         self.state.n_done += n_steps
@@ -195,6 +208,23 @@ class ProgressBar:
         self.state.is_over = True
         self._display.close()
         _open.discard(self)
+
+
+class UpdateTimer:
+    """Times of updates: at intervals, and further apart where one takes long itself."""
+
+    def __init__(self, interval: float) -> None:
+        self._interval, self._due = interval, -math.inf
+
+    @contextmanager
+    def update_if_due(self) -> Iterator[bool]:
+        """Yield whether an update is due; what the ``with`` does then is the update."""
+        begin = time.monotonic()
+        is_due = begin >= self._due
+        yield is_due
+        if is_due:
+            end = time.monotonic()
+            self._due = end + max(self._interval, MIN_INTERVAL_RATIO * (end - begin))
 
 
 _shows: ContextVar[bool] = ContextVar("skfleet_shows_progress", default=False)

@@ -346,7 +346,7 @@ class FleetBackend(AutoBatchingMixin, ParallelBackendBase):
             # two batches for each slot are no limit; there may be more slots later
             limit=min((n for n in limits if n and n < 2 * n_slots), default=None),
             slot_addresses=lambda device: self._slots.addresses(self.client, device),
-            on_progress=None if self._bar is None else self._bar.set_status,
+            bar=self._bar,
         )
         self._dispatcher.add(call, callback)
         if self.parallel.pre_dispatch != "all":

@@ -9,8 +9,10 @@ from distributed import Client, KilledWorker
 from distributed.client import FutureCancelledError
 
 from skfleet import config_context
+from skfleet._joblib._parallel_call import CallBatch, ParallelCall
 from skfleet.engine._dask import _wait
 from skfleet.engine._dask._engine import DaskEngine
+from skfleet.engine._dask._task_events import DaskCompletionQueue
 from skfleet.engine._dask._wait import MEMORY_TOPIC, completed, death_error, gather
 from skfleet.exceptions import FleetError, NoWorkersError
 from skfleet.fleet._local_cluster import start_local_cluster
@@ -122,6 +124,32 @@ def test_data_lost_with_a_worker_that_died_of_memory(client, memory_death):
     assert death_error(client, lost, since=time.time() + 60) is None  # it died of that before
     by_hand = FutureCancelledError("hold-1", "unknown")
     assert death_error(client, by_hand, since=0) is None
+
+
+@pytest.mark.parametrize(("n_sent", "is_sent_again"), [(1, True), (2, False)])
+def test_batch_whose_rows_died_of_memory_is_sent_twice(
+    client, memory_death, n_sent, is_sent_again, monkeypatch
+):
+    call = ParallelCall.__new__(ParallelCall)
+    call.client, call._begin, sent = client, 0, []
+    monkeypatch.setattr(ParallelCall, "_send", lambda self, batches: sent.extend(batches))
+    batch = CallBatch([], print, n_sent=n_sent)
+    lost = FutureCancelledError("hold-1", "lost dependencies")
+    assert call._resend(batch, lost) is is_sent_again
+    assert sent == [batch] * is_sent_again
+
+
+@pytest.mark.parametrize("reason", ["lost dependencies", "unknown"])
+def test_task_whose_rows_died_of_memory_may_have_killed_its_worker(client, memory_death, reason):
+    def result():
+        raise FutureCancelledError("train-1", reason)
+
+    tasks = DaskCompletionQueue(client)
+    tasks._start_time = 0
+    outcome = tasks._result_of(SimpleNamespace(result=result))
+    of_memory = reason == "lost dependencies"
+    assert (outcome.killed_workers, outcome.was_lost) == (of_memory, not of_memory)
+    assert ("must fit into the memory" in str(outcome.error)) is of_memory
 
 
 def test_second_death_of_memory_is_a_tasks_last(client):

@@ -17,7 +17,7 @@ from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
 
 from skfleet.model_selection import GridSearchCV, HalvingGridSearchCV
-from skfleet.model_selection._dispatch._dispatcher import SearchProgress
+from skfleet.model_selection._dispatch._call_progress import SearchProgress
 
 matplotlib.use("Agg")
 

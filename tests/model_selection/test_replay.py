@@ -117,12 +117,11 @@ def test_a_model_whose_score_is_under_way_is_kept(tmp_path):
     """Another candidate becomes the best while a worker has trained the best so far on."""
     checkpoint = Checkpoint(tmp_path, {"search": "this"})
     models = ModelStore(tmp_path, checkpoint.name)
-    report = Report(
-        History(), n_planned=9, seconds_of=None, bar=None, checkpoint=checkpoint, models=models
-    )
+    report = Report(History(), n_planned=9, bar=None, checkpoint=checkpoint, models=models)
     first, second = candidate(0, 2), candidate(1, 1)
     candidates = {0: first, 1: second}
     report.loop = SimpleNamespace(seconds=0.0, n_instructions=2, candidates=candidates, best=None)
+    report.loop.decide = lambda scores: 0.0
     for trained, n_calls in ((first, 2), (second, 1)):
         instruction = TrainInstruction(trained.number, n_calls)
         models.put(trained.number, TrainedModel("model", n_calls))

@@ -330,6 +330,8 @@ class ParallelCall:
         """Send a batch whose data died with a worker; False if that is not what cancelled it."""
         if batch.n_sent > MAX_RESENDS or self.client.status != "running":
             return False
+        if batch.n_sent > 1 and death_error(self.client, error, since=self._begin) is not None:
+            return False  # workers were ended for their memory, and its data with them
         try:
             lost = [(obj, copy) for obj, copy in batch.scattered if copy.is_lost()]
             has_lost_payload = batch.payload is not None and batch.payload.is_lost()

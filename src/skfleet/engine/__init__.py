@@ -76,6 +76,7 @@ if TYPE_CHECKING:  # what __getattr__ returns, for type checkers
         seceded,
         wait_for_workers,
     )
+    from skfleet.engine._dask._memory import worker_memory
     from skfleet.engine._dask._process_group import ProcessLauncher
     from skfleet.engine._dask._scatter import ScatteredObject, keep_while_alive, scatter_content
     from skfleet.engine._dask._serialize import MMAP_THRESHOLD, Pickled
@@ -175,10 +176,11 @@ __all__ = [
     "wait_for_workers",
     "with_known_lengths",
     "with_row_offsets",
+    "worker_memory",
 ]
 
 # These import Dask's cluster, so their names above are imported when first asked for.
-_DASK_MODULES = ("_client", "_process_group", "_scatter", "_serialize", "_wait")
+_DASK_MODULES = ("_client", "_memory", "_process_group", "_scatter", "_serialize", "_wait")
 
 
 if not TYPE_CHECKING:  # to whom every name would be one of the package

@@ -117,7 +117,8 @@ multimetric_ : bool
     "search_errors": """\
 {fleet_error}
 ValueError
-    If the checkpoint is of another search, with what changed.
+    If the checkpoint is of another search, with what changed; if the rows of one fit do not fit
+    into a worker.
 KeyboardInterrupt
     After Ctrl-C. The fleet's work is cancelled. ``cv_results_``, ``best_params_``,
     ``best_score_`` and ``best_index_`` tell of the candidates of which all splits were scored;
@@ -286,7 +287,7 @@ Raises
 TypeError
     If the estimator has no ``partial_fit``.
 ValueError
-    If a parameter is invalid, or no candidate could be scored.
+    If a parameter is invalid, no candidate could be scored, or a batch does not fit into a worker.
 skfleet.exceptions.FleetError
     If no worker remains, or every candidate killed its workers, by lack of memory for example.
 KeyboardInterrupt

@@ -6,23 +6,32 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from skfleet._sklearn_private import format_results, scorers_in_use, select_best_index
 from skfleet.model_selection._early_stopping import best_iterations
+
+
+class LaterIteration(NamedTuple):
+    """Fits of a later iteration: candidates, and resources and rows in multiples of those now."""
+
+    n_candidates: int
+    resources: float
+    rows: float
 
 
 @dataclass
 class CandidateResults:
     """Candidates that are fitted on the same splits, and the results of their fits.
 
-    ``more_results`` are further columns of ``cv_results_``. Fits are numbered by candidate, and
-    within a candidate by split.
+    ``more_results`` are further columns of ``cv_results_``, ``later`` the planned iterations that
+    follow. Fits are numbered by candidate, and within a candidate by split.
     """
 
     candidates: Sequence[Mapping[str, Any]]
     n_splits: int
     more_results: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    later: Sequence[LaterIteration] = ()
     results: dict[int, dict[str, Any]] = field(default_factory=dict)  # by number of the fit
 
     def watch(self, number: int, report: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -39,6 +48,11 @@ class CandidateResults:
     def all_fits(self) -> list[dict[str, Any]]:
         """Results of the fits of all candidates, once they have ended."""
         return self.fits_of(range(len(self.candidates)))
+
+    @property
+    def resources(self) -> float:
+        """Resources of each fit, in a search that has several amounts of them."""
+        return float(self.more_results.get("n_resources", [1])[0])
 
     @property
     def complete(self) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any, Self
@@ -22,7 +22,9 @@ from skfleet._typing import Rows, Values
 from skfleet._validation import check_in_interval
 from skfleet._warnings import warn
 from skfleet.blocks import (
+    Block,
     as_sized,
+    block_bytes,
     check_rows,
     compute_chunk_sizes,
     compute_together,
@@ -60,7 +62,7 @@ from skfleet.model_selection._early_stopping import (
     check_early_stopping,
     prepare_refit,
 )
-from skfleet.model_selection._evaluations import CandidateResults, set_results
+from skfleet.model_selection._evaluations import CandidateResults, LaterIteration, set_results
 from skfleet.model_selection._plot import plot_search
 
 
@@ -69,6 +71,7 @@ class FleetSearchMixin(DocumentationLink):
 
     estimator: Any
     n_jobs: int | None
+    refit: Any
     scoring: Any
     share_fits: bool | str
     checkpoint: Any
@@ -134,6 +137,9 @@ class FleetSearchMixin(DocumentationLink):
                 validation_rows=ValidationRows.of(self, params, is_lazy=is_lazy(X)),
                 fit_in_driver=is_lazy(X),
                 verbose=self.verbose,
+                name=type(self).__name__,
+                refits=bool(self.refit),
+                gathered_bytes=self._n_gathered_bytes(original["X"], X),
             )
             try:
                 with (
@@ -254,6 +260,17 @@ class FleetSearchMixin(DocumentationLink):
         arrays |= zip(computed, compute_together(*(arrays[name] for name in computed)), strict=True)
         return arrays.pop("X"), arrays.pop("y"), arrays
 
+    @staticmethod
+    def _n_gathered_bytes(original: Any, X: Any) -> int:
+        """Return the bytes of rows that were on Dask and are in this process."""
+        return block_bytes(Block(X)) if is_lazy(original) and not is_lazy(X) else 0
+
+    def _later_iterations(
+        self, n_candidates: int, more_results: Mapping[str, Any]
+    ) -> list[LaterIteration]:
+        """Return the iterations that follow that of some candidates."""
+        return []
+
     def _open_checkpoint(self, rows: dict[str, Any]) -> Checkpoint | None:
         """Open the checkpoint of this search, or raise."""
         needs_fleet = {"checkpoint": self.checkpoint, "time_budget": self.time_budget}
@@ -355,7 +372,9 @@ class FleetSearchMixin(DocumentationLink):
                 backend = self._backend()
                 if backend is not None:
                     backend.check_device("cuda")
-            evaluation = CandidateResults(candidates, self.n_splits_, more_results or {})
+            more_results = more_results or {}
+            later = self._later_iterations(len(candidates), more_results)
+            evaluation = CandidateResults(candidates, self.n_splits_, more_results, later)
             current_context().expect(evaluation)
             rows = current_context().validation_rows
             if rows is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import ceil, floor, log
 from os import PathLike
 from typing import Any
 
@@ -12,12 +13,42 @@ from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 
 from skfleet._typing import Estimator, RandomState, Scoring, Splitter
 from skfleet.model_selection._docstrings import search_docstring
+from skfleet.model_selection._evaluations import LaterIteration
 from skfleet.model_selection._fleet_search import FleetSearchMixin
 from skfleet.model_selection._init_params import init_params
 
 
+class HalvingFleetSearchMixin(FleetSearchMixin):
+    """Mixin for scikit-learn's searches by successive halving."""
+
+    factor: float
+    resource: str
+    aggressive_elimination: bool
+    min_resources_: int
+    max_resources_: int
+    n_candidates_: list[int]
+
+    def _later_iterations(
+        self, n_candidates: int, more_results: Mapping[str, Any]
+    ) -> list[LaterIteration]:
+        # the iterations of scikit-learn's `BaseSuccessiveHalving._run_search`
+        n_required = 1 + floor(log(self.n_candidates_[0], self.factor))
+        n_possible = 1 + floor(log(self.max_resources_ // self.min_resources_, self.factor))
+        n_skipped = n_required - n_possible if self.aggressive_elimination else 0
+        n_iterations = n_required if self.aggressive_elimination else min(n_required, n_possible)
+        iteration, now = more_results["iter"][0], more_results["n_resources"][0]
+        later = []
+        for i in range(iteration + 1, n_iterations):
+            n_candidates = ceil(n_candidates / self.factor)
+            n_resources = int(self.factor ** max(0, i - n_skipped) * self.min_resources_)
+            growth = min(n_resources, self.max_resources_) / now
+            row_growth = growth if self.resource == "n_samples" else 1.0
+            later.append(LaterIteration(n_candidates, growth, row_growth))
+        return later
+
+
 @search_docstring
-class HalvingGridSearchCV(FleetSearchMixin, model_selection.HalvingGridSearchCV):
+class HalvingGridSearchCV(HalvingFleetSearchMixin, model_selection.HalvingGridSearchCV):
     r"""Search over a grid by successive halving, with its fits on a fleet.
 
     This is :class:`sklearn.model_selection.HalvingGridSearchCV`: all candidates are fitted with few
@@ -95,7 +126,7 @@ class HalvingGridSearchCV(FleetSearchMixin, model_selection.HalvingGridSearchCV)
 
 
 @search_docstring
-class HalvingRandomSearchCV(FleetSearchMixin, model_selection.HalvingRandomSearchCV):
+class HalvingRandomSearchCV(HalvingFleetSearchMixin, model_selection.HalvingRandomSearchCV):
     r"""Search over candidates drawn at random, by successive halving, with its fits on a fleet.
 
     This is :class:`sklearn.model_selection.HalvingRandomSearchCV`: candidates drawn from the given

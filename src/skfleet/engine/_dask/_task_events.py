@@ -113,8 +113,11 @@ class DaskCompletionQueue:
         try:
             return TaskResult(future, future.result())
         except (CancelledError, KilledWorker) as error:
-            killed = isinstance(error, KilledWorker)
-            explained = death_error(self._client, error, since=self._start_time) or error
-            return TaskResult(future, error=explained, was_lost=not killed, killed_workers=killed)
+            explained = death_error(self._client, error, since=self._start_time)
+            # Data that were lost with a worker explain nothing, unless that was for its memory.
+            killed = isinstance(error, KilledWorker) or explained is not None
+            return TaskResult(
+                future, error=explained or error, was_lost=not killed, killed_workers=killed
+            )
         except Exception as error:
             return TaskResult(future, error=error)

@@ -5,17 +5,19 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable
 from operator import itemgetter
 
-from skfleet._progress_bar import ProgressBar, format_duration
+from skfleet._progress_bar import TIME_LEFT_SECONDS, ProgressBar, UpdateTimer, format_duration
 from skfleet.model_selection._adaptive._loop import AdaptiveLoop
 from skfleet.model_selection._adaptive._model_store import ModelStore
 from skfleet.model_selection._adaptive._results import History
+from skfleet.model_selection._adaptive._samplers import FixedCandidates
 from skfleet.model_selection._adaptive._schedules import TrainInstruction
+from skfleet.model_selection._adaptive._training_times import PendingInstruction, TrainingTimes
 from skfleet.model_selection._adaptive._trial import Candidate, Listener, Score
 from skfleet.model_selection._adaptive._worker import Record
 from skfleet.model_selection._checkpoint import Checkpoint, report_recorded
+from skfleet.model_selection._time_left import Params
 from skfleet.model_selection._tokenize import content_key, unfitted
 
 logger = logging.getLogger("skfleet.model_selection")
@@ -31,7 +33,6 @@ class Report(Listener):
         history: History,
         *,
         n_planned: int,
-        seconds_of: Callable[[float, int], float],
         bar: ProgressBar | None,
         checkpoint: Checkpoint | None,
         models: ModelStore | None,
@@ -40,11 +41,12 @@ class Report(Listener):
         self.history = history
         self.n_calls = 0
         self.loop: AdaptiveLoop
-        self._n_planned, self._seconds_of = n_planned, seconds_of
+        self._n_planned, self._times = n_planned, TrainingTimes()
         self._bar, self._checkpoint, self._models = bar, checkpoint, models
         self._verbose, self._has_resumed = verbose, False
         self._last_log = time.monotonic()
-        self._fit_seconds = 0.0
+        self._timer = UpdateTimer(TIME_LEFT_SECONDS)
+        self._unscored: list[PendingInstruction] = []
         self._best: tuple[int, int] | None = None
         self._n_scores = 0  # in the checkpoint
         self._replayed: set[tuple[int, int]] = set()  # candidate and n_calls
@@ -73,8 +75,12 @@ class Report(Listener):
         n_new = record.n_calls - n_before if record.failure is None else 0
         self.history.add(candidate, instruction, record, self.loop.seconds)
         self.n_calls += n_new
-        self._fit_seconds += record.fit_time + record.score_time
         was_replayed = (candidate.number, instruction.n_calls) in self._replayed
+        self._unscored = [PendingInstruction(instruction, instruction.n_calls)]
+        if record.failure is None:
+            score = self.loop.decide(record.scores)
+            times = record.fit_time, record.score_time
+            self._times.record(instruction, candidate.params, n_new, *times, score)
         if self._checkpoint is not None and record.failure is None and not was_replayed:
             self._write(candidate, instruction, record)
         if was_replayed:
@@ -89,7 +95,8 @@ class Report(Listener):
             print(score_line(candidate, record))
         if self._bar is not None:
             self._bar.state.total = self.n_expected - self.history.n_checkpoint_calls
-            self._bar.set_status(str(self), self.seconds_left())
+            self._bar.set_status(str(self))
+            self._show_time_left(self._bar)
             self._bar.advance(0 if was_replayed else n_new)
         elif time.monotonic() - self._last_log > _LOG_SECONDS:
             self._last_log = time.monotonic()
@@ -156,10 +163,22 @@ class Report(Listener):
 
     def seconds_left(self) -> float | None:
         """Estimate the remaining seconds from the calls so far; None before the first."""
-        if not self.n_calls:
-            return None
-        total = self._seconds_of(self._fit_seconds / self.n_calls, self.loop.n_slots)
-        return max(0.0, total * (1 - self.n_calls / max(1, self.n_expected)))
+        loop = self.loop
+        # the schedule gets the latest score only after this
+        pending = [*loop.pending, *self._unscored]
+        drawn = loop.source.candidates if isinstance(loop.source, FixedCandidates) else ()
+        candidates: dict[int, Params] = dict(enumerate(drawn))
+        candidates |= {number: candidate.params for number, candidate in loop.candidates.items()}
+        seconds = self._times.seconds_left(loop.schedule, pending, candidates, loop.n_slots)
+        if seconds is None or loop.time_budget is None:
+            return seconds
+        return min(seconds, max(0.0, loop.time_budget - loop.seconds))
+
+    def _show_time_left(self, bar: ProgressBar) -> None:
+        """Update the seconds left on the progress bar, at intervals."""
+        with self._timer.update_if_due() as is_due:
+            if is_due:
+                bar.set_seconds_left(self.seconds_left())
 
     def __str__(self) -> str:
         candidates = self.loop.candidates.values()

@@ -19,6 +19,7 @@ from skfleet.model_selection._adaptive._data import PlacedData
 from skfleet.model_selection._adaptive._replay import Replay
 from skfleet.model_selection._adaptive._samplers import CandidateSource
 from skfleet.model_selection._adaptive._schedules import Schedule, TrainInstruction
+from skfleet.model_selection._adaptive._training_times import PendingInstruction
 from skfleet.model_selection._adaptive._trial import Candidate, Listener
 from skfleet.model_selection._adaptive._worker import (
     Failure,
@@ -106,6 +107,12 @@ class AdaptiveLoop:
         """Number of candidates that are trained at the same time."""
         slots = self._slots.get(ANY_WORKER, 1)
         return slots if self.n_jobs is None else min(slots, self.n_jobs)
+
+    @property
+    def pending(self) -> list[PendingInstruction]:
+        """Instructions whose scores have not come, those that run first."""
+        queues = [self._running.values(), self._suspected_killers, *self._waiting.values()]
+        return [PendingInstruction(c.instruction, c.n_calls) for c in chain_of(*queues)]
 
     def __call__(self) -> None:
         """Run the search until the schedule has no more instructions, or time is up."""

@@ -27,6 +27,7 @@ from skfleet.engine import ANY_WORKER, Engine, LocalEngine, ResourceRequest, dev
 from skfleet.metrics import response_scorer
 from skfleet.model_selection._adaptive._callbacks import Report
 from skfleet.model_selection._adaptive._data import PlacedData, place_data
+from skfleet.model_selection._adaptive._data_memory import report_data_memory
 from skfleet.model_selection._adaptive._delegation import DelegatesToBestEstimator
 from skfleet.model_selection._adaptive._loop import AdaptiveLoop
 from skfleet.model_selection._adaptive._model_store import ModelStore
@@ -49,7 +50,6 @@ from skfleet.model_selection._adaptive._results import (
 )
 from skfleet.model_selection._adaptive._samplers import CandidateSource, candidates_of
 from skfleet.model_selection._adaptive._schedules import Rung, Schedule, StopOnPlateau, calls_of
-from skfleet.model_selection._adaptive._simulation import simulate
 from skfleet.model_selection._adaptive._worker import TrainingContext
 from skfleet.model_selection._checkpoint import RUN_PARAMETERS, Checkpoint
 
@@ -202,6 +202,14 @@ class AdaptiveSearch(DelegatesToBestEstimator):
         fit_params |= classes_for_partial_fit(self._last_step(), y, classes)
         checkpoint, models = self._open_checkpoint(engine, X, y, params)
         stratify = is_classifier(self.estimator) and y is not None
+        report_data_memory(
+            engine,
+            blocks,
+            self.estimator,
+            name=type(self).__name__,
+            batch_size=self.batch_size,
+            n_jobs=None if self.n_jobs in (None, -1) else self.n_jobs,
+        )
         with engine.persist(blocks) as persisted:
             data = place_data(
                 engine,
@@ -320,7 +328,6 @@ class AdaptiveSearch(DelegatesToBestEstimator):
         report = Report(
             history,
             n_planned=n_planned,
-            seconds_of=self._seconds_of,
             bar=bar,
             checkpoint=checkpoint,
             models=context.models,
@@ -372,18 +379,6 @@ class AdaptiveSearch(DelegatesToBestEstimator):
         if self.refit not in scores:
             raise invalid_refit(self.refit, scores)
         return scores[self.refit]
-
-    def _seconds_of(self, call_seconds: float, n_slots: int) -> float:
-        """Estimate the duration of the search by a simulation of its schedule."""
-        schedule = self._schedule(self._n_planned())
-        rng = np.random.default_rng(0)
-        result = simulate(
-            schedule,
-            max(1, n_slots),
-            lambda instruction, n_before: (instruction.n_calls - n_before) * call_seconds,
-            lambda instruction: rng.random(),
-        )
-        return result.makespan
 
     # -- after the fit --------------------------------------------------------------------------
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from skfleet.model_selection._adaptive._schedules import Schedule, TrainInstruction
@@ -28,20 +29,23 @@ def simulate(
     score: Callable[[TrainInstruction], float],
     *,
     until: float = math.inf,
+    pending: Iterable[tuple[TrainInstruction, int]] = (),
 ) -> SimulationResult:
     """Run a schedule on simulated workers without any overhead.
 
     ``seconds`` is the duration of an instruction, given the number of calls that the candidate had
     before; ``score`` its score, NaN for a failure. None is started after the time ``until``.
+    Instructions that the schedule gave before are ``pending``, each with the calls before it.
     """
     result = SimulationResult()
-    n_calls: dict[int, int] = {}
+    queue = deque(pending)
+    n_calls = {instruction.candidate: n_before for instruction, n_before in queue}
     work_of: dict[int, float] = {}
     running: list[tuple[float, int, TrainInstruction, int]] = []
     clock, n_started = 0.0, 0
     while True:
         while len(running) < n_workers and clock < until:
-            instruction = schedule.next()
+            instruction = queue.popleft()[0] if queue else schedule.next()
             if instruction is None:
                 break
             candidate = instruction.candidate

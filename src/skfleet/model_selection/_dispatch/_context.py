@@ -18,6 +18,7 @@ from skfleet.model_selection._early_stopping import ValidationRows
 from skfleet.model_selection._evaluations import CandidateResults
 from skfleet.model_selection._plot import FitTime
 from skfleet.model_selection._shared_fits._registry import SharedFitLog
+from skfleet.model_selection._time_left import DurationModel
 
 
 class SearchContext:
@@ -32,6 +33,9 @@ class SearchContext:
         validation_rows: ValidationRows | None = None,
         fit_in_driver: bool = False,
         verbose: int = 0,
+        name: str = "",
+        refits: bool = False,
+        gathered_bytes: int = 0,
     ) -> None:
         is_approximate = share_fits == "approximate"
         self.sharing = SharedFitLog(is_enabled=bool(share_fits), is_approximate=is_approximate)
@@ -39,6 +43,9 @@ class SearchContext:
         self.validation_rows = validation_rows
         self.fit_in_driver = fit_in_driver  # each fit on the whole fleet
         self._verbose = verbose
+        self.name, self.refits = name, refits  # of the search; whether this process fits the best
+        self.gathered_bytes = gathered_bytes  # of rows that were on Dask
+        self._has_reported_memory = False
         self.is_interrupted = False
         self._is_local = False  # this process itself fits or scores: Ctrl-C raises in it
         self._time_budget = time_budget
@@ -46,6 +53,7 @@ class SearchContext:
         self.timeline: list[FitTime] = []
         self.active_calls: WeakSet = WeakSet()  # their dispatchers
         self.evaluations: list[CandidateResults] = []
+        self.durations = DurationModel()
         self._has_begun_evaluation = True
         self.device_cache = DeviceArrayCache()  # of the rows, on the GPUs of workers
 
@@ -75,6 +83,11 @@ class SearchContext:
             return None
         self._has_begun_evaluation = True
         return self.evaluations[-1]
+
+    def begin_memory_report(self) -> bool:
+        """Return whether the memory of this search has not been reported yet."""
+        is_first, self._has_reported_memory = not self._has_reported_memory, True
+        return is_first
 
     def record_fit_time(self, worker: str, begin: float, end: float) -> None:
         """Record the begin and end of a fit on a worker, as times of day."""

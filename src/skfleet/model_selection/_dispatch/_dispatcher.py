@@ -8,10 +8,9 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
-from numbers import Real
 from typing import Any
 
 from skfleet._joblib import (
@@ -25,11 +24,16 @@ from skfleet._joblib import (
     register_search,
     task_name,
 )
+from skfleet._progress_bar import ProgressBar
 from skfleet._sklearn_private import fit_result, scorers_of
-from skfleet.engine import DeviceArrayCache
+from skfleet.engine import DeviceArrayCache, current_worker_address
 from skfleet.model_selection._dispatch._analytic_scores import AnalyticScores
+from skfleet.model_selection._dispatch._call_progress import CallProgress
 from skfleet.model_selection._dispatch._context import current_context
+from skfleet.model_selection._dispatch._fit_memory import plan_fits, report_block_memory
+from skfleet.model_selection._dispatch._gathered_fits import GatheredFits
 from skfleet.model_selection._dispatch._local_fits import LocalFits
+from skfleet.model_selection._dispatch._memory_gate import MemoryShare
 from skfleet.model_selection._dispatch._requests import FitRequest, RequestReader, SearchJob
 from skfleet.model_selection._dispatch._scheduler import (
     SLOW_BATCH_SECONDS,
@@ -38,6 +42,7 @@ from skfleet.model_selection._dispatch._scheduler import (
     FitScheduler,
 )
 from skfleet.model_selection._dispatch._worker import run_fit_batch
+from skfleet.model_selection._memory import MemoryPlan
 from skfleet.model_selection._shared_fits._execution import FitOrigin
 
 # Fits that are read ahead and scheduled together.
@@ -57,8 +62,7 @@ class FitDispatcher:
     """Sends the fits of one ``Parallel`` call in batches, and reports their results.
 
     At most ``limit`` batches are in flight. ``slot_addresses`` returns, for a device, the address
-    of a worker for each fit that the fleet can run at once. ``on_progress`` is called with a short
-    text on the state of the search.
+    of a worker for each fit that the fleet can run at once. The ``bar`` shows the progress.
     """
 
     def __init__(
@@ -67,7 +71,7 @@ class FitDispatcher:
         *,
         limit: int | None,
         slot_addresses: Callable[[str], Sequence[str]],
-        on_progress: Callable[[str], Any] | None = None,
+        bar: ProgressBar | None = None,
     ) -> None:
         self.n_read = 0
         self._call, self._limit = call, limit
@@ -77,16 +81,18 @@ class FitDispatcher:
         # a call within a fit, such as a nested search, has no validation rows
         validation_rows = None if self._evaluation is None else self._context.validation_rows
         self._requests = RequestReader(pack, validation_rows)
-        self._progress, self._on_progress = SearchProgress(), on_progress
+        self._progress = CallProgress(bar, self._context, self._evaluation)
         self._schedulers = DeviceSchedulers(self._new_scheduler)
         self._lock = threading.RLock()
         self._analytic_scores = AnalyticScores(call.client)
         self._checkpointed: dict[FitRequest, dict[str, Any]] = {}
         self._deferred: deque[FitRequest] = deque()
         self._local_fits = self._new_local_fits()
-        self._in_flight: set[FitBatch] = set()
-        self._batch_was_done, self._has_failed = threading.Condition(), False
+        self._in_flight: dict[FitBatch, None] = {}  # in the order in which they were sent
+        self._gathered_fits = GatheredFits(self._send_fits, _report_error)
         self._starter: int | None = None  # the thread that makes the local fits
+        self._memory: MemoryPlan | None = None  # of fits on the host, once one is to be sent
+        self._is_memory_planned = False
         self._search: Any = None
         self._search_registrations = ExitStack()
         # A weak reference: the timer must not keep data on the fleet until garbage collection.
@@ -101,7 +107,7 @@ class FitDispatcher:
 
     def _new_scheduler(self, device: str) -> FitScheduler:
         """Build the scheduler for a device, with the slots of the fleet as it is."""
-        addresses = self._slot_addresses(device)
+        addresses = self._addresses(device)
         self._initial_workers[device] = iter(addresses)
         # A batch that is queued behind another one would begin when the time budget is over.
         may_queue = self._context.seconds_left is None
@@ -111,6 +117,43 @@ class FitDispatcher:
         """Build the queue of fits on Dask rows, without a reference to this object."""
         n_slots = partial(_n_slots, self._slot_addresses, self._limit)
         return LocalFits(self._context, self._requests, n_slots)
+
+    def _addresses(self, device: str) -> Sequence[str]:
+        """Return the worker of each slot for fits on a device that may be in use."""
+        addresses = self._slot_addresses(device)
+        return addresses if self._memory is None else self._memory.allowed(addresses)
+
+    def _plan_memory(self) -> None:
+        """Bound the fits at a time by the memory of the workers, or raise, before the first fit.
+
+        A task that waits for other tasks has no plan: they might wait for its memory.
+        """
+        with self._lock:
+            if self._is_memory_planned or current_worker_address():
+                return
+            if self._local_fits:
+                self._is_memory_planned = True
+                addresses, job = self._addresses("cpu"), self._requests.jobs[0]
+                report_block_memory(self._call.client, job, self._context, addresses)
+                return
+            scheduler = dict(self._schedulers).get("cpu")
+            n_waiting = sum(fit.device == "cpu" for fit in self._deferred)
+            if scheduler is None or not (n_waiting := n_waiting + scheduler.n_waiting):
+                return
+            self._is_memory_planned = True
+            addresses = self._addresses("cpu")
+            plan = self._memory = plan_fits(
+                self._call.client,
+                self._requests.jobs[0],
+                self._context,
+                addresses,
+                later=() if self._evaluation is None else self._evaluation.later,
+                limit=min(n_waiting, self._limit or n_waiting),
+            )
+            if plan.is_bounded:
+                allowed = self._addresses("cpu")
+                scheduler.bound(self._bounded(len(allowed)))
+                self._initial_workers["cpu"] = iter(allowed)
 
     def _bounded(self, n_slots: int) -> int:
         return n_slots if self._limit is None else min(self._limit, n_slots)
@@ -128,6 +171,7 @@ class FitDispatcher:
                 raise
             if fit is None:
                 return
+            self._progress.add(fit)
             self._route(fit)
             search = fit.call.options.get("caller")
             if search is not None and search is not self._search:
@@ -169,7 +213,7 @@ class FitDispatcher:
             # Reading on at once would keep the event loop of this process from sending.
             time.sleep(0.01)
         if not early:
-            self._send_gathered()
+            self._gathered_fits.run(self._local_fits, self._requests)
 
     def stop(self) -> None:
         """Stop sending, and release everything."""
@@ -193,12 +237,13 @@ class FitDispatcher:
                 self._schedulers.add(fit for fit in batch.fits if not fit.is_done)
             self._in_flight.clear()
         self._send()
-        self._notify()
+        self._gathered_fits.notify()
 
     def _send(self) -> bool:
         """Report what needs no worker, and send batches; return whether any were sent."""
         while self._report_without_workers():
             pass
+        self._plan_memory()
         batches = []
         while (following := self._next_batch()) is not None:
             batch, job = following
@@ -223,7 +268,7 @@ class FitDispatcher:
             for fit in scored:
                 was_saved = (fit.job, fit.fold) in seen
                 self._requests.finish(fit, FitOrigin(was_saved))
-                self._show_progress(fit, scored[fit], was_reused=was_saved)
+                self._progress.show_fit(fit, scored[fit], self._n_splits(fit), is_reused=was_saved)
                 seen.add((fit.job, fit.fold))
             checkpointed, self._checkpointed = self._checkpointed, {}
             if checkpointed:
@@ -240,68 +285,36 @@ class FitDispatcher:
             _report(fit, BatchResult(True, [result], has_run=False))
         for fit in interrupted:
             _report(fit, BatchResult(False, KeyboardInterrupt()))
+        if self._local_fits:
+            self._plan_memory()
         return bool(checkpointed or scored or skipped or interrupted) or self._run_local_fits()
 
     def _run_local_fits(self) -> bool:
         """Make fits in this process, where they submit their own tasks; False if none waits."""
         # not on the thread that delivers results, for which others wait meanwhile
         is_starter = threading.get_ident() == self._starter
+        begin = time.monotonic()
         outcomes = self._local_fits.run_next() if is_starter else None
-        for fit, result in outcomes or ():
+        if outcomes is None:
+            return False
+        for fit, result in outcomes:
             if isinstance(result, Exception):
                 _report(fit, BatchResult(False, result))
                 continue
             with self._lock:
                 self._requests.finish(fit, FitOrigin(refused=fit.no_analytic_score))
-                self._show_progress(fit, result, was_reused=False)
+                self._progress.record(fit, (time.monotonic() - begin) / len(outcomes))
+                self._progress.show_fit(fit, result, self._n_splits(fit), is_reused=False)
+                self._show_time_left()
             self._save([(fit, result)])
             _report(fit, BatchResult(True, [result]))
-        return outcomes is not None
+        return True
 
-    # For each split and kind of first steps:
-    # 1. Prepare its rows and bring them here, while workers are at the fits on those before.
-    # 2. Send the fits. Those of two kinds are under way at a time, one where two do not fit.
-    # 3. Release the rows of which all fits are done.
-    def _send_gathered(self) -> None:
-        """Bring prepared rows here, one split after the other, and send the fits on them."""
-        under_way: list[list[FitRequest]] = []
-        while not self._has_failed and (gathered := self._local_fits.next_gathered()) is not None:
-            fits, rows = gathered
-            if isinstance(rows, Exception):
-                for fit in fits:
-                    _report(fit, BatchResult(False, rows))
-                continue
-            if rows is None:
-                self._send()
-                continue
-            with self._lock:
-                under_way.append(self._local_fits.replace(fits, rows))
-                self._schedulers.add(under_way[-1])
-            n_at_once = 2 if rows.fits_twice else 1
-            del rows
-            self._send()
-            self._release_done(under_way, n_at_once)
-        self._release_done(under_way, 1)
-
-    def _release_done(self, under_way: list[list[FitRequest]], n_at_once: int) -> None:
-        """Release the rows of lists of fits that are done; wait until others may be sent."""
-        with self._batch_was_done:
-            self._batch_was_done.wait_for(
-                lambda: (
-                    self._has_failed or sum(not _are_done(fits) for fits in under_way) < n_at_once
-                )
-            )
+    def _send_fits(self, fits: Sequence[FitRequest]) -> None:
+        """Send fits, with those that wait."""
         with self._lock:
-            for fits in filter(_are_done, list(under_way)):
-                under_way.remove(fits)
-                for number in {fit.job for fit in fits}:
-                    self._requests.release_rows(number)
-
-    def _notify(self, *, has_failed: bool = False) -> None:
-        """Let what waits for fits look at them."""
-        with self._batch_was_done:
-            self._has_failed |= has_failed
-            self._batch_was_done.notify_all()
+            self._schedulers.add(fits)
+        self._send()
 
     def _clear_waiting(self) -> list[FitRequest]:
         """Remove and return the fits that have not begun."""
@@ -340,7 +353,8 @@ class FitDispatcher:
                 return None
             if (seconds_left := self._context.seconds_left) is not None:
                 batch.time_limit = max(0.0, min(batch.time_limit, seconds_left))
-            self._in_flight.add(batch)
+            self._in_flight[batch] = None
+            self._progress.mark_begun(self._schedulers, self._in_flight)
             if not self._timer.is_alive() and not self._timer.finished.is_set():
                 self._timer.start()
             return batch, self._requests.jobs[batch.fits[0].job]
@@ -354,7 +368,10 @@ class FitDispatcher:
             # forgets a name: there must not be many.
             name = f"bundle_of_up_to_{1 << (len(fits) - 1).bit_length()}_{name}"
         try:
-            call = _batch_call(batch, job, self._context.device_cache)
+            share = None
+            if self._memory is not None and self._memory.is_bounded and fits[0].device == "cpu":
+                share = MemoryShare(self._memory.fit.total, self._memory.n_fits)
+            call = _batch_call(batch, job, self._context.device_cache, share)
         except Exception as error:
             explain_unpicklable(error, name)
             raise
@@ -376,17 +393,21 @@ class FitDispatcher:
         try:
             self._recount_slots()
             with self._lock:
-                self._in_flight.discard(batch)
+                self._in_flight.pop(batch, None)
+                self._progress.mark_begun(self._schedulers, self._in_flight)
                 scheduler = self._schedulers.of_batch(batch)
                 scheduler.batch_done([reply.seconds for reply in replies])
                 for fit, reply in zip(fits, replies, strict=False):
                     scheduler.record_duration(fit, reply.seconds, reply.shared_seconds)
+                    self._progress.record(fit, reply.seconds - reply.shared_seconds)
                     origin = reply.origin
                     if fit.device == "cuda" and not origin.was_saved:
                         # on a GPU worker shared fits are not tried again
                         origin = origin._replace(refused=fit.no_analytic_score or origin.refused)
                     self._requests.finish(fit, origin, reply.prefix_origin)
-                    self._show_progress(fit, reply.result, was_reused=reply.origin.was_saved)
+                    is_reused = reply.origin.was_saved
+                    n_splits = self._n_splits(fit)
+                    self._progress.show_fit(fit, reply.result, n_splits, is_reused=is_reused)
                     if not fit.is_done:  # of a fit that ran twice, the first run
                         begin = reply.end - reply.seconds
                         self._context.record_fit_time(worker, begin, reply.end)
@@ -395,6 +416,7 @@ class FitDispatcher:
                 else:
                     returned = fits[len(replies) :]
                     self._schedulers.add(fit for fit in returned if fit not in batch.stolen)
+                self._show_time_left()
             self._save(zip(fits, [reply.result for reply in replies], strict=False))
             self._send()
         except Exception as error:
@@ -405,15 +427,16 @@ class FitDispatcher:
         for fit, reply in zip(fits, replies, strict=False):
             _report(fit, BatchResult(True, [reply.result], output=reply.output))
         self._send()  # the reports may have made joblib dispatch further fits
-        self._notify(has_failed=not result.ok)
+        self._gathered_fits.notify(has_failed=not result.ok)
 
-    def _show_progress(self, fit: FitRequest, result: dict[str, Any], *, was_reused: bool) -> None:
-        """Update the text beside the progress bar."""
-        if self._on_progress is not None and not fit.is_done:
-            shown, scores = fit.original or fit, result["test_scores"]
-            n_splits = len(self._requests.jobs[shown.job].folds)
-            self._progress.add(shown.candidate, scores, n_splits, was_reused=was_reused)
-            self._on_progress(str(self._progress))
+    def _n_splits(self, fit: FitRequest) -> int:
+        return len(self._requests.jobs[(fit.original or fit).job].folds)
+
+    def _show_time_left(self) -> None:
+        """Update the seconds left on the progress bar."""
+        self._progress.show_time_left(
+            self._schedulers, self._in_flight, self._deferred, self._local_fits, self.n_read
+        )
 
     def _recount_slots(self) -> None:
         """Update the number of slots, every `_RECOUNT_SECONDS`."""
@@ -421,7 +444,7 @@ class FitDispatcher:
             return
         for device, scheduler in self._schedulers:
             try:
-                n_slots = len(self._slot_addresses(device))
+                n_slots = len(self._addresses(device))
             except Exception:
                 n_slots = 0  # the call itself reports what is wrong with the fleet
             if n_slots:
@@ -442,18 +465,22 @@ def _rebalance(dispatcher_ref: weakref.ref[FitDispatcher]) -> None:
         dispatcher._rebalance()
 
 
-def _batch_call(batch: FitBatch, job: SearchJob, device_cache: DeviceArrayCache) -> CallItem:
+def _batch_call(
+    batch: FitBatch, job: SearchJob, device_cache: DeviceArrayCache, share: MemoryShare | None
+) -> CallItem:
     """Build the call that runs a batch. Large objects are arguments, to be scattered once."""
     numbers = list(dict.fromkeys(fit.fold for fit in batch.fits))
     parts = [part for number in numbers for part in job.folds[number]]
-    own = pack(([fit.call for fit in batch.fits], batch.time_limit, numbers))
+    own = pack(([fit.call for fit in batch.fits], batch.time_limit, numbers, share))
     is_on_gpu = batch.fits[0].device == "cuda"
     X = DeviceArgument(job.X, device_cache) if is_on_gpu else job.X
     return run_fit_batch, (job.spec(), own, X, job.y, *parts), {}
 
 
-def _are_done(fits: Iterable[FitRequest]) -> bool:
-    return all(fit.is_done for fit in fits)
+def _report_error(fits: Iterable[FitRequest], error: Exception) -> None:
+    """Report the error that ends fits."""
+    for fit in fits:
+        _report(fit, BatchResult(False, error))
 
 
 def _report(fit: FitRequest, result: BatchResult) -> None:
@@ -465,26 +492,3 @@ def _report(fit: FitRequest, result: BatchResult) -> None:
             result = result._replace(value=[dict(result.value[0])])
         callback(result)
         result = result._replace(output=())
-
-
-class SearchProgress:
-    """Text on the state of a search: number of reused fits, and best mean score so far."""
-
-    def __init__(self) -> None:
-        self.n_reused = 0
-        self._scores: dict[Hashable, list[float]] = {}
-        self._best: float | None = None
-
-    def add(self, candidate: Hashable, score: Any, n_splits: int, *, was_reused: bool) -> None:
-        """Add a fit; the best is among the candidates that are scored on all splits."""
-        self.n_reused += was_reused
-        scores = self._scores.setdefault(candidate, [])
-        scores.append(float(score) if isinstance(score, Real) else math.nan)
-        mean = sum(scores) / n_splits
-        is_complete = len(scores) == n_splits and not math.isnan(mean)
-        if is_complete and (self._best is None or mean > self._best):
-            self._best = mean
-
-    def __str__(self) -> str:
-        reused = [f"{self.n_reused} saved"] if self.n_reused else []
-        return ", ".join(reused + ([f"best {self._best:.4g}"] if self._best is not None else []))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -202,12 +203,14 @@ class _CachedTransform:
     """The ``transform`` method of a fitted step in the cache."""
 
     def __init__(self, steps: PipelineCache, depth: int, uncached: Callable[..., Any]) -> None:
-        self._steps, self._depth, self._uncached = steps, depth, uncached
+        # A weak reference: in a cycle the rows in the cache would wait for the garbage collector.
+        self._steps, self._depth, self._uncached = weakref.ref(steps), depth, uncached
 
     def __call__(self, X: Any, *args: Any, **kwargs: Any) -> Any:
-        if args or kwargs:
+        steps = self._steps()
+        if args or kwargs or steps is None:
             return self._uncached(X, *args, **kwargs)
-        return self._steps.transform(self._depth, self._uncached, X)
+        return steps.transform(self._depth, self._uncached, X)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy of the step transforms without the cache.

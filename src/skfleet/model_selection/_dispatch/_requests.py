@@ -208,7 +208,9 @@ class RequestReader:
             new = self.read(job.function, (estimator, X, y), options, callback)
             if new is not None:  # the callback of one that is read already was added to it
                 self.jobs[new.job].folds[new.fold] = parts
-                new.checkpoint_key, new.original = fit.checkpoint_key, fit
+                self._pending.pop((new.fold, new.candidate), None)
+                new.candidate, new.original = fit.candidate, fit  # which is known on all splits
+                new.checkpoint_key = fit.checkpoint_key
                 new.no_analytic_score = fit.no_analytic_score
                 fits.append(new)
         return fits

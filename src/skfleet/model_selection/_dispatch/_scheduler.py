@@ -68,6 +68,7 @@ class FitBatch:
     fits: list[Any]  # PlannedFit or FitRequest
     time_limit: float
     stolen: frozenset[PlannedFit] = frozenset()  # scheduled a second time, in another batch
+    begin: float | None = None  # when a slot was free for it
 
 
 @dataclass(eq=False)
@@ -132,6 +133,25 @@ class FitScheduler:
             self._has_divisible |= fit.is_divisible
             self.n_waiting += 1
             self._must_sort = True
+
+    def prefix_seconds_of(self, batch: FitBatch) -> float:
+        """Return the expected seconds of the steps that the first fit of a batch shares."""
+        return self._expected_prefix_seconds(batch.fits[0].prefix_key)
+
+    def groups_left(self) -> Iterator[tuple[float, list[PlannedFit]]]:
+        """Yield the waiting fits of each group, with the expected seconds of their prefix."""
+        for queue in self._queues.values():
+            for group in queue.groups.values():
+                yield self._expected_prefix_seconds(group.fits[0].prefix_key), group.fits
+
+    @property
+    def mean_prefix_seconds(self) -> float:
+        """Mean of the measured durations of prefix steps; 0 without any."""
+        return self._total_prefix_seconds / max(1, len(self._prefix_seconds))
+
+    def bound(self, n_slots: int) -> None:
+        """Use so many slots, and queue no batch behind a running one."""
+        self.n_slots, self._may_queue = n_slots, False
 
     def clear(self) -> list[PlannedFit]:
         """Remove the waiting fits, and return them."""
@@ -301,8 +321,7 @@ class FitScheduler:
         """Return the measured duration of prefix steps, or the mean of all that were measured."""
         if not prefix or not self._prefix_seconds:
             return 0.0
-        mean = self._total_prefix_seconds / len(self._prefix_seconds)
-        return self._prefix_seconds.get(prefix, mean)
+        return self._prefix_seconds.get(prefix, self.mean_prefix_seconds)
 
     def _move_fits(
         self, queue: _GroupQueue, fits: list[PlannedFit], remaining: float, max_fits: int

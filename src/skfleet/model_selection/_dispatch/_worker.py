@@ -28,9 +28,11 @@ from skfleet.engine import (
     numpy_responses,
     to_cpu_estimator,
 )
+from skfleet.model_selection._dispatch._memory_gate import memory_share
 from skfleet.model_selection._dispatch._pipeline_cache import CachedRows, PipelineCache
 from skfleet.model_selection._dispatch._scheduler import should_yield
 from skfleet.model_selection._early_stopping import stopping_early
+from skfleet.model_selection._memory import process_of
 from skfleet.model_selection._shared_fits._execution import OWN_FIT, FitOrigin, SharedFitRun
 from skfleet.model_selection._shared_fits._registry import SharedFitMember, last_step
 
@@ -387,9 +389,19 @@ def run_fit_batch(
 ) -> tuple[str, list[FitReply]]:
     """Run the fits of a batch until its time limit; return the worker, and those that it made."""
     job = pickled_job.loads()
-    calls, time_limit, numbers = pickled_calls.loads()
+    calls, time_limit, numbers, share = pickled_calls.loads()
     n_parts = len(parts) // len(numbers)  # of a fold
     folds = {n: parts[i * n_parts :][:n_parts] for i, n in enumerate(numbers)}
+    with memory_share(share, process_of(current_worker_address())):
+        was_cancelled = share is not None and is_cancelled()  # while it waited
+        replies = [] if was_cancelled else _run_until(job, calls, time_limit, X, y, folds)
+    return current_worker_address(), replies
+
+
+def _run_until(
+    job: JobSpec, calls: Sequence[FitCall], time_limit: float, X: Any, y: Any, folds: Mapping
+) -> list[FitReply]:
+    """Run fits until their time limit."""
     replies: list[FitReply] = []
     start = group_start = time.perf_counter()
     shared = 0.0  # seconds of prefix steps
@@ -414,4 +426,4 @@ def run_fit_batch(
         elapsed = now - group_start if is_group else float("inf")
         if should_yield(now - start, time_limit, group_elapsed=elapsed, prefix_seconds=shared):
             break
-    return current_worker_address(), replies
+    return replies

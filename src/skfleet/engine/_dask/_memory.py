@@ -1,0 +1,33 @@
+"""Memory of the workers of a client, as the scheduler knows it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import psutil
+from distributed import Client
+from distributed.system import MEMORY_LIMIT
+
+from skfleet.engine._dask._client import scheduler_workers
+
+
+class WorkerMemory(NamedTuple):
+    """Memory limit of a worker's process, and the bytes that the process has in use."""
+
+    limit: int
+    used: int
+    is_in_process: bool  # a thread of the calling process
+
+
+def worker_memory(client: Client, max_age: float = 0.0) -> dict[str, WorkerMemory]:
+    """Return the memory of each worker by its address, at most `max_age` seconds old."""
+    memory = {}
+    for address, worker in scheduler_workers(client, max_age).items():
+        is_in_process = address.startswith("inproc://")
+        if is_in_process:  # the last message of a worker may be older than the caller's rows
+            used = psutil.Process().memory_info().rss
+        else:
+            used = worker["metrics"].get("memory", 0)
+        limit = worker["memory_limit"] or MEMORY_LIMIT
+        memory[address] = WorkerMemory(int(limit), int(used), is_in_process)
+    return memory

@@ -1,0 +1,149 @@
+"""Progress of a call: what its bar shows of the results so far, and of the time left."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Collection, Hashable, Iterable, Sequence
+from numbers import Real
+from typing import Any
+
+from skfleet._progress_bar import TIME_LEFT_SECONDS, ProgressBar, UpdateTimer
+from skfleet.model_selection._dispatch._context import SearchContext
+from skfleet.model_selection._dispatch._fit_times import (
+    FitGroup,
+    FitTimes,
+    group_in_flight,
+    mark_begun,
+)
+from skfleet.model_selection._dispatch._requests import FitRequest
+from skfleet.model_selection._dispatch._scheduler import DeviceSchedulers, FitBatch
+from skfleet.model_selection._evaluations import CandidateResults, LaterIteration
+
+
+class CallProgress:
+    """Updates the bar of a call, where there is one."""
+
+    def __init__(
+        self,
+        bar: ProgressBar | None,
+        context: SearchContext,
+        evaluation: CandidateResults | None,
+    ) -> None:
+        self._bar, self._context, self._evaluation = bar, context, evaluation
+        self._scores = SearchProgress()
+        resources = 1.0 if evaluation is None else evaluation.resources
+        self._times = FitTimes(context.durations, resources)
+        self._timer = UpdateTimer(TIME_LEFT_SECONDS)
+        if bar is not None:
+            bar.set_seconds_left(None)
+
+    def add(self, fit: FitRequest) -> None:
+        """Add a fit that is to be made."""
+        if self._bar is not None:
+            self._times.add(fit.candidate, fit.call.options.get("parameters"))
+
+    def record(self, fit: FitRequest, seconds: float) -> None:
+        """Record the seconds of a fit, without the steps that it shares."""
+        if self._bar is not None:
+            self._times.record(fit, seconds)
+
+    def show_fit(
+        self, fit: FitRequest, result: dict[str, Any], n_splits: int, *, is_reused: bool
+    ) -> None:
+        """Update the text beside the bar."""
+        if self._bar is not None and not fit.is_done:
+            scores = result["test_scores"]
+            self._scores.add(fit.candidate, scores, n_splits, was_reused=is_reused)
+            self._bar.set_status(str(self._scores))
+
+    def mark_begun(self, schedulers: DeviceSchedulers, in_flight: Iterable[FitBatch]) -> None:
+        """Mark the batches for which a slot is free as begun."""
+        if self._bar is not None:
+            now = time.monotonic()
+            for device, scheduler in schedulers:
+                mark_begun(_of_device(in_flight, device), scheduler.n_slots, now)
+
+    def show_time_left(
+        self,
+        schedulers: DeviceSchedulers,
+        in_flight: Iterable[FitBatch],
+        deferred: Iterable[FitRequest],
+        local_fits: Iterable[FitRequest],
+        n_read: int,
+    ) -> None:
+        """Update the seconds left, at intervals.
+
+        Fits wait at a scheduler, or are deferred until one takes them, or run in this process.
+        """
+        if self._bar is None:
+            return
+        with self._timer.update_if_due() as is_due:
+            if is_due:
+                groups = self._groups(schedulers, in_flight, deferred, local_fits)
+                prefix_seconds = max((s.mean_prefix_seconds for _, s in schedulers), default=0.0)
+                self._bar.set_seconds_left(self._seconds_left(groups, n_read, prefix_seconds))
+
+    @staticmethod
+    def _groups(
+        schedulers: DeviceSchedulers,
+        in_flight: Iterable[FitBatch],
+        deferred: Iterable[FitRequest],
+        local_fits: Iterable[FitRequest],
+    ) -> list[tuple[int, list[FitGroup]]]:
+        """Return the slots of each kind, with the fits that are left for them."""
+        now = time.monotonic()
+        groups = [(1, [FitGroup(0.0, list(local_fits))])]
+        for device, scheduler in schedulers:
+            own = [FitGroup(*group) for group in scheduler.groups_left()]
+            own += [FitGroup(0.0, [fit]) for fit in deferred if fit.device == device]
+            for batch in _of_device(in_flight, device):
+                own.append(group_in_flight(batch, scheduler.prefix_seconds_of(batch), now))
+            groups.append((scheduler.n_slots, own))
+        return groups
+
+    def _seconds_left(
+        self, groups: Collection[tuple[int, list[FitGroup]]], n_read: int, prefix_seconds: float
+    ) -> float | None:
+        """Return the seconds until all fits are done; None before the first one is."""
+        n_unread, n_splits = 0, 1
+        later: Sequence[LaterIteration] = ()
+        if (evaluation := self._evaluation) is not None:
+            n_splits, later = evaluation.n_splits, evaluation.later
+            n_unread = len(evaluation.candidates) * n_splits - n_read
+        seconds = self._times.seconds_left(
+            groups,
+            n_unread=n_unread,
+            later=later,
+            n_splits=n_splits,
+            prefix_seconds=prefix_seconds,
+        )
+        budget = self._context.seconds_left
+        return seconds if seconds is None or budget is None else min(seconds, budget)
+
+
+def _of_device(batches: Iterable[FitBatch], device: str) -> list[FitBatch]:
+    return [batch for batch in batches if batch.fits[0].device == device]
+
+
+class SearchProgress:
+    """Text on the state of a search: number of reused fits, and best mean score so far."""
+
+    def __init__(self) -> None:
+        self.n_reused = 0
+        self._scores: dict[Hashable, list[float]] = {}
+        self._best: float | None = None
+
+    def add(self, candidate: Hashable, score: Any, n_splits: int, *, was_reused: bool) -> None:
+        """Add a fit; the best is among the candidates that are scored on all splits."""
+        self.n_reused += was_reused
+        scores = self._scores.setdefault(candidate, [])
+        scores.append(float(score) if isinstance(score, Real) else math.nan)
+        mean = sum(scores) / n_splits
+        is_complete = len(scores) == n_splits and not math.isnan(mean)
+        if is_complete and (self._best is None or mean > self._best):
+            self._best = mean
+
+    def __str__(self) -> str:
+        reused = [f"{self.n_reused} saved"] if self.n_reused else []
+        return ", ".join(reused + ([f"best {self._best:.4g}"] if self._best is not None else []))
