@@ -24,6 +24,7 @@ from sklearn.preprocessing import (
     OneHotEncoder,
     StandardScaler,
 )
+from sklearn.svm import SVR
 
 from random_examples import n_examples
 from skfleet import estimators
@@ -79,6 +80,13 @@ def repr_of(value):
 def is_scored(search):
     """Return whether all scores are from sums: there was no fit to be timed."""
     return search.timeline_ == ()
+
+
+def reason_of(search):
+    """Return why a pipeline's fits were made."""
+    (use,) = [use for use in search.shared_fits_ if use.estimator == "Pipeline"]
+    assert use.n_saved == 0
+    return use.refused
 
 
 @pytest.mark.parametrize(
@@ -147,6 +155,69 @@ def test_parameters_of_steps_are_searched_over():
 
 
 @pytest.mark.parametrize(
+    "grid",
+    [
+        {"scale__with_mean": [True, False], "scale__with_std": [True, False]},
+        {"pca__n_components": [1, 2, 3]},
+        {"scale": [StandardScaler(), MinMaxScaler(), "passthrough"], "ridge__alpha": [0.1, 10.0]},
+        {"ridge": [Ridge(), Lasso(alpha=0.01, tol=1e-10), LinearRegression()]},
+        [
+            {"ridge": [Lasso(tol=1e-10)], "ridge__alpha": [0.01, 0.1], "pca": [None]},
+            {"scale": [MaxAbsScaler()], "ridge__alpha": [1.0]},
+            {"steps": [[("scale", StandardScaler()), ("ols", LinearRegression())]]},
+        ],
+        {
+            "scale": [
+                StandardScaler(),
+                make_column_transformer((dense_encoder, [2]), (MinMaxScaler(), [1])),
+            ]
+        },
+    ],
+    ids=["parameters", "components", "scalers", "models", "grids", "columns"],
+)
+def test_grids_over_steps(grid):
+    pipeline = Pipeline([("scale", StandardScaler()), ("pca", PCA(2)), ("ridge", Ridge())])
+    with counting() as counts:
+        search = compare(pipeline, grid, NUMBERS, y, rtol=1e-8, cv=3)
+    assert is_scored(search)
+    assert counts.passes == 1
+    (use,) = search.shared_fits_
+    n_candidates = len(search.cv_results_["params"])
+    assert use[2:] == (3 * n_candidates, 3 * n_candidates - 3, None)
+
+
+def test_candidates_that_are_no_algebra_are_fitted_next_to_others():
+    pipeline = Pipeline([("scale", StandardScaler()), ("ridge", Ridge())])
+    grid = {
+        "scale": [StandardScaler(), FunctionTransformer(np.log1p)],
+        "ridge": [Ridge(), Lasso(), SVR(), Ridge(solver="svd")],
+    }
+    search = compare(pipeline, grid, abs(NUMBERS), y, rtol=1e-8, cv=3)
+    uses = [use for use in search.shared_fits_ if use.estimator == "Pipeline"]
+    assert [use.n_fits for use in uses if use.refused is None] == [6]
+    assert len(search.timeline_) == 18
+    reasons = " ".join(use.refused for use in uses if use.refused)
+    for word in ("Got FunctionTransformer", "Got SVR", "Got 'svd'"):
+        assert word in reasons
+
+
+@pytest.mark.parametrize(
+    ("params", "reason"),
+    [
+        ({"scoring": "neg_median_absolute_error"}, "scoring must be of"),
+        ({"fit_params": {"ridge__sample_weight": np.ones(400)}}, "sample_weight"),
+    ],
+    ids=["scoring", "weights"],
+)
+def test_searches_that_need_more_than_sums(params, reason):
+    pipeline = make_pipeline(StandardScaler(), Ridge())
+    search = compare(pipeline, ALPHAS, NUMBERS, y, rtol=1e-9, **params)
+    assert reason in reason_of(search)
+    ridge = [use for use in search.shared_fits_ if use.estimator == "Ridge"]
+    assert [(use.n_fits, use.n_saved, use.refused) for use in ridge] == [(9, 6, None)]
+
+
+@pytest.mark.parametrize(
     ("steps", "rows", "reason"),
     [
         ([SimpleImputer(strategy="median")], GAPS, "strategy must be"),
@@ -161,12 +232,11 @@ def test_parameters_of_steps_are_searched_over():
     ],
     ids=repr_of,
 )
-def test_refused(steps, rows, reason, caplog):
+def test_refused(steps, rows, reason):
     pipeline = Pipeline([*((f"step{i}", step) for i, step in enumerate(steps)), ("ridge", Ridge())])
-    with caplog.at_level("DEBUG", "skfleet.model_selection"):
-        search = compare(pipeline, ALPHAS, rows, y, rtol=1e-9, cv=3)
+    search = compare(pipeline, ALPHAS, rows, y, rtol=1e-9, cv=3)
     assert not is_scored(search)
-    assert reason in caplog.text
+    assert reason in reason_of(search)
 
 
 def test_sparse_rows_of_another_solver_are_refused():
@@ -183,6 +253,14 @@ def test_steps_that_are_no_algebra_are_fitted():
     pipeline = Pipeline([("log", FunctionTransformer(np.log1p)), ("ridge", Ridge())])
     search = compare(pipeline, ALPHAS, abs(NUMBERS), y, rtol=1e-9, cv=3)
     assert not is_scored(search)
+    assert "Got FunctionTransformer" in reason_of(search)
+
+
+def test_too_many_categories():
+    rows = pd.DataFrame({"site": np.arange(2100) % 2050})
+    pipeline = make_pipeline(dense_encoder, Ridge())
+    search = compare(pipeline, ALPHAS, rows, rows["site"] % 7, rtol=1e-9, cv=2)
+    assert "at most 2000" in reason_of(search)
 
 
 def test_a_category_that_is_only_tested():
@@ -193,6 +271,7 @@ def test_a_category_that_is_only_tested():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         search = GridSearchCV(strict, ALPHAS, cv=KFold(3), refit=False).fit(rows, y[:90])
+    assert "categories to test on" in reason_of(search)
     assert np.isnan(search.cv_results_["split2_test_score"]).all()
 
 
@@ -205,6 +284,7 @@ def test_a_column_that_is_missing_in_a_training_set():
         cv = [(np.arange(60), np.arange(60, 90)), (np.arange(30, 90), np.arange(30))]
         search = compare(pipeline, ALPHAS, rows, y[:90], rtol=1e-9, cv=cv)
     assert not is_scored(search)
+    assert "a value in every training set" in reason_of(search)
 
 
 def test_dask_rows_in_one_pass(cluster_client):

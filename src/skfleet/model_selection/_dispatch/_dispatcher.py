@@ -79,7 +79,6 @@ class FitDispatcher:
         self._progress, self._on_progress = SearchProgress(), on_progress
         self._schedulers = DeviceSchedulers(self._new_scheduler)
         self._lock = threading.RLock()
-        self._analytic_scores = AnalyticScores(call.client)
         self._checkpointed: dict[FitRequest, dict[str, Any]] = {}
         self._deferred: deque[FitRequest] = deque()
         self._local_fits: deque[FitRequest] = deque()
@@ -87,6 +86,8 @@ class FitDispatcher:
         self._search: Any = None
         self._search_registrations = ExitStack()
         self._evaluation = self._context.begin_evaluation()
+        candidates = () if self._evaluation is None else self._evaluation.candidates
+        self._analytic_scores = AnalyticScores(call.client, candidates)
         # A weak reference: the timer must not keep data on the fleet until garbage collection.
         context = contextvars.copy_context()
         args = [_rebalance, weakref.ref(self)]
@@ -204,7 +205,7 @@ class FitDispatcher:
             seen: set[tuple[int, int]] = set()  # the first fit of each split counts as computed
             for fit in scored:
                 was_saved = (fit.job, fit.fold) in seen
-                self._requests.finish(fit, FitOrigin(was_saved))
+                self._requests.finish_scored(fit, was_saved=was_saved)
                 self._show_progress(fit, scored[fit], was_reused=was_saved)
                 seen.add((fit.job, fit.fold))
             checkpointed, self._checkpointed = self._checkpointed, {}

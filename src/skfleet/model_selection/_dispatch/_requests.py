@@ -14,7 +14,11 @@ from skfleet.model_selection._dispatch._context import current_context
 from skfleet.model_selection._dispatch._scheduler import PlannedFit
 from skfleet.model_selection._dispatch._worker import FitCall, JobSpec, SharedStep, has_prefix_steps
 from skfleet.model_selection._shared_fits._execution import OWN_FIT, FitOrigin
-from skfleet.model_selection._shared_fits._registry import SharedFitMember, member_of
+from skfleet.model_selection._shared_fits._registry import (
+    SharedFit,
+    SharedFitMember,
+    member_of,
+)
 from skfleet.model_selection._tokenize import content_key, unfitted
 
 # Keyword arguments of scikit-learn's function that differ between the fits of a search.
@@ -28,6 +32,9 @@ class FitRequest(PlannedFit):
     call: FitCall
     callbacks: list[Any]
     checkpoint_key: str | None
+    may_be_scored: bool = False
+    members: tuple[SharedFitMember, ...] = ()  # as which it was counted
+    pipeline: SharedFit | None = None  # that may score it
     no_analytic_score: str | None = None  # the reason
     is_done: bool = False
 
@@ -103,6 +110,7 @@ class _CandidateInfo(NamedTuple):
     shared_step: SharedStep | None
     checkpoint_key: str | None
     device: str
+    may_be_scored: bool
 
 
 class RequestReader:
@@ -158,6 +166,10 @@ class RequestReader:
             call=FitCall(estimator_number, fold, own, info.prefix_key, member, step),
             callbacks=[callback],
             checkpoint_key=self._checkpoint_key(job, fold, info),
+            may_be_scored=info.may_be_scored,
+            members=tuple(
+                filter(None, (info.member, info.shared_step and info.shared_step.member))
+            ),
         )
         if may_merge:
             self._pending[key] = fit
@@ -201,7 +213,12 @@ class RequestReader:
             checkpoint_key = content_key(job.estimator_keys[estimator_number], unfitted(parameters))
         candidate = number, estimator_number, pickled.digest()
         device = job.devices[estimator_number].of(parameters or {})
-        info = _CandidateInfo(candidate, listens, prefix_key, member, step, checkpoint_key, device)
+        may_be_scored = (
+            self._sharing.is_enabled and job.shares_rows and job.shares_results and not listens
+        )
+        info = _CandidateInfo(
+            candidate, listens, prefix_key, member, step, checkpoint_key, device, may_be_scored
+        )
         self._last_candidate = parameters, key, info
         return info
 
@@ -219,6 +236,8 @@ class RequestReader:
         self._pending.pop((fit.fold, fit.candidate), None)
         if fit.is_done:
             return
+        if fit.pipeline is not None and fit.no_analytic_score is not None:
+            self._sharing.count(_pipeline_member(fit), fits=1)
         step = fit.call.shared_step
         origins = (fit.call.member, origin), (step and step.member, prefix_origin)
         for member, member_origin in origins:
@@ -230,6 +249,16 @@ class RequestReader:
                 self._sharing.count(member, fits=-1)
                 self._sharing.count(member._replace(refused=member_origin.refused), fits=1)
 
+    def finish_scored(self, fit: FitRequest, *, was_saved: bool) -> None:
+        """Remove a fit that was scored without a model, and log whether another one was before."""
+        self._pending.pop((fit.fold, fit.candidate), None)
+        if fit.pipeline is None:
+            self._sharing.count(fit.members[0], saved=was_saved)
+            return
+        for member in fit.members:
+            self._sharing.count(member, fits=-1)
+        self._sharing.count(_pipeline_member(fit), fits=1, saved=was_saved)
+
     def _job_number(self, function: Any, X: Any, y: Any, common: dict[str, Any]) -> int:
         """Return the number of the job of all calls with the same objects."""
         options = [(name, _identity(value)) for name, value in common.items()]
@@ -238,6 +267,12 @@ class RequestReader:
             self._job_numbers[key] = len(self.jobs)
             self.jobs.append(SearchJob(X, y, function, common, self._pack))
         return self._job_numbers[key]
+
+
+def _pipeline_member(fit: FitRequest) -> SharedFitMember:
+    """Return a candidate as a pipeline that is scored from sums, or the reason why it is not."""
+    assert fit.pipeline is not None
+    return SharedFitMember("Pipeline", fit.pipeline, {}, {}, fit.no_analytic_score)
 
 
 def _last_shared_step(estimator: Any, parameters: Any, **options: bool) -> SharedStep | None:

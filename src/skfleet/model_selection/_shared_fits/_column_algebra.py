@@ -44,10 +44,10 @@ class BaseSums:
     high: np.ndarray
     test: CrossProducts
 
-    def check_means(self) -> None:
+    def check_means(self, index: np.ndarray) -> None:
         """Raise for columns whose deviations are small next to their means."""
-        deviation = np.sqrt(np.diag(self.products.gram) / self.products.weight)
-        mean = abs(self.products.x_mean + self.pivot)
+        deviation = np.sqrt(np.diag(self.products.gram)[index] / self.products.weight)
+        mean = abs(self.products.x_mean + self.pivot)[index]
         if ((mean > MAX_MEAN * deviation) & (mean < MAX_CONSTANT_MEAN * deviation)).any():
             raise NotImplementedError("columns must vary more, next to their means")
 
@@ -127,6 +127,7 @@ def numeric_columns(sums: BaseSums, positions: Sequence[int]) -> LinearColumns:
     places = {label: i for i, label in enumerate(sums.labels)}
     index = np.array([places["number", j, None] for j in positions], dtype=int)
     missing = np.array([places.get(("gap", j, None), -1) for j in positions], dtype=int)
+    sums.check_means(index)
     matrix = _selection(index, len(places))
     pivot = sums.pivot[index]
     return LinearColumns(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import clone
@@ -35,10 +35,14 @@ from skfleet.model_selection._shared_fits._from_gram import (
 )
 from skfleet.model_selection._shared_fits._preparation import (
     input_columns,
-    is_algebra,
+    no_algebra,
     prepare_columns,
 )
-from skfleet.model_selection._shared_fits._registry import ParamSets, SharedFit
+from skfleet.model_selection._shared_fits._registry import (
+    ParamSets,
+    inherited_shared_fit,
+    unsupported_reason,
+)
 
 # Rows by which columns are chosen, and from which the pivots of those with gaps are found.
 N_HEAD_ROWS = 1000
@@ -55,32 +59,73 @@ class PreparedRows:
     head: Any  # a few rows
 
 
-class ScoredPipeline(ScoreOnly):
-    """A pipeline whose preparation is algebra, in front of least squares scored from sums."""
+class PipelineVariant(NamedTuple):
+    """A pipeline with the parameters of some candidates, but for those of its last step."""
 
-    def __init__(self, pipeline: Pipeline, last: ScoredFromGram) -> None:
-        self._pipeline, self._last = pipeline, last
-        self.parameters, self.known, self.scorings = last.parameters, last.known, last.scorings
+    steps: list[Any]  # but the last
+    last: Any
+    refused: str | None
 
     @classmethod
-    def of(cls, pipeline: Pipeline, last: SharedFit) -> ScoredPipeline | None:
-        """Return the scores of a pipeline, None where a step is no algebra."""
-        steps = [step for _, step in pipeline.steps[:-1]]
-        if not is_algebra(steps) or not isinstance(last, ScoredFromGram):
-            return None
-        return None if pipeline.memory is not None else cls(pipeline, last)
+    def of(cls, pipeline: Pipeline, params: Mapping[str, Any]) -> PipelineVariant:
+        """Return the pipeline with these parameters, or the reason why it is not scored."""
+        try:
+            pipeline = clone(pipeline).set_params(**clone(dict(params), safe=False))
+        except Exception as error:
+            return cls([], None, str(error))
+        steps, last = [step for _, step in pipeline.steps[:-1]], pipeline.steps[-1][1]
+        refused = no_algebra(steps)
+        if pipeline.memory is not None or pipeline.transform_input is not None:
+            refused = "memory and transform_input must be None"
+        return cls(steps, last, refused)
+
+    @property
+    def shared_fit(self) -> ScoredFromGram | None:
+        """The scores of the last step."""
+        shared_fit = inherited_shared_fit(self.last)
+        return shared_fit if isinstance(shared_fit, ScoredFromGram) else None
+
+
+class ScoredPipeline(ScoreOnly):
+    """Pipelines whose preparation is algebra, in front of least squares scored from sums.
+
+    The candidates may differ in all parameters, and in their steps.
+    """
+
+    def __init__(self, pipeline: Pipeline, candidates: ParamSets) -> None:
+        self._pipeline = pipeline
+        self._variants: dict[bytes, PipelineVariant] = {}
+        self.parameters = tuple(dict.fromkeys(name for params in candidates for name in params))
+        for params in candidates:
+            self._variant(params)
+        scorings = [fit.scorings for v in self._variants.values() if (fit := v.shared_fit)]
+        self.scorings = frozenset().union(*scorings)
+
+    def unsupported_reason(self, params: Mapping[str, Any]) -> str | None:
+        """Return why a candidate must be fitted, or None if it can be scored."""
+        _, variant, own = self._variant(params)
+        if variant.refused is not None:
+            return variant.refused
+        if variant.shared_fit is None:
+            return f"the last step must be least squares. Got {type(variant.last).__name__} instead"
+        return unsupported_reason(variant.last, own)
 
     def prepare(
         self, X: Any, y: Any, splits: Sequence[tuple[Any, Any]], n_slots: int
     ) -> PreparedRows:
         """Compute the cross products of the base columns of each fold, in one pass."""
         rows = row_blocks(X, numeric_targets(y), dtype=None)
-        steps = [step for _, step in self._pipeline.steps[:-1]]
         head = meta_of(X) if is_lazy(X) else X[:N_HEAD_ROWS]
-        numeric, categorical = input_columns(steps, head)
+        scored = [
+            (v.steps, v.shared_fit)
+            for v in self._variants.values()
+            if v.refused is None and v.shared_fit is not None
+        ]
+        numeric, categorical = input_columns([steps for steps, _ in scored], head)
         check_precision(head, numeric)
         n_columns = len(numeric) + len(categorical)
-        self._last.check_rows(rows, n_columns, len(splits), n_slots)
+        for shared_fit in {shared_fit for _, shared_fit in scored}:
+            shared_fit.check_rows(rows, n_columns, len(splits), n_slots)
         pivot = np.zeros(len(numeric)) if is_lazy(X) else _pivot(head, numeric)
         base = BaseColumns(numeric, pivot, categorical)
         engine = engine_for(rows)
@@ -105,47 +150,54 @@ class ScoredPipeline(ScoreOnly):
     ) -> np.ndarray:
         """Score each split and candidate; equal preparations are made once."""
         groups: dict[bytes, list[int]] = {}
-        for n, candidate in enumerate(params):
-            groups.setdefault(Pickled.dumps(self._cut(candidate)[0]).digest(), []).append(n)
+        candidates = [self._variant(candidate) for candidate in params]
+        for n, (digest, _, _) in enumerate(candidates):
+            groups.setdefault(digest, []).append(n)
         scores = np.empty((2, len(scorings), len(prepared.splits), len(params)))
         for group in groups.values():
-            steps, _ = self._cut(params[group[0]])
-            last = [self._cut(params[n])[1] for n in group]
-            for numbers, part in self._products(prepared, steps, last).parts():
-                scores[np.ix_([0, 1], range(len(scorings)), numbers, group)] = self._last.score(
+            variant, last = candidates[group[0]][1], [candidates[n][2] for n in group]
+            shared_fit = variant.shared_fit
+            assert shared_fit is not None
+            accepts_sparse = all(map(shared_fit.accepts_sparse, last))
+            for numbers, part in _products(prepared, variant.steps, accepts_sparse).parts():
+                scores[np.ix_([0, 1], range(len(scorings)), numbers, group)] = shared_fit.score(
                     part, last, scorings, train_scores=train_scores
                 )
         return scores
 
-    def _cut(self, params: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the searched parameters of the first steps, and all those of the last one."""
-        name, estimator = self._pipeline.steps[-1]
-        prefix = f"{name}__"
-        own = {k.removeprefix(prefix): v for k, v in params.items() if k.startswith(prefix)}
-        steps = {k: v for k, v in params.items() if not k.startswith(prefix)}
-        return steps, estimator.get_params(deep=False) | own
+    def _variant(self, params: Mapping[str, Any]) -> tuple[bytes, PipelineVariant, dict[str, Any]]:
+        """Return a candidate's variant, with its digest, and all parameters of its last step."""
+        prefix = f"{self._pipeline.steps[-1][0]}__"
+        # other steps may have other names
+        names = () if "steps" in params else [name for name in params if name.startswith(prefix)]
+        first = {name: value for name, value in params.items() if name not in names}
+        digest = Pickled.dumps(first).digest()
+        if digest not in self._variants:
+            self._variants[digest] = PipelineVariant.of(self._pipeline, first)
+        variant = self._variants[digest]
+        own = {name.removeprefix(prefix): params[name] for name in names}
+        if variant.last is not None:
+            own = variant.last.get_params(deep=False) | own
+        return digest, variant, own
 
-    def _products(
-        self, prepared: PreparedRows, params: Mapping[str, Any], last: ParamSets
-    ) -> PipelineProducts:
-        """Return the cross products of the prepared rows of each split."""
-        pipeline = clone(self._pipeline).set_params(**params)
-        steps = [step for _, step in pipeline.steps[:-1]]
-        accepts_sparse = all(map(self._last.accepts_sparse, last))
-        columns, splits = [], []
-        for train, test in prepared.splits:
-            pivot = prepared.base.pivot_of(train.labels)
-            sums = BaseSums(train.labels, pivot, *train[1:], test.products)
-            sums.check_means()
-            prepared_columns = prepare_columns(steps, sums, prepared.head)
-            prepared_columns.check_complete()
-            if prepared_columns.is_sparse and not accepts_sparse:
-                raise NotImplementedError("prepared rows must be dense")
-            columns.append(prepared_columns)
-            products_of = prepared_columns.products_of
-            splits.append((products_of(train.products), products_of(test.products)))
-        check_lengths(splits)
-        return PipelineProducts(splits, columns, prepared)
+
+def _products(
+    prepared: PreparedRows, steps: Sequence[Any], accepts_sparse: bool
+) -> PipelineProducts:
+    """Return the cross products of the prepared rows of each split."""
+    columns, splits = [], []
+    for train, test in prepared.splits:
+        pivot = prepared.base.pivot_of(train.labels)
+        sums = BaseSums(train.labels, pivot, *train[1:], test.products)
+        prepared_columns = prepare_columns(steps, sums, prepared.head)
+        prepared_columns.check_complete()
+        if prepared_columns.is_sparse and not accepts_sparse:
+            raise NotImplementedError("prepared rows must be dense")
+        columns.append(prepared_columns)
+        products_of = prepared_columns.products_of
+        splits.append((products_of(train.products), products_of(test.products)))
+    check_lengths(splits)
+    return PipelineProducts(splits, columns, prepared)
 
 
 @dataclass(frozen=True)

@@ -47,31 +47,46 @@ def class_of(step: Any) -> type:
     return _BY_NAME.get(kind.__name__, kind) if is_own else kind
 
 
-def is_algebra(steps: Sequence[Any]) -> bool:
-    """Return whether all steps are algebra; a ColumnTransformer or OneHotEncoder comes first."""
-    steps = _without_passthrough(steps)
-    if not steps:
-        return True
-    first, *following = steps
-    if not all(class_of(step) in _FUNCTIONS for step in following):
-        return False
+def no_algebra(steps: Sequence[Any]) -> str | None:
+    """Return which step is no algebra, or None; ColumnTransformer and OneHotEncoder come first."""
+    first, *following = _without_passthrough(steps) or [None]
+    for step in following:
+        if class_of(step) not in _FUNCTIONS:
+            return _unknown(step)
+    if first is None or class_of(first) in (*_FUNCTIONS, OneHotEncoder):
+        return None
     if class_of(first) is not ColumnTransformer:
-        return class_of(first) in (*_FUNCTIONS, OneHotEncoder)
+        return _unknown(first)
     parts = [transformer for _, transformer, _ in first.transformers] + [first.remainder]
-    paths = [_path_of(part) for part in parts if not _is_text(part, "drop")]
-    return all(
-        is_algebra(path) and not any(class_of(step) is ColumnTransformer for step in path)
-        for path in paths
+    for path in [_path_of(part) for part in parts if not _is_text(part, "drop")]:
+        if any(class_of(step) is ColumnTransformer for step in path):
+            return "a ColumnTransformer must have no ColumnTransformers"
+        if (reason := no_algebra(path)) is not None:
+            return reason
+    return None
+
+
+def _unknown(step: Any) -> str:
+    kinds = sorted({kind.__name__ for kind in (*_FUNCTIONS, OneHotEncoder)})
+    return (
+        f"first steps must be a {', '.join(kinds)}, or a ColumnTransformer or OneHotEncoder before "
+        f"all others. Got {type(step).__name__} instead"
     )
 
 
-def input_columns(steps: Sequence[Any], head: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the positions of the columns that are read as numbers, and as categories."""
+def input_columns(
+    pipelines: Sequence[Sequence[Any]], head: Any
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the positions of the columns that are read as numbers, and as categories.
+
+    Each pipeline is a list of its first steps.
+    """
     numeric: set[int] = set()
     categorical: set[int] = set()
-    for path, positions in _paths(steps, head):
-        is_encoded = bool(path) and class_of(path[0]) is OneHotEncoder
-        (categorical if is_encoded else numeric).update(positions)
+    for steps in pipelines:
+        for path, positions in _paths(steps, head):
+            is_encoded = bool(path) and class_of(path[0]) is OneHotEncoder
+            (categorical if is_encoded else numeric).update(positions)
     return tuple(sorted(numeric)), tuple(sorted(categorical))
 
 
