@@ -302,9 +302,10 @@ def decompose(step: PCA, columns: LinearColumns) -> LinearColumns:
     products = columns.products_of(columns.sums.products)
     values, vectors = linalg.eigh(products.gram / (columns.weight - 1))
     values, vectors = values[::-1], vectors[:, ::-1]
-    following = np.append(values[1:], 0.0)[n - 1]
-    if values[n - 1] - (following if n < n_columns else 0.0) < MIN_RELATIVE_GAP * values[0]:
-        raise NotImplementedError("components must be apart from those that are left out")
+    # Of equal variances any rotation is principal components too.
+    gaps = values[:n] - np.append(values[1:], 0.0)[:n]
+    if gaps.min() < MIN_RELATIVE_GAP * values[0]:
+        raise NotImplementedError("variances of principal components must differ")
     components = vectors[:, :n].T
     if step.whiten:
         components = components / np.sqrt(values[:n])[:, None]

@@ -2,61 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import reduce
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.model_selection import check_cv
 from sklearn.pipeline import Pipeline
 
-from skfleet.blocks import Block, Folds, RowBlocks, is_lazy, make_folds, meta_of, row_blocks
-from skfleet.engine import Pickled, Reduction, engine_for, map_reduce, with_row_offsets
-from skfleet.glm import Residuals, combine_residuals, residuals_by_split
-from skfleet.model_selection._shared_fits._base_columns import (
-    BaseColumns,
-    Label,
-    LabelledProducts,
-    check_precision,
-    combine_groups,
-    combine_labelled,
-    numbers_of,
-    products_by_group,
-    with_labels,
-)
-from skfleet.model_selection._shared_fits._column_algebra import BaseSums, LinearColumns
-from skfleet.model_selection._shared_fits._from_gram import (
-    ScoredFromGram,
-    ScoreOnly,
-    check_lengths,
-    numeric_targets,
-)
-from skfleet.model_selection._shared_fits._preparation import (
-    input_columns,
-    no_algebra,
-    prepare_columns,
+from skfleet.engine import Pickled
+from skfleet.model_selection._shared_fits._from_gram import ScoredFromGram, ScoreOnly
+from skfleet.model_selection._shared_fits._preparation import no_algebra
+from skfleet.model_selection._shared_fits._prepared_rows import (
+    PreparedRows,
+    prepare_rows,
+    products_after,
 )
 from skfleet.model_selection._shared_fits._registry import (
     ParamSets,
     inherited_shared_fit,
     unsupported_reason,
 )
-
-# Rows by which columns are chosen, and from which the pivots of those with gaps are found.
-N_HEAD_ROWS = 1000
-
-
-@dataclass(frozen=True)
-class PreparedRows:
-    """Cross products of base columns, of the training and the test set of each split."""
-
-    splits: list[tuple[LabelledProducts, LabelledProducts]]
-    base: BaseColumns
-    rows: RowBlocks
-    folds: Folds
-    head: Any  # a few rows
 
 
 class PipelineVariant(NamedTuple):
@@ -108,37 +73,21 @@ class ScoredPipeline(ScoreOnly):
             return variant.refused
         if variant.shared_fit is None:
             return f"the last step must be least squares. Got {type(variant.last).__name__} instead"
-        return unsupported_reason(variant.last, own)
+        return unsupported_reason(variant.last, own) or variant.shared_fit.unscored_reason(own)
 
     def prepare(
         self, X: Any, y: Any, splits: Sequence[tuple[Any, Any]], n_slots: int
     ) -> PreparedRows:
         """Compute the cross products of the base columns of each fold, in one pass."""
-        rows = row_blocks(X, numeric_targets(y), dtype=None)
-        head = meta_of(X) if is_lazy(X) else X[:N_HEAD_ROWS]
         scored = [
             (v.steps, v.shared_fit)
             for v in self._variants.values()
             if v.refused is None and v.shared_fit is not None
         ]
-        numeric, categorical = input_columns([steps for steps, _ in scored], head)
-        check_precision(head, numeric)
-        n_columns = len(numeric) + len(categorical)
-        for shared_fit in {shared_fit for _, shared_fit in scored}:
-            shared_fit.check_rows(rows, n_columns, len(splits), n_slots)
-        pivot = np.zeros(len(numeric)) if is_lazy(X) else _pivot(head, numeric)
-        base = BaseColumns(numeric, pivot, categorical)
-        engine = engine_for(rows)
-        rows = with_row_offsets(engine, rows)
-        assert rows.n_rows is not None
-        data = (None, None) if is_lazy(X) else (X, y)
-        folds = make_folds(check_cv(splits), rows.n_rows, *data)
-        reduction = Reduction(products_by_group, combine_groups)
-        sums = map_reduce(engine, reduction, rows, folds, base)
-        labels = tuple(dict.fromkeys(label for part in sums.values() for label in part.labels))
-        sums = {part: with_labels(value, labels) for part, value in sums.items()}
-        sides = [(_joined(sums, train), _joined(sums, test)) for train, test in folds.splits]
-        return PreparedRows(sides, base, rows, folds, head)
+        shared_fits = dict.fromkeys(shared_fit for _, shared_fit in scored)
+        return prepare_rows(
+            X, y, splits, [steps for steps, _ in scored], list(shared_fits), n_slots
+        )
 
     def score(
         self,
@@ -159,7 +108,7 @@ class ScoredPipeline(ScoreOnly):
             shared_fit = variant.shared_fit
             assert shared_fit is not None
             accepts_sparse = all(map(shared_fit.accepts_sparse, last))
-            for numbers, part in _products(prepared, variant.steps, accepts_sparse).parts():
+            for numbers, part in products_after(prepared, variant.steps, accepts_sparse).parts():
                 scores[np.ix_([0, 1], range(len(scorings)), numbers, group)] = shared_fit.score(
                     part, last, scorings, train_scores=train_scores
                 )
@@ -179,85 +128,3 @@ class ScoredPipeline(ScoreOnly):
         if variant.last is not None:
             own = variant.last.get_params(deep=False) | own
         return digest, variant, own
-
-
-def _products(
-    prepared: PreparedRows, steps: Sequence[Any], accepts_sparse: bool
-) -> PipelineProducts:
-    """Return the cross products of the prepared rows of each split."""
-    columns, splits = [], []
-    for train, test in prepared.splits:
-        pivot = prepared.base.pivot_of(train.labels)
-        sums = BaseSums(train.labels, pivot, *train[1:], test.products)
-        prepared_columns = prepare_columns(steps, sums, prepared.head)
-        prepared_columns.check_complete()
-        if prepared_columns.is_sparse and not accepts_sparse:
-            raise NotImplementedError("prepared rows must be dense")
-        columns.append(prepared_columns)
-        products_of = prepared_columns.products_of
-        splits.append((products_of(train.products), products_of(test.products)))
-    check_lengths(splits)
-    return PipelineProducts(splits, columns, prepared)
-
-
-@dataclass(frozen=True)
-class PipelineProducts:
-    """Cross products of prepared rows; stands in for `SplitProducts`."""
-
-    splits: list[Any]
-    columns: list[LinearColumns]
-    prepared: PreparedRows
-
-    def parts(self) -> Iterator[tuple[list[int], PipelineProducts]]:
-        """Yield splits with as many columns each: some training sets lack a category."""
-        widths = [len(columns.offset) for columns in self.columns]
-        for width in dict.fromkeys(widths):
-            numbers = [j for j, other in enumerate(widths) if other == width]
-            folds = self.prepared.folds
-            chosen = replace(folds, splits=tuple(folds.splits[j] for j in numbers))
-            yield (
-                numbers,
-                PipelineProducts(
-                    [self.splits[j] for j in numbers],
-                    [self.columns[j] for j in numbers],
-                    replace(self.prepared, folds=chosen),
-                ),
-            )
-
-    def residuals(self, coefs: np.ndarray, intercepts: np.ndarray, *, both: bool) -> Any:
-        """Return the residuals of linear models, from one pass over the rows."""
-        prepared, labels = self.prepared, self.prepared.splits[0][0].labels
-        pairs = list(zip(coefs, self.columns, strict=True))
-        base = np.stack([coef @ columns.dense_matrix for coef, columns in pairs])
-        offsets = [coef @ columns.offset for coef, columns in pairs]
-        reduction = Reduction(residuals_of_base, combine_residuals)
-        args = prepared.folds, prepared.base, labels, base, intercepts + np.stack(offsets), both
-        return map_reduce(engine_for(prepared.rows), reduction, prepared.rows, *args)
-
-
-def residuals_of_base(
-    block: Block,
-    folds: Folds,
-    base: BaseColumns,
-    labels: tuple[Label, ...],
-    coefs: np.ndarray,
-    intercepts: np.ndarray,
-    both: bool,
-) -> Residuals:
-    """Return the residuals of a block of rows, of models of base columns."""
-    own, values, _ = base.of(block.X)
-    index = [labels.index(label) for label in own]
-    return residuals_by_split(block._replace(X=values), folds, coefs[..., index], intercepts, both)
-
-
-def _pivot(X: Any, positions: Sequence[int]) -> np.ndarray:
-    """Return numbers near the means of columns with gaps."""
-    values = numbers_of(X, positions)
-    if np.isfinite(values).all():
-        return np.zeros(len(positions))
-    finite = np.where(np.isfinite(values), values, 0.0)
-    return finite.sum(axis=0) / np.maximum(np.isfinite(values).sum(axis=0), 1)
-
-
-def _joined(sums: Mapping[int, LabelledProducts], parts: Sequence[int]) -> LabelledProducts:
-    return reduce(combine_labelled, [sums[part] for part in parts if part in sums])
