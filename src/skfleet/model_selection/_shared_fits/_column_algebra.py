@@ -14,7 +14,7 @@ from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, OneHotEncoder, Sta
 
 from skfleet._sklearn_private import scale_from_variance
 from skfleet.glm import CrossProducts
-from skfleet.model_selection._shared_fits._base_columns import Label
+from skfleet.model_selection._shared_fits._base_columns import Label, LabelledProducts
 
 # Relative rounding errors of sums of products grow by the size of the terms of a linear combination
 # next to its own.
@@ -42,7 +42,17 @@ class BaseSums:
     products: CrossProducts
     low: np.ndarray
     high: np.ndarray
-    test: CrossProducts
+    test: LabelledProducts
+
+    @property
+    def largest_deviations(self) -> np.ndarray:
+        """Largest deviations from the training set's means, in both sets."""
+        low, high = np.minimum(self.low, self.test.low), np.maximum(self.high, self.test.high)
+        incomplete = {j for kind, j, _ in self.labels if kind == "gap"}
+        for i, (kind, j, _) in enumerate(self.labels):
+            if kind != "number" or j in incomplete:
+                low[i], high[i] = min(low[i], 0.0), max(high[i], kind != "number")
+        return np.maximum(abs(high - self.products.x_mean), abs(low - self.products.x_mean))
 
     def check_means(self, index: np.ndarray) -> None:
         """Raise for columns whose deviations are small next to their means."""
@@ -91,6 +101,17 @@ class LinearColumns:
         summed = (self.matrix * products) if multiplied is None else multiplied
         return np.asarray(summed.sum(axis=1)).ravel() / self.weight
 
+    @property
+    def amplification(self) -> float:
+        """Relative rounding errors of sums of products, as multiples of those of base columns."""
+        variance, terms = self.variance * self.weight, self._terms(self.sums.products)
+        return float((terms[variance > 0] / variance[variance > 0]).max(initial=1.0))
+
+    def _terms(self, base: CrossProducts) -> np.ndarray:
+        """Return bounds of the sums of squares of the terms that make up each column."""
+        bounds: np.ndarray = (abs(self.matrix) @ np.sqrt(np.diag(base.gram))) ** 2
+        return bounds
+
     def scaled(self, factor: np.ndarray, shift: np.ndarray) -> LinearColumns:
         """Return ``(columns - shift) * factor``."""
         ends = (self.low - shift) * factor, (self.high - shift) * factor
@@ -111,9 +132,7 @@ class LinearColumns:
         """Return the cross products of these columns from those of the base columns of any rows."""
         matrix = self.matrix
         gram = matrix @ (matrix @ base.gram).T
-        lengths = np.sqrt(np.diag(base.gram))
-        terms = (abs(matrix) @ lengths) ** 2
-        if (terms > MAX_AMPLIFICATION * np.diag(gram)).any():
+        if (self._terms(base) > MAX_AMPLIFICATION * np.diag(gram)).any():
             raise NotImplementedError("prepared columns must not be lost in rounding")
         return base._replace(
             x_mean=matrix @ base.x_mean + self.offset,
@@ -150,7 +169,7 @@ def encode(step: OneHotEncoder, sums: BaseSums, positions: Sequence[int]) -> Lin
         for i, (kind, position, value) in enumerate(sums.labels):
             if (kind, position) == ("category", j):
                 (known if sums.products.x_mean[i] > 0 else unknown).append((value, i))
-        is_tested = any(sums.test.x_mean[i] > 0 for _, i in unknown)
+        is_tested = any(sums.test.products.x_mean[i] > 0 for _, i in unknown)
         if is_tested and step.handle_unknown not in ("ignore", "infrequent_if_exist"):
             raise NotImplementedError("categories to test on must be in the training set")
         columns = [i for _, i in sorted(known)]

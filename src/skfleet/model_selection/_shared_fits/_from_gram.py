@@ -43,7 +43,7 @@ _COLUMNS_PER_TRANSFER = 400
 MAX_UNKNOWNS = 2000
 
 
-class Solution(NamedTuple):
+class SplitSolution(NamedTuple):
     """Models of some candidates on a split, and the cross products that they were fitted to."""
 
     split: int
@@ -74,7 +74,7 @@ class Models(NamedTuple):
         shape = len(splits), n_targets, n_candidates
         return cls(np.empty((*shape, n_features)), np.empty(shape))
 
-    def enter(self, solution: Solution) -> None:
+    def enter(self, solution: SplitSolution) -> None:
         """Enter the models of some candidates on a split."""
         self.coefs[solution.split][:, solution.candidates] = solution.coef
         self.intercepts[solution.split][:, solution.candidates] = solution.intercept
@@ -133,7 +133,7 @@ class ScoredFromGram(SharedFit):
         if not rows.on_dask and n_columns * (1 - n_splits / n_slots) > _COLUMNS_PER_TRANSFER:
             raise NotImplementedError("workers would have it sooner")
 
-    def solutions(self, splits: Sequence[Any], params: ParamSets) -> Iterator[Solution]:
+    def solutions(self, splits: Sequence[Any], params: ParamSets) -> Iterator[SplitSolution]:
         """Yield the models of candidates on each split, those with an intercept in one go."""
         has_intercept = [bool(candidate["fit_intercept"]) for candidate in params]
         for j, (train, _) in enumerate(splits):
@@ -141,7 +141,7 @@ class ScoredFromGram(SharedFit):
                 group = [n for n, value in enumerate(has_intercept) if value == centre]
                 fitted = train if centre else train.uncentered()
                 coef = self.coefficients(fitted, [params[n] for n in group])
-                yield Solution(j, group, fitted, coef)
+                yield SplitSolution(j, group, fitted, coef)
 
     def score(
         self,

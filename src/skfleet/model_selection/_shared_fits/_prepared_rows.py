@@ -86,7 +86,7 @@ def products_after(
     columns, splits = [], []
     for train, test in prepared.splits:
         pivot = prepared.base.pivot_of(train.labels)
-        sums = BaseSums(train.labels, pivot, *train[1:], test.products)
+        sums = BaseSums(train.labels, pivot, *train[1:], test)
         prepared_columns = prepare_columns(steps, sums, prepared.head)
         prepared_columns.check_complete()
         if prepared_columns.is_sparse and not accepts_sparse:

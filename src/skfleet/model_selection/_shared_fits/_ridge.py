@@ -199,6 +199,5 @@ class SkfleetRidgePath(ScoreOnly, RidgePath):
 
 register_shared_fit("sklearn.linear_model.LinearRegression", LeastSquares())
 register_shared_fit("sklearn.linear_model.Ridge", RidgePath(*SCORINGS))
-register_shared_fit("sklearn.linear_model.RidgeClassifier", RidgePath())
 register_shared_fit("skfleet.estimators.LinearRegression", SkfleetLeastSquares())
 register_shared_fit("skfleet.estimators.Ridge", SkfleetRidgePath())
