@@ -22,6 +22,7 @@ from sklearn.preprocessing import (
     MaxAbsScaler,
     MinMaxScaler,
     OneHotEncoder,
+    PolynomialFeatures,
     StandardScaler,
 )
 from sklearn.svm import SVR
@@ -70,6 +71,12 @@ by_dtype = make_column_transformer(
     (SimpleImputer(), make_column_selector(dtype_include=np.number)),
     (OneHotEncoder(drop="first", sparse_output=False), make_column_selector(pattern="kind|site")),
 )
+crossed = make_column_transformer(
+    (make_pipeline(StandardScaler(), PolynomialFeatures(4)), ["time", "count"]),
+    (imputed, ["size"]),
+    (dense_encoder, ["kind"]),
+)
+remainder_scaled = make_column_transformer((StandardScaler(), [0]), remainder=MinMaxScaler())
 
 
 def repr_of(value):
@@ -110,6 +117,14 @@ def reason_of(search):
         ([make_column_transformer((MinMaxScaler(), [1]), remainder="passthrough")], NUMBERS),
         ([make_column_transformer(("drop", ["count"]), remainder=MaxAbsScaler())], NUMBERS),
         ([estimators.StandardScaler(), estimators.PCA(2)], NUMBERS),
+        ([PolynomialFeatures()], NUMBERS.to_numpy()),
+        ([StandardScaler(), PolynomialFeatures(3, include_bias=False)], NUMBERS + 1e3),
+        ([MinMaxScaler(), PolynomialFeatures((2, 3), interaction_only=True)], NUMBERS),
+        ([StandardScaler(), PCA(2), PolynomialFeatures(3), StandardScaler()], NUMBERS),
+        ([PolynomialFeatures(2, interaction_only=True), PolynomialFeatures(2)], NUMBERS / 50),
+        ([crossed, StandardScaler()], with_gaps(FRAME, ["size"])),
+        ([remainder_scaled, PolynomialFeatures()], NUMBERS),
+        ([estimators.StandardScaler(), estimators.PolynomialFeatures()], NUMBERS),
     ],
     ids=repr_of,
 )
@@ -159,6 +174,7 @@ def test_parameters_of_steps_are_searched_over():
     [
         {"scale__with_mean": [True, False], "scale__with_std": [True, False]},
         {"pca__n_components": [1, 2, 3]},
+        {"pca": [PolynomialFeatures()], "pca__degree": [1, 2, 3]},
         {"scale": [StandardScaler(), MinMaxScaler(), "passthrough"], "ridge__alpha": [0.1, 10.0]},
         {"ridge": [Ridge(), Lasso(alpha=0.01, tol=1e-10), LinearRegression()]},
         [
@@ -173,7 +189,7 @@ def test_parameters_of_steps_are_searched_over():
             ]
         },
     ],
-    ids=["parameters", "components", "scalers", "models", "grids", "columns"],
+    ids=["parameters", "components", "degrees", "scalers", "models", "grids", "columns"],
 )
 def test_grids_over_steps(grid):
     pipeline = Pipeline([("scale", StandardScaler()), ("pca", PCA(2)), ("ridge", Ridge())])
@@ -229,6 +245,10 @@ def test_searches_that_need_more_than_sums(params, reason):
         ([StandardScaler()], NUMBERS.astype(np.float32), "float64"),
         ([PCA(0.9)], NUMBERS, "n_components"),
         ([PCA(2, whiten=True), PCA(2)], NUMBERS, "must differ"),
+        ([SimpleImputer(), PolynomialFeatures()], GAPS, "numbers without gaps"),
+        ([dense_encoder, PolynomialFeatures()], FRAME[["kind"]], "numbers without gaps"),
+        ([PolynomialFeatures(60)], NUMBERS / 50, "products must be at most 2000"),
+        ([PolynomialFeatures(2), MinMaxScaler()], NUMBERS, "before they are combined"),
         ([StandardScaler()], NUMBERS + 1e7, "vary more"),
     ],
     ids=repr_of,
@@ -302,15 +322,26 @@ def test_dask_rows_in_one_pass(cluster_client):
     assert counts.passes == 1
 
 
-def test_dask_arrays_with_gaps(cluster_client):
-    rows = GAPS.to_numpy()
-    pipeline = make_pipeline(SimpleImputer(), StandardScaler(), Ridge())
+@pytest.mark.parametrize(
+    ("steps", "rows"),
+    [
+        ([SimpleImputer(), StandardScaler()], GAPS.to_numpy() + 1e4),
+        ([StandardScaler(), PolynomialFeatures()], NUMBERS.to_numpy() + 1e3),
+    ],
+    ids=repr_of,
+)
+def test_dask_arrays_far_off_zero(cluster_client, steps, rows):
+    pipeline = make_pipeline(*steps, Ridge())
     expected = reference.GridSearchCV(pipeline, ALPHAS, cv=4).fit(rows, y)
-    lazy = da.from_array(rows, chunks=(50, 3)), da.from_array(y, chunks=50)
+    ours = make_pipeline(
+        *(getattr(estimators, type(step).__name__)() for step in steps), estimators.Ridge()
+    )
+    lazy = da.from_array(rows, chunks=((0, 150, 1, 0, 249), 3)), da.from_array(y, chunks=100)
     with cluster_client.as_current(), counting() as counts:
-        search = GridSearchCV(pipeline, ALPHAS, cv=4, refit=False).fit(*lazy)
+        search = GridSearchCV(ours, ALPHAS, cv=4, refit=False).fit(*lazy)
     difference = search.cv_results_["mean_test_score"] - expected.cv_results_["mean_test_score"]
     assert np.abs(difference).max() < 1e-10
+    assert is_scored(search)
     assert counts.passes == 1
 
 
@@ -320,9 +351,15 @@ numeric_steps = st.lists(
         st.builds(MinMaxScaler, feature_range=st.sampled_from([(0, 1), (-2, 5)])),
         st.builds(MaxAbsScaler),
         st.builds(PCA, n_components=st.sampled_from([1, 2, 3, None]), whiten=st.booleans()),
+        st.builds(
+            PolynomialFeatures,
+            degree=st.sampled_from([1, 2, 3, (0, 2), (2, 3)]),
+            interaction_only=st.booleans(),
+            include_bias=st.booleans(),
+        ),
     ),
     max_size=3,
-)
+).filter(lambda steps: sum(isinstance(step, PolynomialFeatures) for step in steps) < 2)
 encoders = st.builds(
     OneHotEncoder,
     drop=st.sampled_from([None, "first", "if_binary"]),

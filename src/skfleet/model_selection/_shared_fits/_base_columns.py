@@ -16,7 +16,8 @@ from skfleet.glm import CrossProducts, block_cross_products, combine_products
 # Products of more columns take more memory and time than fits.
 MAX_COLUMNS = 2000
 
-# A column's label: its kind ("number", "gap" or "category"), its position, and its category.
+# A column's label: its kind ("number", "product", "gap" or "category"), its position (-1 of a
+# product), and its category or the positions of its factors.
 Label = tuple[str, int, Hashable]
 
 
@@ -33,13 +34,14 @@ class LabelledProducts(NamedTuple):
 class BaseColumns:
     """Columns that all preparations of a search are linear in.
 
-    Numbers less a `pivot` near their means, 0 where they are missing; a column that is 1 there; and
-    a column for each category.
+    Numbers less a `pivot` near their means, 0 where they are missing; products of these; a column
+    that is 1 where a number is missing; and a column for each category.
     """
 
     numeric: tuple[int, ...]
     pivot: np.ndarray
     categorical: tuple[int, ...] = ()
+    products: tuple[tuple[int, ...], ...] = ()
 
     def pivot_of(self, labels: Sequence[Label]) -> np.ndarray:
         """Return what was taken off each base column."""
@@ -53,6 +55,7 @@ class BaseColumns:
         be taken off before they are multiplied.
         """
         labels: list[Label] = [("number", j, None) for j in self.numeric]
+        labels += [("product", -1, factors) for factors in self.products]
         values = numbers_of(X, self.numeric)
         if not np.isfinite(values.sum(axis=0)).all():
             if np.isinf(values).any():
@@ -61,10 +64,11 @@ class BaseColumns:
             gaps = np.isnan(values)
             has_gaps = np.flatnonzero(gaps.any(axis=0))
             values[gaps] = 0.0
-            values = np.hstack([values, gaps[:, has_gaps].astype(np.float64)])
+            indicators = gaps[:, has_gaps].astype(np.float64)
+            values = np.hstack([self._with_products(values), indicators])
             labels += [("gap", self.numeric[i], None) for i in has_gaps.tolist()]
-        elif self.pivot.any():
-            values = values - self.pivot
+        else:
+            values = self._with_products(values - self.pivot if self.pivot.any() else values)
         shift = np.zeros(len(labels))
         if not self.categorical:
             return tuple(labels), values, shift
@@ -85,6 +89,17 @@ class BaseColumns:
                 raise NotImplementedError(f"columns and categories must be at most {MAX_COLUMNS}")
         shift = np.append(shift, np.zeros(len(labels) - len(shift)))
         return tuple(labels), sparse.hstack(parts, format="csr"), shift
+
+    def _with_products(self, values: np.ndarray) -> np.ndarray:
+        """Return numbers and their products."""
+        if not self.products:
+            return values
+        columns: dict[tuple[int, ...], np.ndarray] = {
+            (j,): values[:, i] for i, j in enumerate(self.numeric)
+        }
+        for factors in self.products:  # those of fewer columns come first
+            columns[factors] = columns[factors[:-1]] * columns[factors[-1:]]
+        return np.stack(list(columns.values()), axis=1)
 
 
 def numbers_of(X: Any, positions: Sequence[int]) -> np.ndarray:
@@ -127,7 +142,7 @@ def _ranges(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the smallest and largest value of each column; of numbers that are not missing."""
     low, high = np.full(len(labels), np.inf), np.full(len(labels), -np.inf)
-    n_numbers = sum(label[0] == "number" for label in labels)
+    n_numbers = sum(label[0] in ("number", "product") for label in labels)
     places = {label[1]: i for i, label in enumerate(labels) if label[0] == "number"}
     numbers = values[:, :n_numbers]
     if sparse.issparse(numbers):

@@ -50,16 +50,20 @@ class BaseSums:
         low, high = np.minimum(self.low, self.test.low), np.maximum(self.high, self.test.high)
         incomplete = {j for kind, j, _ in self.labels if kind == "gap"}
         for i, (kind, j, _) in enumerate(self.labels):
-            if kind != "number" or j in incomplete:
+            if kind in ("gap", "category") or j in incomplete:
                 low[i], high[i] = min(low[i], 0.0), max(high[i], kind != "number")
         return np.maximum(abs(high - self.products.x_mean), abs(low - self.products.x_mean))
 
     def check_means(self, index: np.ndarray) -> None:
         """Raise for columns whose deviations are small next to their means."""
         deviation = np.sqrt(np.diag(self.products.gram)[index] / self.products.weight)
-        mean = abs(self.products.x_mean + self.pivot)[index]
-        if ((mean > MAX_MEAN * deviation) & (mean < MAX_CONSTANT_MEAN * deviation)).any():
-            raise NotImplementedError("columns must vary more, next to their means")
+        check_spread(abs(self.products.x_mean + self.pivot)[index], deviation)
+
+
+def check_spread(mean: np.ndarray, deviation: np.ndarray) -> None:
+    """Raise for columns that vary little next to their means, but are not constant."""
+    if ((mean > MAX_MEAN * deviation) & (mean < MAX_CONSTANT_MEAN * deviation)).any():
+        raise NotImplementedError("columns must vary more, next to their means")
 
 
 @dataclass(frozen=True)

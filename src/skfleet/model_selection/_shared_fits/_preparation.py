@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -11,7 +11,13 @@ from sklearn.compose import ColumnTransformer
 from sklearn.decomposition import PCA
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, OneHotEncoder, StandardScaler
+from sklearn.preprocessing import (
+    MaxAbsScaler,
+    MinMaxScaler,
+    OneHotEncoder,
+    PolynomialFeatures,
+    StandardScaler,
+)
 
 from skfleet.blocks import is_frame
 from skfleet.model_selection._shared_fits._column_algebra import (
@@ -26,12 +32,14 @@ from skfleet.model_selection._shared_fits._column_algebra import (
     scale_to_range,
     standardize,
 )
+from skfleet.model_selection._shared_fits._polynomials import Factors, expand, products_of_path
 
 # How transformers prepare the columns of a training set.
 _FUNCTIONS: dict[type, Callable[[Any, LinearColumns], LinearColumns]] = {
     MaxAbsScaler: scale_by_largest,
     MinMaxScaler: scale_to_range,
     PCA: decompose,
+    PolynomialFeatures: expand,
     SimpleImputer: impute,
     StandardScaler: standardize,
 }
@@ -74,20 +82,55 @@ def _unknown(step: Any) -> str:
     )
 
 
-def input_columns(
-    pipelines: Sequence[Sequence[Any]], head: Any
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the positions of the columns that are read as numbers, and as categories.
+class InputColumns(NamedTuple):
+    """Positions of the columns that are read as numbers and as categories, and products of them."""
 
-    Each pipeline is a list of its first steps.
-    """
+    numeric: tuple[int, ...]
+    categorical: tuple[int, ...]
+    products: tuple[Factors, ...]
+    needs_pivot: bool  # near the means of numbers
+
+
+def input_columns(pipelines: Sequence[Sequence[Any]], head: Any) -> InputColumns:
+    """Return the columns that pipelines read, each as a list of its first steps."""
     numeric: set[int] = set()
     categorical: set[int] = set()
+    products: set[Factors] = set()
+    kinds: set[type] = set()
     for steps in pipelines:
+        chains: list[tuple[list[Any], list[int]]] = []
+        following = _steps_after_columns(steps)
         for path, positions in _paths(steps, head):
-            is_encoded = bool(path) and class_of(path[0]) is OneHotEncoder
-            (categorical if is_encoded else numeric).update(positions)
-    return tuple(sorted(numeric)), tuple(sorted(categorical))
+            kinds.update(map(class_of, [*path, *following]))
+            if path and class_of(path[0]) is OneHotEncoder:
+                categorical.update(positions)
+                continue
+            numeric.update(positions)
+            chains.append((path, positions))
+        if any(class_of(step) is PolynomialFeatures for step in following):
+            # they multiply columns of several paths
+            paths = [path for path, _ in chains]
+            combining = [step for path in paths for step in path if class_of(step) is PCA]
+            chain = [*combining, *max(paths, key=_degree, default=[]), *following]
+            chains = [(chain, sorted({j for _, positions in chains for j in positions}))]
+        for chain, positions in chains:
+            products.update(products_of_path(list(map(class_of, chain)), chain, positions))
+    needs_pivot = bool(kinds & {PolynomialFeatures, SimpleImputer})
+    by_size = sorted(products, key=lambda factors: (len(factors), factors))
+    return InputColumns(
+        tuple(sorted(numeric)), tuple(sorted(categorical)), tuple(by_size), needs_pivot
+    )
+
+
+def _steps_after_columns(steps: Sequence[Any]) -> list[Any]:
+    """Return the steps after a ColumnTransformer."""
+    steps = _without_passthrough(steps)
+    return steps[1:] if steps and class_of(steps[0]) is ColumnTransformer else []
+
+
+def _degree(path: Sequence[Any]) -> int:
+    degrees = [np.max(step.degree) for step in path if class_of(step) is PolynomialFeatures]
+    return int(np.prod(degrees))
 
 
 def prepare_columns(steps: Sequence[Any], sums: BaseSums, head: Any) -> LinearColumns:

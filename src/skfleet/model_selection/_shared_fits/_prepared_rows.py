@@ -10,8 +10,19 @@ from typing import Any
 import numpy as np
 from sklearn.model_selection import check_cv
 
-from skfleet.blocks import Block, Folds, RowBlocks, is_lazy, make_folds, meta_of, row_blocks
-from skfleet.engine import Reduction, engine_for, map_reduce, with_row_offsets
+from skfleet.blocks import (
+    Block,
+    BlockRef,
+    Folds,
+    RowBlocks,
+    is_lazy,
+    make_folds,
+    meta_of,
+    open_block,
+    row_blocks,
+    slice_block,
+)
+from skfleet.engine import Engine, Reduction, engine_for, map_reduce, with_row_offsets
 from skfleet.model_selection._shared_fits._base_columns import (
     BaseColumns,
     Label,
@@ -27,8 +38,11 @@ from skfleet.model_selection._shared_fits._column_algebra import BaseSums, Linea
 from skfleet.model_selection._shared_fits._from_gram import ScoredFromGram, check_lengths
 from skfleet.model_selection._shared_fits._preparation import input_columns, prepare_columns
 
-# Rows by which columns are chosen, and from which the pivots of those with gaps are found.
+# Rows by which columns are chosen, and from which pivots are computed.
 N_HEAD_ROWS = 1000
+
+# Numbers of products of columns that are in memory at a time.
+MAX_PIECE = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -61,18 +75,23 @@ def prepare_rows(
         raise NotImplementedError("models must be all classifiers, or all regressors")
     rows = row_blocks(X, kinds.pop()(y), dtype=None)
     head = meta_of(X) if is_lazy(X) else X[:N_HEAD_ROWS]
-    numeric, categorical = input_columns(pipelines, head)
-    check_precision(head, numeric)
+    columns = input_columns(pipelines, head)
+    check_precision(head, columns.numeric)
+    n_columns = sum(map(len, columns[:3]))
     for shared_fit in shared_fits:
-        shared_fit.check_rows(rows, len(numeric) + len(categorical), len(splits), n_slots)
-    pivot = np.zeros(len(numeric)) if is_lazy(X) else _pivot(head, numeric)
-    base = BaseColumns(numeric, pivot, categorical)
+        shared_fit.check_rows(rows, n_columns, len(splits), n_slots)
     engine = engine_for(rows)
-    rows = with_row_offsets(engine, rows)
+    # gaps are columns, and infinite numbers are refused there
+    rows = replace(with_row_offsets(engine, rows), checked=True)
     assert rows.n_rows is not None
+    pivot = np.zeros(len(columns.numeric))
+    if columns.needs_pivot:
+        pivot = _pivot(engine, rows, columns.numeric)
+    base = BaseColumns(columns.numeric, pivot, columns.categorical, columns.products)
     data = (None, None) if is_lazy(X) else (X, y)
     folds = make_folds(check_cv(splits), rows.n_rows, *data)
-    sums = map_reduce(engine, Reduction(products_by_group, combine_groups), rows, folds, base)
+    reduction = _by_pieces(Reduction(products_by_group, combine_groups), base)
+    sums = map_reduce(engine, reduction, rows, folds, base)
     labels = tuple(dict.fromkeys(label for part in sums.values() for label in part.labels))
     sums = {part: with_labels(value, labels) for part, value in sums.items()}
     sides = [(_joined(sums, train), _joined(sums, test)) for train, test in folds.splits]
@@ -135,6 +154,7 @@ class PipelineProducts:
         base = np.stack([coef @ columns.dense_matrix for coef, columns in pairs])
         offsets = [coef @ columns.offset for coef, columns in pairs]
         reduction = replace(reduction, per_block=partial(_of_base_columns, reduction.per_block))
+        reduction = _by_pieces(reduction, prepared.base)
         models = labels, base, intercepts + np.stack(offsets)
         return map_reduce(
             engine_for(prepared.rows),
@@ -162,13 +182,38 @@ def _of_base_columns(
     return per_block(block._replace(X=values), folds, coefs[..., index], *args)
 
 
-def _pivot(X: Any, positions: Sequence[int]) -> np.ndarray:
-    """Return numbers near the means of columns with gaps."""
-    values = numbers_of(X, positions)
-    if np.isfinite(values).all():
-        return np.zeros(len(positions))
-    finite = np.where(np.isfinite(values), values, 0.0)
-    return finite.sum(axis=0) / np.maximum(np.isfinite(values).sum(axis=0), 1)
+def _by_pieces(reduction: Reduction, base: BaseColumns) -> Reduction:
+    """Return a reduction that has the products of columns of a few rows in memory at a time."""
+    if not base.products:
+        return reduction
+    n_rows = max(1, MAX_PIECE // len(base.products))
+    return replace(reduction, per_block=partial(_reduce_pieces, reduction, n_rows))
+
+
+def _reduce_pieces(reduction: Reduction, n_rows: int, block: Block, *args: Any) -> Any:
+    """Reduce a block, a number of rows at a time."""
+    starts = range(0, block.n_rows, n_rows)
+    pieces = (slice_block(block, low, min(low + n_rows, block.n_rows)) for low in starts)
+    return reduce(reduction.combine, (reduction.per_block(piece, *args) for piece in pieces))
+
+
+def _pivot(engine: Engine, rows: RowBlocks, positions: Sequence[int]) -> np.ndarray:
+    """Return numbers near the means of columns, from the first rows."""
+    assert rows.lengths is not None
+    blocks = [ref for ref, n in zip(rows.blocks, rows.lengths, strict=True) if n]
+    tasks = engine.map(_first_means, [blocks[:1]], positions, name="first-means")
+    (pivot,) = engine.gather(tasks)
+    return np.asarray(pivot)
+
+
+def _first_means(block_refs: Sequence[BlockRef], positions: Sequence[int]) -> np.ndarray:
+    """Return the means of the first rows of a block, without gaps; 0 for columns of gaps."""
+    block = open_block(block_refs[0]._replace(to_device=False))
+    values = numbers_of(slice_block(block, 0, min(block.n_rows, N_HEAD_ROWS)).X, positions)
+    is_finite = np.isfinite(values)
+    sums = np.where(is_finite, values, 0.0).sum(axis=0)
+    means: np.ndarray = sums / np.maximum(is_finite.sum(axis=0), 1)
+    return means
 
 
 def _joined(sums: Mapping[int, LabelledProducts], parts: Sequence[int]) -> LabelledProducts:
