@@ -64,6 +64,10 @@ FRAME, y = rows_of()
 NUMBERS = FRAME[["size", "time", "count"]]
 GAPS = with_gaps(NUMBERS)
 MIXED = with_gaps(FRAME)
+# categories that are only in the last rows
+RARE = FRAME[["site"]].astype(str)
+RARE[-3:] = "rare"
+dense = {"sparse_output": False}
 dense_encoder = OneHotEncoder(sparse_output=False, handle_unknown="ignore")
 imputed = make_pipeline(SimpleImputer(), StandardScaler())
 mixed = make_column_transformer((imputed, ["size", "time"]), (dense_encoder, ["kind", "site"]))
@@ -111,6 +115,20 @@ def reason_of(search):
         ([SimpleImputer(), PCA(whiten=True)], GAPS),
         ([dense_encoder], FRAME[["kind", "site"]]),
         ([OneHotEncoder(drop="if_binary", sparse_output=False)], FRAME[["kind"]].to_numpy()),
+        ([OneHotEncoder(max_categories=3, **dense)], FRAME[["site", "kind"]]),
+        ([OneHotEncoder(min_frequency=0.17, drop="first", **dense)], FRAME[["site"]]),
+        ([OneHotEncoder(min_frequency=50, handle_unknown="infrequent_if_exist", **dense)], RARE),
+        ([OneHotEncoder(max_categories=4, handle_unknown="ignore", **dense)], RARE),
+        ([OneHotEncoder(drop=["oak", "C"], **dense)], FRAME[["kind", "site"]]),
+        (
+            [
+                OneHotEncoder(
+                    categories=[["elm", "oak"], list("FEDC")], handle_unknown="ignore", **dense
+                )
+            ],
+            FRAME[["kind", "site"]],
+        ),
+        ([OneHotEncoder(categories=[range(12)], **dense)], FRAME[["count"]].to_numpy()),
         ([mixed], MIXED),
         ([mixed], MIXED.assign(size=MIXED["size"] + 1e5)),
         ([by_dtype, StandardScaler()], MIXED),
@@ -241,7 +259,7 @@ def test_searches_that_need_more_than_sums(params, reason):
         ([MinMaxScaler(clip=True)], NUMBERS, "clip"),
         ([PCA(2), MinMaxScaler()], NUMBERS, "before they are combined"),
         ([OneHotEncoder()], FRAME[["kind", "site"]], "rows must be dense"),
-        ([OneHotEncoder(max_categories=2, sparse_output=False)], FRAME[["kind"]], "joined"),
+        ([OneHotEncoder(handle_unknown="warn", sparse_output=False)], RARE, "in the training set"),
         ([StandardScaler()], NUMBERS.astype(np.float32), "float64"),
         ([PCA(0.9)], NUMBERS, "n_components"),
         ([PCA(2, whiten=True), PCA(2)], NUMBERS, "must differ"),
@@ -362,8 +380,10 @@ numeric_steps = st.lists(
 ).filter(lambda steps: sum(isinstance(step, PolynomialFeatures) for step in steps) < 2)
 encoders = st.builds(
     OneHotEncoder,
-    drop=st.sampled_from([None, "first", "if_binary"]),
-    handle_unknown=st.sampled_from(["ignore", "error"]),
+    drop=st.sampled_from([None, "first", "if_binary", ["elm"]]),
+    min_frequency=st.sampled_from([None, 2, 0.3, 0.35]),
+    max_categories=st.sampled_from([None, 1, 2, 3]),
+    handle_unknown=st.sampled_from(["ignore", "error", "infrequent_if_exist"]),
     sparse_output=st.booleans(),
 )
 models = st.sampled_from(

@@ -10,7 +10,7 @@ import numpy as np
 from scipy import linalg, sparse
 from sklearn.decomposition import PCA
 from sklearn.impute import SimpleImputer
-from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, OneHotEncoder, StandardScaler
+from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
 
 from skfleet._sklearn_private import scale_from_variance
 from skfleet.glm import CrossProducts
@@ -151,49 +151,15 @@ def numeric_columns(sums: BaseSums, positions: Sequence[int]) -> LinearColumns:
     index = np.array([places["number", j, None] for j in positions], dtype=int)
     missing = np.array([places.get(("gap", j, None), -1) for j in positions], dtype=int)
     sums.check_means(index)
-    matrix = _selection(index, len(places))
+    matrix = selection(index, len(places))
     pivot = sums.pivot[index]
     return LinearColumns(
         sums, matrix, pivot, sums.low[index] + pivot, sums.high[index] + pivot, missing
     )
 
 
-def encode(step: OneHotEncoder, sums: BaseSums, positions: Sequence[int]) -> LinearColumns:
-    """Return the columns of a OneHotEncoder that is fitted on the training set."""
-    if step.min_frequency is not None or step.max_categories is not None:
-        raise NotImplementedError("categories must not be joined")
-    if not (isinstance(step.categories, str) and step.categories == "auto"):
-        raise NotImplementedError("categories must be 'auto'")
-    if not (step.drop is None or (isinstance(step.drop, str))):
-        raise NotImplementedError("drop must be None, 'first' or 'if_binary'")
-    index: list[int] = []
-    for j in positions:
-        known: list[tuple[Any, int]] = []
-        unknown: list[tuple[Any, int]] = []
-        for i, (kind, position, value) in enumerate(sums.labels):
-            if (kind, position) == ("category", j):
-                (known if sums.products.x_mean[i] > 0 else unknown).append((value, i))
-        is_tested = any(sums.test.products.x_mean[i] > 0 for _, i in unknown)
-        if is_tested and step.handle_unknown not in ("ignore", "infrequent_if_exist"):
-            raise NotImplementedError("categories to test on must be in the training set")
-        columns = [i for _, i in sorted(known)]
-        is_dropped = step.drop == "first" or (step.drop == "if_binary" and len(columns) == 2)
-        index += columns[is_dropped:]
-    places, n = np.array(index, dtype=int), len(sums.labels)
-    ones = np.ones(len(index))
-    return LinearColumns(
-        sums,
-        _selection(places, n),
-        0 * ones,
-        np.where(sums.products.x_mean[places] < 1, 0.0, 1.0),
-        ones,
-        np.full(len(index), -1),
-        is_sparse=step.sparse_output,
-    )
-
-
-def _selection(index: np.ndarray, n_base: int) -> Any:
-    """Return the matrix that selects base columns."""
+def selection(index: Sequence[int] | np.ndarray, n_base: int) -> Any:
+    """Return the sparse matrix that selects base columns."""
     n = len(index)
     return sparse.csr_matrix((np.ones(n), (np.arange(n), index)), shape=(n, n_base))
 

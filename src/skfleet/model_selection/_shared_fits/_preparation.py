@@ -24,7 +24,6 @@ from skfleet.model_selection._shared_fits._column_algebra import (
     BaseSums,
     LinearColumns,
     decompose,
-    encode,
     impute,
     join_columns,
     numeric_columns,
@@ -32,6 +31,7 @@ from skfleet.model_selection._shared_fits._column_algebra import (
     scale_to_range,
     standardize,
 )
+from skfleet.model_selection._shared_fits._encoding import encode
 from skfleet.model_selection._shared_fits._polynomials import Factors, expand, products_of_path
 
 # How transformers prepare the columns of a training set.
