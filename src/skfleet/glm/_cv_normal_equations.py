@@ -29,6 +29,11 @@ class SplitProducts(NamedTuple):
     rows: RowBlocks
     folds: Folds
 
+    @property
+    def fitted(self) -> list[CrossProducts]:
+        """The cross products of the training sets."""
+        return [train for train, _ in self.splits]
+
     def reduce_models(
         self, reduction: Reduction, coefs: np.ndarray, intercepts: np.ndarray, *args: Any
     ) -> Any:

@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from sklearn import get_config
 from sklearn.metrics import get_scorer
 from sklearn.pipeline import Pipeline
 
@@ -64,7 +65,8 @@ class AnalyticScores:
         if not fit.may_be_scored or not self._candidates:
             return None
         if key not in self._pipelines:
-            self._pipelines[key] = ScoredPipeline(estimator, self._candidates)
+            fit_params = job.options.get("fit_params") or {}
+            self._pipelines[key] = ScoredPipeline(estimator, self._candidates, fit_params)
         pipeline = self._pipelines[key]
         fit.pipeline = pipeline if pipeline.scorings else None
         return fit.pipeline
@@ -113,7 +115,9 @@ class _CandidateGroup:
         self._scorings: Mapping[str | None, str] = {}
         self._refused: str | None = None
         try:
-            self._scorings = _scoring_names(job, shared_fit.scorings)
+            self._scorings = _scoring_names(
+                job, shared_fit.scorings, type(self._estimator) is Pipeline
+            )
         except NotImplementedError as error:
             self._refused = str(error)
         self._reasons: dict[Hashable, str | None] = {}
@@ -208,20 +212,23 @@ def _score(shared_fit: SharedFit, prepared: Any, *args: Any) -> np.ndarray:
     return shared_fit.score(prepared, params, scorings, train_scores=has_train_scores)
 
 
-def _scoring_names(job: SearchJob, supported: frozenset[str]) -> Mapping[str | None, str]:
+def _scoring_names(
+    job: SearchJob, supported: frozenset[str], is_pipeline: bool
+) -> Mapping[str | None, str]:
     """Return the names of scikit-learn's scorers by the search's own names of its scores.
 
     Raises NotImplementedError for other scorers, and where it needs more of its fits than scores.
     """
     options = job.options
-    if options.get("fit_params") or options.get("score_params"):
-        raise NotImplementedError("fit must have no parameters, such as sample_weight")
+    if options.get("score_params") or (options.get("fit_params") and not is_pipeline):
+        raise NotImplementedError("fit and score must have no parameters, such as sample_weight")
     if options.get("verbose", 0) >= _VERBOSE_PER_FIT:
         raise NotImplementedError(f"verbose must be less than {_VERBOSE_PER_FIT} to print no fits")
     names: dict[str | None, str] = {}
     for key, scorer in scorers_of(options["scorer"]).items():
         is_name = isinstance(scorer, str)
-        name = scorer if is_name else _names_by_digest(supported).get(_digest(scorer))
+        is_routed = get_config()["enable_metadata_routing"]
+        name = scorer if is_name else _names_by_digest(supported, is_routed).get(_digest(scorer))
         if name not in supported:
             scorers = ", ".join(sorted(supported - {"score"}))
             raise NotImplementedError(f"scoring must be of {scorers}. Got {scorer} instead")
@@ -230,8 +237,13 @@ def _scoring_names(job: SearchJob, supported: frozenset[str]) -> Mapping[str | N
 
 
 @cache
-def _names_by_digest(supported: frozenset[str]) -> dict[bytes, str]:
-    return {_digest(get_scorer(name)): name for name in supported - {"score"}}
+def _names_by_digest(supported: frozenset[str], is_routed: bool) -> dict[bytes, str]:
+    names = {}
+    for name in supported - {"score"}:
+        names[_digest(get_scorer(name))] = name
+        if is_routed:  # scorers must say that they need no weights
+            names[_digest(get_scorer(name).set_score_request(sample_weight=False))] = name
+    return names
 
 
 def _digest(scorer: Any) -> bytes:

@@ -22,12 +22,16 @@ Label = tuple[str, int, Hashable]
 
 
 class LabelledProducts(NamedTuple):
-    """Cross products of base columns, by their labels, with the smallest and largest values."""
+    """Cross products of base columns, by their labels, with the smallest and largest values.
+
+    Also those with weights, where rows have some.
+    """
 
     labels: tuple[Label, ...]
     products: CrossProducts
     low: np.ndarray
     high: np.ndarray
+    weighted: CrossProducts | None = None
 
 
 @dataclass(frozen=True)
@@ -131,10 +135,19 @@ def products_by_group(block: Block, folds: Folds, base: BaseColumns) -> dict[int
     sums = {}
     for part, rows in folds.cut(block._replace(X=values)):
         low, high = _ranges(rows.X, labels, shift)
-        products = block_cross_products(rows)
-        products = products._replace(x_mean=products.x_mean + shift)
-        sums[part] = LabelledProducts(labels, products, low + shift, high + shift)
+        products = _products(rows._replace(sample_weight=None), shift)
+        weighted = None if rows.sample_weight is None else _products(rows, shift)
+        sums[part] = LabelledProducts(labels, products, low + shift, high + shift, weighted)
     return sums
+
+
+def _products(rows: Block, shift: np.ndarray) -> CrossProducts:
+    """Return cross products of rows that are off their base columns by a shift."""
+    weights = rows.sample_weight
+    if weights is not None and not (np.isfinite(weights) & (np.asarray(weights) >= 0)).all():
+        raise NotImplementedError("sample_weight must be finite, and not negative")
+    products = block_cross_products(rows)
+    return products._replace(x_mean=products.x_mean + shift)
 
 
 def _ranges(
@@ -170,7 +183,10 @@ def combine_labelled(a: LabelledProducts, b: LabelledProducts) -> LabelledProduc
         labels = tuple(dict.fromkeys([*a.labels, *b.labels]))
         a, b = with_labels(a, labels), with_labels(b, labels)
     low, high = np.minimum(a.low, b.low), np.maximum(a.high, b.high)
-    return LabelledProducts(a.labels, combine_products(a.products, b.products), low, high)
+    products, weighted = combine_products(a.products, b.products), None
+    if a.weighted is not None and b.weighted is not None:
+        weighted = combine_products(a.weighted, b.weighted)
+    return LabelledProducts(a.labels, products, low, high, weighted)
 
 
 def with_labels(sums: LabelledProducts, labels: tuple[Label, ...]) -> LabelledProducts:
@@ -179,11 +195,16 @@ def with_labels(sums: LabelledProducts, labels: tuple[Label, ...]) -> LabelledPr
         return sums
     places = {label: i for i, label in enumerate(labels)}
     index = np.array([places[label] for label in sums.labels], dtype=int)
-    n, products = len(labels), sums.products
-    mean, gram = np.zeros(n), np.zeros((n, n))
-    xy = np.zeros((n, products.xy.shape[1]))
-    mean[index], xy[index] = products.x_mean, products.xy
-    gram[np.ix_(index, index)] = products.gram
+    n = len(labels)
+
+    def embedded(products: CrossProducts) -> CrossProducts:
+        mean, gram = np.zeros(n), np.zeros((n, n))
+        xy = np.zeros((n, products.xy.shape[1]))
+        mean[index], xy[index] = products.x_mean, products.xy
+        gram[np.ix_(index, index)] = products.gram
+        return products._replace(x_mean=mean, gram=gram, xy=xy)
+
     low, high = np.full(n, np.inf), np.full(n, -np.inf)
     low[index], high[index] = sums.low, sums.high
-    return LabelledProducts(labels, products._replace(x_mean=mean, gram=gram, xy=xy), low, high)
+    weighted = None if sums.weighted is None else embedded(sums.weighted)
+    return LabelledProducts(labels, embedded(sums.products), low, high, weighted)

@@ -35,6 +35,7 @@ class BaseSums:
     """Sums of base columns over a training set.
 
     `low` and `high` are the smallest and largest values. `test` are the sums over the test set.
+    Some steps may be fitted with weights.
     """
 
     labels: tuple[Label, ...]
@@ -42,7 +43,14 @@ class BaseSums:
     products: CrossProducts
     low: np.ndarray
     high: np.ndarray
+    weighted: CrossProducts | None
     test: LabelledProducts
+    weighted_steps: tuple[Any, ...] = ()
+
+    def fitted_by(self, step: Any) -> CrossProducts:
+        """Return the cross products that a step is fitted to."""
+        is_weighted = any(step is other for other in self.weighted_steps)
+        return self.weighted if is_weighted and self.weighted is not None else self.products
 
     @property
     def largest_deviations(self) -> np.ndarray:
@@ -95,15 +103,24 @@ class LinearColumns:
     @property
     def mean(self) -> np.ndarray:
         """The means of the columns."""
-        return self.matrix @ self.sums.products.x_mean + self.offset
+        return self.mean_of(self.sums.products)
 
     @property
     def variance(self) -> np.ndarray:
         """The variances of the columns."""
-        products = self.matrix @ self.sums.products.gram
+        return self.variance_of(self.sums.products)
+
+    def mean_of(self, base: CrossProducts) -> np.ndarray:
+        """Return the means of the columns from the cross products of the base columns."""
+        mean: np.ndarray = self.matrix @ base.x_mean + self.offset
+        return mean
+
+    def variance_of(self, base: CrossProducts) -> np.ndarray:
+        """Return the variances of the columns from the cross products of the base columns."""
+        products = self.matrix @ base.gram
         multiplied = self.matrix.multiply(products) if sparse.issparse(self.matrix) else None
         summed = (self.matrix * products) if multiplied is None else multiplied
-        return np.asarray(summed.sum(axis=1)).ravel() / self.weight
+        return np.asarray(summed.sum(axis=1)).ravel() / base.weight
 
     @property
     def amplification(self) -> float:
@@ -186,7 +203,8 @@ def standardize(step: StandardScaler, columns: LinearColumns) -> LinearColumns:
     columns.check_complete()
     if columns.is_sparse and step.with_mean:
         raise NotImplementedError("rows must be dense to take off their means")
-    n, mean, variance = columns.weight, columns.mean, columns.variance
+    base = columns.sums.fitted_by(step)
+    n, mean, variance = base.weight, columns.mean_of(base), columns.variance_of(base)
     scale = np.ones_like(mean)
     if step.with_std:
         eps = np.finfo(float).eps

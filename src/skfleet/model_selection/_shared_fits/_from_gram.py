@@ -133,10 +133,12 @@ class ScoredFromGram(SharedFit):
         if not rows.on_dask and n_columns * (1 - n_splits / n_slots) > _COLUMNS_PER_TRANSFER:
             raise NotImplementedError("workers would have it sooner")
 
-    def solutions(self, splits: Sequence[Any], params: ParamSets) -> Iterator[SplitSolution]:
+    def solutions(
+        self, fitted_products: Sequence[CrossProducts], params: ParamSets
+    ) -> Iterator[SplitSolution]:
         """Yield the models of candidates on each split, those with an intercept in one go."""
         has_intercept = [bool(candidate["fit_intercept"]) for candidate in params]
-        for j, (train, _) in enumerate(splits):
+        for j, train in enumerate(fitted_products):
             for centre in set(has_intercept):
                 group = [n for n, value in enumerate(has_intercept) if value == centre]
                 fitted = train if centre else train.uncentered()
@@ -159,7 +161,7 @@ class ScoredFromGram(SharedFit):
         names = [scorings[n] for n in squared]
         models = Models.empty(prepared.splits, len(params))
         scores = np.full((2, len(scorings), len(prepared.splits), len(params)), np.nan)
-        for solution in self.solutions(prepared.splits, params):
+        for solution in self.solutions(prepared.fitted, params):
             models.enter(solution)
             j, group, fitted, coef = solution
             for side, tested in enumerate(prepared.splits[j][::-1][: 1 + train_scores]):

@@ -22,6 +22,12 @@ from skfleet.model_selection._shared_fits._registry import (
     inherited_shared_fit,
     unsupported_reason,
 )
+from skfleet.model_selection._shared_fits._weighted_steps import (
+    NO_STEPS,
+    WeightedSteps,
+    weighted_steps,
+    weights_in,
+)
 
 
 class PipelineVariant(NamedTuple):
@@ -30,9 +36,12 @@ class PipelineVariant(NamedTuple):
     steps: list[Any]  # but the last
     last: Any
     refused: str | None
+    weighted: WeightedSteps = NO_STEPS
 
     @classmethod
-    def of(cls, pipeline: Pipeline, params: Mapping[str, Any]) -> PipelineVariant:
+    def of(
+        cls, pipeline: Pipeline, params: Mapping[str, Any], fit_params: Mapping[str, Any]
+    ) -> PipelineVariant:
         """Return the pipeline with these parameters, or the reason why it is not scored."""
         try:
             pipeline = clone(pipeline).set_params(**clone(dict(params), safe=False))
@@ -42,7 +51,12 @@ class PipelineVariant(NamedTuple):
         refused = no_algebra(steps)
         if pipeline.memory is not None or pipeline.transform_input is not None:
             refused = "memory and transform_input must be None"
-        return cls(steps, last, refused)
+        if refused is not None:
+            return cls(steps, last, refused)
+        try:
+            return cls(steps, last, None, weighted_steps(pipeline, fit_params))
+        except Exception as error:
+            return cls(steps, last, str(error))
 
     @property
     def shared_fit(self) -> ScoredFromGram | None:
@@ -57,8 +71,10 @@ class ScoredPipeline(ScoreOnly):
     The candidates may differ in all parameters, and in their steps.
     """
 
-    def __init__(self, pipeline: Pipeline, candidates: ParamSets) -> None:
-        self._pipeline = pipeline
+    def __init__(
+        self, pipeline: Pipeline, candidates: ParamSets, fit_params: Mapping[str, Any]
+    ) -> None:
+        self._pipeline, self._fit_params = pipeline, fit_params
         self._variants: dict[bytes, PipelineVariant] = {}
         self.parameters = tuple(dict.fromkeys(name for params in candidates for name in params))
         for params in candidates:
@@ -85,9 +101,8 @@ class ScoredPipeline(ScoreOnly):
             if v.refused is None and v.shared_fit is not None
         ]
         shared_fits = dict.fromkeys(shared_fit for _, shared_fit in scored)
-        return prepare_rows(
-            X, y, splits, [steps for steps, _ in scored], list(shared_fits), n_slots
-        )
+        pipelines, weights = [steps for steps, _ in scored], weights_in(self._fit_params)
+        return prepare_rows(X, y, splits, pipelines, list(shared_fits), n_slots, weights)
 
     def score(
         self,
@@ -108,7 +123,8 @@ class ScoredPipeline(ScoreOnly):
             shared_fit = variant.shared_fit
             assert shared_fit is not None
             accepts_sparse = all(map(shared_fit.accepts_sparse, last))
-            for numbers, part in products_after(prepared, variant.steps, accepts_sparse).parts():
+            products = products_after(prepared, variant.steps, accepts_sparse, variant.weighted)
+            for numbers, part in products.parts():
                 scores[np.ix_([0, 1], range(len(scorings)), numbers, group)] = shared_fit.score(
                     part, last, scorings, train_scores=train_scores
                 )
@@ -122,7 +138,7 @@ class ScoredPipeline(ScoreOnly):
         first = {name: value for name, value in params.items() if name not in names}
         digest = Pickled.dumps(first).digest()
         if digest not in self._variants:
-            self._variants[digest] = PipelineVariant.of(self._pipeline, first)
+            self._variants[digest] = PipelineVariant.of(self._pipeline, first, self._fit_params)
         variant = self._variants[digest]
         own = {name.removeprefix(prefix): params[name] for name in names}
         if variant.last is not None:

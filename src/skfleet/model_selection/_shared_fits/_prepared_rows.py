@@ -23,6 +23,7 @@ from skfleet.blocks import (
     slice_block,
 )
 from skfleet.engine import Engine, Reduction, engine_for, map_reduce, with_row_offsets
+from skfleet.glm import CrossProducts
 from skfleet.model_selection._shared_fits._base_columns import (
     BaseColumns,
     Label,
@@ -37,6 +38,7 @@ from skfleet.model_selection._shared_fits._base_columns import (
 from skfleet.model_selection._shared_fits._column_algebra import BaseSums, LinearColumns
 from skfleet.model_selection._shared_fits._from_gram import ScoredFromGram, check_lengths
 from skfleet.model_selection._shared_fits._preparation import input_columns, prepare_columns
+from skfleet.model_selection._shared_fits._weighted_steps import NO_STEPS, WeightedSteps
 
 # Rows by which columns are chosen, and from which pivots are computed.
 N_HEAD_ROWS = 1000
@@ -63,6 +65,7 @@ def prepare_rows(
     pipelines: Sequence[Sequence[Any]],
     shared_fits: Sequence[ScoredFromGram],
     n_slots: int,
+    sample_weight: Any = None,
 ) -> PreparedRows:
     """Compute the cross products of the base columns of each fold, in one pass.
 
@@ -73,7 +76,7 @@ def prepare_rows(
     kinds = {shared_fit.targets for shared_fit in shared_fits}
     if len(kinds) > 1:
         raise NotImplementedError("models must be all classifiers, or all regressors")
-    rows = row_blocks(X, kinds.pop()(y), dtype=None)
+    rows = row_blocks(X, kinds.pop()(y), sample_weight, dtype=None)
     head = meta_of(X) if is_lazy(X) else X[:N_HEAD_ROWS]
     columns = input_columns(pipelines, head)
     check_precision(head, columns.numeric)
@@ -99,13 +102,16 @@ def prepare_rows(
 
 
 def products_after(
-    prepared: PreparedRows, steps: Sequence[Any], accepts_sparse: bool
+    prepared: PreparedRows,
+    steps: Sequence[Any],
+    accepts_sparse: bool,
+    weighted: WeightedSteps = NO_STEPS,
 ) -> PipelineProducts:
     """Return the cross products of the rows of each split after the first steps of a pipeline."""
-    columns, splits = [], []
+    columns, splits, fitted = [], [], []
     for train, test in prepared.splits:
         pivot = prepared.base.pivot_of(train.labels)
-        sums = BaseSums(train.labels, pivot, *train[1:], test)
+        sums = BaseSums(train.labels, pivot, *train[1:], test, weighted.first)
         prepared_columns = prepare_columns(steps, sums, prepared.head)
         prepared_columns.check_complete()
         if prepared_columns.is_sparse and not accepts_sparse:
@@ -113,8 +119,11 @@ def products_after(
         columns.append(prepared_columns)
         products_of = prepared_columns.products_of
         splits.append((products_of(train.products), products_of(test.products)))
+        if weighted.has_last:
+            assert train.weighted is not None
+            fitted.append(products_of(train.weighted))
     check_lengths(splits)
-    return PipelineProducts(splits, columns, prepared)
+    return PipelineProducts(splits, fitted or [train for train, _ in splits], columns, prepared)
 
 
 @dataclass(frozen=True)
@@ -122,6 +131,7 @@ class PipelineProducts:
     """Cross products of prepared rows; stands in for `SplitProducts`."""
 
     splits: list[Any]
+    fitted: list[CrossProducts]  # of the training sets, weighted as the models are fitted
     columns: list[LinearColumns]
     prepared: PreparedRows
 
@@ -136,6 +146,7 @@ class PipelineProducts:
                 numbers,
                 PipelineProducts(
                     [self.splits[j] for j in numbers],
+                    [self.fitted[j] for j in numbers],
                     [self.columns[j] for j in numbers],
                     replace(self.prepared, folds=chosen),
                 ),

@@ -83,7 +83,7 @@ class RidgeClassifierPath(RidgePath):
             raise NotImplementedError("each class must be in every test set")
         models = Models.empty(prepared.splits, len(params))
         roundings = np.empty((len(prepared.splits), len(params)))
-        for solution in self.solutions(prepared.splits, params):
+        for solution in self.solutions(prepared.fitted, params):
             models.enter(solution)
             alpha = min(params[n]["alpha"] for n in solution.candidates)
             rounding = _rounding(prepared, solution, alpha)
