@@ -69,6 +69,9 @@ RARE = FRAME[["site"]].astype(str)
 RARE[-3:] = "rare"
 dense = {"sparse_output": False}
 dense_encoder = OneHotEncoder(sparse_output=False, handle_unknown="ignore")
+NO_KIND = with_gaps(FRAME, ["kind", "site"], seed=2)
+most_frequent = SimpleImputer(strategy="most_frequent")
+filled = make_column_transformer((make_pipeline(most_frequent, dense_encoder), ["kind", "site"]))
 imputed = make_pipeline(SimpleImputer(), StandardScaler())
 mixed = make_column_transformer((imputed, ["size", "time"]), (dense_encoder, ["kind", "site"]))
 by_dtype = make_column_transformer(
@@ -129,6 +132,16 @@ def reason_of(search):
             FRAME[["kind", "site"]],
         ),
         ([OneHotEncoder(categories=[range(12)], **dense)], FRAME[["count"]].to_numpy()),
+        ([filled], NO_KIND),
+        (
+            [SimpleImputer(strategy="most_frequent"), dense_encoder],
+            with_gaps(FRAME[["count"]], ["count"]),
+        ),
+        ([SimpleImputer(strategy="constant", fill_value="oak"), dense_encoder], NO_KIND[["kind"]]),
+        (
+            [SimpleImputer(strategy="constant", fill_value="?"), dense_encoder],
+            NO_KIND[["kind", "site"]],
+        ),
         ([mixed], MIXED),
         ([mixed], MIXED.assign(size=MIXED["size"] + 1e5)),
         ([by_dtype, StandardScaler()], MIXED),
@@ -239,7 +252,7 @@ def test_candidates_that_are_no_algebra_are_fitted_next_to_others():
     ("params", "reason"),
     [
         ({"scoring": "neg_median_absolute_error"}, "scoring must be of"),
-        ({"fit_params": {"ridge__sample_weight": np.ones(400)}}, "sample_weight"),
+        ({"fit_params": {"ridge__sample_weight": 2.0}}, "sample_weight"),
     ],
     ids=["scoring", "weights"],
 )
@@ -259,6 +272,13 @@ def test_searches_that_need_more_than_sums(params, reason):
         ([MinMaxScaler(clip=True)], NUMBERS, "clip"),
         ([PCA(2), MinMaxScaler()], NUMBERS, "before they are combined"),
         ([OneHotEncoder()], FRAME[["kind", "site"]], "rows must be dense"),
+        ([dense_encoder], NO_KIND[["kind"]], "must not be missing"),
+        ([SimpleImputer(), dense_encoder], GAPS[["size"]], "strategy must be"),
+        (
+            [dense_encoder],
+            NO_KIND[["kind"]].astype(object).where(NO_KIND[["kind"]].notna(), None),
+            "must be NaN",
+        ),
         ([OneHotEncoder(handle_unknown="warn", sparse_output=False)], RARE, "in the training set"),
         ([StandardScaler()], NUMBERS.astype(np.float32), "float64"),
         ([PCA(0.9)], NUMBERS, "n_components"),
@@ -413,6 +433,9 @@ def test_pipelines_at_random(numeric, encoder, model, scale, shift, share, cv, s
     frame, target = rows_of(120 + seed % 100, seed)
     frame[["size", "time"]] = (frame[["size", "time"]] - 50) * scale + shift
     frame = with_gaps(frame, share=share, seed=seed)
+    if share and encoder is not None:
+        frame = with_gaps(frame, ["kind"], share=share, seed=seed + 1)
+        encoder = make_pipeline(SimpleImputer(strategy="most_frequent"), encoder)
     steps = make_pipeline(*([SimpleImputer()] if share else []), *numeric, "passthrough")
     if encoder is None:
         pipeline = Pipeline([("numeric", steps), ("model", last)])

@@ -17,7 +17,7 @@ from skfleet.glm import CrossProducts, block_cross_products, combine_products
 MAX_COLUMNS = 2000
 
 # A column's label: its kind ("number", "product", "gap" or "category"), its position (-1 of a
-# product), and its category or the positions of its factors.
+# product), and its category (None for missing ones) or the positions of its factors.
 Label = tuple[str, int, Hashable]
 
 
@@ -81,14 +81,20 @@ class BaseColumns:
             values = values - shift
         parts = [sparse.csr_matrix(values)]
         for j in self.categorical:
-            codes, categories = pd.factorize(column_of(X, j))
-            if (codes < 0).any():
-                raise NotImplementedError("categories must not be missing")
+            column = column_of(X, j)
+            codes, categories = pd.factorize(column)
+            values_of_column: list[Hashable] = np.asarray(categories).tolist()
+            is_missing = codes < 0
+            if is_missing.any():
+                if not all(isinstance(value, float) for value in column[is_missing].tolist()):
+                    raise NotImplementedError("missing categories must be NaN")
+                codes[is_missing] = len(values_of_column)
+                values_of_column.append(None)
             n_rows = len(codes)
-            shape = n_rows, len(categories)
+            shape = n_rows, len(values_of_column)
             ones = np.ones(n_rows)
             parts.append(sparse.csr_matrix((ones, codes, np.arange(n_rows + 1)), shape=shape))
-            labels += [("category", j, value) for value in np.asarray(categories).tolist()]
+            labels += [("category", j, value) for value in values_of_column]
             if len(labels) > MAX_COLUMNS:
                 raise NotImplementedError(f"columns and categories must be at most {MAX_COLUMNS}")
         shift = np.append(shift, np.zeros(len(labels) - len(shift)))

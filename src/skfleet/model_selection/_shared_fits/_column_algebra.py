@@ -254,12 +254,7 @@ def _nonzero_widths(width: np.ndarray) -> np.ndarray:
 
 def impute(step: SimpleImputer, columns: LinearColumns) -> LinearColumns:
     """Apply a SimpleImputer of means or a constant that is fitted on the training set."""
-    if step.strategy not in ("mean", "constant"):
-        raise NotImplementedError(
-            f"strategy must be 'mean' or 'constant'. Got {step.strategy!r} instead"
-        )
-    if step.add_indicator or not _is_nan(step.missing_values):
-        raise NotImplementedError("gaps must be NaN, without columns that indicate them")
+    check_imputer(step, "mean", "constant")
     has_gaps = columns.missing >= 0
     if not has_gaps.any():
         return replace(columns, missing=np.full(len(columns.offset), -1))
@@ -285,6 +280,15 @@ def impute(step: SimpleImputer, columns: LinearColumns) -> LinearColumns:
         high=np.where(is_filled, np.maximum(columns.high, fill), columns.high),
         missing=np.full(len(share), -1),
     )
+
+
+def check_imputer(step: SimpleImputer, *strategies: str) -> None:
+    """Raise for an imputer of other values, or with columns that indicate them."""
+    if step.strategy not in strategies:
+        allowed = " or ".join(map(repr, strategies))
+        raise NotImplementedError(f"strategy must be {allowed}. Got {step.strategy!r} instead")
+    if step.add_indicator or not _is_nan(step.missing_values):
+        raise NotImplementedError("gaps must be NaN, without columns that indicate them")
 
 
 def decompose(step: PCA, columns: LinearColumns) -> LinearColumns:

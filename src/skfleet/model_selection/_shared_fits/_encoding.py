@@ -7,15 +7,28 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
+from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
 
 from skfleet._sklearn_private import fit_on_categories
-from skfleet.model_selection._shared_fits._column_algebra import BaseSums, LinearColumns, selection
+from skfleet.model_selection._shared_fits._column_algebra import (
+    BaseSums,
+    LinearColumns,
+    check_imputer,
+    selection,
+)
 
 
-def encode(step: OneHotEncoder, sums: BaseSums, positions: Sequence[int]) -> LinearColumns:
-    """Return the columns of a OneHotEncoder that is fitted on the training set."""
-    parts = [_encode_column(step, i, sums, j) for i, j in enumerate(positions)]
+def encode(
+    step: OneHotEncoder,
+    sums: BaseSums,
+    positions: Sequence[int],
+    imputer: SimpleImputer | None = None,
+) -> LinearColumns:
+    """Return the columns of a OneHotEncoder, after an imputer, fitted on the training set."""
+    if imputer is not None:
+        check_imputer(imputer, "most_frequent", "constant")
+    parts = [_encode_column(step, i, sums, j, imputer) for i, j in enumerate(positions)]
     matrix = sparse.vstack(parts, format="csr")
     weight = sums.products.weight
     n_ones = np.rint(matrix @ sums.products.x_mean * weight)
@@ -30,21 +43,31 @@ def encode(step: OneHotEncoder, sums: BaseSums, positions: Sequence[int]) -> Lin
     )
 
 
-def _encode_column(step: OneHotEncoder, number: int, sums: BaseSums, position: int) -> Any:
+def _encode_column(
+    step: OneHotEncoder, number: int, sums: BaseSums, position: int, imputer: SimpleImputer | None
+) -> Any:
     """Return the sparse matrix of the columns that encode a column, in columns of categories."""
     places: dict[Any, int] = {}
     mean = sums.products.x_mean
     for i, (kind, j, value) in enumerate(sums.labels):
         if (kind, j) == ("category", position):
             places[value] = i
-    known = sorted(value for value, i in places.items() if mean[i] > 0)
-    counts = [round(mean[places[value]] * sums.products.weight) for value in known]
-    encoder = _fitted(step, number, known, dict(zip(known, counts, strict=True)))
+    weight = sums.products.weight
+    counts = {value: round(mean[i] * weight) for value, i in places.items() if mean[i] > 0}
+    n_missing, fill = counts.pop(None, 0), None
+    if None in places:
+        if imputer is None:
+            raise NotImplementedError("categories must not be missing")
+        fill = _fill_value(imputer, counts)
+        if n_missing:
+            counts[fill] = counts.get(fill, 0) + n_missing
+    encoder = _fitted(step, number, sorted(counts), counts)
     columns = set(encoder.categories_[0].tolist())
     is_joined = step.min_frequency is not None or step.max_categories is not None
     infrequent = encoder.infrequent_categories_[0] if is_joined else None
     rows, codes = [], []
-    for value, i in places.items():
+    for label, i in places.items():
+        value = fill if label is None else label
         if value not in columns:
             is_in_use = mean[i] > 0 or sums.test.products.x_mean[i] > 0
             if is_in_use and step.handle_unknown not in ("ignore", "infrequent_if_exist"):
@@ -59,6 +82,17 @@ def _encode_column(step: OneHotEncoder, number: int, sums: BaseSums, position: i
     # a row for each category that is encoded
     encoded = encoder.transform(_column_of(rows))
     return sparse.csr_matrix(encoded.T) @ selection(codes, len(mean))
+
+
+def _fill_value(imputer: SimpleImputer, counts: dict[Any, int]) -> Any:
+    """Return what an imputer puts in place of missing categories."""
+    if not counts:
+        raise NotImplementedError("columns must have a value in every training set")
+    if imputer.strategy == "most_frequent":
+        return min(value for value, count in counts.items() if count == max(counts.values()))
+    if imputer.fill_value is not None:
+        return imputer.fill_value
+    return "missing_value" if isinstance(next(iter(counts)), str) else 0
 
 
 def _fitted(

@@ -57,11 +57,16 @@ def class_of(step: Any) -> type:
 
 def no_algebra(steps: Sequence[Any]) -> str | None:
     """Return which step is no algebra, or None; ColumnTransformer and OneHotEncoder come first."""
-    first, *following = _without_passthrough(steps) or [None]
+    steps = _without_passthrough(steps)
+    if not steps:
+        return None
+    first, *following = steps
+    if _encodes(steps) and class_of(first) is SimpleImputer:
+        first, *following = following
     for step in following:
         if class_of(step) not in _FUNCTIONS:
             return _unknown(step)
-    if first is None or class_of(first) in (*_FUNCTIONS, OneHotEncoder):
+    if class_of(first) in (*_FUNCTIONS, OneHotEncoder):
         return None
     if class_of(first) is not ColumnTransformer:
         return _unknown(first)
@@ -102,7 +107,7 @@ def input_columns(pipelines: Sequence[Sequence[Any]], head: Any) -> InputColumns
         following = _steps_after_columns(steps)
         for path, positions in _paths(steps, head):
             kinds.update(map(class_of, [*path, *following]))
-            if path and class_of(path[0]) is OneHotEncoder:
+            if _encodes(path):
                 categorical.update(positions)
                 continue
             numeric.update(positions)
@@ -156,9 +161,17 @@ def prepare_columns(steps: Sequence[Any], sums: BaseSums, head: Any) -> LinearCo
 
 def _apply(path: Sequence[Any], sums: BaseSums, positions: Sequence[int]) -> LinearColumns:
     """Return some columns of the rows after the steps of a path."""
-    if path and class_of(path[0]) is OneHotEncoder:
-        return _apply_functions(path[1:], encode(path[0], sums, positions))
+    if _encodes(path):
+        n = [class_of(step) for step in path].index(OneHotEncoder)
+        encoded = encode(path[n], sums, positions, path[0] if n else None)
+        return _apply_functions(path[n + 1 :], encoded)
     return _apply_functions(path, numeric_columns(sums, positions))
+
+
+def _encodes(path: Sequence[Any]) -> bool:
+    """Return whether a path begins with a OneHotEncoder, or with an imputer of categories."""
+    kinds = [class_of(step) for step in path[:2]]
+    return kinds[:1] == [OneHotEncoder] or kinds == [SimpleImputer, OneHotEncoder]
 
 
 def _apply_functions(steps: Sequence[Any], columns: LinearColumns) -> LinearColumns:

@@ -27,8 +27,8 @@ NO_STEPS = WeightedSteps()
 def weights_in(fit_params: Mapping[str, Any]) -> Any:
     """Return the sample weights among the parameters of ``fit``, None without any, or raise."""
     values = list({id(v): v for v in fit_params.values() if v is not None}.values())
-    has_others = any(name.split("__")[-1] != "sample_weight" for name in fit_params)
-    if len(values) > 1 or has_others or not all(hasattr(value, "__len__") for value in values):
+    is_unknown = any(name.split("__")[-1] != "sample_weight" for name in fit_params)
+    if len(values) > 1 or is_unknown or not all(hasattr(value, "__len__") for value in values):
         raise NotImplementedError("fit must have no other parameters than one sample_weight")
     return values[0] if values else None
 
