@@ -40,6 +40,8 @@ def frame_of(numbers, kinds, seed, index, category):
         frame["kind"] = frame["kind"].astype(category)
     if index == "odd":
         frame.index = np.random.default_rng(seed).integers(0, 50, N_ROWS)
+    if index == "decimal":
+        frame.index = np.arange(N_ROWS) / 3
     if index == "text":
         frame.index = [f"row {n}" for n in range(N_ROWS)]
     return frame
@@ -100,7 +102,7 @@ def test_dask_blocks_of_any_length(
 )
 @given(
     dtype=st.sampled_from(["float", "int", "bool"]),
-    index=st.sampled_from([None, "odd", "text"]),
+    index=st.sampled_from([None, "odd", "text", "decimal"]),
     category=st.sampled_from([None, "category", "string", object]),
     share=st.sampled_from([0.0, 0.1]),
     nullable=st.booleans(),

@@ -273,6 +273,7 @@ def test_searches_that_need_more_than_sums(params, reason):
         ([PCA(2), MinMaxScaler()], NUMBERS, "before they are combined"),
         ([OneHotEncoder()], FRAME[["kind", "site"]], "rows must be dense"),
         ([dense_encoder], NO_KIND[["kind"]], "must not be missing"),
+        ([make_column_transformer((StandardScaler(), lambda X: ["size"]))], NUMBERS, "by name"),
         ([SimpleImputer(), dense_encoder], GAPS[["size"]], "strategy must be"),
         (
             [dense_encoder],

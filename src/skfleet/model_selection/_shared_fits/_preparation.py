@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from sklearn.compose import ColumnTransformer
+from sklearn.compose import ColumnTransformer, make_column_selector
 from sklearn.decomposition import PCA
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline
@@ -70,6 +70,9 @@ def no_algebra(steps: Sequence[Any]) -> str | None:
         return None
     if class_of(first) is not ColumnTransformer:
         return _unknown(first)
+    for _, _, columns in first.transformers:
+        if callable(columns) and type(columns) is not make_column_selector:
+            return "columns must be chosen by name, position or a make_column_selector"
     parts = [transformer for _, transformer, _ in first.transformers] + [first.remainder]
     for path in [_path_of(part) for part in parts if not _is_text(part, "drop")]:
         if any(class_of(step) is ColumnTransformer for step in path):

@@ -15,6 +15,7 @@ from skfleet.blocks import (
     BlockRef,
     Folds,
     RowBlocks,
+    is_frame,
     is_lazy,
     make_folds,
     meta_of,
@@ -40,7 +41,7 @@ from skfleet.model_selection._shared_fits._from_gram import ScoredFromGram, chec
 from skfleet.model_selection._shared_fits._preparation import input_columns, prepare_columns
 from skfleet.model_selection._shared_fits._weighted_steps import NO_STEPS, WeightedSteps
 
-# Rows by which columns are chosen, and from which pivots are computed.
+# Rows from which pivots are computed.
 N_HEAD_ROWS = 1000
 
 # Numbers of products of columns that are in memory at a time.
@@ -55,7 +56,7 @@ class PreparedRows:
     base: BaseColumns
     rows: RowBlocks
     folds: Folds
-    head: Any  # a few rows
+    head: Any  # no rows, but columns and types
 
 
 def prepare_rows(
@@ -77,7 +78,10 @@ def prepare_rows(
     if len(kinds) > 1:
         raise NotImplementedError("models must be all classifiers, or all regressors")
     rows = row_blocks(X, kinds.pop()(y), sample_weight, dtype=None)
-    head = meta_of(X) if is_lazy(X) else X[:N_HEAD_ROWS]
+    if is_lazy(X):
+        head = meta_of(X)
+    else:
+        head = X.iloc[:0] if is_frame(X) else X[:0]
     columns = input_columns(pipelines, head)
     check_precision(head, columns.numeric)
     n_columns = sum(map(len, columns[:3]))
