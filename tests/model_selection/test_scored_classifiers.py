@@ -16,7 +16,13 @@ from sklearn.decomposition import PCA
 from sklearn.linear_model import Ridge, RidgeClassifier
 from sklearn.model_selection import KFold, ShuffleSplit, StratifiedKFold
 from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, OneHotEncoder, StandardScaler
+from sklearn.preprocessing import (
+    MaxAbsScaler,
+    MinMaxScaler,
+    OneHotEncoder,
+    PolynomialFeatures,
+    StandardScaler,
+)
 
 from random_examples import n_examples
 from skfleet import estimators
@@ -165,8 +171,18 @@ def test_classifiers_and_regressors_are_not_mixed():
 @given(
     n_classes=st.integers(2, 4),
     scalers=st.lists(
-        st.sampled_from([StandardScaler(), MinMaxScaler((-1, 3)), MaxAbsScaler(), PCA(3), PCA()]),
+        st.sampled_from(
+            [
+                StandardScaler(),
+                MinMaxScaler((-1, 3)),
+                MaxAbsScaler(),
+                PCA(3),
+                PCA(),
+                PolynomialFeatures(2, interaction_only=True),
+            ]
+        ),
         max_size=2,
+        unique_by=type,
     ),
     fit_intercept=st.booleans(),
     alphas=st.lists(st.floats(1e-4, 1e4), min_size=1, max_size=3, unique=True),
