@@ -13,10 +13,11 @@ from reference_search import compare, grid_search
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import make_classification
 from sklearn.decomposition import PCA
-from sklearn.linear_model import Ridge, RidgeClassifier
+from sklearn.linear_model import LogisticRegression, Ridge, RidgeClassifier
 from sklearn.model_selection import KFold, ShuffleSplit, StratifiedKFold
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import (
+    FunctionTransformer,
     MaxAbsScaler,
     MinMaxScaler,
     OneHotEncoder,
@@ -165,6 +166,17 @@ def test_classifiers_and_regressors_are_not_mixed():
     grid = {"ridgeclassifier": [RidgeClassifier(), Ridge()]}
     search = compare(pipeline, grid, X, y, rtol=1e-9)
     assert "all classifiers" in reason_of(search)
+    # nor does a classifier get the score of a regressor, whose fits are made
+    regressor = {"standardscaler": [FunctionTransformer()], "ridgeclassifier": [Ridge()]}
+    grid = [regressor, {"ridgeclassifier": [RidgeClassifier()]}]
+    assert not is_scored(compare(pipeline, grid, X2, y2, rtol=1e-9, scoring="r2"))
+
+
+def test_other_classifiers_are_fitted():
+    pipeline = make_pipeline(StandardScaler(), RidgeClassifier())
+    grid = {"ridgeclassifier": [RidgeClassifier(), LogisticRegression()]}
+    uses = compare(pipeline, grid, X2, y2, rtol=1e-9).shared_fits_
+    assert [use.n_fits for use in uses if use.refused is None] == [3]
 
 
 @settings(max_examples=n_examples(15, 300), deadline=None)

@@ -60,9 +60,11 @@ class AnalyticScores:
     def _scored_by(self, fit: FitRequest, job: SearchJob) -> SharedFit | None:
         """Return the shared fit that may score a fit."""
         estimator, key = job.estimators[fit.call.estimator], (fit.job, fit.call.estimator)
+        if not fit.may_be_scored:
+            return None
         if type(estimator) is not Pipeline:
             return None if fit.call.member is None else fit.call.member.shared_fit
-        if not fit.may_be_scored or not self._candidates:
+        if not self._candidates:
             return None
         if key not in self._pipelines:
             fit_params = job.options.get("fit_params") or {}
@@ -131,7 +133,8 @@ class _CandidateGroup:
             return self._refused
         if fit.candidate not in self._reasons:
             params = fit.call.options["parameters"]
-            self._reasons[fit.candidate] = fit.pipeline.unsupported_reason(params)
+            names = frozenset(self._scorings.values())
+            self._reasons[fit.candidate] = fit.pipeline.unscored_reason(params, names)
         return self._reasons[fit.candidate]
 
     def add(self, fit: FitRequest) -> None:

@@ -14,11 +14,8 @@ from skfleet.model_selection._dispatch._context import current_context
 from skfleet.model_selection._dispatch._scheduler import PlannedFit
 from skfleet.model_selection._dispatch._worker import FitCall, JobSpec, SharedStep, has_prefix_steps
 from skfleet.model_selection._shared_fits._execution import OWN_FIT, FitOrigin
-from skfleet.model_selection._shared_fits._registry import (
-    SharedFit,
-    SharedFitMember,
-    member_of,
-)
+from skfleet.model_selection._shared_fits._pipelines import ScoredPipeline
+from skfleet.model_selection._shared_fits._registry import SharedFitMember, member_of
 from skfleet.model_selection._tokenize import content_key, unfitted
 
 # Keyword arguments of scikit-learn's function that differ between the fits of a search.
@@ -34,7 +31,7 @@ class FitRequest(PlannedFit):
     checkpoint_key: str | None
     may_be_scored: bool = False
     members: tuple[SharedFitMember, ...] = ()  # as which it was counted
-    pipeline: SharedFit | None = None  # that may score it
+    pipeline: ScoredPipeline | None = None  # that may score it
     no_analytic_score: str | None = None  # the reason
     is_done: bool = False
 
@@ -257,7 +254,7 @@ class RequestReader:
             return
         for member in fit.members:
             self._sharing.count(member, fits=-1)
-        self._sharing.count(_pipeline_member(fit), fits=1, saved=was_saved)
+        self._sharing.count_scored(_pipeline_member(fit), saved=was_saved)
 
     def _job_number(self, function: Any, X: Any, y: Any, common: dict[str, Any]) -> int:
         """Return the number of the job of all calls with the same objects."""

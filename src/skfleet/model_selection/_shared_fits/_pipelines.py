@@ -61,8 +61,7 @@ class PipelineVariant(NamedTuple):
     @property
     def shared_fit(self) -> ScoredFromGram | None:
         """The scores of the last step."""
-        shared_fit = inherited_shared_fit(self.last)
-        return shared_fit if isinstance(shared_fit, ScoredFromGram) else None
+        return _scores_of(self.last)
 
 
 class ScoredPipeline(ScoreOnly):
@@ -77,19 +76,26 @@ class ScoredPipeline(ScoreOnly):
         self._pipeline, self._fit_params = pipeline, fit_params
         self._variants: dict[bytes, PipelineVariant] = {}
         self.parameters = tuple(dict.fromkeys(name for params in candidates for name in params))
-        for params in candidates:
-            self._variant(params)
-        scorings = [fit.scorings for v in self._variants.values() if (fit := v.shared_fit)]
-        self.scorings = frozenset().union(*scorings)
+        self.scorings = frozenset()
+        name, last = pipeline.steps[-1]
+        lasts = [last, *(params[name] for params in candidates if name in params)]
+        if any("steps" in params for params in candidates) or any(map(_scores_of, lasts)):
+            variants = [self._variant(params)[1] for params in candidates]
+            scored = [variant.shared_fit for variant in variants]
+            self.scorings = frozenset().union(*(fit.scorings for fit in scored if fit))
 
-    def unsupported_reason(self, params: Mapping[str, Any]) -> str | None:
+    def unscored_reason(self, params: Mapping[str, Any], scorings: frozenset[str]) -> str | None:
         """Return why a candidate must be fitted, or None if it can be scored."""
         _, variant, own = self._variant(params)
         if variant.refused is not None:
             return variant.refused
-        if variant.shared_fit is None:
-            return f"the last step must be least squares. Got {type(variant.last).__name__} instead"
-        return unsupported_reason(variant.last, own) or variant.shared_fit.unscored_reason(own)
+        shared_fit = variant.shared_fit
+        if shared_fit is None or not scorings <= shared_fit.scorings:
+            kind = type(variant.last).__name__
+            return (
+                f"the last step must be least squares, with scores of its own. Got {kind} instead"
+            )
+        return unsupported_reason(variant.last, own) or shared_fit.unscored_reason(own)
 
     def prepare(
         self, X: Any, y: Any, splits: Sequence[tuple[Any, Any]], n_slots: int
@@ -144,3 +150,9 @@ class ScoredPipeline(ScoreOnly):
         if variant.last is not None:
             own = variant.last.get_params(deep=False) | own
         return digest, variant, own
+
+
+def _scores_of(last: Any) -> ScoredFromGram | None:
+    """Return the scores of a last step, None if it is no least squares."""
+    shared_fit = inherited_shared_fit(last)
+    return shared_fit if isinstance(shared_fit, ScoredFromGram) else None

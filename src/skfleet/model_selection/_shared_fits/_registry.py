@@ -279,8 +279,11 @@ class SharedFitLog:
         counts = self._counts.setdefault(key, [0, 0])
         counts[0] += fits
         counts[1] += saved
-        if saved > 0:
-            self._shared.add(key[:2])
+
+    def count_scored(self, member: SharedFitMember, *, saved: int) -> None:
+        """Add a fit that was scored from sums, which needs no other candidates."""
+        self.count(member, fits=1, saved=saved)
+        self._shared.add((member.kind, member.shared_fit.parameters))
 
     def uses(self) -> tuple[SharedFitUse, ...]:
         """Return the counts by estimator, parameters and reason."""
