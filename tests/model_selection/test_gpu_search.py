@@ -294,7 +294,9 @@ def test_a_fleet_of_gpu_workers_alone_makes_all_fits(monkeypatch):
         parallel_config("skfleet", client=client),
     ):
         search = GridSearchCV(
-            Pipeline([("m", HostLinearRegression())]), {"m": [HostRidge(), Ridge(device="cuda")]}
+            Pipeline([("m", HostLinearRegression())]),
+            {"m": [HostRidge(), Ridge(device="cuda")]},
+            share_fits=False,
         ).fit(X_reg, y_reg)
         assert kinds_of(search, client) == {"CPU": 0, "GPU": 10}
 

@@ -192,6 +192,12 @@ def test_fits_are_sent_where_sums_do_not_tell_enough(n_sent, rows, targets, para
     assert n_sent() > 0
 
 
+def test_least_squares_whose_solver_drops_small_columns(n_sent):
+    rows = X * np.logspace(-4, 3, 10)
+    compare(LinearRegression(), {"fit_intercept": [True, False]}, rows, y, rtol=1e-9)
+    assert n_sent() > 0
+
+
 def test_fits_are_sent_to_a_large_fleet():
     shared_fit = RidgePath("score")
     rows, splits = np.zeros((3000, 600)), [(np.arange(1500), np.arange(1500, 3000))] * 2

@@ -58,7 +58,8 @@ def test_ridge(alphas, n_columns, n_targets, intercept, in_pipeline, weighted, s
         model, name = make_pipeline(StandardScaler(), model), "ridge__alpha"
     how = {"rtol": 1e-9, "return_train_score": False, "fit_params": params}
     ours = compare(model, {name: alphas}, rows, targets, **how)
-    assert sum(use.n_fits for use in ours.shared_fits_) == 3 * len(alphas)
+    uses = [use for use in ours.shared_fits_ if use.estimator == "Ridge"] or ours.shared_fits_
+    assert sum(use.n_fits for use in uses) == 3 * len(alphas)
 
 
 @pytest.mark.parametrize("labels", [y, y3, y3.astype(str)])

@@ -11,6 +11,7 @@ from skfleet.blocks._block import (
     open_block,
     row_slices,
     sample_blocks,
+    slice_block,
 )
 from skfleet.blocks._block_file import BlockFile, compact, size_of, write_block
 from skfleet.blocks._containers import (
@@ -104,6 +105,7 @@ __all__ = [
     "shuffle_partitions",
     "shuffle_rows",
     "size_of",
+    "slice_block",
     "slice_rows",
     "split_per_sample",
     "stack_rows",

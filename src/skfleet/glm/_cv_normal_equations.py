@@ -29,15 +29,21 @@ class SplitProducts(NamedTuple):
     rows: RowBlocks
     folds: Folds
 
-    def residuals(self, coefs: np.ndarray, intercepts: np.ndarray, *, both: bool) -> Residuals:
-        """Return the residuals of linear models, from one pass over the rows.
+    @property
+    def fitted(self) -> list[CrossProducts]:
+        """The cross products of the training sets."""
+        return [train for train, _ in self.splits]
+
+    def reduce_models(
+        self, reduction: Reduction, coefs: np.ndarray, intercepts: np.ndarray, *args: Any
+    ) -> Any:
+        """Return a statistic of linear models of each split, from one pass over the rows.
 
         `coefs` are of shape (n_splits, n_targets, n_models, n_features), `intercepts` without the
-        last; of rows to train on only if `both`.
+        last.
         """
-        engine = engine_for(self.rows)
-        reduction = Reduction(residuals_by_split, combine_residuals)
-        return map_reduce(engine, reduction, self.rows, self.folds, coefs, intercepts, both)
+        models = coefs, intercepts
+        return map_reduce(engine_for(self.rows), reduction, self.rows, self.folds, *models, *args)
 
 
 class Residuals(NamedTuple):
@@ -86,7 +92,7 @@ def cross_products_by_group(block: Block, folds: Folds) -> dict[int, CrossProduc
 def residuals_by_split(
     block: Block, folds: Folds, coefs: np.ndarray, intercepts: np.ndarray, both: bool
 ) -> Residuals:
-    """Return the residuals of a block."""
+    """Return the residuals of a block; those of rows to train on only if `both`."""
     shape = (2, *intercepts.shape)
     total, largest = np.zeros(shape), np.zeros(shape)
     for part, rows in folds.cut(block):

@@ -37,6 +37,7 @@ from skfleet.model_selection._shared_fits import (  # noqa: F401
     _logistic,
     _neighbors,
     _ridge,
+    _ridge_classifier,
     _trees,
 )
 from skfleet.model_selection._shared_fits._registry import (

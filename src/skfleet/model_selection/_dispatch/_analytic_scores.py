@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextvars
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from typing import Any
 
 import numpy as np
+from sklearn import get_config
 from sklearn.metrics import get_scorer
 from sklearn.pipeline import Pipeline
 
@@ -21,7 +22,7 @@ from skfleet.engine import Pickled, fleet_engine, run_on_gpu_worker
 from skfleet.model_selection._dispatch._context import SearchContext
 from skfleet.model_selection._dispatch._requests import FitRequest, SearchJob
 from skfleet.model_selection._shared_fits._pipelines import ScoredPipeline
-from skfleet.model_selection._shared_fits._registry import SharedFit
+from skfleet.model_selection._shared_fits._registry import ParamSets, SharedFit
 
 logger = logging.getLogger(__name__)
 
@@ -32,23 +33,45 @@ _VERBOSE_PER_FIT = 2
 class AnalyticScores:
     """The fits of a call that a shared fit may score without a model."""
 
-    def __init__(self, client: Any) -> None:
-        self._client = client
+    def __init__(self, client: Any, candidates: ParamSets = ()) -> None:
+        self._client, self._candidates = client, candidates
         self._groups: dict[tuple[int, int, str], _CandidateGroup] = {}
+        self._pipelines: dict[tuple[int, int], ScoredPipeline] = {}
 
     def __bool__(self) -> bool:
         return bool(self._groups)
 
     def add(self, fit: FitRequest, job: SearchJob, n_slots: int) -> bool:
         """Add a fit; return False if it must run."""
-        member, number = fit.call.member, fit.call.estimator
-        if member is None or not member.shared_fit.scorings:
+        scored = self._scored_by(fit, job)
+        if scored is None or not scored.scorings:
             return False
+        number = fit.call.estimator
         key = fit.job, number, fit.device
         if key not in self._groups:
             client = self._client if fit.device == "cuda" else None
-            self._groups[key] = _CandidateGroup(job, number, member.shared_fit, n_slots, client)
-        return self._groups[key].add(fit)
+            self._groups[key] = _CandidateGroup(job, number, scored, n_slots, client)
+        fit.no_analytic_score = self._groups[key].refused(fit)
+        if fit.no_analytic_score is not None:
+            return False
+        self._groups[key].add(fit)
+        return True
+
+    def _scored_by(self, fit: FitRequest, job: SearchJob) -> SharedFit | None:
+        """Return the shared fit that may score a fit."""
+        estimator, key = job.estimators[fit.call.estimator], (fit.job, fit.call.estimator)
+        if not fit.may_be_scored:
+            return None
+        if type(estimator) is not Pipeline:
+            return None if fit.call.member is None else fit.call.member.shared_fit
+        if not self._candidates:
+            return None
+        if key not in self._pipelines:
+            fit_params = job.options.get("fit_params") or {}
+            self._pipelines[key] = ScoredPipeline(estimator, self._candidates, fit_params)
+        pipeline = self._pipelines[key]
+        fit.pipeline = pipeline if pipeline.scorings else None
+        return fit.pipeline
 
     def results(
         self, context: SearchContext
@@ -89,26 +112,38 @@ class _CandidateGroup:
     ) -> None:
         self.fits: list[FitRequest] = []
         self._estimator = job.estimators[estimator]
-        scored: SharedFit | None = shared_fit
-        if type(self._estimator) is Pipeline:
-            scored = ScoredPipeline.of(self._estimator, shared_fit)
         self._job, self._n_slots, self._gpu_client = job, n_slots, gpu_client
-        self._scorings = {} if scored is None else _scoring_names(job, scored.scorings)
-        self._shared_fit = scored or shared_fit
+        self._shared_fit = shared_fit
+        self._scorings: Mapping[str | None, str] = {}
+        self._refused: str | None = None
+        try:
+            self._scorings = _scoring_names(
+                job, shared_fit.scorings, type(self._estimator) is Pipeline
+            )
+        except NotImplementedError as error:
+            self._refused = str(error)
+        self._reasons: dict[Hashable, str | None] = {}
         self._folds: dict[int, int] = {}
         self._prepared: Future[Any] | None = None
         self._n_prepared = 0
 
-    def add(self, fit: FitRequest) -> bool:
-        """Add a fit; return False where the search needs more than scores."""
-        if not self._scorings:
-            return False
+    def refused(self, fit: FitRequest) -> str | None:
+        """Return why a fit must be made, or None if it may be scored."""
+        if self._refused is not None or fit.pipeline is None:
+            return self._refused
+        if fit.candidate not in self._reasons:
+            params = fit.call.options["parameters"]
+            names = frozenset(self._scorings.values())
+            self._reasons[fit.candidate] = fit.pipeline.unscored_reason(params, names)
+        return self._reasons[fit.candidate]
+
+    def add(self, fit: FitRequest) -> None:
+        """Add a fit."""
         self.fits.append(fit)
         if fit.fold not in self._folds:
             self._folds[fit.fold] = len(self._folds)
         elif self._prepared is None and not is_lazy(self._job.X) and self._gpu_client is None:
             self._prepare()
-        return True
 
     def _prepare(self) -> None:
         """Start a thread that computes what all candidates have in common."""
@@ -180,29 +215,38 @@ def _score(shared_fit: SharedFit, prepared: Any, *args: Any) -> np.ndarray:
     return shared_fit.score(prepared, params, scorings, train_scores=has_train_scores)
 
 
-def _scoring_names(job: SearchJob, supported: frozenset[str]) -> Mapping[str | None, str]:
+def _scoring_names(
+    job: SearchJob, supported: frozenset[str], is_pipeline: bool
+) -> Mapping[str | None, str]:
     """Return the names of scikit-learn's scorers by the search's own names of its scores.
 
-    Empty where the search has other scorers, or needs more of its fits than scores.
+    Raises NotImplementedError for other scorers, and where it needs more of its fits than scores.
     """
     options = job.options
-    has_params = options.get("fit_params") or options.get("score_params")
-    needs_fits = has_params or options.get("verbose", 0) >= _VERBOSE_PER_FIT
-    if needs_fits or not (job.shares_rows and job.shares_results):
-        return {}
+    if options.get("score_params") or (options.get("fit_params") and not is_pipeline):
+        raise NotImplementedError("fit and score must have no parameters, such as sample_weight")
+    if options.get("verbose", 0) >= _VERBOSE_PER_FIT:
+        raise NotImplementedError(f"verbose must be less than {_VERBOSE_PER_FIT} to print no fits")
     names: dict[str | None, str] = {}
     for key, scorer in scorers_of(options["scorer"]).items():
         is_name = isinstance(scorer, str)
-        name = scorer if is_name else _names_by_digest(supported).get(_digest(scorer))
+        is_routed = get_config()["enable_metadata_routing"]
+        name = scorer if is_name else _names_by_digest(supported, is_routed).get(_digest(scorer))
         if name not in supported:
-            return {}
+            scorers = ", ".join(sorted(supported - {"score"}))
+            raise NotImplementedError(f"scoring must be of {scorers}. Got {scorer} instead")
         names[key] = name
     return names
 
 
 @cache
-def _names_by_digest(supported: frozenset[str]) -> dict[bytes, str]:
-    return {_digest(get_scorer(name)): name for name in supported - {"score"}}
+def _names_by_digest(supported: frozenset[str], is_routed: bool) -> dict[bytes, str]:
+    names = {}
+    for name in supported - {"score"}:
+        names[_digest(get_scorer(name))] = name
+        if is_routed:  # scorers must say that they need no weights
+            names[_digest(get_scorer(name).set_score_request(sample_weight=False))] = name
+    return names
 
 
 def _digest(scorer: Any) -> bytes:

@@ -84,7 +84,6 @@ class FitDispatcher:
         self._progress = CallProgress(bar, self._context, self._evaluation)
         self._schedulers = DeviceSchedulers(self._new_scheduler)
         self._lock = threading.RLock()
-        self._analytic_scores = AnalyticScores(call.client)
         self._checkpointed: dict[FitRequest, dict[str, Any]] = {}
         self._deferred: deque[FitRequest] = deque()
         self._local_fits = self._new_local_fits()
@@ -95,6 +94,8 @@ class FitDispatcher:
         self._is_memory_planned = False
         self._search: Any = None
         self._search_registrations = ExitStack()
+        candidates = () if self._evaluation is None else self._evaluation.candidates
+        self._analytic_scores = AnalyticScores(call.client, candidates)
         # A weak reference: the timer must not keep data on the fleet until garbage collection.
         context = contextvars.copy_context()
         args = [_rebalance, weakref.ref(self)]
@@ -267,7 +268,7 @@ class FitDispatcher:
             seen: set[tuple[int, int]] = set()  # the first fit of each split counts as computed
             for fit in scored:
                 was_saved = (fit.job, fit.fold) in seen
-                self._requests.finish(fit, FitOrigin(was_saved))
+                self._requests.finish_scored(fit, was_saved=was_saved)
                 self._progress.show_fit(fit, scored[fit], self._n_splits(fit), is_reused=was_saved)
                 seen.add((fit.job, fit.fold))
             checkpointed, self._checkpointed = self._checkpointed, {}

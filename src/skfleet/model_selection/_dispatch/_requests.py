@@ -16,6 +16,7 @@ from skfleet.model_selection._dispatch._split_views import collection_of
 from skfleet.model_selection._dispatch._worker import FitCall, JobSpec, SharedStep, has_prefix_steps
 from skfleet.model_selection._early_stopping import ValidationRows
 from skfleet.model_selection._shared_fits._execution import OWN_FIT, FitOrigin
+from skfleet.model_selection._shared_fits._pipelines import ScoredPipeline
 from skfleet.model_selection._shared_fits._registry import SharedFitMember, member_of
 from skfleet.model_selection._tokenize import content_key, unfitted
 
@@ -33,9 +34,11 @@ class FitRequest(PlannedFit):
     call: FitCall
     callbacks: list[Any]
     checkpoint_key: str | None
+    may_be_scored: bool = False
+    members: tuple[SharedFitMember, ...] = ()  # as which it was counted
+    pipeline: ScoredPipeline | None = None  # that may score it
     no_analytic_score: str | None = None  # the reason
     is_done: bool = False
-    members: tuple[SharedFitMember, ...] = ()  # as which it counts
     original: FitRequest | None = None  # in the place of which it is made
 
 
@@ -117,6 +120,7 @@ class _CandidateInfo(NamedTuple):
     shared_step: SharedStep | None
     checkpoint_key: str | None
     device: str
+    may_be_scored: bool
 
 
 class RequestReader:
@@ -155,14 +159,11 @@ class RequestReader:
             self._pending[key].callbacks.append(callback)
             return None
         member, step = info.member, info.shared_step
-        members = []
         if member is not None:
             self._sharing.add(member, (number, fold, info.prefix_key))
-            members.append(member)
             member = None if member.refused else member
         if step is not None:
             self._sharing.add(step.member, (number, fold, info.prefix_key[: step.depth + 1]))
-            members.append(step.member)
             step = None if step.member.refused else step
         fit = FitRequest(
             number,
@@ -176,7 +177,10 @@ class RequestReader:
             call=FitCall(estimator_number, fold, own, info.prefix_key, member, step),
             callbacks=[callback],
             checkpoint_key=self._checkpoint_key(job, fold, info),
-            members=tuple(members),
+            may_be_scored=info.may_be_scored,
+            members=tuple(
+                filter(None, (info.member, info.shared_step and info.shared_step.member))
+            ),
         )
         if may_merge:
             self._pending[key] = fit
@@ -210,7 +214,7 @@ class RequestReader:
                 self.jobs[new.job].folds[new.fold] = parts
                 self._pending.pop((new.fold, new.candidate), None)
                 new.candidate, new.original = fit.candidate, fit  # which is known on all splits
-                new.checkpoint_key = fit.checkpoint_key
+                new.checkpoint_key, new.pipeline = fit.checkpoint_key, fit.pipeline
                 new.no_analytic_score = fit.no_analytic_score
                 fits.append(new)
         return fits
@@ -260,7 +264,12 @@ class RequestReader:
             checkpoint_key = content_key(job.estimator_keys[estimator_number], unfitted(parameters))
         candidate = number, estimator_number, pickled.digest()
         device = job.devices[estimator_number].of(parameters or {})
-        info = _CandidateInfo(candidate, listens, prefix_key, member, step, checkpoint_key, device)
+        may_be_scored = (
+            self._sharing.is_enabled and job.shares_rows and job.shares_results and not listens
+        )
+        info = _CandidateInfo(
+            candidate, listens, prefix_key, member, step, checkpoint_key, device, may_be_scored
+        )
         self._last_candidate = parameters, key, info
         return info
 
@@ -278,6 +287,8 @@ class RequestReader:
         self._pending.pop((fit.fold, fit.candidate), None)
         if fit.is_done:
             return
+        if fit.pipeline is not None and fit.no_analytic_score is not None:
+            self._sharing.count(_pipeline_member(fit), fits=1)
         step = fit.call.shared_step
         origins = (fit.call.member, origin), (step and step.member, prefix_origin)
         for member, member_origin in origins:
@@ -288,6 +299,16 @@ class RequestReader:
             elif member_origin.refused is not None:
                 self._sharing.count(member, fits=-1)
                 self._sharing.count(member._replace(refused=member_origin.refused), fits=1)
+
+    def finish_scored(self, fit: FitRequest, *, was_saved: bool) -> None:
+        """Remove a fit that was scored without a model, and log whether another one was before."""
+        self._pending.pop((fit.fold, fit.candidate), None)
+        if fit.pipeline is None:
+            self._sharing.count(fit.members[0], saved=was_saved)
+            return
+        for member in fit.members:
+            self._sharing.count(member, fits=-1)
+        self._sharing.count_scored(_pipeline_member(fit), saved=was_saved)
 
     def _job_number(self, function: Any, X: Any, y: Any, kwargs: Mapping[str, Any]) -> int:
         """Return the number of the job of all calls with the same objects."""
@@ -300,6 +321,12 @@ class RequestReader:
             job = SearchJob(*rows, function, common, self._pack, self._validation_rows)
             self.jobs.append(job)
         return self._job_numbers[key]
+
+
+def _pipeline_member(fit: FitRequest) -> SharedFitMember:
+    """Return a candidate as a pipeline that is scored from sums, or the reason why it is not."""
+    assert fit.pipeline is not None
+    return SharedFitMember("Pipeline", fit.pipeline, {}, {}, fit.no_analytic_score)
 
 
 def _last_shared_step(estimator: Any, parameters: Any, **options: bool) -> SharedStep | None:

@@ -16,30 +16,36 @@ from skfleet.glm import CrossProducts, block_cross_products, combine_products
 # Products of more columns take more memory and time than fits.
 MAX_COLUMNS = 2000
 
-# A column's label: its kind ("number", "gap" or "category"), its position, and its category.
+# A column's label: its kind ("number", "product", "gap" or "category"), its position (-1 of a
+# product), and its category (None for missing ones) or the positions of its factors.
 Label = tuple[str, int, Hashable]
 
 
 class LabelledProducts(NamedTuple):
-    """Cross products of base columns, by their labels, with the smallest and largest values."""
+    """Cross products of base columns, by their labels, with the smallest and largest values.
+
+    Also those with weights, where rows have some.
+    """
 
     labels: tuple[Label, ...]
     products: CrossProducts
     low: np.ndarray
     high: np.ndarray
+    weighted: CrossProducts | None = None
 
 
 @dataclass(frozen=True)
 class BaseColumns:
     """Columns that all preparations of a search are linear in.
 
-    Numbers less a `pivot` near their means, 0 where they are missing; a column that is 1 there; and
-    a column for each category.
+    Numbers less a `pivot` near their means, 0 where they are missing; products of these; a column
+    that is 1 where a number is missing; and a column for each category.
     """
 
     numeric: tuple[int, ...]
     pivot: np.ndarray
     categorical: tuple[int, ...] = ()
+    products: tuple[tuple[int, ...], ...] = ()
 
     def pivot_of(self, labels: Sequence[Label]) -> np.ndarray:
         """Return what was taken off each base column."""
@@ -53,6 +59,7 @@ class BaseColumns:
         be taken off before they are multiplied.
         """
         labels: list[Label] = [("number", j, None) for j in self.numeric]
+        labels += [("product", -1, factors) for factors in self.products]
         values = numbers_of(X, self.numeric)
         if not np.isfinite(values.sum(axis=0)).all():
             if np.isinf(values).any():
@@ -61,10 +68,11 @@ class BaseColumns:
             gaps = np.isnan(values)
             has_gaps = np.flatnonzero(gaps.any(axis=0))
             values[gaps] = 0.0
-            values = np.hstack([values, gaps[:, has_gaps].astype(np.float64)])
+            indicators = gaps[:, has_gaps].astype(np.float64)
+            values = np.hstack([self._with_products(values), indicators])
             labels += [("gap", self.numeric[i], None) for i in has_gaps.tolist()]
-        elif self.pivot.any():
-            values = values - self.pivot
+        else:
+            values = self._with_products(values - self.pivot if self.pivot.any() else values)
         shift = np.zeros(len(labels))
         if not self.categorical:
             return tuple(labels), values, shift
@@ -73,18 +81,35 @@ class BaseColumns:
             values = values - shift
         parts = [sparse.csr_matrix(values)]
         for j in self.categorical:
-            codes, categories = pd.factorize(column_of(X, j))
-            if (codes < 0).any():
-                raise NotImplementedError("categories must not be missing")
+            column = column_of(X, j)
+            codes, categories = pd.factorize(column)
+            values_of_column: list[Hashable] = np.asarray(categories).tolist()
+            is_missing = codes < 0
+            if is_missing.any():
+                if not all(isinstance(value, float) for value in column[is_missing].tolist()):
+                    raise NotImplementedError("missing categories must be NaN")
+                codes[is_missing] = len(values_of_column)
+                values_of_column.append(None)
             n_rows = len(codes)
-            shape = n_rows, len(categories)
+            shape = n_rows, len(values_of_column)
             ones = np.ones(n_rows)
             parts.append(sparse.csr_matrix((ones, codes, np.arange(n_rows + 1)), shape=shape))
-            labels += [("category", j, value) for value in np.asarray(categories).tolist()]
+            labels += [("category", j, value) for value in values_of_column]
             if len(labels) > MAX_COLUMNS:
                 raise NotImplementedError(f"columns and categories must be at most {MAX_COLUMNS}")
         shift = np.append(shift, np.zeros(len(labels) - len(shift)))
         return tuple(labels), sparse.hstack(parts, format="csr"), shift
+
+    def _with_products(self, values: np.ndarray) -> np.ndarray:
+        """Return numbers and their products."""
+        if not self.products:
+            return values
+        columns: dict[tuple[int, ...], np.ndarray] = {
+            (j,): values[:, i] for i, j in enumerate(self.numeric)
+        }
+        for factors in self.products:  # those of fewer columns come first
+            columns[factors] = columns[factors[:-1]] * columns[factors[-1:]]
+        return np.stack(list(columns.values()), axis=1)
 
 
 def numbers_of(X: Any, positions: Sequence[int]) -> np.ndarray:
@@ -116,10 +141,19 @@ def products_by_group(block: Block, folds: Folds, base: BaseColumns) -> dict[int
     sums = {}
     for part, rows in folds.cut(block._replace(X=values)):
         low, high = _ranges(rows.X, labels, shift)
-        products = block_cross_products(rows)
-        products = products._replace(x_mean=products.x_mean + shift)
-        sums[part] = LabelledProducts(labels, products, low + shift, high + shift)
+        products = _products(rows._replace(sample_weight=None), shift)
+        weighted = None if rows.sample_weight is None else _products(rows, shift)
+        sums[part] = LabelledProducts(labels, products, low + shift, high + shift, weighted)
     return sums
+
+
+def _products(rows: Block, shift: np.ndarray) -> CrossProducts:
+    """Return cross products of rows that are off their base columns by a shift."""
+    weights = rows.sample_weight
+    if weights is not None and not (np.isfinite(weights) & (np.asarray(weights) >= 0)).all():
+        raise NotImplementedError("sample_weight must be finite, and not negative")
+    products = block_cross_products(rows)
+    return products._replace(x_mean=products.x_mean + shift)
 
 
 def _ranges(
@@ -127,7 +161,7 @@ def _ranges(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the smallest and largest value of each column; of numbers that are not missing."""
     low, high = np.full(len(labels), np.inf), np.full(len(labels), -np.inf)
-    n_numbers = sum(label[0] == "number" for label in labels)
+    n_numbers = sum(label[0] in ("number", "product") for label in labels)
     places = {label[1]: i for i, label in enumerate(labels) if label[0] == "number"}
     numbers = values[:, :n_numbers]
     if sparse.issparse(numbers):
@@ -155,7 +189,10 @@ def combine_labelled(a: LabelledProducts, b: LabelledProducts) -> LabelledProduc
         labels = tuple(dict.fromkeys([*a.labels, *b.labels]))
         a, b = with_labels(a, labels), with_labels(b, labels)
     low, high = np.minimum(a.low, b.low), np.maximum(a.high, b.high)
-    return LabelledProducts(a.labels, combine_products(a.products, b.products), low, high)
+    products, weighted = combine_products(a.products, b.products), None
+    if a.weighted is not None and b.weighted is not None:
+        weighted = combine_products(a.weighted, b.weighted)
+    return LabelledProducts(a.labels, products, low, high, weighted)
 
 
 def with_labels(sums: LabelledProducts, labels: tuple[Label, ...]) -> LabelledProducts:
@@ -164,11 +201,16 @@ def with_labels(sums: LabelledProducts, labels: tuple[Label, ...]) -> LabelledPr
         return sums
     places = {label: i for i, label in enumerate(labels)}
     index = np.array([places[label] for label in sums.labels], dtype=int)
-    n, products = len(labels), sums.products
-    mean, gram = np.zeros(n), np.zeros((n, n))
-    xy = np.zeros((n, products.xy.shape[1]))
-    mean[index], xy[index] = products.x_mean, products.xy
-    gram[np.ix_(index, index)] = products.gram
+    n = len(labels)
+
+    def embedded(products: CrossProducts) -> CrossProducts:
+        mean, gram = np.zeros(n), np.zeros((n, n))
+        xy = np.zeros((n, products.xy.shape[1]))
+        mean[index], xy[index] = products.x_mean, products.xy
+        gram[np.ix_(index, index)] = products.gram
+        return products._replace(x_mean=mean, gram=gram, xy=xy)
+
     low, high = np.full(n, np.inf), np.full(n, -np.inf)
     low[index], high[index] = sums.low, sums.high
-    return LabelledProducts(labels, products._replace(x_mean=mean, gram=gram, xy=xy), low, high)
+    weighted = None if sums.weighted is None else embedded(sums.weighted)
+    return LabelledProducts(labels, embedded(sums.products), low, high, weighted)

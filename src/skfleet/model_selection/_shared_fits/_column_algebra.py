@@ -10,11 +10,11 @@ import numpy as np
 from scipy import linalg, sparse
 from sklearn.decomposition import PCA
 from sklearn.impute import SimpleImputer
-from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, OneHotEncoder, StandardScaler
+from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
 
 from skfleet._sklearn_private import scale_from_variance
 from skfleet.glm import CrossProducts
-from skfleet.model_selection._shared_fits._base_columns import Label
+from skfleet.model_selection._shared_fits._base_columns import Label, LabelledProducts
 
 # Relative rounding errors of sums of products grow by the size of the terms of a linear combination
 # next to its own.
@@ -35,6 +35,7 @@ class BaseSums:
     """Sums of base columns over a training set.
 
     `low` and `high` are the smallest and largest values. `test` are the sums over the test set.
+    Some steps may be fitted with weights.
     """
 
     labels: tuple[Label, ...]
@@ -42,14 +43,35 @@ class BaseSums:
     products: CrossProducts
     low: np.ndarray
     high: np.ndarray
-    test: CrossProducts
+    weighted: CrossProducts | None
+    test: LabelledProducts
+    weighted_steps: tuple[Any, ...] = ()
 
-    def check_means(self) -> None:
+    def fitted_by(self, step: Any) -> CrossProducts:
+        """Return the cross products that a step is fitted to."""
+        is_weighted = any(step is other for other in self.weighted_steps)
+        return self.weighted if is_weighted and self.weighted is not None else self.products
+
+    @property
+    def largest_deviations(self) -> np.ndarray:
+        """Largest deviations from the training set's means, in both sets."""
+        low, high = np.minimum(self.low, self.test.low), np.maximum(self.high, self.test.high)
+        incomplete = {j for kind, j, _ in self.labels if kind == "gap"}
+        for i, (kind, j, _) in enumerate(self.labels):
+            if kind in ("gap", "category") or j in incomplete:
+                low[i], high[i] = min(low[i], 0.0), max(high[i], kind != "number")
+        return np.maximum(abs(high - self.products.x_mean), abs(low - self.products.x_mean))
+
+    def check_means(self, index: np.ndarray) -> None:
         """Raise for columns whose deviations are small next to their means."""
-        deviation = np.sqrt(np.diag(self.products.gram) / self.products.weight)
-        mean = abs(self.products.x_mean + self.pivot)
-        if ((mean > MAX_MEAN * deviation) & (mean < MAX_CONSTANT_MEAN * deviation)).any():
-            raise NotImplementedError("columns must vary more, next to their means")
+        deviation = np.sqrt(np.diag(self.products.gram)[index] / self.products.weight)
+        check_spread(abs(self.products.x_mean + self.pivot)[index], deviation)
+
+
+def check_spread(mean: np.ndarray, deviation: np.ndarray) -> None:
+    """Raise for columns that vary little next to their means, but are not constant."""
+    if ((mean > MAX_MEAN * deviation) & (mean < MAX_CONSTANT_MEAN * deviation)).any():
+        raise NotImplementedError("columns must vary more, next to their means")
 
 
 @dataclass(frozen=True)
@@ -81,15 +103,35 @@ class LinearColumns:
     @property
     def mean(self) -> np.ndarray:
         """The means of the columns."""
-        return self.matrix @ self.sums.products.x_mean + self.offset
+        return self.mean_of(self.sums.products)
 
     @property
     def variance(self) -> np.ndarray:
         """The variances of the columns."""
-        products = self.matrix @ self.sums.products.gram
+        return self.variance_of(self.sums.products)
+
+    def mean_of(self, base: CrossProducts) -> np.ndarray:
+        """Return the means of the columns from the cross products of the base columns."""
+        mean: np.ndarray = self.matrix @ base.x_mean + self.offset
+        return mean
+
+    def variance_of(self, base: CrossProducts) -> np.ndarray:
+        """Return the variances of the columns from the cross products of the base columns."""
+        products = self.matrix @ base.gram
         multiplied = self.matrix.multiply(products) if sparse.issparse(self.matrix) else None
         summed = (self.matrix * products) if multiplied is None else multiplied
-        return np.asarray(summed.sum(axis=1)).ravel() / self.weight
+        return np.asarray(summed.sum(axis=1)).ravel() / base.weight
+
+    @property
+    def amplification(self) -> float:
+        """Relative rounding errors of sums of products, as multiples of those of base columns."""
+        variance, terms = self.variance * self.weight, self._terms(self.sums.products)
+        return float((terms[variance > 0] / variance[variance > 0]).max(initial=1.0))
+
+    def _terms(self, base: CrossProducts) -> np.ndarray:
+        """Return bounds of the sums of squares of the terms that make up each column."""
+        bounds: np.ndarray = (abs(self.matrix) @ np.sqrt(np.diag(base.gram))) ** 2
+        return bounds
 
     def scaled(self, factor: np.ndarray, shift: np.ndarray) -> LinearColumns:
         """Return ``(columns - shift) * factor``."""
@@ -111,9 +153,7 @@ class LinearColumns:
         """Return the cross products of these columns from those of the base columns of any rows."""
         matrix = self.matrix
         gram = matrix @ (matrix @ base.gram).T
-        lengths = np.sqrt(np.diag(base.gram))
-        terms = (abs(matrix) @ lengths) ** 2
-        if (terms > MAX_AMPLIFICATION * np.diag(gram)).any():
+        if (self._terms(base) > MAX_AMPLIFICATION * np.diag(gram)).any():
             raise NotImplementedError("prepared columns must not be lost in rounding")
         return base._replace(
             x_mean=matrix @ base.x_mean + self.offset,
@@ -127,49 +167,16 @@ def numeric_columns(sums: BaseSums, positions: Sequence[int]) -> LinearColumns:
     places = {label: i for i, label in enumerate(sums.labels)}
     index = np.array([places["number", j, None] for j in positions], dtype=int)
     missing = np.array([places.get(("gap", j, None), -1) for j in positions], dtype=int)
-    matrix = _selection(index, len(places))
+    sums.check_means(index)
+    matrix = selection(index, len(places))
     pivot = sums.pivot[index]
     return LinearColumns(
         sums, matrix, pivot, sums.low[index] + pivot, sums.high[index] + pivot, missing
     )
 
 
-def encode(step: OneHotEncoder, sums: BaseSums, positions: Sequence[int]) -> LinearColumns:
-    """Return the columns of a OneHotEncoder that is fitted on the training set."""
-    if step.min_frequency is not None or step.max_categories is not None:
-        raise NotImplementedError("categories must not be joined")
-    if not (isinstance(step.categories, str) and step.categories == "auto"):
-        raise NotImplementedError("categories must be 'auto'")
-    if not (step.drop is None or (isinstance(step.drop, str))):
-        raise NotImplementedError("drop must be None, 'first' or 'if_binary'")
-    index: list[int] = []
-    for j in positions:
-        known: list[tuple[Any, int]] = []
-        unknown: list[tuple[Any, int]] = []
-        for i, (kind, position, value) in enumerate(sums.labels):
-            if (kind, position) == ("category", j):
-                (known if sums.products.x_mean[i] > 0 else unknown).append((value, i))
-        is_tested = any(sums.test.x_mean[i] > 0 for _, i in unknown)
-        if is_tested and step.handle_unknown not in ("ignore", "infrequent_if_exist"):
-            raise NotImplementedError("categories to test on must be in the training set")
-        columns = [i for _, i in sorted(known)]
-        is_dropped = step.drop == "first" or (step.drop == "if_binary" and len(columns) == 2)
-        index += columns[is_dropped:]
-    places, n = np.array(index, dtype=int), len(sums.labels)
-    ones = np.ones(len(index))
-    return LinearColumns(
-        sums,
-        _selection(places, n),
-        0 * ones,
-        np.where(sums.products.x_mean[places] < 1, 0.0, 1.0),
-        ones,
-        np.full(len(index), -1),
-        is_sparse=step.sparse_output,
-    )
-
-
-def _selection(index: np.ndarray, n_base: int) -> Any:
-    """Return the matrix that selects base columns."""
+def selection(index: Sequence[int] | np.ndarray, n_base: int) -> Any:
+    """Return the sparse matrix that selects base columns."""
     n = len(index)
     return sparse.csr_matrix((np.ones(n), (np.arange(n), index)), shape=(n, n_base))
 
@@ -196,7 +203,8 @@ def standardize(step: StandardScaler, columns: LinearColumns) -> LinearColumns:
     columns.check_complete()
     if columns.is_sparse and step.with_mean:
         raise NotImplementedError("rows must be dense to take off their means")
-    n, mean, variance = columns.weight, columns.mean, columns.variance
+    base = columns.sums.fitted_by(step)
+    n, mean, variance = base.weight, columns.mean_of(base), columns.variance_of(base)
     scale = np.ones_like(mean)
     if step.with_std:
         eps = np.finfo(float).eps
@@ -246,12 +254,7 @@ def _nonzero_widths(width: np.ndarray) -> np.ndarray:
 
 def impute(step: SimpleImputer, columns: LinearColumns) -> LinearColumns:
     """Apply a SimpleImputer of means or a constant that is fitted on the training set."""
-    if step.strategy not in ("mean", "constant"):
-        raise NotImplementedError(
-            f"strategy must be 'mean' or 'constant'. Got {step.strategy!r} instead"
-        )
-    if step.add_indicator or not _is_nan(step.missing_values):
-        raise NotImplementedError("gaps must be NaN, without columns that indicate them")
+    check_imputer(step, "mean", "constant")
     has_gaps = columns.missing >= 0
     if not has_gaps.any():
         return replace(columns, missing=np.full(len(columns.offset), -1))
@@ -279,6 +282,15 @@ def impute(step: SimpleImputer, columns: LinearColumns) -> LinearColumns:
     )
 
 
+def check_imputer(step: SimpleImputer, *strategies: str) -> None:
+    """Raise for an imputer of other values, or with columns that indicate them."""
+    if step.strategy not in strategies:
+        allowed = " or ".join(map(repr, strategies))
+        raise NotImplementedError(f"strategy must be {allowed}. Got {step.strategy!r} instead")
+    if step.add_indicator or not _is_nan(step.missing_values):
+        raise NotImplementedError("gaps must be NaN, without columns that indicate them")
+
+
 def decompose(step: PCA, columns: LinearColumns) -> LinearColumns:
     """Apply a PCA that is fitted on the training set; signs of components may differ."""
     columns.check_complete()
@@ -301,9 +313,10 @@ def decompose(step: PCA, columns: LinearColumns) -> LinearColumns:
     products = columns.products_of(columns.sums.products)
     values, vectors = linalg.eigh(products.gram / (columns.weight - 1))
     values, vectors = values[::-1], vectors[:, ::-1]
-    following = np.append(values[1:], 0.0)[n - 1]
-    if values[n - 1] - (following if n < n_columns else 0.0) < MIN_RELATIVE_GAP * values[0]:
-        raise NotImplementedError("components must be apart from those that are left out")
+    # Of equal variances any rotation is principal components too.
+    gaps = values[:n] - np.append(values[1:], 0.0)[:n]
+    if gaps.min() < MIN_RELATIVE_GAP * values[0]:
+        raise NotImplementedError("variances of principal components must differ")
     components = vectors[:, :n].T
     if step.whiten:
         components = components / np.sqrt(values[:n])[:, None]

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import linalg
 
 from skfleet._array import FLOAT64
 from skfleet.blocks import RowBlocks, is_lazy, row_blocks
+from skfleet.engine import Reduction
 from skfleet.glm import (
     CrossProducts,
     SplitProducts,
+    combine_residuals,
     equilibrate,
+    residuals_by_split,
     score_from_errors,
     split_products,
 )
@@ -40,6 +43,43 @@ _COLUMNS_PER_TRANSFER = 400
 MAX_UNKNOWNS = 2000
 
 
+class SplitSolution(NamedTuple):
+    """Models of some candidates on a split, and the cross products that they were fitted to."""
+
+    split: int
+    candidates: list[int]
+    fitted: CrossProducts
+    coef: np.ndarray  # of shape (n_targets, n_candidates, n_features)
+
+    @property
+    def intercept(self) -> np.ndarray:
+        """Intercepts of shape (n_targets, n_candidates)."""
+        return self.fitted.y_mean[:, None] - self.coef @ self.fitted.x_mean
+
+
+class Models(NamedTuple):
+    """Linear models of all splits and candidates.
+
+    Coefficients are of shape (n_splits, n_targets, n_candidates, n_features), intercepts without
+    the last.
+    """
+
+    coefs: np.ndarray
+    intercepts: np.ndarray
+
+    @classmethod
+    def empty(cls, splits: Sequence[tuple[CrossProducts, Any]], n_candidates: int) -> Models:
+        """Return models to be entered."""
+        n_features, n_targets = splits[0][0].xy.shape
+        shape = len(splits), n_targets, n_candidates
+        return cls(np.empty((*shape, n_features)), np.empty(shape))
+
+    def enter(self, solution: SplitSolution) -> None:
+        """Enter the models of some candidates on a split."""
+        self.coefs[solution.split][:, solution.candidates] = solution.coef
+        self.intercepts[solution.split][:, solution.candidates] = solution.intercept
+
+
 class ScoredFromGram(SharedFit):
     """Least squares scored from cross products, which one pass computes for all splits.
 
@@ -48,6 +88,18 @@ class ScoredFromGram(SharedFit):
     """
 
     is_skfleet = False
+
+    @staticmethod
+    def targets(y: Any) -> Any:
+        """Return targets as an array of numbers, or raise."""
+        targets = y if is_lazy(y) else np.asarray(y)
+        if targets.dtype.kind not in "biuf" or targets.ndim not in (1, 2):
+            raise NotImplementedError("y must be numbers")
+        return targets
+
+    def unscored_reason(self, params: Mapping[str, Any]) -> str | None:
+        """Return why candidates must be fitted that fits may be shared for, or None."""
+        return None
 
     @abstractmethod
     def coefficients(self, fitted: CrossProducts, params: ParamSets) -> np.ndarray:
@@ -61,7 +113,7 @@ class ScoredFromGram(SharedFit):
         Those of a training set are sums over the folds outside of its test set, so no row is
         multiplied twice.
         """
-        rows = row_blocks(X, numeric_targets(y))
+        rows = row_blocks(X, self.targets(y))
         self.check_rows(rows, rows.n_features, len(splits), n_slots)
         rows = replace(rows, dtype=FLOAT64)
         products = split_products(rows, X, y, splits, {})
@@ -81,6 +133,18 @@ class ScoredFromGram(SharedFit):
         if not rows.on_dask and n_columns * (1 - n_splits / n_slots) > _COLUMNS_PER_TRANSFER:
             raise NotImplementedError("workers would have it sooner")
 
+    def solutions(
+        self, fitted_products: Sequence[CrossProducts], params: ParamSets
+    ) -> Iterator[SplitSolution]:
+        """Yield the models of candidates on each split, those with an intercept in one go."""
+        has_intercept = [bool(candidate["fit_intercept"]) for candidate in params]
+        for j, train in enumerate(fitted_products):
+            for centre in set(has_intercept):
+                group = [n for n, value in enumerate(has_intercept) if value == centre]
+                fitted = train if centre else train.uncentered()
+                coef = self.coefficients(fitted, [params[n] for n in group])
+                yield SplitSolution(j, group, fitted, coef)
+
     def score(
         self,
         prepared: Any,
@@ -93,27 +157,21 @@ class ScoredFromGram(SharedFit):
 
         Squared errors are quadratic forms of the cross products; absolute errors take another pass.
         """
-        n_splits, (train, _) = len(prepared.splits), prepared.splits[0]
-        shape = (n_splits, train.xy.shape[1], len(params))
-        coefs, intercepts = np.empty((*shape, len(train.gram))), np.empty(shape)
-        scores = np.full((2, len(scorings), n_splits, len(params)), np.nan)
         squared = [n for n, scoring in enumerate(scorings) if scoring in _FROM_SUMS]
         names = [scorings[n] for n in squared]
-        has_intercept = [candidate["fit_intercept"] for candidate in params]
-        for j, (train, test) in enumerate(prepared.splits):
-            for centre in set(map(bool, has_intercept)):
-                group = [n for n, value in enumerate(has_intercept) if value == centre]
-                fitted = train if centre else train.uncentered()
-                coef = self.coefficients(fitted, [params[n] for n in group])
-                coefs[j][:, group] = coef
-                intercepts[j][:, group] = fitted.y_mean[:, None] - coef @ fitted.x_mean
-                for side, tested in enumerate((test, train)[: 1 + train_scores]):
-                    values = _scores(tested, fitted, coef, names)
-                    scores[side][np.ix_(squared, [j], group)] = values[:, None]
-        if "neg_max_error" in scorings and shape[1] > 1:
+        models = Models.empty(prepared.splits, len(params))
+        scores = np.full((2, len(scorings), len(prepared.splits), len(params)), np.nan)
+        for solution in self.solutions(prepared.fitted, params):
+            models.enter(solution)
+            j, group, fitted, coef = solution
+            for side, tested in enumerate(prepared.splits[j][::-1][: 1 + train_scores]):
+                values = _scores(tested, fitted, coef, names)
+                scores[side][np.ix_(squared, [j], group)] = values[:, None]
+        if "neg_max_error" in scorings and models.coefs.shape[1] > 1:
             raise NotImplementedError("y must have one column for its largest error")
         if len(squared) < len(scorings):
-            errors = prepared.residuals(coefs, intercepts, both=train_scores)
+            reduction = Reduction(residuals_by_split, combine_residuals)
+            errors = prepared.reduce_models(reduction, *models, train_scores)
             weights = np.array([(test.weight, train.weight) for train, test in prepared.splits])
             means = errors.total / weights.T[:, :, None, None]
             kinds = {"neg_mean_absolute_error": -means, "neg_max_error": -errors.largest}
@@ -139,14 +197,6 @@ def check_lengths(splits: Sequence[tuple[CrossProducts, CrossProducts]]) -> None
         raise NotImplementedError("splits must have more rows than there are columns")
 
 
-def numeric_targets(y: Any) -> Any:
-    """Return targets as a numeric array, or raise."""
-    targets = y if is_lazy(y) else np.asarray(y)
-    if targets.dtype.kind not in "biuf" or targets.ndim not in (1, 2):
-        raise NotImplementedError("y must be numbers")
-    return targets
-
-
 def _scores(
     tested: CrossProducts, fitted: CrossProducts, coefs: np.ndarray, scorings: Sequence[str]
 ) -> np.ndarray:
@@ -168,12 +218,17 @@ def _scores(
     return scores
 
 
-def check_condition(system: np.ndarray, max_condition: float = MAX_CONDITION) -> None:
-    """Raise for an ill-conditioned system, whatever the scales of its columns.
+def condition_of(system: np.ndarray) -> float:
+    """Return the condition number of a system, whatever the scales of its columns.
 
     The scales affect neither a Cholesky factorisation nor coordinate descent.
     """
     unit, _ = equilibrate(system)
     eigenvalues = linalg.eigvalsh(unit, check_finite=False)
-    if not eigenvalues[-1] < max_condition * eigenvalues[0]:
+    return float(eigenvalues[-1] / eigenvalues[0]) if eigenvalues[0] > 0 else np.inf
+
+
+def check_condition(system: np.ndarray, max_condition: float = MAX_CONDITION) -> None:
+    """Raise for an ill-conditioned system."""
+    if not condition_of(system) < max_condition:
         raise NotImplementedError("rows must be better conditioned, or the penalty larger")

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from sklearn.compose import ColumnTransformer
+from sklearn.compose import ColumnTransformer, make_column_selector
 from sklearn.decomposition import PCA
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, OneHotEncoder, StandardScaler
+from sklearn.preprocessing import (
+    MaxAbsScaler,
+    MinMaxScaler,
+    OneHotEncoder,
+    PolynomialFeatures,
+    StandardScaler,
+)
 
 from skfleet.blocks import is_frame
 from skfleet.model_selection._shared_fits._column_algebra import (
     BaseSums,
     LinearColumns,
     decompose,
-    encode,
     impute,
     join_columns,
     numeric_columns,
@@ -26,12 +31,15 @@ from skfleet.model_selection._shared_fits._column_algebra import (
     scale_to_range,
     standardize,
 )
+from skfleet.model_selection._shared_fits._encoding import encode
+from skfleet.model_selection._shared_fits._polynomials import Factors, expand, products_of_path
 
 # How transformers prepare the columns of a training set.
 _FUNCTIONS: dict[type, Callable[[Any, LinearColumns], LinearColumns]] = {
     MaxAbsScaler: scale_by_largest,
     MinMaxScaler: scale_to_range,
     PCA: decompose,
+    PolynomialFeatures: expand,
     SimpleImputer: impute,
     StandardScaler: standardize,
 }
@@ -47,32 +55,90 @@ def class_of(step: Any) -> type:
     return _BY_NAME.get(kind.__name__, kind) if is_own else kind
 
 
-def is_algebra(steps: Sequence[Any]) -> bool:
-    """Return whether all steps are algebra; a ColumnTransformer or OneHotEncoder comes first."""
+def no_algebra(steps: Sequence[Any]) -> str | None:
+    """Return which step is no algebra, or None; ColumnTransformer and OneHotEncoder come first."""
     steps = _without_passthrough(steps)
     if not steps:
-        return True
+        return None
     first, *following = steps
-    if not all(class_of(step) in _FUNCTIONS for step in following):
-        return False
+    if _encodes(steps) and class_of(first) is SimpleImputer:
+        first, *following = following
+    for step in following:
+        if class_of(step) not in _FUNCTIONS:
+            return _unknown(step)
+    if class_of(first) in (*_FUNCTIONS, OneHotEncoder):
+        return None
     if class_of(first) is not ColumnTransformer:
-        return class_of(first) in (*_FUNCTIONS, OneHotEncoder)
+        return _unknown(first)
+    for _, _, columns in first.transformers:
+        if callable(columns) and type(columns) is not make_column_selector:
+            return "columns must be chosen by name, position or a make_column_selector"
     parts = [transformer for _, transformer, _ in first.transformers] + [first.remainder]
-    paths = [_path_of(part) for part in parts if not _is_text(part, "drop")]
-    return all(
-        is_algebra(path) and not any(class_of(step) is ColumnTransformer for step in path)
-        for path in paths
+    for path in [_path_of(part) for part in parts if not _is_text(part, "drop")]:
+        if any(class_of(step) is ColumnTransformer for step in path):
+            return "a ColumnTransformer must have no ColumnTransformers"
+        if (reason := no_algebra(path)) is not None:
+            return reason
+    return None
+
+
+def _unknown(step: Any) -> str:
+    kinds = sorted({kind.__name__ for kind in (*_FUNCTIONS, OneHotEncoder)})
+    return (
+        f"first steps must be a {', '.join(kinds)}, or a ColumnTransformer or OneHotEncoder before "
+        f"all others. Got {type(step).__name__} instead"
     )
 
 
-def input_columns(steps: Sequence[Any], head: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the positions of the columns that are read as numbers, and as categories."""
+class InputColumns(NamedTuple):
+    """Positions of the columns that are read as numbers and as categories, and products of them."""
+
+    numeric: tuple[int, ...]
+    categorical: tuple[int, ...]
+    products: tuple[Factors, ...]
+    needs_pivot: bool  # near the means of numbers
+
+
+def input_columns(pipelines: Sequence[Sequence[Any]], head: Any) -> InputColumns:
+    """Return the columns that pipelines read, each as a list of its first steps."""
     numeric: set[int] = set()
     categorical: set[int] = set()
-    for path, positions in _paths(steps, head):
-        is_encoded = bool(path) and class_of(path[0]) is OneHotEncoder
-        (categorical if is_encoded else numeric).update(positions)
-    return tuple(sorted(numeric)), tuple(sorted(categorical))
+    products: set[Factors] = set()
+    kinds: set[type] = set()
+    for steps in pipelines:
+        chains: list[tuple[list[Any], list[int]]] = []
+        following = _steps_after_columns(steps)
+        for path, positions in _paths(steps, head):
+            kinds.update(map(class_of, [*path, *following]))
+            if _encodes(path):
+                categorical.update(positions)
+                continue
+            numeric.update(positions)
+            chains.append((path, positions))
+        if any(class_of(step) is PolynomialFeatures for step in following):
+            # they multiply columns of several paths
+            paths = [path for path, _ in chains]
+            combining = [step for path in paths for step in path if class_of(step) is PCA]
+            chain = [*combining, *max(paths, key=_degree, default=[]), *following]
+            chains = [(chain, sorted({j for _, positions in chains for j in positions}))]
+        for chain, positions in chains:
+            products.update(products_of_path(list(map(class_of, chain)), chain, positions))
+    needs_pivot = bool(kinds & {PolynomialFeatures, SimpleImputer})
+    by_size = sorted(products, key=lambda factors: (len(factors), factors))
+    return InputColumns(
+        tuple(sorted(numeric)), tuple(sorted(categorical)), tuple(by_size), needs_pivot
+    )
+
+
+def _steps_after_columns(steps: Sequence[Any]) -> list[Any]:
+    """Return the steps after a ColumnTransformer."""
+    steps = _without_passthrough(steps)
+    return steps[1:] if steps and class_of(steps[0]) is ColumnTransformer else []
+
+
+def _degree(path: Sequence[Any]) -> int:
+    degrees = [np.max(step.degree) for step in path if class_of(step) is PolynomialFeatures]
+    return int(np.prod(degrees))
 
 
 def prepare_columns(steps: Sequence[Any], sums: BaseSums, head: Any) -> LinearColumns:
@@ -98,9 +164,17 @@ def prepare_columns(steps: Sequence[Any], sums: BaseSums, head: Any) -> LinearCo
 
 def _apply(path: Sequence[Any], sums: BaseSums, positions: Sequence[int]) -> LinearColumns:
     """Return some columns of the rows after the steps of a path."""
-    if path and class_of(path[0]) is OneHotEncoder:
-        return _apply_functions(path[1:], encode(path[0], sums, positions))
+    if _encodes(path):
+        n = [class_of(step) for step in path].index(OneHotEncoder)
+        encoded = encode(path[n], sums, positions, path[0] if n else None)
+        return _apply_functions(path[n + 1 :], encoded)
     return _apply_functions(path, numeric_columns(sums, positions))
+
+
+def _encodes(path: Sequence[Any]) -> bool:
+    """Return whether a path begins with a OneHotEncoder, or with an imputer of categories."""
+    kinds = [class_of(step) for step in path[:2]]
+    return kinds[:1] == [OneHotEncoder] or kinds == [SimpleImputer, OneHotEncoder]
 
 
 def _apply_functions(steps: Sequence[Any], columns: LinearColumns) -> LinearColumns:

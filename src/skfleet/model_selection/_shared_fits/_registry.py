@@ -223,7 +223,8 @@ class SharedFitUse(NamedTuple):
     Parameters
     ----------
     estimator : str
-        Name of the estimator.
+        Name of the estimator; ``"Pipeline"`` for the scores of pipelines that follow from sums over
+        the rows.
     parameters : tuple of str
         Parameters in which the candidates of one fit may differ.
     n_fits : int
@@ -231,7 +232,8 @@ class SharedFitUse(NamedTuple):
     n_saved : int
         Number of fits that were saved.
     refused : str or None
-        Reason why each candidate was fitted by itself, if it was.
+        Reason why each candidate was fitted by itself, if it was; for ``"Pipeline"`` why it was
+        fitted at all. The fits are then counted again by the name of the last step.
 
     Examples
     --------
@@ -277,6 +279,11 @@ class SharedFitLog:
         counts = self._counts.setdefault(key, [0, 0])
         counts[0] += fits
         counts[1] += saved
+
+    def count_scored(self, member: SharedFitMember, *, saved: int) -> None:
+        """Add a fit that was scored from sums, which needs no other candidates."""
+        self.count(member, fits=1, saved=saved)
+        self._shared.add((member.kind, member.shared_fit.parameters))
 
     def uses(self) -> tuple[SharedFitUse, ...]:
         """Return the counts by estimator, parameters and reason."""
@@ -373,8 +380,7 @@ def member_of(
         names = {name for name, _ in estimator.steps}
         # neither parameters of the pipeline itself nor its steps are searched over
         has_fixed_steps = all("__" in key and key.partition("__")[0] in names for key in parameters)
-    kind = next((base for base in type(last).__mro__ if _shared_fit_of(base)), object)
-    shared_fit = _shared_fit_of(kind)
+    shared_fit = inherited_shared_fit(last)
     if shared_fit is None:
         return None
     varying = {f"{prefix}{name}" for name in shared_fit.parameters}
@@ -384,10 +390,10 @@ def member_of(
     params = last.get_params(deep=False) | own
     if not has_fixed_steps:
         refused: str | None = "the pipeline must be the same for all candidates, but for parameters"
-    elif kind is not type(last):
-        refused = f"it must be a {kind.__name__} itself. Got a subclass instead"
+    elif has_callbacks:
+        refused = "callbacks must not listen to the search or its estimator"
     else:
-        refused = _unsupported_reason(shared_fit, params, has_callbacks, is_approximate)
+        refused = unsupported_reason(last, params, is_approximate=is_approximate)
     return SharedFitMember(
         type(last).__name__,
         shared_fit,
@@ -397,12 +403,19 @@ def member_of(
     )
 
 
-def _unsupported_reason(
-    shared_fit: SharedFit, params: Mapping[str, Any], has_callbacks: bool, is_approximate: bool
+def inherited_shared_fit(estimator: Any) -> SharedFit | None:
+    """Return the shared fit of an estimator's class, or of the one that it is a subclass of."""
+    return next(filter(None, map(_shared_fit_of, type(estimator).__mro__)), None)
+
+
+def unsupported_reason(
+    estimator: Any, params: Mapping[str, Any], *, is_approximate: bool = False
 ) -> str | None:
-    """Return why a candidate cannot be a member of a shared fit, or None if it can."""
-    if has_callbacks:
-        return "callbacks must not listen to the search or its estimator"
+    """Return why fits with these parameters cannot be shared, or None if they can."""
+    shared_fit = _shared_fit_of(type(estimator))
+    if shared_fit is None:
+        kind = next(base for base in type(estimator).__mro__ if _shared_fit_of(base))
+        return f"it must be a {kind.__name__} itself. Got a subclass instead"
     # parameters of a nested estimator belong to that estimator
     unknown = sorted(name for name in params if name not in shared_fit.known and "__" not in name)
     if unknown:

@@ -34,6 +34,9 @@ from skfleet.model_selection._shared_fits._registry import ParamSets, register_s
 # Beyond this condition number the coefficients are rounding errors.
 _MAX_FIT_CONDITION = 1e12
 
+# Squared ratio of singular values below which the smaller one is not known from a Gram matrix.
+_MIN_SQUARED_RATIO = 1e-12
+
 # Tolerance of scikit-learn's iterative solver of sparse rows up to which it ends at the optimum.
 _MAX_SPARSE_TOL = 1e-11
 
@@ -176,6 +179,15 @@ class LeastSquares(ScoreOnly, _RidgeFromGram):
         """Reject non-negative least squares, which is no linear system."""
         return invalid_value(params, positive=False)
 
+    def coefficients(self, fitted: CrossProducts, params: ParamSets) -> np.ndarray:
+        """Solve once; scikit-learn's solver drops singular values relative to the largest one."""
+        tol = 0.0 if self.is_skfleet else max(candidate["tol"] for candidate in params)
+        if tol > 0:
+            squares = linalg.eigvalsh(fitted.gram, check_finite=False)
+            if not squares[0] > max(4 * tol**2, _MIN_SQUARED_RATIO) * squares[-1]:
+                raise NotImplementedError("columns must be of more similar scales")
+        return super().coefficients(fitted, params)
+
 
 class SkfleetLeastSquares(LeastSquares):
     """Linear regression of this library."""
@@ -199,6 +211,5 @@ class SkfleetRidgePath(ScoreOnly, RidgePath):
 
 register_shared_fit("sklearn.linear_model.LinearRegression", LeastSquares())
 register_shared_fit("sklearn.linear_model.Ridge", RidgePath(*SCORINGS))
-register_shared_fit("sklearn.linear_model.RidgeClassifier", RidgePath())
 register_shared_fit("skfleet.estimators.LinearRegression", SkfleetLeastSquares())
 register_shared_fit("skfleet.estimators.Ridge", SkfleetRidgePath())
