@@ -21,6 +21,7 @@ from skfleet.blocks import is_lazy
 from skfleet.engine import Pickled, fleet_engine, run_on_gpu_worker
 from skfleet.model_selection._dispatch._context import SearchContext
 from skfleet.model_selection._dispatch._requests import FitRequest, SearchJob
+from skfleet.model_selection._dispatch._split_views import collections_of
 from skfleet.model_selection._shared_fits._pipelines import ScoredPipeline
 from skfleet.model_selection._shared_fits._registry import ParamSets, SharedFit
 
@@ -67,7 +68,7 @@ class AnalyticScores:
         if not self._candidates:
             return None
         if key not in self._pipelines:
-            fit_params = job.options.get("fit_params") or {}
+            fit_params = collections_of(job.options.get("fit_params") or {})
             self._pipelines[key] = ScoredPipeline(estimator, self._candidates, fit_params)
         pipeline = self._pipelines[key]
         fit.pipeline = pipeline if pipeline.scorings else None
