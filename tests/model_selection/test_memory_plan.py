@@ -168,13 +168,10 @@ def test_what_cannot_fit_is_refused_with_what_to_do():
     assert "memory_limit=" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("limit", "is_resident", "most"),
-    [(10_000, False, 1120), (10_000, True, 620), (1_000, False, 320)],
-)
-def test_bytes_of_blocks(limit, is_resident, most):
+@pytest.mark.parametrize(("limit", "most"), [(10_000, 770), (1_000, 320)])
+def test_bytes_of_blocks(limit, most):
     process = ProcessMemory(limit, 0, 2)
-    assert block_memory(1000, 100, 0.6, process, 2, is_resident=is_resident) == (160, most)
+    assert block_memory(1000, 100, 0.6, process, 2) == (160, most)
 
 
 def test_bytes_of_an_adaptive_search():

@@ -250,23 +250,16 @@ def idle_bytes(process: ProcessMemory) -> int:
 
 
 def block_memory(
-    rows: int,
-    block: int,
-    train_fraction: float,
-    process: ProcessMemory,
-    n_processes: int,
-    *,
-    is_resident: bool,
+    rows: int, block: int, train_fraction: float, process: ProcessMemory, n_processes: int
 ) -> tuple[int, int]:
     """Return the bytes of fits on Dask rows in a worker process: the least, and those at the peak.
 
-    Fits follow one another. The least is one block, with the training rows cut from it. At the peak
-    a process has its share of the rows, unless they are resident already, its share of the training
-    rows, and the least for each thread; as far as it may hold that much, and else the last alone.
+    The least is one block, with the training rows cut from it. At the peak a process has its share
+    of the training rows, half as many of the fit before, which Dask is about to release, and the
+    least for each thread; as far as it may hold that much, and else the last alone.
     """
     least = int(block * (1 + train_fraction))
-    fraction = train_fraction + (not is_resident)
-    share = int(rows / n_processes * fraction) + process.n_slots * least
+    share = int(1.5 * train_fraction * rows / n_processes) + process.n_slots * least
     fits = share + idle_bytes(process) <= PLANNED_FRACTION * process.limit
     return least, share if fits else process.n_slots * least
 

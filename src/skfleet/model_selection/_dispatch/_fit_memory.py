@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from skfleet.blocks import Block, block_bytes, row_blocks
-from skfleet.engine import all_workers_on_this_host, fleet_engine
+from skfleet.engine import all_workers_on_this_host
 from skfleet.model_selection._dispatch._context import SearchContext
 from skfleet.model_selection._dispatch._requests import SearchJob
 from skfleet.model_selection._evaluations import LaterIteration
@@ -83,17 +83,9 @@ def report_block_memory(
         return
     block = int(rows.n_bytes * max(rows.lengths) / sum(rows.lengths))
     train_fraction = max(_n_rows(train) for train, *_ in job.folds) / sum(rows.lengths)
-    is_resident = not fleet_engine(client).is_out_of_core(rows)
     peaks = {}
     for name, process in processes.items():
-        least, most = block_memory(
-            rows.n_bytes,
-            block,
-            train_fraction,
-            process,
-            len(processes),
-            is_resident=is_resident,
-        )
+        least, most = block_memory(rows.n_bytes, block, train_fraction, process, len(processes))
         peaks[name] = idle_bytes(process) + most
         check_peak(
             idle_bytes(process) + least,
