@@ -259,7 +259,7 @@ def block_memory(
     least for each thread; as far as it may hold that much, and else the last alone.
     """
     least = int(block * (1 + train_fraction))
-    share = int(1.5 * train_fraction * rows / n_processes) + process.n_slots * least
+    share = round(1.5 * train_fraction * rows / n_processes) + process.n_slots * least
     fits = share + idle_bytes(process) <= PLANNED_FRACTION * process.limit
     return least, share if fits else process.n_slots * least
 
