@@ -211,6 +211,32 @@ def test_wrappers_train_where_their_estimator_computes(mixed_fleet, how, on_dask
     assert host_to_device_transfers.n_arrays - before == 4
 
 
+@pytest.mark.parametrize("on_dask", [False, True])
+@pytest.mark.parametrize("kind", [SGDClassifier, Incremental])
+def test_validation_rows(kind, on_dask, mixed_fleet):
+    stops = {"early_stopping": True, "n_iter_no_change": 3, "random_state": 0}
+    if kind is SGDClassifier:
+        expected, found = SGDClassifier(**stops), SGDClassifier(**stops, device="cuda")
+    else:
+        expected, found = (
+            Incremental(SGDClassifier(random_state=0, device=device), epochs=20, **stops)
+            for device in ("cpu", "cuda")
+        )
+    rows = X[:300], labels[:300], X[300:], labels[300:]
+    if on_dask:
+        rows = [da.from_array(v, chunks=(300, 8)[: v.ndim]) for v in rows]
+    val = {"X_val": rows[2], "y_val": rows[3]}
+    expected.fit(*rows[:2], **val)
+    with mixed_fleet.as_current():
+        found.fit(*rows[:2], **val)
+    np.testing.assert_allclose(found.history_.score, expected.history_.score)
+    for model in (expected, found):
+        model.restore_best_epoch()
+    assert found.n_iter_ == expected.n_iter_ < len(found.history_)
+    np.testing.assert_allclose(found.coef_, expected.coef_, rtol=1e-6)
+    assert type(found.coef_) is np.ndarray
+
+
 def test_warnings_come_home(mixed_fleet):
     with mixed_fleet.as_current(), pytest.warns(ConvergenceWarning):
         PoissonRegressor(max_iter=1, tol=1e-12, device="cuda").fit(X, counts)

@@ -117,6 +117,12 @@ X_val, y_val : rows in any container, default=None
     "step_weight": """\
 sample_weight : float, array-like or Dask collection of shape (n_samples,), default=None
     Sample weights: factors of their steps.""",
+    "validation_rows": """\
+X_val, y_val : as X and y, default=None
+    Validation rows for ``early_stopping=True``, in the place of a drawn fraction. They may be in
+    this process where X is a Dask collection.
+sample_weight_val : as sample_weight, default=None
+    Weights of the validation rows.""",
     "fit_weight": """\
 sample_weight : float, array-like or Dask collection of shape (n_samples,), default=None
     Sample weights.""",

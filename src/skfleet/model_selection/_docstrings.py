@@ -75,26 +75,27 @@ time_budget : float, default=None
 {early_stopping}""",
     "early_stopping": """\
 early_stopping : float or "test", default=None
-    Validation rows of each fit, on which the boosting of the last step stops: a fraction between 0
-    and 1 of the rows that a split trains on, or "test" for those that it is scored on, whose scores
-    are then too good. See the Notes of :class:`GridSearchCV`.""",
+    Validation rows of each fit, on which the boosting or the epochs of the last step stop: a
+    fraction between 0 and 1 of the rows that a split trains on, or "test" for those that it is
+    scored on, whose scores are then too good. See the Notes of :class:`GridSearchCV`.""",
     "early_stopping_notes": """\
 With `early_stopping` each fit of a split holds out validation rows, prepares them by its own first
 steps, which have not seen them, and passes them to the last step: as ``X_val`` and ``y_val`` to
-scikit-learn's ``HistGradientBoosting*``, whose early stopping it turns on, and as ``eval_set`` to
-XGBoost's and LightGBM's classifiers and regressors, which stop by their own parameters. Weights of
-these rows are passed as well. Any other last step is refused, unless its ``fit`` takes ``X_val``
-and it has a parameter ``max_iter`` and an attribute ``n_iter_``. A fraction is drawn by
-:func:`sklearn.model_selection.train_test_split`, stratified for a classifier, with the number that
-the last step of `estimator` has as ``random_state``, or 0; with ``groups``, whole groups are drawn,
-by :class:`sklearn.model_selection.GroupShuffleSplit`. It is the same for all candidates. Train
-scores are of the rows that remain. With "test", fits stop where their own test score is about best,
-so scores are biased upward: compare candidates by them, and estimate the error on other rows.
-``cv_results_`` has the number of iterations up to the best validation score as
+scikit-learn's ``HistGradientBoosting*`` and this library's :class:`SGDClassifier`,
+:class:`SGDRegressor` and :class:`Incremental`, whose early stopping it turns on, and as
+``eval_set`` to XGBoost's and LightGBM's classifiers and regressors, which stop by their own
+parameters. Weights of these rows are passed as well. Any other last step is refused, unless its
+``fit`` takes ``X_val`` and it has a parameter ``max_iter`` and an attribute ``n_iter_``. A fraction
+is drawn by :func:`sklearn.model_selection.train_test_split`, stratified for a classifier, with the
+number that the last step of `estimator` has as ``random_state``, or 0; with ``groups``, whole
+groups are drawn, by :class:`sklearn.model_selection.GroupShuffleSplit`. It is the same for all
+candidates. Train scores are of the rows that remain. With "test", fits stop where their own test
+score is about best, so scores are biased upward: compare candidates by them, and estimate the error
+on other rows. ``cv_results_`` has the number of iterations up to the best validation score as
 ``split0_best_iteration`` and so on, and their median, rounded, as ``best_iteration``. All models
 are scored with that many iterations, also those of ``HistGradientBoosting*``, which would predict
-with the iterations after the best one too. The refit boosts ``best_iteration`` times on all rows,
-without early stopping. Nothing of the last step is shared by fits.""",
+with the iterations after the best one too. The refit boosts ``best_iteration`` times, or has so
+many epochs, on all rows, without early stopping. Nothing of the last step is shared by fits.""",
     "search_attributes": """\
 best_estimator_ : estimator
     The best candidate, fitted on all rows. Only with ``refit``.

@@ -1,4 +1,4 @@
-"""Validation rows for the fits of a search, and the iterations at which boosting stops on them."""
+"""Validation rows for the fits of a search, and the iterations at which fits stop on them."""
 
 from __future__ import annotations
 
@@ -154,8 +154,9 @@ class _ValidatedFit:
 
     def _all_weights(self, last: Any) -> Any:
         """Return the ``sample_weight`` of all rows that the last step gets a part of."""
-        # with metadata routing the last step may have it by another name
-        names = [get_routing_for_object(last).fit.requests.get("sample_weight")]
+        # with metadata routing the last step may have it by another name, unless it is a router
+        routing = get_routing_for_object(last)
+        names = [routing.fit.requests.get("sample_weight")] if hasattr(routing, "fit") else []
         if isinstance(self._estimator, Pipeline):
             names.append(f"{self._estimator.steps[-1][0]}__sample_weight")
         names.append("sample_weight")
@@ -231,7 +232,8 @@ def _booster_or_raise(value: Any, estimator: Any) -> Booster:
         raise ValueError(
             f"early_stopping must be None for an estimator without X_val. Got {value!r} for {name} "
             "instead. Search over HistGradientBoosting, XGBoost's or LightGBM's classifiers or "
-            "regressors, by themselves or as the last step of a Pipeline."
+            "regressors, or this library's SGDClassifier, SGDRegressor or Incremental, by "
+            "themselves or as the last step of a Pipeline."
         )
     if get_tags(estimator).input_tags.pairwise:
         raise ValueError(
@@ -268,7 +270,7 @@ def best_iterations(fits: Sequence[Mapping[str, Any]], n_splits: int) -> dict[st
 
 
 def prepare_refit(estimator: Any, n_iterations: float) -> None:
-    """Make an estimator boost so many times without validation rows; as often as it may if NaN."""
+    """Make an estimator iterate so often without validation rows; as often as it may if NaN."""
     booster = booster_of(_last_step(estimator))
     assert booster is not None  # the search has checked it
     booster.set_iterations(None if np.isnan(n_iterations) else int(n_iterations))

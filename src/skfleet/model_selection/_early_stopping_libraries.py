@@ -1,4 +1,4 @@
-"""The ways in which libraries of boosting take validation rows, and return the best iteration."""
+"""The ways in which libraries take validation rows, and return the best iteration."""
 
 from __future__ import annotations
 
@@ -71,6 +71,36 @@ class _Scikit(Booster):
             self.estimator.set_params(early_stopping=False)
         if n_iterations is not None:
             self.estimator.set_params(max_iter=n_iterations)
+
+
+class _Epochs(_Scikit):
+    """Epochs of this library's estimators, with the model after the best one."""
+
+    def check(self, params: Mapping[str, Any], callbacks: Any) -> None:
+        name = type(self.estimator).__name__
+        if params["tol"] is None:
+            raise ValueError(
+                f"tol of {name} must be a number where the search has early_stopping. Got None "
+                "instead. Try tol=1e-3."
+            )
+        if params.get("learning_rate") == "adaptive":
+            raise ValueError(
+                f"learning_rate of {name} must not be 'adaptive' where the search has "
+                "early_stopping: it falls when epochs would stop, which they do not in the refit. "
+                "Got 'adaptive' instead. Try 'invscaling' or 'optimal'."
+            )
+
+    def fit(self, *args: Any) -> None:
+        super().fit(*args)
+        self.estimator.restore_best_epoch()
+
+    def set_iterations(self, n_iterations: int | None) -> None:
+        descends = "max_iter" in self.estimator.get_params(deep=False)
+        # without validation rows the objective would stop a descent
+        values: dict[str, Any] = {"tol": None} if descends else {}
+        if n_iterations is not None:
+            values["max_iter" if descends else "epochs"] = n_iterations
+        self.estimator.set_params(early_stopping=False, **values)
 
 
 class _HistGradientBoosting(_Scikit):
@@ -195,6 +225,9 @@ def booster_of(estimator: Any) -> Booster | None:
             is_ranker = not (is_classifier(estimator) or is_regressor(estimator))
             return None if is_ranker else booster(estimator)
     takes_rows = hasattr(estimator, "fit") and has_fit_parameter(estimator, "X_val")
+    if takes_rows and hasattr(estimator, "restore_best_epoch"):
+        has_score = is_classifier(estimator) or is_regressor(estimator)
+        return _Epochs(estimator) if has_score else None
     has_iterations = takes_rows and "max_iter" in estimator.get_params()
     return _Scikit(estimator) if has_iterations else None
 

@@ -29,13 +29,19 @@ from skfleet.engine import (
     Reduction,
     TrainingBatch,
     draw_holdout,
+    engine_for,
     fold,
     limit_threadpools,
     map_reduce,
     with_row_offsets,
 )
 from skfleet.estimators._column_statistics import Moments, combine_moments
-from skfleet.estimators._early_stopping import EarlyStopping, training_rows, validation_rows
+from skfleet.estimators._early_stopping import (
+    EarlyStopping,
+    check_best_epoch,
+    training_rows,
+    validation_rows,
+)
 from skfleet.estimators.linear_model._base import SparseCoefficients, linear_predictor
 from skfleet.estimators.meta._epochs import epoch_record, history_of
 from skfleet.glm import SGDConfig, SGDTargets, SGDWeights, descend, encode_labels
@@ -132,6 +138,27 @@ def validate(
 def combine_scored(a: ValidationSums, b: ValidationSums) -> ValidationSums:
     y = combine_moments(a.y, b.y) if a.y.n_rows and b.y.n_rows else (a.y if a.y.n_rows else b.y)
     return ValidationSums(y, a.sums + b.sums)
+
+
+class _ValidationRows(NamedTuple):
+    """Validation rows, and the engine that scores them."""
+
+    engine: Engine
+    rows: RowBlocks
+
+
+class _BestEpoch:
+    """Weights after the epoch with the best mean score; after the last one if all are NaN."""
+
+    def __init__(self, dtype: Any, n_outputs: int) -> None:
+        self.dtype, self.scores, self.score = dtype, np.full(n_outputs, np.nan), np.nan
+
+    def update(self, n_iter: int, weights: SGDWeights, score: Any, active: np.ndarray) -> None:
+        """Record the scores of active outputs after an epoch."""
+        self.scores[active] = score
+        mean = float(np.mean(self.scores))
+        if np.isnan(self.score) or mean > self.score:
+            self.n_iter, self.weights, self.score = n_iter, weights, mean
 
 
 class BaseSGD(SparseCoefficients):
@@ -236,13 +263,34 @@ class BaseSGD(SparseCoefficients):
         each = np.ones(len(intercept))
         return weights._replace(l1_applied=l1_applied, l1_due=0 * each, rate=each)
 
+    def _validate_validation_rows(
+        self, X_val: Any, y_val: Any, sample_weight_val: Any, **check: Any
+    ) -> _ValidationRows | None:
+        """Validate and load the validation rows of ``fit``, by the columns of X; None without."""
+        if X_val is None:
+            return None
+        rows = self._validate_rows(X_val, y_val, sample_weight_val, reset=False, **check)
+        engine = engine_for(rows)
+        return _ValidationRows(engine, validation_rows(engine, rows))
+
     def _train(
-        self, engine: Engine, rows: RowBlocks, weights: SGDWeights, outputs: OutputCoding
+        self,
+        engine: Engine,
+        rows: RowBlocks,
+        weights: SGDWeights,
+        outputs: OutputCoding,
+        validation: _ValidationRows | None = None,
     ) -> None:
-        """Run epochs until early stopping or `max_iter`."""
-        rng, prepare, validation = check_random_state(self.random_state), None, None
+        """Run epochs until early stopping or `max_iter`.
+
+        Without validation rows, early stopping holds some of the rows out. With them the weights of
+        the best epoch are stored too.
+        """
+        rng, prepare, best = check_random_state(self.random_state), None, None
         config = self._descent(track_objective=True)
-        if self.early_stopping:
+        if validation is not None:
+            best = _BestEpoch(rows.dtype, len(weights.intercept))
+        elif self.early_stopping:
             rows = with_row_offsets(engine, rows)
             prepare, validation = self._split_holdout(engine, rows, rng)
         stopping = EarlyStopping(self.n_iter_no_change, self.tol, len(weights.intercept))
@@ -263,7 +311,9 @@ class BaseSGD(SparseCoefficients):
             # stopping.
             score = -(part.value + part.penalty) / part.n_rows
             if validation is not None:
-                score = _score(engine, validation, part, outputs, active)
+                score = _score(*validation, part, outputs, active)
+            if best is not None:
+                best.update(n_iter, weights, score, active)
             n_seen, loss = int(weights.t - first_t), float(np.mean(part.value)) / part.n_rows
             mean_score = np.nan if validation is None else float(np.mean(score))
             seconds = time.monotonic() - start_time
@@ -286,10 +336,31 @@ class BaseSGD(SparseCoefficients):
                 "Increase max_iter to improve the fit.",
                 ConvergenceWarning,
             )
-        self._set_weights(weights, rows, n_iter)
+        self._set_weights(weights, rows.dtype, n_iter)
         self.history_ = history_of(epochs)
+        if best is not None:
+            self._best_epoch = best
 
-    def _split_holdout(self, engine: Engine, rows: RowBlocks, rng: np.random.RandomState) -> Any:
+    def restore_best_epoch(self) -> BaseSGD:
+        """Return to the weights after the epoch with the best score of the validation rows.
+
+        That is the mean score of the classes. `n_iter_` is then the number of that epoch; a class
+        that stopped before keeps the weights with which it did.
+
+        Returns
+        -------
+        self : estimator
+            Fitted estimator.
+        """
+        best = getattr(self, "_best_epoch", None)
+        check_best_epoch(best)
+        self._set_weights(best.weights, best.dtype, best.n_iter)
+        self._best_epoch = best
+        return self
+
+    def _split_holdout(
+        self, engine: Engine, rows: RowBlocks, rng: np.random.RandomState
+    ) -> tuple[Any, _ValidationRows]:
         """Return a function that selects training rows of a block, and the validation rows."""
         seed, fraction = int(rng.randint(2**31 - 1)), self.validation_fraction
         if ceil(fraction * rows.n_rows) >= rows.n_rows:
@@ -300,14 +371,16 @@ class BaseSGD(SparseCoefficients):
             )
         labels = "rows" if is_classifier(self) else None
         holdout = draw_holdout(engine, rows, fraction, seed, labels)
-        return partial(training_rows, holdout=holdout), validation_rows(engine, rows, holdout)
+        validation = _ValidationRows(engine, validation_rows(engine, rows, holdout))
+        return partial(training_rows, holdout=holdout), validation
 
     def _train_once(
         self, engine: Engine, rows: RowBlocks, weights: SGDWeights, outputs: OutputCoding
     ) -> None:
         rng, config = check_random_state(self.random_state), self._descent(track_objective=False)
         active = np.ones(len(weights.intercept), dtype=bool)
-        self._set_weights(self._epoch(engine, config, outputs, rng, rows, weights, active), rows, 1)
+        weights = self._epoch(engine, config, outputs, rng, rows, weights, active)
+        self._set_weights(weights, rows.dtype, 1)
 
     def _epoch(
         self,
@@ -332,16 +405,17 @@ class BaseSGD(SparseCoefficients):
         check_total_weight(part.weight)
         return part
 
-    def _set_weights(self, weights: SGDWeights, rows: RowBlocks, n_iter: int) -> None:
+    def _set_weights(self, weights: SGDWeights, dtype: Any, n_iter: int) -> None:
         """Set the fitted attributes, from averaged weights if averaging has begun."""
         coef, intercept = weights.coef, weights.intercept
-        self.__dict__.pop("_averaged", None)
+        for name in ("_averaged", "_best_epoch"):
+            self.__dict__.pop(name, None)
         if self.average:
             self._averaged = weights[:4]
             if weights.t - 1 >= self.average:
                 coef, intercept = weights.mean_coef, weights.mean_intercept
-        self.coef_ = coef.astype(rows.dtype)
-        self.intercept_ = intercept.astype(rows.dtype)
+        self.coef_ = coef.astype(dtype)
+        self.intercept_ = intercept.astype(dtype)
         self.t_, self.n_iter_ = weights.t, n_iter
 
 
@@ -368,8 +442,9 @@ def _score(
     sums = map_reduce(engine, Reduction(validate, combine_scored), rows, weights, outputs, active)
     if not sums.y.n_rows:
         raise ValueError(
-            "sample_weight must leave validation rows a weight above 0. Got zero for all of them "
-            "instead. Use another random_state or validation_fraction."
+            "sample_weight must leave validation rows a weight above 0, and so must "
+            "sample_weight_val. Got zero for all of them instead. Use another random_state or "
+            "validation_fraction, or other weights."
         )
     if outputs.classes is not None:
         return sums.sums / sums.y.n_rows

@@ -13,10 +13,12 @@ from sklearn.utils.multiclass import check_classification_targets
 from skfleet._array import namespace
 from skfleet._typing import Answer, RandomState, Rows, Values, Weights
 from skfleet._validation import check_several_classes, check_total_weight, unique_values
-from skfleet.engine import Reduction, engine_for, map_reduce
+from skfleet.blocks import RowBlocks
+from skfleet.engine import Engine, Reduction, engine_for, map_reduce
 from skfleet.estimators._column_statistics import LabelCounts, combine_label_counts, label_counts
 from skfleet.estimators._device_dispatch import run_on_device
 from skfleet.estimators._docstrings import document
+from skfleet.estimators._early_stopping import check_validation_arguments, check_validation_labels
 from skfleet.estimators.linear_model._base import (
     LinearClassifier,
     check_class_weight,
@@ -70,11 +72,11 @@ class SGDClassifier(BaseSGD, LinearClassifier):
     power_t : float, default=0.5
         Exponent of "invscaling", at least 0.
     early_stopping : bool, default=False
-        Set rows aside, and stop by the score on these: each class by its accuracy against all
-        others.
+        Set rows aside, or take the `X_val` of ``fit``, and stop by the score on these: each class
+        by its accuracy against all others.
     validation_fraction : float, default=0.1
-        The share of rows set aside, if `early_stopping`, the same of each class. They are drawn by
-        their numbers: other ones than scikit-learn's.
+        The share of rows set aside, if `early_stopping` without `X_val`, the same of each class.
+        They are drawn by their numbers: other ones than scikit-learn's.
     n_iter_no_change : int, default=5
         Number of epochs without improvement to stop after.
     class_weight : dict or "balanced", default=None
@@ -121,7 +123,9 @@ class SGDClassifier(BaseSGD, LinearClassifier):
     is compared with. Other differences: a shuffle draws other orders, and labels that are not among
     the classes raise.
 
-    One pass over the rows an epoch, and one before them that finds the classes. One model goes from
+    One pass over the rows an epoch, and one before them that finds the classes. `X_val` is loaded
+    once, and stays in memory. After a fit with it ``restore_best_epoch`` returns to the weights
+    with the best score; other fits keep the last ones only. One model goes from
     {sgd_blocks}
 
     Examples
@@ -200,6 +204,10 @@ class SGDClassifier(BaseSGD, LinearClassifier):
         coef_init: Values | None = None,
         intercept_init: Values | None = None,
         sample_weight: Weights | None = None,
+        *,
+        X_val: Rows | None = None,
+        y_val: Values | None = None,
+        sample_weight_val: Weights | None = None,
     ) -> SGDClassifier:
         """Fit the model.
 
@@ -213,15 +221,18 @@ class SGDClassifier(BaseSGD, LinearClassifier):
         intercept_init : array-like of shape (n_classes,), default=None
             Intercepts to start from; one for two classes.
         {step_weight}
+        {validation_rows}
 
         {returns_fitted}
         """
         self._check_parameters()
         check_class_weight(self.class_weight)
+        check_validation_arguments(self.early_stopping, X, X_val, y_val, sample_weight_val)
         rows = self._validate_rows(X, y, sample_weight)
+        validation = self._validate_validation_rows(X_val, y_val, sample_weight_val)
         engine = engine_for(rows)
         with engine.persist(rows) as rows:
-            counts = map_reduce(engine, Reduction(label_counts, combine_label_counts), rows)
+            counts = _count_labels(engine, rows)
             check_classification_targets(counts.labels)
             check_several_classes(counts.labels)
             check_total_weight(float(counts.weight.sum()))
@@ -230,11 +241,13 @@ class SGDClassifier(BaseSGD, LinearClassifier):
                     "sample_weight must leave at least two classes with weight. Got only one class "
                     "with weight above 0. Classifier can't train when only one class is present."
                 )
+            if validation is not None:
+                check_validation_labels(_count_labels(*validation).labels, counts.labels)
             shape = (_n_outputs(counts.labels), rows.n_features)
             weights = self._start(shape, coef_init, intercept_init)
             # As in scikit-learn, "balanced" counts rows and not their weights.
             outputs = self._outputs(counts._replace(weight=counts.n_rows))
-            self._train(engine, replace(rows, checked=True), weights, outputs)
+            self._train(engine, replace(rows, checked=True), weights, outputs, validation)
         self.classes_ = counts.labels
         return self
 
@@ -337,6 +350,10 @@ class SGDClassifier(BaseSGD, LinearClassifier):
         logistic = self.loss == "log_loss"
         func = _log_logistic_probabilities if logistic else _log_modified_huber_probabilities
         return self._predict_per_class(func, X)
+
+
+def _count_labels(engine: Engine, rows: RowBlocks) -> LabelCounts:
+    return map_reduce(engine, Reduction(label_counts, combine_label_counts), rows)
 
 
 def _n_outputs(labels: np.ndarray) -> int:

@@ -8,6 +8,7 @@ from skfleet._typing import RandomState, Rows, Values, Weights
 from skfleet.engine import engine_for
 from skfleet.estimators._device_dispatch import run_on_device
 from skfleet.estimators._docstrings import document
+from skfleet.estimators._early_stopping import check_validation_arguments
 from skfleet.estimators.linear_model._base import LinearRegressor
 from skfleet.estimators.linear_model._sgd_base import BaseSGD, OutputCoding
 from skfleet.glm import REGRESSION_LOSSES
@@ -42,10 +43,10 @@ class SGDRegressor(BaseSGD, LinearRegressor):
     power_t : float, default=0.25
         Exponent of "invscaling", at least 0.
     early_stopping : bool, default=False
-        Set rows aside, and stop by the score on these, R².
+        Set rows aside, or take the `X_val` of ``fit``, and stop by the score on these, R².
     validation_fraction : float, default=0.1
-        The share of rows set aside, if `early_stopping`. They are drawn by their numbers: other
-        ones than scikit-learn's.
+        The share of rows set aside, if `early_stopping` without `X_val`. They are drawn by their
+        numbers: other ones than scikit-learn's.
     n_iter_no_change : int, default=5
         Number of epochs without improvement to stop after.
     {sgd_options}
@@ -84,7 +85,9 @@ class SGDRegressor(BaseSGD, LinearRegressor):
     never been there), rows of zeros with "pa1" (there, they are not counted), and the last digits
     of the objective that `tol` is compared with. Other differences: a shuffle draws other orders.
 
-    One pass over the rows an epoch. One model goes from
+    One pass over the rows an epoch. `X_val` is loaded once, and stays in memory. After a fit with
+    it ``restore_best_epoch`` returns to the weights with the best score; other fits keep the last
+    ones only. One model goes from
     {sgd_blocks}
 
     Examples
@@ -155,6 +158,10 @@ class SGDRegressor(BaseSGD, LinearRegressor):
         coef_init: Values | None = None,
         intercept_init: Values | None = None,
         sample_weight: Weights | None = None,
+        *,
+        X_val: Rows | None = None,
+        y_val: Values | None = None,
+        sample_weight_val: Weights | None = None,
     ) -> SGDRegressor:
         """Fit the model.
 
@@ -167,15 +174,18 @@ class SGDRegressor(BaseSGD, LinearRegressor):
         intercept_init : array-like of shape (1,), default=None
             Intercept to start from.
         {step_weight}
+        {validation_rows}
 
         {returns_fitted}
         """
         self._check_parameters()
+        check_validation_arguments(self.early_stopping, X, X_val, y_val, sample_weight_val)
         rows = self._validate_rows(X, y, sample_weight, y_numeric=True)
+        validation = self._validate_validation_rows(X_val, y_val, sample_weight_val, y_numeric=True)
         engine = engine_for(rows)
         weights = self._start((1, rows.n_features), coef_init, intercept_init)
         with engine.persist(rows) as rows:
-            self._train(engine, rows, weights, OutputCoding())
+            self._train(engine, rows, weights, OutputCoding(), validation)
         return self
 
     @run_on_device

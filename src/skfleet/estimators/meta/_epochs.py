@@ -57,6 +57,15 @@ class PartialFitState(NamedTuple):
     notes: tuple[OutputEvent, ...] = ()
 
 
+class BestEpoch(NamedTuple):
+    """The model after the epoch with the best validation score."""
+
+    epoch: int
+    model: Any
+    n_samples_seen: int
+    score: float
+
+
 @dataclass
 class FitState:
     """Progress of a fit: all that ``resume=True`` needs after a failure."""
@@ -66,8 +75,16 @@ class FitState:
     epoch: int = 0
     n_batches_done: int = 0  # of this epoch
     early_stopping: EarlyStopping | None = None
+    has_validation_rows: bool = False  # of their own, whose best epoch is stored
+    best: BestEpoch | None = None
     history: list[dict[str, Any]] = field(default_factory=list)
     seconds: float = 0.0
+
+    def record_score(self, model: Any, n_samples_seen: int, score: float) -> None:
+        """Store the model of the best epoch so far, if the validation rows are of their own."""
+        is_best = self.best is None or np.isnan(self.best.score) or score > self.best.score
+        if self.has_validation_rows and is_best:
+            self.best = BestEpoch(self.epoch, model, n_samples_seen, score)
 
 
 def partial_fit_block(

@@ -9,32 +9,16 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-from sklearn.base import is_classifier, is_regressor
-from sklearn.utils import check_random_state, get_tags
+from sklearn.base import is_classifier
+from sklearn.utils import check_random_state
 from sklearn.utils.metadata_routing import UNUSED, MetadataRouter
 
 from skfleet._captured_output import output_replayer, process_token
 from skfleet._config import get_config
-from skfleet._linalg import is_sparse
 from skfleet._partial_fit import check_steps, classes_for_partial_fit, clone_learner, learner_of
 from skfleet._typing import Estimator, RandomState, Rows, Table, Values, Weights
-from skfleet._validation import (
-    check_bool,
-    check_has_partial_fit,
-    check_seed,
-    check_target_type,
-    check_verbose,
-)
-from skfleet.blocks import (
-    RowBlocks,
-    as_sized,
-    check_rows,
-    is_lazy,
-    n_rows_of,
-    row_blocks,
-    split_per_sample,
-    warn_of_trip,
-)
+from skfleet._validation import check_bool, check_has_partial_fit, check_seed, check_verbose
+from skfleet.blocks import RowBlocks
 from skfleet.engine import (
     Engine,
     device_cache,
@@ -46,11 +30,14 @@ from skfleet.engine import (
 from skfleet.estimators._docstrings import document
 from skfleet.estimators._early_stopping import (
     EarlyStopping,
+    check_best_epoch,
+    check_validation_arguments,
+    check_validation_labels,
     training_rows,
     validation_rows,
     validation_score,
 )
-from skfleet.estimators._metadata_routing import drop_none, make_router, route_params
+from skfleet.estimators._metadata_routing import drop_none, make_router
 from skfleet.estimators.meta._epochs import (
     FitState,
     PartialFitState,
@@ -61,8 +48,13 @@ from skfleet.estimators.meta._epochs import (
     partial_fit_block,
     print_epoch,
 )
+from skfleet.estimators.meta._incremental_rows import (
+    loaded_validation_rows,
+    training_blocks,
+    validation_blocks,
+)
 from skfleet.estimators.meta._parallel_post_fit import ROUTED_METHODS, ParallelPostFit
-from skfleet.metrics import check_scoring, response_scorer
+from skfleet.metrics import check_scoring, response_scorer, unique_labels
 
 
 @document
@@ -96,10 +88,10 @@ class Incremental(ParallelPostFit):
         `skfleet.metrics.get_scorer_names`. By default accuracy for classifiers and r2 for
         regressors.
     early_stopping : bool, default=False
-        Hold out a fraction of the rows, score on these after every epoch, and stop when the score
-        does not improve.
+        Hold out a fraction of the rows, or take the `X_val` of ``fit``, score on these after every
+        epoch, and stop when the score does not improve.
     validation_fraction : float, default=0.1
-        Fraction of rows held out, if `early_stopping`; stratified for a classifier.
+        Fraction of rows held out, if `early_stopping` without `X_val`; stratified for a classifier.
     n_iter_no_change : int, default=5
         Number of epochs without improvement to stop after, if `early_stopping`.
     tol : float, default=1e-3
@@ -140,7 +132,8 @@ class Incremental(ParallelPostFit):
     -----
     ``epochs`` passes over the rows, and for a classifier one more over y alone to find the classes,
     unless they are given; early stopping adds one pass that takes the validation rows out, which
-    then stay in memory, and for a classifier another one over y. Blocks are learned in sequence: a
+    then stay in memory, and for a classifier another one over y. `X_val` is loaded once instead,
+    and for a classifier `y_val` before. Blocks are learned in sequence: a
     fleet adds memory, not speed, but the next blocks are loaded while one is learned. At most two
     tasks a block.
 
@@ -157,7 +150,8 @@ class Incremental(ParallelPostFit):
     `buffer_blocks` blocks at a time, one drawn from each stretch of the rows, twice while it mixes
     them (`Bottou, 2012, Stochastic gradient descent tricks
     <https://doi.org/10.1007/978-3-642-35289-8_25>`_, section 2, on why order matters). Early
-    stopping follows ``SGDClassifier``: the last model is kept, not the best one.
+    stopping follows ``SGDClassifier``: the last model is kept, not the best one. After a fit with
+    `X_val`, ``restore_best_epoch`` returns to that.
 
     Examples
     --------
@@ -223,6 +217,9 @@ class Incremental(ParallelPostFit):
         classes: Values | None = None,
         sample_weight: Weights | None = None,
         resume: bool = False,
+        X_val: Rows | None = None,
+        y_val: Values | None = None,
+        sample_weight_val: Weights | None = None,
         **params: Any,
     ) -> Incremental:
         """Train a new clone for `epochs` passes over the training data.
@@ -239,6 +236,7 @@ class Incremental(ParallelPostFit):
             Sample weights, handed to ``partial_fit``.
         resume : bool, default=False
             Resume a failed fit from the block that failed. The data must have the same chunks.
+        {validation_rows}
         **params : dict
             Passed to ``partial_fit``. Values with one entry per sample, and Dask collections, are
             partitioned with the rows. With metadata routing enabled, these and `sample_weight` are
@@ -247,22 +245,33 @@ class Incremental(ParallelPostFit):
         {returns_fitted}
         """
         self._check_parameters()
+        check_validation_arguments(self.early_stopping, X, X_val, y_val, sample_weight_val)
         params = drop_none(params, sample_weight=sample_weight)
         if resume:
             fit_state = getattr(self, "_fit_state", None)
             if fit_state is None:
                 raise ValueError("resume must be False: no fit of this estimator was interrupted.")
-            rows, _ = self._partition("fit", X, y, params)
-            return self._train(self.estimator_, rows, y, fit_state)
+            if fit_state.has_validation_rows != (X_val is not None):
+                raise ValueError(
+                    "X_val must be as in the fit that was interrupted. Got "
+                    f"{'none' if X_val is None else 'rows where it had none'} instead. Pass to "
+                    "fit what was passed to it then."
+                )
+            rows, _ = training_blocks(self, "fit", X, y, params)
+            validation = validation_blocks(self, X, X_val, y_val, sample_weight_val)
+            return self._train(self.estimator_, rows, y, fit_state, validation)
         model = clone_learner(self.estimator)
-        rows, fit_params = self._partition("fit", X, y, params)
+        rows, fit_params = training_blocks(self, "fit", X, y, params)
+        validation = validation_blocks(self, X, X_val, y_val, sample_weight_val)
         fit_params |= classes_for_partial_fit(learner_of(model), y, classes)
+        if validation is not None and "classes" in fit_params:
+            check_validation_labels(unique_labels(y_val), fit_params["classes"])
         # All seeds ahead, so that a resumed fit shuffles as an uninterrupted one does.
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=self.epochs + 1)
-        fit_state = FitState(seeds, fit_params)
+        fit_state = FitState(seeds, fit_params, has_validation_rows=validation is not None)
         if self.early_stopping:
             fit_state.early_stopping = EarlyStopping(self.n_iter_no_change, self.tol)
-        return self._train(model, rows, y, fit_state)
+        return self._train(model, rows, y, fit_state, validation)
 
     def partial_fit(
         self,
@@ -293,7 +302,7 @@ class Incremental(ParallelPostFit):
         n_samples_seen = 0 if model is None else self.n_samples_seen_
         model = clone_learner(self.estimator) if model is None else model
         params = drop_none(params, sample_weight=sample_weight)
-        rows, fit_params = self._partition("partial_fit", X, y, params)
+        rows, fit_params = training_blocks(self, "partial_fit", X, y, params)
         fit_params |= classes_for_partial_fit(learner_of(model), y, classes)
         seed = check_random_state(self.random_state).randint(2**31 - 1)
         fit_state = FitState(np.array([seed]), fit_params)
@@ -344,14 +353,18 @@ class Incremental(ParallelPostFit):
         elif self.scoring is not None:
             check_scoring(self, self.scoring)
 
-    def _train(self, model: Any, rows: RowBlocks, y: Any, fit_state: FitState) -> Incremental:
+    def _train(
+        self, model: Any, rows: RowBlocks, y: Any, fit_state: FitState, validation: RowBlocks | None
+    ) -> Incremental:
         """Train a model for the remaining epochs."""
         with (
             training_engine(rows, model) as (engine, placed_rows),
+            loaded_validation_rows(validation, model) as scored_rows,
             device_cache(engine, model) as device_arrays,
             output_replayer() as replay,
         ):
-            return self._run_epochs(engine, model, placed_rows, y, fit_state, device_arrays, replay)
+            args = (engine, model, placed_rows, y, scored_rows, fit_state, device_arrays, replay)
+            return self._run_epochs(*args)
 
     def _run_epochs(
         self,
@@ -359,20 +372,25 @@ class Incremental(ParallelPostFit):
         model: Any,
         rows: RowBlocks,
         y: Any,
+        scored_rows: tuple[Engine, RowBlocks] | None,
         fit_state: FitState,
         device_arrays: Any,
         replay: Callable[[Any], None],
     ) -> Incremental:
-        """Train a model for the remaining epochs, with a device cache of the blocks."""
+        """Train a model for the remaining epochs, with a device cache of the blocks.
+
+        Early stopping holds some of the rows out, unless there are others that are scored.
+        """
         seed = int(fit_state.seeds[-1])
-        scorer = validation = prepare = None
+        scorer = prepare = None
         start_time = time.monotonic() - fit_state.seconds
         if fit_state.early_stopping is not None:
-            rows = with_row_offsets(engine, rows)
             scorer = response_scorer(self.estimator, self.scoring)
+        if scorer is not None and scored_rows is None:
+            rows = with_row_offsets(engine, rows)
             labels = y if is_classifier(model) else None
             holdout = draw_holdout(engine, rows, self.validation_fraction, seed, labels)
-            validation = validation_rows(engine, rows, holdout)
+            scored_rows = engine, validation_rows(engine, rows, holdout)
             prepare = partial(training_rows, holdout=holdout)
         n_samples_seen = self.n_samples_seen_ if fit_state.epoch or fit_state.n_batches_done else 0
         while fit_state.epoch < self.epochs:
@@ -390,8 +408,9 @@ class Incremental(ParallelPostFit):
                 raise
             fit_state.epoch, fit_state.n_batches_done = fit_state.epoch + 1, 0
             score = np.nan
-            if scorer is not None and validation is not None:
-                score = validation_score(engine, validation, model, scorer)
+            if scorer is not None and scored_rows is not None:
+                score = validation_score(*scored_rows, model, scorer)
+            fit_state.record_score(model, n_samples_seen, score)
             seconds = time.monotonic() - start_time
             record = epoch_record(fit_state.epoch, n_samples_seen, loss_of(model), score, seconds)
             fit_state.history.append(record)
@@ -400,8 +419,23 @@ class Incremental(ParallelPostFit):
             stopping = fit_state.early_stopping
             if stopping is not None and stopping.update(score).all():
                 break
-        self._fit_state = None
+        self._fit_state, self._best_epoch = None, fit_state.best
         self._set_history(fit_state)
+        return self
+
+    def restore_best_epoch(self) -> Incremental:
+        """Return to the model after the epoch with the best score of the validation rows.
+
+        `n_iter_` is then the number of that epoch.
+
+        Returns
+        -------
+        self : Incremental
+            Fitted estimator.
+        """
+        best = getattr(self, "_best_epoch", None)
+        check_best_epoch(best)
+        self.n_iter_, self.estimator_, self.n_samples_seen_, _ = best
         return self
 
     def _set_history(self, fit_state: FitState) -> None:
@@ -424,6 +458,7 @@ class Incremental(ParallelPostFit):
         def checkpoint(state: PartialFitState, n: int) -> None:
             nonlocal n_replayed
             self.estimator_, self.n_samples_seen_, notes = state
+            self._best_epoch = None
             fit_state.n_batches_done = n_done + n
             replay(notes[n_replayed:])
             n_replayed = len(notes)
@@ -438,38 +473,3 @@ class Incremental(ParallelPostFit):
         batches = epoch_batches(rows, self.shuffle, self.buffer_blocks, seed)[n_done:]
         steps = {"batches": batches, "prepare": prepare, "on_checkpoint": checkpoint}
         return fold(engine, partial_fit_block, state, rows, *args, **steps)
-
-    def _partition(
-        self, method: str, X: Any, y: Any, params: dict[str, Any]
-    ) -> tuple[RowBlocks, dict[str, Any]]:
-        """Partition the rows, with per-sample fit parameters; also return the other ones.
-
-        Dataframes, text and lists are not converted.
-        """
-        check_rows(X=X, y=y, sample_weight=params.get("sample_weight"))
-        if y is None and self.early_stopping:
-            raise ValueError("y must be given to stop early by a score. Got None instead.")
-        if y is None and get_tags(self.estimator).target_tags.required:
-            raise ValueError(
-                f"This {type(self.estimator).__name__} estimator requires y to be passed, but the "
-                "target y is None. Pass y."
-            )
-        if y is not None:
-            check_target_type(y, numeric=is_regressor(self.estimator))
-        params = route_params(self, method, "partial_fit", params)
-        weight = params.pop("sample_weight", None)
-        if is_lazy(X):
-            per_row, fit_params = split_per_sample(params, X)
-            return row_blocks(X, y, weight, per_sample=per_row, dtype=None), fit_params
-        X = X.tocsr() if is_sparse(X) else as_sized("X", X)
-        warn_of_trip(X, y, weight)
-        n_rows = n_rows_of(X)
-        if n_rows == 0:
-            raise ValueError(
-                "X must have at least one row. Got 0 sample(s) while a minimum of 1 is required."
-            )
-        size = self.batch_size or 10_000
-        block_sizes = [min(size, n_rows - low) for low in range(0, n_rows, size)]
-        per_row, fit_params = split_per_sample(params, X)
-        options = {"per_sample": per_row, "dtype": None, "block_sizes": block_sizes}
-        return row_blocks(X, y, weight, **options), fit_params
