@@ -14,7 +14,7 @@ AnyFit = TypeVar("AnyFit", bound="PlannedFit")
 # A batch that is cut to a length takes two thirds of a slot's share of the remaining work. It is
 # not shorter, because a task costs some milliseconds, and not longer, because the results of its
 # fits arrive when it ends.
-_MIN_BATCH_SECONDS = 0.04
+_MIN_BATCH_SECONDS = 0.025
 _MAX_BATCH_SECONDS = 0.25
 
 # As long as no fit was timed. Fewer fits may not be worth a task; the scheduler divides them among
