@@ -88,7 +88,7 @@ class FitDispatcher:
         self._deferred: deque[FitRequest] = deque()
         self._local_fits = self._new_local_fits()
         self._in_flight: dict[FitBatch, None] = {}  # in the order in which they were sent
-        self._gathered_fits = GatheredFits(self._send_fits, _report_error)
+        self._gathered_fits = GatheredFits(self._lock, self._send_fits, _report_error)
         self._starter: int | None = None  # the thread that makes the local fits
         self._memory: MemoryPlan | None = None  # of fits on the host, once one is to be sent
         self._is_memory_planned = False

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
 
 from skfleet.model_selection._dispatch._local_fits import LocalFits
 from skfleet.model_selection._dispatch._requests import FitRequest, RequestReader
@@ -13,15 +15,16 @@ class GatheredFits:
     """Sends the fits on prepared rows to the workers, and releases these rows when they are done.
 
     `send` sends fits, and with none makes those that wait on Dask rows; `report` reports the error
-    that ends some fits.
+    that ends some fits. `lock` is that of the requests.
     """
 
     def __init__(
         self,
+        lock: AbstractContextManager[Any],
         send: Callable[[Sequence[FitRequest]], object],
         report: Callable[[Iterable[FitRequest], Exception], object],
     ) -> None:
-        self._send, self._report = send, report
+        self._lock, self._send, self._report = lock, send, report
         self._was_notified, self._has_failed = threading.Condition(), False
         self._under_way: list[list[FitRequest]] = []
 
@@ -39,7 +42,8 @@ class GatheredFits:
             if rows is None:
                 self._send([])
                 continue
-            fits = local_fits.replace(fits, rows)
+            with self._lock:
+                fits = local_fits.replace(fits, rows)
             self._under_way.append(fits)
             n_at_once = 2 if rows.fits_twice else 1
             del rows
@@ -64,8 +68,9 @@ class GatheredFits:
             )
         for fits in filter(_are_done, list(self._under_way)):
             self._under_way.remove(fits)
-            for number in {fit.job for fit in fits}:
-                requests.release_rows(number)
+            with self._lock:
+                for number in {fit.job for fit in fits}:
+                    requests.release_rows(number)
 
 
 def _are_done(fits: Iterable[FitRequest]) -> bool:

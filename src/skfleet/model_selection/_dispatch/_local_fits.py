@@ -145,15 +145,19 @@ class LocalFits:
     def _plan(self) -> None:
         """Prepare the fits that wait."""
         self._is_planned = True
+        divided: dict[Any, SplitPipeline | None] = {}  # by candidate
         for fit in self._fits:
-            if fit not in self._pipelines and (pipeline := self._divided(fit)) is not None:
+            if fit.candidate not in divided:
+                divided[fit.candidate] = self._divided(fit)
+            if (pipeline := divided[fit.candidate]) is not None:
                 self._pipelines[fit] = pipeline
         order = {key: n for n, key in enumerate(dict.fromkeys(map(self._key, self._fits)))}
         fits = sorted(self._fits, key=lambda fit: order[self._key(fit)])
-        gathered = [f for f in fits if f in self._pipelines and self._pipelines[f].needs_rows]
+        needing = {fit for fit, pipeline in self._pipelines.items() if pipeline.needs_rows}
+        gathered = [fit for fit in fits if fit in needing]
         self._gathered.extend(list(group) for _, group in groupby(gathered, self._key))
         following = self._fits if self._context.seconds_left is not None else fits
-        self._fits = deque(fit for fit in following if fit not in {*gathered})
+        self._fits = deque(fit for fit in following if fit not in needing)
         for number in {fit.job for fit in self._pipelines}:
             job = self._requests.jobs[number]
             steps = self._first_steps.setdefault(number, FirstSteps(job.X, job.y))
