@@ -126,16 +126,16 @@ def test_all_splits_and_encodings_share_the_passes_of_their_preparation(
 def test_fits_take_the_passes_of_single_fits(frames, passes):
     lazy, _ = frames
     X, y = lazy[NUMBERS + CATEGORIES], lazy.target
-    GridSearchCV(encoded(True), GRID, refit=False, **PARAMS).fit(X, y)
+    grid = {"last__C": [0.1, 10.0]}
+    GridSearchCV(encoded(True), grid, refit=False, **PARAMS).fit(X, y)
     in_search = passes()
+    table, labels = X.compute(), y.compute()
     with counting() as counts:
-        for penalty in GRID["last__C"]:
-            for drop in GRID["columns__town__drop"]:
-                pipeline = encoded(True, drop=drop).set_params(last__C=penalty)
-                table, labels = X.compute(), y.compute()
-                for train, _ in StratifiedKFold(3).split(table, labels):
-                    parts = table.iloc[train], labels.iloc[train]
-                    pipeline.fit(*(dd.from_pandas(part, npartitions=3) for part in parts))
+        for penalty in grid["last__C"]:
+            pipeline = encoded(True).set_params(last__C=penalty)
+            for train, _ in StratifiedKFold(3).split(table, labels):
+                parts = table.iloc[train], labels.iloc[train]
+                pipeline.fit(*(dd.from_pandas(part, npartitions=3) for part in parts))
     n_single = counts.passes
     n_fits = sum(
         n for name, n in in_search.items() if name not in ("fit-first-steps", "count-rows")
@@ -232,7 +232,8 @@ def test_other_searches_and_a_checkpoint(frames, tmp_path, passes):
     again.fit(lazy[columns], lazy.target)
     assert passes()["fit-first-steps"] == n_first == 1
     assert_same(again, search, 0)
-    halving = HalvingGridSearchCV(encoded(True), GRID, cv=2, random_state=0)
+    grid = {"last__C": GRID["last__C"]}
+    halving = HalvingGridSearchCV(encoded(True), grid, cv=2, random_state=0)
     assert halving.fit(lazy[columns], lazy.target).best_params_["last__C"] in GRID["last__C"]
 
 
