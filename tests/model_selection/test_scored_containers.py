@@ -53,6 +53,13 @@ def chunks_of(cuts):
     return tuple(np.diff(bounds).tolist())
 
 
+DRAWN = settings(
+    max_examples=n_examples(12, 100),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+
+
 def steps_of(module):
     """Return a pipeline of numbers, of scikit-learn or of this library."""
     return make_pipeline(module.StandardScaler(), module.PolynomialFeatures(), module.Ridge())
@@ -62,11 +69,7 @@ class OfScikitLearn:
     StandardScaler, PolynomialFeatures, Ridge = StandardScaler, PolynomialFeatures, Ridge
 
 
-@settings(
-    max_examples=n_examples(12, 100),
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@DRAWN
 @given(
     dtype=st.sampled_from(["float", "int", "bool"]),
     scale=st.sampled_from([1e-3, 1.0, 1e3]),
@@ -95,11 +98,7 @@ def test_dask_blocks_of_any_length(
         assert counts.passes == 1
 
 
-@settings(
-    max_examples=n_examples(12, 100),
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@DRAWN
 @given(
     dtype=st.sampled_from(["float", "int", "bool"]),
     index=st.sampled_from([None, "odd", "text", "decimal"]),
