@@ -184,6 +184,22 @@ def test_searches_on_dask_are_recorded(tmp_path):
         GridSearchCV(Ridge(), GRID, **params).fit(LAZY_X + 1, LAZY_Y)
 
 
+@pytest.mark.parametrize("kind", ["array", "frame"])
+@pytest.mark.parametrize("last", [OurLogisticRegression(tol=1e-10), theirs.LogisticRegression()])
+def test_one_job_fits_in_this_process(kind, last):
+    columns = list("abcdefgh")
+    frame = dd.from_pandas(pd.DataFrame(X, columns=columns), npartitions=3)
+    rows = {"array": LAZY_X, "frame": frame}[kind]
+    params = {"cv": ShuffleSplit(2, random_state=0), "n_jobs": 1}
+    steps = [("scale", OurStandardScaler()), ("last", last)]
+    ours = GridSearchCV(Pipeline(steps), {"last__C": [0.1, 1.0]}, **params)
+    ours.fit(rows, da.from_array(labels, chunks=200))
+    steps = [("scale", StandardScaler()), ("last", theirs.LogisticRegression())]
+    other = reference.GridSearchCV(Pipeline(steps), {"last__C": [0.1, 1.0]}, **params)
+    assert_same(ours, other.fit(X, labels), 1e-9)
+    assert ours.best_estimator_.n_features_in_ == 8
+
+
 @pytest.mark.parametrize(("n_blocks", "n_at_once"), [(1, 2), (2, 1)])
 @pytest.mark.parametrize("in_pipeline", [True, False], ids=["pipeline", "alone"])
 def test_fits_that_leave_workers_idle_are_made_at_once(

@@ -146,7 +146,7 @@ class FleetSearchMixin(DocumentationLink):
                     deduplicate_warnings(),
                     run(),
                     rows_cached_on_workers(X, run.device_cache),
-                    self._fits_with_validation_rows(),
+                    self._sequential_fits(),
                 ):
                     rows = {name: as_indexable(values) for name, values in params.items()}
                     super().fit(as_indexable(X), as_indexable(y), **rows)  # type: ignore[misc]
@@ -302,10 +302,10 @@ class FleetSearchMixin(DocumentationLink):
         if is_refit and current_context().validation_rows is not None:
             best = self._best_iterations()["best_iteration"]
             prepare_refit(value, float(best[self.best_index_]))
-        if is_refit and self._backend() is not None:
+        if is_refit:
             is_skfleet = type(value).__module__.startswith("skfleet.")
-            on_gpu_worker = not is_skfleet and device_of(value) == "cuda"
-            if current_context().fit_in_driver or on_gpu_worker:
+            is_remote = not is_skfleet and self._backend() is not None
+            if current_context().fit_in_driver or (is_remote and device_of(value) == "cuda"):
                 override_method(value, "fit", partial(self._refit, value))
         super().__setattr__(name, value)
 
@@ -316,12 +316,13 @@ class FleetSearchMixin(DocumentationLink):
         return backend if is_planned and joblib.effective_n_jobs(self.n_jobs) != 1 else None
 
     @contextmanager
-    def _fits_with_validation_rows(self) -> Iterator[None]:
-        """Make the fits in this process if they have validation rows, and a fleet does not.
+    def _sequential_fits(self) -> Iterator[None]:
+        """Make fits on Dask rows, or with validation rows, in this process if a fleet does not.
 
         That is so with ``n_jobs=1``, and within a task where all workers are busy.
         """
-        if self.early_stopping is None or self._backend() is not None:
+        is_stock = self.early_stopping is None and not current_context().fit_in_driver
+        if is_stock or self._backend() is not None:
             yield
             return
         backend = _joblib_backend()

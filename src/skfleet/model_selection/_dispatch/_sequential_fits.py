@@ -1,4 +1,4 @@
-"""Fits with validation rows in the calling process, where no fleet makes them."""
+"""Fits on Dask rows, or with validation rows, in the calling process where no fleet makes them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from joblib.parallel import ParallelBackendBase
 
 from skfleet._sklearn_private import is_fit
 from skfleet.model_selection._dispatch._context import current_context
+from skfleet.model_selection._dispatch._split_views import in_order
 from skfleet.model_selection._early_stopping import stopping_early
 from skfleet.model_selection._evaluations import CandidateResults
 
@@ -16,7 +17,8 @@ from skfleet.model_selection._evaluations import CandidateResults
 class SequentialFits(ParallelBackendBase):
     """Joblib backend that makes the fits of a search one after the other.
 
-    With ``n_jobs=1`` joblib calls scikit-learn's function itself, without validation rows.
+    With ``n_jobs=1`` joblib calls scikit-learn's function itself, without validation rows, and with
+    parts of Dask rows in the order of a splitter's numbers.
     ``nested`` is the backend of Parallel calls within a fit.
     """
 
@@ -54,11 +56,16 @@ class SequentialFits(ParallelBackendBase):
     def _call(
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
-        rows = current_context().validation_rows
-        if self._evaluation is None or rows is None or not is_fit(function, args, kwargs):
+        context = current_context()
+        if self._evaluation is None or not is_fit(function, args, kwargs):
             return function(*args, **kwargs)
         estimator, X, y = args
-        train, test, validation = rows.split(kwargs["train"], kwargs["test"], y)
+        parts: tuple[Any, ...] = (kwargs["train"], kwargs["test"])
+        if context.validation_rows is not None:
+            parts = context.validation_rows.split(kwargs["train"], kwargs["test"], y)
+        if context.fit_in_driver:
+            parts = tuple(map(in_order, parts))
+        train, test, validation = (*parts, None)[:3]
         with stopping_early(estimator, X, y, validation, kwargs["fit_params"]) as added:
             result = function(estimator, X, y, **{**kwargs, "train": train, "test": test})
         result |= added
