@@ -55,7 +55,7 @@ from skfleet.engine._select import (
     persisted_collections,
     training_engine,
 )
-from skfleet.engine._split_fits import set_split_fits, split_fits
+from skfleet.engine._split_fits import FittedTransform, StartedFit, set_split_fits, split_fits
 from skfleet.engine._task_context import check_picklable, open_scattered
 from skfleet.engine._threadpools import CORES_VARIABLE, limit_threadpools
 
@@ -94,6 +94,7 @@ __all__ = [
     "DeviceArrayCache",
     "DeviceCachedArray",
     "Engine",
+    "FittedTransform",
     "Holdout",
     "LocalEngine",
     "LocalLauncher",
@@ -106,6 +107,7 @@ __all__ = [
     "Reduction",
     "ResourceRequest",
     "ScatteredObject",
+    "StartedFit",
     "Task",
     "TaskPool",
     "TaskResult",

@@ -111,8 +111,8 @@ def _call_on_block(
     return per_block(prepare(block))
 
 
-def _reduce_all(functions: Sequence[Callable[..., Any]], block: Block) -> list[Any]:
-    return [per_block(block) for per_block in functions]
+def _reduce_all(functions: Sequence[Callable[..., Any]], block: Block, *args: Any) -> list[Any]:
+    return [per_block(block, *args) for per_block in functions]
 
 
 def _combine_each(functions: Sequence[Callable[..., Any]], a: list[Any], b: list[Any]) -> list[Any]:

@@ -44,6 +44,7 @@ from skfleet.engine import (
 from skfleet.metrics import check_scorer
 from skfleet.model_selection._checkpoint import RUN_PARAMETERS, Checkpoint
 from skfleet.model_selection._dispatch._blockwise_steps import (
+    fit_last_step,
     fit_on_gathered_rows,
     n_blockwise_steps,
     n_steps_of,
@@ -344,6 +345,9 @@ class FleetSearchMixin(DocumentationLink):
             X, *args = map(collection_of, (X, *args))  # type: ignore[assignment]
             params = collections_of(params)
             if n_blockwise_steps(estimator) == n_steps_of(estimator):
+                first, y = current_context().refit_steps, args[0] if args else None
+                if first is not None and fit_last_step(estimator, X, y, params, first):
+                    return estimator
                 return estimator.fit(X, *args, **params)
             fitted = fit_on_gathered_rows(
                 estimator, X, args[0] if args else None, params, self._fit

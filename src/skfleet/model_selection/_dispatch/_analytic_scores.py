@@ -23,6 +23,7 @@ from skfleet.model_selection._dispatch._context import SearchContext
 from skfleet.model_selection._dispatch._requests import FitRequest, SearchJob
 from skfleet.model_selection._dispatch._split_views import collections_of
 from skfleet.model_selection._shared_fits._pipelines import ScoredPipeline
+from skfleet.model_selection._shared_fits._refit import RefitFirstSteps
 from skfleet.model_selection._shared_fits._registry import ParamSets, SharedFit
 
 logger = logging.getLogger(__name__)
@@ -34,8 +35,8 @@ _VERBOSE_PER_FIT = 2
 class AnalyticScores:
     """The fits of a call that a shared fit may score without a model."""
 
-    def __init__(self, client: Any, candidates: ParamSets = ()) -> None:
-        self._client, self._candidates = client, candidates
+    def __init__(self, client: Any, context: SearchContext, candidates: ParamSets = ()) -> None:
+        self._client, self._context, self._candidates = client, context, candidates
         self._groups: dict[tuple[int, int, str], _CandidateGroup] = {}
         self._pipelines: dict[tuple[int, int], ScoredPipeline] = {}
 
@@ -69,14 +70,15 @@ class AnalyticScores:
             return None
         if key not in self._pipelines:
             fit_params = collections_of(job.options.get("fit_params") or {})
-            self._pipelines[key] = ScoredPipeline(estimator, self._candidates, fit_params)
+            refit = None
+            if self._context.refits and self._context.fit_in_driver:
+                refit = self._context.refit_steps = RefitFirstSteps()
+            self._pipelines[key] = ScoredPipeline(estimator, self._candidates, fit_params, refit)
         pipeline = self._pipelines[key]
         fit.pipeline = pipeline if pipeline.scorings else None
         return fit.pipeline
 
-    def results(
-        self, context: SearchContext
-    ) -> tuple[dict[FitRequest, dict[str, Any]], list[FitRequest]]:
+    def results(self) -> tuple[dict[FitRequest, dict[str, Any]], list[FitRequest]]:
         """Return the results of the fits added so far, and the fits that must run after all."""
         groups, self._groups = self._groups, {}
         results: dict[FitRequest, dict[str, Any]] = {}
@@ -86,8 +88,9 @@ class AnalyticScores:
                 continue
             group_results = None
             try:
-                with context.running_locally():
-                    group_results = None if context.is_interrupted else group.results()
+                with self._context.running_locally():
+                    interrupted = self._context.is_interrupted
+                    group_results = None if interrupted else group.results()
             except Exception as error:
                 # The fits themselves raise what is wrong with the data.
                 logger.debug("%d fits are made to be scored", len(group.fits), exc_info=True)

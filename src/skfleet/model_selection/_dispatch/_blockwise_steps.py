@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from itertools import takewhile
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sklearn import get_config
 from sklearn.pipeline import Pipeline
@@ -12,6 +12,9 @@ from sklearn.pipeline import Pipeline
 from skfleet._sklearn_private import has_callbacks
 from skfleet.blocks import compute_together
 from skfleet.engine import check_fits_in_memory, gather_rows, joined_blocks
+
+if TYPE_CHECKING:
+    from skfleet.model_selection._shared_fits._refit import RefitFirstSteps
 
 # Parameters of a pipeline itself that change what its first steps are, or what they get.
 _OF_PIPELINE = {"steps", "memory", "transform_input"}
@@ -47,6 +50,21 @@ def can_divide(
     listens = has_callbacks(options.get("callback_ctx"))
     own = candidate.memory is not None or candidate.transform_input
     return not (own or changes_first or listens or _OF_PIPELINE & parameters.keys())
+
+
+def fit_last_step(
+    estimator: Any, X: Any, y: Any, params: Mapping[str, Any], first_steps: RefitFirstSteps
+) -> bool:
+    """Fit a pipeline on Dask rows whose first steps the search has fitted on them; False if not."""
+    n_first = n_steps_of(estimator) - 1
+    if not can_divide(estimator, n_first, {}, {"fit_params": params}) or estimator.verbose:
+        return False
+    fitted = first_steps.finish(estimator[:n_first], X)
+    if fitted is None:
+        return False
+    last = estimator[n_first:].fit(fitted.prepare_all(X), y, **params)
+    estimator.steps = fitted.pipeline.steps + last.steps
+    return True
 
 
 def fit_on_gathered_rows(

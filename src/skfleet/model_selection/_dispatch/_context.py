@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import FrameType
+from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from skfleet._progress_bar import ProgressHint, show_progress
@@ -19,6 +20,9 @@ from skfleet.model_selection._evaluations import CandidateResults
 from skfleet.model_selection._plot import FitTime
 from skfleet.model_selection._shared_fits._registry import SharedFitLog
 from skfleet.model_selection._time_left import DurationModel
+
+if TYPE_CHECKING:
+    from skfleet.model_selection._shared_fits._refit import RefitFirstSteps
 
 
 class SearchContext:
@@ -56,6 +60,7 @@ class SearchContext:
         self.durations = DurationModel()
         self._has_begun_evaluation = True
         self.device_cache = DeviceArrayCache()  # of the rows, on the GPUs of workers
+        self.refit_steps: RefitFirstSteps | None = None
 
     @property
     def seconds_left(self) -> float | None:
@@ -130,6 +135,7 @@ class SearchContext:
             self.device_cache.close()
             # callbacks of the event loop refer to the context, and must not keep the rows alive
             self.device_cache = DeviceArrayCache()
+            self.refit_steps = None
 
     def _handle_sigint(self) -> Callable[[], None]:
         """Handle the first Ctrl-C as the end of the active calls; return what undoes that."""

@@ -95,7 +95,7 @@ class FitDispatcher:
         self._search: Any = None
         self._search_registrations = ExitStack()
         candidates = () if self._evaluation is None else self._evaluation.candidates
-        self._analytic_scores = AnalyticScores(call.client, candidates)
+        self._analytic_scores = AnalyticScores(call.client, self._context, candidates)
         # A weak reference: the timer must not keep data on the fleet until garbage collection.
         context = contextvars.copy_context()
         args = [_rebalance, weakref.ref(self)]
@@ -222,7 +222,7 @@ class FitDispatcher:
         self._context.active_calls.discard(self)
         with self._lock:
             self._clear_waiting()
-            self._analytic_scores = AnalyticScores(self._call.client)
+            self._analytic_scores = AnalyticScores(self._call.client, self._context)
             self._checkpointed.clear()
             self._in_flight.clear()
             self._search_registrations.close()
@@ -258,7 +258,7 @@ class FitDispatcher:
 
     def _report_without_workers(self) -> bool:
         """Report results that need no worker; return whether there were any."""
-        scored, unscored = self._analytic_scores.results(self._context)
+        scored, unscored = self._analytic_scores.results()
         self._save(scored.items())
         with self._lock:
             if self._context.fit_in_driver:

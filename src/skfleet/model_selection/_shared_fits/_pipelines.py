@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
+from skfleet.blocks import is_lazy
 from skfleet.engine import Pickled
 from skfleet.model_selection._shared_fits._from_gram import ScoredFromGram, ScoreOnly
 from skfleet.model_selection._shared_fits._preparation import no_algebra
@@ -17,6 +18,7 @@ from skfleet.model_selection._shared_fits._prepared_rows import (
     prepare_rows,
     products_after,
 )
+from skfleet.model_selection._shared_fits._refit import RefitFirstSteps
 from skfleet.model_selection._shared_fits._registry import (
     ParamSets,
     inherited_shared_fit,
@@ -33,7 +35,7 @@ from skfleet.model_selection._shared_fits._weighted_steps import (
 class PipelineVariant(NamedTuple):
     """A pipeline with the parameters of some candidates, but for those of its last step."""
 
-    steps: list[Any]  # but the last
+    first: Pipeline  # all steps but the last
     last: Any
     refused: str | None
     weighted: WeightedSteps = NO_STEPS
@@ -46,17 +48,22 @@ class PipelineVariant(NamedTuple):
         try:
             pipeline = clone(pipeline).set_params(**clone(dict(params), safe=False))
         except Exception as error:
-            return cls([], None, str(error))
-        steps, last = [step for _, step in pipeline.steps[:-1]], pipeline.steps[-1][1]
-        refused = no_algebra(steps)
+            return cls(Pipeline([]), None, str(error))
+        first, last = pipeline[:-1], pipeline.steps[-1][1]
+        refused = no_algebra([step for _, step in first.steps])
         if pipeline.memory is not None or pipeline.transform_input is not None:
             refused = "memory and transform_input must be None"
         if refused is not None:
-            return cls(steps, last, refused)
+            return cls(first, last, refused)
         try:
-            return cls(steps, last, None, weighted_steps(pipeline, fit_params))
+            return cls(first, last, None, weighted_steps(pipeline, fit_params))
         except Exception as error:
-            return cls(steps, last, str(error))
+            return cls(first, last, str(error))
+
+    @property
+    def steps(self) -> list[Any]:
+        """The first steps, without their names."""
+        return [step for _, step in self.first.steps]
 
     @property
     def shared_fit(self) -> ScoredFromGram | None:
@@ -71,9 +78,13 @@ class ScoredPipeline(ScoreOnly):
     """
 
     def __init__(
-        self, pipeline: Pipeline, candidates: ParamSets, fit_params: Mapping[str, Any]
+        self,
+        pipeline: Pipeline,
+        candidates: ParamSets,
+        fit_params: Mapping[str, Any],
+        refit: RefitFirstSteps | None = None,
     ) -> None:
-        self._pipeline, self._fit_params = pipeline, fit_params
+        self._pipeline, self._fit_params, self._refit = pipeline, fit_params, refit
         self._variants: dict[bytes, PipelineVariant] = {}
         self.parameters = tuple(dict.fromkeys(name for params in candidates for name in params))
         self.scorings = frozenset()
@@ -100,15 +111,24 @@ class ScoredPipeline(ScoreOnly):
     def prepare(
         self, X: Any, y: Any, splits: Sequence[tuple[Any, Any]], n_slots: int
     ) -> PreparedRows:
-        """Compute the cross products of the base columns of each fold, in one pass."""
+        """Compute the cross products of the base columns of each fold, in one pass.
+
+        The pass begins the last fit too, where the rows are on Dask.
+        """
         scored = [
-            (v.steps, v.shared_fit)
+            (v, v.shared_fit)
             for v in self._variants.values()
             if v.refused is None and v.shared_fit is not None
         ]
         shared_fits = dict.fromkeys(shared_fit for _, shared_fit in scored)
-        pipelines, weights = [steps for steps, _ in scored], weights_in(self._fit_params)
-        return prepare_rows(X, y, splits, pipelines, list(shared_fits), n_slots, weights)
+        pipelines, weights = [v.steps for v, _ in scored], weights_in(self._fit_params)
+        rows, kinds = (X, y, splits), list(shared_fits)
+        if self._refit is None or self._fit_params or not is_lazy(X):
+            return prepare_rows(*rows, pipelines, kinds, n_slots, weights)
+        reductions = self._refit.start((v.first for v, _ in scored), X, y)
+        prepared = prepare_rows(*rows, pipelines, kinds, n_slots, weights, reductions)
+        self._refit.set_results(prepared.results)
+        return prepared
 
     def score(
         self,

@@ -23,7 +23,14 @@ from skfleet.blocks import (
     row_blocks,
     slice_block,
 )
-from skfleet.engine import Engine, Reduction, engine_for, map_reduce, with_row_offsets
+from skfleet.engine import (
+    Engine,
+    Reduction,
+    engine_for,
+    join_reductions,
+    map_reduce,
+    with_row_offsets,
+)
 from skfleet.glm import CrossProducts
 from skfleet.model_selection._shared_fits._base_columns import (
     BaseColumns,
@@ -57,6 +64,7 @@ class PreparedRows:
     rows: RowBlocks
     folds: Folds
     head: Any  # no rows, but columns and types
+    results: list[Any]  # of further reductions
 
 
 def prepare_rows(
@@ -67,10 +75,12 @@ def prepare_rows(
     shared_fits: Sequence[ScoredFromGram],
     n_slots: int,
     sample_weight: Any = None,
+    further: Sequence[Reduction] = (),
 ) -> PreparedRows:
     """Compute the cross products of the base columns of each fold, in one pass.
 
-    `pipelines` are lists of first steps, and `shared_fits` score what follows them.
+    `pipelines` are lists of first steps, and `shared_fits` score what follows them. The pass makes
+    further reductions of the rows too.
     """
     if not hasattr(X, "shape"):
         X = np.asarray(X)
@@ -97,12 +107,17 @@ def prepare_rows(
     base = BaseColumns(columns.numeric, pivot, columns.categorical, columns.products)
     data = (None, None) if is_lazy(X) else (X, y)
     folds = make_folds(check_cv(splits), rows.n_rows, *data)
-    reduction = _by_pieces(Reduction(products_by_group, combine_groups), base)
-    sums = map_reduce(engine, reduction, rows, folds, base)
+    products = _by_pieces(Reduction(products_by_group, combine_groups), base)
+    reductions = [
+        products,
+        *(replace(r, per_block=partial(_of_rows, r.per_block)) for r in further),
+    ]
+    reduction = join_reductions(reductions, products.name)
+    sums, *results = map_reduce(engine, reduction, rows, folds, base)
     labels = tuple(dict.fromkeys(label for part in sums.values() for label in part.labels))
     sums = {part: with_labels(value, labels) for part, value in sums.items()}
     sides = [(_joined(sums, train), _joined(sums, test)) for train, test in folds.splits]
-    return PreparedRows(sides, base, rows, folds, head)
+    return PreparedRows(sides, base, rows, folds, head, results)
 
 
 def products_after(
@@ -180,6 +195,11 @@ class PipelineProducts:
             *models,
             *args,
         )
+
+
+def _of_rows(per_block: Callable[[Block], Any], block: Block, *args: Any) -> Any:
+    """Return a statistic of a block that depends on nothing else."""
+    return per_block(block)
 
 
 def _of_base_columns(
