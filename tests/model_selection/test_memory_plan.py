@@ -332,6 +332,18 @@ def test_blocks_on_dask(fleet, monkeypatch, caplog, n_bytes):
     assert line.endswith("X 1 MB, 3 blocks on the workers, 1 fit at a time")
 
 
+def test_scores_without_fits_on_dask_are_reported_too(fleet, monkeypatch, caplog):
+    random, n_rows = da.random.default_rng(0), 1_000_000
+    rows = random.random((n_rows, 2), chunks=250_000), random.random(n_rows, chunks=250_000)
+    search = GridSearchCV(estimators.Ridge(), {"alpha": [1.0, 2.0]}, cv=2, refit=False)
+    memory_of(monkeypatch, 1e12)
+    with caplog.at_level(logging.INFO, "skfleet.model_selection"):
+        search.fit(*rows)
+    (line,) = [text for text in caplog.messages if "(limit" in text]
+    assert ", 16 MB here: X 16 MB, 4 blocks on the workers" in line  # two splits of all rows
+    assert search.timeline_ == ()
+
+
 def test_rows_that_the_search_gathers_count_here():
     context = SimpleNamespace(gathered_bytes=5 * MB, refits=False, name="")
     context.begin_memory_report = lambda: False

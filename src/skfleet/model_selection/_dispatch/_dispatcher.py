@@ -132,7 +132,9 @@ class FitDispatcher:
         with self._lock:
             if self._is_memory_planned or current_worker_address():
                 return
-            if self._local_fits:
+            if self._context.fit_in_driver:
+                if not (self._local_fits or self._analytic_scores):
+                    return
                 self._is_memory_planned = True
                 addresses, job = self._addresses("cpu"), self._requests.jobs[0]
                 report_block_memory(self._call.client, job, self._context, addresses)
@@ -258,6 +260,8 @@ class FitDispatcher:
 
     def _report_without_workers(self) -> bool:
         """Report results that need no worker; return whether there were any."""
+        if self._context.fit_in_driver:
+            self._plan_memory()
         scored, unscored = self._analytic_scores.results()
         self._save(scored.items())
         with self._lock:
@@ -286,8 +290,6 @@ class FitDispatcher:
             _report(fit, BatchResult(True, [result], has_run=False))
         for fit in interrupted:
             _report(fit, BatchResult(False, KeyboardInterrupt()))
-        if self._local_fits:
-            self._plan_memory()
         return bool(checkpointed or scored or skipped or interrupted) or self._run_local_fits()
 
     def _run_local_fits(self) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from skfleet.blocks import Block, block_bytes, row_blocks
+from skfleet.blocks import Block, block_bytes, is_lazy, row_blocks
 from skfleet.engine import all_workers_on_this_host
 from skfleet.model_selection._dispatch._context import SearchContext
 from skfleet.model_selection._dispatch._requests import SearchJob
@@ -76,7 +76,10 @@ def plan_fits(
 def report_block_memory(
     client: Any, job: SearchJob, context: SearchContext, addresses: Sequence[str]
 ) -> None:
-    """Log the memory of fits on Dask rows, and raise where a block does not fit into a worker."""
+    """Log the memory of fits on Dask rows, and raise where a block does not fit into a worker.
+
+    This process has the numbers of the rows of each split, and targets that are here.
+    """
     rows = row_blocks(job.X, dtype=None)
     processes = processes_of(client, addresses)
     if not processes or not rows.n_bytes or not rows.lengths:
@@ -97,7 +100,11 @@ def report_block_memory(
     name = max(peaks, key=lambda name: peaks[name] / processes[name].limit)
     details = f"{len(rows.blocks)} blocks on the workers, 1 fit at a time"
     if context.begin_memory_report():
-        line = memory_line(context.name, peaks[name], processes[name], rows.n_bytes, details)
+        driver = sum(np.asarray(part).nbytes for fold in job.folds for part in fold)
+        driver += 0 if is_lazy(job.y) else _nbytes(job.y)
+        line = memory_line(
+            context.name, peaks[name], processes[name], rows.n_bytes, details, driver
+        )
         logger.info("%s", line)
 
 
