@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, Self
 
-import joblib
 import numpy as np
-from joblib.parallel import ParallelBackendBase
-from sklearn.base import BaseEstimator, is_classifier
-from sklearn.utils import get_tags
-from sklearn.utils.validation import validate_data
 
 from skfleet._captured_output import deduplicate_warnings
 from skfleet._config import config_context
@@ -22,26 +17,23 @@ from skfleet._typing import Rows, Values
 from skfleet._validation import check_in_interval
 from skfleet._warnings import warn
 from skfleet.blocks import (
-    Block,
-    as_sized,
-    block_bytes,
     check_rows,
-    compute_chunk_sizes,
-    compute_together,
     is_lazy,
-    meta_of,
-    row_blocks,
 )
 from skfleet.engine import (
     CandidateDevices,
-    check_fits_in_memory,
     device_of,
     fit_on_gpu_worker,
     fleet_engine,
     rows_cached_on_workers,
-    with_known_lengths,
 )
 from skfleet.metrics import check_scorer
+from skfleet.model_selection._backends import (
+    fleet_backend,
+    joblib_backend,
+    planning_backend,
+    sequential_fits,
+)
 from skfleet.model_selection._checkpoint import RUN_PARAMETERS, Checkpoint
 from skfleet.model_selection._dispatch._blockwise_steps import (
     fit_last_step,
@@ -50,7 +42,6 @@ from skfleet.model_selection._dispatch._blockwise_steps import (
     n_steps_of,
 )
 from skfleet.model_selection._dispatch._context import SearchContext, current_context, is_running
-from skfleet.model_selection._dispatch._sequential_fits import SequentialFits
 from skfleet.model_selection._dispatch._split_views import (
     as_indexable,
     collection_of,
@@ -64,6 +55,7 @@ from skfleet.model_selection._early_stopping import (
     prepare_refit,
 )
 from skfleet.model_selection._evaluations import CandidateResults, LaterIteration, set_results
+from skfleet.model_selection._input_rows import check_input_rows, gathered_bytes, prepare_rows
 from skfleet.model_selection._plot import plot_search
 
 
@@ -119,12 +111,12 @@ class FleetSearchMixin(DocumentationLink):
             )
         if self.time_budget is not None:
             check_in_interval("time_budget", self.time_budget, 0, open="l")
-        self._check_rows(X, y)
+        check_input_rows(self.estimator, X, y, type(self).__name__)
         check_scorer(self.scoring)
         check_early_stopping(self, y, params)
-        with _fleet_backend():
+        with fleet_backend():
             original = {"X": X, "y": y, **params}
-            X, y, params = self._prepare_rows(X, y, params)
+            X, y, params = prepare_rows(self.estimator, X, y, params)
             prepared = {"X": X, "y": y, **params}
             # Lazy rows whose chunk sizes were computed have other tokens than the original ones.
             checkpoint = self._open_checkpoint(
@@ -140,14 +132,15 @@ class FleetSearchMixin(DocumentationLink):
                 verbose=self.verbose,
                 name=type(self).__name__,
                 refits=bool(self.refit),
-                gathered_bytes=self._n_gathered_bytes(original["X"], X),
+                gathered_bytes=gathered_bytes(original["X"], X),
             )
+            has_own_fits = run.fit_in_driver or self.early_stopping is not None
             try:
                 with (
                     deduplicate_warnings(),
                     run(),
                     rows_cached_on_workers(X, run.device_cache),
-                    self._sequential_fits(),
+                    sequential_fits(self.n_jobs) if has_own_fits else nullcontext(),
                 ):
                     rows = {name: as_indexable(values) for name, values in params.items()}
                     super().fit(as_indexable(X), as_indexable(y), **rows)  # type: ignore[misc]
@@ -164,22 +157,6 @@ class FleetSearchMixin(DocumentationLink):
                 UserWarning,
             )
         return self
-
-    def _check_rows(self, X: Any, y: Any) -> None:
-        """Raise for invalid rows and targets, before any work."""
-        check_rows(X=X, y=y)
-        if is_lazy(X) and hasattr(X, "columns"):  # the splits have no column names
-            validate_data(BaseEstimator(), meta_of(X), skip_check_array=True)
-        for name, values in {"X": X, "y": y}.items():
-            if not is_lazy(values) and (values is not None or name == "X"):
-                as_sized(name, values)
-        # estimators of other libraries may have no tags
-        has_tags = hasattr(self.estimator, "__sklearn_tags__")
-        if y is None and has_tags and get_tags(self.estimator).target_tags.required:
-            raise ValueError(
-                f"This {type(self).__name__} estimator requires y to be passed, but the target y "
-                "is None. Pass y."
-            )
 
     def score(self, X: Rows, y: Values | None = None, **params: Any) -> float:
         """Score the best estimator by the metric that `refit` names.
@@ -233,39 +210,6 @@ class FleetSearchMixin(DocumentationLink):
         """
         return plot_search(self, scoring)
 
-    def _prepare_rows(
-        self, X: Any, y: Any, params: dict[str, Any]
-    ) -> tuple[Any, Any, dict[str, Any]]:
-        """Compute Dask collections, unless the estimator is fitted on them blockwise.
-
-        Labels and groups are computed in any case, for the splitter.
-        """
-        keep_lazy = is_lazy(X) and n_blockwise_steps(self.estimator) > 0
-        if keep_lazy and not getattr(_joblib_backend(), "supports_fit_planning", False):
-            raise ValueError(
-                "X must be in this process under another backend of joblib. Got a Dask collection "
-                'instead. Use parallel_config("skfleet").'
-            )
-        if not keep_lazy:
-            if is_lazy(X):
-                check_fits_in_memory(row_blocks(X, dtype=None), type(self.estimator).__name__)
-            X, y, *values = compute_together(X, y, *params.values())
-            return X, y, dict(zip(params, values, strict=True))
-        arrays = {"X": X, "y": y, **params}
-        lazy = [name for name, value in arrays.items() if is_lazy(value)]
-        # of a frame the columns keep their names and types
-        with_lengths = with_known_lengths if hasattr(X, "columns") else compute_chunk_sizes
-        arrays |= zip(lazy, with_lengths(*(arrays[name] for name in lazy)), strict=True)
-        labels = ("y", "groups") if is_classifier(self.estimator) else ("groups",)
-        computed = [name for name in labels if name in lazy]
-        arrays |= zip(computed, compute_together(*(arrays[name] for name in computed)), strict=True)
-        return arrays.pop("X"), arrays.pop("y"), arrays
-
-    @staticmethod
-    def _n_gathered_bytes(original: Any, X: Any) -> int:
-        """Return the bytes of rows that were on Dask and are in this process."""
-        return block_bytes(Block(X)) if is_lazy(original) and not is_lazy(X) else 0
-
     def _later_iterations(
         self, n_candidates: int, more_results: Mapping[str, Any]
     ) -> list[LaterIteration]:
@@ -276,7 +220,7 @@ class FleetSearchMixin(DocumentationLink):
         """Open the checkpoint of this search, or raise."""
         needs_fleet = {"checkpoint": self.checkpoint, "time_budget": self.time_budget}
         name = next((name for name, value in needs_fleet.items() if value is not None), None)
-        if name is not None and self._backend() is None:
+        if name is not None and planning_backend(self.n_jobs) is None:
             raise ValueError(
                 f"{name} must be used with fits that a fleet makes. Got n_jobs=1 or "
                 "another backend of joblib instead. Leave n_jobs out, or use "
@@ -305,36 +249,10 @@ class FleetSearchMixin(DocumentationLink):
             prepare_refit(value, float(best[self.best_index_]))
         if is_refit:
             is_skfleet = type(value).__module__.startswith("skfleet.")
-            is_remote = not is_skfleet and self._backend() is not None
+            is_remote = not is_skfleet and planning_backend(self.n_jobs) is not None
             if current_context().fit_in_driver or (is_remote and device_of(value) == "cuda"):
                 override_method(value, "fit", partial(self._refit, value))
         super().__setattr__(name, value)
-
-    def _backend(self) -> Any:
-        """Return the joblib backend if it schedules the fits of searches; None with n_jobs=1."""
-        backend = _joblib_backend()
-        is_planned = getattr(backend, "supports_fit_planning", False)
-        return backend if is_planned and joblib.effective_n_jobs(self.n_jobs) != 1 else None
-
-    @contextmanager
-    def _sequential_fits(self) -> Iterator[None]:
-        """Make fits on Dask rows, or with validation rows, in this process if a fleet does not.
-
-        That is so with ``n_jobs=1``, and within a task where all workers are busy.
-        """
-        is_stock = self.early_stopping is None and not current_context().fit_in_driver
-        if is_stock or self._backend() is not None:
-            yield
-            return
-        backend = _joblib_backend()
-        if joblib.effective_n_jobs(self.n_jobs) != 1:
-            raise ValueError(
-                "early_stopping must be used with fits that a fleet makes, or this process. Got "
-                f"n_jobs={self.n_jobs} with joblib's {type(backend).__name__} instead. Set "
-                'n_jobs=1, or use parallel_config("skfleet").'
-            )
-        with joblib.parallel_config(SequentialFits(backend)):
-            yield
 
     def _refit(self, estimator: Any, X: Any, *args: Any, **params: Any) -> Any:
         """Fit the best estimator on Dask rows, or on a GPU worker to be replaced by the fitted."""
@@ -361,7 +279,7 @@ class FleetSearchMixin(DocumentationLink):
         if device_of(estimator) != "cuda":
             return estimator.fit(X, *args, **params)
         with config_context(device="cuda"):
-            engine = fleet_engine(_joblib_backend().client)
+            engine = fleet_engine(joblib_backend().client)
         return fit_on_gpu_worker(engine, estimator, X, args, params)
 
     def _run_search(
@@ -374,7 +292,7 @@ class FleetSearchMixin(DocumentationLink):
         ) -> dict[str, Any]:
             candidates, devices = list(candidate_params), CandidateDevices(self.estimator)
             if any(devices.of(candidate) == "cuda" for candidate in candidates):
-                backend = self._backend()
+                backend = planning_backend(self.n_jobs)
                 if backend is not None:
                     backend.check_device("cuda")
             more_results = more_results or {}
@@ -399,15 +317,3 @@ class FleetSearchMixin(DocumentationLink):
 
 def _is_approximate(share_fits: Any) -> bool:
     return isinstance(share_fits, str) and share_fits == "approximate"
-
-
-def _joblib_backend() -> Any:
-    """Return the joblib backend in use, or the name of the default one."""
-    with joblib.parallel_config() as config:
-        return config["backend"]
-
-
-def _fleet_backend() -> AbstractContextManager[Any]:
-    """Make the fleet joblib's backend, unless an enclosing context has set a backend."""
-    has_backend = isinstance(_joblib_backend(), ParallelBackendBase)
-    return nullcontext() if has_backend else joblib.parallel_config("skfleet")

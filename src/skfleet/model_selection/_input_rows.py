@@ -1,0 +1,74 @@
+"""Rows and parameters of ``fit`` as model selection uses them: on Dask, or in this process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sklearn.base import BaseEstimator, is_classifier
+from sklearn.utils import get_tags
+from sklearn.utils.validation import validate_data
+
+from skfleet.blocks import (
+    Block,
+    as_sized,
+    block_bytes,
+    check_rows,
+    compute_chunk_sizes,
+    compute_together,
+    is_lazy,
+    meta_of,
+    row_blocks,
+)
+from skfleet.engine import check_fits_in_memory, with_known_lengths
+from skfleet.model_selection._backends import joblib_backend
+from skfleet.model_selection._dispatch._blockwise_steps import n_blockwise_steps
+
+
+def check_input_rows(estimator: Any, X: Any, y: Any, name: str) -> None:
+    """Raise for invalid rows and targets, before any work, in the name of the caller's class."""
+    check_rows(X=X, y=y)
+    if is_lazy(X) and hasattr(X, "columns"):  # the splits have no column names
+        validate_data(BaseEstimator(), meta_of(X), skip_check_array=True)
+    for part, values in {"X": X, "y": y}.items():
+        if not is_lazy(values) and (values is not None or part == "X"):
+            as_sized(part, values)
+    # estimators of other libraries may have no tags
+    has_tags = hasattr(estimator, "__sklearn_tags__")
+    if y is None and has_tags and get_tags(estimator).target_tags.required:
+        raise ValueError(
+            f"This {name} estimator requires y to be passed, but the target y is None. Pass y."
+        )
+
+
+def prepare_rows(
+    estimator: Any, X: Any, y: Any, params: dict[str, Any]
+) -> tuple[Any, Any, dict[str, Any]]:
+    """Compute Dask collections, unless the estimator is fitted on them blockwise.
+
+    Labels and groups are computed in any case, for the splitter.
+    """
+    is_blockwise = is_lazy(X) and n_blockwise_steps(estimator) > 0
+    if is_blockwise and not getattr(joblib_backend(), "supports_fit_planning", False):
+        raise ValueError(
+            "X must be in this process under another backend of joblib. Got a Dask collection "
+            'instead. Use parallel_config("skfleet").'
+        )
+    if not is_blockwise:
+        if is_lazy(X):
+            check_fits_in_memory(row_blocks(X, dtype=None), type(estimator).__name__)
+        X, y, *values = compute_together(X, y, *params.values())
+        return X, y, dict(zip(params, values, strict=True))
+    arrays = {"X": X, "y": y, **params}
+    lazy = [name for name, value in arrays.items() if is_lazy(value)]
+    # of a frame the columns keep their names and types
+    with_lengths = with_known_lengths if hasattr(X, "columns") else compute_chunk_sizes
+    arrays |= zip(lazy, with_lengths(*(arrays[name] for name in lazy)), strict=True)
+    labels = ("y", "groups") if is_classifier(estimator) else ("groups",)
+    computed = [name for name in labels if name in lazy]
+    arrays |= zip(computed, compute_together(*(arrays[name] for name in computed)), strict=True)
+    return arrays.pop("X"), arrays.pop("y"), arrays
+
+
+def gathered_bytes(original: Any, X: Any) -> int:
+    """Return the bytes of rows that were on Dask and are in this process."""
+    return block_bytes(Block(X)) if is_lazy(original) and not is_lazy(X) else 0
