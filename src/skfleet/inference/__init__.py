@@ -9,10 +9,13 @@ from skfleet.inference._predict import (
     map_model,
     map_partitions,
 )
+from skfleet.inference._several_models import ClassColumns, call_models
 
 __all__ = [
+    "ClassColumns",
     "OutputSpec",
     "call_method",
+    "call_models",
     "call_transform",
     "class_names",
     "constant_per_row",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,7 +11,6 @@ from typing import Any
 import dask
 import dask.array as da
 import numpy as np
-import pandas as pd
 from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import Task, TaskRef
 
@@ -30,7 +28,7 @@ from skfleet.blocks import (
     with_pandas_text,
 )
 from skfleet.engine import identity
-from skfleet.inference._output import OutputSpec, apply_to_rows
+from skfleet.inference._output import OutputSpec, apply_to_rows, with_index
 
 
 class Boxed:
@@ -111,14 +109,15 @@ def map_dask_partitions(
     if not dask.is_dask_collection(model):
         unbox = dask.delayed(attrgetter("value"), pure=False)
         model = unbox(Boxed(model), dask_key_name=_unique_key(f"model-of-{name}"))
-    chunks = (tuple(map(len, values)), (result.shape[1],))
+    lengths, is_matrix = tuple(map(len, values)), len(result.shape) == 2
+    chunks = (lengths, (result.shape[1],)) if is_matrix else (lengths,)
     if isinstance(X, da.Array):
         X, key = X.rechunk({1: -1}), _unique_key(name)
         ref = TaskRef(model.key)
-        layer: dict[Any, Any] = {
-            (key, i, 0): Task((key, i, 0), func, ref, TaskRef((X.name, i, 0)), of_rows)
-            for i, of_rows in enumerate(values)
-        }
+        layer: dict[Any, Any] = {}
+        for i, of_rows in enumerate(values):
+            out = (key, i, 0) if is_matrix else (key, i)
+            layer[out] = Task(out, func, ref, TaskRef((X.name, i, 0)), of_rows)
         graph = HighLevelGraph.from_collections(key, layer, dependencies=[X, model])
         return da.Array(graph, key, chunks=chunks, meta=result)
     import dask.dataframe as dd
@@ -162,7 +161,7 @@ def _map_frame(task: Any, X: Any, output: OutputSpec, name: str, *args: Any) -> 
     """Run a task per partition of a frame."""
     if output.is_array and not is_frame(output.empty()):
         return map_to_array(X, _apply_to_chunk, *args, meta=output.empty(), token=name)
-    meta = _with_index(output.empty(), meta_of(X).index, output)
+    meta = with_index(output.empty(), meta_of(X).index, output)
     if is_sparse(meta):
         return map_to_array(X, task, *args, meta=meta, token=name)
     return X.map_partitions(task, *args, meta=meta, enforce_metadata=False, token=name)
@@ -182,7 +181,7 @@ def _apply_to_chunk(
 def _apply_to_partition(rows: Any, name: str, *args: Any, partition_info: Any = None) -> Any:
     _, _, output, *_ = args
     with _note_on_failure(name, None, partition_info):
-        return _with_index(_apply(rows, *args), rows.index, output)
+        return with_index(_apply(rows, *args), rows.index, output)
 
 
 def _apply_boxed(
@@ -210,24 +209,11 @@ def _note_on_failure(name: str, block_id: Any, partition_info: Any) -> Iterator[
 
 def _select_output(box: Boxed, i: int, output: OutputSpec) -> Any:
     results, index = box.value
-    return _without_names(results[i]) if index is None else _with_index(results[i], index, output)
+    return _without_names(results[i]) if index is None else with_index(results[i], index, output)
 
 
 def _without_names(values: Any) -> Any:
     return values.to_numpy() if is_frame(values) else values
-
-
-def _with_index(values: Any, index: Any, output: OutputSpec) -> Any:
-    """Return values as a Series or frame with an index and column names."""
-    if is_frame(values) or is_sparse(values):
-        return values
-    library = sys.modules[type(index).__module__.partition(".")[0]]  # pandas, or cuDF
-    # pandas would look into objects, and make text of them where there are any.
-    dtype = object if output.dtype == object and library is pd else None
-    if output.width is None:
-        return library.Series(values, index=index, dtype=dtype)
-    columns = None if output.columns is None else pd.Index(output.columns)
-    return library.DataFrame(values, index=index, columns=columns, dtype=dtype)
 
 
 def _unique_key(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from skfleet._array import to_device_of
+from skfleet._linalg import is_sparse
 from skfleet.blocks import (
     Block,
     as_numeric,
@@ -123,3 +125,16 @@ def apply_to_rows(
     if isinstance(output, OutputSpec):
         return output.cast(result)
     return [spec.cast(part) for spec, part in zip(output, result, strict=True)]
+
+
+def with_index(values: Any, index: Any, output: OutputSpec) -> Any:
+    """Return values as a Series or frame with an index and column names."""
+    if is_frame(values) or is_sparse(values):
+        return values
+    library = sys.modules[type(index).__module__.partition(".")[0]]  # pandas, or cuDF
+    # pandas would look into objects, and make text of them where there are any.
+    dtype = object if output.dtype == object and library.__name__ == "pandas" else None
+    if output.width is None:
+        return library.Series(values, index=index, dtype=dtype)
+    columns = None if output.columns is None else list(output.columns)
+    return library.DataFrame(values, index=index, columns=columns, dtype=dtype)

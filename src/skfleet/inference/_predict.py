@@ -35,7 +35,7 @@ def map_model(
     """
     kind = kind or type(owner).__name__
     if is_lazy(X):
-        model = _cached_scatter(owner, model, name=f"model-of-{kind}")
+        model = cached_scatter(owner, model, name=f"model-of-{kind}")
     name = f"{method}-{kind}"
     return map_rows(func, model, X, output, check=check, convert=convert, name=name)
 
@@ -50,11 +50,11 @@ def map_partitions(
     from skfleet.inference._map_dask import map_dask_partitions
 
     kind = type(owner).__name__
-    model = _cached_scatter(owner, model, name=f"model-of-{kind}")
+    model = cached_scatter(owner, model, name=f"model-of-{kind}")
     return map_dask_partitions(func, model, X, values, result, name=f"fit-transform-{kind}")
 
 
-def _cached_scatter(owner: Any, value: Any, name: str) -> Any:
+def cached_scatter(owner: Any, value: Any, name: str) -> Any:
     """Return the argument by which tasks of a lazy result refer to a value.
 
     Without a cluster, and for small values, that is the value. A large one is scattered to the
@@ -88,9 +88,9 @@ def call_method(
         return getattr(model, method)(X, **params)
     if method != "inverse_transform":  # takes other columns
         warn_of_names(model, X)
-    call = partial(_apply, method=method, params=params)
+    call = partial(apply_method, method=method, params=params)
     portable = as_portable(model if task_model is None else task_model)
-    output = _infer_output(partial(call, portable), model, method, X, meta)
+    output = infer_output(partial(call, portable), model, method, X, meta)
     kind = type(model).__name__
     result = map_model(owner, call, portable, X, output, method=method, kind=kind, convert=False)
     return tuple(result) if isinstance(output, tuple) else result
@@ -113,7 +113,7 @@ def call_transform(
     """
     if method != "inverse_transform":  # takes other columns
         warn_of_names(model, X)
-    call, portable = partial(_apply, method=method, params=params), as_portable(model)
+    call, portable = partial(apply_method, method=method, params=params), as_portable(model)
     if example_of is not None:
         from skfleet.inference._map_dask import meta_nonempty
 
@@ -133,7 +133,7 @@ def first_rows(X: Any) -> Any:
     return first_rows(X)
 
 
-def _infer_output(call: Any, model: Any, method: str, X: Any, meta: Any) -> Any:
+def infer_output(call: Any, model: Any, method: str, X: Any, meta: Any) -> Any:
     """Return the description of a result: from meta, or from a call on arbitrary or first rows.
 
     A call on a row is more reliable than the fitted attributes: a classifier of several labels
@@ -164,7 +164,8 @@ def _example_result(call: Any, model: Any, method: str, X: Any) -> Any:
         return call(with_pandas_text(first_rows(X)))
 
 
-def _apply(model: Any, rows: Any, *, method: str, params: dict[str, Any]) -> Any:
+def apply_method(model: Any, rows: Any, *, method: str, params: dict[str, Any]) -> Any:
+    """Return the result of a method of a model on a block of rows."""
     with without_name_warnings():
         return call_response_method(model, method, rows, params)
 

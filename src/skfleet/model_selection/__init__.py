@@ -1,15 +1,4 @@
-"""Model selection on a fleet: searches with their fits on the workers, and splits of Dask rows.
-
-Other functions are scikit-learn's own, and run on a fleet under the joblib backend ``"skfleet"``.
-"""
-
-from sklearn.model_selection import (
-    cross_val_predict,
-    cross_val_score,
-    cross_validate,
-    learning_curve,
-    validation_curve,
-)
+"""Model selection on a fleet: searches, cross-validation and curves, and splits of Dask rows."""
 
 from skfleet.blocks import RowSet
 from skfleet.model_selection._adaptive._samplers import CandidateSource
@@ -22,6 +11,7 @@ from skfleet.model_selection._adaptive._search_incremental import (
     IncrementalSearchCV,
     InverseDecaySearchCV,
 )
+from skfleet.model_selection._curves import learning_curve, validation_curve
 from skfleet.model_selection._plot import FitTime
 from skfleet.model_selection._search import GridSearchCV, RandomizedSearchCV
 from skfleet.model_selection._search_successive_halving import (
@@ -65,6 +55,12 @@ from skfleet.model_selection._split import (
     split_rows,
     train_test_split,
 )
+from skfleet.model_selection._validation import (
+    cross_val_predict,
+    cross_val_score,
+    cross_validate,
+    permutation_test_score,
+)
 
 __all__ = [
     "ASHASearchCV",
@@ -100,6 +96,7 @@ __all__ = [
     "cross_val_score",
     "cross_validate",
     "learning_curve",
+    "permutation_test_score",
     "register_shared_fit",
     "shuffle_rows",
     "split_rows",

@@ -34,6 +34,7 @@ from skfleet.model_selection._dispatch._fit_memory import plan_fits, report_bloc
 from skfleet.model_selection._dispatch._gathered_fits import GatheredFits
 from skfleet.model_selection._dispatch._local_fits import LocalFits
 from skfleet.model_selection._dispatch._memory_gate import MemoryShare
+from skfleet.model_selection._dispatch._reports import report_error, report_result
 from skfleet.model_selection._dispatch._requests import FitRequest, RequestReader, SearchJob
 from skfleet.model_selection._dispatch._scheduler import (
     SLOW_BATCH_SECONDS,
@@ -88,7 +89,7 @@ class FitDispatcher:
         self._deferred: deque[FitRequest] = deque()
         self._local_fits = self._new_local_fits()
         self._in_flight: dict[FitBatch, None] = {}  # in the order in which they were sent
-        self._gathered_fits = GatheredFits(self._lock, self._send_fits, _report_error)
+        self._gathered_fits = GatheredFits(self._lock, self._send_fits, report_error)
         self._starter: int | None = None  # the thread that makes the local fits
         self._memory: MemoryPlan | None = None  # of fits on the host, once one is to be sent
         self._is_memory_planned = False
@@ -283,13 +284,13 @@ class FitDispatcher:
             stop_reason = self._context.stop_reason
             skipped = {} if stop_reason is None else self._skipped_results(stop_reason)
         for fit, result in checkpointed.items():
-            _report(fit, BatchResult(True, [result], from_checkpoint=True))
+            report_result(fit, BatchResult(True, [result], from_checkpoint=True))
         for fit, result in scored.items():
-            _report(fit, BatchResult(True, [result]))
+            report_result(fit, BatchResult(True, [result]))
         for fit, result in skipped.items():
-            _report(fit, BatchResult(True, [result], has_run=False))
+            report_result(fit, BatchResult(True, [result], has_run=False))
         for fit in interrupted:
-            _report(fit, BatchResult(False, KeyboardInterrupt()))
+            report_result(fit, BatchResult(False, KeyboardInterrupt()))
         return bool(checkpointed or scored or skipped or interrupted) or self._run_local_fits()
 
     def _run_local_fits(self) -> bool:
@@ -302,7 +303,7 @@ class FitDispatcher:
             return False
         for fit, result in outcomes:
             if isinstance(result, Exception):
-                _report(fit, BatchResult(False, result))
+                report_result(fit, BatchResult(False, result))
                 continue
             with self._lock:
                 self._requests.finish(fit, FitOrigin(refused=fit.no_analytic_score))
@@ -310,7 +311,7 @@ class FitDispatcher:
                 self._progress.show_fit(fit, result, self._n_splits(fit), is_reused=False)
                 self._show_time_left()
             self._save([(fit, result)])
-            _report(fit, BatchResult(True, [result]))
+            report_result(fit, BatchResult(True, [result]))
         return True
 
     def _send_fits(self, fits: Sequence[FitRequest]) -> None:
@@ -426,9 +427,9 @@ class FitDispatcher:
             result = BatchResult(False, error)  # unreported, joblib would wait for ever
         if not result.ok:
             for fit in fits:
-                _report(fit, result)
+                report_result(fit, result)
         for fit, reply in zip(fits, replies, strict=False):
-            _report(fit, BatchResult(True, [reply.result], output=reply.output))
+            report_result(fit, BatchResult(True, [reply.result], output=reply.output))
         self._send()  # the reports may have made joblib dispatch further fits
         self._gathered_fits.notify(has_failed=not result.ok)
 
@@ -478,20 +479,3 @@ def _batch_call(
     is_on_gpu = batch.fits[0].device == "cuda"
     X = DeviceArgument(job.X, device_cache) if is_on_gpu else job.X
     return run_fit_batch, (job.spec(), own, X, job.y, *parts), {}
-
-
-def _report_error(fits: Iterable[FitRequest], error: Exception) -> None:
-    """Report the error that ends fits."""
-    for fit in fits:
-        _report(fit, BatchResult(False, error))
-
-
-def _report(fit: FitRequest, result: BatchResult) -> None:
-    """Call the callbacks of a fit, once; only the first one gets its output."""
-    fit.is_done = True
-    while fit.callbacks:
-        callback = fit.callbacks.pop(0)
-        if result.ok:
-            result = result._replace(value=[dict(result.value[0])])
-        callback(result)
-        result = result._replace(output=())

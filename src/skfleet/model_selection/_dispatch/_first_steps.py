@@ -88,10 +88,17 @@ class SplitPipeline:
 
 
 class TransformedParts(NamedTuple):
-    """The parts of a split, after the first steps, and the seconds that these took to fit."""
+    """The parts of a split after fitted first steps, and the seconds that these took to fit."""
 
     parts: tuple[Any, ...]
     seconds: float
+    steps: Pipeline | None = None
+
+
+def joined_pipeline(first: Pipeline, last: Pipeline) -> Pipeline:
+    """Return a pipeline whose first steps were fitted by themselves."""
+    steps = [(name, step) for name, step in last.steps if not isinstance(step, PreparedStep)]
+    return Pipeline([*first.steps, *steps], verbose=last.verbose)
 
 
 class FirstSteps:
@@ -141,12 +148,13 @@ class FirstSteps:
         if steps is None:
             return TransformedParts(tuple(rows), 0.0)
         if key in self._fitted:
-            transform = self._fitted[key].prepare_all
-            return TransformedParts(tuple(map(transform, rows)), self._seconds)
+            fitted = self._fitted[key]
+            transformed = tuple(map(fitted.prepare_all, rows))
+            return TransformedParts(transformed, self._seconds, fitted.pipeline)
         start = time.perf_counter()
         steps, y = clone(steps), None if self._y is None else self._y[parts[0]]
         transformed = steps.fit_transform(rows[0], y), *map(steps.transform, rows[1:])
-        return TransformedParts(transformed, time.perf_counter() - start)
+        return TransformedParts(transformed, time.perf_counter() - start, steps)
 
 
 class PreparedSplit:

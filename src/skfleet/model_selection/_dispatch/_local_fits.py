@@ -46,6 +46,7 @@ class _Group(NamedTuple):
     y: Any
     parts: tuple[Any, ...]  # numbers of the rows to train on, to test on, and to validate on
     seconds: float
+    first_steps: Any
 
 
 class LocalFits:
@@ -193,6 +194,7 @@ class LocalFits:
             pipeline = self._pipelines[fit]
             estimator, parts, X, y = pipeline.last, group.parts, group.X, group.y
             options["parameters"] = pipeline.parameters
+            fit.first_steps = group.first_steps
         estimator, (train, test, validation) = clone(estimator), (*parts, None)[:3]
         try:
             with stopping_early(estimator, X, y, validation, options.get("fit_params")) as added:
@@ -226,7 +228,7 @@ class LocalFits:
         n_rows = len(as_indexable(job.X))
         X = PreparedSplit(n_rows, parts, rows)
         y = PreparedSplit(n_rows, parts, targets) if targets else y
-        self._group = _Group(key, X, y, parts, prepared.seconds)
+        self._group = _Group(key, X, y, parts, prepared.seconds, prepared.steps)
         return self._group
 
     def _close_group(self) -> None:
@@ -295,7 +297,7 @@ class LocalFits:
             gathered.append(gathered[1].copy())
         y = None if job.y is None else take_rows(job.y, numbers)
         fits_twice = 3 * X.nbytes <= engine_for(blocks).memory_limit  # and the parts of one
-        return GatheredRows(X, y, tuple(gathered), params, fits_twice)
+        return GatheredRows(X, y, tuple(gathered), params, fits_twice, prepared.steps)
 
     def replace(self, fits: Iterable[FitRequest], rows: GatheredRows) -> list[FitRequest]:
         """Return the fits on gathered rows that workers make in the place of others."""
@@ -303,9 +305,10 @@ class LocalFits:
         for fit in fits:
             pipeline = self._pipelines.pop(fit)
             options = {**rows.options, "parameters": pipeline.parameters}
-            replaced += self._requests.replace(
-                fit, pipeline.last, rows.X, rows.y, rows.parts, **options
-            )
+            new = self._requests.replace(fit, pipeline.last, rows.X, rows.y, rows.parts, **options)
+            for request in new:
+                request.first_steps = rows.first_steps
+            replaced += new
         return replaced
 
 
@@ -319,6 +322,7 @@ class GatheredRows(NamedTuple):
 
     The parts are the numbers of the rows to train on, to test on, and to validate on, and the
     options parameters per row. `fits_twice` is true where workers can hold another split too.
+    `first_steps` are those that prepared the rows.
     """
 
     X: NarrowRows
@@ -326,3 +330,4 @@ class GatheredRows(NamedTuple):
     parts: tuple[Any, ...]
     options: dict[str, Any]
     fits_twice: bool
+    first_steps: Any

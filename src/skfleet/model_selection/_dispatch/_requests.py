@@ -40,6 +40,7 @@ class FitRequest(PlannedFit):
     no_analytic_score: str | None = None  # the reason
     is_done: bool = False
     original: FitRequest | None = None  # in the place of which it is made
+    first_steps: Any = None  # fitted, of the pipeline whose other steps it fits
 
 
 @dataclass(eq=False)
