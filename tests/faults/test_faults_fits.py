@@ -33,7 +33,7 @@ from skfleet.estimators import (
     TruncatedSVD,
 )
 from skfleet.estimators.preprocessing import StandardScaler
-from skfleet.model_selection import GridSearchCV
+from skfleet.model_selection import GridSearchCV, cross_val_predict
 
 pytestmark = pytest.mark.slow
 
@@ -184,6 +184,17 @@ def test_searches_over_pipelines_survive_a_killed_worker(processes, last):
     assert killed
     for name in ("split0_test_score", "split2_test_score"):
         np.testing.assert_allclose(again[name], undisturbed[name], atol=1e-9)
+
+
+def test_cross_val_predict_survives_a_killed_worker(processes):
+    X, y = _rows(100_000)
+    model = Pipeline([("scale", StandardScaler()), ("last", LogisticRegression(tol=1e-10))])
+    options = {"cv": 3, "method": "predict_proba"}
+    undisturbed = cross_val_predict(model, X, y, **options).compute()
+    with killing_one_worker(processes, 3) as killed:
+        again = cross_val_predict(model, X, y, **options).compute()
+    assert killed
+    np.testing.assert_allclose(again, undisturbed, atol=1e-9)
 
 
 class Careful(SGDClassifier):
