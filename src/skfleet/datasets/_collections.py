@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from operator import getitem
 from typing import Any
@@ -12,7 +13,7 @@ import dask.array as da
 import numpy as np
 from dask.base import tokenize
 
-from skfleet.datasets._cells import CellRows
+from skfleet.datasets._cells import CellRows, RowDraws
 
 
 def row_lengths(chunks: Any, n_samples: int, n_features: int) -> tuple[int, ...]:
@@ -40,13 +41,15 @@ def drawn_collections(
 ) -> list[Any]:
     """Return X, and y if it is drawn, as arrays or frames whose names follow from the values."""
     bounds = (0, *accumulate(lengths))
+    if as_frame and len(sources) == 1:
+        return _drawn_frames(name, sources[0], bounds)
     arrays: list[Any] = []
     for source in sources:
         names = [name, f"{name}-y"][len(arrays) :]
         arrays += _drawn_arrays(names, source, bounds)
     if not as_frame:
         return arrays
-    return [_as_frame(x, prefix) for x, prefix in zip(arrays, ["x", "target"], strict=False)]
+    return [_as_frame(x, _columns(x, i)) for i, x in enumerate(arrays)]
 
 
 def _drawn_arrays(names: Sequence[str], source: CellRows, bounds: tuple[int, ...]) -> list[Any]:
@@ -83,6 +86,24 @@ def _array_options(name: str, meta: np.ndarray, lengths: tuple[int, ...]) -> dic
     return {"name": name, "chunks": chunks, "dtype": meta.dtype, "meta": meta}
 
 
+@dataclass(frozen=True)
+class JoinedColumns:
+    """Arrays of rows side by side."""
+
+    draws: RowDraws
+
+    @property
+    def n_draws(self) -> int:
+        return self.draws.n_draws
+
+    @property
+    def metas(self) -> tuple[np.ndarray, ...]:
+        return (np.column_stack(self.draws.metas),)
+
+    def __call__(self, rng: np.random.Generator, numbers: np.ndarray) -> tuple[np.ndarray, ...]:
+        return (np.column_stack(self.draws(rng, numbers)),)
+
+
 # Dask passes `block_id` to tasks of chunks.
 
 
@@ -95,9 +116,28 @@ def _draw_array(shared: tuple[CellRows, tuple[int, ...]], block_id: Any = None) 
     return _draw_arrays(shared, block_id)[0]
 
 
-def _as_frame(x: Any, prefix: str) -> Any:
+def _drawn_frames(name: str, source: CellRows, bounds: tuple[int, ...]) -> list[Any]:
+    """Return the frames that one task draws for each partition: columns of a joined one.
+
+    Frames of two arrays would have a graph each, and what the arrays share would be drawn twice.
+    """
+    metas = source.draws.metas
+    joined = replace(source, draws=JoinedColumns(source.draws))
+    (array,) = _drawn_arrays([name], joined, bounds)
+    columns = [_columns(meta, i) for i, meta in enumerate(metas)]
+    frame = _as_frame(array, np.hstack(columns).tolist())
+    parts = zip(columns, metas, strict=True)
+    return [frame[of_part].astype(meta.dtype) for of_part, meta in parts]
+
+
+def _columns(x: Any, i: int) -> Any:
+    """Return the names of the columns of X or y, which are first and second."""
+    prefix = "target" if i else "x"
+    return prefix if x.ndim == 1 else [f"{prefix}{k}" for k in range(x.shape[1])]
+
+
+def _as_frame(x: Any, columns: Any) -> Any:
     """Return an array as a frame, or a Series if it has one dimension, numbered by row."""
     import dask.dataframe as dd
 
-    columns = prefix if x.ndim == 1 else [f"{prefix}{i}" for i in range(x.shape[1])]
     return dd.from_dask_array(x, columns=columns)

@@ -12,8 +12,8 @@ from skfleet._validation import check_bool, check_in_interval, check_positive_in
 from skfleet.datasets._cells import CellRows, draw_seed
 from skfleet.datasets._docstrings import document
 
-# A Poisson draw of a larger mean may not be an int64.
-MAX_MEAN = 2.0**62
+# A count of a larger mean may not be exact in float64.
+MAX_MEAN = 2.0**52
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def make_counts(
     Notes
     -----
     The signature and the construction are those of dask-ml's function of this name. Means are at
-    most 2**62. No pass over the rows; one task draws X and y of a block.
+    most 2**52. No pass over the rows; one task draws X and y of a block.
 
     {cells}
 
