@@ -137,7 +137,7 @@ def make_blobs(
     sizes = equal_sizes(n_samples, len(centers)) if is_total else np.asarray(n_samples)
     n_rows = int(sizes.sum())
     lengths = row_lengths(chunks, n_rows, centers.shape[1])
-    clusters = RowClusters.of_sizes(sizes, rng, shuffle=shuffle)
+    clusters = RowClusters.draw(n_rows, sizes, rng, shuffle=shuffle)
     draws = (BlobRows(clusters, centers, stds), ClusterLabels(clusters))
     sources = [CellRows(x, draw_seed(rng), n_rows) for x in draws]
     rows = drawn_collections("make-blobs", sources, lengths, as_frame=as_frame)
@@ -168,10 +168,10 @@ def _draw_centers(
             n_centers = centers
         low, high = _check_box(box)
         return rng.uniform(low, high, size=(n_centers, n_features))
-    if not hasattr(centers, "__len__") or (not is_total and len(centers) != n_centers):
+    if np.ndim(centers) != 2 or (not is_total and len(centers) != n_centers):
         raise ValueError(
-            f"centers must be None or {n_centers} coordinates, as many as numbers in n_samples. "
-            f"Got {centers!r} instead."
+            "centers must be None, coordinates of shape (n_centers, n_features) for as many sizes "
+            f"in n_samples, or a number where n_samples is one. Got {centers!r} instead."
         )
     return check_array(centers, input_name="centers")
 

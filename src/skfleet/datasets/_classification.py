@@ -206,7 +206,7 @@ def make_classification(
     n_useful = n_informative + n_redundant
     order = np.arange(n_features)
     rows = ClassificationRows(
-        RowClusters.of_sizes(sizes, rng, shuffle=shuffle),
+        RowClusters.draw(n_samples, sizes, rng, shuffle=shuffle),
         centroids,
         rng.uniform(-1, 1, size=(n_clusters, n_informative, n_informative)),
         rng.uniform(-1, 1, size=(n_informative, n_redundant)),

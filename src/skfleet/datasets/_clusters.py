@@ -18,10 +18,11 @@ class RowClusters:
     permutation: RowPermutation | None
 
     @classmethod
-    def of_sizes(cls, sizes: Any, rng: np.random.RandomState, *, shuffle: bool) -> RowClusters:
-        """Return clusters of given sizes, of which the last ones may be cut off."""
-        ends = np.cumsum(sizes)
-        return cls(ends, RowPermutation.draw(int(ends[-1]), rng) if shuffle else None)
+    def draw(
+        cls, n_rows: int, sizes: Any, rng: np.random.RandomState, *, shuffle: bool
+    ) -> RowClusters:
+        """Return clusters of given sizes, of which the last ones are cut off after all rows."""
+        return cls(np.cumsum(sizes), RowPermutation.draw(n_rows, rng) if shuffle else None)
 
     def __call__(self, numbers: np.ndarray) -> np.ndarray:
         """Return the clusters of rows of global numbers."""

@@ -153,7 +153,7 @@ def _triangular_factor(draws: CellRows) -> np.ndarray:
     # deterministic: partial results are combined in the order of the blocks
     with config_context(deterministic=True):
         rows = row_blocks(G, dtype=None)
-        return map_reduce(engine_for(rows), Reduction(_local_r, _combine_r), rows)
+        return map_reduce(engine_for(rows), Reduction(_local_r, _combine_r, _positive_r), rows)
 
 
 def _local_r(block: Block) -> np.ndarray:
@@ -162,3 +162,8 @@ def _local_r(block: Block) -> np.ndarray:
 
 def _combine_r(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return qr_r(vstack([a, b]))
+
+
+def _positive_r(r: np.ndarray) -> np.ndarray:
+    """Return the R whose diagonal is positive, of which there is one."""
+    return np.copysign(1.0, np.diag(r))[:, None] * r

@@ -8,7 +8,8 @@ from math import isqrt
 import numpy as np
 from pandas.util import hash_array
 
-ROUNDS = 4
+# Few pairs need more rounds until all orders of the rows are equally probable.
+ROUNDS, ROUNDS_OF_FEW, FEW_ROWS = 3, 8, 2**16
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,8 @@ class RowPermutation:
     @classmethod
     def draw(cls, n_rows: int, rng: np.random.RandomState) -> RowPermutation:
         """Return a random permutation."""
-        return cls(n_rows, tuple(rng.randint(2**31 - 1, size=2 * ROUNDS).tolist()))
+        n_rounds = ROUNDS_OF_FEW if n_rows < FEW_ROWS else ROUNDS
+        return cls(n_rows, tuple(rng.randint(2**31 - 1, size=2 * n_rounds).tolist()))
 
     def __call__(self, numbers: np.ndarray) -> np.ndarray:
         """Return the places of rows."""
