@@ -121,7 +121,7 @@ def make_blobs(
     >>> X
     dask.array<make-blobs, shape=(1000000, 4), dtype=float64, chunksize=(100000, 4), ...>
     >>> y[:5].compute()
-    array([4, 0, 4, 1, 2])
+    array([2, 0, 3, 4, 2])
     """
     from skfleet.datasets._collections import drawn_collections, row_lengths
 
