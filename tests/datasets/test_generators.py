@@ -212,6 +212,8 @@ def test_a_low_rank_matrix_takes_one_pass(drawn):
         ),
         ("blobs", {"chunks": "few"}, "chunks must be 'auto', .* Got 'few' instead"),
         ("blobs", {"chunks": ((1, 2), (3,))}, r"chunks must be .*\(300, 3\). Got \(\(1, 2\)"),
+        ("blobs", {"chunks": 0}, "chunks must be 'auto', .* Got 0 instead"),
+        ("blobs", {"chunks": ((np.nan, np.nan), (3,))}, r"chunks must be .* Got \(\(nan"),
         ("blobs", {"shuffle": "yes"}, "shuffle must be True or False. Got 'yes'"),
         ("blobs", {"as_frame": 1}, "as_frame must be True or False. Got 1"),
         ("blobs", {"random_state": "x"}, "random_state must be a whole number, .* Got 'x'"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from operator import getitem
+from operator import getitem, index
 from typing import Any
 
 import dask
@@ -23,7 +23,8 @@ def row_lengths(chunks: Any, n_samples: int, n_features: int) -> tuple[int, ...]
         rows, columns = da.core.normalize_chunks(
             (chunks, -1) if of_rows_only else chunks, (n_samples, n_features), dtype=np.float64
         )
-    except (TypeError, ValueError) as error:
+        rows = tuple(map(index, rows))  # no unknown ones
+    except (ArithmeticError, TypeError, ValueError) as error:
         raise ValueError(
             "chunks must be 'auto', a number of rows or bytes, or a Dask array's chunks of shape "
             f"{(n_samples, n_features)}. Got {chunks!r} instead: {error}"
