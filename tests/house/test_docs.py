@@ -12,6 +12,11 @@ ROOMS = ["skfleet.datasets", "skfleet.estimators", "skfleet.metrics", "skfleet.m
 PUBLIC = {
     "skfleet.Fleet",
     "skfleet.config_context",
+    "skfleet.datasets.make_blobs",
+    "skfleet.datasets.make_classification",
+    "skfleet.datasets.make_counts",
+    "skfleet.datasets.make_low_rank_matrix",
+    "skfleet.datasets.make_regression",
     "skfleet.datasets.sample_rows",
     "skfleet.engine.counting",
     "skfleet.estimators.BlockwiseVotingClassifier",

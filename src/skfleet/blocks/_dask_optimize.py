@@ -66,12 +66,10 @@ def joint_graph(collections: Sequence[Any]) -> tuple[Graph, list[list[Any]]]:
             tasks |= {} if name in layers else layer
         futures |= {key: node for key, node in tasks.items() if is_future(node)}
         graph |= convert_legacy_graph(tasks, tasks.keys() | graph.keys())
-    optimized = dask.optimize(*arrays)
-    for x in optimized[:1]:
-        graph |= x.__dask_graph__()
+    if arrays:  # `dask.optimize` (2026.8.0) would fuse what two arrays share into each of them
+        graph |= collections_to_expr(arrays).optimize().__dask_graph__()
     by_id = dict(zip(map(id, [*frames, *sources]), keys, strict=True))
-    by_id |= {id(x): _partition_keys(x) for x in arrays_of_frames}
-    by_id |= {id(x): _partition_keys(y) for x, y in zip(arrays, optimized, strict=True)}
+    by_id |= {id(x): _partition_keys(x) for x in (*arrays_of_frames, *arrays)}
     return graph | futures, [by_id[id(x)] for x in collections]
 
 
