@@ -44,7 +44,7 @@ class InitialParameters(NamedTuple):
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing is left for a start to find."""
+        """True where nothing is left for a start to find."""
         return all(part is not None for part in self)
 
     def gaussians(self, kind: str, start: Components | None) -> Gaussians:
