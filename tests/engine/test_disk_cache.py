@@ -149,7 +149,8 @@ FITS = {
 
 
 def _learned(model):
-    names = "coef_ intercept_ cluster_centers_ inertia_ components_ means_ best_score_".split()
+    names = ("coef_", "intercept_", "cluster_centers_", "inertia_", "components_", "means_")
+    names += ("best_score_",)
     return {name: getattr(model, name) for name in names if hasattr(model, name)}
 
 

@@ -158,6 +158,16 @@ def test_initial_components_are_those_of_scikit_learn_for_the_same_draws(
 
 
 @kinds
+def test_a_start_that_is_passed_is_the_model_of_no_iterations(kind, blobs):
+    options = {**_start(blobs, kind), "max_iter": 0, "n_init": 2}
+    model = GaussianMixture(**options).fit(blobs)
+    np.testing.assert_array_equal(model.means_, options["means_init"])
+    np.testing.assert_allclose(model.precisions_, options["precisions_init"], rtol=1e-9)
+    inverse = np.linalg.inv if kind in ("full", "tied") else np.reciprocal
+    np.testing.assert_allclose(model.covariances_, inverse(model.precisions_), rtol=1e-9)
+
+
+@kinds
 def test_far_from_the_origin_no_digit_is_lost(kind, blobs):
     options = {**_start(blobs, kind), "tol": 1e-7, "max_iter": 300}
     theirs = reference.GaussianMixture(**options).fit(blobs)
@@ -333,7 +343,7 @@ def test_iterations_that_do_not_converge_warn(blobs):
 
 @pytest.mark.parametrize("verbose", [1, 2])
 def test_messages_are_those_of_scikit_learn(verbose, blobs, capsys):
-    options = {**_start(blobs, "diag"), "verbose": verbose, "verbose_interval": 2, "n_init": 2}
+    options = {**_start(blobs, "diag"), "verbose": verbose, "verbose_interval": 2}
     printed = []
     for model in (GaussianMixture(**options), reference.GaussianMixture(**options)):
         model.fit(blobs)

@@ -156,6 +156,7 @@ UNSUPERVISED = {
 
 @pytest.mark.parametrize("resident", [True, False], ids=["resident", "streamed"])
 @pytest.mark.parametrize("name", UNSUPERVISED)
+@pytest.mark.filterwarnings("ignore:Best performing initialization did not converge")
 def test_clusters_and_components_survive_a_killed_worker(processes, name, resident):
     model, after_passes = UNSUPERVISED[name]
     n_rows = 1_000_000 if resident else 400_000

@@ -58,7 +58,8 @@ class GaussianMixture(DensityMixin, FleetEstimator):
     max_iter : int, default=100
         The most iterations from one start; 0 for the start itself.
     n_init : int, default=1
-        Number of initialisations to try; the largest mean log-likelihood wins.
+        Number of initialisations to try; the largest mean log-likelihood wins. A start that is
+        passed is tried once.
     init_params : {"kmeans", "k-means++", "random", "random_from_data"}, default="kmeans"
         Where to start, unless all of `weights_init`, `means_init` and `precisions_init` are there:
         from the clusters of a :class:`KMeans`, from rows by greedy k-means++ among up to 10,000
@@ -230,7 +231,8 @@ class GaussianMixture(DensityMixin, FleetEstimator):
         rng, kind = check_random_state(self.random_state), self.covariance_type
         init = ComponentInit(self.init_params, kind, self.n_components, self.reg_covar, rng)
         best = None
-        for number in range(self.n_init):
+        # without a start to draw, every initialisation would be the same one
+        for number in range(1 if parameters.is_complete else self.n_init):
             log.begin(number)
             start = None if parameters.is_complete else init.components(engine, rows)
             result = solver.run(parameters.gaussians(kind, start))
