@@ -50,7 +50,6 @@ class AgainstScikitLearn:
         (ours, theirs), _ = best(
             lambda: GaussianMixture(N_COMPONENTS, **self.options).fit(self.X),
             lambda: mixture.GaussianMixture(N_COMPONENTS, **self.options).fit(self.X),
-            repeats=2,
         )
         return theirs / ours
 

@@ -141,11 +141,12 @@ ATTRIBUTES = {
     MiniBatchKMeans: "cluster_centers_",
     GaussianMixture: "covariances_",
 }
+AT_RANDOM = {"init_params": "random", "random_state": 0}
 # models, after how many passes to kill, and what they find
 UNSUPERVISED = {
     "k-means": (KMeans(10, init="k-means||", max_iter=10, tol=0, random_state=0), 3),
     "mini batches": (MiniBatchKMeans(10, random_state=0), 1),
-    "mixture": (GaussianMixture(5, init_params="random", max_iter=10, tol=0, random_state=0), 4),
+    "mixture": (GaussianMixture(3, covariance_type="diag", max_iter=6, tol=0, **AT_RANDOM), 4),
     "covariance": (PCA(5), 1),
     "triangle": (PCA(5, svd_solver="full"), 1),
     "randomized": (PCA(5, svd_solver="randomized", iterated_power=4, random_state=0), 2),

@@ -32,8 +32,8 @@ from skfleet.estimators.mixture._gaussians import (
 )
 
 INIT_PARAMS = ("kmeans", "k-means++", "random", "random_from_data")
-# Rows on which k-means++ runs in the driver.
-MAX_LOCAL_ROWS, ROWS_PER_COMPONENT = 10_000, 100
+# Rows on which k-means++ runs in the driver, as float64 of at most so many bytes.
+MAX_LOCAL_ROWS, ROWS_PER_COMPONENT, MAX_LOCAL_BYTES = 10_000, 100, 2**26
 
 
 class Components(NamedTuple):
@@ -90,7 +90,8 @@ class ComponentInit:
         """Return components that have one row each, as scikit-learn's of these methods do."""
         n, n_components = self.n_components, self.n_components
         if self.method == "k-means++":
-            n = max(MAX_LOCAL_ROWS, ROWS_PER_COMPONENT * n)
+            n_rows = max(MAX_LOCAL_ROWS, ROWS_PER_COMPONENT * n)
+            n = max(n, min(n_rows, MAX_LOCAL_BYTES // (8 * rows.n_features)))
         reduction = Reduction(_draw, partial(combine_k_smallest, n=n))
         drawn = map_reduce(engine, reduction, rows, n, self._seed()).rows
         drawn = dense_rows(drawn).astype(np.float64)
