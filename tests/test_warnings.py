@@ -20,6 +20,7 @@ from skfleet._warnings import IgnoredWarnings, warn
 from skfleet.estimators import (
     PCA,
     BlockwiseVotingClassifier,
+    GaussianMixture,
     Incremental,
     KMeans,
     LogisticRegression,
@@ -58,6 +59,7 @@ def caught(call):
 
 IN_THIS_PROCESS = {
     "metrics": lambda: metrics.roc_auc_score(da.zeros(60, dtype=int, chunks=20), ROWS[:, 0]),
+    "mixture": lambda: GaussianMixture(2, random_state=0, max_iter=1).fit(X),
     "clusters": lambda: KMeans(3, random_state=0, n_init=1).fit(np.ones((20, 2))),
     "glm": lambda: LogisticRegression(max_iter=1).fit(X, y),
     "glm on Dask": lambda: LogisticRegression(max_iter=1).fit(ROWS, y),

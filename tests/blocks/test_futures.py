@@ -15,6 +15,7 @@ from skfleet.blocks import fetch
 from skfleet.estimators import (
     PCA,
     BlockwiseVotingClassifier,
+    GaussianMixture,
     Incremental,
     IncrementalPCA,
     KMeans,
@@ -56,6 +57,7 @@ ANSWERS = {
     "committee": lambda X: _fitted(BlockwiseVotingClassifier(DecisionTreeClassifier())).predict(X),
     "labels": lambda X: _fitted(LogisticRegression()).predict_proba(X),
     "clusters": lambda X: _fitted(KMeans(2)).transform(X),
+    "densities": lambda X: _fitted(GaussianMixture(2)).score_samples(X),
     "components": lambda X: _fitted(PCA(2)).transform(X),
     "rows again": lambda X: _fitted(PCA(2)).inverse_transform(X),
     "partly": lambda X: IncrementalPCA().partial_fit(X),

@@ -36,6 +36,7 @@ from skfleet.engine._disk_cache import DiskSpeed
 from skfleet.estimators import (
     PCA,
     GammaRegressor,
+    GaussianMixture,
     KMeans,
     LogisticRegression,
     MiniBatchKMeans,
@@ -141,13 +142,15 @@ FITS = {
     "SGD numbers": (SGDRegressor(max_iter=4, tol=None, random_state=0), "target"),
     "k-means": (KMeans(4, max_iter=4, tol=0, random_state=0, n_init=1), None),
     "mini batches": (MiniBatchKMeans(4, max_iter=2, random_state=0, batch_size=50), None),
+    "mixture": (GaussianMixture(3, covariance_type="diag", tol=0.1, random_state=0), "wide"),
     "PCA": (PCA(2, svd_solver="randomized", iterated_power=3, random_state=0), "wide"),
     "SVD": (TruncatedSVD(2, algorithm="randomized", n_iter=3, random_state=0), "wide"),
 }
 
 
 def _learned(model):
-    names = ("coef_", "intercept_", "cluster_centers_", "inertia_", "components_", "best_score_")
+    names = ("coef_", "intercept_", "cluster_centers_", "inertia_", "components_", "means_")
+    names += ("best_score_",)
     return {name: getattr(model, name) for name in names if hasattr(model, name)}
 
 

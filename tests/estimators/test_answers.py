@@ -15,6 +15,7 @@ from skfleet.estimators import (
     PCA,
     BlockwiseVotingClassifier,
     ElasticNet,
+    GaussianMixture,
     IncrementalPCA,
     KMeans,
     LogisticRegression,
@@ -47,6 +48,7 @@ Y = (X[:, 0] > 0).astype(int)
     "estimator",
     [
         ElasticNet(),
+        GaussianMixture(2, random_state=0),
         IncrementalPCA(3),
         KMeans(2, random_state=0),
         LogisticRegression(),

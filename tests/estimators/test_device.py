@@ -36,6 +36,7 @@ from skfleet.estimators.linear_model import (
     SGDRegressor,
     TweedieRegressor,
 )
+from skfleet.estimators.mixture import GaussianMixture
 from skfleet.exceptions import PlacementError
 from skfleet.model_selection import HyperbandSearchCV
 
@@ -64,6 +65,7 @@ CASES = [
     (SGDRegressor(max_iter=5, tol=None, random_state=0), target, 2),
     (KMeans(3, n_init=1, random_state=0), None, 1),
     (MiniBatchKMeans(3, random_state=0), None, 1),
+    (GaussianMixture(3, tol=1.0, random_state=0), None, 1),
     (PCA(3), None, 1),
     (TruncatedSVD(3, random_state=0), None, 1),
     (IncrementalPCA(3), None, 1),

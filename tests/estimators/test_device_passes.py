@@ -37,6 +37,7 @@ from skfleet.estimators.linear_model import (
     SGDClassifier,
     SGDRegressor,
 )
+from skfleet.estimators.mixture import GaussianMixture
 from skfleet.glm._losses import BinaryLogistic, Multinomial, Tweedie
 from skfleet.glm._normal_equations import block_cross_products, combine_products
 from skfleet.glm._objective import ClassEncoding, Objective, Scaling
@@ -151,6 +152,7 @@ CASES = [
     (SGDRegressor(max_iter=5, tol=None, shuffle=False), target),
     (KMeans(3, n_init=1, random_state=0), None),
     (MiniBatchKMeans(3, random_state=0, n_init=1), None),
+    (GaussianMixture(3, tol=1.0, random_state=0), None),
     (PCA(3), None),
     (TruncatedSVD(3, random_state=0), None),
     (IncrementalPCA(3, batch_size=320), None),

@@ -20,6 +20,7 @@ from skfleet.engine import counting
 from skfleet.estimators import (
     PCA,
     ElasticNetCV,
+    GaussianMixture,
     Incremental,
     IncrementalPCA,
     KMeans,
@@ -135,10 +136,17 @@ def test_linear_models_survive_a_killed_worker(processes, name, resident, monkey
     assert np.linalg.norm(again - undisturbed) <= 1e-5 * np.linalg.norm(undisturbed)
 
 
+ATTRIBUTES = {
+    KMeans: "cluster_centers_",
+    MiniBatchKMeans: "cluster_centers_",
+    GaussianMixture: "covariances_",
+}
+AT_RANDOM = {"init_params": "random", "random_state": 0}
 # models, after how many passes to kill, and what they find
 UNSUPERVISED = {
     "k-means": (KMeans(10, init="k-means||", max_iter=10, tol=0, random_state=0), 3),
     "mini batches": (MiniBatchKMeans(10, random_state=0), 1),
+    "mixture": (GaussianMixture(3, covariance_type="diag", max_iter=6, tol=0, **AT_RANDOM), 4),
     "covariance": (PCA(5), 1),
     "triangle": (PCA(5, svd_solver="full"), 1),
     "randomized": (PCA(5, svd_solver="randomized", iterated_power=4, random_state=0), 2),
@@ -149,12 +157,13 @@ UNSUPERVISED = {
 
 @pytest.mark.parametrize("resident", [True, False], ids=["resident", "streamed"])
 @pytest.mark.parametrize("name", UNSUPERVISED)
+@pytest.mark.filterwarnings("ignore:Best performing initialization did not converge")
 def test_clusters_and_components_survive_a_killed_worker(processes, name, resident):
     model, after_passes = UNSUPERVISED[name]
     n_rows = 1_000_000 if resident else 400_000
     X = da.random.default_rng(0).normal(size=(n_rows, 20), chunks=(20_000, 10))
     X = X * np.linspace(3, 1, 20)
-    attribute = "cluster_centers_" if hasattr(model, "n_clusters") else "components_"
+    attribute = ATTRIBUTES.get(type(model), "components_")
     with config_context(keep_blocks=resident):
         undisturbed = getattr(model.fit(X), attribute).copy()
         killing = (

@@ -25,6 +25,7 @@ PUBLIC = {
     "skfleet.estimators.ElasticNet",
     "skfleet.estimators.ElasticNetCV",
     "skfleet.estimators.GammaRegressor",
+    "skfleet.estimators.GaussianMixture",
     "skfleet.estimators.Lasso",
     "skfleet.estimators.LassoCV",
     "skfleet.estimators.LinearRegression",

@@ -12,6 +12,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression as ReferenceRegression
 from sklearn.linear_model import Ridge as ReferenceRidge
 from sklearn.linear_model import SGDRegressor as ReferenceSGD
+from sklearn.mixture import GaussianMixture as ReferenceMixture
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, RobustScaler, StandardScaler
 
@@ -21,6 +22,7 @@ from skfleet.estimators import (
     BlockwiseVotingRegressor,
     ColumnTransformer,
     ElasticNet,
+    GaussianMixture,
     Incremental,
     IncrementalPCA,
     KMeans,
@@ -67,6 +69,16 @@ def clustering(X, y, weight):
     reference = ReferenceKMeans(3, init=CENTERS, n_init=1, tol=0).fit(_values(X))
     np.testing.assert_allclose(model.inertia_, reference.inertia_, rtol=1e-6)
     assert MiniBatchKMeans(3, random_state=0, max_iter=2).fit(X).n_features_in_ == 2
+
+
+def densities(X, y, weight):
+    """EM from given components."""
+    start = {"weights_init": np.full(3, 1 / 3), "means_init": CENTERS, "tol": 0.1}
+    start |= {"covariance_type": "tied", "precisions_init": np.eye(2)}
+    model, reference = GaussianMixture(3, **start).fit(X), ReferenceMixture(3, **start)
+    reference.fit(_values(X))
+    np.testing.assert_allclose(model.covariances_, reference.covariances_, rtol=1e-6)
+    np.testing.assert_allclose(model.score(X), reference.score(_values(X)), rtol=1e-6)
 
 
 def components(X, y, weight):
@@ -209,6 +221,7 @@ ENTRIES = [
     penalised,
     classification,
     clustering,
+    densities,
     components,
     in_parts,
     gradient_descent,

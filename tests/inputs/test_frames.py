@@ -119,7 +119,7 @@ def test_every_entry_on_processes(process_fleet, read, entry):
 @given(
     source=st.sampled_from(list(SOURCES)),
     names=st.lists(st.sampled_from(list(EXPRESSIONS)), min_size=2, max_size=5),
-    entry=st.sampled_from(ENTRIES[:11]),
+    entry=st.sampled_from(ENTRIES[:12]),
 )
 def test_compositions_on_processes(process_fleet, table_folder, source, names, entry):
     compose(SOURCES[source](table_folder), names, [entry])

@@ -49,6 +49,7 @@ from skfleet.estimators.meta import (
     Incremental,
     ParallelPostFit,
 )
+from skfleet.estimators.mixture import GaussianMixture
 from skfleet.estimators.naive_bayes import (
     BernoulliNB,
     CategoricalNB,
@@ -94,6 +95,7 @@ __all__ = [
     "FeatureUnion",
     "FunctionTransformer",
     "GammaRegressor",
+    "GaussianMixture",
     "GaussianNB",
     "GenericUnivariateSelect",
     "HashingVectorizer",

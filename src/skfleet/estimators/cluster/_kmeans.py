@@ -13,7 +13,8 @@ from sklearn.utils import check_random_state
 from skfleet._typing import RandomState, Rows, Values, Weights
 from skfleet._validation import check_in_interval, check_option, check_positive_int
 from skfleet._warnings import warn
-from skfleet.engine import engine_for, with_row_offsets
+from skfleet.blocks import RowBlocks
+from skfleet.engine import Engine, engine_for, with_row_offsets
 from skfleet.estimators._device_dispatch import run_on_device
 from skfleet.estimators._docstrings import document
 from skfleet.estimators.cluster._base import CenterModel, centering_mean, labels_from_cache
@@ -146,11 +147,19 @@ class KMeans(CenterModel):
         """
         self._check_parameters()
         rows = self._validate_rows(X, sample_weight=sample_weight)
+        labels = self._fit_rows(engine_for(rows), rows, X)
+        self.labels_ = self.predict(X) if labels is None else labels
+        return self
+
+    def _fit_rows(self, engine: Engine, rows: RowBlocks, X: Rows | None = None) -> Any:
+        """Compute the centres, and return the labels of rows in this process.
+
+        X is for a callable `init`.
+        """
         fixed_centers = self._init_centers(rows)
         kind = self.init if isinstance(self.init, str) else "given"
         rng = check_random_state(self.random_state)
         init = CentroidInit(kind, self.n_clusters, self._n_inits(10), rng)
-        engine = engine_for(rows)
         with engine.persist(rows) as persisted:
             rows = with_row_offsets(engine, persisted)
             self._check_n_rows(rows.n_rows)
@@ -194,8 +203,7 @@ class KMeans(CenterModel):
             )
         self.inertia_, self.n_iter_ = best.inertia, best.n_iter
         self._set_centers(best.centers, mean, rows.dtype)
-        self.labels_ = self.predict(X) if labels is None else labels
-        return self
+        return labels
 
     def _check_parameters(self) -> None:
         """Raise for invalid parameters."""

@@ -1,0 +1,5 @@
+"""Mixture models."""
+
+from skfleet.estimators.mixture._gaussian_mixture import GaussianMixture
+
+__all__ = ["GaussianMixture"]
