@@ -135,7 +135,9 @@ MATCH = "feature names should match"
 
 
 AROUND = {"Incremental", "ParallelPostFit", "BlockwiseVotingClassifier", "BlockwiseVotingRegressor"}
-WITHOUT_TARGET = {"IncrementalPCA", "KMeans", "MiniBatchKMeans", "PCA", "TruncatedSVD"}
+WITHOUT_TARGET = {
+    "IncrementalPCA", "KMeans", "MiniBatchKMeans", "PCA", "SpectralClustering", "TruncatedSVD"
+}  # fmt: skip
 SEVERAL_TARGETS = WITHOUT_TARGET | {
     "BlockwiseVotingRegressor", "ElasticNet", "Lasso", "LinearRegression", "Ridge", "RidgeCV",
     "RidgeClassifier",

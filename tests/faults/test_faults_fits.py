@@ -30,6 +30,7 @@ from skfleet.estimators import (
     Ridge,
     RidgeClassifier,
     RidgeCV,
+    SpectralClustering,
     TruncatedSVD,
 )
 from skfleet.estimators.preprocessing import StandardScaler
@@ -139,6 +140,7 @@ def test_linear_models_survive_a_killed_worker(processes, name, resident, monkey
 UNSUPERVISED = {
     "k-means": (KMeans(10, init="k-means||", max_iter=10, tol=0, random_state=0), 3),
     "mini batches": (MiniBatchKMeans(10, random_state=0), 1),
+    "spectral": (SpectralClustering(3, gamma=0.02, n_landmarks=50, random_state=0), 2),
     "covariance": (PCA(5), 1),
     "triangle": (PCA(5, svd_solver="full"), 1),
     "randomized": (PCA(5, svd_solver="randomized", iterated_power=4, random_state=0), 2),
@@ -155,6 +157,7 @@ def test_clusters_and_components_survive_a_killed_worker(processes, name, reside
     X = da.random.default_rng(0).normal(size=(n_rows, 20), chunks=(20_000, 10))
     X = X * np.linspace(3, 1, 20)
     attribute = "cluster_centers_" if hasattr(model, "n_clusters") else "components_"
+    attribute = "eigenvalues_" if name == "spectral" else attribute
     with config_context(keep_blocks=resident):
         undisturbed = getattr(model.fit(X), attribute).copy()
         killing = (

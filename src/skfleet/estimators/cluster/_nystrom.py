@@ -26,14 +26,14 @@ class Landmarks(NamedTuple):
 
     With :math:`W = U \Lambda U^T` between landmarks and :math:`T = U |\Lambda|^{-1/2}` the
     approximate affinity of two rows is :math:`f(x)^T S f(z)`, where :math:`S` has the signs of the
-    eigenvalues. The approximate sum of a row's affinities is :math:`f(x)^T t`.
+    eigenvalues. `degrees` are the weights of the affinities in a row's approximate degree.
     """
 
     affinity: Affinity
     rows: Any
     whitening: np.ndarray
     signs: np.ndarray
-    sums: np.ndarray  # t
+    degrees: np.ndarray
 
     @classmethod
     def from_sums(cls, affinity: Affinity, rows: Any, sums: np.ndarray) -> Landmarks:
@@ -43,20 +43,19 @@ class Landmarks(NamedTuple):
         chosen = np.abs(values) > MIN_EIGENVALUE * np.max(np.abs(values))
         values, vectors = values[chosen], vectors[:, chosen]
         whitening, signs = vectors / np.sqrt(np.abs(values)), np.sign(values)
-        return cls(affinity, rows, whitening, signs, signs * (whitening.T @ sums))
+        degrees = (whitening * signs) @ (whitening.T @ sums)
+        return cls(affinity, rows, whitening, signs, degrees)
 
-    def features(self, affinities: Any) -> tuple[Any, Any]:
-        """Return the features of rows, and their inverse degrees, 0 for those without a degree.
+    def inverse_degrees(self, affinities: Any) -> Any:
+        """Return the inverse degrees of rows from their affinities to the landmarks.
 
-        `affinities` are those of the rows to the landmarks.
+        They are 0 for rows without a degree.
         """
         xp = namespace(affinities)
-        features = dot(affinities, self.whitening)
-        degrees = features @ asarray_like(self.sums, features)
-        scale = MIN_DEGREE * float(np.linalg.norm(self.whitening @ self.sums))
-        is_positive = degrees > scale * xp.sqrt(row_norms(affinities))
+        degrees = affinities @ asarray_like(self.degrees, affinities)
+        least = MIN_DEGREE * float(np.linalg.norm(self.degrees)) * xp.sqrt(row_norms(affinities))
         one = xp.ones_like(degrees)
-        return features, xp.where(is_positive, one / xp.where(is_positive, degrees, one), 0 * one)
+        return xp.where(degrees > least, one / xp.where(degrees > least, degrees, one), 0 * one)
 
 
 class NormalizedProducts(NamedTuple):
@@ -75,15 +74,15 @@ class Embedding(NamedTuple):
     """Eigenvectors of all rows, as a map of a row's affinities to the landmarks."""
 
     landmarks: Landmarks
-    projection: np.ndarray
+    weights: np.ndarray  # of the affinities, by coordinate
 
     def __call__(self, X: Any) -> Any:
         """Return the coordinates of rows, on their device: zeros for rows without a degree."""
         parts = []
         for piece in row_pieces(X, self.landmarks.rows.shape[0]):
             affinities = self.landmarks.affinity(piece, self.landmarks.rows)
-            features, inverse = self.landmarks.features(affinities)
-            parts.append(dot(features, self.projection) * inverse[:, None])
+            inverse = self.landmarks.inverse_degrees(affinities)
+            parts.append(dot(affinities, self.weights) * inverse[:, None])
         return vstack(parts)
 
 
@@ -107,7 +106,9 @@ def normalized_products(block: Block, landmarks: Landmarks, points: Any) -> Norm
     n_landmarks, parts = landmarks.rows.shape[0], []
     for piece in row_pieces(block.X, points.shape[0]):
         affinities = landmarks.affinity(piece, points)
-        features, inverse = landmarks.features(affinities[:, :n_landmarks])
+        to_landmarks = affinities[:, :n_landmarks]
+        features = dot(to_landmarks, landmarks.whitening)
+        inverse = landmarks.inverse_degrees(to_landmarks)
         xp = namespace(features)
         n_isolated = xp.sum(astype(inverse == 0, FLOAT64))
         cross = affinities[:, n_landmarks:].T @ (features * inverse[:, None])
@@ -143,25 +144,26 @@ def nystrom_spectrum(
     root, inverse_root = (vectors[:, chosen] * values[chosen] ** p for p in (0.5, -0.5))
     values, vectors = linalg.eigh((root.T * landmarks.signs) @ root)
     values, vectors = values[::-1][:n_components], vectors[:, ::-1][:, :n_components]
-    embedding = Embedding(landmarks, inverse_root @ vectors)
-    validation = (points[n_landmarks:], sums[n_landmarks:], products.cross)
+    projection = inverse_root @ vectors
+    embedding = Embedding(landmarks, landmarks.whitening @ projection)
+    validation = (points[n_landmarks:], sums[n_landmarks:], products.cross @ projection)
     residuals = eigenpair_residuals(embedding, values, *validation)
     return Spectrum(values, embedding, residuals, int(products.n_isolated))
 
 
 def eigenpair_residuals(
-    embedding: Embedding, values: np.ndarray, rows: Any, degrees: np.ndarray, cross: np.ndarray
+    embedding: Embedding, values: np.ndarray, rows: Any, degrees: np.ndarray, products: np.ndarray
 ) -> np.ndarray:
     r"""Return the residuals of eigenpairs of the exact matrix, estimated on validation rows.
 
     For coordinates u and :math:`v = D^{1/2} u` that is
     :math:`\|D^{-1/2} K D^{-1/2} v - \lambda v\| / \|v\|`, with both norms over the validation rows:
-    their exact `degrees`, and K u of `cross`, were summed over all rows. It is infinite where the
+    their exact `degrees` and `products` K u were summed over all rows. It is infinite where the
     vector is zero on all of them.
     """
     coordinates, is_positive = embedding(rows), degrees > 0
     weights, safe = np.where(is_positive, degrees, 0.0), np.where(is_positive, degrees, 1.0)
-    errors = (cross @ embedding.projection) / safe[:, None] - values * coordinates
+    errors = products / safe[:, None] - values * coordinates
     with np.errstate(divide="ignore", invalid="ignore"):
         residuals = np.sqrt((weights @ errors**2) / (weights @ coordinates**2))
     return np.where(np.isnan(residuals), np.inf, residuals)

@@ -15,10 +15,12 @@ from sklearn.cluster import KMeans as SklearnKMeans
 from sklearn.cluster import SpectralClustering as SklearnSpectralClustering
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import pairwise_distances_argmin
+from sklearn.preprocessing import normalize
 from sklearn.utils import check_random_state
 
 from skfleet._array import is_not_numpy, namespace, to_device_of, to_host_if_array
-from skfleet._linalg import dot
+from skfleet._linalg import group_sums
+from skfleet._sklearn_private import discretize
 from skfleet._typing import RandomState, Rows, Values
 from skfleet._validation import check_in_interval, check_option, check_positive_int
 from skfleet._warnings import warn
@@ -84,9 +86,9 @@ class SpectralClustering(LazyLabels, ClusterMixin, FleetEstimator):
     eigen_tol : float or "auto", default="auto"
         Tolerance of `eigen_solver`.
     assign_labels : {"kmeans", "discretize", "cluster_qr"}, default="kmeans"
-        How to make labels of eigenvectors. ``"cluster_qr"`` (Damle, Minden and Ying, 2019, Simple,
-        direct and efficient multi-way spectral clustering) takes its pivots among the landmarks.
-        ``"discretize"`` is for at most `n_landmarks` rows.
+        How to make labels of eigenvectors. The rotations of ``"cluster_qr"`` (Damle, Minden and
+        Ying, 2019, Simple, direct and efficient multi-way spectral clustering) and ``"discretize"``
+        (Yu and Shi, 2003, Multiclass spectral clustering) are those of the landmarks.
     degree : float, default=3
         Degree of the kernel "poly".
     coef0 : float, default=1
@@ -96,7 +98,7 @@ class SpectralClustering(LazyLabels, ClusterMixin, FleetEstimator):
     {n_jobs}
     verbose : bool or int, default=False
         Print what runs.
-    n_landmarks : int, default=1000
+    n_landmarks : int, default=500
         Number of rows that stand for all in the approximation. Up to as many rows, this is
         scikit-learn's own fit.
     {device}
@@ -137,7 +139,7 @@ class SpectralClustering(LazyLabels, ClusterMixin, FleetEstimator):
     degree of every row, and one sums up products of the normalised affinities. The
     eigenvectors of all rows are then a map of their affinities to the landmarks, lazy for Dask
     rows, and k-means makes one pass over its `n_components` columns, one for each of its iterations
-    and one for the labels; ``"cluster_qr"`` makes none. Up to `n_landmarks` rows take one pass. On
+    and one for the labels; the others make none. Up to `n_landmarks` rows take one pass. On
     a cluster each task of the third pass returns ``n_landmarks * (n_landmarks + 128)`` numbers. A
     pass computes `n_landmarks` affinities for each row, which are never stored; rows and
     eigenvectors that fit stay in the workers' memory, others are computed in each pass.
@@ -177,7 +179,7 @@ class SpectralClustering(LazyLabels, ClusterMixin, FleetEstimator):
         kernel_params: dict[str, Any] | None = None,
         n_jobs: int | None = None,
         verbose: bool | int = False,
-        n_landmarks: int = 1000,
+        n_landmarks: int = 500,
         device: str = "auto",
     ) -> None:
         self.n_clusters = n_clusters
@@ -254,10 +256,13 @@ class SpectralClustering(LazyLabels, ClusterMixin, FleetEstimator):
         if self.verbose:
             print(f"Computing label assignment using {self.assign_labels}")
         of_landmarks = embedding(embedding.landmarks.rows)
-        if self.assign_labels == "cluster_qr":
-            rotation = pivoted_rotation(of_landmarks)
-            rotated = embedding._replace(projection=embedding.projection @ rotation)
-            return self._predict_blockwise(largest_coordinate, X, LABEL, model=rotated)
+        if self.assign_labels != "kmeans":
+            if self.assign_labels == "cluster_qr":
+                rotation, label = pivoted_rotation(of_landmarks), largest_magnitude
+            else:
+                rotation, label = discrete_rotation(of_landmarks, rng), largest_coordinate
+            rotated = embedding._replace(weights=embedding.weights @ rotation)
+            return self._predict_blockwise(label, X, LABEL, model=rotated)
         start = SklearnKMeans(self.n_clusters, n_init=self.n_init, random_state=rng)
         # Starts need not converge, and k-means over all rows warns of clusters without rows.
         with warnings.catch_warnings():
@@ -326,12 +331,6 @@ class SpectralClustering(LazyLabels, ClusterMixin, FleetEstimator):
                 f"n_landmarks must be at least {least}, for as many clusters or eigenvectors. Got "
                 f"{self.n_landmarks} instead."
             )
-        if self.assign_labels == "discretize":
-            raise ValueError(
-                f"assign_labels must be 'kmeans' or 'cluster_qr' for more than n_landmarks="
-                f"{self.n_landmarks} rows. Got 'discretize' instead, which turns eigenvectors that "
-                "are in this process. Take one of them, or raise n_landmarks."
-            )
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -353,16 +352,34 @@ def pivoted_rotation(coordinates: np.ndarray) -> np.ndarray:
     return left @ right
 
 
+def discrete_rotation(coordinates: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
+    """Return the rotation in which coordinates are nearest to a partition (Yu and Shi, 2003)."""
+    coordinates = coordinates[coordinates.any(axis=1)]
+    labels = discretize(coordinates, rng)
+    scale = np.linalg.norm(coordinates, axis=0)
+    directions = normalize(coordinates / scale)
+    left, _, right = linalg.svd(group_sums(directions, labels, None, len(scale)))
+    return (right.T @ left.T) / scale[:, None]
+
+
 def coordinates_of(embedding: Embedding, X: Any) -> Any:
     """Return the coordinates of rows, on their device."""
     return embedding(X)
 
 
 def largest_coordinate(embedding: Embedding, X: Any) -> Any:
-    """Return the indices of the coordinates that are largest in magnitude, on the device of X."""
-    coordinates = embedding(X)
+    """Return the indices of the largest coordinates of rows, on their device."""
+    return _argmax(embedding(X))
+
+
+def largest_magnitude(embedding: Embedding, X: Any) -> Any:
+    """Return the indices of the coordinates that are largest in magnitude, on the rows' device."""
+    return _argmax(abs(embedding(X)))
+
+
+def _argmax(coordinates: Any) -> Any:
     xp = namespace(coordinates)
-    return xp.astype(xp.argmax(xp.abs(coordinates), axis=1), xp.int32)
+    return xp.astype(xp.argmax(coordinates, axis=1), xp.int32)
 
 
 def nearest_label(model: tuple[Any, np.ndarray], X: Any) -> Any:
