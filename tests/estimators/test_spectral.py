@@ -229,10 +229,19 @@ def test_many_pieces_of_rows_are_as_one(monkeypatch):
     np.testing.assert_allclose(model.residuals_, residuals, rtol=1e-6, atol=1e-10)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_blobs_from_five_landmarks(seed):
+    X, blob = make_blobs(500, 2, centers=[[0, 0], [9, 0], [0, 9]], random_state=seed)
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    rows = da.from_array(X, chunks=(100, 2))
+    labels = SpectralClustering(3, n_landmarks=5, random_state=seed, gamma=0.5).fit_predict(rows)
+    assert same_clusters(labels.compute(), blob)
+
+
 def test_rows_without_affinities_are_counted():
     far = np.concatenate([BLOBS, [[1e3, 0, 0, 0], [0, 1e3, 0, 0]]])
     model = SpectralClustering(n_landmarks=50, random_state=1, **OF_BLOBS)
-    with pytest.warns(UserWarning, match="2 of 902 rows have no affinity to any of 50 landmarks"):
+    with pytest.warns(UserWarning, match="2 of 902 rows have no degree above 0"):
         labels = model.fit(far).labels_
     assert same_clusters(labels[:900], model.fit(BLOBS).labels_)
 

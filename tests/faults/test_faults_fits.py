@@ -140,7 +140,12 @@ def test_linear_models_survive_a_killed_worker(processes, name, resident, monkey
 UNSUPERVISED = {
     "k-means": (KMeans(10, init="k-means||", max_iter=10, tol=0, random_state=0), 3),
     "mini batches": (MiniBatchKMeans(10, random_state=0), 1),
-    "spectral": (SpectralClustering(3, gamma=0.02, n_landmarks=50, random_state=0), 2),
+    "spectral": (
+        SpectralClustering(
+            3, gamma=0.02, n_landmarks=50, assign_labels="cluster_qr", random_state=0
+        ),
+        2,
+    ),
     "covariance": (PCA(5), 1),
     "triangle": (PCA(5, svd_solver="full"), 1),
     "randomized": (PCA(5, svd_solver="randomized", iterated_power=4, random_state=0), 2),

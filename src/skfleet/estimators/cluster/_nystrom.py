@@ -98,22 +98,23 @@ class Spectrum(NamedTuple):
 def sum_affinities(block: Block, affinity: Affinity, points: Any) -> Any:
     """Return the sums of the affinities of a block's rows to each point."""
     pieces = row_pieces(block.X, points.shape[0])
-    return sum(column_sums(affinity(piece, points)) for piece in pieces)
+    return reduce(add, (column_sums(affinity(piece, points)) for piece in pieces))
 
 
 def normalized_products(block: Block, landmarks: Landmarks, points: Any) -> NormalizedProducts:
     """Return the sums of a block; points are the landmarks and then the validation rows."""
-    n_landmarks, parts = landmarks.rows.shape[0], []
-    for piece in row_pieces(block.X, points.shape[0]):
+    n_landmarks = landmarks.rows.shape[0]
+
+    def products(piece: Any) -> NormalizedProducts:
         affinities = landmarks.affinity(piece, points)
         to_landmarks = affinities[:, :n_landmarks]
         features = dot(to_landmarks, landmarks.whitening)
         inverse = landmarks.inverse_degrees(to_landmarks)
-        xp = namespace(features)
-        n_isolated = xp.sum(astype(inverse == 0, FLOAT64))
+        n_isolated = namespace(features).sum(astype(inverse == 0, FLOAT64))
         cross = affinities[:, n_landmarks:].T @ (features * inverse[:, None])
-        parts.append(NormalizedProducts(gram(features, inverse), cross, n_isolated))
-    return reduce(add, parts)
+        return NormalizedProducts(gram(features, inverse), cross, n_isolated)
+
+    return reduce(add, map(products, row_pieces(block.X, points.shape[0])))
 
 
 def nystrom_spectrum(
@@ -128,7 +129,7 @@ def nystrom_spectrum(
 
     The matrix is :math:`F S F^T` for the rows :math:`f(x) / \sqrt{d(x)}` of F. With its Gram matrix
     :math:`G = R R^T` the eigenvectors Z of :math:`R^T S R` give those of all rows,
-    :math:`F R^{-T} Z` (Fowlkes et al., 2004, section 3, of affinities of any sign).
+    :math:`F R^{-T} Z` (Fowlkes et al., 2004, in two steps, for affinities of any sign).
     """
     sums = map_reduce(engine, Reduction(sum_affinities), rows, affinity, points)
     landmarks = Landmarks.from_sums(affinity, points[:n_landmarks], sums[:n_landmarks])

@@ -95,7 +95,8 @@ class SpectralClustering(LazyLabels, ClusterMixin, FleetEstimator):
         Constant of the kernels "poly" and "sigmoid".
     kernel_params : dict or None, default=None
         Other parameters of the affinity, those of a callable say.
-    {n_jobs}
+    n_jobs : int or None, default=None
+        Jobs of scikit-learn's own search for neighbours; all else uses all workers.
     verbose : bool or int, default=False
         Print what runs.
     n_landmarks : int, default=500
@@ -131,7 +132,7 @@ class SpectralClustering(LazyLabels, ClusterMixin, FleetEstimator):
     Warns
     -----
     UserWarning
-        If rows have no affinity to any landmark; their coordinates are zero.
+        If rows have no degree above 0, far from all landmarks say; their coordinates are zero.
 
     Notes
     -----
@@ -142,7 +143,8 @@ class SpectralClustering(LazyLabels, ClusterMixin, FleetEstimator):
     and one for the labels; the others make none. Up to `n_landmarks` rows take one pass. On
     a cluster each task of the third pass returns ``n_landmarks * (n_landmarks + 128)`` numbers. A
     pass computes `n_landmarks` affinities for each row, which are never stored; rows and
-    eigenvectors that fit stay in the workers' memory, others are computed in each pass.
+    eigenvectors that fit stay in the workers' memory, others are computed in each pass. Rows on
+    Dask that are not persisted are loaded twice: for the three passes, and for the eigenvectors.
 
     The approximation counts a row's affinity to itself, which scikit-learn's leaves out. With
     ``device="cuda"`` rows on the host have their coordinates computed on the host.
@@ -246,8 +248,9 @@ class SpectralClustering(LazyLabels, ClusterMixin, FleetEstimator):
         spectrum = nystrom_spectrum(engine, rows, self._affinity(), points, *counts)
         if spectrum.n_isolated:
             warn(
-                f"{spectrum.n_isolated} of {rows.n_rows} rows have no affinity to any of "
-                f"{self.n_landmarks} landmarks. Raise n_landmarks, lower gamma, or scale X."
+                f"{spectrum.n_isolated} of {rows.n_rows} rows have no degree above 0, the sum of "
+                f"their affinities, by those to {self.n_landmarks} landmarks. Raise n_landmarks, "
+                "lower gamma, or scale X."
             )
         return spectrum
 
