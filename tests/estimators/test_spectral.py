@@ -16,6 +16,7 @@ from sklearn.metrics.pairwise import pairwise_kernels
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skfleet import config_context
+from skfleet._array import to_host
 from skfleet.engine import counting
 from skfleet.estimators import SpectralClustering
 
@@ -86,11 +87,12 @@ def test_as_many_landmarks_as_rows_are_scikit_learns_own_fit(params):
 
 
 def test_precomputed_affinities_are_scikit_learns():
+    X = BLOBS[:300]
     for affinity, matrix in [
-        ("precomputed", pairwise_kernels(BLOBS, metric="rbf", gamma=0.05)),
-        ("precomputed_nearest_neighbors", pairwise_distances(BLOBS)),
+        ("precomputed", pairwise_kernels(X, metric="rbf", gamma=0.05)),
+        ("precomputed_nearest_neighbors", pairwise_distances(X)),
     ]:
-        params = {"n_clusters": 5, "affinity": affinity, "n_neighbors": 300, "random_state": 0}
+        params = {"n_clusters": 5, "affinity": affinity, "n_neighbors": 150, "random_state": 0}
         theirs = reference.SpectralClustering(**params).fit(matrix)
         np.testing.assert_array_equal(
             SpectralClustering(**params).fit_predict(matrix), theirs.labels_
@@ -129,11 +131,12 @@ def test_eigenvalues_are_within_the_residuals(affinity, params):
 
 def test_residuals_fall_with_more_landmarks():
     worst = []
-    for n_landmarks in (20, 80, 300, 890):
+    for n_landmarks in (20, 80, 300):
         model = SpectralClustering(n_landmarks=n_landmarks, random_state=0, **OF_BLOBS)
         worst.append(model.fit(BLOBS).residuals_.max())
     assert worst[0] > 3 * worst[1] > 9 * worst[2]
-    assert worst[3] < 1e-6
+    nearly_all = SpectralClustering(n_landmarks=299, random_state=0, **OF_BLOBS)
+    assert nearly_all.fit(BLOBS[:300]).residuals_.max() < 1e-6
 
 
 def test_residuals_are_those_of_all_rows_but_for_the_draw():
@@ -162,12 +165,9 @@ def test_callables_are_those_of_pairs_as_in_scikit_learn():
 
 
 @pytest.mark.parametrize("n_landmarks", [60, 900], ids=["approximate", "exact"])
-@pytest.mark.parametrize("assign_labels", ["kmeans", "cluster_qr"])
-def test_every_world_gives_the_same_answer(world, n_landmarks, assign_labels):
+def test_every_world_gives_the_same_answer(world, n_landmarks):
     X = BLOBS[:300]
-    model = SpectralClustering(
-        n_landmarks=n_landmarks, assign_labels=assign_labels, random_state=0, **OF_BLOBS
-    )
+    model = SpectralClustering(n_landmarks=n_landmarks, random_state=0, **OF_BLOBS)
     expected = model.fit(X).labels_
     residuals = model.residuals_
     labels = model.fit_predict(world.X(X))
@@ -184,12 +184,14 @@ def test_kernels_of_device_rows_are_those_of_the_host(affinity):
 
     X = np.abs(BLOBS[:200]) / 10
     model = SpectralClustering(3, affinity=affinity, n_landmarks=50, random_state=0, gamma=0.5)
-    values = model.fit(X).eigenvalues_
+    model.set_params(assign_labels="cluster_qr").fit(X)
+    values, labels = model.eigenvalues_, model.labels_
     model.fit(xp.asarray(X, device=xp.Device("device1")))
     np.testing.assert_allclose(model.eigenvalues_, values, rtol=1e-7, atol=1e-9)
+    np.testing.assert_array_equal(to_host(model.labels_), labels)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(cuts=st.lists(st.integers(0, 200), max_size=9), seed=st.integers(0, 5), m=st.integers(5, 90))
 def test_any_cut_gives_the_same_answer(cuts, seed, m):
     X = make_blobs(200, 3, centers=4, random_state=seed)[0]

@@ -21,7 +21,6 @@ from skfleet.estimators import (
     PoissonRegressor,
     Ridge,
     RidgeCV,
-    SpectralClustering,
     TruncatedSVD,
 )
 from skfleet.model_selection import GridSearchCV
@@ -136,7 +135,6 @@ print((peak[0] - before) / X.nbytes)
     [
         (KMeans(5, max_iter=3, tol=0, random_state=0), 9),
         (MiniBatchKMeans(5, random_state=0), 2),
-        (SpectralClustering(3, n_landmarks=20, assign_labels="cluster_qr", random_state=0), 3),
         (PCA(3), 1),
         (PCA(3, svd_solver="full"), 1),
         (TruncatedSVD(3, algorithm="randomized", n_iter=2, tol=1e-300, random_state=0), 3),
@@ -150,8 +148,7 @@ def test_clusters_and_components_of_more_rows_than_memory(small_workers, model, 
         model.fit(X)
     assert counts.passes <= passes
     assert small_workers.run(os.getpid) == before
-    names = ("cluster_centers_", "components_", "eigenvalues_")
-    found = next(getattr(model, name) for name in names if hasattr(model, name))
+    found = getattr(model, "cluster_centers_", getattr(model, "components_", None))
     assert np.isfinite(found).all()
 
 
