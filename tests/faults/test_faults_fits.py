@@ -142,7 +142,7 @@ UNSUPERVISED = {
     "mini batches": (MiniBatchKMeans(10, random_state=0), 1),
     "spectral": (
         SpectralClustering(
-            3, gamma=0.02, n_landmarks=50, assign_labels="cluster_qr", random_state=0
+            3, gamma=0.02, n_landmarks=20, assign_labels="cluster_qr", random_state=0
         ),
         2,
     ),

@@ -25,7 +25,14 @@ from skfleet._typing import RandomState, Rows, Values
 from skfleet._validation import check_in_interval, check_option, check_positive_int
 from skfleet._warnings import warn
 from skfleet.blocks import RowBlocks, SampledRows, combine_k_smallest, is_lazy
-from skfleet.engine import Engine, Reduction, engine_for, map_reduce, with_row_offsets
+from skfleet.engine import (
+    Engine,
+    Reduction,
+    engine_for,
+    limit_threadpools,
+    map_reduce,
+    with_row_offsets,
+)
 from skfleet.estimators._base import FleetEstimator
 from skfleet.estimators._device_dispatch import run_on_device
 from skfleet.estimators._docstrings import document
@@ -226,7 +233,8 @@ class SpectralClustering(LazyLabels, ClusterMixin, FleetEstimator):
                 spectrum = None
             else:
                 rng = check_random_state(self.random_state)
-                spectrum = self._spectrum(engine, rows, rng)
+                with limit_threadpools(1):  # the threads of small products would keep spinning
+                    spectrum = self._spectrum(engine, rows, rng)
         if spectrum is None:
             labels = self._fit_exactly(known_rows)
             if is_lazy(X):
@@ -268,7 +276,7 @@ class SpectralClustering(LazyLabels, ClusterMixin, FleetEstimator):
             return self._predict_blockwise(label, X, LABEL, model=rotated)
         start = SklearnKMeans(self.n_clusters, n_init=self.n_init, random_state=rng)
         # Starts need not converge, and k-means over all rows warns of clusters without rows.
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), limit_threadpools(1):
             warnings.simplefilter("ignore", ConvergenceWarning)
             centers = start.fit(of_landmarks).cluster_centers_
         width = of_landmarks.shape[1]
