@@ -17,8 +17,11 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skfleet import config_context
 from skfleet._array import to_host
-from skfleet.engine import counting
+from skfleet.blocks import row_blocks
+from skfleet.engine import LocalEngine, counting
 from skfleet.estimators import SpectralClustering
+from skfleet.estimators.cluster._affinity import Affinity
+from skfleet.estimators.cluster._nystrom import nystrom_spectrum
 
 SHAPES = {
     "moons": (make_moons(900, noise=0.05, random_state=0)[0], {"n_clusters": 2, "gamma": 50.0}),
@@ -84,6 +87,12 @@ def test_as_many_landmarks_as_rows_are_scikit_learns_own_fit(params):
     np.testing.assert_array_equal(ours.residuals_, 0)
     difference = ours.affinity_matrix_ - theirs.affinity_matrix_
     assert abs(difference).max() == 0
+    ours.set_params(affinity="rbf", n_landmarks=50).fit(X)
+    assert hasattr(ours, "eigenvalues_")
+    assert not hasattr(ours, "affinity_matrix_")
+    ours.set_params(n_landmarks=200).fit(X)
+    assert hasattr(ours, "affinity_matrix_")
+    assert not hasattr(ours, "eigenvalues_")
 
 
 def test_precomputed_affinities_are_scikit_learns():
@@ -141,14 +150,21 @@ def test_residuals_fall_with_more_landmarks():
 
 def test_residuals_are_those_of_all_rows_but_for_the_draw():
     X, params = SHAPES["moons"]
-    kernel = pairwise_kernels(X, metric="rbf", gamma=params["gamma"])
-    model = SpectralClustering(n_landmarks=40, random_state=0, **params).fit(X)
-    # an eigenvalue of the exact matrix is within the residual
-    exact = exact_eigenvalues(kernel, len(X))
-    distance = np.abs(exact[:, None] - model.eigenvalues_).min(axis=0)
-    assert (distance <= model.residuals_ + 1e-12).all()
-    assert model.residuals_[0] < 1e-8  # the constant vector, of any affinities
-    assert model.residuals_[1] > 1e-4
+    affinity, rows = Affinity("rbf", {"gamma": params["gamma"]}), row_blocks(X)
+    order = np.random.default_rng(0).permutation(len(X))
+    kernel = affinity(X, X)
+    root = np.sqrt(kernel.sum(axis=1))
+    normalized = kernel / np.outer(root, root)
+    for validation, tolerance in ((X[order[40:168]], 0.3), (X, 1e-6)):
+        points = np.concatenate([X[order[:40]], validation])
+        spectrum = nystrom_spectrum(LocalEngine(1), rows, affinity, points, 40, 2)
+        vectors = root[:, None] * spectrum.embedding(X)
+        errors = normalized @ vectors - spectrum.values * vectors
+        exact = np.linalg.norm(errors, axis=0) / np.linalg.norm(vectors, axis=0)
+        np.testing.assert_allclose(spectrum.residuals, exact, rtol=tolerance, atol=1e-8)
+        distance = np.abs(linalg.eigvalsh(normalized)[:, None] - spectrum.values).min(axis=0)
+        assert (distance <= exact + 1e-12).all()  # the theorem
+        assert exact[1] > 1e-3
 
 
 def test_callables_are_those_of_pairs_as_in_scikit_learn():

@@ -220,32 +220,35 @@ class SpectralClustering(LazyLabels, ClusterMixin, FleetEstimator):
         on_device = rows.on_device or is_not_numpy(X) or rows.blocks[0].to_device
         check_takes_rows(self.affinity, rows, on_device=on_device)
         self._check_n_rows(rows.n_rows)
+        for name in ("affinity_matrix_", "eigenvalues_"):  # of another kind of fit
+            vars(self).pop(name, None)
         if self.affinity in GRAPH_AFFINITIES:
-            self._fit_exactly(rows.blocks[0].X)
+            self.labels_ = self._fit_exactly(rows.blocks[0].X)
             return self
+        rng = check_random_state(self.random_state)
         engine = engine_for(rows)
         with engine.persist(rows) as persisted:
             rows = with_row_offsets(engine, persisted)
             self._check_n_rows(rows.n_rows)
-            if rows.n_rows <= self.n_landmarks:
+            is_exact = rows.n_rows <= self.n_landmarks
+            if is_exact:
                 drawn = _draw_rows(engine, rows, rows.n_rows, 0)
-                known_rows = drawn.rows[np.argsort(drawn.numbers)]
-                spectrum = None
             else:
-                rng = check_random_state(self.random_state)
                 with limit_threadpools(1):  # the threads of small products would keep spinning
                     spectrum = self._spectrum(engine, rows, rng)
-        if spectrum is None:
-            labels = self._fit_exactly(known_rows)
-            if is_lazy(X):
-                model = (known_rows, labels)
-                self.labels_ = self._predict_blockwise(nearest_label, X, LABEL, model=model)
-            else:
-                self.labels_ = to_device_of(labels, X)
-            return self
-        self.eigenvalues_, self.residuals_ = spectrum.values, spectrum.residuals
-        self.labels_ = self._assign_labels(X, spectrum.embedding, rng)
+        if is_exact:
+            self.labels_ = self._label_known_rows(X, drawn.rows[np.argsort(drawn.numbers)])
+        else:
+            self.eigenvalues_, self.residuals_ = spectrum.values, spectrum.residuals
+            self.labels_ = self._assign_labels(X, spectrum.embedding, rng)
         return self
+
+    def _label_known_rows(self, X: Rows, known_rows: Any) -> Any:
+        """Return the labels of scikit-learn's fit, in the container of X."""
+        labels = self._fit_exactly(known_rows)
+        if not is_lazy(X):
+            return to_device_of(labels, X)
+        return self._predict_blockwise(nearest_label, X, LABEL, model=(known_rows, labels))
 
     def _spectrum(self, engine: Engine, rows: RowBlocks, rng: np.random.RandomState) -> Spectrum:
         """Return the eigenvectors of the approximation; warn of rows without affinities."""
@@ -294,8 +297,7 @@ class SpectralClustering(LazyLabels, ClusterMixin, FleetEstimator):
         model = SklearnSpectralClustering(**params).fit(X)
         self.affinity_matrix_ = model.affinity_matrix_
         self.residuals_ = np.zeros(self._n_eigenvectors)
-        self.labels_ = model.labels_.astype(np.int32)
-        return self.labels_
+        return model.labels_.astype(np.int32)
 
     @property
     def _n_eigenvectors(self) -> int:
