@@ -136,7 +136,8 @@ MATCH = "feature names should match"
 
 AROUND = {"Incremental", "ParallelPostFit", "BlockwiseVotingClassifier", "BlockwiseVotingRegressor"}
 WITHOUT_TARGET = {
-    "GaussianMixture", "IncrementalPCA", "KMeans", "MiniBatchKMeans", "PCA", "TruncatedSVD",
+    "GaussianMixture", "IncrementalPCA", "KMeans", "MiniBatchKMeans", "PCA", "SpectralClustering",
+    "TruncatedSVD",
 }  # fmt: skip
 SEVERAL_TARGETS = WITHOUT_TARGET | {
     "BlockwiseVotingRegressor", "ElasticNet", "Lasso", "LinearRegression", "Ridge", "RidgeCV",

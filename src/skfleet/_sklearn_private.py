@@ -155,6 +155,13 @@ def uses_tree(neighbors: Any) -> bool:
     return neighbors._tree is not None
 
 
+def discretize(vectors: Any, random_state: Any) -> Any:
+    """Return the labels of the partition nearest to the rows of eigenvectors (Yu and Shi, 2003)."""
+    from sklearn.cluster._spectral import discretize
+
+    return discretize(vectors, random_state=random_state)
+
+
 def svm_from_kernel_fit(template: Any, fitted: Any, rows: Any) -> Any:
     """Return a support vector machine for rows, from a fit on their precomputed kernel.
 

@@ -18,7 +18,7 @@ from skfleet._array import is_not_numpy
 from skfleet._device import host_to_device_transfers
 from skfleet.engine import counting
 from skfleet.estimators import BlockwiseVotingClassifier, Incremental
-from skfleet.estimators.cluster import KMeans, MiniBatchKMeans
+from skfleet.estimators.cluster import KMeans, MiniBatchKMeans, SpectralClustering
 from skfleet.estimators.decomposition import PCA, IncrementalPCA, TruncatedSVD
 from skfleet.estimators.linear_model import (
     ElasticNet,
@@ -66,6 +66,7 @@ CASES = [
     (KMeans(3, n_init=1, random_state=0), None, 1),
     (MiniBatchKMeans(3, random_state=0), None, 1),
     (GaussianMixture(3, tol=1.0, random_state=0), None, 1),
+    (SpectralClustering(3, n_landmarks=40, random_state=0), None, 2),  # and the coordinates
     (PCA(3), None, 1),
     (TruncatedSVD(3, random_state=0), None, 1),
     (IncrementalPCA(3), None, 1),

@@ -31,6 +31,7 @@ from skfleet.estimators import (
     Ridge,
     RidgeClassifier,
     RidgeCV,
+    SpectralClustering,
     TruncatedSVD,
 )
 from skfleet.estimators.preprocessing import StandardScaler
@@ -140,6 +141,7 @@ ATTRIBUTES = {
     KMeans: "cluster_centers_",
     MiniBatchKMeans: "cluster_centers_",
     GaussianMixture: "covariances_",
+    SpectralClustering: "eigenvalues_",
 }
 AT_RANDOM = {"init_params": "random", "random_state": 0}
 # models, after how many passes to kill, and what they find
@@ -147,6 +149,12 @@ UNSUPERVISED = {
     "k-means": (KMeans(10, init="k-means||", max_iter=10, tol=0, random_state=0), 3),
     "mini batches": (MiniBatchKMeans(10, random_state=0), 1),
     "mixture": (GaussianMixture(3, covariance_type="diag", max_iter=6, tol=0, **AT_RANDOM), 4),
+    "spectral": (
+        SpectralClustering(
+            3, gamma=0.02, n_landmarks=20, assign_labels="cluster_qr", random_state=0
+        ),
+        2,
+    ),
     "covariance": (PCA(5), 1),
     "triangle": (PCA(5, svd_solver="full"), 1),
     "randomized": (PCA(5, svd_solver="randomized", iterated_power=4, random_state=0), 2),

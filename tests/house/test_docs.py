@@ -34,6 +34,7 @@ PUBLIC = {
     "skfleet.estimators.RidgeClassifier",
     "skfleet.estimators.SGDClassifier",
     "skfleet.estimators.SGDRegressor",
+    "skfleet.estimators.SpectralClustering",
     "skfleet.estimators.TweedieRegressor",
     "skfleet.estimators.IncrementalPCA",
     "skfleet.estimators.KMeans",

@@ -279,6 +279,13 @@ def test_scaler_of_power_transformer_can_be_set():
     np.testing.assert_allclose(copied.transform(rows), fitted.transform(rows), rtol=1e-12)
 
 
+def test_eigenvectors_of_a_partition_are_that_partition():
+    labels = np.repeat([0, 1, 2], 5)
+    rotated = np.eye(3)[labels] @ np.linalg.qr(np.random.RandomState(0).rand(3, 3))[0]
+    found = private.discretize(rotated, np.random.RandomState(0))
+    assert len(set(zip(labels, found, strict=True))) == len(set(found)) == 3
+
+
 def test_constant_columns_are_recognised():
     rows = np.stack([np.full(9, 0.1), np.arange(9)], axis=1)
     is_constant = private.is_constant_column(rows.var(axis=0), rows.mean(axis=0), len(rows))

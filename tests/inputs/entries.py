@@ -32,6 +32,7 @@ from skfleet.estimators import (
     Ridge,
     RidgeCV,
     SGDRegressor,
+    SpectralClustering,
     TruncatedSVD,
 )
 from skfleet.model_selection import GridSearchCV, IncrementalSearchCV, train_test_split
@@ -69,6 +70,8 @@ def clustering(X, y, weight):
     reference = ReferenceKMeans(3, init=CENTERS, n_init=1, tol=0).fit(_values(X))
     np.testing.assert_allclose(model.inertia_, reference.inertia_, rtol=1e-6)
     assert MiniBatchKMeans(3, random_state=0, max_iter=2).fit(X).n_features_in_ == 2
+    spectral = SpectralClustering(2, n_landmarks=20, random_state=0).fit(X)
+    assert len(spectral.labels_.compute()) == len(_values(X))
 
 
 def densities(X, y, weight):

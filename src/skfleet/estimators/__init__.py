@@ -7,7 +7,7 @@ imports: their libraries are optional.
 from typing import Any
 
 from skfleet.estimators import boosting
-from skfleet.estimators.cluster import KMeans, MiniBatchKMeans
+from skfleet.estimators.cluster import KMeans, MiniBatchKMeans, SpectralClustering
 from skfleet.estimators.compose import ColumnTransformer, FeatureUnion, TransformedTargetRegressor
 from skfleet.estimators.decomposition import PCA, IncrementalPCA, TruncatedSVD
 from skfleet.estimators.feature_extraction import DictVectorizer, FeatureHasher
@@ -135,6 +135,7 @@ __all__ = [
     "SelectKBest",
     "SelectPercentile",
     "SimpleImputer",
+    "SpectralClustering",
     "SplineTransformer",
     "StandardScaler",
     "TargetEncoder",

@@ -26,9 +26,20 @@ from skfleet.inference import OutputSpec
 MAX_MEAN_TO_VARIANCE = {"float64": 100.0, "float32": 1.0}
 
 
+class LazyLabels:
+    """Mixin for estimators whose `labels_` may be lazy."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        # Lazy labels keep the rows alive, and the cluster that holds them.
+        return {k: v for k, v in state.items() if not (k == "labels_" and is_lazy(v))}
+
+
 @document
 @lazy_output
-class CenterModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, FleetEstimator):
+class CenterModel(
+    LazyLabels, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, FleetEstimator
+):
     """Base class for estimators with `cluster_centers_`, centred on `_mean` unless that is None."""
 
     def predict(self, X: Rows) -> Answer:
@@ -138,11 +149,6 @@ class CenterModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixi
         if not np.isfinite(centers).all():
             raise ValueError("init must be finite. Got centres with NaN or infinity instead.")
         return centers
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()
-        # Lazy labels keep the rows alive, and the cluster that holds them.
-        return {k: v for k, v in state.items() if not (k == "labels_" and is_lazy(v))}
 
 
 def centering_mean(columns: Moments, dtype: np.dtype) -> np.ndarray | None:
