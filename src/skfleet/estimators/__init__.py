@@ -56,6 +56,11 @@ from skfleet.estimators.naive_bayes import (
     GaussianNB,
     MultinomialNB,
 )
+from skfleet.estimators.neighbors import (
+    KNeighborsClassifier,
+    KNeighborsRegressor,
+    NearestNeighbors,
+)
 from skfleet.estimators.preprocessing import (
     Binarizer,
     FunctionTransformer,
@@ -101,6 +106,8 @@ __all__ = [
     "IncrementalPCA",
     "KBinsDiscretizer",
     "KMeans",
+    "KNeighborsClassifier",
+    "KNeighborsRegressor",
     "LabelBinarizer",
     "LabelEncoder",
     "Lasso",
@@ -113,6 +120,7 @@ __all__ = [
     "MissingIndicator",
     "MultiLabelBinarizer",
     "MultinomialNB",
+    "NearestNeighbors",
     "Normalizer",
     "OneHotEncoder",
     "OrdinalEncoder",

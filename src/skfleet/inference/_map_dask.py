@@ -14,7 +14,7 @@ import dask.array as da
 import numpy as np
 import pandas as pd
 from dask.highlevelgraph import HighLevelGraph
-from dask.task_spec import Task, TaskRef
+from dask.task_spec import Alias, Task, TaskRef
 
 from skfleet._array import to_device_of
 from skfleet._linalg import is_sparse
@@ -133,6 +133,26 @@ def map_dask_partitions(
     return da.Array(array.dask, array.name, chunks=chunks, meta=result)
 
 
+def join_delayed(parts: Sequence[Any], lengths: Sequence[float], output: OutputSpec, X: Any) -> Any:
+    """Return Delayed results of consecutive rows as one collection, a frame where X is one.
+
+    `lengths` are the numbers of rows, NaN where unknown. The parts of a frame have its index.
+    """
+    if is_frame(meta_of(X)):
+        import dask.dataframe as dd
+
+        meta = with_index(output.empty(), meta_of(X).index, output)
+        divisions = X.divisions if X.npartitions == len(parts) else None
+        return dd.from_delayed(parts, meta=meta, divisions=divisions, verify_meta=False)
+    key = _unique_key("results")
+    ends = () if output.width is None else (0,)
+    layer = {(key, i, *ends): Alias((key, i, *ends), part.key) for i, part in enumerate(parts)}
+    graph = HighLevelGraph.from_collections(key, layer, dependencies=parts)
+    chunks = (tuple(lengths), *(() if output.width is None else ((output.width,),)))
+    meta = to_device_of(_without_names(output.empty()), X._meta)
+    return da.Array(graph, key, chunks=chunks, dtype=output.dtype, meta=meta)
+
+
 def _call_on_partition(rows: Any, values: np.ndarray, func: Any, model: Any) -> Any:
     return func(model, with_pandas_text(rows), values)
 
@@ -162,7 +182,7 @@ def _map_frame(task: Any, X: Any, output: OutputSpec, name: str, *args: Any) -> 
     """Run a task per partition of a frame."""
     if output.is_array and not is_frame(output.empty()):
         return map_to_array(X, _apply_to_chunk, *args, meta=output.empty(), token=name)
-    meta = _with_index(output.empty(), meta_of(X).index, output)
+    meta = with_index(output.empty(), meta_of(X).index, output)
     if is_sparse(meta):
         return map_to_array(X, task, *args, meta=meta, token=name)
     return X.map_partitions(task, *args, meta=meta, enforce_metadata=False, token=name)
@@ -182,7 +202,7 @@ def _apply_to_chunk(
 def _apply_to_partition(rows: Any, name: str, *args: Any, partition_info: Any = None) -> Any:
     _, _, output, *_ = args
     with _note_on_failure(name, None, partition_info):
-        return _with_index(_apply(rows, *args), rows.index, output)
+        return with_index(_apply(rows, *args), rows.index, output)
 
 
 def _apply_boxed(
@@ -210,14 +230,14 @@ def _note_on_failure(name: str, block_id: Any, partition_info: Any) -> Iterator[
 
 def _select_output(box: Boxed, i: int, output: OutputSpec) -> Any:
     results, index = box.value
-    return _without_names(results[i]) if index is None else _with_index(results[i], index, output)
+    return _without_names(results[i]) if index is None else with_index(results[i], index, output)
 
 
 def _without_names(values: Any) -> Any:
     return values.to_numpy() if is_frame(values) else values
 
 
-def _with_index(values: Any, index: Any, output: OutputSpec) -> Any:
+def with_index(values: Any, index: Any, output: OutputSpec) -> Any:
     """Return values as a Series or frame with an index and column names."""
     if is_frame(values) or is_sparse(values):
         return values

@@ -79,7 +79,8 @@ def has_shared_subgraph(value: Any) -> bool:
 
 
 def as_delayed(future: Future) -> Delayed:
-    return Delayed(future.key, {future.key: future})
+    """Return a Delayed of a future's value, which lives as long even if the future is released."""
+    return Delayed(future.key, {future.key: Future(future.key, future.client)})
 
 
 def with_shared_subgraph(values: Any) -> tuple[int, Any]:
