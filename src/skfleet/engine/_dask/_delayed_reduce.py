@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-import dask
+from dask.delayed import Delayed
+from dask.highlevelgraph import HighLevelGraph
+from dask.task_spec import List, Task, TaskRef
+from distributed import Future
 
 from skfleet.blocks import BlockRef, RowBlocks
-from skfleet.engine._dask._graph import with_shared_subgraph
+from skfleet.engine._dask._graph import has_shared_subgraph, to_graph_node
 from skfleet.engine._dask._worker_functions import limit_threads
 from skfleet.engine._protocol import Engine
 from skfleet.engine._reduce import FAN_IN, Reduction, combine_all, reduce_group
 from skfleet.engine._resources import ANY_WORKER
 
 
-# 1. One conversion, as blocks and arguments may share a part of the graph.
-# 2. A task opens the arguments of a batch, which goes to each worker once.
-# 3. One task for the blocks of a worker, or for each block that is loaded, and batch.
-# 4. Their results are combined in a tree.
-# 5. A task for each result of a batch.
+# 1. A task opens the argument of a batch, which goes to each worker once.
+# 2. One task for the blocks of a worker, or for each block that is loaded, and batch.
+# 3. Their results are combined in a tree.
+# 4. A task for each result of each block of the batch.
 def delay_reductions(
     engine: Engine,
     reduction: Reduction,
@@ -29,30 +31,72 @@ def delay_reductions(
     batches: Sequence[Sequence[BlockRef]],
     opened: Callable[[Sequence[BlockRef]], Any],
     results: Sequence[Callable[[Any, Any, int], Any]],
-) -> list[list[Any]]:
+) -> list[list[Delayed]]:
     """Return Delayed results of a reduction, whose argument is each batch of blocks in turn.
 
     The argument is ``opened(batch)``. For each of `results` there is a list with a Delayed of
-    ``result(argument, reduced, i)`` for every block, the i-th one of its batch. They keep the rows
-    in the workers' memory that are there now.
+    ``result(argument, reduced, i)`` for every block, the i-th one of its batch. They hold the rows
+    that are in the workers' memory.
     """
-    groups = engine.group_by_worker(rows.blocks)
-    _, (groups, batches) = with_shared_subgraph((groups, [list(batch) for batch in batches]))
+    graph = _Graph()
+    groups = [graph.node(group) for group in engine.group_by_worker(rows.blocks)]
     reduce = partial(reduce_group, reduction, rows.dtype, not rows.checked)
-    parts: list[list[Any]] = [[] for _ in results]
+    combine = partial(combine_all, reduction.combine)
+    keys: list[list[str]] = [[] for _ in results]
     for batch in batches:
-        argument = _delayed(opened, "open-rows")(batch)
-        tasks = [_delayed(reduce, reduction.name)(group, argument) for group in groups]
+        argument = graph.add("open-rows", opened, graph.node(list(batch)))
+        tasks = [graph.add(reduction.name, reduce, group, argument) for group in groups]
         while len(tasks) > 1:
-            combine = _delayed(partial(combine_all, reduction.combine), f"{reduction.name}-combine")
-            tasks = [combine(tasks[low : low + FAN_IN]) for low in range(0, len(tasks), FAN_IN)]
-        for result, delayed in zip(results, parts, strict=True):
-            call = _delayed(result, "result")
-            delayed += [call(argument, tasks[0], i) for i in range(len(batch))]
-    return parts
+            parts = [List(*tasks[low : low + FAN_IN]) for low in range(0, len(tasks), FAN_IN)]
+            tasks = [graph.add(f"{reduction.name}-combine", combine, part) for part in parts]
+        for result, of_result in zip(results, keys, strict=True):
+            refs = (graph.add("result", result, argument, *tasks, i) for i in range(len(batch)))
+            of_result += [ref.key for ref in refs]
+    return graph.delayed(keys)
 
 
-def _delayed(func: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """Return a function of Delayed values, whose tasks have a name and one library thread."""
-    call = dask.delayed(limit_threads(func, ANY_WORKER), pure=False)
-    return lambda *args: call(*args, dask_key_name=f"{name}-{uuid.uuid4().hex}")
+class _Graph:
+    """Tasks of one layer, with futures of their own for what is in the workers' memory."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[Any, Any] = {}
+        self._shared: dict[int, Any] = {}  # keys by the id of an object that stands for each
+        self._placeholders: list[Any] = []
+
+    def add(self, name: str, func: Callable[..., Any], *args: Any) -> TaskRef:
+        """Add a task of one library thread, and return the reference to its result."""
+        key = f"{name}-{uuid.uuid4().hex}"
+        self._tasks[key] = Task(key, limit_threads(func, ANY_WORKER), *args)
+        return TaskRef(key)
+
+    def node(self, blocks: Sequence[BlockRef]) -> Any:
+        """Return blocks as an argument, with the tasks that they share and their futures added."""
+        blocks = list(map(self._with_shared, blocks))
+        for future in _iter_futures(blocks):
+            self._tasks[future.key] = Future(future.key, future.client)
+        return to_graph_node(blocks, self._shared)
+
+    def _with_shared(self, block: BlockRef) -> BlockRef:
+        if not has_shared_subgraph(block):
+            return block
+        lazy: Any = block.X
+        self._tasks.update(lazy.source.graph)
+        placeholders = {key: object() for key in lazy.shared}
+        self._shared |= {id(value): key for key, value in placeholders.items()}
+        self._placeholders += placeholders.values()
+        return block._replace(X=lazy.with_shared(placeholders))
+
+    def delayed(self, keys: list[list[str]]) -> list[list[Delayed]]:
+        """Return Delayed results of tasks."""
+        layer = f"reduce-{uuid.uuid4().hex}"
+        graph = HighLevelGraph({layer: self._tasks}, {layer: set()})
+        return [[Delayed(key, graph, layer=layer) for key in part] for part in keys]
+
+
+def _iter_futures(value: Any) -> Iterator[Future]:
+    """Yield the futures in blocks."""
+    if isinstance(value, Future):
+        yield value
+    elif isinstance(value, list | tuple | dict):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _iter_futures(item)

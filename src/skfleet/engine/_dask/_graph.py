@@ -79,8 +79,7 @@ def has_shared_subgraph(value: Any) -> bool:
 
 
 def as_delayed(future: Future) -> Delayed:
-    """Return a Delayed of a future's value, which lives as long even if the future is released."""
-    return Delayed(future.key, {future.key: Future(future.key, future.client)})
+    return Delayed(future.key, {future.key: future})
 
 
 def with_shared_subgraph(values: Any) -> tuple[int, Any]:

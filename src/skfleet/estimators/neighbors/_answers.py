@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
+from sklearn.base import clone
 
 from skfleet.estimators.neighbors._neighbors import Neighbors
 
@@ -53,9 +54,10 @@ class Vote(NamedTuple):
             y = np.concatenate([y, labels[:, 0] if y.ndim == 1 else labels])
         n_rows = len(y)
         numbers = np.arange(distances.size).reshape(distances.shape)
-        self.estimator.fit(sparse.eye_array(n_rows, format="csr"), y)
+        estimator = clone(self.estimator)  # threads may vote at once
+        estimator.fit(sparse.eye_array(n_rows, format="csr"), y)
         graph = neighbor_graph(distances, numbers, n_rows)
-        answer = getattr(self.estimator, self.method)(graph)
+        answer = getattr(estimator, self.method)(graph)
         if self.method != "predict" or not self.classes:
             return answer
         if answer.ndim == 1:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.base import is_classifier, is_regressor
 from sklearn.utils import get_tags
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
@@ -32,7 +32,7 @@ from skfleet.blocks import (
     row_blocks,
 )
 from skfleet.estimators._base import FleetEstimator
-from skfleet.estimators._blockwise import stock_estimator
+from skfleet.estimators._blockwise import learned_attributes, stock_estimator
 from skfleet.estimators._device_dispatch import unchanged_on_failure
 from skfleet.estimators._docstrings import document
 from skfleet.estimators.neighbors._answers import Graph, Pairs, Vote
@@ -68,8 +68,7 @@ class NeighborsEstimator(FleetEstimator):
         """
         check_rows(X=X, y=y)
         with unchanged_on_failure(self):
-            for name in vars(self).keys() - vars(clone(self)).keys():
-                delattr(self, name)
+            vars(self).pop("_training", None)
             if not is_lazy(X) and not is_not_numpy(X):
                 (y,) = compute_together(y)
                 return super().fit(X, y)
@@ -104,6 +103,8 @@ class NeighborsEstimator(FleetEstimator):
         check_metric(self.metric, self.metric_params or {})
         for algorithm in sorted({self.algorithm, "brute"} - {"auto"}, reverse=True):
             fitted = stock_estimator(self, algorithm=algorithm).fit(example, [0, 1])
+        for name in learned_attributes(fitted):  # of rows in memory before
+            vars(self).pop(name, None)
         self.effective_metric_ = fitted.effective_metric_
         self.effective_metric_params_ = fitted.effective_metric_params_
         on_device = rows.on_device or any(b.to_device or is_not_numpy(b.X) for b in rows.blocks)
@@ -183,10 +184,11 @@ class NeighborsEstimator(FleetEstimator):
                 f"Expected n_neighbors {'<' if is_self else '<='} n_samples_fit, but "
                 f"n_neighbors = {k}, n_samples_fit = {self.n_samples_fit_}"
             )
-        X = self._training.X if is_self else X
-        if is_lazy(X):
-            return self._answer_lazily(as_collection(X), func, k, is_self=is_self)
-        if not is_self:
+        if is_lazy(self._training.X if is_self else X):
+            return self._answer_lazily(X, func, k)
+        if is_self:
+            X = self._training.X
+        else:
             finite = {"ensure_all_finite": "allow-nan"} if self._allows_nan else {}
             X, _ = self._validate_local(X, reset=False, **finite)
         reduction = search(k + is_self, self._metric, self._training.labels)
@@ -204,28 +206,31 @@ class NeighborsEstimator(FleetEstimator):
         on_host = to_host(X) if is_not_numpy(X) else X
         return _on_device_of(getattr(super(), method)(on_host, **params), X)
 
-    def _answer_lazily(self, X: Any, func: Any, n_neighbors: int, *, is_self: bool) -> Any:
-        """Return the results for Dask rows as collections."""
+    def _answer_lazily(self, X: Any, func: Any, n_neighbors: int) -> Any:
+        """Return the results for Dask rows as collections, arrays for the training rows."""
         training: Any = self._training
-        self._check_n_columns(meta_of(X), reset=False)
-        queries = replace(row_blocks(X, dtype=None), dtype=float_dtype(meta_of(X)))
+        queries, is_self = None, X is None
+        if is_self:
+            X = training.X
+        else:
+            X = as_collection(X)
+            self._check_n_columns(meta_of(X), reset=False)
+            queries = row_blocks(X, dtype=None)
+            queries = replace(queries, dtype=float_dtype(meta_of(X)), checked=self._allows_nan)
         example = func(training.example(n_neighbors))
         several = isinstance(example, tuple | list)
         parts = list(example) if several else [example]
         names = self._column_names(X, func, len(parts))
-        outputs = list(map(OutputSpec.infer, parts, names))
-        answers = [
-            Answer(func, output, i if several else None) for i, output in enumerate(outputs)
+        outputs = [
+            replace(OutputSpec.infer(part, columns), is_array=is_self)
+            for part, columns in zip(parts, names, strict=True)
         ]
-        delayed = training.delay_search(
+        delayed, lengths = training.delay_search(
             search(n_neighbors + is_self, self._metric, training.labels),
             queries,
-            answers,
+            [Answer(func, output, i if several else None) for i, output in enumerate(outputs)],
             self._query_bytes(meta_of(X), n_neighbors),
-            is_self=is_self,
-            check=not self._allows_nan,
         )
-        lengths = queries.lengths or [np.nan] * len(queries.blocks)
         joined = [join_delayed(d, lengths, o, X) for d, o in zip(delayed, outputs, strict=True)]
         return type(example)(joined) if several else joined[0]
 

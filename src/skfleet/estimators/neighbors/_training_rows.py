@@ -100,37 +100,31 @@ class TrainingRows:
     def delay_search(
         self,
         reduction: Reduction,
-        queries: RowBlocks,
+        queries: RowBlocks | None,
         answers: Sequence[Answer],
         query_bytes: int,
-        *,
-        is_self: bool,
-        check: bool,
-    ) -> list[list[Any]]:
-        """Return Delayed results of each answer for every block of the queries.
+    ) -> tuple[list[list[Any]], Sequence[float]]:
+        """Return Delayed results of each answer for every block of the queries, and their lengths.
 
-        Training rows in memory are searched for one block after the other. Those that are loaded
-        for it are searched for as many blocks at a time as memory holds.
+        The queries are the training rows where they are None. Training rows in memory are searched
+        for one block after the other. Those that are loaded for it are searched for as many blocks
+        at a time as memory holds.
         """
         from skfleet.engine import delay_reductions
 
         engine, rows = self.engine_and_rows()
-        blocks = queries.blocks
-        if is_self:  # of the same partitions
-            offsets = (block.row_offset for block in self._source.blocks)
-            blocks = tuple(
-                block._replace(row_offset=start)
-                for block, start in zip(blocks, offsets, strict=True)
-            )
-        n_blocks = 1
+        is_self, queries = queries is None, queries or rows
+        blocks, n_blocks = queries.blocks, 1
         if engine.is_out_of_core(rows):
             n_blocks = N_BATCH_BLOCKS
             if queries.lengths is not None:
                 largest = max(queries.lengths) * query_bytes
                 n_blocks = max(1, _batch_bytes(engine) // max(largest, 1))
         batches = [blocks[low : low + n_blocks] for low in range(0, len(blocks), n_blocks)]
+        check = not queries.checked
         opened = partial(open_queries, dtype=queries.dtype, is_self=is_self, check=check)
-        return delay_reductions(engine, reduction, rows, batches, opened, answers)
+        delayed = delay_reductions(engine, reduction, rows, batches, opened, answers)
+        return delayed, queries.lengths or [np.nan] * len(blocks)
 
 
 def _batch_bytes(engine: Engine) -> int:
