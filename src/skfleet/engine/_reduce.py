@@ -165,7 +165,9 @@ def reduce_group(
     is_uploaded = any(ref.to_device for ref in block_refs)
     calls = [partial(open_block, ref) for ref in block_refs]
     blocks = prefetch(calls) if is_uploaded else (call() for call in calls)
-    slices = chain.from_iterable(row_slices(block, dtype, reduction.piece_bytes) for block in blocks)
+    slices = chain.from_iterable(
+        row_slices(block, dtype, reduction.piece_bytes) for block in blocks
+    )
     if n_threads == 1 or is_uploaded or not all(is_host(ref.X) for ref in block_refs):
         return tree_to_host(reduce_slices(slices))
     results: list[Any] = []

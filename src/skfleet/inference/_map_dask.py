@@ -146,7 +146,9 @@ def join_delayed(parts: Sequence[Any], lengths: Sequence[float], output: OutputS
         return dd.from_delayed(parts, meta=meta, divisions=divisions, verify_meta=False)
     key = _unique_key("results")
     ends = () if output.width is None else (0,)
-    layer = {(key, i, *ends): Alias((key, i, *ends), part.key) for i, part in enumerate(parts)}
+    layer: dict[Any, Any] = {
+        (key, i, *ends): Alias((key, i, *ends), part.key) for i, part in enumerate(parts)
+    }
     graph = HighLevelGraph.from_collections(key, layer, dependencies=parts)
     chunks = (tuple(lengths), *(() if output.width is None else ((output.width,),)))
     meta = to_device_of(_without_names(output.empty()), X._meta)

@@ -42,7 +42,7 @@ def delay_reductions(
     groups = [graph.node(group) for group in engine.group_by_worker(rows.blocks)]
     reduce = partial(reduce_group, reduction, rows.dtype, not rows.checked)
     combine = partial(combine_all, reduction.combine)
-    keys: list[list[str]] = [[] for _ in results]
+    keys: list[list[Any]] = [[] for _ in results]
     for batch in batches:
         argument = graph.add("open-rows", opened, graph.node(list(batch)))
         tasks = [graph.add(reduction.name, reduce, group, argument) for group in groups]
@@ -86,7 +86,7 @@ class _Graph:
         self._placeholders += placeholders.values()
         return block._replace(X=lazy.with_shared(placeholders))
 
-    def delayed(self, keys: list[list[str]]) -> list[list[Delayed]]:
+    def delayed(self, keys: list[list[Any]]) -> list[list[Delayed]]:
         """Return Delayed results of tasks."""
         layer = f"reduce-{uuid.uuid4().hex}"
         graph = HighLevelGraph({layer: self._tasks}, {layer: set()})

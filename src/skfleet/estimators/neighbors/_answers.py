@@ -18,8 +18,8 @@ class Pairs(NamedTuple):
     return_distance: bool
 
     def __call__(self, neighbors: Neighbors) -> Any:
-        found = neighbors.distances, neighbors.numbers
-        return found if self.return_distance else found[1]
+        distances, numbers, _ = neighbors
+        return (distances, numbers) if self.return_distance else numbers
 
 
 class Graph(NamedTuple):

@@ -21,9 +21,9 @@ from skfleet._validation import check_option, check_positive_int
 from skfleet.blocks import (
     Block,
     RowBlocks,
+    artificial_rows,
     as_collection,
     as_numeric,
-    artificial_rows,
     check_rows,
     compute_together,
     float_dtype,
@@ -95,7 +95,7 @@ class NeighborsEstimator(FleetEstimator):
         self._training = training
 
     def _set_metric(self, X: Any, rows: RowBlocks) -> None:
-        """Set the effective metric by scikit-learn's fits on two rows; raise where there is none."""
+        """Set the effective metric, or raise, by scikit-learn's fits on two rows."""
         if is_lazy(X):
             example = as_numeric(Block(artificial_rows(meta_of(X))), rows.dtype).X
         else:
@@ -233,6 +233,14 @@ class NeighborsEstimator(FleetEstimator):
         )
         joined = [join_delayed(d, lengths, o, X) for d, o in zip(delayed, outputs, strict=True)]
         return type(example)(joined) if several else joined[0]
+
+    def _check_in_memory(self, X: Any, method: str) -> None:
+        """Raise for a method that has no answer by blocks."""
+        if is_lazy(X) or is_not_numpy(X) or self._training is not None:
+            raise TypeError(
+                f"X must be in this process for {method}, in fit and as queries. Got rows on Dask "
+                "or on a device instead. Take kneighbors, or compute X."
+            )
 
     def _column_names(self, X: Any, func: Any, n_parts: int) -> list[Any]:
         """Return the names of the columns of each part of a result; None for numbered ones."""

@@ -120,22 +120,22 @@ class _HostSearch:
 
     def _run_chunk(self, queries: Any, n_candidates: int) -> tuple[np.ndarray, np.ndarray]:
         about_mean = self._about_mean(queries)
-        found, columns = self.candidates(about_mean, n_candidates)
-        farthest = found[:, -1]
+        distances, columns = self.candidates(about_mean, n_candidates)
+        farthest = distances[:, -1]
         if self.metric.is_euclidean:
             # no other row is nearer than the last candidate, but for rounding
-            found = self.squared_distances(queries, columns)
+            distances = self.squared_distances(queries, columns)
             scale = to_host(row_norms(about_mean)) + self.max_norm
             farthest = farthest - 4 * (self.n_columns + 4) * self.eps * scale
-        order = np.lexsort((columns, found), axis=-1)[:, : self.n_neighbors]
-        found, columns = (np.take_along_axis(x, order, axis=1) for x in (found, columns))
-        may_tie = np.flatnonzero(~(found[:, -1] < farthest))
+        order = np.lexsort((columns, distances), axis=-1)[:, : self.n_neighbors]
+        distances, columns = (np.take_along_axis(x, order, axis=1) for x in (distances, columns))
+        may_tie = np.flatnonzero(~(distances[:, -1] < farthest))
         if self.metric.is_euclidean and self.metric.name != "sqeuclidean":
-            found = np.sqrt(found)
+            distances = np.sqrt(distances)
         if len(may_tie) and n_candidates < self.n_rows:
             more = min(4 * n_candidates, self.n_rows)
-            found[may_tie], columns[may_tie] = self.run(take_rows(queries, may_tie), more)
-        return found, columns
+            distances[may_tie], columns[may_tie] = self.run(take_rows(queries, may_tie), more)
+        return distances, columns
 
     def n_at_once(self, n_candidates: int) -> int:
         """Return how many queries are searched for at once."""
@@ -143,8 +143,8 @@ class _HostSearch:
 
     def candidates(self, queries: Any, n: int) -> tuple[np.ndarray, np.ndarray]:
         """Return distances, squared if Euclidean, and positions of the nearest rows, roughly."""
-        found, columns = self.brute_force.kneighbors(with_int32_indices(queries), n)
-        return found**2 if self.metric.is_euclidean else found, columns
+        distances, columns = self.brute_force.kneighbors(with_int32_indices(queries), n)
+        return distances**2 if self.metric.is_euclidean else distances, columns
 
     def squared_distances(self, queries: Any, columns: np.ndarray) -> np.ndarray:
         """Return squared distances from differences, the same for a pair in any chunk."""
@@ -178,7 +178,9 @@ class _DeviceSearch(_HostSearch):
         squared = self.norms[None, :] - 2 * (queries @ self.about_mean.T)
         squared += row_norms(queries)[:, None]
         columns = _smallest(squared, n)
-        return to_host(namespace(squared).take_along_axis(squared, columns, axis=1)), to_host(columns)
+        return to_host(namespace(squared).take_along_axis(squared, columns, axis=1)), to_host(
+            columns
+        )
 
     def squared_distances(self, queries: Any, columns: np.ndarray) -> np.ndarray:
         xp = namespace(queries)

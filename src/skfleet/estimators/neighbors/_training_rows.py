@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.utils import check_array
 
 from skfleet._array import to_host_if_array
-from skfleet._linalg import row_bytes, vstack
+from skfleet._linalg import vstack
 from skfleet._validation import check_block, check_finite, unique_values
 from skfleet.blocks import (
     Block,
