@@ -11,9 +11,9 @@ from scipy import sparse
 from random_examples import n_examples
 from skfleet.estimators import NearestNeighbors
 from skfleet.estimators.neighbors import _nearest
-from skfleet.estimators.neighbors._nearest import Metric, nearest
+from skfleet.estimators.neighbors._nearest import PairwiseMetric, nearest
 
-EUCLIDEAN = Metric("euclidean", "minkowski", 2, None)
+EUCLIDEAN = PairwiseMetric("euclidean", "minkowski", 2, None)
 DEVICE = xp.Device("device1")
 KINDS = {
     "dense": np.asarray,

@@ -19,7 +19,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from skfleet import config_context
 from skfleet.engine import counting
 from skfleet.estimators import KNeighborsClassifier, KNeighborsRegressor, NearestNeighbors
-from skfleet.estimators.neighbors import _training_rows
+from skfleet.estimators.neighbors import _indexed_rows
 from skfleet.model_selection import GridSearchCV
 
 N = 150
@@ -223,7 +223,7 @@ def test_passes_and_batches(resident, cluster_client, monkeypatch):
         np.testing.assert_array_equal(numbers, want)
         assert counts.passes == 1
         assert counts.loads == (0 if resident else 4)
-        monkeypatch.setattr(_training_rows, "MAX_BATCH_BYTES", 3_000)
+        monkeypatch.setattr(_indexed_rows, "MAX_BATCH_BYTES", 3_000)
         with counting() as counts:
             numbers = model.kneighbors(QUERIES)[1]
         np.testing.assert_array_equal(numbers, want)

@@ -24,6 +24,7 @@ from skfleet.estimators import (
     Incremental,
     IncrementalPCA,
     KMeans,
+    KNeighborsRegressor,
     LogisticRegression,
     MiniBatchKMeans,
     ParallelPostFit,
@@ -76,6 +77,18 @@ def components(X, y, weight):
         variances = model.fit(X).explained_variance_
         np.testing.assert_allclose(variances, reference.explained_variance_, rtol=1e-6)
     assert TruncatedSVD(1, algorithm="arpack").fit(X).components_.shape == (1, 2)
+
+
+def neighbors(X, y, weight):
+    """Each row is its own neighbour, with its own target."""
+    model = KNeighborsRegressor(1).fit(X, y)
+    rows, targets = dask.compute(X, y)
+    assert model.n_samples_fit_ == len(targets)
+    np.testing.assert_allclose(model.predict(np.asarray(rows, float)), targets, atol=1e-9)
+    predicted = model.predict(X).compute()
+    if hasattr(rows, "index"):
+        assert predicted.index.equals(rows.index)
+    np.testing.assert_allclose(predicted, targets, atol=1e-9)
 
 
 def in_parts(X, y, weight):
@@ -210,6 +223,7 @@ ENTRIES = [
     classification,
     clustering,
     components,
+    neighbors,
     in_parts,
     gradient_descent,
     scores,

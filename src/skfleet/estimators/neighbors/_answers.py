@@ -12,7 +12,7 @@ from sklearn.base import clone
 from skfleet.estimators.neighbors._neighbors import Neighbors
 
 
-class Pairs(NamedTuple):
+class NeighborPairs(NamedTuple):
     """Distances and row numbers, or row numbers alone."""
 
     return_distance: bool
@@ -22,7 +22,7 @@ class Pairs(NamedTuple):
         return (distances, numbers) if self.return_distance else numbers
 
 
-class Graph(NamedTuple):
+class NeighborGraph(NamedTuple):
     """The sparse matrix of queries and training rows, with ones or distances."""
 
     n_rows: int

@@ -17,7 +17,7 @@ from skfleet._linalg import row_bytes
 from skfleet._sklearn_private import validate_params
 from skfleet._typing import Answer as AnswerOfRows
 from skfleet._typing import Rows, Values, Weights
-from skfleet._validation import check_option, check_positive_int
+from skfleet._validation import check_option, check_positive_int, without_name_warnings
 from skfleet.blocks import (
     Block,
     RowBlocks,
@@ -35,10 +35,10 @@ from skfleet.estimators._base import FleetEstimator
 from skfleet.estimators._blockwise import learned_attributes, stock_estimator
 from skfleet.estimators._device_dispatch import unchanged_on_failure
 from skfleet.estimators._docstrings import document
-from skfleet.estimators.neighbors._answers import Graph, Pairs, Vote
-from skfleet.estimators.neighbors._nearest import Metric
+from skfleet.estimators.neighbors._answers import NeighborGraph, NeighborPairs, Vote
+from skfleet.estimators.neighbors._indexed_rows import Answer, IndexedRows, survey
+from skfleet.estimators.neighbors._nearest import PairwiseMetric
 from skfleet.estimators.neighbors._neighbors import Neighbors, search, without_self
-from skfleet.estimators.neighbors._training_rows import Answer, TrainingRows, survey
 from skfleet.inference import OutputSpec, call_method, class_names, join_delayed
 from skfleet.metrics import accuracy_score, r2_score
 
@@ -53,7 +53,7 @@ class NeighborsEstimator(FleetEstimator):
     Dask rows, and arrays of other libraries, stay where they are, as `_training`.
     """
 
-    _training: TrainingRows | None = None
+    _training: IndexedRows | None = None
 
     def fit(self, X: Rows, y: Values | None = None) -> Any:
         """Fit the estimator, which remembers the training rows.
@@ -85,7 +85,7 @@ class NeighborsEstimator(FleetEstimator):
         self._set_metric(X, rows)
         if self._allows_nan:
             rows = replace(rows, checked=True)
-        training = TrainingRows(X, rows, survey(is_classifier(self), self._allows_nan))
+        training = IndexedRows(X, rows, survey(is_classifier(self), self._allows_nan))
         for labels in training.labels:
             check_classification_targets(labels)
         if training.labels:
@@ -136,7 +136,7 @@ class NeighborsEstimator(FleetEstimator):
             Numbers of the training rows. Of rows at one distance the first ones are the nearest.
         """
         params = {"n_neighbors": n_neighbors, "return_distance": return_distance}
-        return self._answer("kneighbors", X, Pairs(return_distance), n_neighbors, params)
+        return self._answer("kneighbors", X, NeighborPairs(return_distance), n_neighbors, params)
 
     def kneighbors_graph(
         self, X: Rows | None = None, n_neighbors: int | None = None, mode: str = "connectivity"
@@ -161,7 +161,7 @@ class NeighborsEstimator(FleetEstimator):
         params = {"n_neighbors": n_neighbors, "mode": mode}
         if self._training is not None:
             check_option("mode", mode, ("connectivity", "distance"))
-        graph = Graph(getattr(self, "n_samples_fit_", 0), mode)
+        graph = NeighborGraph(getattr(self, "n_samples_fit_", 0), mode)
         return self._answer("kneighbors_graph", X, graph, n_neighbors, params)
 
     def _answer(
@@ -201,7 +201,8 @@ class NeighborsEstimator(FleetEstimator):
         """Return the result of scikit-learn's method, by block for Dask rows."""
         if is_lazy(X):
             X = as_collection(X)
-            self._check_n_columns(meta_of(X), reset=False)
+            with without_name_warnings():  # the call below warns
+                self._check_n_columns(meta_of(X), reset=False)
             return call_method(self, self, method, X, **params)
         on_host = to_host(X) if is_not_numpy(X) else X
         return _on_device_of(getattr(super(), method)(on_host, **params), X)
@@ -253,8 +254,8 @@ class NeighborsEstimator(FleetEstimator):
         return row_bytes(X) + 48 * n_neighbors
 
     @property
-    def _metric(self) -> Metric:
-        return Metric(self.effective_metric_, self.metric, self.p, self.metric_params)
+    def _metric(self) -> PairwiseMetric:
+        return PairwiseMetric(self.effective_metric_, self.metric, self.p, self.metric_params)
 
     @property
     def _allows_nan(self) -> bool:

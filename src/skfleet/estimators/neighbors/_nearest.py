@@ -37,7 +37,7 @@ DEVICE_ELEMENTS, GROUP_ROWS = 2**26, 64
 _NO_WARNINGS = IgnoredWarnings(Warning)
 
 
-class Metric(NamedTuple):
+class PairwiseMetric(NamedTuple):
     """A distance, by scikit-learn's parameters; `name` is that of the effective one."""
 
     name: Any
@@ -59,7 +59,7 @@ class Metric(NamedTuple):
 
 
 def nearest(
-    rows: Any, queries: Any, n_neighbors: int, metric: Metric
+    rows: Any, queries: Any, n_neighbors: int, metric: PairwiseMetric
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return distances and positions of the nearest rows, on the host, in ascending order.
 
@@ -89,7 +89,7 @@ class _HostSearch:
     near as their last neighbour are searched again for more neighbours.
     """
 
-    def __init__(self, rows: Any, n_neighbors: int, metric: Metric) -> None:
+    def __init__(self, rows: Any, n_neighbors: int, metric: PairwiseMetric) -> None:
         self.rows, self.n_neighbors, self.metric = rows, n_neighbors, metric
         self.n_rows, self.n_columns = rows.shape
         # about the mean the product loses fewer digits

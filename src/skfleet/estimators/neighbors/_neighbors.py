@@ -10,7 +10,7 @@ import numpy as np
 
 from skfleet.blocks import Block, slice_rows, take_to_host
 from skfleet.engine import Reduction, open_scattered
-from skfleet.estimators.neighbors._nearest import Metric, nearest
+from skfleet.estimators.neighbors._nearest import PairwiseMetric, nearest
 
 # Bytes of the rows that are searched at once: many, so that there are few results to merge.
 PIECE_BYTES = 16 * 2**20
@@ -57,7 +57,7 @@ def without_self(neighbors: Neighbors, numbers: np.ndarray) -> Neighbors:
     return neighbors.take(columns.reshape(len(numbers), -1))
 
 
-def search(n_neighbors: int, metric: Metric, classes: Sequence[np.ndarray]) -> Reduction:
+def search(n_neighbors: int, metric: PairwiseMetric, classes: Sequence[np.ndarray]) -> Reduction:
     """Return the reduction of training rows to the neighbours of its argument, a batch of queries.
 
     With the labels of each output in `classes`, their numbers are the targets.
@@ -67,7 +67,11 @@ def search(n_neighbors: int, metric: Metric, classes: Sequence[np.ndarray]) -> R
 
 
 def _search_block(
-    block: Block, batch: Any, n_neighbors: int, metric: Metric, classes: Sequence[np.ndarray]
+    block: Block,
+    batch: Any,
+    n_neighbors: int,
+    metric: PairwiseMetric,
+    classes: Sequence[np.ndarray],
 ) -> Neighbors:
     queries = open_scattered(batch).rows
     distances, columns = nearest(block.X, queries, min(n_neighbors, block.n_rows), metric)

@@ -35,7 +35,7 @@ MAX_BATCH_BYTES = 2**28
 N_BATCH_BLOCKS = 16
 
 
-class TrainingRows:
+class IndexedRows:
     """Rows of a fit: in the workers' memory as long as this object lives, if they fit there.
 
     `labels` are those of each output, where there are any. Copies share the rows.
@@ -65,7 +65,7 @@ class TrainingRows:
     def n_rows(self) -> int:
         return int(self._source.n_rows or 0)
 
-    def __deepcopy__(self, memo: Any) -> TrainingRows:
+    def __deepcopy__(self, memo: Any) -> IndexedRows:
         return self
 
     def __getstate__(self) -> dict[str, Any]:
