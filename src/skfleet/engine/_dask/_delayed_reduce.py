@@ -61,7 +61,7 @@ class _Graph:
     def __init__(self) -> None:
         self._tasks: dict[Any, Any] = {}
         self._shared: dict[int, Any] = {}  # keys by the id of an object that stands for each
-        self._placeholders: list[Any] = []
+        self._sources: dict[int, tuple[Any, dict[Any, Any]]] = {}  # with these objects by key
 
     def add(self, name: str, func: Callable[..., Any], *args: Any) -> TaskRef:
         """Add a task of one library thread, and return the reference to its result."""
@@ -80,11 +80,13 @@ class _Graph:
         if not has_shared_subgraph(block):
             return block
         lazy: Any = block.X
-        self._tasks.update(lazy.source.graph)
-        placeholders = {key: object() for key in lazy.shared}
-        self._shared |= {id(value): key for key, value in placeholders.items()}
-        self._placeholders += placeholders.values()
-        return block._replace(X=lazy.with_shared(placeholders))
+        source = lazy.source
+        if id(source) not in self._sources:
+            self._tasks |= source.graph
+            placeholders = {key: object() for key in source.outputs}
+            self._shared |= {id(value): key for key, value in placeholders.items()}
+            self._sources[id(source)] = source, placeholders
+        return block._replace(X=lazy.with_shared(self._sources[id(source)][1]))
 
     def delayed(self, keys: list[list[Any]]) -> list[list[Delayed]]:
         """Return Delayed results of tasks."""

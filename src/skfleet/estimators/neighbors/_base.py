@@ -19,11 +19,9 @@ from skfleet._typing import Answer as AnswerOfRows
 from skfleet._typing import Rows, Values, Weights
 from skfleet._validation import check_option, check_positive_int, without_name_warnings
 from skfleet.blocks import (
-    Block,
     RowBlocks,
     artificial_rows,
     as_collection,
-    as_numeric,
     check_rows,
     compute_together,
     float_dtype,
@@ -96,10 +94,9 @@ class NeighborsEstimator(FleetEstimator):
 
     def _set_metric(self, X: Any, rows: RowBlocks) -> None:
         """Set the effective metric, or raise, by scikit-learn's fits on two rows."""
-        if is_lazy(X):
-            example = as_numeric(Block(artificial_rows(meta_of(X))), rows.dtype).X
-        else:
-            example = np.ones((2, rows.n_features))
+        example = np.ones((2, rows.n_features))
+        if rows.is_sparse:
+            example = artificial_rows(meta_of(X))
         check_metric(self.metric, self.metric_params or {})
         for algorithm in sorted({self.algorithm, "brute"} - {"auto"}, reverse=True):
             fitted = stock_estimator(self, algorithm=algorithm).fit(example, [0, 1])
