@@ -55,6 +55,30 @@ def test_ties_are_in_the_order_of_the_rows(seed, n_rows, k, kind, of_queries):
     np.testing.assert_array_equal(distances, want)
 
 
+@settings(max_examples=n_examples(15, 100), deadline=None)
+@given(
+    seed=st.integers(0, 1000),
+    n_rows=st.integers(1, 200),
+    k=st.integers(1, 9),
+    size=st.integers(1, 4),
+    metric=st.sampled_from(["euclidean", "sqeuclidean", "manhattan"]),
+)
+def test_copies_are_in_the_order_of_the_rows(seed, n_rows, k, size, metric):
+    rows, queries = on_grid(seed, n_rows, n_columns=2, size=size)
+    k = min(k, n_rows)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_nearest, "MAX_TIED", 1)
+        distances, numbers = nearest(rows, queries, k, PairwiseMetric(metric, metric, 2, None))
+    if metric == "manhattan":
+        all_pairs = np.abs(queries[:, None] - rows).sum(axis=2)
+    else:
+        all_pairs = ((queries[:, None] - rows) ** 2).sum(axis=2)
+    order = np.argsort(all_pairs, axis=1, kind="stable")[:, :k]
+    np.testing.assert_array_equal(numbers, order)
+    want = np.take_along_axis(all_pairs, order, axis=1)
+    np.testing.assert_array_equal(distances, np.sqrt(want) if metric == "euclidean" else want)
+
+
 @pytest.mark.parametrize("kind", ["dense", "csr-array", "device"])
 def test_all_rows_at_one_place(kind, monkeypatch):
     monkeypatch.setattr(_nearest, "CHUNK_ELEMENTS", 300)

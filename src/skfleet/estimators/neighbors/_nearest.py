@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,6 +32,8 @@ from skfleet.blocks import slice_rows, take_rows
 
 # Elements of the queries that are compared at once, and of their distances to candidates.
 CHUNK_ELEMENTS = 2**20
+# Candidates for a neighbour from which on ties are looked for among distinct rows.
+MAX_TIED = 64
 # Elements of a matrix of distances on a device, and rows in a group that its least one stands for.
 DEVICE_ELEMENTS, GROUP_ROWS = 2**26, 64
 
@@ -133,9 +136,52 @@ class _HostSearch:
         if self.metric.is_euclidean and self.metric.name != "sqeuclidean":
             distances = np.sqrt(distances)
         if len(may_tie) and n_candidates < self.n_rows:
-            more = min(4 * n_candidates, self.n_rows)
-            distances[may_tie], columns[may_tie] = self.run(take_rows(queries, may_tie), more)
+            tied = self._run_again(take_rows(queries, may_tie), 4 * n_candidates)
+            distances[may_tie], columns[may_tie] = tied
         return distances, columns
+
+    def _run_again(self, queries: Any, n_candidates: int) -> tuple[np.ndarray, np.ndarray]:
+        """Search for more candidates, or among distinct rows where there are many copies."""
+        if n_candidates < MAX_TIED * self.n_neighbors or self.copies is None:
+            return self.run(queries, min(n_candidates, self.n_rows))
+        parts, step = [], max(1, CHUNK_ELEMENTS // self.n_neighbors**2)
+        for low, high in _spans(queries.shape[0], step):
+            # The nearest rows are copies of the nearest distinct ones, these in their order too.
+            distances, columns = self.distinct.run(queries[low:high])
+            columns = self.copies[columns].reshape(high - low, -1)
+            distances = np.repeat(distances, self.n_neighbors, axis=1)
+            distances[columns == self.n_rows] = np.inf
+            order = np.lexsort((columns, distances), axis=-1)[:, : self.n_neighbors]
+            parts.append([np.take_along_axis(x, order, axis=1) for x in (distances, columns)])
+        return tuple(np.concatenate(part) for part in zip(*parts, strict=True))
+
+    @cached_property
+    def distinct(self) -> _HostSearch:
+        """The search among the first rows of each kind."""
+        n_neighbors = min(self.n_neighbors, len(self.copies))
+        search = _HostSearch(self.rows[self.copies[:, 0]], n_neighbors, self.metric)
+        search.copies = None
+        return search
+
+    @cached_property
+    def copies(self) -> np.ndarray | None:
+        """The positions of the first equal rows of each kind, filled up with the number of rows.
+
+        None for sparse rows, and where all rows differ.
+        """
+        if is_sparse(self.rows):
+            return None
+        order = np.lexsort(self.rows.T)
+        ordered = self.rows[order]
+        is_first = np.append(True, (ordered[1:] != ordered[:-1]).any(axis=1))
+        if is_first.all():
+            return None
+        kind, starts = np.cumsum(is_first) - 1, np.flatnonzero(is_first)
+        rank = np.arange(self.n_rows) - starts[kind]
+        is_needed = rank < self.n_neighbors
+        copies = np.full((len(starts), self.n_neighbors), self.n_rows)
+        copies[kind[is_needed], rank[is_needed]] = order[is_needed]
+        return copies[np.argsort(copies[:, 0])]
 
     def n_at_once(self, n_candidates: int) -> int:
         """Return how many queries are searched for at once."""
@@ -166,6 +212,8 @@ class _HostSearch:
 class _DeviceSearch(_HostSearch):
     """The same by arrays of another library, for Euclidean distances."""
 
+    copies = None
+
     def prepare(self) -> None:
         self.norms = row_norms(self.about_mean)
         self.max_norm = float(namespace(self.norms).max(self.norms))
@@ -178,9 +226,8 @@ class _DeviceSearch(_HostSearch):
         squared = self.norms[None, :] - 2 * (queries @ self.about_mean.T)
         squared += row_norms(queries)[:, None]
         columns = _smallest(squared, n)
-        return to_host(namespace(squared).take_along_axis(squared, columns, axis=1)), to_host(
-            columns
-        )
+        squared = namespace(squared).take_along_axis(squared, columns, axis=1)
+        return to_host(squared), to_host(columns)
 
     def squared_distances(self, queries: Any, columns: np.ndarray) -> np.ndarray:
         xp = namespace(queries)
