@@ -19,7 +19,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from skfleet import config_context
 from skfleet.engine import counting
 from skfleet.estimators import KNeighborsClassifier, KNeighborsRegressor, NearestNeighbors
-from skfleet.estimators.neighbors import _indexed_rows
+from skfleet.estimators.neighbors import _indexed_rows, _neighbors
 from skfleet.model_selection import GridSearchCV
 
 N = 150
@@ -199,6 +199,10 @@ def test_rows_in_this_process_are_scikit_learns():
             np.testing.assert_array_equal(mine, want)
         of_lazy = ours.kneighbors(lazy(QUERIES, 20, 11))
         np.testing.assert_array_equal(of_lazy[1], theirs.kneighbors(QUERIES)[1])
+        graph = ours.kneighbors_graph(lazy(QUERIES, 20, 11), mode="distance").compute()
+        np.testing.assert_allclose(
+            graph.toarray(), theirs.kneighbors_graph(QUERIES, mode="distance").toarray()
+        )
     assert (ours.predict(lazy(QUERIES, 20, 11)).compute() == theirs.predict(QUERIES)).all()
     assert ours.score(lazy(X), lazy(TEXT)) == theirs.score(X, TEXT)
     again = pickle.loads(pickle.dumps(ours.fit(lazy(X), TEXT).fit(X, TEXT)))
@@ -233,6 +237,17 @@ def test_passes_and_batches(resident, cluster_client, monkeypatch):
         # of two workers' rows a block, and the combination; or of four blocks two batches
         assert n_searches == (4 * 3 if resident else 4 * 5)
         np.testing.assert_array_equal(answer.compute(), want)
+
+
+@pytest.mark.parametrize("to", [np.asarray, sparse.csr_array], ids=["dense", "sparse"])
+def test_pieces_of_blocks(to, monkeypatch):
+    monkeypatch.setattr(_neighbors, "PIECE_BYTES", 500)
+    X_lazy = lazy(X).map_blocks(to)
+    model = KNeighborsClassifier(7).fit(X_lazy, lazy(TEXT))
+    want = reference.KNeighborsClassifier(7, algorithm="brute").fit(X, TEXT)
+    np.testing.assert_array_equal(model.kneighbors(QUERIES)[1], want.kneighbors(QUERIES)[1])
+    for queries in (to(QUERIES), lazy(QUERIES, 20, 11).map_blocks(to)):
+        np.testing.assert_array_equal(model.predict(queries), want.predict(QUERIES))
 
 
 def test_rows_stay_while_the_model_or_an_answer_lives(cluster_client):
