@@ -11,6 +11,7 @@ _PAGES = {
     "skfleet.estimators.decomposition": "decomposition",
     "skfleet.estimators.linear_model": "linear_models",
     "skfleet.estimators.meta": "wrappers",
+    "skfleet.estimators.neighbors": "neighbors",
     "skfleet.estimators": "preparation",
     "skfleet.model_selection._adaptive": "adaptive",
     "skfleet.model_selection": "searches",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import is_classifier, is_regressor
@@ -53,7 +53,7 @@ class NeighborsEstimator(FleetEstimator):
 
     _training: IndexedRows | None = None
 
-    def fit(self, X: Rows, y: Values | None = None) -> Any:
+    def fit(self, X: Rows, y: Values | None = None) -> Self:
         """Fit the estimator, which remembers the training rows.
 
         Parameters
