@@ -102,6 +102,8 @@ def test_answers_come_in_the_kind_and_order_of_the_queries():
     assert labels.divisions == of_frame.divisions
     assert labels.compute().index.equals(frame.index)
     assert list(shares.columns) == list(shares.compute().columns) == list(want.classes_)
+    graph = model.kneighbors_graph(of_frame).compute()
+    assert (graph != want.kneighbors_graph(QUERIES)).nnz == 0
     unknown = rows[da.ones(31, chunks=rows.chunks[0], dtype=bool)]
     assert np.isnan(model.predict(unknown).shape[0])
     assert (model.predict(unknown).compute() == want.predict(QUERIES)).all()
@@ -353,6 +355,9 @@ def test_columns_have_names():
     frame = pd.DataFrame(X, columns=list("abcde"))
     model = NearestNeighbors().fit(dd.from_pandas(frame, npartitions=2))
     assert list(model.feature_names_in_) == list("abcde")
+    of_themselves = model.kneighbors()[0]
+    assert of_themselves.chunks == ((75, 75), (5,))
+    np.testing.assert_allclose(of_themselves, reference.NearestNeighbors().fit(X).kneighbors()[0])
     with pytest.warns(UserWarning, match="does not have valid feature names"):
         model.kneighbors(lazy(X))
     with pytest.raises(ValueError, match="feature names should match"):

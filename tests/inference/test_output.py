@@ -12,7 +12,7 @@ import pytest
 from scipy import sparse
 
 from skfleet.inference import OutputSpec, map_rows
-from skfleet.inference._map_dask import _with_index
+from skfleet.inference._map_dask import with_index
 
 
 def _sums(model, X):
@@ -116,7 +116,7 @@ def test_answers_for_frames_are_frames_of_their_library(monkeypatch):
     library.Series, library.DataFrame = Mock(), Mock()
     index = type("Index", (), {"__module__": "other_frames.core.index"})()
     monkeypatch.setitem(sys.modules, "other_frames", library)
-    _with_index([1, 2], index, OutputSpec(np.dtype(object)))
+    with_index([1, 2], index, OutputSpec(np.dtype(object)))
     library.Series.assert_called_once_with([1, 2], index=index, dtype=None)
-    _with_index([[1], [2]], index, OutputSpec(np.dtype(int), 1))
+    with_index([[1], [2]], index, OutputSpec(np.dtype(int), 1))
     library.DataFrame.assert_called_once()

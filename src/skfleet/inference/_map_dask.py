@@ -138,7 +138,7 @@ def join_delayed(parts: Sequence[Any], lengths: Sequence[float], output: OutputS
 
     `lengths` are the numbers of rows, NaN where unknown. The parts of a frame have its index.
     """
-    if is_frame(meta_of(X)) and not output.is_array:
+    if is_frame(meta_of(X)) and not (output.is_array or is_sparse(output.empty())):
         import dask.dataframe as dd
 
         meta = with_index(output.empty(), meta_of(X).index, output)
