@@ -229,7 +229,8 @@ def test_passes_and_batches(resident, cluster_client, monkeypatch):
         np.testing.assert_array_equal(numbers, want)
         assert counts.passes == 1
         assert counts.loads == (0 if resident else 4)
-        monkeypatch.setattr(_indexed_rows, "MAX_BATCH_BYTES", 3_000)
+        for name in ("BATCH_BYTES", "BATCH_BYTES_OUT_OF_CORE"):
+            monkeypatch.setattr(_indexed_rows, name, 3_000)
         with counting() as counts:
             numbers = model.kneighbors(QUERIES)[1]
         np.testing.assert_array_equal(numbers, want)

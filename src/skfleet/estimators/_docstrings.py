@@ -34,11 +34,11 @@ On Dask rows, and on arrays of other libraries, the search is exact brute force,
 the training rows for each batch of queries: ``algorithm="kd_tree"`` and ``"ball_tree"`` ask for the
 same answer, and `leaf_size` and `n_jobs` are ignored. ``fit`` is one pass. Training rows
 that fit stay in the workers' memory while the estimator, or a lazy answer, lives; others are loaded
-in each pass. Queries in this process are answered at once, in batches of at most 256 MB with their
-neighbours, each sent to a worker once. Dask queries are answered lazily, in their container, one
-block after the other where the training rows are in memory, and as many blocks in one pass as 256
-MB hold where they are not (16 blocks of unknown lengths). Each block of queries is searched for by
-one task a worker, which returns k distances, numbers and targets per query.
+in each pass. Queries in this process are answered at once, in batches, each sent to a worker once: of
+at most 8 MB with their neighbours, or 256 MB where the training rows are loaded. Dask queries are
+answered lazily, in their container, by one task a worker for each block, or in one pass for as many
+blocks as 256 MB hold (16 of unknown lengths) where the training rows are loaded. A task returns k
+distances, numbers and targets per query.
 
 Of rows at the same distance the first ones are the nearest, by their number in all rows;
 scikit-learn's brute force has no rule for these. Euclidean distances are computed from a matrix

@@ -29,8 +29,9 @@ from skfleet.engine import Engine, Reduction, engine_for, map_reduce
 from skfleet.estimators.neighbors._neighbors import Neighbors, join, without_self
 from skfleet.inference import OutputSpec, in_container
 
-# Bytes of the queries of a pass over the training rows, and of their neighbours, at most.
-MAX_BATCH_BYTES = 2**28
+# Bytes of the queries of a pass over the training rows, and of their neighbours, at most: where
+# rows are loaded for it, a pass takes long, and elsewhere a task may have the queries as argument.
+BATCH_BYTES, BATCH_BYTES_OUT_OF_CORE = 2**23, 2**28
 # Blocks of queries of unknown size that one pass over training rows that are loaded for it serves.
 N_BATCH_BLOCKS = 16
 
@@ -86,7 +87,7 @@ class IndexedRows:
     def search(self, reduction: Reduction, queries: Any, query_bytes: int) -> Neighbors:
         """Return the neighbours of queries in this process, of which each takes some bytes."""
         engine, rows = self.engine_and_rows()
-        step = max(1, _batch_bytes(engine) // query_bytes)
+        step = max(1, _batch_bytes(engine, rows) // query_bytes)
         parts = []
         for low in range(0, queries.shape[0], step):
             batch = slice_rows(queries, low, min(low + step, queries.shape[0]))
@@ -119,7 +120,7 @@ class IndexedRows:
             n_blocks = N_BATCH_BLOCKS
             if queries.lengths is not None:
                 largest = max(queries.lengths) * query_bytes
-                n_blocks = max(1, _batch_bytes(engine) // max(largest, 1))
+                n_blocks = max(1, _batch_bytes(engine, rows) // max(largest, 1))
         batches = [blocks[low : low + n_blocks] for low in range(0, len(blocks), n_blocks)]
         check = not queries.checked
         opened = partial(open_queries, dtype=queries.dtype, is_self=is_self, check=check)
@@ -127,8 +128,9 @@ class IndexedRows:
         return delayed, queries.lengths or [np.nan] * len(blocks)
 
 
-def _batch_bytes(engine: Engine) -> int:
-    return min(MAX_BATCH_BYTES, engine.memory_limit // 8)
+def _batch_bytes(engine: Engine, rows: RowBlocks) -> int:
+    n_bytes = BATCH_BYTES_OUT_OF_CORE if engine.is_out_of_core(rows) else BATCH_BYTES
+    return min(n_bytes, engine.memory_limit // 8)
 
 
 class QueryBatch(NamedTuple):

@@ -254,7 +254,8 @@ def _smallest(values: Any, n: int) -> Any:
         return xp.argsort(values, axis=1, stable=True)[:, :n]
     end = n_groups * GROUP_ROWS
     minima = xp.min(xp.reshape(values[:, :end], (n_rows, n_groups, GROUP_ROWS)), axis=2)
-    groups = xp.sort(xp.argsort(minima, axis=1, stable=True)[:, :n], axis=1)
+    groups = xp.argsort(minima, axis=1, stable=True)[:, :n]
+    groups = _take(groups, xp.argsort(groups, axis=1))
     in_group = asarray_like(np.arange(GROUP_ROWS), values)
     columns = xp.reshape(groups[:, :, None] * GROUP_ROWS + in_group, (n_rows, -1))
     tail = xp.broadcast_to(
