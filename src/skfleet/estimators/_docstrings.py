@@ -35,7 +35,7 @@ the training rows for each batch of queries: ``algorithm="kd_tree"`` and ``"ball
 same answer, and `leaf_size` and `n_jobs` are ignored. ``fit`` is one pass. Training rows
 that fit stay in the workers' memory while the estimator, or a lazy answer, lives; others are loaded
 in each pass. Queries in this process are answered at once, in batches that go to each worker once:
-of at most 8 MB with their neighbours, or 256 MB where the training rows are loaded. Dask queries are
+of at most 8 MB with their neighbours, or 256 MB where training rows are loaded. Dask queries are
 answered lazily, in their container, by one task a worker for each block, or in one pass for as many
 blocks as 256 MB hold (16 of unknown lengths) where the training rows are loaded. A task returns k
 distances, numbers and targets per query.
