@@ -12,6 +12,7 @@ _PAGES = {
     "skfleet.estimators.linear_model": "linear_models",
     "skfleet.estimators.meta": "wrappers",
     "skfleet.estimators.mixture": "mixtures",
+    "skfleet.estimators.neighbors": "neighbors",
     "skfleet.estimators": "preparation",
     "skfleet.model_selection._adaptive": "adaptive",
     "skfleet.model_selection": "searches",

@@ -18,6 +18,8 @@ from skfleet.estimators import (
     GaussianMixture,
     IncrementalPCA,
     KMeans,
+    KNeighborsClassifier,
+    KNeighborsRegressor,
     LogisticRegression,
     MiniBatchKMeans,
     ParallelPostFit,
@@ -51,6 +53,8 @@ Y = (X[:, 0] > 0).astype(int)
         GaussianMixture(2, random_state=0),
         IncrementalPCA(3),
         KMeans(2, random_state=0),
+        KNeighborsClassifier(),
+        KNeighborsRegressor(weights="distance"),
         LogisticRegression(),
         MiniBatchKMeans(2, random_state=0),
         PCA(3),
@@ -90,12 +94,13 @@ def test_labels_that_are_numbers_keep_their_type():
 @pytest.mark.parametrize(
     ("model", "methods"),
     [
+        (KNeighborsClassifier(), ["predict_proba"]),
         (LogisticRegression(), ["predict_proba", "predict_log_proba"]),
         (SGDClassifier(loss="log_loss"), ["predict_proba", "predict_log_proba"]),
         (ParallelPostFit(PlainLogisticRegression()), ["predict_proba", "predict_log_proba"]),
         (BlockwiseVotingClassifier(PlainLogisticRegression(), voting="soft"), ["predict_proba"]),
     ],
-    ids=["ours", "descent", "any", "committee"],
+    ids=["neighbors", "ours", "descent", "any", "committee"],
 )
 @pytest.mark.parametrize("labels", [Y, Y > 0, Y.astype(str)], ids=["int", "bool", "text"])
 @pytest.mark.filterwarnings("ignore:The inplace keyword")  # of Dask, to pandas

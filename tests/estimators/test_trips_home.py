@@ -20,6 +20,7 @@ from skfleet.estimators import (
     BlockwiseVotingClassifier,
     Incremental,
     KMeans,
+    KNeighborsClassifier,
     LogisticRegression,
     MiniBatchKMeans,
     ParallelPostFit,
@@ -169,6 +170,7 @@ def test_rows_of_this_process_are_no_reason_to_warn():
 NAMED = [
     LogisticRegression(),
     KMeans(2, random_state=0),
+    KNeighborsClassifier(),
     ParallelPostFit(TheirRidge()),
     BlockwiseVotingClassifier(TheirLogisticRegression()),
 ]

@@ -26,6 +26,7 @@ from skfleet.estimators import (
     KMeans,
     LogisticRegression,
     MiniBatchKMeans,
+    NearestNeighbors,
     ParallelPostFit,
     PoissonRegressor,
     Ridge,
@@ -261,6 +262,22 @@ def test_incremental_learns_each_block_exactly_once(processes, resident, shuffle
     assert again.t_ == undisturbed.t_ == 400_001
     np.testing.assert_array_equal(again.coef_, undisturbed.coef_)
     assert model.n_samples_seen_ == 400_000
+
+
+@pytest.mark.parametrize("resident", [True, False], ids=["resident", "streamed"])
+def test_neighbors_survive_a_killed_worker(processes, resident):
+    X, _ = _rows()
+    queries = X[:2_000].compute()
+    with config_context(keep_blocks=resident):
+        model = NearestNeighbors(n_neighbors=3).fit(X)
+        undisturbed = model.kneighbors(queries)
+        with killing_one_worker_after(processes, 0.5) as killed:
+            again = model.kneighbors(queries)
+        lazy = model.kneighbors(da.from_array(queries, chunks=(500, 20)))
+        assert killed
+        for values, lazily, want in zip(again, lazy, undisturbed, strict=True):
+            np.testing.assert_array_equal(values, want)
+            np.testing.assert_array_equal(lazily.compute(), want)
 
 
 class SlowToAnswer(LogisticRegressionInMemory):

@@ -19,6 +19,7 @@ from skfleet.estimators import (
     GaussianMixture,
     Incremental,
     KMeans,
+    NearestNeighbors,
     Ridge,
 )
 from skfleet.exceptions import FleetError, NoWorkersError
@@ -47,6 +48,7 @@ ENTRIES = {
     "rows of unknown length": lambda: Ridge().fit(UNKNOWN, y),
     "KMeans": lambda: KMeans(2).fit(DX),
     "GaussianMixture": lambda: GaussianMixture(2).fit(DX),
+    "neighbors": lambda: NearestNeighbors().fit(DX),
     "PCA": lambda: PCA(2).fit(DX),
     "Incremental": lambda: Incremental(SGDClassifier()).fit(DX, DY, classes=[0, 1]),
     "voting": lambda: BlockwiseVotingClassifier(LogisticRegression()).fit(DX, DY),

@@ -19,6 +19,7 @@ from skfleet.estimators import (
     LassoCV,
     LogisticRegression,
     MiniBatchKMeans,
+    NearestNeighbors,
     PoissonRegressor,
     Ridge,
     RidgeCV,
@@ -154,6 +155,22 @@ def test_clusters_and_components_of_more_rows_than_memory(small_workers, model, 
     names = ("cluster_centers_", "components_", "means_")
     found = next(getattr(model, name) for name in names if hasattr(model, name))
     assert np.isfinite(found).all()
+
+
+def test_neighbors_among_more_rows_than_memory(small_workers):
+    X, _ = _too_many_rows()
+    before = small_workers.run(os.getpid)
+    model = NearestNeighbors(n_neighbors=2).fit(X)
+    numbers = np.array([3, 7 * CHUNK_ROWS + 11, len(X) - 1])
+    queries = np.concatenate([X[i : i + 1].compute() for i in numbers])
+    with counting() as counts:
+        distances, nearest = model.kneighbors(queries)
+    assert counts.passes == 1
+    assert (distances[:, 0] == 0).all()
+    np.testing.assert_array_equal(nearest[:, 0], numbers)
+    lazy = model.kneighbors(da.from_array(queries, chunks=(1, COLUMNS)), return_distance=False)
+    np.testing.assert_array_equal(lazy.compute(), nearest)
+    assert small_workers.run(os.getpid) == before
 
 
 @pytest.mark.parametrize("shuffle", ["blocks", "rows"])

@@ -26,6 +26,7 @@ from skfleet.estimators import (
     Incremental,
     IncrementalPCA,
     KMeans,
+    KNeighborsRegressor,
     LogisticRegression,
     MiniBatchKMeans,
     ParallelPostFit,
@@ -91,6 +92,15 @@ def components(X, y, weight):
         variances = model.fit(X).explained_variance_
         np.testing.assert_allclose(variances, reference.explained_variance_, rtol=1e-6)
     assert TruncatedSVD(1, algorithm="arpack").fit(X).components_.shape == (1, 2)
+
+
+def neighbors(X, y, weight):
+    """Each row is its own neighbour, with its own target."""
+    model = KNeighborsRegressor(1).fit(X, y)
+    targets, predicted = dask.compute(y, model.predict(X))
+    assert model.n_samples_fit_ == len(targets)
+    # the rows of another computation of a shuffle may be in another order
+    np.testing.assert_allclose(np.sort(predicted), np.sort(targets), atol=1e-9)
 
 
 def in_parts(X, y, weight):
@@ -236,4 +246,5 @@ ENTRIES = [
     adaptive_search,
     voting,
     splits,
+    neighbors,
 ]

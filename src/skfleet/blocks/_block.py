@@ -160,14 +160,19 @@ def sample_blocks(rows: RowBlocks) -> list[BlockRef]:
     return [rows.blocks[i] for i in sorted({0, last // 2, last})]
 
 
-def row_slices(block: Block, dtype: np.dtype | None) -> Iterator[Block]:
-    """Yield views of consecutive rows of a block, whose copies in dtype fit into a cache."""
+def row_slices(
+    block: Block, dtype: np.dtype | None, piece_bytes: int | None = None
+) -> Iterator[Block]:
+    """Yield views of consecutive rows of a block, whose copies in dtype fit into a cache.
+
+    On the host they have `piece_bytes`, where that is another size.
+    """
     n_rows = block.n_rows
     if dtype is None:
         if n_rows:
             yield block
         return
-    n_bytes = PIECE_BYTES if is_host(block.X) else DEVICE_PIECE_BYTES
+    n_bytes = (piece_bytes or PIECE_BYTES) if is_host(block.X) else DEVICE_PIECE_BYTES
     if _linalg.is_sparse(block.X):
         row_bytes, n_columns = 2 * _linalg.row_bytes(block.X), block.X.shape[1]
         # Each piece has a dense result of one or several values a column, which must not dominate.

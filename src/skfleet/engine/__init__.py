@@ -76,6 +76,7 @@ if TYPE_CHECKING:  # what __getattr__ returns, for type checkers
         seceded,
         wait_for_workers,
     )
+    from skfleet.engine._dask._delayed_reduce import delay_reductions
     from skfleet.engine._dask._memory import worker_memory
     from skfleet.engine._dask._process_group import ProcessLauncher
     from skfleet.engine._dask._scatter import ScatteredObject, keep_while_alive, scatter_content
@@ -135,6 +136,7 @@ __all__ = [
     "current_fit_scope",
     "current_worker_address",
     "death_error",
+    "delay_reductions",
     "device_cache",
     "device_of",
     "draw_holdout",
@@ -182,7 +184,15 @@ __all__ = [
 ]
 
 # These import Dask's cluster, so their names above are imported when first asked for.
-_DASK_MODULES = ("_client", "_memory", "_process_group", "_scatter", "_serialize", "_wait")
+_DASK_MODULES = (
+    "_client",
+    "_delayed_reduce",
+    "_memory",
+    "_process_group",
+    "_scatter",
+    "_serialize",
+    "_wait",
+)
 
 
 if not TYPE_CHECKING:  # to whom every name would be one of the package

@@ -52,11 +52,13 @@ class Reduction:
     one row, in float64 and on the block's device: nothing there should wait for a result, which a
     task copies to the host once for all its blocks. `combine` merges two and must be associative.
     `finalize` runs in the driver. The functions and the arguments are pickled for the workers.
+    Blocks on the host are reduced in slices of `piece_bytes`, by default few enough for a cache.
     """
 
     per_block: Callable[..., Any]
     combine: Callable[[Any, Any], Any] = add
     finalize: Callable[[Any], Any] = identity
+    piece_bytes: int | None = None
 
     @property
     def name(self) -> str:
@@ -163,7 +165,9 @@ def reduce_group(
     is_uploaded = any(ref.to_device for ref in block_refs)
     calls = [partial(open_block, ref) for ref in block_refs]
     blocks = prefetch(calls) if is_uploaded else (call() for call in calls)
-    slices = chain.from_iterable(row_slices(block, dtype) for block in blocks)
+    slices = chain.from_iterable(
+        row_slices(block, dtype, reduction.piece_bytes) for block in blocks
+    )
     if n_threads == 1 or is_uploaded or not all(is_host(ref.X) for ref in block_refs):
         return tree_to_host(reduce_slices(slices))
     results: list[Any] = []

@@ -57,6 +57,11 @@ from skfleet.estimators.naive_bayes import (
     GaussianNB,
     MultinomialNB,
 )
+from skfleet.estimators.neighbors import (
+    KNeighborsClassifier,
+    KNeighborsRegressor,
+    NearestNeighbors,
+)
 from skfleet.estimators.preprocessing import (
     Binarizer,
     FunctionTransformer,
@@ -103,6 +108,8 @@ __all__ = [
     "IncrementalPCA",
     "KBinsDiscretizer",
     "KMeans",
+    "KNeighborsClassifier",
+    "KNeighborsRegressor",
     "LabelBinarizer",
     "LabelEncoder",
     "Lasso",
@@ -115,6 +122,7 @@ __all__ = [
     "MissingIndicator",
     "MultiLabelBinarizer",
     "MultinomialNB",
+    "NearestNeighbors",
     "Normalizer",
     "OneHotEncoder",
     "OrdinalEncoder",

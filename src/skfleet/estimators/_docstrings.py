@@ -29,6 +29,26 @@ self : {name}
 
 Returns
 -------""",
+    "neighbor_rows": """\
+On Dask rows, and on arrays of other libraries, the search is exact brute force, with one pass over
+the training rows for each batch of queries: ``algorithm="kd_tree"`` and ``"ball_tree"`` ask for the
+same answer, and `leaf_size` and `n_jobs` are ignored. ``fit`` is one pass. Training rows
+that fit stay in the workers' memory while the estimator, or a lazy answer, lives; others are loaded
+in each pass. Queries in this process are answered at once, in batches that go to each worker once:
+of at most 8 MB with their neighbours, or 256 MB where training rows are loaded. Dask queries are
+answered lazily, in their container, by one task a worker for each block, or in one pass for as many
+blocks as 256 MB hold (16 of unknown lengths) where the training rows are loaded. A task returns k
+distances, numbers and targets per query.
+
+Of rows at the same distance the first ones are the nearest, by their number in all rows;
+scikit-learn's brute force has no rule for these. Euclidean distances are computed from a matrix
+product for all pairs, and from differences in float64 for the nearest ones, so that a row is at
+distance 0 from its copies. On a device distances must be Euclidean. On Dask rows ``metric`` must
+not be ``"precomputed"``, and ``"seuclidean"`` and ``"mahalanobis"`` need their `metric_params`. A
+model that was fitted on Dask rows cannot be pickled.
+
+On rows in this process everything is scikit-learn's; Dask queries are then answered lazily, by
+tasks that have the whole model.""",
     "method_params": """**params : dict
     Handed on to the estimator's method, the same for all blocks.""",
     "X_params_returns": """Parameters

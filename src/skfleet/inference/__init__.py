@@ -6,6 +6,8 @@ from skfleet.inference._predict import (
     call_method,
     call_transform,
     first_rows,
+    in_container,
+    join_delayed,
     map_model,
     map_partitions,
 )
@@ -20,6 +22,8 @@ __all__ = [
     "class_names",
     "constant_per_row",
     "first_rows",
+    "in_container",
+    "join_delayed",
     "map_model",
     "map_partitions",
     "map_rows",

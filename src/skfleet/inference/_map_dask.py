@@ -12,7 +12,7 @@ import dask
 import dask.array as da
 import numpy as np
 from dask.highlevelgraph import HighLevelGraph
-from dask.task_spec import Task, TaskRef
+from dask.task_spec import Alias, Task, TaskRef
 
 from skfleet._array import to_device_of
 from skfleet._linalg import is_sparse
@@ -130,6 +130,28 @@ def map_dask_partitions(
         )
     array = map_to_array(X, *args, meta=result, token=name)
     return da.Array(array.dask, array.name, chunks=chunks, meta=result)
+
+
+def join_delayed(parts: Sequence[Any], lengths: Sequence[float], output: OutputSpec, X: Any) -> Any:
+    """Return Delayed results of consecutive rows as one collection, a frame where X is one.
+
+    `lengths` are the numbers of rows, NaN where unknown. The parts of a frame have its index.
+    """
+    if is_frame(meta_of(X)) and not (output.is_array or is_sparse(output.empty())):
+        import dask.dataframe as dd
+
+        meta = with_index(output.empty(), meta_of(X).index, output)
+        divisions = X.divisions if X.npartitions == len(parts) else None
+        return dd.from_delayed(parts, meta=meta, divisions=divisions, verify_meta=False)
+    key = _unique_key("results")
+    ends = () if output.width is None else (0,)
+    layer: dict[Any, Any] = {
+        (key, i, *ends): Alias((key, i, *ends), part.key) for i, part in enumerate(parts)
+    }
+    graph = HighLevelGraph.from_collections(key, layer, dependencies=parts)
+    chunks = (tuple(lengths), *(() if output.width is None else ((output.width,),)))
+    meta = to_device_of(_without_names(output.empty()), X._meta)
+    return da.Array(graph, key, chunks=chunks, dtype=output.dtype, meta=meta)
 
 
 def _call_on_partition(rows: Any, values: np.ndarray, func: Any, model: Any) -> Any:

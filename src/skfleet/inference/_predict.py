@@ -8,12 +8,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from skfleet._array import is_not_numpy, to_host
+from skfleet._array import is_not_numpy, to_device_of, to_host
 from skfleet._validation import warn_of_names, without_name_warnings
-from skfleet.blocks import Block, check_rows, is_lazy, with_pandas_text
+from skfleet.blocks import Block, check_rows, is_frame, is_lazy, with_pandas_text
 from skfleet.engine import as_portable, call_response_method
 from skfleet.inference._map import map_rows
-from skfleet.inference._output import OutputSpec, class_names
+from skfleet.inference._output import OutputSpec, class_names, with_index
 
 
 def map_model(
@@ -52,6 +52,24 @@ def map_partitions(
     kind = type(owner).__name__
     model = cached_scatter(owner, model, name=f"model-of-{kind}")
     return map_dask_partitions(func, model, X, values, result, name=f"fit-transform-{kind}")
+
+
+def join_delayed(parts: Sequence[Any], lengths: Sequence[float], output: OutputSpec, X: Any) -> Any:
+    """Return Delayed results of consecutive rows as one collection, a frame where X is one.
+
+    `lengths` are the numbers of rows, NaN where unknown. The parts of a frame have its index, as
+    `in_container` gives it to them.
+    """
+    from skfleet.inference._map_dask import join_delayed
+
+    return join_delayed(parts, lengths, output, X)
+
+
+def in_container(result: Any, rows: Any, output: OutputSpec) -> Any:
+    """Return the result for a block in its container: with its index, or on its device."""
+    if is_frame(rows):
+        return with_index(result, rows.index, output)
+    return to_device_of(result, rows)
 
 
 def cached_scatter(owner: Any, value: Any, name: str) -> Any:

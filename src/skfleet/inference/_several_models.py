@@ -13,7 +13,12 @@ from skfleet._array import to_device_of
 from skfleet.blocks import is_frame, meta_of, n_rows_of, stack_rows, take_rows
 from skfleet.engine import as_portable
 from skfleet.inference._output import OutputSpec, with_index
-from skfleet.inference._predict import apply_method, cached_scatter, infer_output
+from skfleet.inference._predict import (
+    apply_method,
+    cached_scatter,
+    in_container,
+    infer_output,
+)
 
 
 class ClassColumns(NamedTuple):
@@ -107,10 +112,10 @@ def _call_models(
     part: int | None,
 ) -> Any:
     """Return the results of the rows of a partition, in their order."""
-    values = to_device_of(output.empty(), rows)
+    values = output.empty()
     if len(numbers):
         values = _in_order(models, rows, numbers, method, output, columns, part)
-    return with_index(values, rows.index, output) if is_frame(rows) else values
+    return in_container(values, rows, output)
 
 
 def _in_order(
