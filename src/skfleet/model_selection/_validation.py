@@ -258,8 +258,8 @@ def cross_val_predict(
 
 
 def _no_score(estimator: Any, X: Any, y: Any = None) -> float:
-    """Return a score that takes no pass."""
-    return 0.0
+    """Return a score that takes no pass, and is not shown."""
+    return np.nan
 
 
 @document
