@@ -1,0 +1,197 @@
+"""Training of trees on workers: rows are cut from blocks, joined, and trees fitted on them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from numbers import Integral
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+from sklearn.utils import compute_sample_weight
+
+from skfleet._linalg import is_sparse, vstack, with_int32_indices
+from skfleet.blocks import BlockRef, RowBlocks, RowSet, as_numeric, open_block
+from skfleet.engine import Engine, Task, limit_threadpools, log_pass
+from skfleet.estimators.ensemble._groups import (
+    Bootstrap,
+    check_memory,
+    group_trees,
+    max_rows_of_group,
+)
+from skfleet.estimators.ensemble._survey import ForestSurvey, as_outputs, as_tree_rows
+
+
+# Parameters that are a number of rows or a share of all, and their least number.
+_LEAST_COUNTS = {"min_samples_leaf": 1, "min_samples_split": 2}
+
+
+class TreeRows(NamedTuple):
+    """Rows of a group of trees in float32, their codes or targets, and their numbers in all rows.
+
+    The numbers are None where the rows are all rows.
+    """
+
+    X: Any
+    y: np.ndarray
+    numbers: np.ndarray | None = None
+
+
+class TreeTask(NamedTuple):
+    """A kind of tree, and the labels of each output of a classifier."""
+
+    bootstrap: Bootstrap
+    labels: Sequence[np.ndarray]
+    is_balanced: bool  # by the classes of the rows that a tree draws
+
+    def fit(self, tree: Any, rows: TreeRows, weights: np.ndarray | None) -> Any:
+        """Return the tree fitted as scikit-learn fits it on all rows.
+
+        Rows that a tree does not draw have no weight, which is as good as their absence.
+        """
+        X, y, weight = rows.X, rows.y, weights
+        if self.bootstrap.n_drawn is not None:
+            positions = self.bootstrap.draw(tree, weights)
+            if rows.numbers is not None:
+                positions = np.searchsorted(rows.numbers, positions)
+            weight = np.bincount(positions, minlength=len(y)).astype(np.float64)
+            if self.is_balanced:
+                weight *= compute_sample_weight("balanced", y, indices=positions)
+            if rows.numbers is not None:
+                X, y, weight = self._with_all_targets(X, y, weight)
+        params = tree.get_params(deep=False)
+        n_rows = self.bootstrap.n_rows
+        counts = {k: _as_count(params[k], n_rows, least) for k, least in _LEAST_COUNTS.items()}
+        tree.set_params(**counts).fit(X, y, sample_weight=weight)
+        return tree.set_params(**{k: params[k] for k in _LEAST_COUNTS})
+
+    def _with_all_targets(self, X: Any, y: np.ndarray, weight: np.ndarray) -> Any:
+        """Return rows with some of no weight below them: those of each label, or of a target of 1.
+
+        A tree must know labels of other rows than its own, and one for counts wants any.
+        """
+        extra = np.ones((1, y.shape[1]))
+        if self.labels:
+            sizes = [len(labels) for labels in self.labels]
+            extra = np.arange(max(sizes))[:, None] % np.array(sizes)
+        zeros = np.zeros((len(extra), X.shape[1]), dtype=np.float32)
+        if is_sparse(X):
+            X = with_int32_indices(sparse.vstack([X, sparse.csc_array(zeros)], format="csc"))
+        else:
+            X = np.concatenate([X, zeros])
+        return X, np.concatenate([y, extra]), np.concatenate([weight, np.zeros(len(extra))])
+
+
+def _as_count(value: Any, n_rows: int, least: int) -> int:
+    """Return the number that a share of all rows stands for."""
+    return int(value) if isinstance(value, Integral) else max(least, math.ceil(value * n_rows))
+
+
+def train(
+    engine: Engine,
+    rows: RowBlocks,
+    seen: ForestSurvey,
+    trees: Sequence[Any],
+    task: TreeTask,
+    weights: np.ndarray | None,
+) -> list[Any]:
+    """Return fitted trees, in the order of the unfitted ones.
+
+    One pass over the rows serves as many groups of trees as there are workers.
+    """
+    row_bytes = seen.n_bytes / seen.n_rows + 8 * seen.n_outputs
+    max_rows = max_rows_of_group(engine.memory_limit, row_bytes)
+    check_memory(task.bootstrap, max_rows)
+    n_workers = 1 if engine.is_local else len(engine.worker_threads())
+    groups = list(group_trees(trees, task.bootstrap, max_rows, n_workers))
+    shared = None if weights is None else engine.scatter_small(weights)
+    fitted: list[Any] = []
+    for low in range(0, len(groups), n_workers):
+        wave = groups[low : low + n_workers]
+        sets = [task.bootstrap.row_set(group, weights, max_rows) for group in wave]
+        tasks: list[Task] = []
+        for group, joined in zip(wave, _join_rows(engine, rows, sets, task.labels), strict=True):
+            tasks += _submit_trees(engine, group, joined, task, shared)
+        results = engine.gather(tasks)
+        fitted += [tree for part in results for tree in part]
+    return fitted
+
+
+def _submit_trees(
+    engine: Engine, group: Sequence[Any], rows: Task, task: TreeTask, weights: Any
+) -> list[Task]:
+    """Submit a task for each tree of a group, or for all where calls run one by one."""
+    bundles = [list(group)] if engine.is_local else [[tree] for tree in group]
+    call = partial(_fit_trees, task)
+    return engine.map(
+        call, bundles, rows, weights, name="fit-trees", is_threaded=engine.is_local
+    )
+
+
+def _fit_trees(
+    task: TreeTask, trees: Sequence[Any], rows: TreeRows, weights: Any, n_threads: int = 1
+) -> list[Any]:
+    fit = partial(task.fit, rows=rows, weights=weights)
+    with limit_threadpools(1), ThreadPoolExecutor(n_threads) as pool:
+        return list(pool.map(fit, trees))
+
+
+def _join_rows(
+    engine: Engine, rows: RowBlocks, sets: Sequence[RowSet], labels: Sequence[np.ndarray]
+) -> list[Task]:
+    """Submit tasks whose results are the `TreeRows` of each set, in one pass over the rows."""
+    blocks = engine.group_by_worker(rows.blocks)
+    cut = partial(_cut_blocks, labels=labels, dtype=rows.dtype)
+    parts = engine.map(cut, blocks, engine.scatter_small(list(sets)), name="cut-rows")
+    log_pass("cut-rows", len(rows.blocks), len(parts))
+    joined = []
+    for i in range(len(sets)):
+        pieces = [engine.submit(_part, part, i, name="part-of-rows") for part in parts]
+        joined.append(engine.submit(_join, pieces, name="join-rows"))
+    return joined
+
+
+def _part(parts: Sequence[Any], i: int) -> Any:
+    return parts[i]
+
+
+def _cut_blocks(
+    block_refs: Sequence[BlockRef], sets: Any, labels: Sequence[np.ndarray], dtype: Any
+) -> list[list[tuple[int, TreeRows]]]:
+    """Return the rows of each set, by the numbers of the blocks that they are in."""
+    parts: list[list[tuple[int, TreeRows]]] = [[] for _ in sets]
+    for ref in block_refs:
+        block = open_block(ref)
+        low = ref.row_offset or 0
+        cuts = [row_set.cut(low, low + block.n_rows) for row_set in sets]
+        if not any(cut.n_taken for cut in cuts):
+            continue
+        block = as_numeric(block, dtype)
+        X, y = as_tree_rows(block.X), _encode(as_outputs(block.y), labels)
+        for part, row_set, cut in zip(parts, sets, cuts, strict=True):
+            if cut.n_taken:
+                has_all = len(row_set) == row_set.n_rows
+                numbers = None if has_all else low + cut.numbers()
+                part.append((ref.number, TreeRows(cut.take(X), cut.take(y), numbers)))
+    return parts
+
+
+def _encode(y: np.ndarray, labels: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the codes of labels, or targets, as numbers that scikit-learn's trees take."""
+    if labels:
+        columns = [np.searchsorted(known, y[:, k]) for k, known in enumerate(labels)]
+        y = np.stack(columns, axis=1)
+    return np.ascontiguousarray(y, dtype=np.float64)
+
+
+def _join(pieces: Sequence[Sequence[tuple[int, TreeRows]]]) -> TreeRows:
+    parts = dict(item for part in pieces for item in part)
+    X, y, numbers = zip(*(parts[number] for number in sorted(parts)), strict=True)
+    X = vstack(X)
+    if is_sparse(X):
+        X = with_int32_indices(sparse.csc_array(X))
+        X.sort_indices()
+    return TreeRows(X, np.concatenate(y), None if numbers[0] is None else np.concatenate(numbers))
