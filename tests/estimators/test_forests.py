@@ -210,13 +210,14 @@ def test_the_forest_depends_on_no_partition_and_no_memory(cuts, max_rows):
 
 
 @pytest.mark.parametrize(
-    ("room", "params", "n_passes"),
-    [(N, {}, 2), (N, {"max_samples": 30}, 2), (80, {"max_samples": 30}, 3), (40, {"max_samples": 30}, 7)],
+    ("room", "max_samples", "n_passes"), [(N, None, 2), (N, 30, 2), (80, 30, 3), (40, 30, 7)]
 )
-def test_passes_are_a_survey_and_one_for_the_groups_that_fit(monkeypatch, room, params, n_passes):
+def test_passes_are_a_survey_and_one_for_the_groups_that_fit(
+    monkeypatch, room, max_samples, n_passes
+):
     memory = int(room * (X.shape[1] * 4 + 8 + _groups.TREE_BYTES) / _groups.MEMORY_SHARE) + 8
     monkeypatch.setattr(LocalEngine, "memory_limit", memory)
-    ours, theirs = pair(RandomForestClassifier, n_estimators=6, **params)
+    ours, theirs = pair(RandomForestClassifier, n_estimators=6, max_samples=max_samples)
     with counting() as counts, config_context(keep_blocks=False):
         ours.fit(lazy(X), lazy(TEXT))
     assert counts.passes == n_passes
@@ -225,10 +226,16 @@ def test_passes_are_a_survey_and_one_for_the_groups_that_fit(monkeypatch, room, 
 
 def test_rows_of_a_tree_that_no_worker_can_hold_are_refused(monkeypatch):
     monkeypatch.setattr(LocalEngine, "memory_limit", 4 * 72 * 100)
-    with pytest.raises(ValueError, match=r"max_samples must be .* Got 240 draws .* max_samples=100"):
-        RandomForestClassifier().fit(lazy(X), lazy(TEXT))
-    with pytest.raises(ValueError, match="bootstrap must be True .* Got False, 240 rows"):
-        ExtraTreesClassifier().fit(lazy(X), lazy(TEXT))
+    with pytest.raises(ValueError, match=r"max_samples must be .* Got 240 .*=100"):
+        RandomForestClassifier(max_samples=240).fit(lazy(X), lazy(TEXT))
+    with counting() as counts:
+        with pytest.raises(ValueError, match=r"bootstrap must be True .* Got False, 240 rows"):
+            ExtraTreesClassifier().fit(lazy(X), lazy(TEXT))
+        with pytest.raises(ValueError, match="max_samples must be"):
+            RandomForestClassifier().fit(lazy(X), lazy(TEXT))
+        with pytest.raises(ValueError, match="monotonic_cst has shape 1"):
+            RandomForestClassifier(monotonic_cst=[1]).fit(lazy(X), lazy(TEXT))
+    assert counts.tasks == 0
 
 
 def test_frames_have_names_and_answers_columns():
@@ -259,7 +266,7 @@ def test_warm_start_adds_trees():
     assert_same_forest(ours, theirs)
     with pytest.warns(UserWarning, match="without increasing n_estimators"):
         ours.fit(lazy(X), lazy(TEXT))
-    with pytest.raises(ValueError, match="n_estimators must be .* Got 2 for 7 trees"):
+    with pytest.raises(ValueError, match=r"n_estimators must be .* Got 2 after 7"):
         ours.set_params(n_estimators=2).fit(lazy(X), lazy(TEXT))
 
 
@@ -314,7 +321,7 @@ def test_labels_and_answers_are_checked():
     with pytest.raises(NotFittedError):
         model.predict(lazy(X))
     model.fit(lazy(X), lazy(TEXT))
-    with pytest.raises(ValueError, match="3 features, but .* expecting 4"):
+    with pytest.raises(ValueError, match=r"3 features, but .* expecting 4"):
         model.predict(lazy(X[:, :3]))
 
 

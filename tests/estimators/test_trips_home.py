@@ -23,6 +23,7 @@ from skfleet.estimators import (
     LogisticRegression,
     MiniBatchKMeans,
     ParallelPostFit,
+    RandomForestClassifier,
     Ridge,
     TruncatedSVD,
 )
@@ -169,6 +170,7 @@ def test_rows_of_this_process_are_no_reason_to_warn():
 NAMED = [
     LogisticRegression(),
     KMeans(2, random_state=0),
+    RandomForestClassifier(3),
     ParallelPostFit(TheirRidge()),
     BlockwiseVotingClassifier(TheirLogisticRegression()),
 ]

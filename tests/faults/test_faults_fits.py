@@ -27,6 +27,7 @@ from skfleet.estimators import (
     MiniBatchKMeans,
     ParallelPostFit,
     PoissonRegressor,
+    RandomForestRegressor,
     Ridge,
     RidgeClassifier,
     RidgeCV,
@@ -244,6 +245,20 @@ def test_incremental_learns_each_block_exactly_once(processes, resident, shuffle
     assert again.t_ == undisturbed.t_ == 400_001
     np.testing.assert_array_equal(again.coef_, undisturbed.coef_)
     assert model.n_samples_seen_ == 400_000
+
+
+@pytest.mark.parametrize("resident", [True, False], ids=["resident", "streamed"])
+def test_forests_survive_a_killed_worker(processes, resident):
+    X, y = _rows()
+    model = RandomForestRegressor(8, max_samples=0.05, max_features=4, random_state=0)
+    with config_context(keep_blocks=resident):
+        undisturbed = model.fit(X, y).estimators_
+        with killing_one_worker_after(processes, 1.0) as killed:
+            again = model.fit(X, y).estimators_
+    assert killed
+    for tree, want in zip(again, undisturbed, strict=True):
+        np.testing.assert_array_equal(tree.tree_.threshold, want.tree_.threshold)
+        np.testing.assert_array_equal(tree.tree_.value, want.tree_.value)
 
 
 class SlowToAnswer(LogisticRegressionInMemory):

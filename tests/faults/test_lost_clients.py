@@ -13,7 +13,14 @@ from sklearn.linear_model import LogisticRegression, SGDClassifier
 from clusters import local_client
 from skfleet import config_context
 from skfleet.engine._dask._client import current_client
-from skfleet.estimators import PCA, BlockwiseVotingClassifier, Incremental, KMeans, Ridge
+from skfleet.estimators import (
+    PCA,
+    BlockwiseVotingClassifier,
+    Incremental,
+    KMeans,
+    RandomForestRegressor,
+    Ridge,
+)
 from skfleet.exceptions import FleetError, NoWorkersError
 from skfleet.fleet import _default_client
 from skfleet.metrics import accuracy_score
@@ -39,6 +46,7 @@ ENTRIES = {
     "Ridge": lambda: Ridge().fit(DX, DY),
     "rows of unknown length": lambda: Ridge().fit(UNKNOWN, y),
     "KMeans": lambda: KMeans(2).fit(DX),
+    "forest": lambda: RandomForestRegressor(2).fit(DX, DY),
     "PCA": lambda: PCA(2).fit(DX),
     "Incremental": lambda: Incremental(SGDClassifier()).fit(DX, DY, classes=[0, 1]),
     "voting": lambda: BlockwiseVotingClassifier(LogisticRegression()).fit(DX, DY),

@@ -19,6 +19,7 @@ from skfleet.estimators import (
     LogisticRegression,
     MiniBatchKMeans,
     PoissonRegressor,
+    RandomForestRegressor,
     Ridge,
     RidgeCV,
     TruncatedSVD,
@@ -150,6 +151,21 @@ def test_clusters_and_components_of_more_rows_than_memory(small_workers, model, 
     assert small_workers.run(os.getpid) == before
     found = getattr(model, "cluster_centers_", getattr(model, "components_", None))
     assert np.isfinite(found).all()
+
+
+def test_forests_on_samples_of_more_rows_than_memory(small_workers):
+    X, coef = _too_many_rows()
+    y = X @ coef
+    before = small_workers.run(os.getpid)
+    params = {"max_samples": 20_000, "max_features": 10, "min_samples_leaf": 5, "random_state": 0}
+    with counting() as counts:
+        model = RandomForestRegressor(4, **params).fit(X, y)
+    assert counts.passes == 2
+    rows, targets = X[:1000].compute(), y[:1000].compute()
+    assert model.score(rows, targets) > 0.3
+    assert small_workers.run(os.getpid) == before
+    with pytest.raises(ValueError, match="Set max_samples="):
+        RandomForestRegressor(4).fit(X, y)
 
 
 @pytest.mark.parametrize("shuffle", ["blocks", "rows"])

@@ -21,6 +21,7 @@ from skfleet.estimators import (
     BlockwiseVotingRegressor,
     ColumnTransformer,
     ElasticNet,
+    ExtraTreesRegressor,
     Incremental,
     IncrementalPCA,
     KMeans,
@@ -76,6 +77,14 @@ def components(X, y, weight):
         variances = model.fit(X).explained_variance_
         np.testing.assert_allclose(variances, reference.explained_variance_, rtol=1e-6)
     assert TruncatedSVD(1, algorithm="arpack").fit(X).components_.shape == (1, 2)
+
+
+def forest(X, y, weight):
+    """Trees of all rows know the target of each."""
+    model = ExtraTreesRegressor(2, random_state=0).fit(X, y, sample_weight=weight)
+    targets, predicted = dask.compute(y, model.predict(X))
+    # the rows of another computation of a shuffle may be in another order
+    np.testing.assert_allclose(np.sort(predicted), np.sort(targets), atol=1e-6)
 
 
 def in_parts(X, y, weight):
@@ -220,4 +229,5 @@ ENTRIES = [
     adaptive_search,
     voting,
     splits,
+    forest,
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import clone, is_classifier, is_regressor
@@ -22,7 +22,7 @@ from skfleet.estimators._base import FleetEstimator
 from skfleet.estimators._blockwise import learned_attributes, stock_estimator
 from skfleet.estimators._device_dispatch import unchanged_on_failure
 from skfleet.estimators._docstrings import document
-from skfleet.estimators.ensemble._groups import Bootstrap
+from skfleet.estimators.ensemble._groups import Bootstrap, check_memory, max_rows_of_group
 from skfleet.estimators.ensemble._survey import ForestSurvey, survey
 from skfleet.estimators.ensemble._training import TreeTask, train
 from skfleet.inference import call_method
@@ -33,7 +33,7 @@ from skfleet.metrics import accuracy_score, r2_score
 class ForestEstimator(FleetEstimator):
     """Base of scikit-learn's forests, which they are for rows in this process."""
 
-    def fit(self, X: Rows, y: Values, sample_weight: Weights | None = None) -> Any:
+    def fit(self, X: Rows, y: Values, sample_weight: Weights | None = None) -> Self:
         """Build a forest of trees from the training rows.
 
         Parameters
@@ -55,26 +55,52 @@ class ForestEstimator(FleetEstimator):
 
     def _fit_on_blocks(self, X: Any, y: Any, sample_weight: Any) -> None:
         """Survey the rows, and train the trees on workers."""
-        validate_params(self)
-        reason = "Dask rows: score on rows of a test set"
-        check_unsupported("oob_score", self.oob_score, False, f"Leave it out with {reason}.")
         rows = self._validate_rows(
             X, y, sample_weight, multi_output=True, y_numeric=is_regressor(self)
         )
+        self._check_parameters()
         blocks = tuple(block._replace(to_device=False) for block in rows.blocks)
         rows = replace(rows, blocks=blocks, checked=True)
         engine = engine_for(rows)
+        if rows.n_rows is not None and self.max_samples is None and not rows.is_sparse:
+            bootstrap = Bootstrap(rows.n_rows, rows.n_rows if self.bootstrap else None)
+            check_memory(bootstrap, max_rows_of_group(engine.memory_limit, 4 * rows.n_features))
         with engine.persist(rows, to_disk=False) as rows:
-            seen = map_reduce(engine, self._survey(), rows)
-            weights = self._row_weights(seen)
-            trees = self._plant(seen)
-            n_drawn = set_bootstrap(self, seen.n_rows, weights)
+            summary = map_reduce(engine, self._survey(), rows)
+            weights = self._row_weights(summary)
+            trees = self._make_trees(summary)
+            n_drawn = set_bootstrap(self, summary.n_rows, weights)
             if trees:
-                bootstrap = Bootstrap(seen.n_rows, n_drawn)
+                bootstrap = Bootstrap(summary.n_rows, n_drawn)
                 is_balanced = self._is_balanced_by_tree
-                task = TreeTask(bootstrap, seen.labels, is_balanced)
-                rows = seen.with_offsets(rows)
-                self.estimators_ += train(engine, rows, seen, trees, task, weights)
+                task = TreeTask(bootstrap, summary.labels, is_balanced)
+                rows = summary.with_offsets(rows)
+                self.estimators_ += train(engine, rows, summary, trees, task, weights)
+
+    def _check_parameters(self) -> None:
+        """Raise for parameters that need no rows to be known as wrong."""
+        validate_params(self)
+        advice = "Leave it out, and score on rows of a test set."
+        check_unsupported("oob_score", self.oob_score, False, advice)
+        if len(self._trees_before) > self.n_estimators:
+            raise ValueError(
+                "n_estimators must be at least the number of trees before with warm_start=True. "
+                f"Got {self.n_estimators} after {len(self._trees_before)} instead. Raise it."
+            )
+        params = {"class_weight": None} if is_classifier(self) else {}
+        self._fit_example(np.ones(2), n_estimators=1, random_state=0, **params)
+
+    @property
+    def _trees_before(self) -> list[Any]:
+        """The trees that a warm start adds to."""
+        return getattr(self, "estimators_", []) if self.warm_start else []
+
+    def _fit_example(self, y: np.ndarray, **params: Any) -> Any:
+        """Return scikit-learn's forest, fitted on artificial rows."""
+        if self.bootstrap:  # it would warn of a small share of these few rows
+            params["max_samples"] = None
+        example = stock_estimator(self, n_jobs=None, verbose=0, warm_start=False, **params)
+        return example.fit(np.zeros((len(y), self.n_features_in_)), y)
 
     @property
     def _is_balanced_by_tree(self) -> bool:
@@ -91,55 +117,45 @@ class ForestEstimator(FleetEstimator):
             weight_signs=not self.bootstrap,
         )
 
-    def _row_weights(self, seen: ForestSurvey) -> np.ndarray | None:
+    def _row_weights(self, summary: ForestSurvey) -> np.ndarray | None:
         """Return the product of the weights of samples and of classes, None without, or raise."""
-        if self.criterion == "poisson" and (seen.y_min < 0 or seen.y_sum <= 0):
+        if self.criterion == "poisson" and (summary.y_min < 0 or summary.y_sum <= 0):
             raise ValueError(
                 "y must be non-negative, with a sum above 0, for Poisson regression. Got a "
-                f"minimum of {seen.y_min:g} and a sum of {seen.y_sum:g} instead. Choose another "
-                "criterion."
+                f"minimum of {summary.y_min:g} and a sum of {summary.y_sum:g} instead. Choose "
+                "another criterion."
             )
-        for labels in seen.labels:
+        for labels in summary.labels:
             check_classification_targets(labels)
-        weights = seen.sample_weight()
+        weights = summary.sample_weight()
         if weights is not None:
-            check_total_weight(seen.total_weight)
-        if seen.y_parts:
-            of_classes = expand_class_weight(stock_estimator(self), seen.y(), weights)
+            check_total_weight(summary.total_weight)
+        if summary.y_parts:
+            of_classes = expand_class_weight(stock_estimator(self), summary.y(), weights)
             weights = of_classes if weights is None else weights * of_classes
         return weights
 
-    def _plant(self, seen: ForestSurvey) -> list[Any]:
+    def _make_trees(self, summary: ForestSurvey) -> list[Any]:
         """Set the fitted attributes, and return the unfitted trees with their random states.
 
         scikit-learn's own fit on a few artificial rows checks the parameters, and draws the states.
         """
-        grown = getattr(self, "estimators_", []) if self.warm_start else []
-        n_more = self.n_estimators - len(grown)
-        if n_more < 0:
-            raise ValueError(
-                f"n_estimators must be at least the number of trees that are there with "
-                f"warm_start=True. Got {self.n_estimators} for {len(grown)} trees instead. Raise "
-                "n_estimators."
-            )
-        if n_more == 0:
+        trees_before = list(self._trees_before)
+        if len(trees_before) == self.n_estimators:
             warnings.warn(
                 "Warm-start fitting without increasing n_estimators does not fit new trees.",
-                stacklevel=5,
+                stacklevel=4,
             )
             return []
-        y: np.ndarray = np.ones((2, seen.n_outputs))
-        if seen.labels:
-            n = max(map(len, seen.labels))
-            y = np.stack([np.resize(labels, n) for labels in seen.labels], axis=1)
-        y = y[:, 0] if seen.target_dims == 1 else y
-        params = {"n_jobs": None, "verbose": 0, "warm_start": False}
-        if self.bootstrap:  # scikit-learn would warn of a small share of these few rows
-            params["max_samples"] = None
-        planted = stock_estimator(self, **params).fit(np.zeros((len(y), self.n_features_in_)), y)
-        vars(self).update(learned_attributes(planted))
-        self.estimators_ = list(grown)
-        return [clone(tree) for tree in planted.estimators_[len(grown) :]]
+        y: np.ndarray = np.ones((2, summary.n_outputs))
+        if summary.labels:
+            n = max(map(len, summary.labels))
+            y = np.stack([np.resize(labels, n) for labels in summary.labels], axis=1)
+        example = self._fit_example(y[:, 0] if summary.target_dims == 1 else y)
+        for name, value in learned_attributes(example).items():
+            setattr(self, name, value)
+        self.estimators_ = trees_before
+        return [clone(tree) for tree in example.estimators_[len(trees_before) :]]
 
     def predict(self, X: Rows) -> Answer:
         """Predict the label or the target of each row, by the mean of the trees.

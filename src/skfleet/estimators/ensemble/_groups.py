@@ -42,7 +42,7 @@ class Bootstrap:
         return -math.expm1(-n_trees * self.n_drawn / self.n_rows)
 
     def row_set(self, trees: Sequence[Any], weights: np.ndarray | None, max_rows: int) -> RowSet:
-        """Return the rows that any of the trees draws, or all rows where there are about as many."""
+        """Return the rows that any of the trees draws, or all where these are nearly as many."""
         share = self.expected_share(len(trees))
         if self.n_drawn is None or (share > ALL_ROWS_SHARE and self.n_rows <= max_rows):
             return RowSet(self.n_rows, [(0, self.n_rows)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
@@ -97,7 +97,7 @@ def _survey_block(
         labels = [unique_values(column) for column in y.T]
     else:
         y_min, y_sum = float(y.min()), float(y.sum(dtype=np.float64))
-    number, is_weighted = block.number, weight is not None
+    number = block.number
     return ForestSurvey(
         {number: block.n_rows},
         block.n_rows * row_bytes(X),
@@ -107,8 +107,8 @@ def _survey_block(
         y_sum,
         y.shape[1],
         {number: [y]} if with_y else {},
-        {number: [np.asarray(weight, dtype=np.float64)]} if is_weighted else {},
-        float(np.sum(weight)) if is_weighted else 1.0,
+        {} if weight is None else {number: [np.asarray(weight, dtype=np.float64)]},
+        1.0 if weight is None else float(np.sum(weight)),
     )
 
 
@@ -132,5 +132,5 @@ def _merge(a: dict[int, list[Any]], b: dict[int, list[Any]]) -> dict[int, list[A
     return {n: [*a.get(n, ()), *b.get(n, ())] for n in {**a, **b}}
 
 
-def _in_order(parts: dict[int, Sequence[np.ndarray]]) -> np.ndarray:
+def _in_order(parts: Mapping[int, Sequence[np.ndarray]]) -> np.ndarray:
     return np.concatenate([part for number in sorted(parts) for part in parts[number]])

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from numbers import Integral
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from scipy import sparse
@@ -23,7 +23,6 @@ from skfleet.estimators.ensemble._groups import (
     max_rows_of_group,
 )
 from skfleet.estimators.ensemble._survey import ForestSurvey, as_outputs, as_tree_rows
-
 
 # Parameters that are a number of rows or a share of all, and their least number.
 _LEAST_COUNTS = {"min_samples_leaf": 1, "min_samples_split": 2}
@@ -93,7 +92,7 @@ def _as_count(value: Any, n_rows: int, least: int) -> int:
 def train(
     engine: Engine,
     rows: RowBlocks,
-    seen: ForestSurvey,
+    summary: ForestSurvey,
     trees: Sequence[Any],
     task: TreeTask,
     weights: np.ndarray | None,
@@ -102,19 +101,21 @@ def train(
 
     One pass over the rows serves as many groups of trees as there are workers.
     """
-    row_bytes = seen.n_bytes / seen.n_rows + 8 * seen.n_outputs
+    row_bytes = summary.n_bytes / summary.n_rows + 8 * summary.n_outputs
     max_rows = max_rows_of_group(engine.memory_limit, row_bytes)
     check_memory(task.bootstrap, max_rows)
-    n_workers = 1 if engine.is_local else len(engine.worker_threads())
+    n_workers = 1 if engine.is_local else len(cast(Any, engine).worker_threads())
     groups = list(group_trees(trees, task.bootstrap, max_rows, n_workers))
-    shared = None if weights is None else engine.scatter_small(weights)
+    weights_task = None if weights is None else engine.scatter_small(weights)
     fitted: list[Any] = []
     for low in range(0, len(groups), n_workers):
         wave = groups[low : low + n_workers]
         sets = [task.bootstrap.row_set(group, weights, max_rows) for group in wave]
         tasks: list[Task] = []
-        for group, joined in zip(wave, _join_rows(engine, rows, sets, task.labels), strict=True):
-            tasks += _submit_trees(engine, group, joined, task, shared)
+        for group, group_rows in zip(
+            wave, _join_rows(engine, rows, sets, task.labels), strict=True
+        ):
+            tasks += _submit_trees(engine, group, group_rows, task, weights_task)
         results = engine.gather(tasks)
         fitted += [tree for part in results for tree in part]
     return fitted
@@ -126,9 +127,7 @@ def _submit_trees(
     """Submit a task for each tree of a group, or for all where calls run one by one."""
     bundles = [list(group)] if engine.is_local else [[tree] for tree in group]
     call = partial(_fit_trees, task)
-    return engine.map(
-        call, bundles, rows, weights, name="fit-trees", is_threaded=engine.is_local
-    )
+    return engine.map(call, bundles, rows, weights, name="fit-trees", is_threaded=engine.is_local)
 
 
 def _fit_trees(
@@ -144,7 +143,9 @@ def _join_rows(
 ) -> list[Task]:
     """Submit tasks whose results are the `TreeRows` of each set, in one pass over the rows."""
     blocks = engine.group_by_worker(rows.blocks)
-    cut = partial(_cut_blocks, labels=labels, dtype=rows.dtype)
+    numbers = (block.number for block in rows.blocks)
+    lengths = dict(zip(numbers, rows.lengths or (), strict=True))
+    cut = partial(_cut_blocks, labels=labels, lengths=lengths, dtype=rows.dtype)
     parts = engine.map(cut, blocks, engine.scatter_small(list(sets)), name="cut-rows")
     log_pass("cut-rows", len(rows.blocks), len(parts))
     joined = []
@@ -159,17 +160,20 @@ def _part(parts: Sequence[Any], i: int) -> Any:
 
 
 def _cut_blocks(
-    block_refs: Sequence[BlockRef], sets: Any, labels: Sequence[np.ndarray], dtype: Any
+    block_refs: Sequence[BlockRef],
+    sets: Sequence[RowSet],
+    labels: Sequence[np.ndarray],
+    lengths: dict[int, int],
+    dtype: Any,
 ) -> list[list[tuple[int, TreeRows]]]:
     """Return the rows of each set, by the numbers of the blocks that they are in."""
     parts: list[list[tuple[int, TreeRows]]] = [[] for _ in sets]
     for ref in block_refs:
-        block = open_block(ref)
         low = ref.row_offset or 0
-        cuts = [row_set.cut(low, low + block.n_rows) for row_set in sets]
+        cuts = [row_set.cut(low, low + lengths[ref.number]) for row_set in sets]
         if not any(cut.n_taken for cut in cuts):
             continue
-        block = as_numeric(block, dtype)
+        block = as_numeric(open_block(ref), dtype)
         X, y = as_tree_rows(block.X), _encode(as_outputs(block.y), labels)
         for part, row_set, cut in zip(parts, sets, cuts, strict=True):
             if cut.n_taken:
