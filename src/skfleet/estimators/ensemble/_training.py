@@ -111,23 +111,34 @@ def train(
     for low in range(0, len(groups), n_workers):
         wave = groups[low : low + n_workers]
         sets = [task.bootstrap.row_set(group, weights, max_rows) for group in wave]
-        tasks: list[Task] = []
-        for group, group_rows in zip(
-            wave, _join_rows(engine, rows, sets, task.labels), strict=True
-        ):
-            tasks += _submit_trees(engine, group, group_rows, task, weights_task)
-        results = engine.gather(tasks)
-        fitted += [tree for part in results for tree in part]
+        fitted += _train_groups(engine, rows, wave, sets, task, weights_task)
     return fitted
 
 
-def _submit_trees(
-    engine: Engine, group: Sequence[Any], rows: Task, task: TreeTask, weights: Any
-) -> list[Task]:
-    """Submit a task for each tree of a group, or for all where calls run one by one."""
-    bundles = [list(group)] if engine.is_local else [[tree] for tree in group]
-    call = partial(_fit_trees, task)
-    return engine.map(call, bundles, rows, weights, name="fit-trees", is_threaded=engine.is_local)
+def _train_groups(
+    engine: Engine,
+    rows: RowBlocks,
+    groups: Sequence[Sequence[Any]],
+    sets: Sequence[RowSet],
+    task: TreeTask,
+    weights: Any,
+) -> list[Any]:
+    """Return fitted trees, in one pass over the rows; workers drop these at the end.
+
+    There is a task for each tree, or for those of a group where calls run one by one.
+    """
+    tasks: list[Task] = []
+    joins = _join_rows(engine, rows, sets, task.labels)
+    for group, group_rows in zip(groups, joins, strict=True):
+        tasks += engine.map(
+            partial(_fit_trees, task),
+            [list(group)] if engine.is_local else [[tree] for tree in group],
+            group_rows,
+            weights,
+            name="fit-trees",
+            is_threaded=engine.is_local,
+        )
+    return [tree for part in engine.gather(tasks) for tree in part]
 
 
 def _fit_trees(
