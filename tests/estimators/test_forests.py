@@ -103,8 +103,8 @@ def test_every_world_has_the_same_trees_and_answers(world, cls):
     y = target_of(cls)
     ours, theirs = pair(cls, bootstrap=True, max_samples=0.4)
     rows = world.X(X)
-    ours.fit(rows, world.column(y))
-    theirs.fit(sparse.csr_array(X) if "csr" in world.name else X, y)
+    ours.fit(rows, world.column(y), world.column(WEIGHT))
+    theirs.fit(sparse.csr_array(X) if "csr" in world.name else X, y, WEIGHT)
     if "csr" not in world.name:
         names = vars(ours).pop("feature_names_in_", None)
         assert_same_forest(ours, theirs)
@@ -168,6 +168,13 @@ def test_labels_that_few_rows_have_are_known_to_every_tree():
     ours.fit(lazy(X), lazy(y))
     assert_same_forest(ours, theirs.fit(X, y))
     assert ours.predict_proba(lazy(X)).shape == (N, 3)
+
+
+def test_counts_of_which_a_tree_draws_none():
+    y = np.zeros(N)
+    y[[3, 7]] = 1
+    ours, theirs = pair(RandomForestRegressor, criterion="poisson", max_samples=5)
+    assert_same_forest(ours.fit(lazy(X), lazy(y)), theirs.fit(X, y))
 
 
 @pytest.mark.parametrize("cls", CLASSES)

@@ -82,7 +82,7 @@ def components(X, y, weight):
 def forest(X, y, weight):
     """Trees of all rows know the target of each."""
     model = ExtraTreesRegressor(2, random_state=0).fit(X, y, sample_weight=weight)
-    targets, predicted = dask.compute(y, model.predict(X))
+    targets, predicted = y.compute(), model.predict(X).compute()
     # the rows of another computation of a shuffle may be in another order
     np.testing.assert_allclose(np.sort(predicted), np.sort(targets), atol=1e-6)
 

@@ -31,7 +31,9 @@ _LEAST_COUNTS = {"min_samples_leaf": 1, "min_samples_split": 2}
 class TreeRows(NamedTuple):
     """Rows of a group of trees in float32, their codes or targets, and their numbers in all rows.
 
-    The numbers are None where the rows are all rows.
+    The numbers are None where the rows are all rows. After those with numbers come artificial rows
+    of zeros, which have no weight: a tree must know labels of other rows than its own, and one for
+    counts wants any.
     """
 
     X: Any
@@ -51,7 +53,7 @@ class TreeTask(NamedTuple):
 
         Rows that a tree does not draw have no weight, which is as good as their absence.
         """
-        X, y, weight = rows.X, rows.y, weights
+        y, weight = rows.y, weights
         if self.bootstrap.n_drawn is not None:
             positions = self.bootstrap.draw(tree, weights)
             if rows.numbers is not None:
@@ -59,29 +61,11 @@ class TreeTask(NamedTuple):
             weight = np.bincount(positions, minlength=len(y)).astype(np.float64)
             if self.is_balanced:
                 weight *= compute_sample_weight("balanced", y, indices=positions)
-            if rows.numbers is not None:
-                X, y, weight = self._with_all_targets(X, y, weight)
         params = tree.get_params(deep=False)
         n_rows = self.bootstrap.n_rows
         counts = {k: _as_count(params[k], n_rows, least) for k, least in _LEAST_COUNTS.items()}
-        tree.set_params(**counts).fit(X, y, sample_weight=weight)
+        tree.set_params(**counts).fit(rows.X, y, sample_weight=weight)
         return tree.set_params(**{k: params[k] for k in _LEAST_COUNTS})
-
-    def _with_all_targets(self, X: Any, y: np.ndarray, weight: np.ndarray) -> Any:
-        """Return rows with some of no weight below them: those of each label, or of a target of 1.
-
-        A tree must know labels of other rows than its own, and one for counts wants any.
-        """
-        extra = np.ones((1, y.shape[1]))
-        if self.labels:
-            sizes = [len(labels) for labels in self.labels]
-            extra = np.arange(max(sizes))[:, None] % np.array(sizes)
-        zeros = np.zeros((len(extra), X.shape[1]), dtype=np.float32)
-        if is_sparse(X):
-            X = with_int32_indices(sparse.vstack([X, sparse.csc_array(zeros)], format="csc"))
-        else:
-            X = np.concatenate([X, zeros])
-        return X, np.concatenate([y, extra]), np.concatenate([weight, np.zeros(len(extra))])
 
 
 def _as_count(value: Any, n_rows: int, least: int) -> int:
@@ -162,7 +146,7 @@ def _join_rows(
     joined = []
     for i in range(len(sets)):
         pieces = [engine.submit(_part, part, i, name="part-of-rows") for part in parts]
-        joined.append(engine.submit(_join, pieces, name="join-rows"))
+        joined.append(engine.submit(_join, pieces, labels, name="join-rows"))
     return joined
 
 
@@ -202,11 +186,25 @@ def _encode(y: np.ndarray, labels: Sequence[np.ndarray]) -> np.ndarray:
     return np.ascontiguousarray(y, dtype=np.float64)
 
 
-def _join(pieces: Sequence[Sequence[tuple[int, TreeRows]]]) -> TreeRows:
+def _join(
+    pieces: Sequence[Sequence[tuple[int, TreeRows]]], labels: Sequence[np.ndarray]
+) -> TreeRows:
     parts = dict(item for part in pieces for item in part)
     X, y, numbers = zip(*(parts[number] for number in sorted(parts)), strict=True)
+    if numbers[0] is not None:
+        targets = _artificial_targets(labels, y[0].shape[1])
+        y = *y, targets
+        X = *X, np.zeros((len(targets), X[0].shape[1]), dtype=np.float32)
     X = vstack(X)
     if is_sparse(X):
         X = with_int32_indices(sparse.csc_array(X))
         X.sort_indices()
     return TreeRows(X, np.concatenate(y), None if numbers[0] is None else np.concatenate(numbers))
+
+
+def _artificial_targets(labels: Sequence[np.ndarray], n_outputs: int) -> np.ndarray:
+    """Return rows with the codes of all labels of each output, or one with targets of 1."""
+    if not labels:
+        return np.ones((1, n_outputs))
+    sizes = np.array([len(known) for known in labels])
+    return (np.arange(sizes.max())[:, None] % sizes).astype(np.float64)
