@@ -23,7 +23,7 @@ from skfleet.estimators import (
     RandomForestClassifier,
     RandomForestRegressor,
 )
-from skfleet.estimators.ensemble import _groups, _training
+from skfleet.estimators.ensemble import _base, _groups, _training
 
 CLASSES = [
     RandomForestClassifier,
@@ -222,8 +222,8 @@ def test_the_forest_depends_on_no_partition_and_no_memory(cuts, max_rows):
 def test_passes_are_a_survey_and_one_for_the_groups_that_fit(
     monkeypatch, room, max_samples, n_passes
 ):
-    memory = int(room * (X.shape[1] * 4 + 8 + _groups.TREE_BYTES) / _groups.MEMORY_SHARE) + 8
-    monkeypatch.setattr(LocalEngine, "memory_limit", memory)
+    memory = room / _groups.max_rows_of_group(10**9, 24, LocalEngine().n_threads) * 10**9
+    monkeypatch.setattr(LocalEngine, "memory_limit", int(memory * 1.001))
     ours, theirs = pair(RandomForestClassifier, n_estimators=6, max_samples=max_samples)
     with counting() as counts, config_context(keep_blocks=False):
         ours.fit(lazy(X), lazy(TEXT))
@@ -232,7 +232,8 @@ def test_passes_are_a_survey_and_one_for_the_groups_that_fit(
 
 
 def test_rows_of_a_tree_that_no_worker_can_hold_are_refused(monkeypatch):
-    monkeypatch.setattr(LocalEngine, "memory_limit", 4 * 72 * 100)
+    monkeypatch.setattr(_training, "max_rows_of_group", lambda *_: 100)
+    monkeypatch.setattr(_base, "max_rows_of_group", lambda *_: 100)
     with pytest.raises(ValueError, match=r"max_samples must be .* Got 240 .*=100"):
         RandomForestClassifier(max_samples=240).fit(lazy(X), lazy(TEXT))
     with counting() as counts:

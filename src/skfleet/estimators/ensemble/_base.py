@@ -22,7 +22,12 @@ from skfleet.estimators._base import FleetEstimator
 from skfleet.estimators._blockwise import learned_attributes, stock_estimator
 from skfleet.estimators._device_dispatch import unchanged_on_failure
 from skfleet.estimators._docstrings import document
-from skfleet.estimators.ensemble._groups import Bootstrap, check_memory, max_rows_of_group
+from skfleet.estimators.ensemble._groups import (
+    Bootstrap,
+    check_memory,
+    max_rows_of_group,
+    threads_of_worker,
+)
 from skfleet.estimators.ensemble._survey import ForestSurvey, survey
 from skfleet.estimators.ensemble._training import TreeTask, train
 from skfleet.inference import call_method
@@ -64,7 +69,8 @@ class ForestEstimator(FleetEstimator):
         engine = engine_for(rows)
         if rows.n_rows is not None and self.max_samples is None and not rows.is_sparse:
             bootstrap = Bootstrap(rows.n_rows, rows.n_rows if self.bootstrap else None)
-            check_memory(bootstrap, max_rows_of_group(engine.memory_limit, 4 * rows.n_features))
+            memory, n_threads = engine.memory_limit, threads_of_worker(engine)
+            check_memory(bootstrap, max_rows_of_group(memory, 4 * rows.n_features, n_threads))
         with engine.persist(rows, to_disk=False) as rows:
             summary = map_reduce(engine, self._survey(), rows)
             weights = self._row_weights(summary)

@@ -15,8 +15,10 @@ from skfleet.blocks import RowSet
 # The share of a worker's memory for the rows of a group: twice that while they are joined, and room
 # for those of another group.
 MEMORY_SHARE = 0.25
-# Bytes per row of its number and weight, and of what scikit-learn's tree holds of it.
+# Bytes per row of its weight, and of what scikit-learn's tree holds of it.
 TREE_BYTES = 48
+# A tree that draws at most this share of its group's rows is fitted on a copy of its own.
+OWN_ROWS_SHARE = 0.5
 # A group that draws this share of all rows takes all of them: its rows need not be drawn twice.
 ALL_ROWS_SHARE = 0.8
 
@@ -52,9 +54,20 @@ class Bootstrap:
         return RowSet(self.n_rows, bits=np.packbits(is_drawn))
 
 
-def max_rows_of_group(memory: int, row_bytes: float) -> int:
-    """Return how many rows a worker may hold for a group of trees."""
-    return int(MEMORY_SHARE * memory / (row_bytes + TREE_BYTES))
+def n_workers_of(engine: Any) -> int:
+    """Return the number of processes that train trees."""
+    return 1 if engine.is_local else len(engine.worker_threads())
+
+
+def threads_of_worker(engine: Any) -> int:
+    """Return the most trees that a process trains at once."""
+    return int(engine.n_threads if engine.is_local else max(engine.worker_threads().values()))
+
+
+def max_rows_of_group(memory: int, row_bytes: float, n_threads: int) -> int:
+    """Return how many rows a worker may hold for a group of trees, and for each in training."""
+    of_tree = OWN_ROWS_SHARE * row_bytes + TREE_BYTES
+    return int(MEMORY_SHARE * memory / (row_bytes + n_threads * of_tree))
 
 
 def check_memory(bootstrap: Bootstrap, max_rows: int) -> None:

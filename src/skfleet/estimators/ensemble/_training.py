@@ -7,20 +7,23 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from numbers import Integral
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
 from sklearn.utils import compute_sample_weight
 
 from skfleet._linalg import is_sparse, vstack, with_int32_indices
-from skfleet.blocks import BlockRef, RowBlocks, RowSet, as_numeric, open_block
+from skfleet.blocks import BlockRef, RowBlocks, RowSet, as_numeric, open_block, take_rows
 from skfleet.engine import Engine, Task, limit_threadpools, log_pass
 from skfleet.estimators.ensemble._groups import (
+    OWN_ROWS_SHARE,
     Bootstrap,
     check_memory,
     group_trees,
     max_rows_of_group,
+    n_workers_of,
+    threads_of_worker,
 )
 from skfleet.estimators.ensemble._survey import ForestSurvey, as_outputs, as_tree_rows
 
@@ -31,10 +34,12 @@ _LEAST_COUNTS = {"min_samples_leaf": 1, "min_samples_split": 2}
 class TreeRows(NamedTuple):
     """Rows of a group of trees in float32, their codes or targets, and their numbers in all rows.
 
-    The numbers are None where the rows are all rows. After those with numbers come artificial rows
-    of zeros, which have no weight: a tree must know labels of other rows than its own, and one for
+    The numbers are None where the rows are all rows. Of bootstrap samples artificial rows of zeros
+    come last, which have no weight: a tree must know labels of other rows than its own, and one for
     counts wants any.
     """
+
+    n_rows: int  # without the artificial ones
 
     X: Any
     y: np.ndarray
@@ -53,18 +58,23 @@ class TreeTask(NamedTuple):
 
         Rows that a tree does not draw have no weight, which is as good as their absence.
         """
-        y, weight = rows.y, weights
+        X, y, weight = rows.X, rows.y, weights
         if self.bootstrap.n_drawn is not None:
             positions = self.bootstrap.draw(tree, weights)
             if rows.numbers is not None:
                 positions = np.searchsorted(rows.numbers, positions)
+            own = np.flatnonzero(np.bincount(positions, minlength=len(y)))
+            if len(own) <= OWN_ROWS_SHARE * len(y):
+                positions = np.searchsorted(own, positions)
+                own = np.append(own, np.arange(rows.n_rows, len(y)))
+                X, y = with_int32_indices(take_rows(X, own)), y[own]
             weight = np.bincount(positions, minlength=len(y)).astype(np.float64)
             if self.is_balanced:
                 weight *= compute_sample_weight("balanced", y, indices=positions)
         params = tree.get_params(deep=False)
         n_rows = self.bootstrap.n_rows
         counts = {k: _as_count(params[k], n_rows, least) for k, least in _LEAST_COUNTS.items()}
-        tree.set_params(**counts).fit(rows.X, y, sample_weight=weight)
+        tree.set_params(**counts).fit(X, y, sample_weight=weight)
         return tree.set_params(**{k: params[k] for k in _LEAST_COUNTS})
 
 
@@ -86,9 +96,9 @@ def train(
     One pass over the rows serves as many groups of trees as there are workers.
     """
     row_bytes = summary.n_bytes / summary.n_rows + 8 * summary.n_outputs
-    max_rows = max_rows_of_group(engine.memory_limit, row_bytes)
+    max_rows = max_rows_of_group(engine.memory_limit, row_bytes, threads_of_worker(engine))
     check_memory(task.bootstrap, max_rows)
-    n_workers = 1 if engine.is_local else len(cast(Any, engine).worker_threads())
+    n_workers = n_workers_of(engine)
     groups = list(group_trees(trees, task.bootstrap, max_rows, n_workers))
     weights_task = None if weights is None else engine.scatter_small(weights)
     fitted: list[Any] = []
@@ -112,7 +122,7 @@ def _train_groups(
     There is a task for each tree, or for those of a group where calls run one by one.
     """
     tasks: list[Task] = []
-    joins = _join_rows(engine, rows, sets, task.labels)
+    joins = _join_rows(engine, rows, sets, task)
     for group, group_rows in zip(groups, joins, strict=True):
         tasks += engine.map(
             partial(_fit_trees, task),
@@ -134,19 +144,19 @@ def _fit_trees(
 
 
 def _join_rows(
-    engine: Engine, rows: RowBlocks, sets: Sequence[RowSet], labels: Sequence[np.ndarray]
+    engine: Engine, rows: RowBlocks, sets: Sequence[RowSet], task: TreeTask
 ) -> list[Task]:
     """Submit tasks whose results are the `TreeRows` of each set, in one pass over the rows."""
     blocks = engine.group_by_worker(rows.blocks)
     numbers = (block.number for block in rows.blocks)
     lengths = dict(zip(numbers, rows.lengths or (), strict=True))
-    cut = partial(_cut_blocks, labels=labels, lengths=lengths, dtype=rows.dtype)
+    cut = partial(_cut_blocks, labels=task.labels, lengths=lengths, dtype=rows.dtype)
     parts = engine.map(cut, blocks, engine.scatter_small(list(sets)), name="cut-rows")
     log_pass("cut-rows", len(rows.blocks), len(parts))
     joined = []
     for i in range(len(sets)):
         pieces = [engine.submit(_part, part, i, name="part-of-rows") for part in parts]
-        joined.append(engine.submit(_join, pieces, labels, name="join-rows"))
+        joined.append(engine.submit(_join, pieces, task, name="join-rows"))
     return joined
 
 
@@ -174,7 +184,7 @@ def _cut_blocks(
             if cut.n_taken:
                 has_all = len(row_set) == row_set.n_rows
                 numbers = None if has_all else low + cut.numbers()
-                part.append((ref.number, TreeRows(cut.take(X), cut.take(y), numbers)))
+                part.append((ref.number, TreeRows(cut.n_taken, cut.take(X), cut.take(y), numbers)))
     return parts
 
 
@@ -186,20 +196,19 @@ def _encode(y: np.ndarray, labels: Sequence[np.ndarray]) -> np.ndarray:
     return np.ascontiguousarray(y, dtype=np.float64)
 
 
-def _join(
-    pieces: Sequence[Sequence[tuple[int, TreeRows]]], labels: Sequence[np.ndarray]
-) -> TreeRows:
+def _join(pieces: Sequence[Sequence[tuple[int, TreeRows]]], task: TreeTask) -> TreeRows:
     parts = dict(item for part in pieces for item in part)
-    X, y, numbers = zip(*(parts[number] for number in sorted(parts)), strict=True)
-    if numbers[0] is not None:
-        targets = _artificial_targets(labels, y[0].shape[1])
+    lengths, X, y, numbers = zip(*(parts[number] for number in sorted(parts)), strict=True)
+    if task.bootstrap.n_drawn is not None:
+        targets = _artificial_targets(task.labels, y[0].shape[1])
         y = *y, targets
         X = *X, np.zeros((len(targets), X[0].shape[1]), dtype=np.float32)
     X = vstack(X)
     if is_sparse(X):
         X = with_int32_indices(sparse.csc_array(X))
         X.sort_indices()
-    return TreeRows(X, np.concatenate(y), None if numbers[0] is None else np.concatenate(numbers))
+    joined = None if numbers[0] is None else np.concatenate(numbers)
+    return TreeRows(sum(lengths), X, np.concatenate(y), joined)
 
 
 def _artificial_targets(labels: Sequence[np.ndarray], n_outputs: int) -> np.ndarray:
