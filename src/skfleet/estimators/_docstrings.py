@@ -34,10 +34,9 @@ On Dask rows these are scikit-learn's own trees, tree for tree: the rows of a tr
 their global numbers with scikit-learn's seeds, so that one `random_state` gives one forest,
 whatever the partition and the number of workers, and scikit-learn fits each tree, on a worker.
 Trees are dealt to groups, one for each worker or more. The rows that a group draws are cut from all
-blocks, in float32, and joined on a worker, where they, and what trees in training hold of
-them, take at most a quarter of its memory. Trees
-whose rows do not fit that are refused: `max_samples` makes them fewer. Without `bootstrap` each
-tree has all rows. ``fit`` makes two passes, a survey of the rows and one that cuts them, and one
+blocks, in float32, and joined on a worker, where they, and what trees in training hold of them,
+take at most a quarter of its memory. Trees whose rows do not fit that are refused: `max_samples`
+makes them fewer. Without `bootstrap` each tree has all rows. ``fit`` makes two passes, a survey of the rows and one that cuts them, and one
 more for each further group per worker that memory asks for. With `sample_weight`, or `class_weight`
 other than ``"balanced_subsample"``, weights of 8 bytes per row come to this process, and with the
 latter the labels.
