@@ -36,10 +36,11 @@ whatever the partition and the number of workers, and scikit-learn fits each tre
 Trees are dealt to groups, one for each worker or more. The rows that a group draws are cut from all
 blocks, in float32, and joined on a worker, where they, and what trees in training hold of them,
 take at most a quarter of its memory. Trees whose rows do not fit that are refused: `max_samples`
-makes them fewer. Without `bootstrap` each tree has all rows. ``fit`` makes two passes, a survey of the rows and one that cuts them, and one
-more for each further group per worker that memory asks for. With `sample_weight`, or `class_weight`
-other than ``"balanced_subsample"``, weights of 8 bytes per row come to this process, and with the
-latter the labels.
+makes them fewer. Without `bootstrap` each tree has all rows. ``fit`` makes two passes, a survey of
+the rows and one that cuts them, and one more for each further group per worker that memory asks
+for. With `sample_weight`, or `class_weight` other than
+``"balanced_subsample"``, weights of 8 bytes per row come to this process, and with the latter the
+labels.
 
 On Dask rows `n_jobs` and `verbose` are ignored in ``fit``, `oob_score` must be False, and
 ``decision_path`` is not lazy. ``predict``, ``predict_proba``, ``predict_log_proba`` and ``apply``
