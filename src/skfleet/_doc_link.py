@@ -9,6 +9,7 @@ _PAGES = {
     "skfleet.estimators.boosting": "boosting",
     "skfleet.estimators.cluster": "clustering",
     "skfleet.estimators.decomposition": "decomposition",
+    "skfleet.estimators.ensemble": "forests",
     "skfleet.estimators.linear_model": "linear_models",
     "skfleet.estimators.meta": "wrappers",
     "skfleet.estimators.mixture": "mixtures",

@@ -393,3 +393,34 @@ def encode_targets(
     codes, is_known = encoder._transform(X, handle_unknown="ignore", ensure_all_finite="allow-nan")
     for rows, (values, mean) in zip(rows_of_splits, encodings, strict=True):
         encoder._transform_X_ordinal(result, codes, ~is_known, rows, values, mean)
+
+
+# -- forests -----------------------------------------------------------------------------------
+
+
+def bootstrap_indices(seed: Any, n_rows: int, n_drawn: int | None, weights: Any) -> Any:
+    """Return the numbers of the rows that a tree of a forest draws, by its random state."""
+    from sklearn.ensemble import _forest
+
+    return _forest._generate_sample_indices(seed, n_rows, n_drawn, weights)
+
+
+def set_bootstrap(forest: Any, n_rows: int, weights: Any) -> int | None:
+    """Set what a forest's bootstrap samples depend on; return their size, None without."""
+    from sklearn.ensemble import _bootstrap
+
+    forest._n_samples, forest._sample_weight, forest._n_samples_bootstrap = n_rows, weights, None
+    if forest.bootstrap:
+        forest._n_samples_bootstrap = _bootstrap._get_n_samples_bootstrap(
+            n_rows, forest.max_samples, weights
+        )
+    return forest._n_samples_bootstrap
+
+
+def expand_class_weight(forest: Any, y: Any, sample_weight: Any) -> Any:
+    """Return the weights of rows by the class weights of an unfitted forest; None without.
+
+    The labels `y` are of shape (n_samples, n_outputs).
+    """
+    forest.n_outputs_ = y.shape[1]
+    return forest._validate_y_class_weight(y, sample_weight)[1]

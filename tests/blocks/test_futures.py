@@ -21,6 +21,7 @@ from skfleet.estimators import (
     KMeans,
     LogisticRegression,
     ParallelPostFit,
+    RandomForestClassifier,
     Ridge,
     SGDClassifier,
 )
@@ -43,6 +44,7 @@ FITS = {
     "committee": lambda X, y: BlockwiseVotingClassifier(DecisionTreeClassifier()).fit(X, y),
     "logistic": lambda X, y: LogisticRegression().fit(X, y),
     "ridge": lambda X, y: Ridge().fit(X, y),
+    "forest": lambda X, y: RandomForestClassifier(2).fit(X, y),
     "descent": lambda X, y: SGDClassifier().fit(X, y),
     "descent partly": lambda X, y: SGDClassifier().partial_fit(X, y, classes=[0, 1]),
     "grid": lambda X, y: GridSearchCV(PlainSGDClassifier(), ALPHAS).fit(X, y),

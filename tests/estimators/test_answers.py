@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from sklearn.base import BaseEstimator
 from sklearn.dummy import DummyClassifier
-from sklearn.ensemble import RandomForestClassifier
+from sklearn.ensemble import RandomForestClassifier as PlainForest
 from sklearn.linear_model import LogisticRegression as PlainLogisticRegression
 
 from skfleet import estimators
@@ -24,6 +24,8 @@ from skfleet.estimators import (
     MiniBatchKMeans,
     ParallelPostFit,
     PoissonRegressor,
+    RandomForestClassifier,
+    RandomForestRegressor,
     Ridge,
     RidgeClassifier,
     SGDClassifier,
@@ -44,6 +46,7 @@ X = _rng.normal(size=(60, 3))
 Y = (X[:, 0] > 0).astype(int)
 
 
+@pytest.mark.filterwarnings("ignore:divide by zero encountered in log")  # of trees
 @pytest.mark.parametrize("asked", [np.float32, np.float64])
 @pytest.mark.parametrize("fitted", [np.float32, np.float64])
 @pytest.mark.parametrize(
@@ -59,6 +62,8 @@ Y = (X[:, 0] > 0).astype(int)
         MiniBatchKMeans(2, random_state=0),
         PCA(3),
         PoissonRegressor(),
+        RandomForestClassifier(3),
+        RandomForestRegressor(3),
         Ridge(),
         RidgeClassifier(),
         SGDClassifier(loss="log_loss", random_state=0),
@@ -96,11 +101,12 @@ def test_labels_that_are_numbers_keep_their_type():
     [
         (KNeighborsClassifier(), ["predict_proba"]),
         (LogisticRegression(), ["predict_proba", "predict_log_proba"]),
+        (RandomForestClassifier(3), ["predict_proba"]),
         (SGDClassifier(loss="log_loss"), ["predict_proba", "predict_log_proba"]),
         (ParallelPostFit(PlainLogisticRegression()), ["predict_proba", "predict_log_proba"]),
         (BlockwiseVotingClassifier(PlainLogisticRegression(), voting="soft"), ["predict_proba"]),
     ],
-    ids=["neighbors", "ours", "descent", "any", "committee"],
+    ids=["neighbors", "ours", "forest", "descent", "any", "committee"],
 )
 @pytest.mark.parametrize("labels", [Y, Y > 0, Y.astype(str)], ids=["int", "bool", "text"])
 @pytest.mark.filterwarnings("ignore:The inplace keyword")  # of Dask, to pandas
@@ -117,7 +123,7 @@ def test_probabilities_of_frames_are_written_to_parquet(model, methods, labels, 
 
 def test_every_output_has_columns_by_its_classes():
     frame = pd.DataFrame(X, columns=list("abc"))
-    model = ParallelPostFit(RandomForestClassifier(3)).fit(frame, np.column_stack([Y, 2 * Y]))
+    model = ParallelPostFit(PlainForest(3)).fit(frame, np.column_stack([Y, 2 * Y]))
     answers = model.predict_proba(dd.from_pandas(frame, npartitions=2))
     assert [list(answer.columns) for answer in answers] == [["0", "1"], ["0", "2"]]
 

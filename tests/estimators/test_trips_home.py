@@ -24,6 +24,7 @@ from skfleet.estimators import (
     LogisticRegression,
     MiniBatchKMeans,
     ParallelPostFit,
+    RandomForestClassifier,
     Ridge,
     TruncatedSVD,
 )
@@ -171,6 +172,7 @@ NAMED = [
     LogisticRegression(),
     KMeans(2, random_state=0),
     KNeighborsClassifier(),
+    RandomForestClassifier(3),
     ParallelPostFit(TheirRidge()),
     BlockwiseVotingClassifier(TheirLogisticRegression()),
 ]

@@ -29,6 +29,7 @@ from skfleet.estimators import (
     NearestNeighbors,
     ParallelPostFit,
     PoissonRegressor,
+    RandomForestRegressor,
     Ridge,
     RidgeClassifier,
     RidgeCV,
@@ -278,6 +279,20 @@ def test_neighbors_survive_a_killed_worker(processes, resident):
         for values, lazily, want in zip(again, lazy, undisturbed, strict=True):
             np.testing.assert_array_equal(values, want)
             np.testing.assert_array_equal(lazily.compute(), want)
+
+
+@pytest.mark.parametrize("resident", [True, False], ids=["resident", "streamed"])
+def test_forests_survive_a_killed_worker(processes, resident):
+    X, y = _rows()
+    model = RandomForestRegressor(8, max_samples=0.05, max_features=4, random_state=0)
+    with config_context(keep_blocks=resident):
+        undisturbed = model.fit(X, y).estimators_
+        with killing_one_worker_after(processes, 1.0) as killed:
+            again = model.fit(X, y).estimators_
+    assert killed
+    for tree, want in zip(again, undisturbed, strict=True):
+        np.testing.assert_array_equal(tree.tree_.threshold, want.tree_.threshold)
+        np.testing.assert_array_equal(tree.tree_.value, want.tree_.value)
 
 
 class SlowToAnswer(LogisticRegressionInMemory):

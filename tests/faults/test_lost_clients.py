@@ -20,6 +20,7 @@ from skfleet.estimators import (
     Incremental,
     KMeans,
     NearestNeighbors,
+    RandomForestRegressor,
     Ridge,
 )
 from skfleet.exceptions import FleetError, NoWorkersError
@@ -49,6 +50,7 @@ ENTRIES = {
     "KMeans": lambda: KMeans(2).fit(DX),
     "GaussianMixture": lambda: GaussianMixture(2).fit(DX),
     "neighbors": lambda: NearestNeighbors().fit(DX),
+    "forest": lambda: RandomForestRegressor(2).fit(DX, DY),
     "PCA": lambda: PCA(2).fit(DX),
     "Incremental": lambda: Incremental(SGDClassifier()).fit(DX, DY, classes=[0, 1]),
     "voting": lambda: BlockwiseVotingClassifier(LogisticRegression()).fit(DX, DY),

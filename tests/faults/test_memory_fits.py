@@ -21,6 +21,7 @@ from skfleet.estimators import (
     MiniBatchKMeans,
     NearestNeighbors,
     PoissonRegressor,
+    RandomForestRegressor,
     Ridge,
     RidgeCV,
     TruncatedSVD,
@@ -171,6 +172,21 @@ def test_neighbors_among_more_rows_than_memory(small_workers):
     lazy = model.kneighbors(da.from_array(queries, chunks=(1, COLUMNS)), return_distance=False)
     np.testing.assert_array_equal(lazy.compute(), nearest)
     assert small_workers.run(os.getpid) == before
+
+
+def test_forests_on_samples_of_more_rows_than_memory(small_workers):
+    X, coef = _too_many_rows()
+    y = X @ coef
+    before = small_workers.run(os.getpid)
+    params = {"max_samples": 20_000, "max_features": 10, "min_samples_leaf": 5, "random_state": 0}
+    with counting() as counts:
+        model = RandomForestRegressor(4, **params).fit(X, y)
+    assert counts.passes == 2
+    rows, targets = X[:1000].compute(), y[:1000].compute()
+    assert model.score(rows, targets) > 0.3
+    assert small_workers.run(os.getpid) == before
+    with pytest.raises(ValueError, match="Set max_samples="):
+        RandomForestRegressor(4).fit(X, y)
 
 
 @pytest.mark.parametrize("shuffle", ["blocks", "rows"])

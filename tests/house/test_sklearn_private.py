@@ -11,7 +11,7 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.callback import ProgressBar, ScoringMonitor, _transport
 from sklearn.callback._callback_context import CallbackContext
-from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestClassifier
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics.pairwise import rbf_kernel
@@ -290,3 +290,20 @@ def test_constant_columns_are_recognised():
     rows = np.stack([np.full(9, 0.1), np.arange(9)], axis=1)
     is_constant = private.is_constant_column(rows.var(axis=0), rows.mean(axis=0), len(rows))
     assert is_constant.tolist() == [True, False]
+
+
+def test_bootstrap_samples_of_a_forest_follow_from_its_parameters():
+    weight = 1.0 + np.arange(20) % 3
+    params = {"class_weight": {0: 1, 1: 2}, "max_samples": 0.6, "random_state": 0}
+    for sample_weight in (None, weight):
+        forest = RandomForestClassifier(3, **params).fit(X, y, sample_weight)
+        weights = private.expand_class_weight(clone(forest), y[:, None], sample_weight)
+        weights = weights if sample_weight is None else weights * sample_weight
+        planned = RandomForestClassifier(3, **params)
+        n_drawn = private.set_bootstrap(planned, len(X), weights)
+        assert n_drawn == planned._n_samples_bootstrap == forest._n_samples_bootstrap
+        assert vars(planned).keys() <= vars(forest).keys()
+        for tree, rows in zip(forest.estimators_, forest.estimators_samples_, strict=True):
+            drawn = private.bootstrap_indices(tree.random_state, len(X), n_drawn, weights)
+            np.testing.assert_array_equal(drawn, rows)
+    assert private.set_bootstrap(planned.set_params(bootstrap=False), len(X), None) is None

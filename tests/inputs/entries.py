@@ -22,6 +22,7 @@ from skfleet.estimators import (
     BlockwiseVotingRegressor,
     ColumnTransformer,
     ElasticNet,
+    ExtraTreesRegressor,
     GaussianMixture,
     Incremental,
     IncrementalPCA,
@@ -101,6 +102,14 @@ def neighbors(X, y, weight):
     assert model.n_samples_fit_ == len(targets)
     # the rows of another computation of a shuffle may be in another order
     np.testing.assert_allclose(np.sort(predicted), np.sort(targets), atol=1e-9)
+
+
+def forest(X, y, weight):
+    """Trees of all rows know the target of each."""
+    model = ExtraTreesRegressor(2, random_state=0).fit(X, y, sample_weight=weight)
+    targets, predicted = y.compute(), model.predict(X).compute()
+    # the rows of another computation of a shuffle may be in another order
+    np.testing.assert_allclose(np.sort(predicted), np.sort(targets), atol=1e-6)
 
 
 def in_parts(X, y, weight):
@@ -247,4 +256,5 @@ ENTRIES = [
     voting,
     splits,
     neighbors,
+    forest,
 ]

@@ -10,6 +10,12 @@ from skfleet.estimators import boosting
 from skfleet.estimators.cluster import KMeans, MiniBatchKMeans, SpectralClustering
 from skfleet.estimators.compose import ColumnTransformer, FeatureUnion, TransformedTargetRegressor
 from skfleet.estimators.decomposition import PCA, IncrementalPCA, TruncatedSVD
+from skfleet.estimators.ensemble import (
+    ExtraTreesClassifier,
+    ExtraTreesRegressor,
+    RandomForestClassifier,
+    RandomForestRegressor,
+)
 from skfleet.estimators.feature_extraction import DictVectorizer, FeatureHasher
 from skfleet.estimators.feature_extraction.text import (
     CountVectorizer,
@@ -96,6 +102,8 @@ __all__ = [
     "DictVectorizer",
     "ElasticNet",
     "ElasticNetCV",
+    "ExtraTreesClassifier",
+    "ExtraTreesRegressor",
     "FeatureHasher",
     "FeatureUnion",
     "FunctionTransformer",
@@ -131,6 +139,8 @@ __all__ = [
     "PolynomialFeatures",
     "PowerTransformer",
     "QuantileTransformer",
+    "RandomForestClassifier",
+    "RandomForestRegressor",
     "Ridge",
     "RidgeCV",
     "RidgeClassifier",

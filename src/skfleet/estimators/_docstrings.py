@@ -49,6 +49,23 @@ model that was fitted on Dask rows cannot be pickled.
 
 On rows in this process everything is scikit-learn's; Dask queries are then answered lazily, by
 tasks that have the whole model.""",
+    "forest_rows": """\
+On Dask rows these are scikit-learn's own trees, tree for tree: the rows of a tree are drawn by
+their global numbers with scikit-learn's seeds, so that one `random_state` gives one forest,
+whatever the partition and the number of workers, and scikit-learn fits each tree, on a worker.
+Trees are dealt to groups, one for each worker or more. The rows that a group draws are cut from all
+blocks, in float32, and joined on a worker, where they, and what trees in training hold of them,
+take at most a quarter of its memory. Trees whose rows do not fit that are refused: `max_samples`
+makes them fewer. Without `bootstrap` each tree has all rows. ``fit`` makes two passes, a survey of
+the rows and one that cuts them, and one more for each further group per worker that memory asks
+for. With `sample_weight`, or `class_weight` other than
+``"balanced_subsample"``, weights of 8 bytes per row come to this process, and with the latter the
+labels.
+
+On Dask rows `n_jobs` and `verbose` are ignored in ``fit``, `oob_score` must be False, and
+``decision_path`` is not lazy. ``predict``, ``predict_proba``, ``predict_log_proba`` and ``apply``
+are lazy. The fitted attributes are scikit-learn's in any case. Rows on a device are copied to the
+host, block by block.""",
     "method_params": """**params : dict
     Handed on to the estimator's method, the same for all blocks.""",
     "X_params_returns": """Parameters
