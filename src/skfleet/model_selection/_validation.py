@@ -153,7 +153,7 @@ def cross_val_score(
     >>> from skfleet.model_selection import cross_val_score
     >>> X, y = load_iris(return_X_y=True)
     >>> cross_val_score(DecisionTreeClassifier(random_state=0), X, y, cv=3).round(2)
-    array([0.98, 0.94, 0.96])
+    array([0.98, 0.94, 0.98])
     """
     calls: dict[str, Any] = {"n_jobs": n_jobs, "verbose": verbose}
     inputs: tuple[Any, ...] = estimator, X, y, groups, params
@@ -321,7 +321,7 @@ def permutation_test_score(
     >>> from skfleet.model_selection import permutation_test_score
     >>> X = da.random.default_rng(0).normal(size=(200, 3), chunks=(100, 3))
     >>> _, _, pvalue = permutation_test_score(Ridge(), X, X.sum(axis=1), n_permutations=9)
-    >>> pvalue
+    >>> float(pvalue)
     0.1
     """
     calls: dict[str, Any] = {"n_jobs": n_jobs, "verbose": verbose}
