@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from skfleet._array import FLOAT64, astype, dtype_of, is_not_numpy, namespace, to_device_of, to_host
-from skfleet._linalg import column_sums, is_sparse, vstack
+from skfleet._linalg import column_sums, is_sparse, sums_down, vstack
 from skfleet._validation import unique_values
 from skfleet.blocks import Block, row_uniform, take_to_host
 from skfleet.glm import targets_of, weights_of
@@ -133,10 +133,10 @@ def target_sums(block: Block, with_x: bool = False) -> TargetSums:
     wy = y if w is None else y * w[:, None]
     weight = float(block.n_rows) if w is None else xp.sum(w)
     if not with_x:
-        return TargetSums(weight, xp.sum(wy, axis=0))
+        return TargetSums(weight, sums_down(wy))
     xy = astype(X.T @ astype(wy, dtype), FLOAT64)
     x = column_sums(X, None if w is None else astype(w, dtype))
-    return TargetSums(weight, xp.sum(wy, axis=0), x, xy)
+    return TargetSums(weight, sums_down(wy), x, xy)
 
 
 def combine_target_sums(a: TargetSums, b: TargetSums) -> TargetSums:
