@@ -128,6 +128,22 @@ def test_a_pass_waits_for_its_result_only(name, waits, monkeypatch):
     assert set(waited[0]) == {"to_device"}
 
 
+@pytest.mark.parametrize("order", [np.arange(400), np.argsort(labels, kind="stable")])
+def test_products_with_classes_merge_on_the_device(order, waits, monkeypatch):
+    expected = RidgeClassifier().fit(X[order], labels[order])
+    monkeypatch.setattr(_block, "MIN_PIECE_ROWS", 1)
+    waited = []
+    for n_pieces in (1, 5):
+        monkeypatch.setattr(_block, "DEVICE_PIECE_BYTES", row_bytes(X) * (400 // n_pieces))
+        rows = there(X[order], labels[order])
+        waits.clear()
+        model = RidgeClassifier().fit(*rows)
+        waited.append(len(waits))
+        np.testing.assert_allclose(model.coef_, expected.coef_)
+    # each further piece for its labels
+    assert waited[1] - waited[0] == 4
+
+
 def test_an_epoch_waits_as_often_for_many_batches_as_for_one(waits):
     models = []
     for batch_size in (400, 20):
