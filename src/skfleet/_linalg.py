@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeGuard
 
+import array_api_compat
 import numpy as np
 from scipy import linalg, sparse
 
@@ -245,6 +246,10 @@ def svd_right(X: Any) -> tuple[np.ndarray, np.ndarray]:
 
 def qr_r(X: Any) -> Any:
     """Return R of the QR factorisation of a dense X with more rows than columns, on its device."""
+    if array_api_compat.is_cupy_array(X):
+        import cupy  # array-api-compat takes no other result than Q and R
+
+        return cupy.linalg.qr(X, mode="r")
     if is_not_numpy(X):
         return namespace(X).linalg.qr(X)[1]
     return np.linalg.qr(X, mode="r")
