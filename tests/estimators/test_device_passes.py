@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.datasets import make_classification, make_regression
+from sklearn.model_selection import KFold
 
 from skfleet import _device, config_context
 from skfleet._device import DEVICE_MEMORY_VARIABLE
 from skfleet._linalg import row_bytes
-from skfleet.blocks import _block, row_blocks
+from skfleet.blocks import _block, make_folds, row_blocks
 from skfleet.engine import LocalEngine, Reduction, map_reduce
 from skfleet.engine._prefetch import prefetch
 from skfleet.estimators._column_statistics import combine_moments, moments
@@ -38,6 +39,7 @@ from skfleet.estimators.linear_model import (
     SGDRegressor,
 )
 from skfleet.estimators.mixture import GaussianMixture
+from skfleet.glm import combine_residuals, residuals_by_split
 from skfleet.glm._losses import BinaryLogistic, Multinomial, Tweedie
 from skfleet.glm._normal_equations import block_cross_products, combine_products
 from skfleet.glm._objective import ClassEncoding, Objective, Scaling
@@ -96,6 +98,8 @@ def reduce(reduction, *args, y=None, weight=None):
 
 basis = np.random.default_rng(0).normal(size=(8, 3))
 even = np.array([0.5, 1.0, 2.0])
+folds = make_folds(KFold(4), 400)
+models = basis.T.reshape(1, 1, 3, 8).repeat(4, axis=0), np.zeros((4, 1, 3))
 PASSES = {
     "gradient": evaluate(BinaryLogistic(), labels > 0, None, False, np.array([False, True])),
     "hessian": evaluate(BinaryLogistic(), labels > 0, weight, True, np.array([False, True])),
@@ -105,6 +109,9 @@ PASSES = {
     "moments": reduce(Reduction(moments, combine_moments)),
     "first sketch": reduce(Reduction(first_sketch, combine_first_sketches), basis),
     "sketch": reduce(Reduction(sketch), basis, X.mean(axis=0)),
+    "residuals": reduce(
+        Reduction(residuals_by_split, combine_residuals), folds, *models, True, y=target
+    ),
     "triangle": reduce(Reduction(local_r, combine_r)),
 }
 
