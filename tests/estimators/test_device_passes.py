@@ -16,10 +16,10 @@ from sklearn.model_selection import KFold
 from skfleet import _device, config_context
 from skfleet._device import DEVICE_MEMORY_VARIABLE
 from skfleet._linalg import row_bytes
-from skfleet.blocks import _block, make_folds, row_blocks
+from skfleet.blocks import Block, _block, make_folds, row_blocks
 from skfleet.engine import LocalEngine, Reduction, map_reduce
 from skfleet.engine._prefetch import prefetch
-from skfleet.estimators._column_statistics import combine_moments, moments
+from skfleet.estimators._column_statistics import combine_moments, label_counts, moments
 from skfleet.estimators.cluster import KMeans, MiniBatchKMeans, SpectralClustering
 from skfleet.estimators.decomposition import PCA, IncrementalPCA, TruncatedSVD
 from skfleet.estimators.decomposition._randomized_svd import (
@@ -149,6 +149,19 @@ def test_products_with_classes_merge_on_the_device(order, waits, monkeypatch):
         np.testing.assert_allclose(model.coef_, expected.coef_)
     # each further piece for its labels
     assert waited[1] - waited[0] == 4
+
+
+@pytest.mark.parametrize("with_x", [False, True])
+def test_labels_are_counted_in_one_wait_after_that_for_their_values(with_x, waits):
+    rows, y, w = there(X, labels, weight)
+    waits.clear()
+    counts = label_counts(Block(rows, y, w), with_x)
+    assert len(waits) == 2
+    expected = label_counts(Block(X, labels, weight), with_x)
+    for a, b in zip(counts, expected, strict=True):
+        assert (a is None) == (b is None)
+        if b is not None:
+            np.testing.assert_allclose(a, b)
 
 
 def test_an_epoch_waits_as_often_for_many_batches_as_for_one(waits):

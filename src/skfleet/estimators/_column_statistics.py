@@ -77,15 +77,15 @@ def label_counts(block: Block, with_x: bool = False) -> LabelCounts:
     labels, codes = unique_inverse(block.y)
     codes, is_summed = to_device_of(codes, X), len(labels) <= MAX_SUMMED_LABELS
     if is_summed and is_not_numpy(codes):
-        counts = zip(*(_count(X, codes == k, weight) for k in range(len(labels))), strict=True)
-        n_rows, class_weight, x = (to_host(namespace(X).stack(part)) for part in counts)
-        return LabelCounts(labels, n_rows, class_weight, x if with_x else None)
+        sums = [_label_sums(X, codes == k, weight, with_x) for k in range(len(labels))]
+        table = to_host(namespace(X).stack(sums))
+        return LabelCounts(labels, table[:, 0], table[:, 1], table[:, 2:] if with_x else None)
     codes, weight = to_host(codes), None if weight is None else to_host(weight)
     n_rows = np.bincount(codes, minlength=len(labels)).astype(np.float64)
     class_weight = n_rows if weight is None else np.bincount(codes, weight, len(labels))
     x = None
     if with_x and is_summed:
-        x = np.stack([_count(X, codes == k, weight)[2] for k in range(len(labels))])
+        x = np.stack([_label_sums(X, codes == k, weight, True)[2:] for k in range(len(labels))])
     return LabelCounts(labels, n_rows, class_weight, x)
 
 
@@ -97,12 +97,13 @@ def unique_inverse(y: Any) -> tuple[np.ndarray, Any]:
     return to_host(result.values), result.inverse_indices
 
 
-def _count(X: Any, mask: Any, weight: Any) -> tuple[Any, Any, Any]:
-    """Return the number, the weight and the weighted sum of the rows of a mask."""
+def _label_sums(X: Any, mask: Any, weight: Any, with_x: bool) -> Any:
+    """Return the number and the weight of the rows of a mask and, with_x, their weighted sum."""
     mask = astype(mask, FLOAT64)
     weight = mask if weight is None else mask * weight
     xp = namespace(mask)
-    return xp.sum(mask), xp.sum(weight), column_sums(X, astype(weight, dtype_of(X)))
+    counts = xp.stack([xp.sum(mask), xp.sum(weight)])
+    return xp.concat([counts, column_sums(X, astype(weight, dtype_of(X)))]) if with_x else counts
 
 
 def combine_label_counts(a: LabelCounts, b: LabelCounts) -> LabelCounts:
