@@ -232,6 +232,28 @@ def device(request, monkeypatch):
 
 
 @pytest.fixture
+def short_runs(monkeypatch):
+    """Reduce runs of 8 rows on a device, and fail where its library is to reduce many at once."""
+    import array_api_strict as xp
+
+    from skfleet import _linalg
+    from skfleet._array import is_host
+
+    monkeypatch.setattr(_linalg, "RUN_ROWS", 8)
+
+    def checked(reduce):
+        def call(x, /, *, axis=None, **kwargs):
+            is_down = axis == 0 and x.ndim > 1 and not is_host(x)
+            assert not (is_down and x.shape[0] >= 32), f"{reduce.__name__} of {x.shape}"
+            return reduce(x, axis=axis, **kwargs)
+
+        return call
+
+    for name in ("sum", "mean", "var", "std", "min", "max", "any", "all"):
+        monkeypatch.setattr(xp, name, checked(getattr(xp, name)))
+
+
+@pytest.fixture
 def cuml(device, monkeypatch):
     """cuML, or a stand-in that cannot be opened without a GPU; workers that are started find it."""
     if not device:

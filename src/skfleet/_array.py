@@ -11,7 +11,7 @@ import array_api_compat
 import numpy as np
 from array_api_compat import device
 
-FLOAT64 = np.dtype(np.float64)
+FLOAT64, INT64 = np.dtype(np.float64), np.dtype(np.int64)
 
 
 def is_array(x: Any) -> bool:

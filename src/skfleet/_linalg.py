@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeGuard
 
+import array_api_compat
 import numpy as np
 from scipy import linalg, sparse
 
@@ -26,6 +28,9 @@ _INTEGERS = ("uint8", "int8", "uint16", "int16")
 NARROW_TYPES = {"f": (*_INTEGERS, "float32"), "i": _INTEGERS, "u": _INTEGERS}
 # Rows of float32 that are summed in float32 before the sums are added in float64.
 SINGLE_PRECISION_ROWS = 256
+# Rows on a device that are reduced together. CuPy has ceil(n_columns / 32) thread blocks work down
+# rows in C order, and as many for each run of them.
+RUN_ROWS = 512
 
 
 def is_sparse(X: Any) -> TypeGuard[Any]:
@@ -116,8 +121,29 @@ def column_sums(X: Any, weights: Any = None) -> Any:
         return np.ones(len(X)) @ X  # several times faster than a sum
     if not is_not_numpy(X) and X.dtype == np.float32:
         return _float32_sums(X)
+    return sums_down(X)
+
+
+def sums_down(X: Any, dtype: np.dtype = FLOAT64) -> Any:
+    """Return the sums of a dense array over its rows, on its device."""
     xp = namespace(X)
-    return xp.sum(X, axis=0, dtype=xp.float64)
+    return reduce_down(partial(xp.sum, dtype=getattr(xp, dtype.name)), X)
+
+
+def reduce_down(reduce: Callable[..., Any], X: Any) -> Any:
+    """Return reduce(X, axis=0); of many rows on a device, runs are reduced first.
+
+    So it must not matter in which groups rows are reduced: sums, extremes, any and all.
+    """
+    while is_not_numpy(X) and X.shape[0] >= 4 * RUN_ROWS:
+        n_runs, n_other = divmod(X.shape[0], RUN_ROWS)
+        end = X.shape[0] - n_other
+        runs = namespace(X).reshape(X[:end, ...], (n_runs, RUN_ROWS, *X.shape[1:]))
+        parts = [reduce(runs, axis=1)]
+        if n_other:
+            parts.append(reduce(X[end:, ...], axis=0)[None, ...])
+        X = vstack(parts)
+    return reduce(X, axis=0)
 
 
 def _float32_sums(X: np.ndarray) -> np.ndarray:
@@ -220,6 +246,10 @@ def svd_right(X: Any) -> tuple[np.ndarray, np.ndarray]:
 
 def qr_r(X: Any) -> Any:
     """Return R of the QR factorisation of a dense X with more rows than columns, on its device."""
+    if array_api_compat.is_cupy_array(X):
+        import cupy  # array-api-compat takes no other result than Q and R
+
+        return cupy.linalg.qr(X, mode="r")
     if is_not_numpy(X):
         return namespace(X).linalg.qr(X)[1]
     return np.linalg.qr(X, mode="r")

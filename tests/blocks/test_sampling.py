@@ -1,13 +1,18 @@
 """Draws by global row number: the same for every cut, and the right ones."""
 
+import shutil
+from pathlib import Path
+
 import array_api_strict as strict
 import numpy as np
+import pytest
+from emulated_kernels import Kernels
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
 from skfleet._array import to_host
-from skfleet.blocks import combine_k_smallest, k_smallest, row_uniform
+from skfleet.blocks import _philox, combine_k_smallest, k_smallest, row_uniform
 
 
 @given(
@@ -35,6 +40,34 @@ def test_draws_are_uniform_and_of_their_seed():
 def test_draws_on_a_device_are_those_of_the_host(start, n, seed):
     there = row_uniform(seed, start, n, _there(np.zeros(1)))
     np.testing.assert_array_equal(to_host(there), row_uniform(seed, start, n))
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory):
+    if shutil.which("g++") is None:
+        pytest.skip("needs g++")
+    source = Path(_philox.__file__).with_name("philox.cu")
+    return Kernels(source, (), tmp_path_factory.mktemp("kernels") / "philox.so")
+
+
+@given(start=st.integers(0, 10**13), n=st.integers(1, 300), seed=st.integers(0, 2**128 - 1))
+def test_draws_of_the_kernel_are_those_of_the_host(kernels, start, n, seed):
+    draws = np.full(n + 1, -1.0)
+    numbers = _philox.kernel_numbers(seed, start, n)
+    grid = (-(-n // _philox.THREADS), 1, 1)
+    kernels.launch("uniform", grid, _philox.THREADS, 0, (*numbers, draws))
+    np.testing.assert_array_equal(draws[:n], row_uniform(seed, start, n))
+    assert draws[n] == -1
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("n", [0, 1, 1000])
+def test_draws_with_cupy_are_those_of_the_host(n):
+    import cupy
+
+    draws = row_uniform(2**80 + 1, 7, n, cupy.zeros(1, np.float32))
+    assert isinstance(draws, cupy.ndarray)
+    np.testing.assert_array_equal(draws.get(), row_uniform(2**80 + 1, 7, n))
 
 
 @given(

@@ -12,12 +12,16 @@ from types import ModuleType, SimpleNamespace
 import dask.array as da
 import numpy as np
 import pytest
+from distributed import wait
 from sklearn.datasets import load_breast_cancer, load_diabetes
 from sklearn.linear_model import Ridge as SklearnRidge
 
 from skfleet import Fleet, config_context
 from skfleet._device import DEVICE_MEMORY_VARIABLE
-from skfleet.estimators import LogisticRegression, Ridge
+from skfleet.blocks import row_blocks
+from skfleet.engine._dask import _block_locations
+from skfleet.engine._dask._engine import DaskEngine
+from skfleet.estimators import PCA, LogisticRegression, Ridge
 from skfleet.exceptions import PlacementError
 from skfleet.fleet import _gpu_workers
 from skfleet.fleet._gpu_workers import GpuDiscovery, find_gpus, select_gpus
@@ -264,6 +268,33 @@ def test_a_fleet_on_hardware():
     with Fleet(gpus=1, cpus=1, dashboard_address=None) as client:
         assert client.submit(_sum_there, 10, resources={"GPU": 1}).result() == (45.0, 1)
         assert client.submit(_n_devices, resources={"CPU": 1}, pure=False).result() == 0
+
+
+def test_a_task_has_blocks_of_a_quarter_of_a_device(mixed_fleet, monkeypatch):
+    X = np.random.default_rng(0).normal(size=(1000, 5))
+    workers = _block_locations.scheduler_workers
+
+    def with_memory(n_bytes):
+        def described(client):
+            of_gpu = {"gpu": {"name": "", "memory-total": n_bytes}}
+            return {a: {**worker, **of_gpu} for a, worker in workers(client).items()}
+
+        monkeypatch.setattr(_block_locations, "scheduler_workers", described)
+
+    for label, of_gpu in (("GPU", True), ("CPU", False)):
+        with mixed_fleet.as_current():
+            rows = da.from_array(X, chunks=(100, 5), name=False).persist(resources={label: 1})
+            wait(rows)
+            blocks = row_blocks(rows).blocks
+            # four times three blocks of 4,000 bytes, and then less than one
+            for n_bytes, n_groups in ((4 * 3 * 4000, 4), (4000, 10), (10**6, 1)):
+                with_memory(n_bytes)
+                groups = DaskEngine(mixed_fleet).group_by_worker(blocks)
+                assert len(groups) == (n_groups if of_gpu else 1)
+                assert [block.number for group in groups for block in group] == list(range(10))
+            with_memory(4 * 3 * 4000)
+            model = PCA(2).fit(rows)
+    np.testing.assert_allclose(model.components_, PCA(2).fit(X).components_)
 
 
 @pytest.mark.gpu

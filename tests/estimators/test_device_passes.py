@@ -11,14 +11,15 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.datasets import make_classification, make_regression
+from sklearn.model_selection import KFold
 
 from skfleet import _device, config_context
 from skfleet._device import DEVICE_MEMORY_VARIABLE
 from skfleet._linalg import row_bytes
-from skfleet.blocks import _block, row_blocks
+from skfleet.blocks import Block, _block, make_folds, row_blocks
 from skfleet.engine import LocalEngine, Reduction, map_reduce
 from skfleet.engine._prefetch import prefetch
-from skfleet.estimators._column_statistics import combine_moments, moments
+from skfleet.estimators._column_statistics import combine_moments, label_counts, moments
 from skfleet.estimators.cluster import KMeans, MiniBatchKMeans, SpectralClustering
 from skfleet.estimators.decomposition import PCA, IncrementalPCA, TruncatedSVD
 from skfleet.estimators.decomposition._randomized_svd import (
@@ -38,6 +39,7 @@ from skfleet.estimators.linear_model import (
     SGDRegressor,
 )
 from skfleet.estimators.mixture import GaussianMixture
+from skfleet.glm import combine_residuals, residuals_by_split
 from skfleet.glm._losses import BinaryLogistic, Multinomial, Tweedie
 from skfleet.glm._normal_equations import block_cross_products, combine_products
 from skfleet.glm._objective import ClassEncoding, Objective, Scaling
@@ -96,6 +98,8 @@ def reduce(reduction, *args, y=None, weight=None):
 
 basis = np.random.default_rng(0).normal(size=(8, 3))
 even = np.array([0.5, 1.0, 2.0])
+folds = make_folds(KFold(4), 400)
+models = basis.T.reshape(1, 1, 3, 8).repeat(4, axis=0), np.zeros((4, 1, 3))
 PASSES = {
     "gradient": evaluate(BinaryLogistic(), labels > 0, None, False, np.array([False, True])),
     "hessian": evaluate(BinaryLogistic(), labels > 0, weight, True, np.array([False, True])),
@@ -105,6 +109,9 @@ PASSES = {
     "moments": reduce(Reduction(moments, combine_moments)),
     "first sketch": reduce(Reduction(first_sketch, combine_first_sketches), basis),
     "sketch": reduce(Reduction(sketch), basis, X.mean(axis=0)),
+    "residuals": reduce(
+        Reduction(residuals_by_split, combine_residuals), folds, *models, True, y=target
+    ),
     "triangle": reduce(Reduction(local_r, combine_r)),
 }
 
@@ -126,6 +133,35 @@ def test_a_pass_waits_for_its_result_only(name, waits, monkeypatch):
                 np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
     assert waited[0] == waited[1]
     assert set(waited[0]) == {"to_device"}
+
+
+@pytest.mark.parametrize("order", [np.arange(400), np.argsort(labels, kind="stable")])
+def test_products_with_classes_merge_on_the_device(order, waits, monkeypatch):
+    expected = RidgeClassifier().fit(X[order], labels[order])
+    monkeypatch.setattr(_block, "MIN_PIECE_ROWS", 1)
+    waited = []
+    for n_pieces in (1, 5):
+        monkeypatch.setattr(_block, "DEVICE_PIECE_BYTES", row_bytes(X) * (400 // n_pieces))
+        rows = there(X[order], labels[order])
+        waits.clear()
+        model = RidgeClassifier().fit(*rows)
+        waited.append(len(waits))
+        np.testing.assert_allclose(model.coef_, expected.coef_)
+    # each further piece for its labels
+    assert waited[1] - waited[0] == 4
+
+
+@pytest.mark.parametrize("with_x", [False, True])
+def test_labels_are_counted_in_one_wait_after_that_for_their_values(with_x, waits):
+    rows, y, w = there(X, labels, weight)
+    waits.clear()
+    counts = label_counts(Block(rows, y, w), with_x)
+    assert len(waits) == 2
+    expected = label_counts(Block(X, labels, weight), with_x)
+    for a, b in zip(counts, expected, strict=True):
+        assert (a is None) == (b is None)
+        if b is not None:
+            np.testing.assert_allclose(a, b)
 
 
 def test_an_epoch_waits_as_often_for_many_batches_as_for_one(waits):

@@ -33,7 +33,8 @@ if __name__ == "__main__":
     (wheel,) = Path("dist").glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     print("py.typed:", "skfleet/py.typed" in names)
-    print("kernels:", "skfleet/estimators/cluster/nearest.cu" in names)
+    kernels = {"skfleet/estimators/cluster/nearest.cu", "skfleet/blocks/philox.cu"}
+    print("kernels:", kernels <= set(names))
     print("license:", any(name.endswith("LICENSE") for name in names))
     print("nothing else:", sorted({name.split("/")[0].split("-")[0] for name in names}))
     pip("install", "--no-deps", "--target", "site", str(wheel))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from skfleet._array import FLOAT64, astype, dtype_of, is_not_numpy, namespace, to_device_of, to_host
-from skfleet._linalg import column_sums, is_sparse, vstack
+from skfleet._linalg import column_sums, is_sparse, sums_down, vstack
 from skfleet._validation import unique_values
 from skfleet.blocks import Block, row_uniform, take_to_host
 from skfleet.glm import targets_of, weights_of
@@ -77,15 +77,15 @@ def label_counts(block: Block, with_x: bool = False) -> LabelCounts:
     labels, codes = unique_inverse(block.y)
     codes, is_summed = to_device_of(codes, X), len(labels) <= MAX_SUMMED_LABELS
     if is_summed and is_not_numpy(codes):
-        counts = zip(*(_count(X, codes == k, weight) for k in range(len(labels))), strict=True)
-        n_rows, class_weight, x = (to_host(namespace(X).stack(part)) for part in counts)
-        return LabelCounts(labels, n_rows, class_weight, x if with_x else None)
+        sums = [_label_sums(X, codes == k, weight, with_x) for k in range(len(labels))]
+        table = to_host(namespace(X).stack(sums))
+        return LabelCounts(labels, table[:, 0], table[:, 1], table[:, 2:] if with_x else None)
     codes, weight = to_host(codes), None if weight is None else to_host(weight)
     n_rows = np.bincount(codes, minlength=len(labels)).astype(np.float64)
     class_weight = n_rows if weight is None else np.bincount(codes, weight, len(labels))
     x = None
     if with_x and is_summed:
-        x = np.stack([_count(X, codes == k, weight)[2] for k in range(len(labels))])
+        x = np.stack([_label_sums(X, codes == k, weight, True)[2:] for k in range(len(labels))])
     return LabelCounts(labels, n_rows, class_weight, x)
 
 
@@ -97,12 +97,13 @@ def unique_inverse(y: Any) -> tuple[np.ndarray, Any]:
     return to_host(result.values), result.inverse_indices
 
 
-def _count(X: Any, mask: Any, weight: Any) -> tuple[Any, Any, Any]:
-    """Return the number, the weight and the weighted sum of the rows of a mask."""
+def _label_sums(X: Any, mask: Any, weight: Any, with_x: bool) -> Any:
+    """Return the number and the weight of the rows of a mask and, with_x, their weighted sum."""
     mask = astype(mask, FLOAT64)
     weight = mask if weight is None else mask * weight
     xp = namespace(mask)
-    return xp.sum(mask), xp.sum(weight), column_sums(X, astype(weight, dtype_of(X)))
+    counts = xp.stack([xp.sum(mask), xp.sum(weight)])
+    return xp.concat([counts, column_sums(X, astype(weight, dtype_of(X)))]) if with_x else counts
 
 
 def combine_label_counts(a: LabelCounts, b: LabelCounts) -> LabelCounts:
@@ -133,10 +134,10 @@ def target_sums(block: Block, with_x: bool = False) -> TargetSums:
     wy = y if w is None else y * w[:, None]
     weight = float(block.n_rows) if w is None else xp.sum(w)
     if not with_x:
-        return TargetSums(weight, xp.sum(wy, axis=0))
+        return TargetSums(weight, sums_down(wy))
     xy = astype(X.T @ astype(wy, dtype), FLOAT64)
     x = column_sums(X, None if w is None else astype(w, dtype))
-    return TargetSums(weight, xp.sum(wy, axis=0), x, xy)
+    return TargetSums(weight, sums_down(wy), x, xy)
 
 
 def combine_target_sums(a: TargetSums, b: TargetSums) -> TargetSums:

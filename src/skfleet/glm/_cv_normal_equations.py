@@ -10,12 +10,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.model_selection import check_cv
 
-from skfleet._array import to_host
-from skfleet._linalg import dot
+from skfleet._array import FLOAT64, asarray_like, astype, namespace
+from skfleet._linalg import dot, reduce_down, sums_down
 from skfleet._validation import check_total_weight
 from skfleet.blocks import Block, Folds, RowBlocks, is_lazy, make_folds
 from skfleet.engine import Reduction, engine_for, map_reduce, with_row_offsets
-from skfleet.glm._normal_equations import CrossProducts, block_cross_products, combine_products
+from skfleet.glm._normal_equations import (
+    CrossProducts,
+    block_cross_products,
+    combine_products,
+    targets_of,
+)
 
 
 class SplitProducts(NamedTuple):
@@ -92,26 +97,30 @@ def cross_products_by_group(block: Block, folds: Folds) -> dict[int, CrossProduc
 def residuals_by_split(
     block: Block, folds: Folds, coefs: np.ndarray, intercepts: np.ndarray, both: bool
 ) -> Residuals:
-    """Return the residuals of a block; those of rows to train on only if `both`."""
-    shape = (2, *intercepts.shape)
-    total, largest = np.zeros(shape), np.zeros(shape)
+    """Return the residuals of a block on its device; those of rows to train on only if `both`."""
+    xp = namespace(block.X)
+    zeros = asarray_like(np.zeros(intercepts.shape[1:]), block.X, dtype=xp.float64)
+    total = [[zeros] * len(folds.splits) for _ in range(2)]
+    largest = [[zeros] * len(folds.splits) for _ in range(2)]
     for part, rows in folds.cut(block):
-        y = to_host(rows.y).astype(np.float64).reshape(rows.n_rows, -1, 1)
+        y = targets_of(rows)[:, :, None]
         for split, (train, test) in enumerate(folds.splits):
             for side, parts in enumerate((test, train) if both else (test,)):
                 if part not in parts:
                     continue
                 # All models of a split share one product with the rows.
                 models = coefs[split].reshape(-1, coefs.shape[-1])
-                predicted = to_host(dot(rows.X, models.T)).reshape(rows.n_rows, *shape[2:])
-                error = np.abs(y - predicted - intercepts[split])
-                total[side, split] += error.sum(axis=0)
-                np.maximum(largest[side, split], error.max(axis=0), out=largest[side, split])
-    return Residuals(total, largest)
+                predicted = astype(dot(rows.X, models.T), FLOAT64)
+                predicted = xp.reshape(predicted, (rows.n_rows, *zeros.shape))
+                error = xp.abs(y - predicted - asarray_like(intercepts[split], y))
+                total[side][split] = total[side][split] + sums_down(error)
+                greatest = reduce_down(xp.max, error)
+                largest[side][split] = xp.maximum(largest[side][split], greatest)
+    return Residuals(*(xp.stack([xp.stack(s) for s in sides]) for sides in (total, largest)))
 
 
 def combine_residuals(a: Residuals, b: Residuals) -> Residuals:
-    return Residuals(a.total + b.total, np.maximum(a.largest, b.largest))
+    return Residuals(a.total + b.total, namespace(a.largest).maximum(a.largest, b.largest))
 
 
 def combine_by_group(

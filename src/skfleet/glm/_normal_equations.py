@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from skfleet._array import FLOAT64, astype, dtype_of, is_not_numpy, namespace, to_device_of
-from skfleet._linalg import column_sums, gram, is_sparse, weighted_gram
+from skfleet._linalg import column_sums, gram, is_sparse, sums_down, weighted_gram
 from skfleet._validation import check_total_weight
 from skfleet.blocks import Block, RowBlocks
 from skfleet.engine import Reduction, engine_for, map_reduce
@@ -100,11 +100,11 @@ def cross_products(block: Block, y: Any, w: Any) -> CrossProducts:
     weight = float(block.n_rows) if w is None else xp.sum(w)
     divisor = _nonzero(weight)
     x_mean = column_sums(X, None if w is None else astype(w, dtype)) / divisor
-    y_mean = (xp.sum(y, axis=0) if w is None else w @ y) / divisor
+    y_mean = (sums_down(y) if w is None else w @ y) / divisor
     # Products about zero lose the digits by which means exceed deviations.
     y = y - y_mean
     wy = y if w is None else y * w[:, None]
-    yy = xp.sum(wy * y, axis=0)
+    yy = sums_down(wy * y)
     if is_sparse(X):
         # Centring would fill sparse rows, so the means are taken off their product.
         product = gram(X, w) - weight * np.outer(x_mean, x_mean)

@@ -16,7 +16,7 @@ from skfleet._array import (
     namespace,
     to_device_of,
 )
-from skfleet._linalg import gram, is_sparse, take_columns, weighted_gram
+from skfleet._linalg import gram, is_sparse, sums_down, take_columns, weighted_gram
 from skfleet.blocks import Block, RowBlocks, row_blocks
 from skfleet.engine import Engine, LocalEngine, Reduction, map_reduce
 from skfleet.glm._losses import Loss
@@ -222,7 +222,7 @@ def _sums(
         value, slope = value * weight, slope * weight[:, None]
     sums = GradientSums(
         xp.sum(value, dtype=xp.float64),
-        xp.sum(slope, axis=0, dtype=xp.float64),
+        sums_down(slope),
         astype(X.T @ slope, FLOAT64).T,
     )
     if not hessian:

@@ -8,8 +8,16 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from scipy import stats
 
-from skfleet._array import asarray_like, is_not_numpy, namespace, to_host, to_host_if_array
-from skfleet._linalg import is_sparse, vstack
+from skfleet._array import (
+    INT64,
+    asarray_like,
+    astype,
+    is_not_numpy,
+    namespace,
+    to_host,
+    to_host_if_array,
+)
+from skfleet._linalg import is_sparse, reduce_down, sums_down, vstack
 from skfleet.blocks import Block, row_uniform, take_rows
 from skfleet.engine import NamedCall, Passes, Reduction
 from skfleet.quantiles._knot_counts import (
@@ -143,9 +151,9 @@ def _extremes_on_device(X: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the number of NaN in each column, and the least and the greatest other value."""
     xp = namespace(X)
     is_missing = xp.isnan(X)
-    low = xp.min(xp.where(is_missing, asarray_like(np.inf, X), X), axis=0)
-    high = xp.max(xp.where(is_missing, asarray_like(-np.inf, X), X), axis=0)
-    n_missing = to_host(xp.sum(xp.astype(is_missing, xp.int64), axis=0))
+    low = reduce_down(xp.min, xp.where(is_missing, asarray_like(np.inf, X), X))
+    high = reduce_down(xp.max, xp.where(is_missing, asarray_like(-np.inf, X), X))
+    n_missing = to_host(sums_down(astype(is_missing, INT64), INT64))
     is_empty = n_missing == X.shape[0]
     low, high = (np.where(is_empty, np.float32(np.nan), to_host(part)) for part in (low, high))
     return n_missing, low, high

@@ -1,6 +1,6 @@
 // A stand-in for CUDA on the host: the threads of a block take turns, each on a stack of its own.
 // No warp is further than it must be when another one goes on, so that a barrier that is left out
-// shows. KERNELS is the file with the kernels.
+// shows. KERNELS is the file with the kernels, EACH_KERNEL applies KERNEL to their names.
 
 #include <cstddef>
 #include <cstring>
@@ -65,6 +65,11 @@ static unsigned __ballot_sync(unsigned, bool mine)
         votes |= (unsigned)vote << i;
     }
     return votes;
+}
+
+static unsigned long long __umul64hi(unsigned long long a, unsigned long long b)
+{
+    return (unsigned __int128)a * b >> 64;
 }
 
 static int __ffs(unsigned bits) { return __builtin_ffs(bits); }
@@ -144,6 +149,7 @@ template <class... A> static void call(void (*kernel)(A...), void **args)
 template <class T> struct Name;
 template <> struct Name<int> { static std::string text() { return "int32"; } };
 template <> struct Name<long long> { static std::string text() { return "int64"; } };
+template <> struct Name<unsigned long long> { static std::string text() { return "uint64"; } };
 template <> struct Name<float> { static std::string text() { return "float32"; } };
 template <> struct Name<double> { static std::string text() { return "float64"; } };
 template <class T> struct Name<const T> : Name<T> {};
@@ -162,7 +168,9 @@ template <class... A> static std::string names_of(void (*)(A...))
 extern "C" const char *types(const char *name)
 {
     static std::string all;
-    all = strcmp(name, "assign") ? names_of(add_up) : names_of(assign);
+#define KERNEL(kernel) if (!strcmp(name, #kernel)) all = names_of(kernel);
+    EACH_KERNEL
+#undef KERNEL
     return all.c_str();
 }
 
@@ -174,8 +182,9 @@ extern "C" const char *launch(const char *name, int x, int y, int z, int n_threa
     unsigned char *bytes = (unsigned char *)shared;
     if (n_shared > (long)MOST_SHARED)
         return "too much shared memory";
-    body = strcmp(name, "assign") ? [](void **a) { call(add_up, a); }
-                                  : [](void **a) { call(assign, a); };
+#define KERNEL(kernel) if (!strcmp(name, #kernel)) body = [](void **a) { call(kernel, a); };
+    EACH_KERNEL
+#undef KERNEL
     arguments = args;
     gridDim = {x, y, z};
     blockDim = {n_threads, 1, 1};

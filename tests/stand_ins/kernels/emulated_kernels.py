@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import subprocess
 import threading
 from collections.abc import Sequence
@@ -19,8 +20,13 @@ class Kernels:
 
     def __init__(self, source: Path, options: Sequence[str], library: Path) -> None:
         around = Path(__file__).with_name("emulated.cpp")
-        command = ["g++", "-std=c++14", "-O1", "-w", "-shared", "-fPIC", *options]
-        subprocess.run([*command, f'-DKERNELS="{source}"', "-o", library, around], check=True)
+        names = re.findall(
+            r'"C" __global__ void (?:__launch_bounds__\(.*\)\s+)?(\w+)\(', source.read_text()
+        )
+        each = " ".join(f"KERNEL({name})" for name in names)
+        defined = [f'-DKERNELS="{source}"', f"-DEACH_KERNEL={each}"]
+        command = ["g++", "-std=c++14", "-O1", "-w", "-shared", "-fPIC", *options, *defined]
+        subprocess.run([*command, "-o", library, around], check=True)
         self._library = ctypes.CDLL(str(library))
         self._library.types.restype = self._library.launch.restype = ctypes.c_char_p
 

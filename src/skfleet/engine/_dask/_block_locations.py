@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from distributed import Client, Future
 
 from skfleet.blocks import BlockRef, LazyBlock
+from skfleet.engine._dask._client import scheduler_workers
 from skfleet.engine._dask._disk_blocks import split_mapped
 from skfleet.engine._disk_cache import is_cached
+
+# Parts of a device's memory of which one task's blocks take at most one. Dask brings back all that
+# it has spilled of a task's blocks, and of the next one's meanwhile.
+DEVICE_PARTS = 4
 
 
 def is_resident(block: BlockRef) -> bool:
@@ -42,8 +48,8 @@ def futures_of(block: BlockRef) -> list[Future]:
 def group_by_worker(client: Client, blocks: Sequence[BlockRef]) -> list[list[BlockRef]]:
     """Group blocks by the worker that has most parts of each; any other block is a group.
 
-    Of one worker, blocks in memory are one group. Those on its disk are one for each thread, which
-    maps one at a time.
+    Of one worker, blocks in memory are one group; of a GPU worker, as many as take a part of its
+    device's memory. Those on its disk are one for each thread, which maps one at a time.
     """
     on_workers = [block for block in blocks if _is_on_worker(block)]
     single = [[block] for block in blocks if not _is_on_worker(block)]
@@ -51,8 +57,8 @@ def group_by_worker(client: Client, blocks: Sequence[BlockRef]) -> list[list[Blo
         return single
     futures = {f.key: f for block in on_workers for f in futures_of(block)}
     holders = client.who_has(list(futures.values()))
-    n_threads = client.nthreads()
-    groups: dict[str, list[BlockRef]] = {address: [] for address in n_threads}
+    workers = scheduler_workers(client)
+    groups: dict[str, list[BlockRef]] = {address: [] for address in workers}
     lost = []
     for block in on_workers:
         n_parts: dict[str, int] = defaultdict(int)
@@ -70,5 +76,34 @@ def group_by_worker(client: Client, blocks: Sequence[BlockRef]) -> list[list[Blo
             min(groups.values(), key=len).append(block)
         else:
             single.append([block])
-    split = [part for a, group in groups.items() for part in split_mapped(group, n_threads[a])]
+    split = []
+    for address, group in groups.items():
+        parts = split_mapped(group, workers[address]["nthreads"])
+        if (limit := _device_limit(workers[address])) and len(group) > 1:
+            n_bytes = client.nbytes([f.key for b in group for f in futures_of(b)], summary=False)
+            parts = [part for whole in parts for part in _split_by_size(whole, n_bytes, limit)]
+        split += parts
     return split + single
+
+
+def _device_limit(worker: Mapping[str, Any]) -> int:
+    """Return the bytes of one task's blocks on a GPU worker; 0 for others, or if NVML is silent."""
+    is_gpu = (worker.get("resources") or {}).get("GPU")
+    n_bytes = (worker.get("gpu") or {}).get("memory-total") or 0
+    return n_bytes // (DEVICE_PARTS * worker["nthreads"]) if is_gpu else 0
+
+
+def _split_by_size(
+    blocks: Sequence[BlockRef], n_bytes: Mapping[Any, int], limit: int
+) -> list[list[BlockRef]]:
+    """Split blocks, in order, into groups of at most `limit` bytes or one block."""
+    groups: list[list[BlockRef]] = []
+    room = 0
+    for block in blocks:
+        size = sum(n_bytes.get(future.key, 0) for future in futures_of(block))
+        if not groups or size > room:
+            groups.append([])
+            room = limit
+        groups[-1].append(block)
+        room -= size
+    return groups

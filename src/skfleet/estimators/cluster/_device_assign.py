@@ -8,7 +8,7 @@ import numpy as np
 from array_api_compat import device
 
 from skfleet._array import FLOAT64, asarray_like, astype, dtype_of, namespace, to_device_of
-from skfleet._linalg import rows_between
+from skfleet._linalg import rows_between, sums_down
 from skfleet.estimators.cluster import _cuda_kernel
 from skfleet.estimators.cluster._cuda_kernel import Assignment
 
@@ -42,7 +42,7 @@ def count(labels: Any, weight: Any, k: int, X: Any) -> Any:
         one_hot = astype(labels[part][:, None] == numbers, FLOAT64)
         if weight is not None:
             one_hot = one_hot * weight[part][:, None]
-        total_sums = total_sums + xp.sum(one_hot, axis=0)
+        total_sums = total_sums + sums_down(one_hot)
     return total_sums
 
 
@@ -88,7 +88,7 @@ def _by_tiles(
             one_hot = astype(nearest[:, None] == numbers, dtype_of(X))
             if w is not None:
                 one_hot = one_hot * astype(w, dtype_of(X))[:, None]
-            weights = xp.sum(one_hot, axis=0, dtype=xp.float64)
+            weights = sums_down(one_hot)
             sums_of_rows = astype(one_hot.T @ rows, double)
             total_sums = total_sums + xp.concat([sums_of_rows, weights[:, None]], axis=1)
     return Assignment(

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import linalg
 
-from skfleet._array import FLOAT64, astype, dtype_of, namespace, to_device_of
-from skfleet._linalg import dot
+from skfleet._array import FLOAT64, astype, dtype_of, to_device_of
+from skfleet._linalg import dot, sums_down
 from skfleet.blocks import Block, RowBlocks
 from skfleet.engine import Engine, Reduction, map_reduce
 from skfleet.estimators._column_statistics import Moments, combine_moments, moments
@@ -50,10 +50,9 @@ def combine_first_sketches(a: FirstSketch, b: FirstSketch) -> FirstSketch:
 def sketch(block: Block, basis: np.ndarray, mean: Any) -> Any:
     """Return Z.T @ Z @ basis for the centred rows Z of a block, without materialising Z."""
     mean_product, mean = dot(block.X, basis), to_device_of(mean, block.X)
-    xp = namespace(mean_product)
     mean_product -= astype(dot(mean, basis), dtype_of(mean_product))
     product = astype(block.X.T @ mean_product, FLOAT64)
-    sums = xp.sum(mean_product, axis=0, dtype=xp.float64)
+    sums = sums_down(mean_product)
     return product - mean[:, None] * sums[None, :]
 
 

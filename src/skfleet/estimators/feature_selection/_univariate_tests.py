@@ -12,7 +12,7 @@ from sklearn.preprocessing import LabelBinarizer
 from sklearn.utils import check_X_y
 
 from skfleet._array import FLOAT64, asarray_like, astype, is_not_numpy, namespace, to_host
-from skfleet._linalg import is_sparse
+from skfleet._linalg import is_sparse, sums_down
 from skfleet._validation import unique_values
 from skfleet._warnings import warn
 from skfleet.blocks import Block, take_rows
@@ -101,9 +101,9 @@ def covariances(X: Any, y: Any) -> Covariances:
         xx = (n_rows - n_stored) * x_mean**2
         xx += np.bincount(X.indices, (X.data - x_mean[X.indices]) ** 2, X.shape[1])
         return Covariances(n_rows, x_mean, y_mean, xx, X.T @ y, yy)
-    xp, origin = namespace(X), X[0, :]
+    origin = X[0, :]
     X = X - origin
-    mean = xp.mean(X, axis=0)
+    mean = sums_down(X) / n_rows
     X -= mean
     xy = asarray_like(y, X) @ X
     return Covariances(n_rows, origin + mean, y_mean, column_squares(X), xy, yy)
@@ -267,7 +267,7 @@ def dot_on_device(members: Any, X: Any) -> Any:
 def column_squares(X: Any) -> Any:
     """Return the sums of the squares of columns, on the device of X."""
     if is_not_numpy(X):
-        return namespace(X).sum(X * X, axis=0)
+        return sums_down(X * X)
     return np.einsum("ij,ij->j", X, X)
 
 

@@ -9,8 +9,8 @@ from sklearn import feature_selection
 from sklearn.utils import check_array
 from sklearn.utils.sparsefuncs import mean_variance_axis, min_max_axis
 
-from skfleet._array import asarray_like, is_not_numpy, namespace
-from skfleet._linalg import is_sparse
+from skfleet._array import INT64, asarray_like, astype, is_not_numpy, namespace
+from skfleet._linalg import is_sparse, reduce_down, sums_down
 from skfleet.blocks import Block
 from skfleet.estimators._blockwise import BlockwiseTransformer, blockwise
 from skfleet.estimators._device_blocks import valid_floats
@@ -93,12 +93,12 @@ def _dense_spread(X: Any) -> ColumnSpread:
     """Return the moments and extremes of the columns of X, on the device of X."""
     xp = namespace(X)
     is_value, zero = ~xp.isnan(X), asarray_like(0.0, X)
-    n_values = xp.sum(xp.astype(is_value, xp.int64), axis=0)
+    n_values = sums_down(astype(is_value, INT64), INT64)
     divisor = xp.astype(xp.where(n_values > 0, n_values, xp.ones_like(n_values)), xp.float64)
     # about the first value, so that the squares of a constant column are zero
     origin = xp.where(is_value[0, :], X[0, :], zero)
     shifted = xp.where(is_value, X - origin, zero)
-    mean = xp.sum(shifted, axis=0) / divisor
-    squares = xp.sum(xp.where(is_value, (shifted - mean) ** 2, zero), axis=0)
-    low, high = xp.min(X, axis=0), xp.max(X, axis=0)
+    mean = sums_down(shifted) / divisor
+    squares = sums_down(xp.where(is_value, (shifted - mean) ** 2, zero))
+    low, high = reduce_down(xp.min, X), reduce_down(xp.max, X)
     return ColumnSpread(X.shape[0], n_values, origin + mean, squares, low, high)

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from skfleet._array import FLOAT64, asarray_like, astype, is_floating, namespace, to_host
-from skfleet._linalg import hstack, take_columns
+from skfleet._array import FLOAT64, INT64, asarray_like, astype, is_floating, namespace, to_host
+from skfleet._linalg import hstack, reduce_down, sums_down, take_columns
 from skfleet.estimators._device_blocks import valid_floats
 
 
@@ -34,7 +34,7 @@ def rows_and_mask(transformer: Any, X: Any) -> tuple[Any, Any]:
 
 def missing_columns(mask: Any) -> np.ndarray:
     """Return which columns of a mask have any, on the host."""
-    return to_host(namespace(mask).any(mask, axis=0))
+    return to_host(reduce_down(namespace(mask).any, mask))
 
 
 def two_rows(marker: Any, has_missing: np.ndarray) -> np.ndarray:
@@ -45,14 +45,12 @@ def two_rows(marker: Any, has_missing: np.ndarray) -> np.ndarray:
 
 def count_values(mask: Any) -> Any:
     """Return the number of values in each column that a mask does not mark."""
-    xp = namespace(mask)
-    return xp.sum(xp.astype(~mask, xp.int64), axis=0)
+    return sums_down(astype(~mask, INT64), INT64)
 
 
 def sums_of_values(X: Any, mask: Any) -> Any:
     """Return the sums of the values of each column that a mask does not mark."""
-    xp = namespace(X)
-    return xp.sum(astype(xp.where(mask, asarray_like(0.0, X), X), FLOAT64), axis=0)
+    return sums_down(namespace(X).where(mask, asarray_like(0.0, X), X))
 
 
 def without_missing(X: Any, mask: Any) -> Any:

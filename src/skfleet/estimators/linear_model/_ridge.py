@@ -12,7 +12,7 @@ from sklearn.base import MultiOutputMixin
 from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.multiclass import check_classification_targets
 
-from skfleet._array import FLOAT64, astype, namespace, to_device_of, tree_to_host
+from skfleet._array import FLOAT64, asarray_like, astype, namespace, to_device_of
 from skfleet._typing import Answer, RandomState, Rows, Values, Weights
 from skfleet._validation import (
     check_bool,
@@ -383,7 +383,7 @@ def class_products(block: Block, class_weight: dict | None, is_multilabel: bool)
             by_label = np.array([float(class_weight.get(k, 1.0)) for k in labels.tolist()])
             row_weights = xp.take(to_device_of(by_label, codes), codes)
             weight = row_weights if weight is None else weight * row_weights
-    return _ClassProducts(labels, tree_to_host(cross_products(block, indicators, weight)))
+    return _ClassProducts(labels, cross_products(block, indicators, weight))
 
 
 def combine_class_products(a: _ClassProducts, b: _ClassProducts) -> _ClassProducts:
@@ -397,11 +397,10 @@ def _align_labels(part: _ClassProducts, labels: np.ndarray) -> CrossProducts:
     """Return products with zero columns for further labels."""
     if len(part.labels) == len(labels):
         return part.sums
-    positions = np.searchsorted(labels, part.labels)
-    sums, n = part.sums, len(labels)
-    y_mean, yy, xy = np.zeros(n), np.zeros(n), np.zeros((len(sums.xy), n))
-    y_mean[positions], yy[positions], xy[:, positions] = sums.y_mean, sums.yy, sums.xy
-    return sums._replace(y_mean=y_mean, yy=yy, xy=xy)
+    sums, is_label = part.sums, part.labels[:, None] == labels
+    # A product, because the array API has no assignment by arrays of positions.
+    place = asarray_like(is_label.astype(np.float64), sums.xy)
+    return sums._replace(y_mean=sums.y_mean @ place, yy=sums.yy @ place, xy=sums.xy @ place)
 
 
 def _predicted_indicators(model: Any, X: Any) -> Any:

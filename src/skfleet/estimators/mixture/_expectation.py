@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from skfleet._array import FLOAT64, asarray_like, astype, dtype_of, namespace
-from skfleet._linalg import dot, gram, row_norms, vstack, weighted_gram
+from skfleet._linalg import dot, gram, row_norms, sums_down, vstack, weighted_gram
 from skfleet.blocks import Block, row_slices, row_uniform
 from skfleet.estimators.mixture._gaussians import ComponentSums, Gaussians, origins_of
 
@@ -78,7 +78,7 @@ def normalize(logs: Any) -> tuple[Any, Any]:
 def component_sums(X: Any, responsibilities: Any, kind: str, origins: np.ndarray) -> ComponentSums:
     """Return the sums of float64 rows by component, about origins, on the device of X."""
     xp = namespace(X)
-    weights = xp.sum(responsibilities, axis=0)
+    weights = sums_down(responsibilities)
     if kind == "full":
         parts = []
         for k, origin in enumerate(origins):
