@@ -275,7 +275,7 @@ def test_a_task_has_blocks_of_a_quarter_of_a_device(mixed_fleet, monkeypatch):
     workers = _block_locations.scheduler_workers
 
     def with_memory(n_bytes):
-        def described(client):
+        def described(client, max_age):
             of_gpu = {"gpu": {"name": "", "memory-total": n_bytes}}
             return {a: {**worker, **of_gpu} for a, worker in workers(client).items()}
 

@@ -16,6 +16,8 @@ from skfleet.engine._disk_cache import is_cached
 # Parts of a device's memory of which one task's blocks take at most one. Dask brings back all that
 # it has spilled of a task's blocks, and of the next one's meanwhile.
 DEVICE_PARTS = 4
+# A worker's label and the size of its device do not change: a description may be so old.
+DESCRIPTION_SECONDS = 60.0
 
 
 def is_resident(block: BlockRef) -> bool:
@@ -57,8 +59,8 @@ def group_by_worker(client: Client, blocks: Sequence[BlockRef]) -> list[list[Blo
         return single
     futures = {f.key: f for block in on_workers for f in futures_of(block)}
     holders = client.who_has(list(futures.values()))
-    workers = scheduler_workers(client)
-    groups: dict[str, list[BlockRef]] = {address: [] for address in workers}
+    n_threads, workers = client.nthreads(), scheduler_workers(client, max_age=DESCRIPTION_SECONDS)
+    groups: dict[str, list[BlockRef]] = {address: [] for address in n_threads}
     lost = []
     for block in on_workers:
         n_parts: dict[str, int] = defaultdict(int)
@@ -78,19 +80,20 @@ def group_by_worker(client: Client, blocks: Sequence[BlockRef]) -> list[list[Blo
             single.append([block])
     split = []
     for address, group in groups.items():
-        parts = split_mapped(group, workers[address]["nthreads"])
-        if (limit := _device_limit(workers[address])) and len(group) > 1:
+        parts = split_mapped(group, n_threads[address])
+        limit = _device_limit(workers.get(address, {}), n_threads[address])
+        if limit and len(group) > 1:
             n_bytes = client.nbytes([f.key for b in group for f in futures_of(b)], summary=False)
             parts = [part for whole in parts for part in _split_by_size(whole, n_bytes, limit)]
         split += parts
     return split + single
 
 
-def _device_limit(worker: Mapping[str, Any]) -> int:
+def _device_limit(worker: Mapping[str, Any], n_threads: int) -> int:
     """Return the bytes of one task's blocks on a GPU worker; 0 for others, or if NVML is silent."""
     is_gpu = (worker.get("resources") or {}).get("GPU")
     n_bytes = (worker.get("gpu") or {}).get("memory-total") or 0
-    return n_bytes // (DEVICE_PARTS * worker["nthreads"]) if is_gpu else 0
+    return n_bytes // (DEVICE_PARTS * n_threads) if is_gpu else 0
 
 
 def _split_by_size(
