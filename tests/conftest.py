@@ -7,10 +7,12 @@ import contextlib
 import gc
 import importlib
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,23 @@ if sys.version_info < (3, 11, 9):
     # and a collection of garbage within that call can bring the interpreter to a halt
     # (python/cpython#106883). An environment variable reaches the workers' processes too.
     os.environ["DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED"] = "False"
+
+# Modules that import one of these at their top are skipped where it is not installed.
+OPTIONAL_LIBRARIES = {
+    "array_api_strict", "lightgbm", "matplotlib", "numpydoc", "optuna", "rich", "torch", "xgboost",
+}  # fmt: skip
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector):
+    """Skip a module for which an optional library is missing, instead of ending the run."""
+    report = yield
+    if report.failed:
+        names = re.findall(r"ModuleNotFoundError: No module named '(\w+)", str(report.longrepr))
+        if names and names[-1] in OPTIONAL_LIBRARIES and find_spec(names[-1]) is None:
+            reason = f"Skipped: could not import {names[-1]!r}"
+            report.outcome, report.longrepr = "skipped", (str(collector.path), 0, reason)
+    return report
 
 
 def _cuts(n: int) -> tuple[int, ...]:
