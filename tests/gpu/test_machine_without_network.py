@@ -10,16 +10,20 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-# what Python finds first, for libraries that are not there
+# a plugin that hides libraries
 ABSENT = """
-import sys
+import sys, importlib.util
 
 class Absent:
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] in {names!r}:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 
+def find_spec(name, *args, before=importlib.util.find_spec):
+    return None if name in {names!r} else before(name, *args)
+
 sys.meta_path.insert(0, Absent())
+importlib.util.find_spec = find_spec
 """
 
 
