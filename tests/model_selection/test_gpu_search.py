@@ -1,16 +1,19 @@
 """Searches over models of which some compute on a GPU, with a stand-in for the device."""
 
+import pickle
+
 import dask.array as da
 import numpy as np
 import pytest
 from distributed import Client
 from joblib import parallel_config
+from sklearn.base import clone, is_classifier
 from sklearn.datasets import load_breast_cancer, load_diabetes
 from sklearn.linear_model import LinearRegression as HostLinearRegression
 from sklearn.linear_model import LogisticRegression as HostLogisticRegression
 from sklearn.linear_model import Ridge as HostRidge
 from sklearn.model_selection import GridSearchCV as Reference
-from sklearn.model_selection import cross_val_predict, cross_val_score
+from sklearn.model_selection import KFold, cross_val_predict, cross_val_score
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -18,10 +21,16 @@ from sklearn.tree import DecisionTreeClassifier
 
 from skfleet import _device, config_context
 from skfleet._device import host_to_device_transfers
-from skfleet.engine import counting, device_of
+from skfleet.engine import counting, device_of, run_on_gpu_worker
 from skfleet.engine._gpu._device_cache import cached_bytes
 from skfleet.estimators.cluster import KMeans
-from skfleet.estimators.linear_model import ElasticNet, LinearRegression, LogisticRegression, Ridge
+from skfleet.estimators.linear_model import (
+    ElasticNet,
+    LinearRegression,
+    LogisticRegression,
+    Ridge,
+    RidgeClassifier,
+)
 from skfleet.exceptions import PlacementError
 from skfleet.fleet._local_cluster import start_local_cluster
 from skfleet.model_selection import (
@@ -30,6 +39,7 @@ from skfleet.model_selection import (
     HyperbandSearchCV,
     cross_validate,
 )
+from skfleet.model_selection._dispatch import _analytic_scores
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -205,6 +215,33 @@ def test_rows_of_this_process_are_scored_from_sums_on_one_worker(
     for name, values in host.cv_results_.items():
         if name.startswith("split"):
             np.testing.assert_allclose(search.cv_results_[name], values, rtol=1e-6)
+
+
+@pytest.mark.parametrize("cv", [KFold(5), KFold(5, shuffle=True, random_state=0)])
+@pytest.mark.parametrize("ours", [Ridge(device="cuda"), RidgeClassifier(device="cuda")])
+def test_splits_are_sent_as_a_small_number_for_each_row_at_most(mixed_fleet, monkeypatch, cv, ours):
+    sent = []
+
+    def counted(*args):
+        sent.append(args)
+        return run_on_gpu_worker(*args)
+
+    monkeypatch.setattr(_analytic_scores, "run_on_gpu_worker", counted)
+    targets = y_reg > 150 if is_classifier(ours) else y_reg
+    search = GridSearchCV(ours, {"alpha": [0.1, 1.0]}, cv=cv, refit=False)
+    with parallel_config("skfleet", client=mixed_fleet):
+        search.fit(X_reg, targets)
+    ((*_, folds, _n_slots, _params, _names, _train),) = sent
+    assert len(folds) == 5
+    per_row = len(X_reg) if cv.shuffle else 0
+    assert len(pickle.dumps(folds)) < 1000 + per_row
+    expected = Reference(
+        clone(ours).set_params(device="cpu"), search.param_grid, cv=cv, refit=False
+    )
+    np.testing.assert_allclose(
+        search.cv_results_["mean_test_score"],
+        expected.fit(X_reg, targets).cv_results_["mean_test_score"],
+    )
 
 
 @pytest.mark.parametrize("estimator", [Ridge, ElasticNet])

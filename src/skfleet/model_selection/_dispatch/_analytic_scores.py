@@ -17,7 +17,7 @@ from sklearn.pipeline import Pipeline
 
 from skfleet._config import config_context
 from skfleet._sklearn_private import fit_result, scorers_of
-from skfleet.blocks import is_lazy
+from skfleet.blocks import as_folds, is_lazy, n_rows_of
 from skfleet.engine import Pickled, fleet_engine, run_on_gpu_worker
 from skfleet.model_selection._dispatch._context import SearchContext
 from skfleet.model_selection._dispatch._requests import FitRequest, SearchJob
@@ -171,7 +171,11 @@ class _CandidateGroup:
             if is_lazy(self._job.X):
                 return _prepare_and_score(self._shared_fit, *self._data(), *args)
             engine = fleet_engine(self._gpu_client)
-        scores = run_on_gpu_worker(engine, scores_or_error, self._shared_fit, *self._data(), *args)
+        X, y, splits, n_slots = self._data()
+        # row numbers of all splits would take more bytes than X
+        folds = as_folds(splits, n_rows_of(X), X, y)
+        rows = X, y, folds, n_slots
+        scores = run_on_gpu_worker(engine, scores_or_error, self._shared_fit, *rows, *args)
         if isinstance(scores, Exception):
             raise scores
         return scores
