@@ -63,7 +63,8 @@ class Fleet:
     memory_limit : int, float, str or None, default="auto"
         Memory of each worker: bytes, a fraction of the machine's, text such as "4 GiB", or
         None for no limit. "auto" is the machine's memory divided by ``n_workers``; undivided for
-        workers on threads, each of which measures the whole process.
+        workers on threads, each of which measures the whole process. GPU workers with more CPU
+        workers beside them share half of the memory.
     device_memory_limit : int, float, str or None, default="default"
         Memory of the GPU that the data of a worker may take before it moves them to the host, and
         that rows of the calling process may take before they are loaded for each pass: bytes, a
