@@ -253,7 +253,11 @@ def device(request, monkeypatch):
 def cuml(device, monkeypatch):
     """cuML, or a stand-in that cannot be opened without a GPU; workers that are started find it."""
     if not device:
-        yield pytest.importorskip("cuml")
+        module = pytest.importorskip("cuml")
+        rmm = pytest.importorskip("rmm")  # whose default, without a pool, is warned of
+        if type(rmm.mr.get_current_device_resource()) is rmm.mr.CudaMemoryResource:
+            rmm.mr.set_current_device_resource(rmm.mr.CudaAsyncMemoryResource())
+        yield module
         return
     place = str(Path(__file__).parent / "stand_ins")
     monkeypatch.syspath_prepend(place)
