@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import wraps
 from typing import Any
 
@@ -73,6 +73,19 @@ def _numpy_response(estimator: Any, name: str) -> Callable[..., Any]:
             attributes.update(wrappers)
 
     return method
+
+
+@contextmanager
+def device_responses(estimator: Any) -> Iterator[None]:
+    """Make the methods return arrays of the device again, within `numpy_responses`."""
+    attributes = vars(estimator)
+    wrappers = {name: attributes.pop(name) for name in _METHODS if name in attributes}
+    cuml = sys.modules.get("cuml")
+    try:
+        with cuml.using_output_type("cupy") if cuml else nullcontext():
+            yield
+    finally:
+        attributes.update(wrappers)
 
 
 def arrays_to_host(values: Mapping[str, Any]) -> dict[str, Any]:
