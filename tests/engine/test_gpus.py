@@ -245,6 +245,30 @@ def test_each_gpu_has_a_worker_and_cpu_workers_see_none(monkeypatch):
         assert not any(str(name).startswith("gpu-") for name in names)
 
 
+@pytest.mark.usefixtures("dask_cuda")
+def test_a_gpu_that_is_named_twice_has_two_workers(monkeypatch):
+    monkeypatch.setattr(_gpu_workers, "find_gpus", lambda: GpuDiscovery(("0", "1")))
+    fleet = Fleet(gpus=[0, 0], cpus=1, device_memory_limit=0.4, dashboard_address=None)
+    with fleet as client:
+        info = client.scheduler_info(n_workers=-1)["workers"]
+        labels = {worker["name"]: worker["resources"] for worker in info.values()}
+        assert labels == {"gpu-0": {"GPU": 1}, "gpu-0-1": {"GPU": 1}, 0: {"CPU": 1}}
+        saw = {info[address]["name"]: what for address, what in client.run(_look).items()}
+        assert [saw[name]["visible"] for name in ("gpu-0", "gpu-0-1")] == ["0", "0"]
+
+
+@pytest.mark.gpu
+def test_two_workers_on_one_card():
+    pytest.importorskip("dask_cuda")
+    X, y = load_diabetes(return_X_y=True)
+    rows, targets = da.from_array(X, chunks=(50, 10)), da.from_array(y, chunks=50)
+    with Fleet(gpus=[0, 0], cpus=1, device_memory_limit=0.4, dashboard_address=None) as client:
+        offers = [w["resources"] for w in client.scheduler_info(n_workers=-1)["workers"].values()]
+        assert offers.count({"GPU": 1}) == 2
+        model = Ridge(device="cuda").fit(rows, targets)
+    np.testing.assert_allclose(model.coef_, Ridge().fit(X, y).coef_, rtol=1e-6)
+
+
 GIB = 2**30
 
 

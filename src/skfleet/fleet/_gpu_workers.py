@@ -143,7 +143,7 @@ def gpu_worker(
     from dask_cuda.worker_common import worker_data_function, worker_plugins
 
     index: Any = int(devices[n]) if devices[n].isnumeric() else devices[n]
-    visible = ",".join([*devices[n:], *devices[:n]])
+    visible = ",".join(dict.fromkeys([*devices[n:], *devices[:n]]))
     data = worker_data_function(device_memory_limit=device_memory_limit, memory_limit=memory_limit)
     has_rmm = find_spec("rmm") is not None
     plugins = worker_plugins(

@@ -216,7 +216,9 @@ def start_local_cluster(
             options["env"] = {**_environment(1, env or {}), **options["env"], **mark}
             options["plugins"] = (*worker["plugins"], *options["plugins"])
             options["memory_limit"] = gpu_memory_limit
-            workers[f"{_GPU_NAME}{device}"] = spec(**options)
+            # a GPU that is named twice has two workers
+            again = f"-{n}" if device in devices[:n] else ""
+            workers[f"{_GPU_NAME}{device}{again}"] = spec(**options)
         # scaling down closes the last workers first
         workers |= {i: spec(resources=label, **initial) for i, label in enumerate(labels)}
         cluster = _LocalCluster(
