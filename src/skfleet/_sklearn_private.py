@@ -47,11 +47,11 @@ def replace_scorer(scorer: Any, call: Callable[..., Any]) -> Any:
     if not isinstance(scorer, _scorer._MultimetricScorer):
         return call
 
-    class Scorer(_scorer._MultimetricScorer):
+    class ReplacedMultimetricScorer(_scorer._MultimetricScorer):
         def __call__(self, *args: Any, **kwargs: Any) -> Any:
             return call(*args, **kwargs)
 
-    return Scorer(scorers=scorer._scorers, raise_exc=scorer._raise_exc)
+    return ReplacedMultimetricScorer(scorers=scorer._scorers, raise_exc=scorer._raise_exc)
 
 
 def fit_result(

@@ -245,6 +245,7 @@ def test_each_gpu_has_a_worker_and_cpu_workers_see_none(monkeypatch):
         assert not any(str(name).startswith("gpu-") for name in names)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("dask_cuda")
 def test_a_gpu_that_is_named_twice_has_two_workers(monkeypatch):
     monkeypatch.setattr(_gpu_workers, "find_gpus", lambda: GpuDiscovery(("0", "1")))
