@@ -1,6 +1,7 @@
 # Every target sets up what it needs in $(VENV) first; `make help` lists them.
 # PYTHON=python3.12 picks the interpreter, VENV=folder the place; TEST_JOBS=4 runs that many tests
-# of `make test` at a time.
+# of `make test` at a time. On a machine with a GPU and without a network, NO_SETUP=1 sets nothing up
+# for test-gpu and bench-gpu, which then run in GPU_PYTHON.
 
 SHELL := /bin/sh
 VENV ?= .venv
@@ -18,6 +19,14 @@ endif
 ifdef PIP_INDEX_URL
 export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
 endif
+ifdef NO_SETUP
+GPU_PYTHON ?= python3
+else
+GPU_PYTHON ?= $(BIN)/python
+GPU_SETUP := setup
+endif
+# worker processes find the package by it where it is not installed
+GPU_ENV = PYTHONPATH="$(CURDIR)/src:$(CURDIR)/benchmarks$${PYTHONPATH:+:$$PYTHONPATH}"
 
 .PHONY: help setup demo test test-all test-matrix test-kills test-gpu lint format typecheck doctest bench bench-gpu docs clean
 
@@ -42,8 +51,8 @@ test-matrix: setup ## transformers in all partitions, containers and engines, tw
 test-kills: setup ## a hundred deaths of ranks and workers in the training of each boosting library
 	SKFLEET_KILLS=100 $(PYTEST) -q tests/estimators/boosting/test_kills.py
 
-test-gpu: setup ## the tests that need CuPy and a CUDA device; writes benchmarks/results/gpu-*.json
-	PYTHONPATH="benchmarks$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTEST) -p record_gpu -q -m gpu tests
+test-gpu: $(GPU_SETUP) ## the tests that need CuPy and a CUDA device; writes benchmarks/results/gpu-*.json
+	$(GPU_ENV) $(GPU_PYTHON) -m pytest -p record_gpu -q -m gpu $(ARGS) tests
 
 lint: setup ## format, style and who may import whom; changes nothing
 	$(BIN)/ruff format --check .
@@ -65,8 +74,8 @@ bench: $(VENV)/.ready-bench ## the benchmarks, once, in this environment
 	@$(ASV) machine --yes >/dev/null
 	$(ASV) run --environment existing:same --quick --show-stderr
 
-bench-gpu: setup ## the benchmarks of a CUDA device; ARGS="--quick"; writes benchmarks/results/gpu-bench-*.json
-	$(BIN)/python benchmarks/gpu.py $(ARGS)
+bench-gpu: $(GPU_SETUP) ## the benchmarks of a CUDA device; ARGS="--quick"; writes benchmarks/results/gpu-bench-*.json
+	$(GPU_ENV) $(GPU_PYTHON) benchmarks/gpu.py $(ARGS)
 
 docs: $(VENV)/.ready-docs ## the documentation as HTML in docs/_build
 	$(BIN)/python -m sphinx -W -q -b html docs docs/_build

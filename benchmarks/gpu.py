@@ -1,6 +1,6 @@
 """What a CUDA device makes of the estimators, the searches and arrays larger than its memory.
 
-    python benchmarks/gpu.py [--quick] [--only NAME ...] [--out FOLDER]
+    python benchmarks/gpu.py [--quick] [--seconds N] [--only NAME ...] [--out FOLDER]
 
 prints a table, and writes it to results/gpu-bench-*.json as it goes: with the machine, versions and
 sources of ``make test-gpu``. Each case runs in a process of its own, so that none takes another
@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +27,18 @@ from gpu_cases import estimators, large, searches
 from gpu_cases.machine import FULL, QUICK, TRIAL, Machine
 from gpu_cases.run import Entry, Run, line
 
+# In this order, so that a time limit takes the last ones.
 CASES = {
     "ridge": estimators.ridge,
-    "logistic": estimators.logistic,
     "kmeans": estimators.kmeans,
-    "pca": estimators.pca,
-    "squares": large.squares,
-    "svd": large.svd,
+    "logistic": estimators.logistic,
     "search": searches.search,
+    "pca": estimators.pca,
+    "svd": large.svd,
+    "squares": large.squares,
 }
+# With --seconds, what is repeated or extrapolated may take such a part of them.
+PATIENCE_SHARE = 1 / 60
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -58,7 +61,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(f"{device['device']}, {os.cpu_count()} cores, commit {record['commit']}", flush=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that no case outlives us
     for name in given.only or CASES:
-        _in_a_process(name, path, given)
+        left = given.seconds - (time.perf_counter() - began)
+        _in_a_process(name, path, given, min(given.limit, left))
     record = record_gpu.read(path)
     record_gpu.write(path, {**record, "seconds": round(time.perf_counter() - began, 1)})
     print(f"wrote {path}")
@@ -92,9 +96,13 @@ def run_case(name: str, path: Path, machine: Machine, sizes: Any) -> None:
         run.failed("the case", error)
 
 
-def _in_a_process(name: str, path: Path, given: argparse.Namespace) -> None:
-    """Run one case in a process, and note if it dies or takes too long."""
+def _in_a_process(name: str, path: Path, given: argparse.Namespace, limit: float) -> None:
+    """Run one case in a process, and note if it dies, takes too long, or has no time."""
+    if limit <= 0:
+        _note(name, path, "not run: no time left")
+        return
     command = [sys.executable, __file__, "--only", name, "--into", str(path), "--xp", given.xp]
+    command += ["--seconds", str(given.seconds)]
     command += ["--quick"] if given.quick else []
     paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
     # workers of a fleet must find the modules of the cases as well
@@ -102,18 +110,23 @@ def _in_a_process(name: str, path: Path, given: argparse.Namespace) -> None:
     process = subprocess.Popen(command, env=env, start_new_session=True)
     error = None
     try:
-        code = process.wait(given.limit)
+        code = process.wait(limit)
         error = None if code == 0 else f"the process ended with {code}"
     except subprocess.TimeoutExpired:
-        error = f"took more than {given.limit:g} seconds"
+        error = f"took more than {limit:.3g} seconds"
     finally:
         _end(process)
     if error is not None:
-        record = record_gpu.read(path)
-        entry = {"who": "the process", "error": error}
-        record["cases"].setdefault(name, {"entries": []})["entries"].append(entry)
-        record_gpu.write(path, record)
-        print(line(name, entry), flush=True)
+        _note(name, path, error)
+
+
+def _note(name: str, path: Path, error: str) -> None:
+    """Add to the record what kept a case from its end."""
+    record = record_gpu.read(path)
+    entry = {"who": "the process", "error": error}
+    record["cases"].setdefault(name, {"entries": []})["entries"].append(entry)
+    record_gpu.write(path, record)
+    print(line(name, entry), flush=True)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -140,8 +153,9 @@ def _has_failed(case: dict[str, Any]) -> bool:
 
 
 def _sizes(given: argparse.Namespace) -> Any:
-    """Return how large the cases are to be."""
-    return TRIAL if given.xp == "numpy" else QUICK if given.quick else FULL
+    """Return how large the cases are to be, and how long one thing may take."""
+    sizes = TRIAL if given.xp == "numpy" else QUICK if given.quick else FULL
+    return replace(sizes, patience=min(sizes.patience, PATIENCE_SHARE * given.seconds))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -153,6 +167,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--only", nargs="+", choices=list(CASES), metavar="NAME", help="some cases")
     parser.add_argument("--out", type=Path, help="folder of the record")
     parser.add_argument("--limit", type=float, default=1800.0, help="seconds for a case")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="seconds in all")
     parser.add_argument("--xp", default="cupy", choices=["cupy", "numpy"], help="array library")
     parser.add_argument("--into", type=Path, help=argparse.SUPPRESS)
     return parser

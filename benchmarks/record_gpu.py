@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parent.parent
-RESULTS = Path(__file__).parent / "results"
+RESULTS = Path(os.environ.get("SKFLEET_GPU_RESULTS") or Path(__file__).parent / "results")
 PACKAGES = ["scikit-fleet", "scikit-learn", "numpy", "scipy", "dask", "distributed"]
 PACKAGES += ["array-api-compat", "cupy-cuda13x", "cupy-cuda12x", "cuml-cu13", "cuml-cu12"]
 PACKAGES += ["rmm-cu13", "dask-cuda", "xgboost", "xgboost-cu13"]
@@ -254,5 +254,7 @@ def _last_line(text: str) -> str:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Start recording."""
+    """Start recording; with pytest-xdist in the process that hears of all tests."""
+    if hasattr(config, "workerinput"):
+        return
     config.pluginmanager.register(Record(device()), "record of the GPU tests")

@@ -7,6 +7,7 @@ import contextlib
 import gc
 import importlib
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable
@@ -43,6 +44,23 @@ if sys.version_info < (3, 11, 9):
     # and a collection of garbage within that call can bring the interpreter to a halt
     # (python/cpython#106883). An environment variable reaches the workers' processes too.
     os.environ["DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED"] = "False"
+
+# Modules that import one of these at their top are skipped where it is not installed.
+OPTIONAL_LIBRARIES = {
+    "array_api_strict", "lightgbm", "matplotlib", "numpydoc", "optuna", "rich", "torch", "xgboost",
+}  # fmt: skip
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector):
+    """Skip a module for which an optional library is missing, instead of ending the run."""
+    report = yield
+    if report.failed:
+        names = re.findall(r"ModuleNotFoundError: No module named '(\w+)'", str(report.longrepr))
+        if names and names[-1] in OPTIONAL_LIBRARIES:
+            reason = f"Skipped: could not import {names[-1]!r}"
+            report.outcome, report.longrepr = "skipped", (str(collector.path), 0, reason)
+    return report
 
 
 def _cuts(n: int) -> tuple[int, ...]:
@@ -257,7 +275,11 @@ def short_runs(monkeypatch):
 def cuml(device, monkeypatch):
     """cuML, or a stand-in that cannot be opened without a GPU; workers that are started find it."""
     if not device:
-        yield pytest.importorskip("cuml")
+        module = pytest.importorskip("cuml")
+        rmm = pytest.importorskip("rmm")  # whose default, without a pool, is warned of
+        if type(rmm.mr.get_current_device_resource()) is rmm.mr.CudaMemoryResource:
+            rmm.mr.set_current_device_resource(rmm.mr.CudaAsyncMemoryResource())
+        yield module
         return
     place = str(Path(__file__).parent / "stand_ins")
     monkeypatch.syspath_prepend(place)

@@ -36,8 +36,8 @@ def search(run: Run) -> None:
     """Ten candidates and five folds: Ridge and logistic regression."""
     # in this order, so that a time limit takes what is known best
     _on_fleet(run, "GPU fleet", run.machine.gpu_fleet, _gpu_contenders(run), on_cpu=False)
-    _on_fleet(run, "CPU fleet", run.machine.cpu_fleet, _cpu_contenders(), on_cpu=True)
     _contest(run, _stock_contenders(), _stock, on_cpu=True)
+    _on_fleet(run, "CPU fleet", run.machine.cpu_fleet, _cpu_contenders(), on_cpu=True)
     for (of, n_rows), scores in run.scores.items():
         _compare(run, of, n_rows, scores)
     for n_bytes in run.sizes.search_bytes:
@@ -104,9 +104,9 @@ def _on_fleet(
 def _contest(
     run: Run, contenders: Iterator[Contender], make: Callable[..., Any], *, on_cpu: bool
 ) -> None:
-    """Time searches over rows of every size."""
+    """Time searches over rows of every size, the largest first."""
     for one in contenders:
-        for n_bytes in run.sizes.search_bytes:
+        for n_bytes in sorted(run.sizes.search_bytes, reverse=True):
             _one(run, one, make, n_bytes, on_cpu=on_cpu)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable
 from functools import lru_cache
@@ -14,6 +15,7 @@ import numpy as np
 import psutil
 
 from skfleet._array import is_uploadable
+from skfleet._warnings import warn
 from skfleet.exceptions import PlacementError
 
 # Names another library and device than CuPy's first one, for trials without a GPU: what
@@ -26,6 +28,9 @@ DEVICE_MEMORY_VARIABLE = "SKFLEET_DEVICE_MEMORY"
 # the next array of that size. Larger arrays than this are copied by the driver instead, in pieces.
 _MAX_PINNED_BYTES = 2**20
 _PIECE_BYTES = 64 * 2**20
+
+# cudaMemPoolAttribute: bytes that a pool has taken from the driver, and those in use.
+_RESERVED_NOW, _USED_NOW = 5, 7
 
 
 class TransferCounter:
@@ -87,11 +92,53 @@ def device_memory_available(n_cached_bytes: int = 0) -> int:
         return n_cached_bytes + int(psutil.virtual_memory().available)
     import cupy
 
-    free, total = cupy.cuda.runtime.memGetInfo()
-    pool = cupy.get_default_memory_pool()
-    # another allocator, RMM's say, does not tell how much of what it took is free
-    is_pool = cupy.cuda.get_allocator() == pool.malloc
-    return int(n_cached_bytes + free + pool.free_bytes() if is_pool else total)
+    _check_allocator(cupy)
+    free, _ = cupy.cuda.runtime.memGetInfo()
+    return int(n_cached_bytes + free + _idle_bytes(cupy))
+
+
+def _idle_bytes(cupy: Any) -> int:
+    """Return the bytes that CuPy's allocator has taken from the driver and that nothing uses.
+
+    Those of a pool of RMM count only if it has a handle; otherwise they are not known.
+    """
+    allocator, pool = cupy.cuda.get_allocator(), cupy.get_default_memory_pool()
+    if allocator != pool.malloc:  # cupy.cuda.MemoryAsyncPool's, or of another library
+        pool = getattr(allocator, "__self__", None)
+    if hasattr(pool, "free_bytes"):
+        return int(pool.free_bytes())
+    resource = _rmm_resource(cupy)
+    while hasattr(resource, "get_upstream"):
+        resource = resource.get_upstream()
+    if not hasattr(resource, "pool_handle"):
+        return 0
+    handle, get = int(resource.pool_handle()), cupy.cuda.runtime.memPoolGetAttribute
+    return int(get(handle, _RESERVED_NOW)) - int(get(handle, _USED_NOW))
+
+
+def _rmm_resource(cupy: Any) -> Any:
+    """Return RMM's resource for this device if CuPy allocates from it; None otherwise."""
+    is_rmm = getattr(cupy.cuda.get_allocator(), "__module__", "").startswith("rmm.")
+    return sys.modules["rmm"].mr.get_current_device_resource() if is_rmm else None
+
+
+def _check_allocator(cupy: Any) -> None:
+    """Warn if each of CuPy's arrays is a call of the driver.
+
+    Importing cuML makes CuPy allocate from RMM, whose default has no pool.
+    """
+    if type(_rmm_resource(cupy)).__name__ == "CudaMemoryResource":
+        _warn_of_slow_allocator()
+
+
+@lru_cache  # once in a process
+def _warn_of_slow_allocator() -> None:
+    warn(
+        "CuPy's allocator must be a pool to be fast. Got RMM's default instead, which cuML sets "
+        "when it is imported and which asks the driver for every array. After the import, call "
+        "rmm.mr.set_current_device_resource(rmm.mr.CudaAsyncMemoryResource()).",
+        RuntimeWarning,
+    )
 
 
 class CopyStream:
@@ -148,6 +195,7 @@ def to_device(x: Any) -> Any:
 def _copy_in_pieces(x: np.ndarray) -> Any:
     """Return a large array on the current CUDA device, in C order, which kernels read best."""
     cupy = import_module("cupy")
+    _check_allocator(cupy)
     out = cupy.empty(x.shape, dtype=x.dtype.newbyteorder("="))
     step = max(1, _PIECE_BYTES * len(x) // x.nbytes)
     for low in range(0, len(x), step):

@@ -40,6 +40,20 @@ def scorers_of(scorer: Any) -> dict[str | None, Any]:
     return {None: scorer}
 
 
+def replace_scorer(scorer: Any, call: Callable[..., Any]) -> Any:
+    """Return a scorer that calls a function, whose errors scikit-learn treats as the scorer's."""
+    from sklearn.metrics import _scorer
+
+    if not isinstance(scorer, _scorer._MultimetricScorer):
+        return call
+
+    class ReplacedMultimetricScorer(_scorer._MultimetricScorer):
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            return call(*args, **kwargs)
+
+    return ReplacedMultimetricScorer(scorers=scorer._scorers, raise_exc=scorer._raise_exc)
+
+
 def fit_result(
     options: Mapping[str, Any],
     scores: Mapping[str | None, float],

@@ -23,7 +23,7 @@ from skfleet.engine._dask import _block_locations
 from skfleet.engine._dask._engine import DaskEngine
 from skfleet.estimators import PCA, LogisticRegression, Ridge
 from skfleet.exceptions import PlacementError
-from skfleet.fleet import _gpu_workers
+from skfleet.fleet import _gpu_workers, _local_cluster
 from skfleet.fleet._gpu_workers import GpuDiscovery, find_gpus, select_gpus
 from skfleet.model_selection import GridSearchCV
 
@@ -219,6 +219,8 @@ def test_each_gpu_has_a_worker_and_cpu_workers_see_none(monkeypatch):
         info = client.scheduler_info(n_workers=-1)["workers"]
         labels = {worker["name"]: worker["resources"] for worker in info.values()}
         assert labels == {"gpu-3": {"GPU": 1}, "gpu-5": {"GPU": 1}, 0: {"CPU": 2}}
+        limits = {worker["name"]: worker["memory_limit"] for worker in info.values()}
+        assert limits[0] == limits["gpu-3"] == limits["gpu-5"] > 0
         saw = {info[address]["name"]: what for address, what in client.run(_look).items()}
         on_gpu = {"has_context": True, "threads": (1, "1"), "room": "1000000000"}
         assert saw == {
@@ -245,6 +247,46 @@ def test_each_gpu_has_a_worker_and_cpu_workers_see_none(monkeypatch):
         assert fleet._adaptive.cluster.sync(fleet._adaptive.workers_to_close, 1) != []
         names = fleet._adaptive.cluster.sync(fleet._adaptive.workers_to_close, 1)
         assert not any(str(name).startswith("gpu-") for name in names)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("dask_cuda")
+def test_a_gpu_that_is_named_twice_has_two_workers(monkeypatch):
+    monkeypatch.setattr(_gpu_workers, "find_gpus", lambda: GpuDiscovery(("0", "1")))
+    fleet = Fleet(gpus=[0, 0], cpus=1, device_memory_limit=0.4, dashboard_address=None)
+    with fleet as client:
+        info = client.scheduler_info(n_workers=-1)["workers"]
+        labels = {worker["name"]: worker["resources"] for worker in info.values()}
+        assert labels == {"gpu-0": {"GPU": 1}, "gpu-0-1": {"GPU": 1}, 0: {"CPU": 1}}
+        saw = {info[address]["name"]: what for address, what in client.run(_look).items()}
+        assert [saw[name]["visible"] for name in ("gpu-0", "gpu-0-1")] == ["0", "0"]
+
+
+@pytest.mark.gpu
+def test_two_workers_on_one_card():
+    pytest.importorskip("dask_cuda")
+    X, y = load_diabetes(return_X_y=True)
+    rows, targets = da.from_array(X, chunks=(50, 10)), da.from_array(y, chunks=50)
+    with Fleet(gpus=[0, 0], cpus=1, device_memory_limit=0.4, dashboard_address=None) as client:
+        offers = [w["resources"] for w in client.scheduler_info(n_workers=-1)["workers"].values()]
+        assert offers.count({"GPU": 1}) == 2
+        model = Ridge(device="cuda").fit(rows, targets)
+    np.testing.assert_allclose(model.coef_, Ridge().fit(X, y).coef_, rtol=1e-6)
+
+
+GIB = 2**30
+
+
+@pytest.mark.parametrize(
+    ("n_cpus", "n_gpus", "on_cpu", "on_gpu"),
+    [(15, 1, 64 / 15, 64), (1, 1, 64, 64), (4, 0, 32, 0), (0, 2, 64, 64), (56, 8, 64 / 56, 8)],
+)
+def test_gpu_workers_have_half_of_the_memory(n_cpus, n_gpus, on_cpu, on_gpu):
+    limits = _local_cluster.split_memory(128 * GIB, n_cpus, n_gpus)
+    assert limits[1] == int(on_gpu * GIB)
+    if n_cpus:
+        assert limits[0] == int(on_cpu * GIB)
+    assert n_cpus * limits[0] + n_gpus * limits[1] <= 128 * GIB
 
 
 def _sum_there(n):

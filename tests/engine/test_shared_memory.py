@@ -12,6 +12,7 @@ import pytest
 import scipy.sparse as sp
 from distributed.protocol import deserialize, serialize
 
+from skfleet.engine._dask import _shared_memory
 from skfleet.engine._dask._serialize import Pickled
 from skfleet.engine._dask._shared_memory import SharedMemoryPickled, host_identity
 
@@ -33,6 +34,14 @@ def test_it_is_the_parcel_it_was_made_of(obj, way):
         assert one.digest() == plain.digest()
         assert one.nbytes == plain.nbytes
         assert pickle.dumps(one.loads()) == pickle.dumps(plain.loads())
+
+
+def test_buffers_are_written_in_pieces(monkeypatch):
+    monkeypatch.setattr(_shared_memory, "_PIECE_BYTES", 100)
+    B = np.arange(77, dtype=np.float32)
+    parcel = SharedMemoryPickled.create(Pickled.dumps([B, A]))
+    for one, other in zip(parcel.loads(), [B, A], strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_what_travels_is_the_place():

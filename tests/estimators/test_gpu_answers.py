@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from distributed import Client
+from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_diabetes
 from sklearn.linear_model import LogisticRegression as HostLogisticRegression
 from sklearn.linear_model import Ridge as HostRidge
@@ -18,6 +19,7 @@ from skfleet import Fleet, _device
 from skfleet._array import is_not_numpy, to_host
 from skfleet._device import host_to_device_transfers, to_device
 from skfleet.engine import counting
+from skfleet.engine._gpu._cpu_models import to_cpu_estimator
 from skfleet.engine._gpu._cuml_model import call_response_method
 from skfleet.estimators import PCA, Incremental, ParallelPostFit
 from skfleet.estimators import Ridge as FleetRidge
@@ -118,6 +120,21 @@ def test_a_model_without_an_equivalent_answers_on_gpu_workers(mixed_fleet, cuml,
         task = mixed_fleet.compute(answer, workers=workers_with("CPU", mixed_fleet))
         with pytest.raises(PlacementError, match="OnlyHere must have an equivalent"):
             task.result()
+
+
+@pytest.mark.parametrize(("penalty", "l1_ratio"), [("l2", 0.0), ("l1", 1.0), ("elasticnet", 0.4)])
+def test_the_equivalent_of_a_logistic_regression_has_its_penalty(
+    cuml, monkeypatch, penalty, l1_ratio
+):
+    monkeypatch.setattr(cuml, "gpu_outside", True, raising=False)
+    ratio = {"l1_ratio": l1_ratio} if penalty == "elasticnet" else {}
+    model = cuml.LogisticRegression(C=0.1, penalty=penalty, **ratio).fit(labelled, labels)
+    equivalent = to_cpu_estimator(model)
+    assert type(equivalent) is HostLogisticRegression
+    assert equivalent.l1_ratio == l1_ratio
+    again = clone(equivalent).set_params(solver="saga", tol=1e-6, max_iter=10_000, random_state=0)
+    coef = again.fit(labelled, labels).coef_
+    np.testing.assert_allclose(coef, to_host(equivalent.coef_), atol=2e-2)
 
 
 def test_where_no_worker_has_a_gpu_it_raises_before_work(cuml, monkeypatch):

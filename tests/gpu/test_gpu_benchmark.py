@@ -231,6 +231,14 @@ def test_a_case_that_takes_too_long_is_ended_and_noted(tmp_path):
     assert "with errors: ridge" in done.stdout
 
 
+def test_what_has_no_time_left_is_noted(tmp_path):
+    done, found = command(tmp_path, "--only", "ridge", "pca", "--seconds", "1")
+    assert done.returncode == 1
+    assert found["sizes"]["patience"] == pytest.approx(1 / 60)
+    assert found["cases"]["pca"]["entries"][-1]["error"] == "not run: no time left"
+    assert found["seconds"] < 60
+
+
 def test_refuses_without_a_device(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "cupy", None)
     with pytest.raises(SystemExit, match="need CuPy"):

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 import warnings
@@ -120,6 +121,24 @@ def test_a_run_of_pytest_leaves_a_record_however_it_ends(tmp_path, ending):
         assert list(content["tests"]) == ["test_it.py::test_a"]
     elif ending == "interrupted ":
         assert content["collection"]["test_it.py"]["outcome"] == "failed"
+
+
+def test_tests_at_a_time_leave_one_record_in_the_folder_of_the_environment(tmp_path):
+    pytest.importorskip("xdist")
+    (tmp_path / "recording.py").write_text(
+        "import record_gpu\nrecord_gpu.device = lambda: {'device': 'none'}\n"
+    )
+    (tmp_path / "test_it.py").write_text("def test_a(): pass\ndef test_b(): pass\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    args = ["-q", "-n", "2", "-p", "recording", "-p", "record_gpu", "-p", "no:cacheprovider", "."]
+    env = os.environ | {
+        "PYTHONPATH": os.pathsep.join(map(str, [tmp_path, PLUGIN.parent])),
+        "SKFLEET_GPU_RESULTS": str(tmp_path / "records"),
+    }
+    command = [sys.executable, "-m", "pytest", *args]
+    subprocess.run(command, cwd=tmp_path, env=env, check=True, capture_output=True)
+    (path,) = (tmp_path / "records").glob("gpu-*.json")
+    assert json.loads(path.read_text())["counts"] == {"passed": 2}
 
 
 def test_refuses_without_cupy(plugin, monkeypatch):

@@ -14,6 +14,7 @@ from sklearn.callback._callback_context import CallbackContext
 from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestClassifier
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.metrics import _scorer, check_scoring
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.model_selection._validation import _fit_and_score
@@ -93,6 +94,15 @@ def test_result_of_a_fit_can_be_told_without_it(monkeypatch, scoring, train_scor
         if isinstance(value, dict):
             assert value.keys() == result[name].keys()
     assert told["n_test_samples"] == result["n_test_samples"]
+
+
+@pytest.mark.parametrize("scoring", ["r2", ["r2", "neg_max_error"]])
+def test_a_replaced_scorer_calls_the_function_and_is_of_the_same_kind(scoring):
+    scorer = check_scoring(Ridge(), scoring)
+    replaced = private.replace_scorer(scorer, lambda *args, **kwargs: (args, kwargs))
+    assert replaced(1, 2, weight=3) == ((1, 2), {"weight": 3})
+    is_several = isinstance(scoring, list)
+    assert isinstance(replaced, _scorer._MultimetricScorer) == is_several
 
 
 def test_rows_are_taken_of_every_container():

@@ -1,16 +1,20 @@
 """Searches over models of which some compute on a GPU, with a stand-in for the device."""
 
+import pickle
+import warnings
+
 import dask.array as da
 import numpy as np
 import pytest
 from distributed import Client
 from joblib import parallel_config
+from sklearn.base import clone, is_classifier
 from sklearn.datasets import load_breast_cancer, load_diabetes
 from sklearn.linear_model import LinearRegression as HostLinearRegression
 from sklearn.linear_model import LogisticRegression as HostLogisticRegression
 from sklearn.linear_model import Ridge as HostRidge
 from sklearn.model_selection import GridSearchCV as Reference
-from sklearn.model_selection import cross_val_predict, cross_val_score
+from sklearn.model_selection import KFold, cross_val_predict, cross_val_score
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -18,18 +22,26 @@ from sklearn.tree import DecisionTreeClassifier
 
 from skfleet import _device, config_context
 from skfleet._device import host_to_device_transfers
-from skfleet.engine import counting, device_of
+from skfleet.engine import counting, device_of, run_on_gpu_worker
 from skfleet.engine._gpu._device_cache import cached_bytes
 from skfleet.estimators.cluster import KMeans
-from skfleet.estimators.linear_model import ElasticNet, LinearRegression, LogisticRegression, Ridge
+from skfleet.estimators.linear_model import (
+    ElasticNet,
+    LinearRegression,
+    LogisticRegression,
+    Ridge,
+    RidgeClassifier,
+)
 from skfleet.exceptions import PlacementError
 from skfleet.fleet._local_cluster import start_local_cluster
+from skfleet.metrics import device_scores
 from skfleet.model_selection import (
     GridSearchCV,
     HalvingGridSearchCV,
     HyperbandSearchCV,
     cross_validate,
 )
+from skfleet.model_selection._dispatch import _analytic_scores, _device_scorer
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -207,6 +219,33 @@ def test_rows_of_this_process_are_scored_from_sums_on_one_worker(
             np.testing.assert_allclose(search.cv_results_[name], values, rtol=1e-6)
 
 
+@pytest.mark.parametrize("cv", [KFold(5), KFold(5, shuffle=True, random_state=0)])
+@pytest.mark.parametrize("ours", [Ridge(device="cuda"), RidgeClassifier(device="cuda")])
+def test_splits_are_sent_as_a_small_number_for_each_row_at_most(mixed_fleet, monkeypatch, cv, ours):
+    sent = []
+
+    def counted(*args):
+        sent.append(args)
+        return run_on_gpu_worker(*args)
+
+    monkeypatch.setattr(_analytic_scores, "run_on_gpu_worker", counted)
+    targets = y_reg > 150 if is_classifier(ours) else y_reg
+    search = GridSearchCV(ours, {"alpha": [0.1, 1.0]}, cv=cv, refit=False)
+    with parallel_config("skfleet", client=mixed_fleet):
+        search.fit(X_reg, targets)
+    ((*_, folds, _n_slots, _params, _names, _train),) = sent
+    assert len(folds) == 5
+    per_row = len(X_reg) if cv.shuffle else 0
+    assert len(pickle.dumps(folds)) < 1000 + per_row
+    expected = Reference(
+        clone(ours).set_params(device="cpu"), search.param_grid, cv=cv, refit=False
+    )
+    np.testing.assert_allclose(
+        search.cv_results_["mean_test_score"],
+        expected.fit(X_reg, targets).cv_results_["mean_test_score"],
+    )
+
+
 @pytest.mark.parametrize("estimator", [Ridge, ElasticNet])
 def test_sums_over_rows_in_single_precision_are_of_doubles(mixed_fleet, estimator):
     grid, rows = {"alpha": [0.01, 0.1, 1.0]}, (X_reg * 20).astype(np.float32)
@@ -235,6 +274,62 @@ def test_what_sums_do_not_tell_is_fitted_on_the_gpu_worker(mixed_fleet, caplog):
     np.testing.assert_allclose(
         search.cv_results_["mean_test_score"], expected.cv_results_["mean_test_score"], rtol=1e-6
     )
+
+
+@pytest.mark.parametrize(
+    ("ours", "host", "scoring"),
+    [
+        (LogisticRegression, HostLogisticRegression, "accuracy"),
+        (LogisticRegression, HostLogisticRegression, ["accuracy", "neg_log_loss"]),
+        ("cuml", HostRidge, ["r2", "neg_mean_squared_error", "neg_mean_absolute_error"]),
+    ],
+)
+def test_scores_by_name_are_computed_on_the_device(
+    mixed_fleet, cuml, monkeypatch, ours, host, scoring
+):
+    scored = []
+
+    def counted(*args):
+        scored.append(device_scores(*args))
+        return scored[-1]
+
+    monkeypatch.setattr(_device_scorer, "device_scores", counted)
+    model, rows, targets = (
+        (cuml.Ridge(), X_reg, y_reg) if ours == "cuml" else (ours(device="cuda", tol=1e-8), X, y)
+    )
+    grid = {"alpha": [0.1, 1.0]} if ours == "cuml" else {"C": [0.1, 1.0]}
+    how = {"cv": 3, "scoring": scoring, "refit": False, "return_train_score": True}
+    with parallel_config("skfleet", client=mixed_fleet):
+        search = GridSearchCV(model, grid, **how).fit(rows, targets)
+    assert len(scored) == 12  # of training and test rows of six fits
+    reference = host() if ours == "cuml" else host(tol=1e-8, max_iter=10_000)
+    expected = Reference(reference, grid, **how).fit(rows, targets)
+    for name in scoring if isinstance(scoring, list) else ["score"]:
+        for side in ("test", "train"):
+            key = f"mean_{side}_{name}"
+            np.testing.assert_allclose(
+                search.cv_results_[key], expected.cv_results_[key], rtol=1e-4
+            )
+
+
+@pytest.mark.parametrize("error_score", [np.nan, "raise"])
+def test_what_scikit_learn_raises_of_scores_is_its_own(mixed_fleet, error_score):
+    folds = [(np.arange(100), np.flatnonzero(y[100:] == 1)[:40] + 100)]  # tests on one class
+    scoring = ["accuracy", "neg_log_loss"]
+    how = {"cv": folds, "scoring": scoring, "refit": False, "error_score": error_score}
+    results = []
+    for model, search in (
+        (LogisticRegression(device="cuda"), GridSearchCV),
+        (HostLogisticRegression(), Reference),
+    ):
+        run = search(model, {"C": [1.0]}, **how)
+        with parallel_config("skfleet", client=mixed_fleet), warnings.catch_warnings(record=True):
+            warnings.simplefilter("always")
+            try:
+                results.append(run.fit(X, y).cv_results_["mean_test_accuracy"])
+            except ValueError as error:
+                results.append(str(error)[:40])
+    assert results[0] == results[1]
 
 
 def test_other_searches_and_cross_validation(mixed_fleet):

@@ -44,10 +44,13 @@ class _OnDevice(BaseEstimator):
         if not _has_gpu():
             raise RuntimeError("no CUDA-capable device is detected")
         assert isinstance(y, np.ndarray)
-        model = self._kind(**self.get_params()).fit(to_host(X), y)
+        model = self._estimator().fit(to_host(X), y)
         self.learned_ = {k: _up(v) for k, v in vars(model).items() if k not in self.get_params()}
         self.n_features_in_ = X.shape[1]
         return self
+
+    def _estimator(self):
+        return self._kind(**self.get_params())
 
     def predict(self, X):
         assert _has_gpu()
@@ -104,8 +107,15 @@ class LogisticRegression(ClassifierMixin, _OnDevice):
 
     _kind = linear_model.LogisticRegression
 
-    def __init__(self, C=1.0):
+    def __init__(self, C=1.0, penalty="l2", l1_ratio=None):
         self.C = C
+        self.penalty = penalty
+        self.l1_ratio = l1_ratio
+
+    def _estimator(self):
+        ratio = {"l2": 0.0, "l1": 1.0, "elasticnet": self.l1_ratio}[self.penalty]
+        solver = "lbfgs" if self.penalty == "l2" else "saga"
+        return self._kind(C=self.C, l1_ratio=ratio, solver=solver, max_iter=5000, random_state=0)
 
     @property
     def classes_(self):

@@ -8,7 +8,7 @@ from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
-from sklearn.model_selection import KFold
+from sklearn.model_selection import KFold, check_cv
 
 from skfleet.blocks._block import Block, slice_block
 from skfleet.blocks._sampling import take_block_rows
@@ -25,6 +25,9 @@ class Folds:
     starts: np.ndarray | None
     group_of_row: np.ndarray | None
     splits: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
+
+    def __len__(self) -> int:
+        return len(self.splits)
 
     def cut(self, block: Block) -> Iterator[tuple[int, Block]]:
         """Yield the groups in a block of the rows, each with its rows."""
@@ -89,6 +92,11 @@ def make_folds(splitter: Any, n_rows: int, X: Any = None, y: Any = None, **param
     groups = [tuple(np.flatnonzero(column).tolist()) for column in members.T]
     numbers = code.astype(np.min_scalar_type(len(members)))
     return Folds(None, numbers, tuple(zip(groups[::2], groups[1::2], strict=True)))
+
+
+def as_folds(cv: Any, n_rows: int, X: Any = None, y: Any = None, **params: Any) -> Folds:
+    """Return folds as they are, or those of a splitter, a number of splits or pairs of indices."""
+    return cv if isinstance(cv, Folds) else make_folds(check_cv(cv), n_rows, X, y, **params)
 
 
 def _leave_group_out(n: int, starts: np.ndarray | None, group_of_row: np.ndarray | None) -> Folds:

@@ -13,6 +13,7 @@ from skfleet.engine._gather_rows import NarrowRows, gather_rows, joined_blocks
 from skfleet.engine._gpu._cpu_models import (
     arrays_to_host,
     attributes_to_host,
+    device_responses,
     numpy_responses,
     to_cpu_estimator,
 )
@@ -139,6 +140,7 @@ __all__ = [
     "delay_reductions",
     "device_cache",
     "device_of",
+    "device_responses",
     "draw_holdout",
     "engine_for",
     "fit_cuml_on_gpu_worker",

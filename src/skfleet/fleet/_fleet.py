@@ -47,7 +47,9 @@ class Fleet:
         each of the `gpus`, and as many CPU workers as fill the remaining cores.
     gpus : "auto", int or list of int or str, default="auto"
         The GPUs of this machine that get a worker process each: their number, or a list of numbers
-        or UUIDs as in the environment variable ``CUDA_VISIBLE_DEVICES``, which is obeyed. "auto"
+        or UUIDs as in the environment variable ``CUDA_VISIBLE_DEVICES``, which is obeyed. A GPU
+        that is named twice has two workers, for trials; bound their memory by
+        ``device_memory_limit=0.4``. "auto"
         takes all, unless `n_workers`, `resources` or ``processes=False`` define the workers. Where
         it takes none although the machine seems to have a GPU, it prints the reason on the standard
         error stream. Needs CuPy and dask-cuda (``pip install 'scikit-fleet[gpu]'``).
@@ -63,7 +65,8 @@ class Fleet:
     memory_limit : int, float, str or None, default="auto"
         Memory of each worker: bytes, a fraction of the machine's, text such as "4 GiB", or
         None for no limit. "auto" is the machine's memory divided by ``n_workers``; undivided for
-        workers on threads, each of which measures the whole process.
+        workers on threads, each of which measures the whole process. GPU workers with more CPU
+        workers beside them share half of the memory.
     device_memory_limit : int, float, str or None, default="default"
         Memory of the GPU that the data of a worker may take before it moves them to the host, and
         that rows of the calling process may take before they are loaded for each pass: bytes, a

@@ -168,9 +168,11 @@ def start_local_cluster(
     n_workers, threads = _resolve_worker_counts(
         n_workers, threads_per_worker, processes, per_worker, len(devices)
     )
+    gpu_memory_limit = memory_limit
     if memory_limit == "auto":
-        # Workers on threads each measure the whole process, and pause at their own limit.
-        memory_limit = MEMORY_LIMIT // (n_workers + len(devices)) if processes else MEMORY_LIMIT
+        memory_limit, gpu_memory_limit = split_memory(MEMORY_LIMIT, n_workers, len(devices))
+        if not processes:  # each measures the whole process, and pauses at its own limit
+            memory_limit = MEMORY_LIMIT
     host = {} if protocol == "inproc://" else {"host": _LOOPBACK}
     common: dict[str, Any] = {**host, "protocol": protocol, "security": security}
     # The HTTP server starts in any case, and by default listens beyond the loopback interface.
@@ -208,12 +210,15 @@ def start_local_cluster(
             options = gpu_worker(
                 devices,
                 n,
-                memory_limit=parse_memory_limit(memory_limit, 1, 1, logger=logger),
+                memory_limit=parse_memory_limit(gpu_memory_limit, 1, 1, logger=logger),
                 device_memory_limit=device_memory_limit,
             )
             options["env"] = {**_environment(1, env or {}), **options["env"], **mark}
             options["plugins"] = (*worker["plugins"], *options["plugins"])
-            workers[f"{_GPU_NAME}{device}"] = spec(**options)
+            options["memory_limit"] = gpu_memory_limit
+            # a GPU that is named twice has two workers
+            again = f"-{n}" if device in devices[:n] else ""
+            workers[f"{_GPU_NAME}{device}{again}"] = spec(**options)
         # scaling down closes the last workers first
         workers |= {i: spec(resources=label, **initial) for i, label in enumerate(labels)}
         cluster = _LocalCluster(
@@ -317,6 +322,20 @@ def _resolve_worker_counts(
             threads = 1 if processes else n_cores
         n_workers = max(1, n_cores // threads) if processes else 1
     return n_workers, threads or max(1, n_cores // max(1, n_workers))
+
+
+def split_memory(n_bytes: int, n_cpu_workers: int, n_gpu_workers: int) -> tuple[int, int]:
+    """Return the memory limits of each CPU worker and of each GPU worker.
+
+    All have equal shares, but for GPU workers with many CPU workers beside them: together they have
+    half of the memory, for they hold the rows that they upload, and what the device spills.
+    """
+    equal = n_bytes // max(1, n_cpu_workers + n_gpu_workers)
+    if not n_cpu_workers or n_gpu_workers >= n_cpu_workers:
+        return equal, equal
+    if not n_gpu_workers:
+        return equal, 0
+    return n_bytes // 2 // n_cpu_workers, n_bytes // 2 // n_gpu_workers
 
 
 def _environment(threads: int, env: Mapping[str, str]) -> dict[str, str]:

@@ -8,12 +8,11 @@ from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn.model_selection import check_cv
 
 from skfleet._array import FLOAT64, asarray_like, astype, namespace
 from skfleet._linalg import dot, reduce_down, sums_down
 from skfleet._validation import check_total_weight
-from skfleet.blocks import Block, Folds, RowBlocks, is_lazy, make_folds
+from skfleet.blocks import Block, Folds, RowBlocks, as_folds, is_lazy
 from skfleet.engine import Reduction, engine_for, map_reduce, with_row_offsets
 from skfleet.glm._normal_equations import (
     CrossProducts,
@@ -73,7 +72,7 @@ def split_products(
         assert rows.n_rows is not None
         # Splitters may look at values in this process; lazy ones would have to be computed.
         data = (None, None) if is_lazy(X) else (X, y)
-        folds = make_folds(check_cv(cv), rows.n_rows, *data, **params)
+        folds = as_folds(cv, rows.n_rows, *data, **params)
         reduction = Reduction(cross_products_by_group, combine_by_group)
         products = map_reduce(engine, reduction, rows, folds)
     total = _combined(products.values())

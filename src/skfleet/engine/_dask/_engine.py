@@ -20,6 +20,7 @@ from distributed import futures_of as futures_of_collection
 from distributed.system import MEMORY_LIMIT
 
 from skfleet._config import get_config
+from skfleet._device import device_memory_available
 from skfleet.blocks import BlockRef, RowBlocks
 from skfleet.engine._counters import add_counts
 from skfleet.engine._dask._block_locations import (
@@ -367,15 +368,21 @@ class DaskEngine:
         return {a: w["nthreads"] for a, w in workers.items() if _is_eligible(w, self.resources)}
 
     def _free_bytes(self) -> float:
-        """Return how much workers can load before they begin to spill, half of memory spared."""
+        """Return how much workers can load before they begin to spill, half of memory spared.
+
+        GPU workers say themselves what is free: the driver counts what pools keep as used.
+        """
+        workers = {
+            address: worker
+            for address, worker in scheduler_workers(self.client).items()
+            if _is_eligible(worker, self.resources)
+        }
+        if "GPU" in self.resources.as_dict():
+            free = self.client.run(device_memory_available, workers=[*workers], on_error="ignore")
+            return 0.5 * sum(free.values())
         n_bytes = 0.0
-        for worker in scheduler_workers(self.client).values():
-            if not _is_eligible(worker, self.resources):
-                continue
+        for worker in workers.values():
             limit, used = worker["memory_limit"] or MEMORY_LIMIT, worker["metrics"].get("memory", 0)
-            if "GPU" in self.resources.as_dict() and worker.get("gpu"):  # as far as NVML reports it
-                limit = worker["gpu"]["memory-total"]
-                used = worker["metrics"].get("gpu", {}).get("memory-used", 0)
             n_bytes += max(0.0, 0.5 * limit - used)
         return n_bytes
 

@@ -15,6 +15,8 @@ from distributed.protocol import dask_deserialize, dask_serialize
 from skfleet.engine._dask._serialize import Pickled
 
 _ALIGNMENT = 64
+# Bytes of a write; smaller ones are slower.
+_PIECE_BYTES = 64 * 2**20
 
 
 def host_identity() -> str | None:
@@ -59,9 +61,8 @@ class SharedMemoryPickled(Pickled):
         descriptor = os.memfd_create("skfleet", os.MFD_CLOEXEC)
         try:
             os.ftruncate(descriptor, max(1, _offsets(sizes)[-1]))
-            with mmap.mmap(descriptor, 0) as memory, memoryview(memory) as view:
-                for offset, part in zip(_offsets(sizes), parts, strict=False):
-                    view[offset : offset + part.nbytes] = part
+            for offset, part in zip(_offsets(sizes), parts, strict=False):
+                _write(descriptor, offset, part)
             status = os.fstat(descriptor)
             handle = _MemfdHandle(os.getpid(), descriptor, (status.st_dev, status.st_ino), sizes)
             mapped = cls(parcel.header, handle, _map(descriptor, sizes))
@@ -107,6 +108,14 @@ class _UnmappedBuffers:
 def _offsets(sizes: tuple[int, ...]) -> list[int]:
     """Return the offset of each buffer, and the size of all."""
     return list(accumulate((-(-size // _ALIGNMENT) * _ALIGNMENT for size in sizes), initial=0))
+
+
+def _write(descriptor: int, offset: int, part: memoryview) -> None:
+    """Write a buffer to a file: twice as fast as through a mapping, each page of which faults."""
+    n_written = 0
+    while n_written < part.nbytes:
+        piece = part[n_written : n_written + _PIECE_BYTES]
+        n_written += os.pwrite(descriptor, piece, offset + n_written)
 
 
 def _map(descriptor: int, sizes: tuple[int, ...]) -> list[memoryview]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import wraps
 from typing import Any
 
@@ -75,6 +75,19 @@ def _numpy_response(estimator: Any, name: str) -> Callable[..., Any]:
     return method
 
 
+@contextmanager
+def device_responses(estimator: Any) -> Iterator[None]:
+    """Make the methods return arrays of the device again, within `numpy_responses`."""
+    attributes = vars(estimator)
+    wrappers = {name: attributes.pop(name) for name in _METHODS if name in attributes}
+    cuml = sys.modules.get("cuml")
+    try:
+        with cuml.using_output_type("cupy") if cuml else nullcontext():
+            yield
+    finally:
+        attributes.update(wrappers)
+
+
 def arrays_to_host(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return values by name, with the arrays among them on the host."""
     return {name: to_host_if_array(value) for name, value in values.items()}
@@ -96,7 +109,7 @@ def to_cpu_estimator(model: Any) -> Any:
     if "cuml" in libraries_of(model):
         check_has_cpu_equivalent(model)
         try:
-            return model.as_sklearn()
+            return _with_l1_ratio(model.as_sklearn(), model)
         except (ImportError, ValueError) as error:  # cuML's own is a ValueError
             raise _no_cpu_equivalent(model, str(error)) from error
     if type(model) in (list, tuple):
@@ -117,6 +130,20 @@ def to_cpu_estimator(model: Any) -> Any:
     library = device_library()
     # Only this package's device arrays: a model of torch's, say, keeps its own.
     return to_host(model) if library is not None and namespace(model) is library.xp else model
+
+
+def _with_l1_ratio(equivalent: Any, model: Any) -> Any:
+    """Return scikit-learn's equivalent of a model of cuML with the same penalty in its parameters.
+
+    cuML's logistic regression (26.10) passes on `penalty`, which scikit-learn has deprecated, with
+    an `l1_ratio` that is not that of the penalty: a refit would have another one, or warn.
+    """
+    params = equivalent.get_params(deep=False) if hasattr(equivalent, "get_params") else {}
+    if {"penalty", "l1_ratio", "C"} <= params.keys() and params["penalty"] != "deprecated":
+        ratio = {"l1": 1.0, "elasticnet": params["l1_ratio"]}.get(params["penalty"], 0.0)
+        strength = {"C": np.inf} if params["penalty"] in (None, "none") else {}
+        equivalent.set_params(penalty="deprecated", l1_ratio=ratio, **strength)
+    return equivalent
 
 
 def check_has_cpu_equivalent(estimator: Any) -> None:

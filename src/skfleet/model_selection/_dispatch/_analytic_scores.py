@@ -7,20 +7,18 @@ import logging
 import time
 from collections.abc import Hashable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cache
 from typing import Any
 
 import numpy as np
-from sklearn import get_config
-from sklearn.metrics import get_scorer
 from sklearn.pipeline import Pipeline
 
 from skfleet._config import config_context
 from skfleet._sklearn_private import fit_result, scorers_of
-from skfleet.blocks import is_lazy
-from skfleet.engine import Pickled, fleet_engine, run_on_gpu_worker
+from skfleet.blocks import as_folds, is_lazy, n_rows_of
+from skfleet.engine import fleet_engine, run_on_gpu_worker
 from skfleet.model_selection._dispatch._context import SearchContext
 from skfleet.model_selection._dispatch._requests import FitRequest, SearchJob
+from skfleet.model_selection._dispatch._scorer_names import scorer_name
 from skfleet.model_selection._dispatch._split_views import collections_of
 from skfleet.model_selection._shared_fits._pipelines import ScoredPipeline
 from skfleet.model_selection._shared_fits._refit import RefitFirstSteps
@@ -171,7 +169,11 @@ class _CandidateGroup:
             if is_lazy(self._job.X):
                 return _prepare_and_score(self._shared_fit, *self._data(), *args)
             engine = fleet_engine(self._gpu_client)
-        scores = run_on_gpu_worker(engine, scores_or_error, self._shared_fit, *self._data(), *args)
+        X, y, splits, n_slots = self._data()
+        # row numbers of all splits would take more bytes than X
+        folds = as_folds(splits, n_rows_of(X), X, y)
+        rows = X, y, folds, n_slots
+        scores = run_on_gpu_worker(engine, scores_or_error, self._shared_fit, *rows, *args)
         if isinstance(scores, Exception):
             raise scores
         return scores
@@ -233,25 +235,9 @@ def _scoring_names(
         raise NotImplementedError(f"verbose must be less than {_VERBOSE_PER_FIT} to print no fits")
     names: dict[str | None, str] = {}
     for key, scorer in scorers_of(options["scorer"]).items():
-        is_name = isinstance(scorer, str)
-        is_routed = get_config()["enable_metadata_routing"]
-        name = scorer if is_name else _names_by_digest(supported, is_routed).get(_digest(scorer))
-        if name not in supported:
+        name = scorer_name(scorer, supported)
+        if name is None:
             scorers = ", ".join(sorted(supported - {"score"}))
             raise NotImplementedError(f"scoring must be of {scorers}. Got {scorer} instead")
         names[key] = name
     return names
-
-
-@cache
-def _names_by_digest(supported: frozenset[str], is_routed: bool) -> dict[bytes, str]:
-    names = {}
-    for name in supported - {"score"}:
-        names[_digest(get_scorer(name))] = name
-        if is_routed:  # scorers must say that they need no weights
-            names[_digest(get_scorer(name).set_score_request(sample_weight=False))] = name
-    return names
-
-
-def _digest(scorer: Any) -> bytes:
-    return Pickled.dumps(scorer).digest()

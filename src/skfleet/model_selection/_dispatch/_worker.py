@@ -28,6 +28,7 @@ from skfleet.engine import (
     numpy_responses,
     to_cpu_estimator,
 )
+from skfleet.model_selection._dispatch._device_scorer import device_scorer
 from skfleet.model_selection._dispatch._memory_gate import memory_share
 from skfleet.model_selection._dispatch._pipeline_cache import CachedRows, PipelineCache
 from skfleet.model_selection._dispatch._scheduler import should_yield
@@ -121,7 +122,8 @@ def run_fits(
     validate on.
 
     Rows that are a `DeviceCachedArray` are for a GPU: estimators that accept device arrays get them
-    there, and their predictions are copied to the host before they are scored.
+    there. Scores of which `device_scores` knows the name are computed there too; for all others the
+    predictions are copied to the host.
     """
     new_estimator = _estimator_factory(job.estimators)
     split: _Split | None = None
@@ -266,6 +268,8 @@ def _fit_and_score(
         with numpy_responses(estimator) if split.is_on_device else nullcontext():
             rows = split.rows_for(estimator)
             options = {**split.parts, **job.options, **fit.options}
+            if split.is_on_device and "scorer" in options:
+                options["scorer"] = device_scorer(options["scorer"])
             fit_params = job.options.get("fit_params")
             with stopping_early(estimator, rows, y, split.validation, fit_params) as added:
                 result = job.function(estimator, rows, y, **options)

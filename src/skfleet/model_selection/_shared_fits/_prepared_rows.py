@@ -8,16 +8,15 @@ from functools import partial, reduce
 from typing import Any
 
 import numpy as np
-from sklearn.model_selection import check_cv
 
 from skfleet.blocks import (
     Block,
     BlockRef,
     Folds,
     RowBlocks,
+    as_folds,
     is_frame,
     is_lazy,
-    make_folds,
     meta_of,
     open_block,
     row_blocks,
@@ -106,7 +105,7 @@ def prepare_rows(
         pivot = _pivot(engine, rows, columns.numeric)
     base = BaseColumns(columns.numeric, pivot, columns.categorical, columns.products)
     data = (None, None) if is_lazy(X) else (X, y)
-    folds = make_folds(check_cv(splits), rows.n_rows, *data)
+    folds = as_folds(splits, rows.n_rows, *data)
     products = _by_pieces(Reduction(products_by_group, combine_groups), base)
     reductions = [
         products,
