@@ -307,7 +307,7 @@ def test_line_names_who_calls(fleet, caplog):
         cross_validate(GaussianNB(), X, y, cv=2)
         HyperbandSearchCV(SGDClassifier(), {"alpha": [0.1]}, max_iter=3, random_state=0).fit(X, y)
     lines = [text.partition(":")[0] for text in caplog.messages if "here (limit" in text]
-    assert lines == ["GridSearchCV", "GaussianNB", "HyperbandSearchCV"]
+    assert lines == ["GridSearchCV", "cross_validate", "HyperbandSearchCV"]
 
 
 def test_data_of_an_adaptive_search_are_refused(fleet, monkeypatch):
