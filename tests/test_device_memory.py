@@ -86,7 +86,9 @@ def test_what_a_pool_of_cupy_does_not_use_is_free(cupy, is_default):
 
 
 @pytest.mark.parametrize(
-    ("resource", "idle"), [(Handle(), IDLE), (Adaptor(), IDLE), (object(), 0)], ids=["pool", "adaptor", "other"]
+    ("resource", "idle"),
+    [(Handle(), IDLE), (Adaptor(), IDLE), (object(), 0)],
+    ids=["pool", "adaptor", "other"],
 )
 def test_what_a_pool_of_rmm_does_not_use_is_free_if_it_tells(cupy, monkeypatch, resource, idle):
     allocate_from_rmm(cupy, monkeypatch, resource)
