@@ -52,7 +52,7 @@ def test_large_arrays_go_up_in_parts(monkeypatch, x):
     stream = SimpleNamespace(synchronize=lambda: log.append("done"))
     cupy = SimpleNamespace(
         empty=lambda shape, dtype: Memory(shape, dtype, log),
-        cuda=SimpleNamespace(get_current_stream=lambda: stream),
+        cuda=SimpleNamespace(get_allocator=lambda: None, get_current_stream=lambda: stream),
     )
     library = DeviceLibrary(SimpleNamespace(__name__="array_api_compat.cupy"), None)
     monkeypatch.setitem(sys.modules, "cupy", cupy)
