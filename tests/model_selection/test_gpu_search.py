@@ -22,7 +22,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from skfleet import _device, config_context
 from skfleet._device import host_to_device_transfers
-from skfleet.engine import counting, device_of, run_on_gpu_worker
+from skfleet.engine import counting, device_of, device_responses, run_on_gpu_worker
 from skfleet.engine._gpu._device_cache import cached_bytes
 from skfleet.estimators.cluster import KMeans
 from skfleet.estimators.linear_model import (
@@ -34,7 +34,6 @@ from skfleet.estimators.linear_model import (
 )
 from skfleet.exceptions import PlacementError
 from skfleet.fleet._local_cluster import start_local_cluster
-from skfleet.metrics import device_scores
 from skfleet.model_selection import (
     GridSearchCV,
     HalvingGridSearchCV,
@@ -287,13 +286,16 @@ def test_what_sums_do_not_tell_is_fitted_on_the_gpu_worker(mixed_fleet, caplog):
 def test_scores_by_name_are_computed_on_the_device(
     mixed_fleet, cuml, monkeypatch, ours, host, scoring
 ):
-    scored = []
+    monkeypatch.setenv("SCIPY_ARRAY_API", "1")
+    on_device = []
 
-    def counted(*args):
-        scored.append(device_scores(*args))
-        return scored[-1]
+    def recorded(estimator):
+        on_device.append(estimator)
+        return device_responses(estimator)
 
-    monkeypatch.setattr(_device_scorer, "device_scores", counted)
+    monkeypatch.setattr(_device_scorer, "device_responses", recorded)
+    # scores on the host, instead of those on the device, would be an error
+    monkeypatch.setattr(_device_scorer.logger, "debug", pytest.fail)
     model, rows, targets = (
         (cuml.Ridge(), X_reg, y_reg) if ours == "cuml" else (ours(device="cuda", tol=1e-8), X, y)
     )
@@ -301,7 +303,7 @@ def test_scores_by_name_are_computed_on_the_device(
     how = {"cv": 3, "scoring": scoring, "refit": False, "return_train_score": True}
     with parallel_config("skfleet", client=mixed_fleet):
         search = GridSearchCV(model, grid, **how).fit(rows, targets)
-    assert len(scored) == 12  # of training and test rows of six fits
+    assert len(on_device) == 12  # of training and test rows of six fits
     reference = host() if ours == "cuml" else host(tol=1e-8, max_iter=10_000)
     expected = Reference(reference, grid, **how).fit(rows, targets)
     for name in scoring if isinstance(scoring, list) else ["score"]:

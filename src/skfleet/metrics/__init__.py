@@ -1,8 +1,6 @@
 """Metrics and scorers for NumPy arrays and Dask collections."""
 
 # Not in __all__: for other packages of scikit-fleet only.
-from skfleet.metrics._device_scores import DEVICE_SCORES as DEVICE_SCORES
-from skfleet.metrics._device_scores import device_scores as device_scores
 from skfleet.metrics._reductions import host_values as host_values
 from skfleet.metrics._reductions import unique_labels
 from skfleet.metrics._scorers import ResponseScorer as ResponseScorer

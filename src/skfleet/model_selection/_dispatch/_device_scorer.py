@@ -1,37 +1,51 @@
-"""Scorer of fits on a GPU: scores by scikit-learn's names, without copies of predictions."""
+"""Scorer of fits on a GPU: scikit-learn's own on arrays there, without copies of predictions."""
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from typing import Any
 
+import sklearn
+
+from skfleet._array import to_device_of
 from skfleet._sklearn_private import replace_scorer, scorers_of
 from skfleet.engine import device_responses
-from skfleet.metrics import DEVICE_SCORES, device_scores
 from skfleet.model_selection._dispatch._scorer_names import scorer_name
 
-_SUPPORTED = frozenset(DEVICE_SCORES)
+logger = logging.getLogger(__name__)
+
+# Scores that scikit-learn computes in the library of the predictions.
+DEVICE_SCORES = frozenset(
+    (
+        "accuracy",
+        "neg_log_loss",
+        "neg_mean_absolute_error",
+        "neg_mean_squared_error",
+        "neg_root_mean_squared_error",
+        "r2",
+    )
+)
 
 
 def device_scorer(scorer: Any) -> Any:
     """Return a scorer that computes on the device, or the same scorer if it is not known there."""
     if scorer is None:
         return None
-    names = {key: scorer_name(one, _SUPPORTED) for key, one in scorers_of(scorer).items()}
-    if None in names.values():
+    if not all(scorer_name(one, DEVICE_SCORES) for one in scorers_of(scorer).values()):
         return scorer
-    return replace_scorer(scorer, partial(_score, scorer, names))
+    return replace_scorer(scorer, partial(_score, scorer))
 
 
-def _score(
-    scorer: Any, names: dict[str | None, Any], estimator: Any, X: Any, y: Any = None, **params: Any
-) -> Any:
-    """Return the scores, computed on the device where they can be, else by the scorer."""
+def _score(scorer: Any, estimator: Any, X: Any, y: Any = None, **params: Any) -> Any:
+    """Return scikit-learn's scores of arrays on the device, or of their copies on the host.
+
+    Those on the host raise what is wrong with the values. Text has no place on a device, and
+    scikit-learn wants ``SCIPY_ARRAY_API=1``.
+    """
     try:
-        if params or y is None:
-            raise NotImplementedError("scores must be without weights")
-        with device_responses(estimator):
-            scores = device_scores(list(names.values()), estimator, X, y)
-    except NotImplementedError:
-        return scorer(estimator, X, y, **params)
-    return scores[0] if None in names else dict(zip(names, scores, strict=True))
+        with sklearn.config_context(array_api_dispatch=True), device_responses(estimator):
+            return scorer(estimator, X, to_device_of(y, X), **params)
+    except Exception:
+        logger.debug("predictions are copied to the host to be scored", exc_info=True)
+    return scorer(estimator, X, y, **params)

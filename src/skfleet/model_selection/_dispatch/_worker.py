@@ -122,8 +122,8 @@ def run_fits(
     validate on.
 
     Rows that are a `DeviceCachedArray` are for a GPU: estimators that accept device arrays get them
-    there. Scores of which `device_scores` knows the name are computed there too; for all others the
-    predictions are copied to the host.
+    there. Scores of `DEVICE_SCORES` are computed there too; for all others the predictions are
+    copied to the host.
     """
     new_estimator = _estimator_factory(job.estimators)
     split: _Split | None = None
