@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from sys import getsizeof
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -98,6 +99,12 @@ class RowBlocks:
     def n_rows(self) -> int | None:
         """The number of rows, None where not all lengths are known."""
         return None if self.lengths is None else sum(self.lengths)
+
+    def with_lengths(self, lengths: Sequence[int]) -> RowBlocks:
+        """Return the rows with the lengths of blocks, and the number of each block's first row."""
+        starts = accumulate(lengths, initial=0)
+        blocks = (b._replace(row_offset=s) for b, s in zip(self.blocks, starts, strict=False))
+        return replace(self, blocks=tuple(blocks), lengths=tuple(lengths))
 
 
 def open_block(block_ref: BlockRef) -> Block:

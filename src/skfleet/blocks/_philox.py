@@ -58,7 +58,7 @@ def philox_uniform_like(X: Any, seed: int, start: int, n_rows: int) -> Any:
 
 
 def _uniform_on_cuda(X: Any, seed: int, start: int, n_rows: int) -> Any:
-    """Return the same draws by one launch of philox.cu; the array operations take some 360."""
+    """Return the same draws by one launch of philox.cu."""
     import cupy
 
     with X.device:

@@ -186,10 +186,7 @@ def with_row_offsets(engine: Engine, rows: RowBlocks) -> RowBlocks:
     if rows.lengths is not None:
         return rows
     groups = [[block] for block in rows.blocks]
-    lengths = tuple(engine.gather(engine.map(_count_rows, groups, name="count-rows")))
-    starts = np.concatenate([[0], np.cumsum(lengths)])
-    blocks = tuple(b._replace(row_offset=int(s)) for b, s in zip(rows.blocks, starts, strict=False))
-    return replace(rows, blocks=blocks, lengths=lengths)
+    return rows.with_lengths(engine.gather(engine.map(_count_rows, groups, name="count-rows")))
 
 
 def _count_rows(block_refs: Sequence[BlockRef]) -> int:

@@ -112,22 +112,8 @@ def _call_models(
     part: int | None,
 ) -> Any:
     """Return the results of the rows of a partition, in their order."""
-    values = output.empty()
-    if len(numbers):
-        values = _in_order(models, rows, numbers, method, output, columns, part)
-    return in_container(values, rows, output)
-
-
-def _in_order(
-    models: Sequence[Any],
-    rows: Any,
-    numbers: np.ndarray,
-    method: str,
-    output: OutputSpec,
-    columns: ClassColumns | None,
-    part: int | None,
-) -> Any:
-    """Return the results of some rows, each by the model with its number."""
+    if not len(numbers):
+        return in_container(output.empty(), rows, output)
     results, order = [], []
     for number in np.unique(numbers):
         chosen = np.flatnonzero(numbers == number)
@@ -136,4 +122,5 @@ def _in_order(
         values = output.cast(values if part is None else values[part])
         results.append(values if columns is None else columns.expand(values, number))
         order.append(chosen)
-    return take_rows(stack_rows(results), np.argsort(np.concatenate(order)))
+    values = take_rows(stack_rows(results), np.argsort(np.concatenate(order)))
+    return in_container(values, rows, output)

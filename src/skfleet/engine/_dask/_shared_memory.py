@@ -15,7 +15,7 @@ from distributed.protocol import dask_deserialize, dask_serialize
 from skfleet.engine._dask._serialize import Pickled
 
 _ALIGNMENT = 64
-# Bytes of a write; smaller ones are slower.
+# Bytes of a write.
 _PIECE_BYTES = 64 * 2**20
 
 
@@ -111,7 +111,7 @@ def _offsets(sizes: tuple[int, ...]) -> list[int]:
 
 
 def _write(descriptor: int, offset: int, part: memoryview) -> None:
-    """Write a buffer to a file: twice as fast as through a mapping, each page of which faults."""
+    """Write a buffer to a file: through a mapping each page would fault."""
     n_written = 0
     while n_written < part.nbytes:
         piece = part[n_written : n_written + _PIECE_BYTES]

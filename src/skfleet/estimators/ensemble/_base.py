@@ -80,7 +80,7 @@ class ForestEstimator(FleetEstimator):
                 bootstrap = Bootstrap(summary.n_rows, n_drawn)
                 is_balanced = self._is_balanced_by_tree
                 task = TreeTask(bootstrap, summary.labels, is_balanced)
-                rows = summary.with_offsets(rows)
+                rows = summary.with_lengths(rows)
                 self.estimators_ += train(engine, rows, summary, trees, task, weights)
 
     def _check_parameters(self) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ class ForestSurvey:
     The values are by the blocks' numbers, as parts in the order of the rows.
     """
 
-    counts: dict[int, int]
+    counts: Counter[int]
     n_bytes: int  # of X in float32
     target_dims: int
     labels: list[np.ndarray]  # of each output of a classifier
@@ -48,12 +48,9 @@ class ForestSurvey:
         """Return the weights of all rows; None without."""
         return _in_order(self.weight_parts) if self.weight_parts else None
 
-    def with_offsets(self, rows: RowBlocks) -> RowBlocks:
-        """Return the rows with the lengths of their blocks, and the numbers of first rows."""
-        lengths = tuple(self.counts.get(block.number, 0) for block in rows.blocks)
-        starts = accumulate(lengths, initial=0)
-        blocks = (b._replace(row_offset=s) for b, s in zip(rows.blocks, starts, strict=False))
-        return replace(rows, blocks=tuple(blocks), lengths=lengths)
+    def with_lengths(self, rows: RowBlocks) -> RowBlocks:
+        """Return the rows with the lengths of their blocks."""
+        return rows.with_lengths([self.counts[block.number] for block in rows.blocks])
 
 
 def survey(*, has_labels: bool, with_y: bool, allows_nan: bool, weight_signs: bool) -> Reduction:
@@ -99,7 +96,7 @@ def _survey_block(
         y_min, y_sum = float(y.min()), float(y.sum(dtype=np.float64))
     number = block.number
     return ForestSurvey(
-        {number: block.n_rows},
+        Counter({number: block.n_rows}),
         block.n_rows * row_bytes(X),
         block.y.ndim,
         labels,
@@ -113,11 +110,10 @@ def _survey_block(
 
 
 def _combine(a: ForestSurvey, b: ForestSurvey) -> ForestSurvey:
-    counts = {n: a.counts.get(n, 0) + b.counts.get(n, 0) for n in {**a.counts, **b.counts}}
     labels = [unique_values(np.concatenate(x)) for x in zip(a.labels, b.labels, strict=True)]
     return replace(
         a,
-        counts=counts,
+        counts=a.counts + b.counts,
         n_bytes=a.n_bytes + b.n_bytes,
         labels=labels,
         y_min=min(a.y_min, b.y_min),

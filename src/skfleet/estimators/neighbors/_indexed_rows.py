@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from itertools import accumulate
 from typing import Any, NamedTuple
 from weakref import finalize
 
@@ -188,7 +188,7 @@ class Answer(NamedTuple):
 class Rowcount(NamedTuple):
     """The numbers of rows of blocks, labels of each output of a classifier, and a row of y."""
 
-    counts: dict[int, int]
+    counts: Counter[int]
     labels: list[np.ndarray]
     target: np.ndarray | None
 
@@ -208,18 +208,14 @@ def _survey_block(block: Block, has_labels: bool, allows_nan: bool) -> Rowcount:
         y = y[:, 0]
     if has_labels:
         labels = [unique_values(column) for column in ([y] if y.ndim == 1 else y.T)]
-    return Rowcount({block.number: block.n_rows}, labels, None if y is None else y[:1])
+    return Rowcount(Counter({block.number: block.n_rows}), labels, None if y is None else y[:1])
 
 
 def _combine_surveys(a: Rowcount, b: Rowcount) -> Rowcount:
-    counts = {n: a.counts.get(n, 0) + b.counts.get(n, 0) for n in {**a.counts, **b.counts}}
     labels = [unique_values(np.concatenate(x)) for x in zip(a.labels, b.labels, strict=True)]
-    return Rowcount(counts, labels, a.target)
+    return Rowcount(a.counts + b.counts, labels, a.target)
 
 
-def _with_lengths(rows: RowBlocks, counts: dict[int, int]) -> RowBlocks:
+def _with_lengths(rows: RowBlocks, counts: Counter[int]) -> RowBlocks:
     """Return checked rows with the numbers of their blocks' rows."""
-    lengths = tuple(counts.get(block.number, 0) for block in rows.blocks)
-    starts = accumulate(lengths, initial=0)
-    blocks = tuple(b._replace(row_offset=s) for b, s in zip(rows.blocks, starts, strict=False))
-    return replace(rows, blocks=blocks, lengths=lengths, checked=True)
+    return replace(rows.with_lengths([counts[b.number] for b in rows.blocks]), checked=True)

@@ -226,7 +226,7 @@ class _DeviceSearch(_HostSearch):
         squared = self.norms[None, :] - 2 * (queries @ self.about_mean.T)
         squared += row_norms(queries)[:, None]
         columns = _smallest(squared, n)
-        squared = _take(squared, columns)
+        squared = namespace(squared).take_along_axis(squared, columns, axis=1)
         return to_host(squared), to_host(columns)
 
     def squared_distances(self, queries: Any, columns: np.ndarray) -> np.ndarray:
@@ -255,23 +255,16 @@ def _smallest(values: Any, n: int) -> Any:
     end = n_groups * GROUP_ROWS
     minima = xp.min(xp.reshape(values[:, :end], (n_rows, n_groups, GROUP_ROWS)), axis=2)
     groups = xp.argsort(minima, axis=1, stable=True)[:, :n]
-    groups = _take(groups, xp.argsort(groups, axis=1))
+    groups = xp.sort(groups, axis=1)
     in_group = asarray_like(np.arange(GROUP_ROWS), values)
     columns = xp.reshape(groups[:, :, None] * GROUP_ROWS + in_group, (n_rows, -1))
     tail = xp.broadcast_to(
         asarray_like(np.arange(end, n_columns), values)[None, :], (n_rows, n_columns - end)
     )
     columns = xp.concat([columns, tail], axis=1)
-    order = xp.argsort(_take(values, columns), axis=1, stable=True)[:, :n]
-    return _take(columns, order)
-
-
-def _take(values: Any, columns: Any) -> Any:
-    """Return the values of each row at positions, on their device."""
-    xp, (n_rows, n_columns) = namespace(values), values.shape
-    starts = asarray_like(np.arange(n_rows)[:, None] * n_columns, values)
-    flat = xp.reshape(columns + starts, (-1,))
-    return xp.reshape(xp.take(xp.reshape(values, (-1,)), flat), columns.shape)
+    among = xp.take_along_axis(values, columns, axis=1)
+    order = xp.argsort(among, axis=1, stable=True)[:, :n]
+    return xp.take_along_axis(columns, order, axis=1)
 
 
 def _spans(n_rows: int, step: int) -> Iterator[tuple[int, int]]:
