@@ -129,7 +129,8 @@ def few_prototypes(monkeypatch):
 
 
 def test_large_svd_is_exact_and_says_what_was_measured(record, stand_in, few_prototypes):
-    gpu.run_case("svd", record, stand_in, SIZES)
+    # which is bounded by its rows, however slow the machine
+    gpu.run_case("svd", record, stand_in, replace(SIZES, patience=600))
     found = entries(record, "svd")
     whole = found["uint8, 4,000 rows"]
     assert whole["error_of_values"] < 1e-8

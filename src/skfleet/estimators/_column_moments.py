@@ -6,6 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from skfleet._array import FLOAT64, INT64, asarray_like, astype, dtype_of, namespace
+from skfleet._linalg import reduce_down, sums_down
+
 # Relative difference of means below which they are taken as equal.
 ROUNDING = 8 * np.finfo(np.float64).eps
 
@@ -16,6 +19,40 @@ class ColumnMoments(NamedTuple):
     n: np.ndarray
     mean: np.ndarray | None
     squares: np.ndarray | None
+
+
+def count_values(is_missing: Any) -> Any:
+    """Return the number of values in each column that a mask does not mark, on its device."""
+    return sums_down(astype(~is_missing, INT64), INT64)
+
+
+def moments_of_values(X: Any, weights: Any = None) -> ColumnMoments:
+    """Return the moments of the values of dense rows that are not NaN, on the device of X."""
+    xp, dtype = namespace(X), dtype_of(X)
+    is_value, zero = ~xp.isnan(X), asarray_like(0.0, X)
+    column = None if weights is None else astype(weights, dtype)[:, None]
+
+    def sums(values: Any) -> Any:
+        return sums_down(values if column is None else values * column)
+
+    # about the first value, so that the squares of a constant column are zero
+    origin = xp.where(is_value[0, :], X[0, :], zero)
+    deviations, n = xp.where(is_value, X - origin, zero), sums(astype(is_value, dtype))
+    has_weight = n > 0
+    mean = sums(deviations) / xp.where(has_weight, n, xp.ones_like(n))
+    squares = sums(xp.where(is_value, (deviations - astype(mean, dtype)) ** 2, zero))
+    mean = xp.where(has_weight, astype(origin, FLOAT64) + mean, asarray_like(np.nan, mean))
+    return ColumnMoments(n, mean, squares)
+
+
+def extremes_of_values(X: Any) -> tuple[Any, Any]:
+    """Return the least and the greatest value of each column of dense rows, NaN without any."""
+    xp = namespace(X)
+    is_missing, nan, infinity = xp.isnan(X), asarray_like(np.nan, X), asarray_like(np.inf, X)
+    is_empty = reduce_down(xp.all, is_missing)
+    low = reduce_down(xp.min, xp.where(is_missing, infinity, X))
+    high = reduce_down(xp.max, xp.where(is_missing, -infinity, X))
+    return xp.where(is_empty, nan, low), xp.where(is_empty, nan, high)
 
 
 def combine_column_moments(a: ColumnMoments, b: ColumnMoments) -> ColumnMoments:

@@ -66,6 +66,16 @@ def valid_floats(estimator: Any, X: Any, *, double: bool = False, allow_nan: boo
         )
 
 
+def valid_weights(block: Block) -> Any:
+    """Return the weights of a block on a device, or None; scikit-learn raises for infinite ones."""
+    if block.sample_weight is None:
+        return None
+    with array_api(block.sample_weight):
+        return check_array(
+            block.sample_weight, ensure_2d=False, dtype=None, input_name="sample_weight"
+        )
+
+
 def with_arrays_on_device(model: Any, rows: Any) -> Any:
     """Return a copy of a model whose arrays of numbers are on the device of rows."""
     model = copy.copy(model)

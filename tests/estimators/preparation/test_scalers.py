@@ -43,6 +43,28 @@ def test_every_partition(case, partition, X):
     check_like_reference(*pair(case), X, partition=partition, atol=1e-10)
 
 
+@pytest.mark.parametrize(
+    "params", [{}, {"with_mean": False}, {"with_mean": False, "with_std": False}]
+)
+def test_a_block_of_rows_without_weight(params, X):
+    weight = np.where(np.arange(40) < 20, 0.0, 2.5)
+    weight[33] = 0.5
+    X[25, 1] = np.nan
+    expected = preprocessing.StandardScaler(**params).fit(X, sample_weight=weight)
+    rows, weights = da.from_array(X, chunks=(10, -1)), da.from_array(weight, chunks=10)
+    fitted = ours.StandardScaler(**params).fit(rows, sample_weight=weights)
+    np.testing.assert_allclose(fitted.transform(X), expected.transform(X), atol=1e-12)
+    np.testing.assert_allclose(fitted.n_samples_seen_, expected.n_samples_seen_)
+
+
+def test_weights_of_zero_alone(X):
+    rows, model = da.from_array(X, chunks=(10, -1)), ours.StandardScaler().fit(X)
+    before = vars(model).copy()
+    with pytest.raises(ValueError, match="sample_weight must hold a weight above 0"):
+        model.fit(rows, sample_weight=da.zeros(40, chunks=10, dtype=int))
+    assert vars(model) == before
+
+
 @pytest.mark.parametrize("partition", [p for p in PARTITIONS if "without values" not in p])
 @pytest.mark.parametrize("case", STATELESS)
 def test_every_partition_of_the_stateless(case, partition, X):

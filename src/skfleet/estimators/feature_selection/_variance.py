@@ -9,24 +9,27 @@ from sklearn import feature_selection
 from sklearn.utils import check_array
 from sklearn.utils.sparsefuncs import mean_variance_axis, min_max_axis
 
-from skfleet._array import INT64, asarray_like, astype, is_not_numpy, namespace
-from skfleet._linalg import is_sparse, reduce_down, sums_down
+from skfleet._array import is_not_numpy, namespace
+from skfleet._linalg import is_sparse, reduce_down
 from skfleet.blocks import Block
 from skfleet.estimators._blockwise import BlockwiseTransformer, blockwise
+from skfleet.estimators._column_moments import (
+    ColumnMoments,
+    combine_column_moments,
+    moments_of_values,
+)
 from skfleet.estimators._device_blocks import valid_floats
 from skfleet.estimators.feature_selection._device_selection import select_on_device
 
 
 class ColumnSpread(NamedTuple):
-    """Number of rows; of each column that of values, their mean, squares about it, and extremes.
+    """Number of rows, the moments of the values of each column, and its extremes.
 
     The extremes of a column with NaN are NaN.
     """
 
     n_rows: int
-    n_values: np.ndarray
-    mean: np.ndarray
-    squares: np.ndarray
+    moments: ColumnMoments
     low: np.ndarray
     high: np.ndarray
 
@@ -57,30 +60,22 @@ class VarianceThreshold(BlockwiseTransformer, feature_selection.VarianceThreshol
         if is_sparse(X):
             mean, variance, n_values = mean_variance_axis(X, axis=0, return_sum_weights=True)
             low, high = min_max_axis(X, axis=0)
-            is_empty = n_values == 0
-            squares = np.where(is_empty, 0.0, variance * n_values)
-            return ColumnSpread(
-                X.shape[0], n_values, np.where(is_empty, 0.0, mean), squares, low, high
-            )
+            squares = np.where(n_values > 0, variance * n_values, 0.0)
+            return ColumnSpread(X.shape[0], ColumnMoments(n_values, mean, squares), low, high)
         return _dense_spread(X)
 
     def _combine(self, a: ColumnSpread, b: ColumnSpread) -> ColumnSpread:
-        n_values = a.n_values + b.n_values
-        fraction = b.n_values / np.maximum(n_values, 1)
-        delta = b.mean - a.mean
         return ColumnSpread(
             a.n_rows + b.n_rows,
-            n_values,
-            a.mean + fraction * delta,
-            a.squares + b.squares + a.n_values * fraction * delta**2,
+            combine_column_moments(a.moments, b.moments),
             np.minimum(a.low, b.low),
             np.maximum(a.high, b.high),
         )
 
     def _set_statistics(self, statistics: ColumnSpread) -> None:
-        n_rows, n_values, _, squares, low, high = statistics
+        n_rows, moments, low, high = statistics
         with np.errstate(invalid="ignore"):
-            variances = squares / n_values
+            variances = moments.squares / moments.n
         if self.threshold == 0:  # a range of zero is exact
             variances = np.fmin(variances, high - low)
         if not (variances > self.threshold).any():
@@ -92,13 +87,5 @@ class VarianceThreshold(BlockwiseTransformer, feature_selection.VarianceThreshol
 def _dense_spread(X: Any) -> ColumnSpread:
     """Return the moments and extremes of the columns of X, on the device of X."""
     xp = namespace(X)
-    is_value, zero = ~xp.isnan(X), asarray_like(0.0, X)
-    n_values = sums_down(astype(is_value, INT64), INT64)
-    divisor = xp.astype(xp.where(n_values > 0, n_values, xp.ones_like(n_values)), xp.float64)
-    # about the first value, so that the squares of a constant column are zero
-    origin = xp.where(is_value[0, :], X[0, :], zero)
-    shifted = xp.where(is_value, X - origin, zero)
-    mean = sums_down(shifted) / divisor
-    squares = sums_down(xp.where(is_value, (shifted - mean) ** 2, zero))
     low, high = reduce_down(xp.min, X), reduce_down(xp.max, X)
-    return ColumnSpread(X.shape[0], n_values, origin + mean, squares, low, high)
+    return ColumnSpread(X.shape[0], moments_of_values(X), low, high)

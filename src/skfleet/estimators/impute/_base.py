@@ -29,11 +29,11 @@ from skfleet.estimators._blockwise import (
 from skfleet.estimators._column_moments import (
     ColumnMoments,
     combine_column_moments,
+    count_values,
     name_of,
     set_known_moments,
 )
 from skfleet.estimators.impute._device_imputation import (
-    count_values,
     has_device_marker,
     impute_on_device,
     indicate_on_device,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from skfleet._array import FLOAT64, INT64, asarray_like, astype, is_floating, namespace, to_host
+from skfleet._array import FLOAT64, asarray_like, astype, is_floating, namespace, to_host
 from skfleet._linalg import hstack, reduce_down, sums_down, take_columns
 from skfleet.estimators._device_blocks import valid_floats
 
@@ -41,11 +41,6 @@ def two_rows(marker: Any, has_missing: np.ndarray) -> np.ndarray:
     """Return rows on the host of which columns have missing values."""
     value = 1.0 if marker == 0 else 0.0
     return np.where(np.stack([np.zeros_like(has_missing), has_missing]), float(marker), value)
-
-
-def count_values(mask: Any) -> Any:
-    """Return the number of values in each column that a mask does not mark."""
-    return sums_down(astype(~mask, INT64), INT64)
 
 
 def sums_of_values(X: Any, mask: Any) -> Any:

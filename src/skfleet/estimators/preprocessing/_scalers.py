@@ -8,16 +8,23 @@ import numpy as np
 from sklearn import preprocessing
 from sklearn.base import clone
 
+from skfleet._array import astype, dtype_of, is_not_numpy, namespace
+from skfleet._linalg import is_sparse
 from skfleet._sklearn_private import scale_from_variance
+from skfleet._validation import check_total_weight
 from skfleet.blocks import Block
-from skfleet.engine import Passes, attributes_to_host
+from skfleet.engine import Passes
 from skfleet.estimators._blockwise import BlockwiseTransformer, blockwise
 from skfleet.estimators._column_moments import (
     ColumnMoments,
     combine_column_moments,
+    count_values,
+    extremes_of_values,
     known_moments,
+    moments_of_values,
 )
-from skfleet.estimators._device_blocks import ARRAY_API_METHODS
+from skfleet.estimators._device_blocks import ARRAY_API_METHODS, valid_floats, valid_weights
+from skfleet.estimators._device_dispatch import unchanged_on_failure
 
 
 @blockwise
@@ -31,9 +38,19 @@ class StandardScaler(BlockwiseTransformer, preprocessing.StandardScaler):
     _device_methods = ARRAY_API_METHODS
 
     def _reduce_block(self, block: Block) -> ColumnMoments:
-        part = clone(self).partial_fit(block.X, sample_weight=block.sample_weight)
-        attributes_to_host(part)
-        return part._statistics()
+        if is_not_numpy(block.X):
+            X, weights = valid_floats(self, block.X), valid_weights(block)
+            if self.with_mean or self.with_std:
+                return moments_of_values(X, weights)
+            n = count_values(namespace(X).isnan(X))
+            return ColumnMoments(n if weights is None else astype(n, dtype_of(X)), None, None)
+        weights = block.sample_weight
+        if weights is not None and not np.any(weights):  # which scikit-learn refuses
+            part = clone(self).partial_fit(block.X)._statistics()
+            if part.mean is None and not is_sparse(block.X):
+                return part  # of which scikit-learn counts the rows, whatever their weights
+            return ColumnMoments(*(None if v is None else np.zeros(v.shape) for v in part))
+        return clone(self).partial_fit(block.X, sample_weight=weights)._statistics()
 
     def _combine(self, a: ColumnMoments, b: ColumnMoments) -> ColumnMoments:
         return combine_column_moments(a, b)
@@ -42,7 +59,11 @@ class StandardScaler(BlockwiseTransformer, preprocessing.StandardScaler):
         self, X: Any, y: Any = None, sample_weight: Any = None, **options: Any
     ) -> StandardScaler:
         known = known_moments(X) if sample_weight is None else None
-        return super()._fit_on_blocks(X, y, sample_weight, known=known)
+        with unchanged_on_failure(self):
+            super()._fit_on_blocks(X, y, sample_weight, known=known)
+            if sample_weight is not None:
+                check_total_weight(np.max(self.n_samples_seen_))
+        return self
 
     def _fit_passes(self, meta: Any, known: ColumnMoments | None = None) -> Passes:
         self._set_statistics((yield self._reduction()) if known is None else known)
@@ -84,9 +105,9 @@ class MinMaxScaler(BlockwiseTransformer, preprocessing.MinMaxScaler):
     _device_methods = ARRAY_API_METHODS
 
     def _reduce_block(self, block: Block) -> Extremes:
-        part = clone(self).partial_fit(block.X)
-        attributes_to_host(part)
-        return part._statistics()
+        if is_not_numpy(block.X):
+            return Extremes(block.n_rows, *extremes_of_values(valid_floats(self, block.X)))
+        return clone(self).partial_fit(block.X)._statistics()
 
     def _combine(self, a: Extremes, b: Extremes) -> Extremes:
         n_rows = a.n_rows + b.n_rows
@@ -120,9 +141,10 @@ class MaxAbsScaler(BlockwiseTransformer, preprocessing.MaxAbsScaler):
     _device_methods = ARRAY_API_METHODS
 
     def _reduce_block(self, block: Block) -> LargestMagnitude:
-        part = clone(self).partial_fit(block.X)
-        attributes_to_host(part)
-        return part._statistics()
+        if is_not_numpy(block.X):
+            low, high = extremes_of_values(valid_floats(self, block.X))
+            return LargestMagnitude(block.n_rows, namespace(low).maximum(-low, high))
+        return clone(self).partial_fit(block.X)._statistics()
 
     def _combine(self, a: LargestMagnitude, b: LargestMagnitude) -> LargestMagnitude:
         return LargestMagnitude(a.n_rows + b.n_rows, np.fmax(a.max_abs, b.max_abs))
