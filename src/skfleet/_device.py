@@ -15,6 +15,7 @@ import numpy as np
 import psutil
 
 from skfleet._array import is_uploadable
+from skfleet._staging_buffers import staging_buffers
 from skfleet._warnings import warn
 from skfleet.exceptions import PlacementError
 
@@ -25,9 +26,8 @@ DEVICE_VARIABLE = "SKFLEET_DEVICE"
 DEVICE_MEMORY_VARIABLE = "SKFLEET_DEVICE_MEMORY"
 
 # CuPy copies an array to the device through page-locked memory of the same size, which it keeps for
-# the next array of that size. Larger arrays than this are copied by the driver instead, in pieces.
+# the next array of that size. Larger arrays than this go through staging buffers instead.
 _MAX_PINNED_BYTES = 2**20
-_PIECE_BYTES = 64 * 2**20
 
 # cudaMemPoolAttribute: bytes that a pool has taken from the driver, and those in use.
 _RESERVED_NOW, _USED_NOW = 5, 7
@@ -187,19 +187,15 @@ def to_device(x: Any) -> Any:
         )
     host_to_device_transfers.add(x.nbytes)
     if library.is_cupy and x.nbytes > _MAX_PINNED_BYTES:
-        return _copy_in_pieces(x)
+        return _copy_staged(x)
     # a writable copy: an array that is read-only here is not meant to be written to there
     return library.xp.asarray(x, device=library.device, copy=True)
 
 
-def _copy_in_pieces(x: np.ndarray) -> Any:
+def _copy_staged(x: np.ndarray) -> Any:
     """Return a large array on the current CUDA device, in C order, which kernels read best."""
     cupy = import_module("cupy")
     _check_allocator(cupy)
     out = cupy.empty(x.shape, dtype=x.dtype.newbyteorder("="))
-    step = max(1, _PIECE_BYTES * len(x) // x.nbytes)
-    for low in range(0, len(x), step):
-        piece = out[low : low + step]
-        piece.set(np.ascontiguousarray(x[low : low + step], dtype=out.dtype))
-        cupy.cuda.get_current_stream().synchronize()  # before the contiguous copy is freed
+    staging_buffers(cupy.cuda.Device().id).copy(x, out)
     return out

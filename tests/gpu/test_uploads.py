@@ -6,9 +6,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from skfleet import _device
+from skfleet import _device, _staging_buffers
 from skfleet._array import to_host
 from skfleet._device import DeviceLibrary, host_to_device_transfers, to_device
+from skfleet._staging_buffers import staging_buffers
 
 MATRIX = np.random.default_rng(0).normal(size=(1000, 7))
 LARGE = {
@@ -29,57 +30,122 @@ SIZES = pytest.mark.parametrize("x", LARGE.values(), ids=LARGE)
 class Memory:
     """An array on a device, of CuPy's kind as far as uploads go."""
 
-    def __init__(self, shape, dtype, log):
-        self.values, self.dtype, self.log = np.zeros(shape, dtype), np.dtype(dtype), log
+    def __init__(self, values):
+        self.values, self.dtype = values, values.dtype
 
     def __getitem__(self, rows):
-        part = Memory(0, self.dtype, self.log)
-        part.values = self.values[rows]
-        return part
+        return Memory(self.values[rows])
 
-    def set(self, values):
+    def __iter__(self):
+        return map(Memory, self.values)
+
+    def __len__(self):
+        return len(self.values)
+
+    def set(self, values, stream):
         assert values.dtype == self.dtype
         assert values.dtype.isnative
         assert values.shape == self.values.shape
         assert values.flags.c_contiguous
-        self.log.append(values)
-        self.values[...] = values
+        stream.n_bytes.append(values.nbytes)
+        stream.queue.append((self.values, values))
 
 
-@SIZES
-def test_large_arrays_go_up_in_parts(monkeypatch, x):
-    log = []
-    stream = SimpleNamespace(synchronize=lambda: log.append("done"))
+class Stream:
+    """A queue of copies, which the device makes as late as it may."""
+
+    def __init__(self):
+        self.queue, self.n_bytes, self.n_waiting = [], [], []
+
+    def make(self, n):
+        for _ in range(n):
+            out, values = self.queue.pop(0)
+            out[...] = values
+
+
+class Event:
+    """A place in the queue of the stream that it was recorded on."""
+
+    def __init__(self, *, disable_timing):
+        self.stream = None
+
+    def record(self, stream):
+        self.stream, self.copy = stream, stream.queue[-1]
+        stream.n_waiting.append(len(stream.queue))
+
+    def synchronize(self):
+        if self.stream is not None and any(self.copy is one for one in self.stream.queue):
+            ends = [one is self.copy for one in self.stream.queue]
+            self.stream.make(ends.index(True) + 1)
+
+
+class OutOfMemoryError(RuntimeError):
+    pass
+
+
+@pytest.fixture(params=["page-locked", "no page-locked memory"])
+def stream(request, monkeypatch):
+    """The stream of a stand-in for CuPy, whose buffers have 4,000 bytes."""
+    stream = Stream()
+
+    def alloc_pinned_memory(n_bytes):
+        if request.param == "page-locked":
+            return bytearray(n_bytes)
+        raise OutOfMemoryError
+
     cupy = SimpleNamespace(
-        empty=lambda shape, dtype: Memory(shape, dtype, log),
-        cuda=SimpleNamespace(get_allocator=lambda: None, get_current_stream=lambda: stream),
+        empty=lambda shape, dtype: Memory(np.zeros(shape, dtype)),
+        cuda=SimpleNamespace(
+            alloc_pinned_memory=alloc_pinned_memory,
+            Device=lambda: SimpleNamespace(id=0),
+            Event=Event,
+            get_allocator=lambda: None,
+            get_current_stream=lambda: stream,
+            runtime=SimpleNamespace(CUDARuntimeError=OutOfMemoryError),
+        ),
     )
     library = DeviceLibrary(SimpleNamespace(__name__="array_api_compat.cupy"), None)
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     monkeypatch.setattr(_device, "device_library", lambda: library)
+    monkeypatch.setattr(_staging_buffers, "BUFFER_BYTES", 4000)
+    staging_buffers.cache_clear()
+    yield stream
+    staging_buffers.cache_clear()
+
+
+@SIZES
+def test_large_arrays_go_up_in_parts(monkeypatch, x, stream):
     monkeypatch.setattr(_device, "_MAX_PINNED_BYTES", x.nbytes - 1)
-    monkeypatch.setattr(_device, "_PIECE_BYTES", 4000)
-    before = host_to_device_transfers.n_bytes
-    np.testing.assert_array_equal(to_device(x).values, x)
-    assert host_to_device_transfers.n_bytes - before == x.nbytes
-    parts = log[::2]
-    assert all(part.nbytes <= max(4000, x[0].nbytes) for part in parts)
-    assert len(parts) > 1 or x.nbytes <= 4000
-    # what is made contiguous is still there when the device has read it
-    assert log[1::2] == ["done"] * len(parts)
-    if x.flags.c_contiguous and x.dtype.isnative:
-        assert all(np.shares_memory(part, x) for part in parts)
+    for _ in range(2):  # buffers are used again
+        before = host_to_device_transfers.n_bytes
+        np.testing.assert_array_equal(to_device(x).values, x)
+        assert host_to_device_transfers.n_bytes - before == x.nbytes
+        assert not stream.queue
+    assert sum(stream.n_bytes) == 2 * x.nbytes
+    assert max(stream.n_bytes) <= 4000
+    # one buffer is filled while the device copies from the other one
+    assert max(stream.n_waiting) == (2 if x.nbytes > 4000 else 1)
+
+
+def test_an_array_of_ordinary_memory_may_change_when_it_was_copied(monkeypatch, stream):
+    monkeypatch.setattr(_device, "_MAX_PINNED_BYTES", 1000)
+    x = MATRIX.copy()
+    copied = to_device(x)
+    x[:] = 0
+    np.testing.assert_array_equal(copied.values, MATRIX)
 
 
 @pytest.mark.gpu
 @SIZES
-def test_large_arrays_take_no_page_locked_memory(monkeypatch, x):
+def test_large_arrays_take_no_page_locked_memory_of_their_size(monkeypatch, x):
     cupy = pytest.importorskip("cupy")
     monkeypatch.setattr(_device, "_MAX_PINNED_BYTES", 1000)
-    monkeypatch.setattr(_device, "_PIECE_BYTES", 4000)
+    monkeypatch.setattr(_staging_buffers, "BUFFER_BYTES", 4000)
+    staging_buffers.cache_clear()
     pool = cupy.get_default_pinned_memory_pool()
     before = pool.n_free_blocks()
     there = to_device(x)
-    assert pool.n_free_blocks() <= before
+    staging_buffers.cache_clear()  # of so few bytes
+    assert pool.n_free_blocks() <= before + 2
     assert there.flags.c_contiguous
     np.testing.assert_array_equal(to_host(there), x)

@@ -51,6 +51,7 @@ stack(tup, axis=0, out=None, *, dtype=None, casting='same_kind')
 std(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False)
 sum(a, axis=None, dtype=None, out=None, keepdims=False)
 take(a, indices, axis=None, out=None)
+take_along_axis(a, indices, axis)
 unique(ar, return_index=False, return_inverse=False, return_counts=False, axis=None, *, equal_nan=1)
 var(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False)
 where(condition, x=None, y=None)
@@ -487,6 +488,7 @@ cuda = _module(
     Device=_Device,
     Event=_Event,
     Stream=_Stream,
+    alloc_pinned_memory=bytearray,
     get_allocator=lambda: _pool.malloc,
     get_current_stream=_Stream,
     runtime=runtime,
