@@ -16,13 +16,14 @@ from sklearn.pipeline import make_pipeline
 from skfleet import Fleet
 from skfleet._array import is_not_numpy
 from skfleet._device import DEVICE_VARIABLE, host_to_device_transfers
+from skfleet.engine import device_responses
 from skfleet.engine._gpu import _device_cache
 from skfleet.engine._gpu._device_cache import cached_bytes
 from skfleet.estimators import Incremental
 from skfleet.estimators.cluster import KMeans, MiniBatchKMeans
 from skfleet.estimators.decomposition import IncrementalPCA
 from skfleet.estimators.linear_model import Ridge, SGDClassifier, SGDRegressor
-from skfleet.model_selection import GridSearchCV, HyperbandSearchCV, cross_validate
+from skfleet.model_selection import GridSearchCV, HyperbandSearchCV, _device_scorer, cross_validate
 from skfleet.model_selection._adaptive import _data
 
 rng = np.random.default_rng(0)
@@ -96,7 +97,7 @@ CASES = {
 @pytest.mark.parametrize(
     ("rows", "name"), [("numpy", name) for name in CASES] + [("dask", "weights")]
 )
-def test_rows_of_an_adaptive_search_go_up_once(fleet, name, rows):
+def test_rows_of_an_adaptive_search_go_up_once(fleet, name, rows, monkeypatch):
     model, space, y, per_row = CASES[name]
     scoring = explained if name == "IncrementalPCA" else None
 
@@ -104,7 +105,14 @@ def test_rows_of_an_adaptive_search_go_up_once(fleet, name, rows):
         is_kept = rows == "numpy" or values is None
         return values if is_kept else da.from_array(values, chunks=(240, *values.shape[1:]))
 
-    found = {}
+    found, on_device = {}, []
+
+    def recorded(estimator):
+        on_device.append(estimator)
+        return device_responses(estimator)
+
+    monkeypatch.setenv("SCIPY_ARRAY_API", "1")
+    monkeypatch.setattr(_device_scorer, "device_responses", recorded)
     before = host_to_device_transfers.n_arrays
     for device in ("cpu", "cuda"):
         assert host_to_device_transfers.n_arrays == before
@@ -116,6 +124,9 @@ def test_rows_of_an_adaptive_search_go_up_once(fleet, name, rows):
     assert host_to_device_transfers.n_arrays - before == N_BLOCKS + 1
     assert found["cuda"].metadata_["partial_fit_calls"] > 40
     assert len(found["cuda"].metadata_["brackets"]) > 1
+    # targets that are text, and scores of one's own, are the host's
+    is_scored_there = rows == "numpy" and name in ("SGDRegressor", "MiniBatchKMeans")
+    assert len(on_device) == (len(found["cuda"].history_) if is_scored_there else 0)
     same(found["cpu"], found["cuda"])
     assert not any(map(is_not_numpy, vars(found["cuda"].best_estimator_).values()))
     assert_nothing_is_held()

@@ -38,9 +38,10 @@ from skfleet.model_selection import (
     GridSearchCV,
     HalvingGridSearchCV,
     HyperbandSearchCV,
+    _device_scorer,
     cross_validate,
 )
-from skfleet.model_selection._dispatch import _analytic_scores, _device_scorer
+from skfleet.model_selection._dispatch import _analytic_scores
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -279,8 +280,10 @@ def test_what_sums_do_not_tell_is_fitted_on_the_gpu_worker(mixed_fleet, caplog):
     ("ours", "host", "scoring"),
     [
         (LogisticRegression, HostLogisticRegression, "accuracy"),
+        (LogisticRegression, HostLogisticRegression, None),
         (LogisticRegression, HostLogisticRegression, ["accuracy", "neg_log_loss"]),
         ("cuml", HostRidge, ["r2", "neg_mean_squared_error", "neg_mean_absolute_error"]),
+        ("cuml", HostRidge, None),
     ],
 )
 def test_scores_by_name_are_computed_on_the_device(

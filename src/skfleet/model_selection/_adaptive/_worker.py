@@ -16,7 +16,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
-from skfleet._array import is_not_numpy, to_host_if_array
+from skfleet._array import is_not_numpy
 from skfleet._captured_output import OutputEvent, capture_output, process_token
 from skfleet._config import config_context, get_config
 from skfleet._partial_fit import copy_learner, learner_of, partial_fit
@@ -25,7 +25,6 @@ from skfleet.engine import (
     DeviceArrayCache,
     Holdout,
     accepts_device_arrays,
-    arrays_to_host,
     attributes_to_host,
     check_picklable,
     numpy_responses,
@@ -33,6 +32,7 @@ from skfleet.engine import (
 )
 from skfleet.metrics import ResponseScorer, host_values
 from skfleet.model_selection._adaptive._data import BatchOrder, BatchSpec, open_rows, rows_of_batch
+from skfleet.model_selection._device_scorer import device_scorer
 
 
 class Failure(NamedTuple):
@@ -215,9 +215,10 @@ def _score(context: TrainingContext, trained: TrainedModel, test: BlockRef) -> T
     """Score a candidate on the test rows, which are one block."""
     start = time.perf_counter()
     rows = _test_rows(context, trained.model, test)
-    params = arrays_to_host(_per_sample_params(rows, context.per_sample_score_params))
+    params = _per_sample_params(rows, context.per_sample_score_params)
+    scorer = device_scorer(context.scorer) if is_not_numpy(rows.X) else context.scorer
     with _returning_numpy(trained.model, rows) as model:
-        scores = scores_by_name(context.scorer(model, rows.X, to_host_if_array(rows.y), **params))
+        scores = scores_by_name(scorer(model, rows.X, rows.y, **params))
     return _with_record(trained, scores, time.perf_counter() - start)
 
 

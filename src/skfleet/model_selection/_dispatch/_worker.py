@@ -28,7 +28,7 @@ from skfleet.engine import (
     numpy_responses,
     to_cpu_estimator,
 )
-from skfleet.model_selection._dispatch._device_scorer import device_scorer
+from skfleet.model_selection._device_scorer import device_scorer
 from skfleet.model_selection._dispatch._memory_gate import memory_share
 from skfleet.model_selection._dispatch._pipeline_cache import CachedRows, PipelineCache
 from skfleet.model_selection._dispatch._scheduler import should_yield

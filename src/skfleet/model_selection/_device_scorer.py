@@ -8,14 +8,14 @@ from typing import Any
 
 import sklearn
 
-from skfleet._array import to_device_of
+from skfleet._array import is_not_numpy, to_device_of, to_host_if_array, tree_to_host
 from skfleet._sklearn_private import replace_scorer, scorers_of
-from skfleet.engine import device_responses
-from skfleet.model_selection._dispatch._scorer_names import scorer_name
+from skfleet.engine import arrays_to_host, device_responses
+from skfleet.model_selection._scorer_names import scorer_name
 
 logger = logging.getLogger(__name__)
 
-# Scores that scikit-learn computes in the library of the predictions.
+# Scores that scikit-learn computes in the library of the predictions, and an estimator's own.
 DEVICE_SCORES = frozenset(
     (
         "accuracy",
@@ -24,6 +24,7 @@ DEVICE_SCORES = frozenset(
         "neg_mean_squared_error",
         "neg_root_mean_squared_error",
         "r2",
+        "score",
     )
 )
 
@@ -43,9 +44,12 @@ def _score(scorer: Any, estimator: Any, X: Any, y: Any = None, **params: Any) ->
     Those on the host raise what is wrong with the values. Text has no place on a device, and
     scikit-learn wants ``SCIPY_ARRAY_API=1``.
     """
-    try:
-        with sklearn.config_context(array_api_dispatch=True), device_responses(estimator):
-            return scorer(estimator, X, to_device_of(y, X), **params)
-    except Exception:
-        logger.debug("predictions are copied to the host to be scored", exc_info=True)
-    return scorer(estimator, X, y, **params)
+    device_y = to_device_of(y, X)
+    if y is None or is_not_numpy(device_y):
+        device_params = {name: to_device_of(value, X) for name, value in params.items()}
+        try:
+            with sklearn.config_context(array_api_dispatch=True), device_responses(estimator):
+                return tree_to_host(scorer(estimator, X, device_y, **device_params))
+        except Exception:
+            logger.debug("predictions are copied to the host to be scored", exc_info=True)
+    return scorer(estimator, X, to_host_if_array(y), **arrays_to_host(params))
