@@ -8,8 +8,6 @@ from typing import Any
 from sklearn import get_config
 from sklearn.metrics import get_scorer
 
-from skfleet.engine import Pickled
-
 
 def scorer_name(scorer: Any, supported: frozenset[str]) -> str | None:
     """Return the name of a scorer if it is one of these of scikit-learn."""
@@ -30,4 +28,6 @@ def _names_by_digest(supported: frozenset[str], is_routed: bool) -> dict[bytes, 
 
 
 def _digest(scorer: Any) -> bytes:
+    from skfleet.engine import Pickled  # which imports distributed
+
     return Pickled.dumps(scorer).digest()
