@@ -23,16 +23,18 @@ from typing import Any
 
 import pytest
 import record_gpu
-from gpu_cases import estimators, large, searches
+from gpu_cases import accelerated, estimators, large, primitives, searches
 from gpu_cases.machine import FULL, QUICK, TRIAL, Machine
 from gpu_cases.run import Entry, Run, line
 
 # In this order, so that a time limit takes the last ones.
 CASES = {
+    "primitives": primitives.primitives,
     "ridge": estimators.ridge,
     "kmeans": estimators.kmeans,
     "logistic": estimators.logistic,
     "search": searches.search,
+    "accel": accelerated.accelerated,
     "pca": estimators.pca,
     "svd": large.svd,
     "squares": large.squares,

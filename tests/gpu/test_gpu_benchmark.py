@@ -69,7 +69,7 @@ def stand_in(monkeypatch, one_process):
 
 
 WITHOUT_CUML = [
-    pytest.param(case, marks=[pytest.mark.slow] if case in ("svd", "search") else [])
+    pytest.param(case, marks=[pytest.mark.slow] if case in ("svd", "search", "accel") else [])
     for case in gpu.CASES
 ]
 
@@ -109,6 +109,16 @@ def test_compares_with_cuml(case, record, stand_in):
     sliced = found["skfleet to scikit-learn, on a slice"]
     apart = ("coef_apart", "variances_apart", "centers_apart")
     assert max(sliced.get(name, 0) for name in apart) < 1e-3
+
+
+@pytest.mark.gpu
+def test_primitives_on_a_device(record, monkeypatch):
+    monkeypatch.setattr(machine, "FULL", TRIAL)
+    gpu.run_case("primitives", record, Machine("cupy"), SIZES)
+    timed = entries(record, "primitives")
+    assert not [e for e in timed.values() if "error" in e or "error_in_comparison" in e]
+    assert max(entry.get("from_float64", 0) for entry in timed.values()) < 1e-5
+    assert "upload of page-locked memory" in timed
 
 
 def test_the_mean_of_squares_is_of_as_many_bytes(record, stand_in):

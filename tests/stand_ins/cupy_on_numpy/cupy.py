@@ -37,6 +37,7 @@ concatenate(tup, axis=0, out=None, *, dtype=None, casting='same_kind')
 copyto(dst, src, casting='same_kind', where=None)
 diagonal(a, offset=0, axis1=0, axis2=1)
 empty(shape, dtype=float, order='C')
+empty_like(prototype, dtype=None, order='K', subok=None, shape=None)
 full(shape, fill_value, dtype=None, order='C')
 full_like(a, fill_value, dtype=None, order='K', subok=None, shape=None)
 max(a, axis=None, out=None, keepdims=False)
@@ -50,6 +51,7 @@ searchsorted(a, v, side='left', sorter=None)
 stack(tup, axis=0, out=None, *, dtype=None, casting='same_kind')
 std(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False)
 sum(a, axis=None, dtype=None, out=None, keepdims=False)
+swapaxes(a, axis1, axis2)
 take(a, indices, axis=None, out=None)
 take_along_axis(a, indices, axis)
 unique(ar, return_index=False, return_inverse=False, return_counts=False, axis=None, *, equal_nan=1)
@@ -473,7 +475,9 @@ for _line in _SIGNATURES.strip().splitlines():
         globals()[_place] = _made
 linalg = _module("linalg", **_linalg)
 fft = _module("fft")
-random = _module("random", default_rng=_Generator, Generator=_Generator)
+random = _module(
+    "random", default_rng=_Generator, Generator=_Generator, Philox4x3210=np.random.Philox
+)
 runtime = SimpleNamespace(
     CUDARuntimeError=_CUDARuntimeError,
     getDeviceCount=_count_devices,
