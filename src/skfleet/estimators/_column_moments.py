@@ -27,22 +27,25 @@ def count_values(is_missing: Any) -> Any:
 
 
 def moments_of_values(X: Any, weights: Any = None) -> ColumnMoments:
-    """Return the moments of the values of dense rows that are not NaN, on the device of X."""
+    """Return the moments of the values of dense rows that are not NaN, on the device of X.
+
+    By two passes with a correction (Chan, Golub and LeVeque, 1983, equation 1.7).
+    """
     xp, dtype = namespace(X), dtype_of(X)
     is_value, zero = ~xp.isnan(X), asarray_like(0.0, X)
-    column = None if weights is None else astype(weights, dtype)[:, None]
+    column = None if weights is None else astype(weights, FLOAT64)[:, None]
 
     def sums(values: Any) -> Any:
-        return sums_down(values if column is None else values * column)
+        return sums_down(values if column is None else astype(values, FLOAT64) * column)
 
-    # about the first value, so that the squares of a constant column are zero
-    origin = xp.where(is_value[0, :], X[0, :], zero)
-    deviations, n = xp.where(is_value, X - origin, zero), sums(astype(is_value, dtype))
-    has_weight = n > 0
-    mean = sums(deviations) / xp.where(has_weight, n, xp.ones_like(n))
-    squares = sums(xp.where(is_value, (deviations - astype(mean, dtype)) ** 2, zero))
-    mean = xp.where(has_weight, astype(origin, FLOAT64) + mean, asarray_like(np.nan, mean))
-    return ColumnMoments(n, mean, squares)
+    n = sums(astype(is_value, dtype))
+    divisor = xp.where(n > 0, n, xp.ones_like(n))
+    mean = sums(xp.where(is_value, X, zero)) / divisor
+    deviations = xp.where(is_value, X - astype(mean, dtype), zero)
+    correction = sums(deviations) / divisor  # of the rounding of the mean
+    squares = sums(deviations**2) - n * correction**2
+    nan, positive = asarray_like(np.nan, mean), xp.where(squares > 0, squares, xp.zeros_like(n))
+    return ColumnMoments(n, xp.where(n > 0, mean, nan), positive)
 
 
 def extremes_of_values(X: Any) -> tuple[Any, Any]:

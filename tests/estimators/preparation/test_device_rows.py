@@ -153,6 +153,17 @@ def test_blocks_of_another_library(case, short_runs):
         assert_equal(back, stock.inverse_transform(scaled))
 
 
+@pytest.mark.parametrize("weight", [None, WEIGHT])
+def test_an_outlier_in_the_first_row_costs_no_digits(weight):
+    X = COMPLETE.astype(np.float32)
+    X[0] = 1e5
+    params = {} if weight is None else {"sample_weight": weight}
+    stock = _stock_fit(preprocessing.StandardScaler(), X.astype(np.float64), params)
+    fitted = fit_on_blocks(preprocessing.StandardScaler(), _strict(X), **params)
+    np.testing.assert_allclose(fitted.mean_, stock.mean_, rtol=1e-12)
+    np.testing.assert_allclose(fitted.var_, stock.var_, rtol=1e-6)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("on_cluster", [False, True])
 @pytest.mark.parametrize("case", CASES, ids=_name)
