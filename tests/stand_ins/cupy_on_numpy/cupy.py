@@ -18,68 +18,13 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
+from cupy_names import METHODS, OPERATORS, SIGNATURES, UFUNCS
 from emulated_kernels import Kernels
 
 __path__: list[str] = []  # submodules are made below
 __version__ = "14.2.0"
 
-_SIGNATURES = """
-all(a, axis=None, out=None, keepdims=False)
-any(a, axis=None, out=None, keepdims=False)
-arange(start, stop=None, step=1, dtype=None)
-argmax(a, axis=None, dtype=None, out=None, keepdims=False)
-argmin(a, axis=None, dtype=None, out=None, keepdims=False)
-argsort(a, axis=-1, kind=None)
-broadcast_shapes(*args)
-broadcast_to(array, shape)
-clip(a, a_min, a_max, out=None)
-concatenate(tup, axis=0, out=None, *, dtype=None, casting='same_kind')
-copyto(dst, src, casting='same_kind', where=None)
-diagonal(a, offset=0, axis1=0, axis2=1)
-empty(shape, dtype=float, order='C')
-empty_like(prototype, dtype=None, order='K', subok=None, shape=None)
-full(shape, fill_value, dtype=None, order='C')
-full_like(a, fill_value, dtype=None, order='K', subok=None, shape=None)
-max(a, axis=None, out=None, keepdims=False)
-mean(a, axis=None, dtype=None, out=None, keepdims=False)
-min(a, axis=None, out=None, keepdims=False)
-ones(shape, dtype=float, order='C')
-ones_like(a, dtype=None, order='K', subok=None, shape=None)
-repeat(a, repeats, axis=None)
-reshape(a, newshape, order='C', *, copy=None)
-searchsorted(a, v, side='left', sorter=None)
-stack(tup, axis=0, out=None, *, dtype=None, casting='same_kind')
-std(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False)
-sum(a, axis=None, dtype=None, out=None, keepdims=False)
-swapaxes(a, axis1, axis2)
-take(a, indices, axis=None, out=None)
-take_along_axis(a, indices, axis)
-unique(ar, return_index=False, return_inverse=False, return_counts=False, axis=None, *, equal_nan=1)
-var(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False)
-where(condition, x=None, y=None)
-zeros(shape, dtype=float, order='C')
-zeros_like(a, dtype=None, order='K', subok=None, shape=None)
-linalg.inv(a)
-linalg.qr(a, mode='reduced')
-linalg.slogdet(a)
-linalg.svd(a, full_matrices=True, compute_uv=True)
-"""
 _words = str.split
-_UFUNCS = _words("""
-abs add bitwise_and bitwise_or bitwise_xor divide equal exp expm1 floor_divide greater greater_equal
-invert isfinite isinf isnan left_shift less less_equal log log1p logical_and logical_not logical_or
-matmul maximum minimum multiply negative not_equal power remainder right_shift sign sqrt square
-subtract tanh
-""")
-_METHODS = _words("""
-T all any argmax argmin argsort astype clip copy data device dot dtype fill flags flatten get item
-itemsize max mean min nbytes ndim nonzero ravel repeat reshape set shape size sort squeeze std
-strides sum take tolist transpose var view
-""")
-_OPERATORS = _words("""
-add sub mul truediv floordiv mod pow and or xor lshift rshift matmul lt le gt ge eq ne
-radd rsub rmul rtruediv rfloordiv rmod rpow rand ror rxor rmatmul
-""")
 _IN_PLACE = _words("iadd isub imul itruediv ifloordiv imod ipow iand ior ixor ilshift irshift")
 _OF_TYPES = _words("can_cast finfo iinfo isdtype issubdtype promote_types result_type")
 _NUMBERS = (builtins.int, builtins.float, builtins.complex, np.generic)
@@ -133,7 +78,7 @@ class ndarray:  # noqa: N801 - as CuPy has it
         raise TypeError("Implicit conversion to a NumPy array is not allowed.")
 
     def __array_ufunc__(self, function: Any, method: str, *args: Any, **kwargs: Any) -> Any:
-        known = method == "__call__" and function.__name__ in _UFUNCS
+        known = method == "__call__" and function.__name__ in UFUNCS
         return globals()[function.__name__](*args, **kwargs) if known else NotImplemented
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
@@ -141,7 +86,7 @@ class ndarray:  # noqa: N801 - as CuPy has it
         return getattr(home, function.__name__)(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        if name not in _METHODS:
+        if name not in METHODS:
             raise AttributeError(f"'cupy.ndarray' object has no attribute {name!r}")
         found = getattr(self._values, name)
         if not callable(found):
@@ -240,7 +185,7 @@ def _unary(name: str) -> Any:
 
 for _name in ("__neg__", "__abs__", "__invert__"):
     setattr(ndarray, _name, _unary(_name))
-for _name in (*_OPERATORS, *_IN_PLACE):
+for _name in (*OPERATORS, *_IN_PLACE):
     setattr(ndarray, f"__{_name}__", _operator(f"__{_name}__", in_place=_name in _IN_PLACE))
 
 
@@ -464,10 +409,10 @@ def _module(name: str, **content: Any) -> ModuleType:
     return module
 
 
-for _name in _UFUNCS:
+for _name in UFUNCS:
     globals()[_name] = _ufunc(_name)
 _linalg: dict[str, Any] = {"lstsq": _unknown("linalg.lstsq")}
-for _line in _SIGNATURES.strip().splitlines():
+for _line in SIGNATURES.strip().splitlines():
     _place, _made = _function(_line)
     if "." in _place:
         _linalg[_place.rpartition(".")[2]] = _made
