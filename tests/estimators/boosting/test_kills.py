@@ -15,11 +15,9 @@ from skfleet.exceptions import FleetError
 
 # Deaths of each library in `make test-all`, and more in `make test-kills`.
 N_DEATHS, DEATHS_OF_A_FIT = int(os.environ.get("SKFLEET_KILLS", "20")), 10
-# `make test` has one fit.
-SERIES = [
-    pytest.param(
-        library, seed, marks=[] if (library, seed) == ("xgboost", 0) else [pytest.mark.slow]
-    )
+# `make test` has one fit, with few.
+SERIES = [("xgboost", 0, 3)] + [
+    pytest.param(library, seed, DEATHS_OF_A_FIT, marks=pytest.mark.slow)
     for library in LIBRARIES
     for seed in range(-(-N_DEATHS // DEATHS_OF_A_FIT))
 ]
@@ -39,15 +37,15 @@ def undisturbed(process_client, small_rows_on_ranks, rows):
     return undisturbed_fit
 
 
-@pytest.mark.parametrize(("library", "seed"), SERIES)
-def test_ten_deaths_in_a_fit(processes, undisturbed, rows, tmp_path, library, seed):
+@pytest.mark.parametrize(("library", "seed", "n_deaths"), SERIES)
+def test_deaths_in_a_fit(processes, undisturbed, rows, tmp_path, library, seed, n_deaths):
     expected = undisturbed(library)
-    drawn = draw_deaths(seed, DEATHS_OF_A_FIT, N_ROUNDS, 2)
+    drawn = draw_deaths(seed, n_deaths, N_ROUNDS, 2)
     if library == "xgboost":  # LightGBM calls nothing at the end
         drawn.append(Death(None, seed % 2, "rank"))
     deaths = Deaths(drawn, tmp_path)
     # several deaths may be drawn for one segment
-    model = fit(library, rows, deaths, max_retries=DEATHS_OF_A_FIT)
+    model = fit(library, rows, deaths, max_retries=n_deaths)
     assert bytes_of(model) == bytes_of(expected)
     assert model.evals_result_ == expected.evals_result_
     numbers = [N_ROUNDS - 1 if death.number is None else death.number for death in drawn]
