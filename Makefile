@@ -42,7 +42,8 @@ test: setup lint typecheck doctest ## all checks and tests but the slow ones and
 	$(PYTEST_PARALLEL) --dist loadfile -m "not slow and not gpu" tests
 
 test-all: test ## test, then the slow suites: killed workers, memory limits, the peers' own tests
-	$(PYTEST) -q -m "slow and not gpu" tests
+	$(PYTEST_PARALLEL) --dist loadfile -m "slow and not alone and not gpu" tests
+	$(PYTEST) -q -m "slow and alone and not gpu" tests
 	SKFLEET_ALL_EXAMPLES=1 $(PYTEST_PARALLEL) -m "hypothesis and not slow and not gpu" tests
 
 test-matrix: setup ## transformers in all partitions, containers and engines, two worker processes among them

@@ -51,6 +51,28 @@ OPTIONAL_LIBRARIES = {
 }  # fmt: skip
 
 
+# Slow suites that kill processes, or measure time or memory, of which no other may take any.
+ALONE = (
+    "tests/faults/",
+    "tests/fleet/",
+    "tests/joblib_backend/",
+    "tests/journeys/",
+    "tests/estimators/boosting/test_client_kills.py",
+    "tests/estimators/boosting/test_kills.py",
+    "tests/estimators/test_model_scatter.py",
+    "tests/model_selection/test_memory_estimates.py",
+    "tests/model_selection/test_search_larger_than_memory.py",
+    "tests/model_selection/test_search_memory.py",
+)
+
+
+def pytest_collection_modifyitems(items):
+    """Mark the tests that must run without others at the same time."""
+    for item in items:
+        if item.nodeid.startswith(ALONE):
+            item.add_marker("alone")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report(collector):
     """Skip a module for which an optional library is missing, instead of ending the run."""
