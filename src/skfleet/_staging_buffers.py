@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 BUFFER_BYTES = 32 * 2**20
-# One thread copies less in a second than the bus of a device.
+# Threads that fill a buffer. No device has been asked yet which number is best.
 N_COPY_THREADS = 4
 
 

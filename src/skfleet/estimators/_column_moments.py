@@ -39,13 +39,14 @@ def moments_of_values(X: Any, weights: Any = None) -> ColumnMoments:
         return sums_down(values if column is None else astype(values, FLOAT64) * column)
 
     n = sums(astype(is_value, dtype))
+    n_values = n if column is None else sums_down(astype(is_value, dtype))
     divisor = xp.where(n > 0, n, xp.ones_like(n))
     mean = sums(xp.where(is_value, X, zero)) / divisor
     deviations = xp.where(is_value, X - astype(mean, dtype), zero)
     correction = sums(deviations) / divisor  # of the rounding of the mean
     squares = sums(deviations**2) - n * correction**2
     nan, positive = asarray_like(np.nan, mean), xp.where(squares > 0, squares, xp.zeros_like(n))
-    return ColumnMoments(n, xp.where(n > 0, mean, nan), positive)
+    return ColumnMoments(n, xp.where(n_values > 0, mean, nan), positive)
 
 
 def extremes_of_values(X: Any) -> tuple[Any, Any]:

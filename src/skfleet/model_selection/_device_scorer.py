@@ -8,7 +8,7 @@ from typing import Any
 
 import sklearn
 
-from skfleet._array import is_not_numpy, to_device_of, to_host_if_array, tree_to_host
+from skfleet._array import to_host_if_array, tree_to_host
 from skfleet._sklearn_private import replace_scorer, scorers_of
 from skfleet.engine import arrays_to_host, device_responses
 from skfleet.model_selection._scorer_names import scorer_name
@@ -39,17 +39,14 @@ def device_scorer(scorer: Any) -> Any:
 
 
 def _score(scorer: Any, estimator: Any, X: Any, y: Any = None, **params: Any) -> Any:
-    """Return scikit-learn's scores of arrays on the device, or of their copies on the host.
+    """Return scikit-learn's scores where the predictions are: it takes targets and weights there.
 
-    Those on the host raise what is wrong with the values. Text has no place on a device, and
-    scikit-learn wants ``SCIPY_ARRAY_API=1``.
+    What does not work there (without ``SCIPY_ARRAY_API=1`` nothing does) is computed on the host,
+    where scikit-learn raises what is wrong with the values.
     """
-    device_y = to_device_of(y, X)
-    if y is None or is_not_numpy(device_y):
-        device_params = {name: to_device_of(value, X) for name, value in params.items()}
-        try:
-            with sklearn.config_context(array_api_dispatch=True), device_responses(estimator):
-                return tree_to_host(scorer(estimator, X, device_y, **device_params))
-        except Exception:
-            logger.debug("predictions are copied to the host to be scored", exc_info=True)
+    try:
+        with sklearn.config_context(array_api_dispatch=True), device_responses(estimator):
+            return tree_to_host(scorer(estimator, X, y, **params))
+    except Exception:
+        logger.debug("predictions are copied to the host to be scored", exc_info=True)
     return scorer(estimator, X, to_host_if_array(y), **arrays_to_host(params))

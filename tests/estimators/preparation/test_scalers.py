@@ -63,6 +63,8 @@ def test_weights_of_zero_alone(X):
     with pytest.raises(ValueError, match="sample_weight must hold a weight above 0"):
         model.fit(rows, sample_weight=da.zeros(40, chunks=10, dtype=int))
     assert vars(model) == before
+    missing = ours.StandardScaler().fit(np.nan * rows, sample_weight=da.ones(40, chunks=10))
+    assert np.isnan(missing.mean_).all()
 
 
 @pytest.mark.parametrize("partition", [p for p in PARTITIONS if "without values" not in p])

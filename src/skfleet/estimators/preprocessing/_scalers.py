@@ -61,7 +61,8 @@ class StandardScaler(BlockwiseTransformer, preprocessing.StandardScaler):
         known = known_moments(X) if sample_weight is None else None
         with unchanged_on_failure(self):
             super()._fit_on_blocks(X, y, sample_weight, known=known)
-            if sample_weight is not None:
+            # the mean of no values is NaN, that of values without weight is not
+            if sample_weight is not None and (self.mean_ is None or not np.isnan(self.mean_).all()):
                 check_total_weight(np.max(self.n_samples_seen_))
         return self
 
