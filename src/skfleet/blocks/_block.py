@@ -20,6 +20,7 @@ from skfleet.blocks._containers import (
     is_frame,
     n_rows_of,
     slice_rows,
+    with_pandas_text,
 )
 
 # Size of the working copies of one piece of a block: on the host one that caches hold; on a device,
@@ -108,7 +109,7 @@ class RowBlocks:
 
 
 def open_block(block_ref: BlockRef) -> Block:
-    """Return the block of a reference, loaded if needed and aligned."""
+    """Return the block of a reference, loaded if needed and aligned; text has NaN for gaps."""
     X, y, weight, number, row_offset, per_sample, cache, _ = block_ref
     if isinstance(X, LazyBlock):
         try:
@@ -127,7 +128,7 @@ def open_block(block_ref: BlockRef) -> Block:
                 f"{name} must have as many rows as X in every block. Got {n_rows_of(part)} instead "
                 f"of {n_rows} in block {number}. Cut both alike, or make lengths known."
             )
-    block = Block(X, y, weight, number, row_offset, per_sample, cache)
+    block = Block(with_pandas_text(X), y, weight, number, row_offset, per_sample, cache)
     return block_to_device(block) if block_ref.to_device else block
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import cache
 from itertools import accumulate, chain, pairwise
 from typing import Any
 
@@ -102,29 +103,84 @@ def as_matrix(X: Any, dtype: np.dtype) -> Any:
 
 
 def with_pandas_text(X: Any) -> Any:
-    """Return a frame or series with text in the dtype of pandas: missing values are NaN.
+    """Return rows with NaN for missing values that scikit-learn would read as ``pandas.NA``.
 
-    Dask has text in another one, of ``pandas.NA``, which scikit-learn takes for no missing value.
+    It refuses NA in text, dates and objects, and takes it for no gap of an array of objects. Text,
+    of Arrow too, gets the dtype that pandas has for it, with gaps or without, so that a type does
+    not depend on a block; other values become objects. Numbers and booleans with gaps, which
+    scikit-learn takes, do not change. Rows without such columns are returned as they are.
     """
+    if isinstance(X, np.ndarray):
+        return _objects_of_nan(X)
     if not is_frame(X) or not _is_pandas(X):
         return X
-    dtypes = dict(X.dtypes) if X.ndim == 2 else {None: X.dtype}
-    changed = {name: _text_of_nan(dtype) for name, dtype in dtypes.items() if _is_text_of_na(dtype)}
-    if not changed:
-        return X
-    return X.astype(changed if X.ndim == 2 else changed[None])
+    if X.ndim == 1:
+        return _column_of_nan(X)
+    changed = X
+    for i, dtype in enumerate(X.dtypes):
+        if isinstance(dtype, np.dtype) and dtype != object:
+            continue
+        column = X.iloc[:, i]
+        column_of_nan = _column_of_nan(column)
+        if column_of_nan is not column:
+            changed = X.copy(deep=False) if changed is X else changed
+            changed.isetitem(i, column_of_nan)
+    return changed
 
 
-def _is_text_of_na(dtype: Any) -> bool:
+def _column_of_nan(column: Any) -> Any:
+    """Return a series with NaN in place of NA, the same where scikit-learn would read no NA."""
+    dtype, pandas = column.dtype, sys.modules["pandas"]
+    if isinstance(dtype, np.dtype):
+        values = column.to_numpy()
+        values_of_nan = _objects_of_nan(values)
+        if values_of_nan is values:
+            return column
+        return pandas.Series(values_of_nan, column.index, object, column.name)
+    if isinstance(dtype, pandas.CategoricalDtype):
+        categories = dtype.categories
+        if not _has_na(categories.dtype):
+            return column
+        return column.cat.rename_categories(_column_of_nan(categories.to_series()).array)
+    if not _has_na(dtype):
+        return column
+    if dtype.type is str:
+        return column.astype(_text_of_nan(dtype))
+    values = _objects_of_nan(np.asarray(column))
+    return pandas.Series(values, column.index, object, column.name)
+
+
+def _objects_of_nan(values: np.ndarray) -> np.ndarray:
+    """Return an array with NaN in place of NA, the same where there is none."""
+    if values.dtype != object or "pandas" not in sys.modules:
+        return values
     pandas = sys.modules["pandas"]
-    return isinstance(dtype, pandas.StringDtype) and dtype.na_value is pandas.NA
+    is_missing = pandas.isna(values)
+    is_na = [value is pandas.NA for value in values[is_missing]]
+    if not any(is_na):
+        return values
+    values_of_nan = values.copy()
+    values_of_nan[is_missing] = np.where(is_na, np.nan, values[is_missing])
+    return values_of_nan
+
+
+@cache
+def _has_na(dtype: Any) -> bool:
+    """Return whether a gap of a dtype is NA for scikit-learn, and the dtype not one of numbers."""
+    if isinstance(dtype, np.dtype) or dtype.kind in "biuf":
+        return False
+    pandas = sys.modules["pandas"]
+    (gap,) = np.asarray(pandas.array([None], dtype=dtype))
+    return gap is pandas.NA
 
 
 def _text_of_nan(dtype: Any) -> Any:
+    """Return the dtype of text with NaN, in the storage of one with NA."""
+    StringDtype = sys.modules["pandas"].StringDtype
     try:
-        return type(dtype)(dtype.storage, na_value=np.nan)
+        return StringDtype(getattr(dtype, "storage", "pyarrow"), na_value=np.nan)
     except TypeError:  # pandas 2.2
-        return type(dtype)("pyarrow_numpy")
+        return StringDtype("pyarrow_numpy")
 
 
 def _is_pandas(X: Any) -> bool:
@@ -160,7 +216,7 @@ def local_blocks(
     if dtype is not None:
         X = X if hasattr(X, "shape") else np.asarray(X)
         y, sample_weight = as_vector(y), as_vector(sample_weight)
-    n_rows = n_rows_of(X)
+    X, n_rows = with_pandas_text(X), n_rows_of(X)
     for name, part in {"y": y, "sample_weight": sample_weight, **per_sample}.items():
         if part is not None and n_rows_of(part) != n_rows:
             raise ValueError(

@@ -141,7 +141,8 @@ def artificial_rows(meta: Any) -> Any:
     if is_frame(meta):
         from dask.dataframe.utils import meta_nonempty
 
-        return meta_nonempty(meta)
+        # Dask's have gaps in columns of nullable types
+        return meta_nonempty(meta).ffill()
     shape = (2, *meta.shape[1:])
     if _linalg.is_sparse(meta):
         return type(meta)(shape, dtype=meta.dtype)

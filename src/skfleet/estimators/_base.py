@@ -22,7 +22,16 @@ from skfleet._validation import (
     warn_of_names,
     without_name_warnings,
 )
-from skfleet.blocks import Block, RowBlocks, check_rows, is_lazy, meta_of, row_blocks, warn_of_trip
+from skfleet.blocks import (
+    Block,
+    RowBlocks,
+    check_rows,
+    is_lazy,
+    meta_of,
+    row_blocks,
+    warn_of_trip,
+    with_pandas_text,
+)
 from skfleet.inference import OutputSpec, constant_per_row, map_model
 
 # scikit-learn's marker of a method without a target, which differs from y=None.
@@ -122,6 +131,7 @@ class FleetEstimator(DocumentationLink, BaseEstimator):
             check_block(Block(X))
             return X, None if y is _NO_TARGET else y
         check_numeric(X, on_dask=False)
+        X = with_pandas_text(X)
         settings = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "reset": reset}
         if not reset:
             warn_of_names(self, X)

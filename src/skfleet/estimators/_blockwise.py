@@ -200,7 +200,7 @@ class BlockwiseEstimator(DocumentationLink):
         callbacks = calling_callbacks(self, X, y, sample_weight)
         with unchanged_on_failure(self), callbacks:
             validate_params(self)
-            self._check_meta(meta_of(X), reset=False)
+            self._check_meta(with_pandas_text(meta_of(X)), reset=False)
             before = self._statistics()
             statistics = self._run(_one_pass(self._reduction()), X, y, sample_weight)
             self._set_statistics(self._combine(before, statistics))
@@ -218,7 +218,7 @@ class BlockwiseEstimator(DocumentationLink):
         if self._is_repeated or self._is_iterative:
             persisted = engine.persist(rows, to_disk=self._is_iterative)
         with persisted as rows:
-            return run_passes(passes, engine, rows, with_text, lambda request: request.run(X, y))
+            return run_passes(passes, engine, rows, answer=lambda request: request.run(X, y))
 
 
 class BlockwiseTransformer(BlockwiseEstimator):
@@ -248,7 +248,7 @@ class BlockwiseTransformer(BlockwiseEstimator):
         check_takes_device(self, X, method)
         if method == "transform":
             container = output_container_of(self)
-            self._check_meta(meta_of(X), reset=False)
+            self._check_meta(with_pandas_text(meta_of(X)), reset=False)
         if container == "pandas":  # by the configuration of this process, which workers lack
             model = copy.deepcopy(model).set_output(transform="pandas")
         if is_on_device(X):
@@ -327,6 +327,11 @@ def _dispatch(method: Callable[..., Any], name_on_blocks: str) -> Callable[..., 
     def on_any_rows(self: Any, *args: Any, **kwargs: Any) -> Any:
         X = args[0] if args else kwargs.get(rows_name)
         if not is_lazy(X):
+            rows = with_pandas_text(X)
+            if args:
+                args = rows, *args[1:]
+            elif rows_name in kwargs:
+                kwargs[rows_name] = rows
             return method(self, *args, **kwargs)
         signature.bind(self, *args, **kwargs)  # raises for arguments that it does not take
         on_blocks = getattr(self, name_on_blocks)
@@ -363,11 +368,6 @@ def _is_fitted(estimator: Any) -> bool:
 
 def _one_pass(reduction: Reduction) -> Passes:
     return (yield reduction)
-
-
-def with_text(block: Block) -> Block:
-    """Return a block with the text of its rows as tasks see it."""
-    return block._replace(X=with_pandas_text(block.X))
 
 
 def _call_quietly(estimator: Any, method: str, args: tuple[Any, ...], block: Block) -> Any:

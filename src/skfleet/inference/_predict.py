@@ -103,7 +103,7 @@ def call_method(
     """
     check_rows(X=X)
     if not is_lazy(X):
-        return getattr(model, method)(X, **params)
+        return getattr(model, method)(with_pandas_text(X), **params)
     if method != "inverse_transform":  # takes other columns
         warn_of_names(model, X)
     call = partial(apply_method, method=method, params=params)

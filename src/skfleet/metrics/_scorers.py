@@ -11,7 +11,7 @@ import numpy as np
 from sklearn import metrics
 from sklearn.base import is_classifier, is_regressor
 
-from skfleet.blocks import check_rows, is_lazy
+from skfleet.blocks import check_rows, is_lazy, with_pandas_text
 from skfleet.engine import engine_for
 from skfleet.metrics._reductions import align_pairs, host_values, measure_rows
 from skfleet.metrics._scores import METRICS, NEED_LABELS, RANKING_METRICS, check_options
@@ -104,6 +104,7 @@ class Scorer:
         if is_lazy(X):
             scores = _score_lazy(self.names, estimator, X, y, sample_weight)
         else:
+            X = with_pandas_text(X)
             weight = {} if sample_weight is None else {"sample_weight": sample_weight}
             scores = {
                 key: metrics.get_scorer(name)(estimator, X, y, **weight)

@@ -18,6 +18,7 @@ from skfleet.blocks import (
     is_lazy,
     meta_of,
     row_blocks,
+    with_pandas_text,
 )
 from skfleet.engine import check_fits_in_memory, with_known_lengths
 from skfleet.model_selection._backends import joblib_backend
@@ -57,7 +58,7 @@ def prepare_rows(
         if is_lazy(X):
             check_fits_in_memory(row_blocks(X, dtype=None), type(estimator).__name__)
         X, y, *values = compute_together(X, y, *params.values())
-        return X, y, dict(zip(params, values, strict=True))
+        return with_pandas_text(X), y, dict(zip(params, values, strict=True))
     arrays = {"X": X, "y": y, **params}
     lazy = [name for name, value in arrays.items() if is_lazy(value)]
     # of a frame the columns keep their names and types

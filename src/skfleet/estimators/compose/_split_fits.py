@@ -23,7 +23,7 @@ from skfleet.blocks import (
 )
 from skfleet.engine import NamedCall, Passes, Reduction, engine_for, run_passes, share_passes
 from skfleet.estimators._base import FleetEstimator
-from skfleet.estimators._blockwise import BlockwiseTransformer, blocks_as_they_are, with_text
+from skfleet.estimators._blockwise import BlockwiseTransformer, blocks_as_they_are
 from skfleet.estimators._passes import EstimatorFit, on_prepared_rows
 from skfleet.estimators.compose._metadata import is_estimator
 from skfleet.estimators.compose._shared_fit import FittedSteps, begin_fit
@@ -79,7 +79,7 @@ def fit_on_splits(fits: Sequence[tuple[Pipeline, RowSet]], X: Any, y: Any) -> li
         return request._replace(preparations=tuple(preparations)).run(*chosen)
 
     passes = share_passes(computations, "fit-first-steps")
-    results, _ = run_passes(passes, engine_for(rows), rows, with_text, answer)
+    results, _ = run_passes(passes, engine_for(rows), rows, answer=answer)
     return [FittedSteps(part.model) for part in results]
 
 
@@ -88,14 +88,14 @@ class SuspendedFit:
 
     def __init__(self, passes: Passes, first: Reduction, X: Any, y: Any) -> None:
         self._passes, self._X, self._y = passes, X, y
-        self.reduction = replace(first, per_block=NamedCall(first.name, _on_text, first.per_block))
+        self.reduction = first
 
     def finish(self, result: Any) -> FittedSteps:
         """Finish the fit with the result of its first pass; it may take further ones."""
         rows = blocks_as_they_are(self._X, self._y)
         passes, engine = _continued(self._passes, result), engine_for(rows)
         fitted = run_passes(
-            passes, engine, rows, with_text, lambda request: request.run(self._X, self._y)
+            passes, engine, rows, answer=lambda request: request.run(self._X, self._y)
         )
         return FittedSteps(fitted.model)
 
@@ -115,7 +115,3 @@ def _continued(passes: Passes, result: Any) -> Passes:
         except StopIteration as end:
             return end.value
         result = yield request
-
-
-def _on_text(per_block: Callable[[Block], Any], block: Block) -> Any:
-    return per_block(with_text(block))

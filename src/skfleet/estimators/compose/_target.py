@@ -16,7 +16,7 @@ from skfleet._doc_link import DocumentationLink
 from skfleet._sklearn_private import validate_params
 from skfleet._typing import Answer, Rows, Values, Weights
 from skfleet._validation import check_target_type
-from skfleet.blocks import check_rows, is_frame, is_lazy, meta_of
+from skfleet.blocks import check_rows, is_frame, is_lazy, meta_of, with_pandas_text
 from skfleet.estimators._blockwise import with_scikit_learns_docstring
 from skfleet.estimators._device_dispatch import unchanged_on_failure
 from skfleet.estimators.compose._shared_fit import as_blockwise
@@ -52,6 +52,7 @@ class TransformedTargetRegressor(DocumentationLink, compose.TransformedTargetReg
             Fitted estimator.
         """
         check_rows(X=X, y=y)
+        X = with_pandas_text(X)
         if not is_lazy(y):
             return super().fit(X, y, **fit_params)
         with unchanged_on_failure(self):
@@ -124,7 +125,7 @@ class TransformedTargetRegressor(DocumentationLink, compose.TransformedTargetReg
         """
         check_is_fitted(self)
         if not is_lazy(X):
-            return super().predict(X, **predict_params)
+            return super().predict(with_pandas_text(X), **predict_params)
         return call_method(self, self, "predict", X, **predict_params)
 
     def score(self, X: Rows, y: Values, sample_weight: Weights | None = None) -> float:

@@ -20,7 +20,7 @@ from skfleet._delegation import (
 )
 from skfleet._doc_link import DocumentationLink
 from skfleet._typing import Answer, Estimator, Rows, Scoring, Table, Values, Weights
-from skfleet.blocks import check_rows, is_lazy, warn_of_trip
+from skfleet.blocks import check_rows, is_lazy, warn_of_trip, with_pandas_text
 from skfleet.estimators._base import FleetEstimator
 from skfleet.estimators._device_dispatch import fit_on_device
 from skfleet.estimators._docstrings import document
@@ -166,7 +166,8 @@ class ParallelPostFit(DocumentationLink, DelegatesToInner, LearnedAttributes, Ba
         if is_ours:  # it dispatches to its device by itself
             self.estimator_, self._worker_model = model.fit(X, y, **params), None
         else:
-            self.estimator_, self._worker_model = fit_on_device(model, X, y, params)
+            rows = with_pandas_text(X)
+            self.estimator_, self._worker_model = fit_on_device(model, rows, y, params)
         return self
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -358,7 +359,7 @@ class ParallelPostFit(DocumentationLink, DelegatesToInner, LearnedAttributes, Ba
         params = drop_none(params, sample_weight=sample_weight)
         params = route_params(self, "score", "score", params)
         if self.scoring is None and not is_lazy(X) and hasattr(self._inner, "score"):
-            return self._inner.score(X, y, **params)
+            return self._inner.score(with_pandas_text(X), y, **params)
         return check_scoring(self, self.scoring)(self, X, y, **params)
 
     def get_metadata_routing(self) -> MetadataRouter:

@@ -13,7 +13,7 @@ from skfleet._delegation import DelegatesToInner, available_if_inner_has
 from skfleet._doc_link import DocumentationLink
 from skfleet._docstrings import compose_docstring
 from skfleet._typing import Answer, Rows, Values
-from skfleet.blocks import check_rows, is_lazy
+from skfleet.blocks import check_rows, is_lazy, with_pandas_text
 from skfleet.inference import call_method
 from skfleet.metrics import check_scoring
 
@@ -162,7 +162,7 @@ class DelegatesToBestEstimator(
                 metric = self.refit
             return check_scoring(self.best_estimator_, metric)(self, X, y, **params)
         scorer = self.scorer_[self.refit] if self.multimetric_ else self.scorer_
-        return scorer(self.best_estimator_, X, y, **params)
+        return scorer(self.best_estimator_, with_pandas_text(X), y, **params)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "cv_results_")
