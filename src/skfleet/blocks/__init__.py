@@ -22,6 +22,7 @@ from skfleet.blocks._containers import (
     slice_rows,
     stack_rows,
     take_rows,
+    with_objects,
     with_pandas_text,
 )
 from skfleet.blocks._dask_futures import check_rows, fetch
@@ -115,6 +116,7 @@ __all__ = [
     "take_rows",
     "take_to_host",
     "warn_of_trip",
+    "with_objects",
     "with_pandas_text",
     "write_block",
 ]

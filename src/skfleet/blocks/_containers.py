@@ -128,6 +128,26 @@ def with_pandas_text(X: Any) -> Any:
     return changed
 
 
+def with_objects(X: Any) -> Any:
+    """Return a frame of nullable numbers beside other columns as objects, with NaN for gaps.
+
+    scikit-learn reads columns of several kinds as one array of objects, in which gaps of nullable
+    numbers would be NA. Other rows are those of `with_pandas_text`.
+    """
+    if not is_frame(X) or X.ndim != 2 or not _is_pandas(X):
+        return with_pandas_text(X)
+    dtypes = [getattr(getattr(t, "categories", None), "dtype", t) for t in X.dtypes]
+    are_numbers = [dtype.kind in "biuf" for dtype in dtypes]
+    is_nullable = any(not isinstance(dtype, np.dtype) for dtype, n in zip(dtypes, are_numbers, strict=True) if n)
+    if all(are_numbers) or not is_nullable:
+        return with_pandas_text(X)
+    pandas, values = sys.modules["pandas"], X.to_numpy(dtype=object)
+    is_gap = pandas.isna(values)
+    is_gap[is_gap] = [value is not None for value in values[is_gap]]
+    values[is_gap] = np.nan
+    return pandas.DataFrame(values, X.index, X.columns, object)
+
+
 def _column_of_nan(column: Any) -> Any:
     """Return a series with NaN in place of NA, the same where scikit-learn would read no NA."""
     dtype, pandas = column.dtype, sys.modules["pandas"]

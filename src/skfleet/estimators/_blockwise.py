@@ -105,6 +105,11 @@ class BlockwiseEstimator(DocumentationLink):
     # whether it takes so many that they else go to the disk.
     _is_repeated = _is_iterative = False
 
+    @staticmethod
+    def _as_read(X: Any) -> Any:
+        """Return rows in this process in the types that scikit-learn's methods take."""
+        return with_pandas_text(X)
+
     def _reduce_block(self, block: Block) -> Any:
         """Return the statistics of a block; called on unfitted clones."""
         raise NotImplementedError
@@ -327,7 +332,7 @@ def _dispatch(method: Callable[..., Any], name_on_blocks: str) -> Callable[..., 
     def on_any_rows(self: Any, *args: Any, **kwargs: Any) -> Any:
         X = args[0] if args else kwargs.get(rows_name)
         if not is_lazy(X):
-            rows = with_pandas_text(X)
+            rows = self._as_read(X)
             if args:
                 args = rows, *args[1:]
             elif rows_name in kwargs:

@@ -16,7 +16,14 @@ from skfleet._array import is_not_numpy, to_device_of, to_host, to_host_if_array
 from skfleet._sklearn_private import expand_class_weight, set_bootstrap, validate_params
 from skfleet._typing import Answer, Rows, Values, Weights
 from skfleet._validation import check_total_weight, check_unsupported, without_name_warnings
-from skfleet.blocks import as_collection, check_rows, compute_together, is_lazy, meta_of
+from skfleet.blocks import (
+    as_collection,
+    check_rows,
+    compute_together,
+    is_lazy,
+    meta_of,
+    with_pandas_text,
+)
 from skfleet.engine import engine_for, map_reduce
 from skfleet.estimators._base import FleetEstimator
 from skfleet.estimators._blockwise import learned_attributes, stock_estimator
@@ -56,7 +63,7 @@ class ForestEstimator(FleetEstimator):
                 self._fit_on_blocks(as_collection(X), y, sample_weight)
                 return self
             y, sample_weight = map(to_host_if_array, compute_together(y, sample_weight))
-            return super().fit(to_host_if_array(X), y, sample_weight)
+            return super().fit(with_pandas_text(to_host_if_array(X)), y, sample_weight)
 
     def _fit_on_blocks(self, X: Any, y: Any, sample_weight: Any) -> None:
         """Survey the rows, and train the trees on workers."""
@@ -204,7 +211,7 @@ class ForestEstimator(FleetEstimator):
             with without_name_warnings():  # the call below warns
                 self._check_n_columns(meta_of(X), reset=False)
             return call_method(self, self, method, X)
-        answer = getattr(super(), method)(to_host(X) if is_not_numpy(X) else X)
+        answer = getattr(super(), method)(to_host(X) if is_not_numpy(X) else with_pandas_text(X))
         if isinstance(answer, list):
             return [to_device_of(part, X) for part in answer]
         return to_device_of(answer, X)

@@ -17,7 +17,7 @@ from skfleet._array import dtype_of, is_not_numpy
 from skfleet._linalg import is_sparse
 from skfleet._sklearn_private import rows_to_impute
 from skfleet._validation import dtypes_of, is_numeric
-from skfleet.blocks import Block, as_collection
+from skfleet.blocks import Block, as_collection, with_objects
 from skfleet.engine import Passes
 from skfleet.estimators._blockwise import (
     BlockwiseTransformer,
@@ -81,6 +81,8 @@ class SimpleImputer(BlockwiseTransformer, impute.SimpleImputer):
         takes &= fill is None or isinstance(fill, Real)
         return frozenset(["fit", "transform"] if takes else [])
 
+    _as_read = staticmethod(with_objects)
+
     def _device_result(self, method: str, X: Any) -> Any:
         return impute_on_device(self, X)
 
@@ -125,7 +127,7 @@ class SimpleImputer(BlockwiseTransformer, impute.SimpleImputer):
         """Return the rows with NaN where values are missing, which have no weights."""
         if is_not_numpy(block.X):
             return without_missing(*rows_and_mask(self, block.X)), None
-        X, mask = rows_to_impute(stock_estimator(self, copy=False), block.X)
+        X, mask = rows_to_impute(stock_estimator(self, copy=False), with_objects(block.X))
         if not isinstance(self.missing_values, Real) or np.isnan(self.missing_values):
             return X, None
         if is_sparse(X):
@@ -139,7 +141,7 @@ class SimpleImputer(BlockwiseTransformer, impute.SimpleImputer):
             X, mask = rows_and_mask(self, block.X)
             sums = sums_of_values(X, mask) if self.strategy == "mean" else None
             return ColumnFill(dtype_of(X), missing_columns(mask), count_values(mask), sums)
-        X, mask = rows_to_impute(stock_estimator(self, copy=False), block.X)
+        X, mask = rows_to_impute(stock_estimator(self, copy=False), with_objects(block.X))
         n_missing = np.asarray(mask.sum(axis=0)).ravel()
         n_values, is_missing = X.shape[0] - n_missing, n_missing > 0
         if is_sparse(X) and self.strategy == "constant":  # zeros are no values then
@@ -279,6 +281,7 @@ class MissingIndicator(BlockwiseTransformer, impute.MissingIndicator):
     """
 
     _takes_numbers = False
+    _as_read = staticmethod(with_objects)
 
     @property
     def _device_methods(self) -> frozenset[str]:
@@ -298,7 +301,7 @@ class MissingIndicator(BlockwiseTransformer, impute.MissingIndicator):
         if is_not_numpy(X):
             _, mask = rows_and_mask(self, X)
             X = two_rows(self.missing_values, missing_columns(mask))
-        return learned_attributes(stock_estimator(self).fit(X))
+        return learned_attributes(stock_estimator(self).fit(with_objects(X)))
 
     def _combine(self, a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
         return a | {"features_": np.union1d(a["features_"], b["features_"])}

@@ -28,6 +28,7 @@ from skfleet.blocks import (
     is_lazy,
     meta_of,
     row_blocks,
+    with_pandas_text,
 )
 from skfleet.estimators._base import FleetEstimator
 from skfleet.estimators._blockwise import learned_attributes, stock_estimator
@@ -69,7 +70,7 @@ class NeighborsEstimator(FleetEstimator):
             vars(self).pop("_training", None)
             if not is_lazy(X) and not is_not_numpy(X):
                 (y,) = compute_together(y)
-                return super().fit(X, y)
+                return super().fit(with_pandas_text(X), y)
             validate_params(self)
             self._fit_on_blocks(X, y if get_tags(self).target_tags.required else None)
         return self
@@ -201,7 +202,7 @@ class NeighborsEstimator(FleetEstimator):
             with without_name_warnings():  # the call below warns
                 self._check_n_columns(meta_of(X), reset=False)
             return call_method(self, self, method, X, **params)
-        on_host = to_host(X) if is_not_numpy(X) else X
+        on_host = to_host(X) if is_not_numpy(X) else with_pandas_text(X)
         return _on_device_of(getattr(super(), method)(on_host, **params), X)
 
     def _answer_lazily(self, X: Any, func: Any, n_neighbors: int) -> Any:
