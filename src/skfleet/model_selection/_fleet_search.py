@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from functools import partial
+from functools import partial, wraps
+from types import MethodType
 from typing import Any, Self
 
 import numpy as np
@@ -16,10 +17,7 @@ from skfleet._method_override import override_method, restore_method
 from skfleet._typing import Rows, Values
 from skfleet._validation import check_in_interval
 from skfleet._warnings import warn
-from skfleet.blocks import (
-    check_rows,
-    is_lazy,
-)
+from skfleet.blocks import check_rows, is_lazy, with_pandas_text
 from skfleet.engine import (
     CandidateDevices,
     device_of,
@@ -59,6 +57,22 @@ from skfleet.model_selection._input_rows import check_input_rows, gathered_bytes
 from skfleet.model_selection._plot import plot_search
 
 
+class MethodOfTextRows:
+    """A method of scikit-learn's searches that gets rows with NaN for missing text."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._owner, self._name = owner, name
+
+    def __get__(self, search: Any, owner: type) -> Any:
+        inherited = getattr(super(self._owner, search or owner), self._name)
+
+        @wraps(inherited)
+        def method(self: Any, X: Any, *args: Any, **kwargs: Any) -> Any:
+            return inherited(with_pandas_text(X), *args, **kwargs)
+
+        return inherited if search is None else MethodType(method, search)
+
+
 class FleetSearchMixin(DocumentationLink):
     """Mixin for scikit-learn's searches: rows, checkpoint, joblib backend, refit on a GPU."""
 
@@ -74,6 +88,13 @@ class FleetSearchMixin(DocumentationLink):
     n_splits_: int
     best_index_: int
     get_params: Callable[..., dict[str, Any]]
+    predict = MethodOfTextRows()
+    predict_proba = MethodOfTextRows()
+    predict_log_proba = MethodOfTextRows()
+    decision_function = MethodOfTextRows()
+    score_samples = MethodOfTextRows()
+    transform = MethodOfTextRows()
+    inverse_transform = MethodOfTextRows()
 
     def __init__(self, **params: Any) -> None:
         for name in ("share_fits", "checkpoint", "time_budget", "early_stopping"):
@@ -178,7 +199,7 @@ class FleetSearchMixin(DocumentationLink):
             The higher the better.
         """
         check_rows(X=X, y=y)
-        return super().score(X, y, **params)  # type: ignore[misc]
+        return super().score(with_pandas_text(X), y, **params)  # type: ignore[misc]
 
     def _set_uses(self, run: SearchContext) -> None:
         """Set the attributes on shared fits, workers and checkpoint."""
