@@ -86,8 +86,9 @@ class BaseColumns:
             values_of_column: list[Hashable] = np.asarray(categories).tolist()
             is_missing = codes < 0
             if is_missing.any():
-                if not all(isinstance(value, float) for value in column[is_missing].tolist()):
-                    raise NotImplementedError("missing categories must be NaN")
+                gaps_of_column = column[is_missing].tolist()
+                if not all(isinstance(value, float) or value is pd.NA for value in gaps_of_column):
+                    raise NotImplementedError("missing categories must be NaN or NA")
                 codes[is_missing] = len(values_of_column)
                 values_of_column.append(None)
             n_rows = len(codes)

@@ -19,7 +19,7 @@ from sklearn.preprocessing import (
     StandardScaler,
 )
 
-from skfleet.blocks import is_frame
+from skfleet.blocks import is_frame, with_objects
 from skfleet.model_selection._shared_fits._column_algebra import (
     BaseSums,
     LinearColumns,
@@ -111,6 +111,7 @@ def input_columns(pipelines: Sequence[Sequence[Any]], head: Any) -> InputColumns
         for path, positions in _paths(steps, head):
             kinds.update(map(class_of, [*path, *following]))
             if _encodes(path):
+                _check_joint_gaps(path[0], head, positions)
                 categorical.update(positions)
                 continue
             numeric.update(positions)
@@ -128,6 +129,15 @@ def input_columns(pipelines: Sequence[Sequence[Any]], head: Any) -> InputColumns
     return InputColumns(
         tuple(sorted(numeric)), tuple(sorted(categorical)), tuple(by_size), needs_pivot
     )
+
+
+def _check_joint_gaps(step: Any, head: Any, positions: Sequence[int]) -> None:
+    """Raise for an imputer of scikit-learn's that would read NA in an array of several columns."""
+    if type(step) is not SimpleImputer or not is_frame(head):
+        return
+    columns = head.iloc[:, positions]
+    if not with_objects(columns).dtypes.equals(columns.dtypes):
+        raise NotImplementedError("nullable numbers must be imputed apart from other columns")
 
 
 def _steps_after_columns(steps: Sequence[Any]) -> list[Any]:

@@ -21,9 +21,11 @@ from skfleet.blocks import (
     open_block,
     row_blocks,
     slice_block,
+    with_pandas_text,
 )
 from skfleet.engine import (
     Engine,
+    NamedCall,
     Reduction,
     engine_for,
     join_reductions,
@@ -88,7 +90,7 @@ def prepare_rows(
         raise NotImplementedError("models must be all classifiers, or all regressors")
     rows = row_blocks(X, kinds.pop()(y), sample_weight, dtype=None)
     if is_lazy(X):
-        head = meta_of(X)
+        head = with_pandas_text(meta_of(X))
     else:
         head = X.iloc[:0] if is_frame(X) else X[:0]
     columns = input_columns(pipelines, head)
@@ -106,7 +108,7 @@ def prepare_rows(
     base = BaseColumns(columns.numeric, pivot, columns.categorical, columns.products)
     data = (None, None) if is_lazy(X) else (X, y)
     folds = as_folds(splits, rows.n_rows, *data)
-    products = _by_pieces(Reduction(products_by_group, combine_groups), base)
+    products = _with_refusals(_by_pieces(Reduction(products_by_group, combine_groups), base))
     reductions = [
         products,
         *(replace(r, per_block=partial(_of_rows, r.per_block)) for r in further),
@@ -229,6 +231,37 @@ def _reduce_pieces(reduction: Reduction, n_rows: int, block: Block, *args: Any) 
     starts = range(0, block.n_rows, n_rows)
     pieces = (slice_block(block, low, min(low + n_rows, block.n_rows)) for low in starts)
     return reduce(reduction.combine, (reduction.per_block(piece, *args) for piece in pieces))
+
+
+def _with_refusals(reduction: Reduction) -> Reduction:
+    """Return a reduction that raises in the driver what it raises for rows that it does not take.
+
+    A task that failed would be reported, though the fits that are then made may succeed.
+    """
+    return replace(
+        reduction,
+        per_block=NamedCall(reduction.name, _reduce_or_refuse, reduction.per_block),
+        combine=partial(_combine_or_refuse, reduction.combine),
+        finalize=_raise_refusal,
+    )
+
+
+def _reduce_or_refuse(per_block: Callable[..., Any], block: Block, *args: Any) -> Any:
+    try:
+        return per_block(block, *args)
+    except NotImplementedError as refusal:
+        return refusal
+
+
+def _combine_or_refuse(combine: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
+    refusals = [part for part in (a, b) if isinstance(part, NotImplementedError)]
+    return refusals[0] if refusals else combine(a, b)
+
+
+def _raise_refusal(result: Any) -> Any:
+    if isinstance(result, NotImplementedError):
+        raise result
+    return result
 
 
 def _pivot(engine: Engine, rows: RowBlocks, positions: Sequence[int]) -> np.ndarray:
