@@ -13,12 +13,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from random_examples import n_examples
 from scipy import sparse
 from sklearn import compose, impute, linear_model, pipeline, preprocessing
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV as ReferenceSearch
+from sklearn.model_selection import cross_val_score
 
+from random_examples import n_examples
 from skfleet import estimators, metrics
 from skfleet.blocks import artificial_rows, with_objects, with_pandas_text
 from skfleet.model_selection import GridSearchCV, cross_validate
@@ -185,8 +186,113 @@ def reference_answer(reference, frames, texts, y):
     raise refusal
 
 
+def text_rows(n_rows=60):
+    """Return text with gaps, as it comes from Dask, beside numbers, and targets."""
+    rng = np.random.default_rng(0)
+    number = rng.integers(-1, 3, n_rows)
+    frame = pd.DataFrame({"x": column("string[pyarrow]", number), "z": rng.normal(size=n_rows)})
+    return frame, pd.Series(3.0 * (number == 1) - (number < 0) + frame.z, name="y")
+
+
+@pytest.mark.parametrize("name", ["one-hot", "ordinal", "target", "most frequent"])
+def test_rows_of_dask_come_home_as_they_were_fitted(name):
+    frame, y = text_rows()
+    rows, lazy, (ours, reference) = frame[["x"]], on_dask(frame[["x"]]), CASES[name]
+    expected = answer(clone(reference).fit(as_objects(rows), y), as_objects(rows))
+    model = clone(ours).fit(lazy, on_dask(y))
+    assert answer(model, lazy) == answer(model, lazy.compute()) == expected
+    assert answer(model, lazy.head(7)) == expected[:7]
+    assert answer(clone(ours).fit(lazy.compute(), y), lazy) == expected
+    assert answer(clone(ours).fit(X=rows, y=y), rows) == expected
+
+
+def test_passed_columns_have_one_dtype_and_the_index_of_the_rows():
+    frame, _ = text_rows(12)
+    frame.index = frame.index[::-1] + 5
+    columns = estimators.ColumnTransformer([("x", "passthrough", ["x", "z"])])
+    columns.set_output(transform="pandas")
+    here = columns.fit_transform(frame)
+    lazy = columns.fit(on_dask(frame)).transform(on_dask(frame)).compute()
+    pd.testing.assert_frame_equal(here.sort_index(), lazy)
+    assert here.index.equals(frame.index)
+    assert here.isna().to_numpy().tolist() == frame.isna().to_numpy().tolist()
+    assert frame.x.dtype == "string[pyarrow]"  # of the user's frame
+
+
+@pytest.mark.parametrize("dtype", ["Int64", "boolean", "Float64"])
+def test_nullable_numbers_without_gaps_pass_through_blocks(dtype):
+    frame = pd.DataFrame({"x": pd.array([1, 0, 1, 1], dtype=dtype)})
+    columns = estimators.ColumnTransformer([("x", "passthrough", ["x"])]).fit(frame)
+    expected = compose.ColumnTransformer([("x", "passthrough", ["x"])]).fit_transform(frame)
+    assert values_of(columns.transform(on_dask(frame))) == values_of(expected)
+    assert not artificial_rows(frame.iloc[:0]).isna().any(axis=None)
+
+
+def test_rows_without_such_gaps_are_not_copied():
+    frame = pd.DataFrame({kind: column(kind, [0, -1, 1, 2]) for kind in KINDS_OF_NUMBERS})
+    frame["text"], frame["none"] = column("str", [0, -1, 1, 2]), [None, 1, "a", np.nan]
+    frame["day"] = pd.to_datetime(["2026-01-01", None, "2026-01-02", None])
+    numbers = np.array([[1, np.nan], ["a", None]], dtype=object)
+    for rows in (frame, frame["text"], frame["none"], frame[["float64"]].to_numpy(), numbers):
+        assert with_pandas_text(rows) is rows
+    assert with_objects(frame[["Int64", "float64"]]).dtypes.tolist() == ["Int64", "float64"]
+
+
+def test_names_that_occur_twice_keep_their_columns():
+    columns = [column("string[python]", [0, -1]), column("Int64", [1, -1])]
+    frame = pd.concat([*columns, columns[0]], axis=1, keys=["a", "a", "b"])
+    converted = with_pandas_text(frame)
+    assert list(converted.columns) == ["a", "a", "b"]
+    assert [str(dtype) for dtype in converted.dtypes] == ["str", "Int64", "str"]
+    assert converted.iloc[:, 0].tolist()[1] is np.nan
+    assert frame.iloc[:, 0].tolist()[1] is pd.NA
+
+
+@pytest.mark.parametrize("kind", ["string[pyarrow]", "categories of string", "object"])
+def test_scorers_and_wrappers_read_frames_as_blocks(kind):
+    frame, y = text_rows()
+    rows = frame.assign(
+        x=column(kind, frame.x.map({"b": 0, "a": 1, "c": 2}).fillna(-1).astype(int))
+    )
+    rows = rows[["x"]]
+    reference = CASES["pipeline"][1]
+    fitted = clone(reference).fit(as_objects(rows), y)
+    expected, score = fitted.predict(as_objects(rows)), fitted.score(as_objects(rows), y)
+    assert metrics.get_scorer("r2")(fitted, rows, y) == pytest.approx(score)
+    for model in (
+        estimators.ParallelPostFit(reference),
+        estimators.BlockwiseVotingRegressor(reference),
+        estimators.TransformedTargetRegressor(reference),
+    ):
+        model = clone(model).fit(rows, y)
+        np.testing.assert_allclose(model.predict(rows), expected)
+        np.testing.assert_allclose(model.predict(on_dask(rows)), expected)
+        assert model.score(rows, y) == pytest.approx(score)
+
+
 @pytest.mark.slow
-@settings(max_examples=n_examples(150, 2000), deadline=None)
+@pytest.mark.parametrize("library", ["scikit-learn", "ours"])
+def test_searches_read_frames_as_blocks(library, cluster_client):
+    frame, y = text_rows()
+    rows, lazy = frame[["x"]], on_dask(frame[["x"]])
+    ours, reference = CASES["pipeline"]
+    model = reference if library == "scikit-learn" else ours
+    candidates = {"ridge__alpha": [0.1, 10.0]}
+    expected = ReferenceSearch(reference, candidates, cv=3).fit(as_objects(rows), y)
+    with cluster_client.as_current():
+        for X, targets in ((rows, y), (lazy, on_dask(y))):
+            search = GridSearchCV(model, candidates, cv=3, error_score="raise").fit(X, targets)
+            scores = search.cv_results_["mean_test_score"]
+            np.testing.assert_allclose(scores, expected.cv_results_["mean_test_score"], rtol=1e-6)
+            predicted = search.predict(rows)
+            np.testing.assert_allclose(predicted, expected.predict(as_objects(rows)), rtol=1e-6)
+            assert search.score(rows, y) == pytest.approx(expected.score(as_objects(rows), y))
+        scores = cross_validate(model, rows, y, cv=3, error_score="raise")["test_score"]
+    np.testing.assert_allclose(scores, cross_val_score(reference, as_objects(rows), y, cv=3))
+
+
+@pytest.mark.slow
+@settings(max_examples=n_examples(80, 2000), deadline=None)
 @given(cases(), st.sampled_from(["here", "Dask"]), st.sampled_from(["here", "Dask"]))
 def test_frames_and_blocks_get_one_answer(case, fitted, asked):
     (ours, reference), (train, test), texts = case

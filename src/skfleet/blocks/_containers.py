@@ -118,7 +118,7 @@ def with_pandas_text(X: Any) -> Any:
         return _column_of_nan(X)
     changed = X
     for i, dtype in enumerate(X.dtypes):
-        if isinstance(dtype, np.dtype) and dtype != object:
+        if isinstance(dtype, np.dtype) and dtype.kind != "O":
             continue
         column = X.iloc[:, i]
         column_of_nan = _column_of_nan(column)
@@ -138,7 +138,9 @@ def with_objects(X: Any) -> Any:
         return with_pandas_text(X)
     dtypes = [getattr(getattr(t, "categories", None), "dtype", t) for t in X.dtypes]
     are_numbers = [dtype.kind in "biuf" for dtype in dtypes]
-    is_nullable = any(not isinstance(dtype, np.dtype) for dtype, n in zip(dtypes, are_numbers, strict=True) if n)
+    is_nullable = any(
+        not isinstance(dtype, np.dtype) for dtype, n in zip(dtypes, are_numbers, strict=True) if n
+    )
     if all(are_numbers) or not is_nullable:
         return with_pandas_text(X)
     pandas, values = sys.modules["pandas"], X.to_numpy(dtype=object)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +20,7 @@ from skfleet.blocks import (
     take_rows,
     with_pandas_text,
 )
-from skfleet.engine import NamedCall, Passes, Reduction, engine_for, run_passes, share_passes
+from skfleet.engine import Passes, Reduction, engine_for, run_passes, share_passes
 from skfleet.estimators._base import FleetEstimator
 from skfleet.estimators._blockwise import BlockwiseTransformer, blocks_as_they_are
 from skfleet.estimators._passes import EstimatorFit, on_prepared_rows
