@@ -292,7 +292,7 @@ def test_searches_read_frames_as_blocks(library, cluster_client):
 
 
 @pytest.mark.slow
-@settings(max_examples=n_examples(80, 2000), deadline=None)
+@settings(max_examples=n_examples(60, 300), deadline=None)
 @given(cases(), st.sampled_from(["here", "Dask"]), st.sampled_from(["here", "Dask"]))
 def test_frames_and_blocks_get_one_answer(case, fitted, asked):
     (ours, reference), (train, test), texts = case

@@ -53,7 +53,7 @@ def scores_of(search):
 
 
 @pytest.mark.slow
-@settings(max_examples=n_examples(4, 60), deadline=None)
+@settings(max_examples=n_examples(3, 40), deadline=None)
 @given(st.sampled_from(DTYPES), st.sampled_from(["most_frequent", "constant"]), st.integers(0, 99))
 def test_gaps_of_every_dtype_are_scored_from_sums(dtype, strategy, seed):
     frame, y = rows_of(dtype, seed)
