@@ -21,7 +21,7 @@ from skfleet.estimators.linear_model._iterative_least_squares import (
     exceeds_gram_limit,
     fit_iteratively,
 )
-from skfleet.glm import CrossProducts, PathPoint, compute_cross_products, elastic_net_path
+from skfleet.glm import PathPoint, Products, compute_products, elastic_net_path
 
 
 def check_coordinate_descent(model: Any) -> None:
@@ -148,7 +148,8 @@ class ElasticNet(MultiOutputMixin, LinearRegressor):
         if exceeds_gram_limit(rows):
             self._iterate(rows, column=y_ndim(y) == 1)
             return self
-        sums = compute_cross_products(rows)
+        has_l1 = self.alpha * self.l1_ratio > 0
+        sums = compute_products(rows, centred=self.fit_intercept, has_l1=has_l1)
         sums = sums if self.fit_intercept else sums.uncentered()
         points = self._solve(sums, rows, column=y_ndim(y) == 1)
         warn_unless_converged(points, self)
@@ -166,7 +167,7 @@ class ElasticNet(MultiOutputMixin, LinearRegressor):
         self._set_coef(fitted.coef, fitted.intercept, rows, one_target=True, column=column)
         self.n_iter_, self.dual_gap_ = fitted.n_iter, np.nan
 
-    def _solve(self, sums: CrossProducts, rows: Any, *, column: bool) -> list[PathPoint]:
+    def _solve(self, sums: Products, rows: Any, *, column: bool) -> list[PathPoint]:
         """Fit to the cross products (uncentred without an intercept) of every target."""
         n_targets = sums.xy.shape[1]
         previous = np.atleast_2d(getattr(self, "coef_", np.empty((0, 0))))

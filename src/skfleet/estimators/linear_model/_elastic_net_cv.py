@@ -20,7 +20,7 @@ from skfleet.estimators.linear_model._elastic_net import (
     warn_unless_converged,
 )
 from skfleet.estimators.linear_model._iterative_least_squares import check_gram_limit
-from skfleet.glm import CrossProducts, elastic_net_path, split_products
+from skfleet.glm import Products, elastic_net_path, split_products
 
 
 @document
@@ -127,7 +127,8 @@ class ElasticNetCV(SplitterRouting, LinearRegressor):
         params = route_splitter_params(self, params)
         rows = self._validate_rows(X, y, sample_weight, y_numeric=True)
         check_gram_limit(rows, type(self).__name__)
-        products = split_products(rows, X, y, self.cv, params)
+        options = {"centred": self.fit_intercept, "has_l1": True}
+        products = split_products(rows, X, y, self.cv, params, **options)
         if not self.fit_intercept:
             # Products of test rows stay centred: `squared_errors` adds the error of the means.
             splits = [(train.uncentered(), test) for train, test in products.splits]
@@ -184,7 +185,7 @@ class ElasticNetCV(SplitterRouting, LinearRegressor):
     def _is_n_alphas(self) -> bool:
         return isinstance(self.alphas, Integral)
 
-    def _alphas(self, sums: CrossProducts, ratio: float) -> np.ndarray:
+    def _alphas(self, sums: Products, ratio: float) -> np.ndarray:
         """Return the alphas of a path, from the smallest one for which all coefficients are 0."""
         if not self._is_n_alphas:
             return np.sort(np.asarray(self.alphas, dtype=np.float64))[::-1]

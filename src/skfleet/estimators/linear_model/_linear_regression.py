@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy import linalg
 from sklearn.base import MultiOutputMixin
 
 from skfleet._typing import Rows, Values, Weights
@@ -14,8 +13,9 @@ from skfleet.estimators.linear_model._base import LinearRegressor, y_ndim
 from skfleet.estimators.linear_model._iterative_least_squares import (
     exceeds_gram_limit,
     fit_iteratively,
+    warn_unless_solved,
 )
-from skfleet.glm import compute_cross_products, solve_positive, solve_ridge
+from skfleet.glm import compute_products
 
 
 @document
@@ -112,19 +112,19 @@ class LinearRegression(MultiOutputMixin, LinearRegressor):
             fit = fit_iteratively(rows, self)
             self._set_coef(fit.coef, fit.intercept, rows, one_target=column, column=column)
             return self
-        sums = compute_cross_products(rows)
+        sums = compute_products(rows, centred=self.fit_intercept)
         sums = sums if self.fit_intercept else sums.uncentered()
         if self.positive:
-            coef = solve_positive(sums.gram, sums.xy, 0.0)
+            coef, converged = sums.solve_positive(0.0)
+            warn_unless_solved(converged)
         else:
-            coef, _, rank = solve_ridge(sums.gram, sums.xy, 0.0, tol=self.tol)
+            coef, _, rank = sums.solve_ridge(0.0, tol=self.tol)
             if not rows.is_sparse:
-                # The roots are the singular values of the centred rows, as scikit-learn reports
-                # them.
-                values = linalg.eigvalsh(sums.gram)[::-1]
                 n_values = min(rows.n_features, int(rows.n_rows or rows.n_features))
-                self.rank_ = rank
-                self.singular_ = np.sqrt(np.maximum(values[:n_values], 0.0)).astype(rows.dtype)
+                values = np.zeros(n_values, rows.dtype)
+                known = sums.singular_values()[:n_values]
+                values[: len(known)] = known
+                self.rank_, self.singular_ = rank, values
         intercept = sums.y_mean - coef @ sums.x_mean
         self._set_coef(coef, intercept, rows, one_target=column, column=column)
         return self

@@ -20,7 +20,7 @@ from skfleet.glm import (
     equilibrate,
     residuals_by_split,
     score_from_errors,
-    split_products,
+    split_cross_products,
 )
 from skfleet.model_selection._shared_fits._registry import ParamSets, SharedFit
 
@@ -116,7 +116,7 @@ class ScoredFromGram(SharedFit):
         rows = row_blocks(X, self.targets(y))
         self.check_rows(rows, rows.n_features, len(splits), n_slots)
         rows = replace(rows, dtype=FLOAT64)
-        products = split_products(rows, X, y, splits, {})
+        products = split_cross_products(rows, X, y, splits)
         check_lengths(products.splits)
         return products
 
