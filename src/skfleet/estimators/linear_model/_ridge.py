@@ -34,6 +34,7 @@ from skfleet.estimators.linear_model._base import (
     LinearClassifier,
     LinearRegressor,
     check_class_weight,
+    intercept_of,
     linear_predictor,
     weights_of_classes,
     y_ndim,
@@ -101,7 +102,9 @@ class _BaseRidge:
         self.solver_, self.n_iter_ = fitted.solver, np.full(len(fitted.coef), fitted.n_iter)
         return fitted.coef, fitted.intercept
 
-    def _solve(self, sums: Products, alpha: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _solve(
+        self, sums: Products, alpha: np.ndarray, dtype: Any
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Return coefficients and intercepts by target."""
         sums = sums if self.fit_intercept else sums.uncentered()
         if self.positive:
@@ -111,7 +114,7 @@ class _BaseRidge:
         else:
             coef, self.solver_, _ = sums.solve_ridge(alpha)
         self.n_iter_ = None
-        return coef, sums.y_mean - coef @ sums.x_mean
+        return coef, intercept_of(coef, sums, dtype)
 
 
 @document
@@ -201,7 +204,7 @@ class Ridge(_BaseRidge, MultiOutputMixin, LinearRegressor):
             coef, intercept = self._iterate(rows, alpha)
         else:
             sums = compute_products(rows, centred=self.fit_intercept, alpha=alpha)
-            coef, intercept = self._solve(sums, alpha)
+            coef, intercept = self._solve(sums, alpha, rows.dtype)
         self._set_coef(coef, intercept, rows, one_target=len(coef) == 1, column=column)
         return self
 
@@ -349,7 +352,7 @@ class RidgeClassifier(_BaseRidge, LinearClassifier):
         # From indicators of 0 and 1 to targets of -1 and 1.
         sums = sums.scale_targets(2.0, -1.0)
         self._check_parameters(len(sums.yy))
-        coef, intercept = self._solve(sums, alpha)
+        coef, intercept = self._solve(sums, alpha, rows.dtype)
         self.classes_ = classes
         self._is_multilabel = is_multilabel
         self.coef_ = coef.astype(rows.dtype, copy=False)

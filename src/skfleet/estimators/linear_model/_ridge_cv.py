@@ -19,7 +19,7 @@ from skfleet.engine import Reduction, engine_for, map_reduce, with_row_offsets
 from skfleet.estimators._device_dispatch import run_on_device
 from skfleet.estimators._docstrings import document
 from skfleet.estimators._metadata_routing import SplitterRouting, route_splitter_params
-from skfleet.estimators.linear_model._base import LinearRegressor, y_ndim
+from skfleet.estimators.linear_model._base import LinearRegressor, intercept_of, y_ndim
 from skfleet.estimators.linear_model._iterative_least_squares import check_gram_limit
 from skfleet.glm import (
     MAX_CONDITIONS,
@@ -148,7 +148,7 @@ class RidgeCV(SplitterRouting, MultiOutputMixin, LinearRegressor):
         if scores.ndim == 1:
             self.alpha_, self.best_score_ = float(self.alpha_), float(self.best_score_)
         coef, _, _ = sums.solve_ridge(self.alpha_)
-        intercept = sums.y_mean - coef @ sums.x_mean
+        intercept = intercept_of(coef, sums, rows.dtype)
         self._set_coef(coef, intercept, rows, one_target=len(coef) == 1, column=column)
         return self
 
