@@ -92,7 +92,8 @@ def test_the_conditions_of_a_minimum_hold_on_a_path(
     scale[scale == 0] = 1.0
     largest = np.abs(problem.xy).max() or 1.0
     alphas = largest * np.array([0.001, 0.3, 0.03])
-    points = elastic_net_path(problem, alphas, l1_ratio, tol=1e-4, max_iter=1000, positive=positive)
+    limits = {"tol": 1e-4, "max_iter": 1_000_000, "positive": positive}
+    points = elastic_net_path(problem, alphas, l1_ratio, **limits)
     at_zero = np.abs(problem.xy / scale).max()
     for alpha, point in zip(alphas, points, strict=True):
         l1, coef = alpha * l1_ratio, point.coef

@@ -37,19 +37,28 @@ from skfleet.glm._objective import ClassEncoding, Objective, ObjectiveValue, Sca
 from skfleet.glm._penalties import Penalty
 from skfleet.glm._product_sums import (
     MAX_CONDITIONS,
+    MAX_FACTOR_COLUMNS,
+    MAX_KNOWN_CONDITION,
     ProductKind,
     Products,
     accurate_products,
     compute_products,
 )
 from skfleet.glm._proximal_solvers import proximal_gradient, proximal_newton
-from skfleet.glm._row_factor import RowFactor, compute_row_factor
+from skfleet.glm._row_factor import (
+    RowFactor,
+    block_row_factor,
+    combine_row_factors,
+    compute_row_factor,
+)
 from skfleet.glm._sgd import SGDConfig, SGDTargets, SGDWeights, descend
 from skfleet.glm._sgd_losses import REGRESSION_LOSSES, SGD_LOSSES
 from skfleet.glm._smooth_solvers import NullModel, Solution, WarmNewton, lbfgs, newton
 
 __all__ = [
     "MAX_CONDITIONS",
+    "MAX_FACTOR_COLUMNS",
+    "MAX_KNOWN_CONDITION",
     "REGRESSION_LOSSES",
     "SGD_LOSSES",
     "BinaryLogistic",
@@ -79,8 +88,10 @@ __all__ = [
     "WarmNewton",
     "accurate_products",
     "block_cross_products",
+    "block_row_factor",
     "combine_products",
     "combine_residuals",
+    "combine_row_factors",
     "compute_products",
     "compute_row_factor",
     "coordinate_descent",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
@@ -139,10 +139,8 @@ class PathPoint(NamedTuple):
 
 # Fraction of the tolerance for the active set, which costs little for a single minimum.
 EXCESS = 1e-3
-# Each refinement divides the tolerance of coordinate descent by 100.
-MAX_REFINEMENTS = 4
 # Multiplications that a refinement may take, or as many as coordinate descent has taken.
-MIN_REFINEMENT_WORK = 1e6
+MIN_REFINEMENT_WORK = 2e6
 
 
 def elastic_net_path(
@@ -159,10 +157,11 @@ def elastic_net_path(
     """Minimise problem + alpha (l1_ratio |c|_1 + (1 - l1_ratio) / 2 |c|_2^2) for every alpha.
 
     Coordinate descent with screening (Friedman, Hastie and Tibshirani, 2010; scikit-learn's), on
-    rows that have these products. Its tolerance bounds the duality gap; where the optimality
-    conditions do not hold to `excess` times `tol` of their violation at zero, for columns at unit
-    deviation, the coefficients in use are solved for (feature-sign search, Lee et al., 2006), and
-    descent goes on, for about as much work again, within `max_iter` sweeps for each alpha.
+    rows that have these products. It ends after `max_iter` sweeps for each alpha, or where the
+    duality gap is at most `tol` times yy. From there the coefficients in use are solved for
+    (feature-sign search, Lee et al., 2006) where the optimality conditions do not hold to `excess`
+    times `tol` of their violation at zero, for columns at unit deviation, and as far as that takes
+    no more work than descent did, or little.
     """
     # From the largest alpha down: solutions start sparse, and each is a start for the next.
     order = np.argsort(-alphas, kind="stable")
@@ -176,9 +175,8 @@ def elastic_net_path(
         for i, first in zip(order, path, strict=True):
             l1, l2 = alphas[i] * l1_ratio, alphas[i] * (1 - l1_ratio)
             penalty = _PenalizedQuadratic(prepared.problem, l1, l2, positive)
-            tighter = partial(descend, alphas[[i]])
-            bounds = {"tol": tol, "max_iter": max_iter, "excess": excess}
-            points[i] = _refine(first, penalty, prepared.design.size, tighter, **bounds)
+            work = max(MIN_REFINEMENT_WORK, first.n_iter * prepared.design.size)
+            points[i] = _refine(first, penalty, tol, excess, work)
     # Without an L1 part the minimum has a closed form.
     for i in np.flatnonzero(smooth):
         penalty = _PenalizedQuadratic(problem, 0.0, alphas[i], positive)
@@ -188,37 +186,16 @@ def elastic_net_path(
 
 
 def _refine(
-    point: PathPoint,
-    penalty: _PenalizedQuadratic,
-    sweep_work: int,
-    descend: Callable[..., list[PathPoint]],
-    *,
-    tol: float,
-    max_iter: int,
-    excess: float,
+    point: PathPoint, penalty: _PenalizedQuadratic, tol: float, excess: float, work: float
 ) -> PathPoint:
     """Return a point of coordinate descent nearer to the minimum, unless its sweeps are spent."""
-    coef, n_iter = point.coef, point.n_iter
-    at_zero = penalty.kkt_violation(np.zeros(len(coef)))
-    gradient_tol = excess * tol * at_zero + penalty.rounding
-    work = max(MIN_REFINEMENT_WORK, n_iter * sweep_work)
-    last_iter = min(max_iter, n_iter + int(np.ceil(work / sweep_work)))
-    violation = penalty.kkt_violation(coef)
-    for _ in range(MAX_REFINEMENTS):
-        if n_iter >= last_iter:
-            break
-        if violation > gradient_tol:
+    coef = point.coef
+    if point.converged:
+        at_zero = penalty.kkt_violation(np.zeros(len(coef)))
+        gradient_tol = excess * tol * at_zero + penalty.rounding
+        if penalty.kkt_violation(coef) > gradient_tol:
             coef = penalty.refine_active_set(coef, gradient_tol, work)
-            violation = penalty.kkt_violation(coef)
-        if violation <= tol * at_zero:
-            break
-        tol /= 100
-        (more,) = descend(tol=tol, max_iter=last_iter - n_iter, start=coef)
-        n_iter, after = n_iter + more.n_iter, penalty.kkt_violation(more.coef)
-        if after < violation:
-            coef, violation = more.coef, after
-    converged = point.converged or violation <= tol * at_zero + 10 * penalty.rounding
-    return PathPoint(coef, penalty.dual_gap(coef), n_iter, bool(converged))
+    return point._replace(coef=coef, dual_gap=penalty.dual_gap(coef))
 
 
 def coordinate_descent(
@@ -264,8 +241,9 @@ def _descend(
             tol=tol,
             max_iter=max(max_iter, 1),
         )
-    gaps = gaps * len(design)
-    converged = gaps <= tol * float(target @ target)
+    gaps, square = gaps * len(design), float(target @ target)
+    # Nothing is below the rounding of the gap.
+    converged = gaps <= max(tol, 10 * np.finfo(np.float64).eps) * square
     return [
         PathPoint(*point) for point in zip(coefs.T, gaps.tolist(), n_iters, converged, strict=True)
     ]
@@ -328,9 +306,9 @@ class _PenalizedQuadratic:
         """
         n_systems = 1
         while (active := np.flatnonzero(coef)).size:
-            if n_systems > systems_left or work <= 0:
-                return coef, False, n_systems, work
             n_systems, work = n_systems + 1, work - len(active) ** 3 / 3
+            if n_systems > systems_left or work < 0:
+                return coef, False, n_systems, work
             signs = np.sign(coef[active])
             system = self.problem.submatrix(active) + self.l2 * np.eye(len(active))
             slope = self.gradient(coef)[active] + self.l1 * signs

@@ -126,32 +126,28 @@ def block_row_factor(block: Block) -> RowFactor:
 
 def row_factor(block: Block, y: Any, w: Any) -> RowFactor:
     """Return the factor of the rows of a block with targets and weights, a few rows at a time."""
-    n_columns = block.X.shape[1] + y.shape[1]
+    n_rows, n_columns = block.n_rows, block.X.shape[1] + y.shape[1]
     step = max(SLICE_ELEMENTS // n_columns, 4 * n_columns)
-    starts = range(0, max(block.n_rows, 1), step)
-    return reduce(combine_row_factors, (_slice_factor(block.X, y, w, i, i + step) for i in starts))
+    bounds = ((low, min(low + step, n_rows)) for low in range(0, max(n_rows, 1), step))
+    return reduce(combine_row_factors, (_slice_factor(block.X, y, w, *pair) for pair in bounds))
 
 
 def _slice_factor(X: Any, y: Any, w: Any, low: int, high: int) -> RowFactor:
-    rows = hstack(
-        [
-            astype(to_dense(rows_between(X, low, min(high, X.shape[0]))), FLOAT64),
-            y[low:high, ...],
-        ]
-    )
-    weight, root = rows.shape[0], None
+    """Return the factor of the rows low to high."""
+    x = astype(to_dense(rows_between(X, low, high)), FLOAT64)
+    rows, root = hstack([x, y[low:high, ...]]), None
+    weight: Any = float(high - low)
     if w is not None:
         w = w[low:high, ...]
-        root = namespace(w).sqrt(w)
-        weight = namespace(w).sum(w)
+        weight, root = namespace(w).sum(w), namespace(w).sqrt(w)
     mean = column_sums(rows, w) / nonzero_weight(weight)
     rows = rows - mean
     # The mean has lost the digits by which it exceeds the deviations.
     correction = column_sums(rows, w) / nonzero_weight(weight)
     rows, mean = rows - correction, mean + correction
     rows = rows if root is None else rows * root[:, None]
-    n_features = X.shape[1]
-    return RowFactor(weight, mean[:n_features], mean[n_features:], _reduced(rows))
+    n = X.shape[1]
+    return RowFactor(weight, mean[:n], mean[n:], _reduced(rows))
 
 
 def combine_row_factors(a: RowFactor, b: RowFactor) -> RowFactor:

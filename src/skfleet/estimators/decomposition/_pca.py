@@ -24,7 +24,7 @@ from skfleet.estimators.decomposition._svd_solvers import (
     check_randomized_parameters,
     max_covariance_columns,
     svd_from_covariance,
-    svd_from_tsqr,
+    svd_from_factor,
     svd_randomized,
 )
 from skfleet.glm import max_gram_columns
@@ -170,7 +170,7 @@ class PCA(BasePCA):
         self._check_n_components(rows.n_rows, rows.n_features, solver)
         engine = engine_for(rows)
         if solver == "full":
-            svd = svd_from_tsqr(engine, rows, centred=True)
+            svd = svd_from_factor(engine, rows, centred=True)
         elif solver == "covariance_eigh":
             n = self.n_components if self._is_count() else None
             svd = svd_from_covariance(engine, rows, n, centred=True)

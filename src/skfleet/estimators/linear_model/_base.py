@@ -11,15 +11,12 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import check_is_fitted
 
 from skfleet._array import (
-    FLOAT64,
-    asarray_like,
-    astype,
     is_not_numpy,
     namespace,
     to_device_of,
     to_host,
 )
-from skfleet._linalg import dense_rows, dot, is_sparse
+from skfleet._linalg import affine, dense_rows, is_sparse
 from skfleet._typing import Answer, Rows, Values, Weights
 from skfleet.blocks import RowBlocks, check_rows
 from skfleet.estimators._base import FleetEstimator
@@ -28,26 +25,10 @@ from skfleet.glm import Products
 from skfleet.inference import OutputSpec, class_names
 from skfleet.metrics import accuracy_score, r2_score
 
-# Predictions in single precision keep three digits at least.
-MAX_CANCELLATION = 1e3
-
 
 def linear_predictor(model: tuple[Any, ...], X: Any) -> Any:
     """Return X @ coef.T + intercept, on the device of X."""
-    product = dot(X, model[0].T)
-    eta = product + asarray_like(np.asarray(model[1]), X)
-    if not is_not_numpy(eta) and eta.dtype == np.float32 and _cancels(product, eta):
-        double = astype(X, FLOAT64)
-        eta = (dot(double, model[0].T) + asarray_like(model[1], double)).astype(eta.dtype)
-    return eta
-
-
-def _cancels(product: np.ndarray, eta: np.ndarray) -> bool:
-    """Return whether intercepts take the leading digits off the products with the rows."""
-    if not eta.size:
-        return False
-    width = MAX_CANCELLATION * np.ptp(eta, axis=0)
-    return bool(np.any(np.maximum(product.max(axis=0), -product.min(axis=0)) > width))
+    return affine(X, model[0].T, model[1])
 
 
 def intercept_of(coef: np.ndarray, sums: Products, dtype: Any) -> np.ndarray:

@@ -139,8 +139,9 @@ class ElasticNetCV(SplitterRouting, LinearRegressor):
         options = {name: getattr(self, name) for name in ("tol", "max_iter", "positive")}
         for i, (ratio, alpha_path) in enumerate(zip(ratios, alphas, strict=True)):
             for j, (train, test) in enumerate(products.splits):
-                # Errors to compare need `tol` alone; the final fit is refined beyond it.
-                path = elastic_net_path(train.quadratic(), alpha_path, ratio, excess=1.0, **options)
+                # Errors to compare are scikit-learn's; only the final fit is refined beyond `tol`.
+                problem = train.quadratic()
+                path = elastic_net_path(problem, alpha_path, ratio, excess=np.inf, **options)
                 errors[i, :, j] = [test.squared_errors(p.coef[None, :], train)[0] for p in path]
                 points += path
         self.mse_path_ = np.squeeze(errors)
