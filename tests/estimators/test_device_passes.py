@@ -111,7 +111,12 @@ PASSES = {
     "residuals": reduce(
         Reduction(residuals_by_split, combine_residuals), folds, *models, True, y=target
     ),
-    "factor": reduce(Reduction(block_row_factor, combine_row_factors), y=target, weight=weight),
+    "factor": reduce(
+        # the signs of its rows are arbitrary
+        Reduction(block_row_factor, combine_row_factors, lambda factor: (factor.gram, factor.xy)),
+        y=target,
+        weight=weight,
+    ),
 }
 
 
