@@ -70,8 +70,7 @@ class ElasticNet(MultiOutputMixin, LinearRegressor):
     {copy_X}
     tol : float, default=1e-4
         Stop when the duality gap is at most `tol` times the sum of squares of y, as in
-        scikit-learn, and the optimality conditions hold to `tol` times their violation at zero, for
-        columns at unit deviation.
+        scikit-learn. The coefficients in use are then solved for, where that takes little.
     {elastic_net_options}
 
     Attributes
@@ -87,9 +86,10 @@ class ElasticNet(MultiOutputMixin, LinearRegressor):
     -----
     One pass over the rows, whatever the number of targets and sweeps, for up to 20,000 columns,
     5,000 if they are sparse: it sums the products of columns and targets, and all else happens on
-    these. With more columns proximal Newton steps take a pass each (typically 5 to 20), for the
-    products of the columns in use. Each worker keeps a Gram matrix of
-    n_features x n_features float64 numbers, and one is sent to the client.
+    these, or on the rows where they are no more than the columns. Of ill-conditioned rows in single
+    precision a second pass sums them up in double precision. With more columns proximal Newton
+    steps take a pass each (typically 5 to 20), for the products of the columns in use. Each worker
+    keeps a Gram matrix of n_features x n_features float64 numbers, and one is sent to the client.
 
     Examples
     --------

@@ -48,9 +48,7 @@ class LinearRegression(MultiOutputMixin, LinearRegressor):
     rank_ : int
         Number of directions of X that count. Not for sparse rows, nor with `positive`.
     singular_ : ndarray of shape (min(n_samples, n_features),)
-        Singular values of X about its mean, from the square roots of the eigenvalues of its
-        products, so those below 1e-8 of the largest are rounding. Not for sparse rows, nor with
-        `positive`.
+        Singular values of X about its mean. Not for sparse rows, nor with `positive`.
     {features_in_and_errors}
 
     See Also
@@ -65,8 +63,9 @@ class LinearRegression(MultiOutputMixin, LinearRegressor):
     gradient exceeds `tol` times the largest one at the start; of many solutions it finds one, not
     the shortest. Each worker keeps a Gram matrix of n_features x n_features float64 numbers, and
     one is sent to the client. Products are summed about the means of each block and merged exactly,
-    so large offsets cost no digits; products square the condition of X, so of columns that agree to
-    8 digits only their sum is known.
+    so large offsets cost no digits. Up to as many rows as columns are taken as they are, and where
+    rows are ill-conditioned, a second pass sums them up in double precision, or finds a triangular
+    factor of them (up to 5,000 columns), as products square their condition.
 
     Examples
     --------

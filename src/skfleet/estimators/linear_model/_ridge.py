@@ -158,7 +158,8 @@ class Ridge(_BaseRidge, MultiOutputMixin, LinearRegressor):
     5,000 if they are sparse; with more, L-BFGS makes about one pass per iteration. Each worker
     keeps a Gram matrix of n_features x n_features float64 numbers, and one is sent to the client.
     Products are summed about the means of each block and merged exactly, so large offsets cost no
-    digits. Rows in single precision are multiplied in single precision and summed in double.
+    digits. Rows in single precision are multiplied in single precision and summed in double, unless
+    they are few or ill-conditioned, as for :class:`LinearRegression`.
 
     Examples
     --------

@@ -15,6 +15,7 @@ from skfleet.blocks import RowBlocks, is_lazy, row_blocks
 from skfleet.engine import Reduction
 from skfleet.glm import (
     CrossProducts,
+    Products,
     SplitProducts,
     combine_residuals,
     equilibrate,
@@ -191,7 +192,7 @@ class ScoreOnly(SharedFit):
         raise NotImplementedError("scores must follow from sums of products over the rows")
 
 
-def check_lengths(splits: Sequence[tuple[CrossProducts, CrossProducts]]) -> None:
+def check_lengths(splits: Sequence[tuple[Products, Products]]) -> None:
     """Raise unless every training set has more rows than columns, and every test set two."""
     if any(train.weight <= len(train.gram) or test.weight < 2 for train, test in splits):
         raise NotImplementedError("splits must have more rows than there are columns")
