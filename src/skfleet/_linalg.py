@@ -28,6 +28,8 @@ _INTEGERS = ("uint8", "int8", "uint16", "int16")
 NARROW_TYPES = {"f": (*_INTEGERS, "float32"), "i": _INTEGERS, "u": _INTEGERS}
 # Rows of float32 that are summed in float32 before the sums are added in float64.
 SINGLE_PRECISION_ROWS = 256
+# Products in single precision next to the width of their range, up to which three digits are left.
+MAX_CANCELLATION = 1e3
 # Rows on a device that are reduced together. CuPy has ceil(n_columns / 32) thread blocks work down
 # rows in C order, and as many for each run of them.
 RUN_ROWS = 512
@@ -60,6 +62,22 @@ def dot(X: Any, B: Any) -> Any:
     if is_sparse(B) and not is_not_numpy(X):
         return dense_rows(X @ B.astype(X.dtype))
     return X @ asarray_like(np.ascontiguousarray(dense_rows(B)), X)
+
+
+def affine(X: Any, B: Any, offset: Any) -> Any:
+    """Return X @ B + offset, dense, on the device of X; B is a host matrix.
+
+    Host rows in single precision keep three digits at least where the offset takes off the leading
+    ones, as for columns that are far from zero.
+    """
+    product = dot(X, B)
+    result = product + asarray_like(np.asarray(offset), product)
+    if is_not_numpy(result) or result.dtype != np.float32 or not result.size:
+        return result
+    width = MAX_CANCELLATION * np.ptp(result, axis=0)
+    if np.any(np.maximum(product.max(axis=0), -product.min(axis=0)) > width):
+        result = (dot(astype(X, FLOAT64), B) + offset).astype(result.dtype)
+    return result
 
 
 def gram(X: Any, weights: Any = None) -> Any:

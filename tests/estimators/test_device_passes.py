@@ -26,7 +26,6 @@ from skfleet.estimators.decomposition._randomized_svd import (
     first_sketch,
     sketch,
 )
-from skfleet.estimators.decomposition._tsqr import combine_r, local_r
 from skfleet.estimators.linear_model import (
     ElasticNet,
     LogisticRegression,
@@ -38,7 +37,7 @@ from skfleet.estimators.linear_model import (
     SGDRegressor,
 )
 from skfleet.estimators.mixture import GaussianMixture
-from skfleet.glm import combine_residuals, residuals_by_split
+from skfleet.glm import block_row_factor, combine_residuals, combine_row_factors, residuals_by_split
 from skfleet.glm._losses import BinaryLogistic, Multinomial, Tweedie
 from skfleet.glm._normal_equations import block_cross_products, combine_products
 from skfleet.glm._objective import ClassEncoding, Objective, Scaling
@@ -112,7 +111,12 @@ PASSES = {
     "residuals": reduce(
         Reduction(residuals_by_split, combine_residuals), folds, *models, True, y=target
     ),
-    "triangle": reduce(Reduction(local_r, combine_r)),
+    "factor": reduce(
+        # the signs of its rows are arbitrary
+        Reduction(block_row_factor, combine_row_factors, lambda factor: (factor.gram, factor.xy)),
+        y=target,
+        weight=weight,
+    ),
 }
 
 

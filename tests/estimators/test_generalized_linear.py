@@ -20,19 +20,13 @@ SOLVED_DIRECTLY = "there are no iterations: n_iter_ is None, as for scikit-learn
 def _expected_failures(estimator):
     if isinstance(estimator, ours.RidgeClassifier):
         return {"check_non_transformer_estimators_n_iter": SOLVED_DIRECTLY}
-    if isinstance(estimator, ours.LinearRegression) and estimator.positive:
-        reason = "of more columns than rows with a weight there is more than one solution"
-        return {
-            "check_sample_weight_equivalence_on_dense_data": reason,
-            "check_sample_weight_equivalence_on_sparse_data": reason,
-        }
     return {}
 
 
 @parametrize_with_checks(
     [
         ours.ElasticNet(),
-        ours.ElasticNetCV(alphas=10),
+        ours.ElasticNetCV(alphas=10, max_iter=100_000),
         ours.GammaRegressor(),
         ours.Lasso(),
         ours.LassoCV(alphas=10),

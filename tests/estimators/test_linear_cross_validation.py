@@ -38,7 +38,7 @@ def test_elastic_net_cv_chooses_as_scikit_learn_does(settings, weighted):
 def test_lasso_cv_chooses_as_scikit_learn_does(settings):
     X = make_design("wide")
     y = CASES["lasso"].y(X)
-    got = ours.LassoCV(tol=1e-9, **settings).fit(X, y)
+    got = ours.LassoCV(tol=1e-9, max_iter=100_000, **settings).fit(X, y)
     want = reference.LassoCV(tol=1e-12, max_iter=100_000, **settings).fit(X, y)
     assert got.alpha_ == pytest.approx(want.alpha_)
     np.testing.assert_allclose(got.mse_path_, want.mse_path_, rtol=1e-4)

@@ -29,6 +29,13 @@ class Folds:
     def __len__(self) -> int:
         return len(self.splits)
 
+    def group_lengths(self, n_rows: int) -> np.ndarray:
+        """Return the number of rows of each group, of as many rows in all."""
+        if self.starts is None:
+            assert self.group_of_row is not None
+            return np.bincount(self.group_of_row)
+        return np.diff(np.append(self.starts, n_rows))
+
     def cut(self, block: Block) -> Iterator[tuple[int, Block]]:
         """Yield the groups in a block of the rows, each with its rows."""
         start, n_rows = block.row_offset or 0, block.n_rows

@@ -3,6 +3,7 @@
 from skfleet.glm._coordinate_descent import (
     PathPoint,
     Quadratic,
+    RowQuadratic,
     coordinate_descent,
     elastic_net_path,
 )
@@ -11,15 +12,21 @@ from skfleet.glm._cv_normal_equations import (
     SplitProducts,
     combine_residuals,
     residuals_by_split,
+    split_cross_products,
     split_products,
 )
-from skfleet.glm._dense_solvers import equilibrate, rows_with_gram, solve_positive, solve_ridge
+from skfleet.glm._dense_solvers import (
+    equilibrate,
+    rows_with_gram,
+    solve_positive,
+    solve_ridge,
+    solve_ridge_rows,
+)
 from skfleet.glm._losses import BinaryLogistic, Loss, Multinomial, SquaredError, Tweedie
 from skfleet.glm._normal_equations import (
     CrossProducts,
     block_cross_products,
     combine_products,
-    compute_cross_products,
     cross_products,
     max_gram_columns,
     score_from_errors,
@@ -28,12 +35,30 @@ from skfleet.glm._normal_equations import (
 )
 from skfleet.glm._objective import ClassEncoding, Objective, ObjectiveValue, Scaling, encode_labels
 from skfleet.glm._penalties import Penalty
+from skfleet.glm._product_sums import (
+    MAX_CONDITIONS,
+    MAX_FACTOR_COLUMNS,
+    MAX_KNOWN_CONDITION,
+    ProductKind,
+    Products,
+    accurate_products,
+    compute_products,
+)
 from skfleet.glm._proximal_solvers import proximal_gradient, proximal_newton
+from skfleet.glm._row_factor import (
+    RowFactor,
+    block_row_factor,
+    combine_row_factors,
+    compute_row_factor,
+)
 from skfleet.glm._sgd import SGDConfig, SGDTargets, SGDWeights, descend
 from skfleet.glm._sgd_losses import REGRESSION_LOSSES, SGD_LOSSES
 from skfleet.glm._smooth_solvers import NullModel, Solution, WarmNewton, lbfgs, newton
 
 __all__ = [
+    "MAX_CONDITIONS",
+    "MAX_FACTOR_COLUMNS",
+    "MAX_KNOWN_CONDITION",
     "REGRESSION_LOSSES",
     "SGD_LOSSES",
     "BinaryLogistic",
@@ -46,8 +71,12 @@ __all__ = [
     "ObjectiveValue",
     "PathPoint",
     "Penalty",
+    "ProductKind",
+    "Products",
     "Quadratic",
     "Residuals",
+    "RowFactor",
+    "RowQuadratic",
     "SGDConfig",
     "SGDTargets",
     "SGDWeights",
@@ -57,10 +86,14 @@ __all__ = [
     "SquaredError",
     "Tweedie",
     "WarmNewton",
+    "accurate_products",
     "block_cross_products",
+    "block_row_factor",
     "combine_products",
     "combine_residuals",
-    "compute_cross_products",
+    "combine_row_factors",
+    "compute_products",
+    "compute_row_factor",
     "coordinate_descent",
     "cross_products",
     "descend",
@@ -77,6 +110,8 @@ __all__ = [
     "score_from_errors",
     "solve_positive",
     "solve_ridge",
+    "solve_ridge_rows",
+    "split_cross_products",
     "split_products",
     "targets_of",
     "weights_of",

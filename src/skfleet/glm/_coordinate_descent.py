@@ -18,7 +18,9 @@ from skfleet.glm._dense_solvers import (
     rank_tolerance,
     rows_with_gram,
     solve_positive,
+    solve_positive_rows,
     solve_ridge,
+    solve_ridge_rows,
 )
 
 
@@ -28,6 +30,102 @@ class Quadratic(NamedTuple):
     gram: np.ndarray
     xy: np.ndarray
     yy: float
+
+    def product(self, coef: np.ndarray) -> np.ndarray:
+        """Return gram @ coef, from the rows of nonzero coefficients where these are few."""
+        active = np.flatnonzero(coef)
+        # A copy of most rows of gram would cost more than the whole product.
+        if 4 * active.size > coef.size:
+            return np.asarray(self.gram @ coef)
+        return np.asarray(coef[active] @ self.gram[active])
+
+    def squares(self) -> np.ndarray:
+        """Return the diagonal of gram."""
+        return np.diag(self.gram)
+
+    def submatrix(self, columns: np.ndarray) -> np.ndarray:
+        """Return gram of some columns."""
+        return self.gram[np.ix_(columns, columns)]
+
+    def solve_smooth(self, l2: float, positive: bool, max_iter: int) -> tuple[np.ndarray, bool]:
+        """Return the minimum with an L2 penalty, and whether it was reached."""
+        if positive:
+            coef, converged = solve_positive(self.gram, self.xy[:, None], l2, max_iter)
+            return coef[0], converged
+        return solve_ridge(self.gram, self.xy[:, None], l2)[0][0], True
+
+    def prepare(self) -> PreparedQuadratic:
+        """Return rows with these products; those of the rows where they differ by more than this.
+
+        Coordinate descent needs products without negative squares.
+        """
+        design, target = rows_with_gram(*self)
+        gram = design.T @ design
+        scale = np.sqrt(np.diag(gram))
+        close = np.all(np.abs(gram - self.gram) <= 1e-10 * np.outer(scale, scale))
+        problem = self if close else self._replace(gram=gram)
+        return PreparedQuadratic(problem, design, target, np.ascontiguousarray(problem.gram))
+
+
+class RowQuadratic(NamedTuple):
+    """The function |design @ c - target|^2 / 2 of coefficients c, of few rows.
+
+    A stand-in for `Quadratic` that has no matrix of columns by columns.
+    """
+
+    design: np.ndarray
+    target: np.ndarray
+
+    @property
+    def xy(self) -> np.ndarray:
+        """The products of columns and target."""
+        return np.asarray(self.target @ self.design)
+
+    @property
+    def yy(self) -> float:
+        """The sum of squares of the target."""
+        return float(self.target @ self.target)
+
+    @property
+    def gram(self) -> np.ndarray:
+        """The products of columns."""
+        return self.design.T @ self.design
+
+    def product(self, coef: np.ndarray) -> np.ndarray:
+        """Return gram @ coef."""
+        return np.asarray((self.design @ coef) @ self.design)
+
+    def squares(self) -> np.ndarray:
+        """Return the diagonal of gram."""
+        return np.einsum("ij,ij->j", self.design, self.design)
+
+    def submatrix(self, columns: np.ndarray) -> np.ndarray:
+        """Return gram of some columns."""
+        chosen = self.design[:, columns]
+        return chosen.T @ chosen
+
+    def solve_smooth(self, l2: float, positive: bool, max_iter: int) -> tuple[np.ndarray, bool]:
+        """Return the minimum with an L2 penalty, and whether it was reached."""
+        if positive:
+            rows = self.design, self.target[:, None]
+            coef, converged = solve_positive_rows(*rows, l2, max_iter)
+            return coef[0], converged
+        return solve_ridge_rows(self.design, self.target[:, None], l2)[0][0], True
+
+    def prepare(self) -> PreparedQuadratic:
+        """Return the rows, with their products where these are fewer."""
+        has_many = len(self.design) > self.design.shape[1]
+        gram = np.ascontiguousarray(self.gram) if has_many else False
+        return PreparedQuadratic(self, self.design, self.target, gram)
+
+
+class PreparedQuadratic(NamedTuple):
+    """A function, and rows that coordinate descent minimises it on, with their products or not."""
+
+    problem: Quadratic | RowQuadratic
+    design: np.ndarray
+    target: np.ndarray
+    gram: np.ndarray | bool
 
 
 class PathPoint(NamedTuple):
@@ -41,12 +139,12 @@ class PathPoint(NamedTuple):
 
 # Fraction of the tolerance for the active set, which costs little for a single minimum.
 EXCESS = 1e-3
-# Each refinement divides the tolerance of coordinate descent by 100.
-MAX_REFINEMENTS = 4
+# Multiplications that a refinement may take, or as many as coordinate descent has taken.
+MIN_REFINEMENT_WORK = 2e6
 
 
 def elastic_net_path(
-    problem: Quadratic,
+    problem: Quadratic | RowQuadratic,
     alphas: np.ndarray,
     l1_ratio: float,
     *,
@@ -59,126 +157,113 @@ def elastic_net_path(
     """Minimise problem + alpha (l1_ratio |c|_1 + (1 - l1_ratio) / 2 |c|_2^2) for every alpha.
 
     Coordinate descent with screening (Friedman, Hastie and Tibshirani, 2010; scikit-learn's), on
-    rows that have these products. Its tolerance bounds the duality gap; where the optimality
-    conditions do not hold to `excess` times `tol` of their violation at zero, for columns at unit
-    deviation, the coefficients in use are solved for (feature-sign search, Lee et al., 2006).
+    rows that have these products. It ends after `max_iter` sweeps for each alpha, or where the
+    duality gap is at most `tol` times yy. From there the coefficients in use are solved for
+    (feature-sign search, Lee et al., 2006) where the optimality conditions do not hold to `excess`
+    times `tol` of their violation at zero, for columns at unit deviation, and as far as that takes
+    no more work than descent did, or little.
     """
     # From the largest alpha down: solutions start sparse, and each is a start for the next.
     order = np.argsort(-alphas, kind="stable")
     points: list[PathPoint | None] = [None] * len(alphas)
     smooth = alphas * l1_ratio == 0
-    n = len(problem.xy)
     if not smooth.all():
-        rows = rows_with_gram(*problem)
-        problem = _positive_semidefinite(problem, rows[0])
+        prepared = problem.prepare()
         order = order[~smooth[order]]
-        descend = partial(_descend, problem, rows, l1_ratio=l1_ratio, positive=positive)
-        coefs, n_iters = descend(alphas[order], tol=tol, max_iter=max_iter, start=start)
-        for i, coef, n_iter in zip(order, coefs, n_iters, strict=True):
+        descend = partial(_descend, prepared, l1_ratio=l1_ratio, positive=positive)
+        path = descend(alphas[order], tol=tol, max_iter=max_iter, start=start)
+        for i, first in zip(order, path, strict=True):
             l1, l2 = alphas[i] * l1_ratio, alphas[i] * (1 - l1_ratio)
-            penalty = _PenalizedQuadratic(problem, l1, l2, positive)
-            at_zero = penalty.kkt_violation(np.zeros(n))
-            gradient_tol = excess * tol * at_zero + penalty.rounding
-            tighter_tol = tol
-            for _ in range(MAX_REFINEMENTS):
-                if penalty.kkt_violation(coef) > gradient_tol:
-                    coef = penalty.refine_active_set(coef, gradient_tol)
-                if n_iter >= max_iter or penalty.kkt_violation(coef) <= tol * at_zero:
-                    break
-                tighter_tol /= 100
-                left = max_iter - n_iter
-                again, more = descend(alphas[[i]], tol=tighter_tol, max_iter=left, start=coef)
-                coef, n_iter = again[0], n_iter + more[0]
-            converged = penalty.kkt_violation(coef) <= tol * at_zero + 10 * penalty.rounding
-            points[i] = PathPoint(coef, penalty.dual_gap(coef), n_iter, bool(converged))
+            penalty = _PenalizedQuadratic(prepared.problem, l1, l2, positive)
+            work = max(MIN_REFINEMENT_WORK, first.n_iter * prepared.design.size)
+            points[i] = _refine(first, penalty, tol, excess, work)
     # Without an L1 part the minimum has a closed form.
     for i in np.flatnonzero(smooth):
         penalty = _PenalizedQuadratic(problem, 0.0, alphas[i], positive)
-        system = (problem.gram, problem.xy[:, None], alphas[i])
-        coef = (solve_positive(*system) if positive else solve_ridge(*system)[0])[0]
-        points[i] = PathPoint(coef, penalty.dual_gap(coef), 1, True)
+        coef, converged = problem.solve_smooth(alphas[i], positive, max_iter)
+        points[i] = PathPoint(coef, penalty.dual_gap(coef), 1, converged)
     return [point for point in points if point is not None]
 
 
+def _refine(
+    point: PathPoint, penalty: _PenalizedQuadratic, tol: float, excess: float, work: float
+) -> PathPoint:
+    """Return a point of coordinate descent nearer to the minimum, unless its sweeps are spent."""
+    coef = point.coef
+    if point.converged:
+        at_zero = penalty.kkt_violation(np.zeros(len(coef)))
+        gradient_tol = excess * tol * at_zero + penalty.rounding
+        if penalty.kkt_violation(coef) > gradient_tol:
+            coef = penalty.refine_active_set(coef, gradient_tol, work)
+    return point._replace(coef=coef, dual_gap=penalty.dual_gap(coef))
+
+
 def coordinate_descent(
-    problem: Quadratic, candidates: Sequence[Mapping[str, Any]]
+    problem: Quadratic | RowQuadratic, candidates: Sequence[Mapping[str, Any]]
 ) -> list[PathPoint]:
     """Minimise as scikit-learn does from zero, with the alpha, l1_ratio, ... of each candidate.
 
     The steps are those that it takes on rows with these products, and as many, to rounding; so
     coefficients that it leaves before the optimum are left where it leaves them.
     """
-    rows = rows_with_gram(*problem)
-    problem = _positive_semidefinite(problem, rows[0])
+    prepared = problem.prepare()
     points = []
     for one in candidates:
         limits = {name: one[name] for name in ("l1_ratio", "tol", "max_iter", "positive")}
-        alphas = np.array([one["alpha"]], dtype=float)
-        coefs, n_iters = _descend(problem, rows, alphas, start=None, **limits)
-        points.append(PathPoint(coefs[0], np.nan, n_iters[0], n_iters[0] < one["max_iter"]))
+        points += _descend(prepared, np.array([one["alpha"]], dtype=float), start=None, **limits)
     return points
 
 
-def _positive_semidefinite(problem: Quadratic, design: np.ndarray) -> Quadratic:
-    """Return the problem of some rows where it differs by more than rounding."""
-    gram = design.T @ design
-    scale = np.sqrt(np.diag(gram))
-    close = np.all(np.abs(gram - problem.gram) <= 1e-10 * np.outer(scale, scale))
-    return problem if close else problem._replace(gram=gram)
-
-
 def _descend(
-    problem: Quadratic,
-    rows: tuple[np.ndarray, np.ndarray],
+    prepared: PreparedQuadratic,
     alphas: np.ndarray,
     l1_ratio: float,
     tol: float,
     max_iter: int,
     positive: bool,
     start: np.ndarray | None,
-) -> tuple[list[np.ndarray], list[int]]:
+) -> list[PathPoint]:
     """Run scikit-learn's coordinate descent on the products, from one alpha to the next."""
-    design, target = rows
+    problem, design, target, gram = prepared
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # judged by the caller
-        _, coefs, _, n_iters = enet_path(
+        _, coefs, gaps, n_iters = enet_path(
             design,
             target,
             l1_ratio=l1_ratio,
             # enet_path averages the squared error over the rows; here it is their sum.
             alphas=alphas / len(design),
-            precompute=np.ascontiguousarray(problem.gram),
+            precompute=gram,
             Xy=problem.xy,
-            coef_init=start,
+            coef_init=None if start is None else start.copy(),
             positive=positive,
             return_n_iter=True,
             tol=tol,
             max_iter=max(max_iter, 1),
         )
-    return list(coefs.T), list(n_iters)
+    gaps, square = gaps * len(design), float(target @ target)
+    # Nothing is below the rounding of the gap.
+    converged = gaps <= max(tol, 10 * np.finfo(np.float64).eps) * square
+    return [
+        PathPoint(*point) for point in zip(coefs.T, gaps.tolist(), n_iters, converged, strict=True)
+    ]
 
 
 class _PenalizedQuadratic:
     """A quadratic with L1 and L2 penalties: KKT conditions, active-set solver, dual gap."""
 
-    def __init__(self, problem: Quadratic, l1: float, l2: float, positive: bool) -> None:
+    def __init__(
+        self, problem: Quadratic | RowQuadratic, l1: float, l2: float, positive: bool
+    ) -> None:
         self.problem, self.l1, self.l2, self.positive = problem, l1, l2, positive
-        deviation = np.sqrt(np.maximum(np.diag(problem.gram), 0.0))
+        deviation = np.sqrt(np.maximum(problem.squares(), 0.0))
         self.deviation = np.where(deviation > 0, deviation, 1.0)
         self.scale = float(np.max(np.abs(problem.xy) / self.deviation, initial=0.0))
         self.rounding = 4 * np.finfo(np.float64).eps * self.scale
 
     def gradient(self, coef: np.ndarray) -> np.ndarray:
         """Return the gradient of the smooth part."""
-        return self._product(coef) - self.problem.xy + self.l2 * coef
-
-    def _product(self, coef: np.ndarray) -> np.ndarray:
-        """Return gram @ coef, from the rows of nonzero coefficients where these are few."""
-        active = np.flatnonzero(coef)
-        # A copy of most rows of gram would cost more than the whole product.
-        if 4 * active.size > coef.size:
-            return np.asarray(self.problem.gram @ coef)
-        return np.asarray(coef[active] @ self.problem.gram[active])
+        return self.problem.product(coef) - self.problem.xy + self.l2 * coef
 
     def _violations(self, coef: np.ndarray) -> np.ndarray:
         """Return the violation of each KKT condition, for columns at unit deviation."""
@@ -190,28 +275,42 @@ class _PenalizedQuadratic:
     def kkt_violation(self, coef: np.ndarray) -> float:
         return float(np.max(self._violations(coef), initial=0.0))
 
-    def refine_active_set(self, coef: np.ndarray, gradient_tol: float) -> np.ndarray:
-        """Solve for the active set, and add violating coefficients until none is left."""
+    def refine_active_set(self, coef: np.ndarray, gradient_tol: float, work: float) -> np.ndarray:
+        """Solve for the active set, and add violating coefficients until none is left.
+
+        At most 10 systems and two for each coefficient, and no more than `work` multiplications.
+        """
         best, min_violation = coef, self.kkt_violation(coef)
-        coef = coef.copy()
-        for _ in range(10 + 2 * len(coef)):
-            coef = self._solve_active_set(coef)
+        coef, systems_left = coef.copy(), 10 + 2 * len(coef)
+        while systems_left > 0 and work > 0:
+            coef, is_solved, n_systems, work = self._solve_active_set(coef, systems_left, work)
+            systems_left -= n_systems
             violations = self._violations(coef)
             if violations.max(initial=0.0) < min_violation:
                 best, min_violation = coef.copy(), float(violations.max())
             violations[coef != 0] = 0.0
             worst = int(np.argmax(violations))
-            if violations[worst] <= gradient_tol:
+            if not is_solved or violations[worst] <= gradient_tol:
                 break
             # The smallest number of the right sign makes it active.
             coef[worst] = -np.sign(self.gradient(coef)[worst]) * np.finfo(np.float64).tiny
         return best
 
-    def _solve_active_set(self, coef: np.ndarray) -> np.ndarray:
-        """Solve for the active set with fixed signs; drop a coefficient where its sign changes."""
+    def _solve_active_set(
+        self, coef: np.ndarray, systems_left: int, work: float
+    ) -> tuple[np.ndarray, bool, int, float]:
+        """Solve for the active set with fixed signs; drop a coefficient where its sign changes.
+
+        Return the coefficients, whether they are solved for, the systems that took, and the work
+        that is left.
+        """
+        n_systems = 1
         while (active := np.flatnonzero(coef)).size:
+            n_systems, work = n_systems + 1, work - len(active) ** 3 / 3
+            if n_systems > systems_left or work < 0:
+                return coef, False, n_systems, work
             signs = np.sign(coef[active])
-            system = self.problem.gram[np.ix_(active, active)] + self.l2 * np.eye(len(active))
+            system = self.problem.submatrix(active) + self.l2 * np.eye(len(active))
             slope = self.gradient(coef)[active] + self.l1 * signs
             step, ends = _direction(system, slope)
             # How far each coefficient may go along the step before it changes its sign.
@@ -220,15 +319,15 @@ class _PenalizedQuadratic:
             first = int(np.argmin(shares))
             if shares[first] >= 1 and (ends or shares[first] == np.inf):
                 coef[active] += step
-                return coef
+                break
             coef[active] += shares[first] * step
             coef[active[first]] = 0.0
-        return coef
+        return coef, True, n_systems, work
 
     def dual_gap(self, coef: np.ndarray) -> float:
         """Return the duality gap (Kim et al., 2007, section III)."""
         problem, l1, l2 = self.problem, self.l1, self.l2
-        product = self._product(coef)
+        product = problem.product(coef)
         residual = max(problem.yy - 2 * problem.xy @ coef + coef @ product, 0.0)
         slope = -self.gradient(coef)
         largest = float(np.max(slope if self.positive else np.abs(slope), initial=0.0))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import nullcontext
-from functools import reduce
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,11 +14,13 @@ from skfleet._linalg import dot, reduce_down, sums_down
 from skfleet._validation import check_total_weight
 from skfleet.blocks import Block, Folds, RowBlocks, as_folds, is_lazy
 from skfleet.engine import Reduction, engine_for, map_reduce, with_row_offsets
-from skfleet.glm._normal_equations import (
-    CrossProducts,
-    block_cross_products,
-    combine_products,
-    targets_of,
+from skfleet.glm._normal_equations import targets_of
+from skfleet.glm._product_sums import (
+    GRAM,
+    ProductKind,
+    Products,
+    accurate_products,
+    block_products,
 )
 
 
@@ -28,13 +30,13 @@ class SplitProducts(NamedTuple):
     With the rows and folds, for further passes.
     """
 
-    total: CrossProducts
-    splits: list[tuple[CrossProducts, CrossProducts]]
+    total: Products
+    splits: list[tuple[Products, Products]]
     rows: RowBlocks
     folds: Folds
 
     @property
-    def fitted(self) -> list[CrossProducts]:
+    def fitted(self) -> list[Products]:
         """The cross products of the training sets."""
         return [train for train, _ in self.splits]
 
@@ -61,9 +63,47 @@ class Residuals(NamedTuple):
 
 
 def split_products(
-    rows: RowBlocks, X: Any, y: Any, cv: Any, params: dict[str, Any]
+    rows: RowBlocks,
+    X: Any,
+    y: Any,
+    cv: Any,
+    params: dict[str, Any],
+    *,
+    centred: bool = True,
+    alpha: Any = 0.0,
+    has_l1: bool = False,
 ) -> SplitProducts:
-    """Return the sums of products of all splits, from one pass; `params` go to the splitter."""
+    """Return what least squares of all splits follow from; `params` go to the splitter.
+
+    For models that are `centred` (with an intercept) and have a penalty, as in `compute_products`.
+    """
+
+    def systems(products: SplitProducts) -> list[Products]:
+        fitted = [products.total, *products.fitted]
+        return fitted if centred else [sums.uncentered() for sums in fitted]
+
+    with _folded_rows(rows, X, y, cv, params) as (rows, folds):
+        assert rows.n_rows is not None
+        lengths = folds.group_lengths(rows.n_rows)
+        n_rows = min((sum(lengths[part] for part in train) for train, _ in folds.splits), default=0)
+
+        def reduce_rows(kind: ProductKind, rows: RowBlocks) -> SplitProducts:
+            return _products_of_splits(kind, rows, folds)
+
+        return accurate_products(rows, n_rows, reduce_rows, systems, alpha=alpha, has_l1=has_l1)
+
+
+def split_cross_products(rows: RowBlocks, X: Any, y: Any, cv: Any) -> SplitProducts:
+    """Return the cross products of all splits, whatever their condition, from one pass."""
+    with _folded_rows(rows, X, y, cv, {}) as (rows, folds):
+        return _products_of_splits(GRAM, rows, folds)
+
+
+@contextmanager
+def _folded_rows(
+    rows: RowBlocks, X: Any, y: Any, cv: Any, params: dict[str, Any]
+) -> Iterator[tuple[RowBlocks, Folds]]:
+    """Yield rows of known lengths, and their folds."""
     engine = engine_for(rows)
     # Local rows may stay on the device for the passes that follow.
     is_reused = rows.lengths is None or not rows.on_dask
@@ -72,15 +112,20 @@ def split_products(
         assert rows.n_rows is not None
         # Splitters may look at values in this process; lazy ones would have to be computed.
         data = (None, None) if is_lazy(X) else (X, y)
-        folds = as_folds(cv, rows.n_rows, *data, **params)
-        reduction = Reduction(cross_products_by_group, combine_by_group)
-        products = map_reduce(engine, reduction, rows, folds)
-    total = _combined(products.values())
+        yield rows, as_folds(cv, rows.n_rows, *data, **params)
+
+
+def _products_of_splits(kind: ProductKind, rows: RowBlocks, folds: Folds) -> SplitProducts:
+    """Return the products of all splits, from one pass."""
+    reduction = Reduction(products_by_group, partial(combine_by_group, kind.combine))
+    products = map_reduce(engine_for(rows), reduction, rows, folds, kind)
+    total = _combined(kind, products.values())
     check_total_weight(total.weight)
     splits = []
     for i, (train, test) in enumerate(folds.splits):
         sums = tuple(
-            _combined(products[part] for part in side if part in products) for side in (train, test)
+            _combined(kind, (products[part] for part in side if part in products))
+            for side in (train, test)
         )
         for name, sums_of_side in zip(("train", "test"), sums, strict=True):
             if sums_of_side is None or sums_of_side.weight == 0:
@@ -89,8 +134,8 @@ def split_products(
     return SplitProducts(total, splits, rows, folds)
 
 
-def cross_products_by_group(block: Block, folds: Folds) -> dict[int, CrossProducts]:
-    return {part: block_cross_products(rows) for part, rows in folds.cut(block)}
+def products_by_group(block: Block, folds: Folds, kind: ProductKind) -> dict[int, Products]:
+    return {part: block_products(rows, kind) for part, rows in folds.cut(block)}
 
 
 def residuals_by_split(
@@ -123,13 +168,13 @@ def combine_residuals(a: Residuals, b: Residuals) -> Residuals:
 
 
 def combine_by_group(
-    a: dict[int, CrossProducts], b: dict[int, CrossProducts]
-) -> dict[int, CrossProducts]:
+    combine: Callable[[Any, Any], Any], a: dict[int, Products], b: dict[int, Products]
+) -> dict[int, Products]:
     # A block need not have rows of every group.
     both = a.keys() & b.keys()
-    return a | b | {part: combine_products(a[part], b[part]) for part in both}
+    return a | b | {part: combine(a[part], b[part]) for part in both}
 
 
-def _combined(sums: Iterable[CrossProducts]) -> Any:
+def _combined(kind: ProductKind, sums: Iterable[Products]) -> Any:
     sums = list(sums)
-    return reduce(combine_products, sums) if sums else None
+    return reduce(kind.combine, sums) if sums else None

@@ -1,4 +1,4 @@
-"""Solvers of the normal equations on the host: Cholesky, minimum norm, non-negative."""
+"""Least squares on the host, from products or few rows: direct, minimum norm, non-negative."""
 
 from __future__ import annotations
 
@@ -32,16 +32,106 @@ def solve_ridge(
     return coef, solver, rank
 
 
-def solve_positive(gram: np.ndarray, xy: np.ndarray, alpha: Any) -> np.ndarray:
-    """Minimise the same over coefficients of at least 0 (Lawson and Hanson, 1974, chapter 23)."""
-    coef = np.empty((xy.shape[1], len(gram)))
-    for j, a in enumerate(np.broadcast_to(alpha, xy.shape[1])):
-        # SciPy's solver takes rows; any with the same products have the same minimum.
-        design, target = rows_with_gram(gram + a * np.eye(len(gram)), xy[:, j], 0.0)
-        scale = np.sqrt(np.sum(design**2, axis=0))
-        scale[scale == 0] = 1.0
-        coef[j] = optimize.nnls(design / scale, target)[0] / scale
-    return coef
+def solve_positive(
+    gram: np.ndarray, xy: np.ndarray, alpha: Any, max_iter: int | None = None
+) -> tuple[np.ndarray, bool]:
+    """Minimise the same over coefficients of at least 0; return coef by target, and convergence."""
+    # SciPy's solver takes rows; any with the same products have the same minimum.
+    alphas = np.broadcast_to(alpha, xy.shape[1])
+    systems = (
+        rows_with_gram(gram + a * np.eye(len(gram)), xy[:, j], 0.0) for j, a in enumerate(alphas)
+    )
+    parts = [_nonnegative(design, target, max_iter) for design, target in systems]
+    return np.stack([coef for coef, _ in parts]), all(converged for _, converged in parts)
+
+
+def _nonnegative(
+    design: np.ndarray, target: np.ndarray, max_iter: int | None
+) -> tuple[np.ndarray, bool]:
+    """Minimise over coefficients of at least 0 (Lawson and Hanson, 1974, chapter 23)."""
+    scale = _lengths(design)
+    try:
+        return optimize.nnls(design / scale, target, maxiter=max_iter)[0] / scale, True
+    except RuntimeError:
+        # nnls has no result short of the minimum; this one has the best of its iterations.
+        limits = (0.0, np.inf)
+        result = optimize.lsq_linear(design / scale, target, limits, max_iter=max_iter)
+        return np.maximum(result.x, 0.0) / scale, bool(result.success)
+
+
+def solve_ridge_rows(
+    design: np.ndarray, target: np.ndarray, alpha: Any, *, tol: float = 0.0
+) -> tuple[np.ndarray, str, int]:
+    """Solve the same for rows, whose products would have lost digits, by their SVD."""
+    n_features, n_targets = design.shape[1], target.shape[1]
+    coef, rank = np.empty((n_targets, n_features)), n_features
+    alphas = np.broadcast_to(alpha, n_targets)
+    for a in np.unique(alphas):
+        is_target = alphas == a
+        if a == 0:
+            solution, rank = _shortest(design, target[:, is_target], tol)
+        elif len(design) < n_features:
+            # Few rows: no matrix of the size of the products.
+            left, values, right = linalg.svd(design, full_matrices=False)
+            shares = (values / (values**2 + a))[:, None]
+            solution = right.T @ (shares * (left.T @ target[:, is_target]))
+        else:
+            rows, targets = _with_penalty(design, target[:, is_target], a)
+            scale = _lengths(rows)
+            solution = linalg.lstsq(rows / scale, targets)[0] / scale[:, None]
+        coef[is_target] = solution.T
+    return coef, "svd", rank
+
+
+def solve_positive_rows(
+    design: np.ndarray, target: np.ndarray, alpha: Any, max_iter: int | None = None
+) -> tuple[np.ndarray, bool]:
+    """Minimise the same over coefficients of at least 0; return coef by target, and convergence."""
+    alphas = np.broadcast_to(alpha, target.shape[1])
+    parts = []
+    for j, a in enumerate(alphas):
+        rows, targets = _with_penalty(design, target[:, [j]], a)
+        parts.append(_nonnegative(rows, targets[:, 0], max_iter))
+    return np.stack([coef for coef, _ in parts]), all(converged for _, converged in parts)
+
+
+def _with_penalty(
+    design: np.ndarray, target: np.ndarray, alpha: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows whose sum of squares has an L2 penalty too."""
+    if alpha == 0:
+        return design, target
+    n = design.shape[1]
+    rows = np.vstack([design, np.sqrt(alpha) * np.eye(n)])
+    return rows, np.vstack([target, np.zeros((n, target.shape[1]))])
+
+
+def _lengths(rows: np.ndarray) -> np.ndarray:
+    """Return the lengths of columns as divisors, 1 for columns of zeros."""
+    # Squares of the smallest and largest numbers are neither.
+    largest = np.max(np.abs(rows), axis=0, initial=0.0)
+    largest[largest == 0] = 1.0
+    return np.asarray(largest * np.maximum(np.linalg.norm(rows / largest, axis=0), 1.0))
+
+
+def _shortest(design: np.ndarray, target: np.ndarray, tol: float) -> tuple[np.ndarray, int]:
+    """Return the minimum-norm solution of least squares, and the rank of columns at unit length."""
+    scale = _lengths(design)
+    left, values, right = linalg.svd(design / scale, full_matrices=False)
+    smallest = max(tol, max(design.shape) * np.finfo(np.float64).eps)
+    rank = int(np.sum(values > smallest * values[0])) if values.size else 0
+    left, values, right = left[:, :rank], values[:rank, None], right[:rank]
+
+    def solve(rest: np.ndarray) -> np.ndarray:
+        return np.asarray(right.T @ ((left.T @ rest) / values) / scale[:, None])
+
+    solution = solve(target)
+    if rank < design.shape[1]:
+        # The minimum-norm solution is a combination of the rows.
+        basis, _ = linalg.qr(scale[:, None] * right.T, mode="economic")
+        solution = basis @ (basis.T @ solution)
+        solution = solution + solve(target - design @ solution)
+    return solution, rank
 
 
 def rows_with_gram(gram: np.ndarray, xy: np.ndarray, yy: float) -> tuple[np.ndarray, np.ndarray]:

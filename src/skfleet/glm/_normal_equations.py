@@ -5,13 +5,21 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import linalg
 
-from skfleet._array import FLOAT64, astype, dtype_of, is_not_numpy, namespace, to_device_of
-from skfleet._linalg import column_sums, gram, is_sparse, sums_down, weighted_gram
-from skfleet._validation import check_total_weight
+from skfleet._array import (
+    FLOAT64,
+    asarray_like,
+    astype,
+    dtype_of,
+    is_not_numpy,
+    namespace,
+    to_device_of,
+)
+from skfleet._linalg import column_sums, gram, hstack, is_sparse, sums_down, weighted_gram
 from skfleet.blocks import Block, RowBlocks
-from skfleet.engine import Reduction, engine_for, map_reduce
 from skfleet.glm._coordinate_descent import Quadratic
+from skfleet.glm._dense_solvers import solve_positive, solve_ridge
 
 # A larger Gram matrix takes more than 3 GB, and hours to solve. That of sparse rows is dense, and
 # takes longer than a few passes.
@@ -46,6 +54,15 @@ class CrossProducts(NamedTuple):
     def select_targets(self, chosen: list[int]) -> CrossProducts:
         return self._replace(y_mean=self.y_mean[chosen], xy=self.xy[:, chosen], yy=self.yy[chosen])
 
+    def place_targets(self, place: Any) -> CrossProducts:
+        """Return the cross products for targets @ place."""
+        return self._replace(y_mean=self.y_mean @ place, yy=self.yy @ place, xy=self.xy @ place)
+
+    def scale_targets(self, factor: float, offset: float) -> CrossProducts:
+        """Return the cross products for targets times a factor, plus an offset."""
+        y_mean = factor * self.y_mean + offset
+        return self._replace(y_mean=y_mean, xy=factor * self.xy, yy=factor**2 * self.yy)
+
     def quadratic(self, target: int = 0) -> Quadratic:
         """Return half the average squared error of a target, as a function of the coefficients."""
         weight, xy, yy = self.weight, self.xy[:, target], self.yy[target]
@@ -61,6 +78,23 @@ class CrossProducts(NamedTuple):
         variance_error = self.yy - 2 * np.sum(coef * self.xy.T, axis=1)
         variance_error += np.sum((coef @ self.gram) * coef, axis=1)
         return mean_error**2 + np.maximum(variance_error, 0.0) / self.weight
+
+    def solve_ridge(self, alpha: Any, *, tol: float = 0.0) -> tuple[np.ndarray, str, int]:
+        """Return coefficients by target, solver and rank, of least squares with an L2 penalty."""
+        return solve_ridge(self.gram, self.xy, alpha, tol=tol)
+
+    def solve_positive(self, alpha: Any, max_iter: int | None = None) -> tuple[np.ndarray, bool]:
+        """Return the same with coefficients of at least 0, and whether they converged."""
+        return solve_positive(self.gram, self.xy, alpha, max_iter)
+
+    def spectrum(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return eigenvalues and vectors of the products, and the products of these with xy."""
+        values, vectors = linalg.eigh(self.gram)
+        return np.maximum(values, 0.0), vectors, vectors.T @ self.xy
+
+    def singular_values(self) -> np.ndarray:
+        """Return the singular values of the centred rows, largest first."""
+        return np.sqrt(np.maximum(linalg.eigvalsh(self.gram)[::-1], 0.0))
 
 
 def score_from_errors(scoring: str, squared: Any, absolute: Any, variance: Any) -> np.ndarray:
@@ -98,7 +132,7 @@ def cross_products(block: Block, y: Any, w: Any) -> CrossProducts:
     """Return the cross products of the rows of a block with targets and weights."""
     X, xp, dtype = block.X, namespace(y), dtype_of(block.X)
     weight = float(block.n_rows) if w is None else xp.sum(w)
-    divisor = _nonzero(weight)
+    divisor = nonzero_weight(weight)
     x_mean = column_sums(X, None if w is None else astype(w, dtype)) / divisor
     y_mean = (sums_down(y) if w is None else w @ y) / divisor
     # Products about zero lose the digits by which means exceed deviations.
@@ -113,12 +147,20 @@ def cross_products(block: Block, y: Any, w: Any) -> CrossProducts:
         return CrossProducts(weight, x_mean, y_mean, product, xy, yy)
     # With roots of the weights on both factors, the Gram matrix is one symmetric product.
     root = None if w is None else xp.sqrt(w)
-    y = astype(y if root is None else y * root[:, None], dtype)
+    ones = asarray_like(np.ones((block.n_rows, 1)), y)
+    factors = hstack([y, ones])
+    factors = factors if root is None else factors * root[:, None]
     root = None if root is None else astype(root, dtype)
-    return CrossProducts(weight, x_mean, y_mean, *weighted_gram(X, x_mean, root, y), yy)
+    shift = astype(x_mean, dtype)
+    product, cross = weighted_gram(X, shift, root, astype(factors, dtype))
+    # What rounding has left of the mean, of a column of 1e6 in single precision a part of 1.
+    rest = cross[:, -1] / divisor
+    product = product - weight * rest[:, None] * rest[None, :]
+    x_mean = astype(shift, FLOAT64) + rest
+    return CrossProducts(weight, x_mean, y_mean, product, cross[:, :-1], yy)
 
 
-def _nonzero(weight: Any) -> Any:
+def nonzero_weight(weight: Any) -> Any:
     """Return a total weight as a divisor: 1 instead of 0, for which all sums are 0."""
     if not is_not_numpy(weight):
         return weight or 1.0
@@ -129,7 +171,7 @@ def _nonzero(weight: Any) -> Any:
 def combine_products(a: CrossProducts, b: CrossProducts) -> CrossProducts:
     """Combine the sums of two blocks (Chan, Golub and LeVeque, 1983)."""
     weight = a.weight + b.weight
-    fraction = b.weight / _nonzero(weight)
+    fraction = b.weight / nonzero_weight(weight)
     dx, dy = b.x_mean - a.x_mean, b.y_mean - a.y_mean
     factor = a.weight * fraction
     return CrossProducts(
@@ -140,9 +182,3 @@ def combine_products(a: CrossProducts, b: CrossProducts) -> CrossProducts:
         a.xy + b.xy + factor * dx[:, None] * dy[None, :],
         a.yy + b.yy + factor * dy**2,
     )
-
-
-def compute_cross_products(rows: RowBlocks) -> CrossProducts:
-    sums = map_reduce(engine_for(rows), Reduction(block_cross_products, combine_products), rows)
-    check_total_weight(sums.weight)
-    return sums

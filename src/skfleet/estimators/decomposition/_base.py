@@ -10,7 +10,7 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from skfleet._array import asarray_like, is_array
-from skfleet._linalg import dot
+from skfleet._linalg import affine, dot
 from skfleet._typing import Answer, Rows
 from skfleet._validation import check_block
 from skfleet.blocks import as_sized, check_rows, is_lazy, meta_of
@@ -132,10 +132,9 @@ class BasePCA(Projector):
 def project(model: Any, X: Any) -> Any:
     """Return the projection of rows, on the device of X."""
     components, mean, scale = model
-    projected = dot(X, components.T)
-    if mean is not None:
-        # The projections are centred, not the rows: these stay sparse, and are not copied.
-        projected = projected - asarray_like(mean @ components.T, projected)
+    # The projections are centred, not the rows: these stay sparse, and are not copied.
+    offset = 0.0 if mean is None else -(mean.astype(np.float64) @ components.T)
+    projected = affine(X, components.T, offset)
     return projected if scale is None else projected / asarray_like(scale, projected)
 
 

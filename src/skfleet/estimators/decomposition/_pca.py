@@ -24,7 +24,7 @@ from skfleet.estimators.decomposition._svd_solvers import (
     check_randomized_parameters,
     max_covariance_columns,
     svd_from_covariance,
-    svd_from_tsqr,
+    svd_from_factor,
     svd_randomized,
 )
 from skfleet.glm import max_gram_columns
@@ -52,7 +52,9 @@ class PCA(BasePCA):
         Scale transformed data to unit variance along each component.
     svd_solver : {"auto", "full", "tsqr", "covariance_eigh", "arpack", "randomized"}, default="auto"
         How to find them. ``"covariance_eigh"`` takes the eigenvectors of the covariance, from one
-        pass; singular values below 1e-7 times the largest are lost in rounding. ``"full"`` takes
+        pass; singular values below 1e-7 times the largest are lost in rounding, unless their number
+        is asked for, rows are in single precision (a second pass), or no more than the columns.
+        ``"full"`` takes
         the singular vectors of a triangular factor of all rows (Demmel, Grigori, Hoemmen and
         Langou, 2012, Communication-optimal parallel and sequential QR and LU factorizations), from
         one pass of more work, and exact to the last digits; ``"tsqr"`` is the name of dask-ml for
@@ -106,8 +108,9 @@ class PCA(BasePCA):
 
     Notes
     -----
-    Passes over the rows: one for ``"covariance_eigh"`` and ``"full"``; one and one for each power
-    iteration for the others, where the usual way takes two and two. Each pass multiplies a block of
+    Passes over the rows: one for ``"covariance_eigh"`` (two where small singular values would be
+    lost) and ``"full"``; one and one for each power iteration for the others, where the usual way
+    takes two and two. Each pass multiplies a block of
     vectors by the rows and by their transpose at once, so that nothing of the rows' length is kept;
     and components are sought among all vectors that any pass made (Musco and Musco, 2015,
     Randomized block Krylov methods), which makes them better than those of as many plain power
@@ -170,7 +173,7 @@ class PCA(BasePCA):
         self._check_n_components(rows.n_rows, rows.n_features, solver)
         engine = engine_for(rows)
         if solver == "full":
-            svd = svd_from_tsqr(engine, rows, centred=True)
+            svd = svd_from_factor(engine, rows, centred=True)
         elif solver == "covariance_eigh":
             n = self.n_components if self._is_count() else None
             svd = svd_from_covariance(engine, rows, n, centred=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,13 +10,21 @@ from scipy import linalg
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
+from skfleet._array import FLOAT64
 from skfleet._validation import check_in_interval, check_option, check_positive_int
 from skfleet._warnings import warn
 from skfleet.blocks import RowBlocks
 from skfleet.engine import Engine, Reduction, limit_threadpools, map_reduce
 from skfleet.estimators.decomposition._randomized_svd import leading_singular_vectors
-from skfleet.estimators.decomposition._tsqr import tsqr
-from skfleet.glm import block_cross_products, combine_products, max_gram_columns
+from skfleet.glm import (
+    MAX_CONDITIONS,
+    MAX_FACTOR_COLUMNS,
+    MAX_KNOWN_CONDITION,
+    block_cross_products,
+    combine_products,
+    compute_row_factor,
+    max_gram_columns,
+)
 
 NORMALIZERS = ("auto", "QR", "LU", "none")
 # Up to these widths, a covariance matrix costs less than a few passes.
@@ -65,30 +74,54 @@ def check_covariance_size(rows: RowBlocks, name: str, value: str, *, dense: bool
 def svd_from_covariance(
     engine: Engine, rows: RowBlocks, n: int | None, *, centred: bool
 ) -> SVDResult:
-    """Return n (or all) eigenvectors of the covariance, or of X.T @ X."""
+    """Return n (or all) eigenvectors of the covariance, or of X.T @ X.
+
+    Small ones next to the largest are rounding of the products. Where n of them are asked for, or
+    rows are in single precision, these come from products in double precision, or from a triangular
+    factor, in one more pass. All of few rows do at once.
+    """
+    has_few = rows.n_rows is not None and rows.n_rows <= rows.n_features
+    if has_few and (n is None or n > rows.n_features / 4):
+        return svd_from_factor(engine, rows, centred=centred)
+    with np.errstate(over="ignore", invalid="ignore"):
+        svd = _svd_of_products(engine, rows, n, centred=centred)
+    assert rows.dtype is not None
+    values = svd.values if n is None else svd.values[:n]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.square(values[0] / values[-1]) if values.size else 1.0
+    if ratio <= MAX_CONDITIONS[rows.dtype.name] or (n is None and rows.dtype == FLOAT64):
+        return svd
+    rows = replace(rows, checked=True)
+    if ratio <= MAX_KNOWN_CONDITION or rows.n_features > MAX_FACTOR_COLUMNS:
+        rows = replace(rows, dtype=FLOAT64)
+        return _svd_of_products(engine, rows, n, centred=centred)
+    return svd_from_factor(engine, rows, centred=centred)
+
+
+def _svd_of_products(engine: Engine, rows: RowBlocks, n: int | None, *, centred: bool) -> SVDResult:
     sums = map_reduce(engine, Reduction(block_cross_products, combine_products), rows)
     n_rows, n_columns = int(sums.weight), rows.n_features
     squares = float(np.trace(sums.gram))
     gram = sums.gram if centred else sums.uncentered().gram
+    least = min(n_rows, n_columns)
+    if not np.isfinite(gram).all():  # squares beyond single precision
+        return SVDResult(n_rows, sums.x_mean, squares, np.full(least, np.nan), gram)
     # LAPACK computes more than a quarter of the eigenvectors as slowly as all.
     subset = [n_columns - n, n_columns - 1] if n and n < n_columns / 4 else None
     values, vectors = linalg.eigh(gram, subset_by_index=subset)
-    least = min(n_rows, n_columns)
     values, vectors = values[::-1][:least], vectors[:, ::-1][:, :least]
     return SVDResult(n_rows, sums.x_mean, squares, np.sqrt(np.maximum(values, 0.0)), vectors.T)
 
 
-def svd_from_tsqr(engine: Engine, rows: RowBlocks, *, centred: bool) -> SVDResult:
-    """Return the SVD of the triangular factor of all rows."""
-    factor = tsqr(engine, rows)
-    reduced = factor.rows
-    if not centred:
-        # One row for the mean turns products about the mean into those about zero.
-        reduced = np.vstack([reduced, np.sqrt(factor.n_rows) * factor.mean])
+def svd_from_factor(engine: Engine, rows: RowBlocks, *, centred: bool) -> SVDResult:
+    """Return the SVD of the triangular factor of all rows (TSQR)."""
+    factor = compute_row_factor(engine, replace(rows, dtype=FLOAT64))
+    n_rows = int(factor.weight)
+    reduced = factor.rows if centred else factor.uncentered().rows
     _, values, vectors = linalg.svd(reduced, full_matrices=False)
-    max_rank = min(factor.n_rows, rows.n_features)
+    max_rank = min(n_rows, rows.n_features)
     squares = float(np.sum(factor.rows**2))
-    return SVDResult(factor.n_rows, factor.mean, squares, values[:max_rank], vectors[:max_rank])
+    return SVDResult(n_rows, factor.x_mean, squares, values[:max_rank], vectors[:max_rank])
 
 
 def svd_randomized(

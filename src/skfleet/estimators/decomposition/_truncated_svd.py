@@ -17,7 +17,7 @@ from skfleet.estimators.decomposition._svd_solvers import (
     check_randomized_parameters,
     max_covariance_columns,
     svd_from_covariance,
-    svd_from_tsqr,
+    svd_from_factor,
     svd_randomized,
 )
 
@@ -151,7 +151,7 @@ class TruncatedSVD(Projector):
         engine, n = engine_for(rows), self.n_components
         if self.algorithm == "tsqr":
             check_covariance_size(rows, "algorithm", "tsqr", dense=True)
-            return svd_from_tsqr(engine, rows, centred=False)
+            return svd_from_factor(engine, rows, centred=False)
         if self.algorithm == "auto" and rows.n_features <= max_covariance_columns(rows):
             return svd_from_covariance(engine, rows, n, centred=False)
         n_iter = None if self.algorithm == "arpack" else self.n_iter

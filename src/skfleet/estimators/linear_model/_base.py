@@ -10,19 +10,33 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import check_is_fitted
 
-from skfleet._array import asarray_like, is_not_numpy, namespace, to_device_of, to_host
-from skfleet._linalg import dense_rows, dot, is_sparse
+from skfleet._array import (
+    is_not_numpy,
+    namespace,
+    to_device_of,
+    to_host,
+)
+from skfleet._linalg import affine, dense_rows, is_sparse
 from skfleet._typing import Answer, Rows, Values, Weights
 from skfleet.blocks import RowBlocks, check_rows
 from skfleet.estimators._base import FleetEstimator
 from skfleet.estimators._docstrings import document
+from skfleet.glm import Products
 from skfleet.inference import OutputSpec, class_names
 from skfleet.metrics import accuracy_score, r2_score
 
 
 def linear_predictor(model: tuple[Any, ...], X: Any) -> Any:
     """Return X @ coef.T + intercept, on the device of X."""
-    return dot(X, model[0].T) + asarray_like(np.asarray(model[1]), X)
+    return affine(X, model[0].T, model[1])
+
+
+def intercept_of(coef: np.ndarray, sums: Products, dtype: Any) -> np.ndarray:
+    """Return the intercepts for coefficients that are rounded to the precision of the rows.
+
+    Through the means, whose products with what is rounded off may be large.
+    """
+    return np.asarray(sums.y_mean - coef.astype(dtype).astype(np.float64) @ sums.x_mean)
 
 
 def y_ndim(y: Any) -> int:

@@ -16,12 +16,12 @@ from skfleet._warnings import warn
 from skfleet.blocks import RowBlocks
 from skfleet.estimators._device_dispatch import run_on_device
 from skfleet.estimators._docstrings import document
-from skfleet.estimators.linear_model._base import LinearRegressor, y_ndim
+from skfleet.estimators.linear_model._base import LinearRegressor, intercept_of, y_ndim
 from skfleet.estimators.linear_model._iterative_least_squares import (
     exceeds_gram_limit,
     fit_iteratively,
 )
-from skfleet.glm import CrossProducts, PathPoint, compute_cross_products, elastic_net_path
+from skfleet.glm import PathPoint, Products, compute_products, elastic_net_path
 
 
 def check_coordinate_descent(model: Any) -> None:
@@ -70,8 +70,7 @@ class ElasticNet(MultiOutputMixin, LinearRegressor):
     {copy_X}
     tol : float, default=1e-4
         Stop when the duality gap is at most `tol` times the sum of squares of y, as in
-        scikit-learn, and the optimality conditions hold to `tol` times their violation at zero, for
-        columns at unit deviation.
+        scikit-learn. The coefficients in use are then solved for, where that takes little.
     {elastic_net_options}
 
     Attributes
@@ -87,9 +86,10 @@ class ElasticNet(MultiOutputMixin, LinearRegressor):
     -----
     One pass over the rows, whatever the number of targets and sweeps, for up to 20,000 columns,
     5,000 if they are sparse: it sums the products of columns and targets, and all else happens on
-    these. With more columns proximal Newton steps take a pass each (typically 5 to 20), for the
-    products of the columns in use. Each worker keeps a Gram matrix of
-    n_features x n_features float64 numbers, and one is sent to the client.
+    these, or on the rows where they are no more than the columns. Of ill-conditioned rows in single
+    precision a second pass sums them up in double precision. With more columns proximal Newton
+    steps take a pass each (typically 5 to 20), for the products of the columns in use. Each worker
+    keeps a Gram matrix of n_features x n_features float64 numbers, and one is sent to the client.
 
     Examples
     --------
@@ -148,7 +148,8 @@ class ElasticNet(MultiOutputMixin, LinearRegressor):
         if exceeds_gram_limit(rows):
             self._iterate(rows, column=y_ndim(y) == 1)
             return self
-        sums = compute_cross_products(rows)
+        has_l1 = self.alpha * self.l1_ratio > 0
+        sums = compute_products(rows, centred=self.fit_intercept, has_l1=has_l1)
         sums = sums if self.fit_intercept else sums.uncentered()
         points = self._solve(sums, rows, column=y_ndim(y) == 1)
         warn_unless_converged(points, self)
@@ -166,7 +167,7 @@ class ElasticNet(MultiOutputMixin, LinearRegressor):
         self._set_coef(fitted.coef, fitted.intercept, rows, one_target=True, column=column)
         self.n_iter_, self.dual_gap_ = fitted.n_iter, np.nan
 
-    def _solve(self, sums: CrossProducts, rows: Any, *, column: bool) -> list[PathPoint]:
+    def _solve(self, sums: Products, rows: Any, *, column: bool) -> list[PathPoint]:
         """Fit to the cross products (uncentred without an intercept) of every target."""
         n_targets = sums.xy.shape[1]
         previous = np.atleast_2d(getattr(self, "coef_", np.empty((0, 0))))
@@ -187,7 +188,7 @@ class ElasticNet(MultiOutputMixin, LinearRegressor):
         self.dual_gap_: Any = np.array([point.dual_gap for point in points])
         if n_targets == 1:
             self.n_iter_, self.dual_gap_ = self.n_iter_[0], float(self.dual_gap_[0])
-        intercept = sums.y_mean - coef @ sums.x_mean
+        intercept = intercept_of(coef, sums, rows.dtype)
         self._set_coef(coef, intercept, rows, one_target=n_targets == 1, column=column)
         return points
 

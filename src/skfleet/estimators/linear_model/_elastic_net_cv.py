@@ -20,7 +20,7 @@ from skfleet.estimators.linear_model._elastic_net import (
     warn_unless_converged,
 )
 from skfleet.estimators.linear_model._iterative_least_squares import check_gram_limit
-from skfleet.glm import CrossProducts, elastic_net_path, split_products
+from skfleet.glm import Products, elastic_net_path, split_products
 
 
 @document
@@ -127,7 +127,8 @@ class ElasticNetCV(SplitterRouting, LinearRegressor):
         params = route_splitter_params(self, params)
         rows = self._validate_rows(X, y, sample_weight, y_numeric=True)
         check_gram_limit(rows, type(self).__name__)
-        products = split_products(rows, X, y, self.cv, params)
+        options = {"centred": self.fit_intercept, "has_l1": True}
+        products = split_products(rows, X, y, self.cv, params, **options)
         if not self.fit_intercept:
             # Products of test rows stay centred: `squared_errors` adds the error of the means.
             splits = [(train.uncentered(), test) for train, test in products.splits]
@@ -138,8 +139,9 @@ class ElasticNetCV(SplitterRouting, LinearRegressor):
         options = {name: getattr(self, name) for name in ("tol", "max_iter", "positive")}
         for i, (ratio, alpha_path) in enumerate(zip(ratios, alphas, strict=True)):
             for j, (train, test) in enumerate(products.splits):
-                # Errors to compare need `tol` alone; the final fit is refined beyond it.
-                path = elastic_net_path(train.quadratic(), alpha_path, ratio, excess=1.0, **options)
+                # Errors to compare are scikit-learn's; only the final fit is refined beyond `tol`.
+                problem = train.quadratic()
+                path = elastic_net_path(problem, alpha_path, ratio, excess=np.inf, **options)
                 errors[i, :, j] = [test.squared_errors(p.coef[None, :], train)[0] for p in path]
                 points += path
         self.mse_path_ = np.squeeze(errors)
@@ -184,7 +186,7 @@ class ElasticNetCV(SplitterRouting, LinearRegressor):
     def _is_n_alphas(self) -> bool:
         return isinstance(self.alphas, Integral)
 
-    def _alphas(self, sums: CrossProducts, ratio: float) -> np.ndarray:
+    def _alphas(self, sums: Products, ratio: float) -> np.ndarray:
         """Return the alphas of a path, from the smallest one for which all coefficients are 0."""
         if not self._is_n_alphas:
             return np.sort(np.asarray(self.alphas, dtype=np.float64))[::-1]

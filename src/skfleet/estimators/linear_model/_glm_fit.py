@@ -220,7 +220,8 @@ def fit_glm(
             null = replace(null, gradient=objective.evaluate(null.coef).gradient)
         solved: Solution = solver(objective, penalty, start, null, **options)
     coef = solved.coef.reshape(loss.n_outputs, size)
-    unscaled = coef[:, :n_features] / scaling.scale
+    # Rounded as the estimator has them, as their products with large means are not small.
+    unscaled = (coef[:, :n_features] / scaling.scale).astype(rows.dtype).astype(np.float64)
     intercept = np.zeros(loss.n_outputs)
     if model.fit_intercept:
         intercept = coef[:, n_features] - unscaled @ scaling.shift

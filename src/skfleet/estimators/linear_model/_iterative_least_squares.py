@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from sklearn.exceptions import ConvergenceWarning
+
+from skfleet._warnings import warn
 from skfleet.blocks import RowBlocks
 from skfleet.estimators.linear_model._glm_fit import (
     GLMFit,
@@ -28,6 +31,16 @@ def check_gram_limit(rows: RowBlocks, name: str) -> None:
             f"X must have at most {max_gram_columns(rows)} columns for {name}. Got "
             f"{rows.n_features} instead. Use Ridge or ElasticNet in GridSearchCV, or SGDRegressor "
             "in Incremental."
+        )
+
+
+def warn_unless_solved(converged: bool) -> None:
+    """Warn of non-negative least squares that did not reach their minimum."""
+    if not converged:
+        warn(
+            "Non-negative least squares did not reach their minimum. Increase max_iter, or scale "
+            "the columns.",
+            ConvergenceWarning,
         )
 
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy import linalg
 from sklearn.base import MultiOutputMixin
 
 from skfleet._typing import Rows, Values, Weights
 from skfleet._validation import check_bool, check_in_interval
 from skfleet.estimators._device_dispatch import run_on_device
 from skfleet.estimators._docstrings import document
-from skfleet.estimators.linear_model._base import LinearRegressor, y_ndim
+from skfleet.estimators.linear_model._base import LinearRegressor, intercept_of, y_ndim
 from skfleet.estimators.linear_model._iterative_least_squares import (
     exceeds_gram_limit,
     fit_iteratively,
+    warn_unless_solved,
 )
-from skfleet.glm import compute_cross_products, solve_positive, solve_ridge
+from skfleet.glm import compute_products
 
 
 @document
@@ -48,9 +48,7 @@ class LinearRegression(MultiOutputMixin, LinearRegressor):
     rank_ : int
         Number of directions of X that count. Not for sparse rows, nor with `positive`.
     singular_ : ndarray of shape (min(n_samples, n_features),)
-        Singular values of X about its mean, from the square roots of the eigenvalues of its
-        products, so those below 1e-8 of the largest are rounding. Not for sparse rows, nor with
-        `positive`.
+        Singular values of X about its mean. Not for sparse rows, nor with `positive`.
     {features_in_and_errors}
 
     See Also
@@ -65,8 +63,9 @@ class LinearRegression(MultiOutputMixin, LinearRegressor):
     gradient exceeds `tol` times the largest one at the start; of many solutions it finds one, not
     the shortest. Each worker keeps a Gram matrix of n_features x n_features float64 numbers, and
     one is sent to the client. Products are summed about the means of each block and merged exactly,
-    so large offsets cost no digits; products square the condition of X, so of columns that agree to
-    8 digits only their sum is known.
+    so large offsets cost no digits. Up to as many rows as columns are taken as they are, and where
+    rows are ill-conditioned, a second pass sums them up in double precision, or finds a triangular
+    factor of them (up to 5,000 columns), as products square their condition.
 
     Examples
     --------
@@ -112,19 +111,19 @@ class LinearRegression(MultiOutputMixin, LinearRegressor):
             fit = fit_iteratively(rows, self)
             self._set_coef(fit.coef, fit.intercept, rows, one_target=column, column=column)
             return self
-        sums = compute_cross_products(rows)
+        sums = compute_products(rows, centred=self.fit_intercept)
         sums = sums if self.fit_intercept else sums.uncentered()
         if self.positive:
-            coef = solve_positive(sums.gram, sums.xy, 0.0)
+            coef, converged = sums.solve_positive(0.0)
+            warn_unless_solved(converged)
         else:
-            coef, _, rank = solve_ridge(sums.gram, sums.xy, 0.0, tol=self.tol)
+            coef, _, rank = sums.solve_ridge(0.0, tol=self.tol)
             if not rows.is_sparse:
-                # The roots are the singular values of the centred rows, as scikit-learn reports
-                # them.
-                values = linalg.eigvalsh(sums.gram)[::-1]
                 n_values = min(rows.n_features, int(rows.n_rows or rows.n_features))
-                self.rank_ = rank
-                self.singular_ = np.sqrt(np.maximum(values[:n_values], 0.0)).astype(rows.dtype)
-        intercept = sums.y_mean - coef @ sums.x_mean
+                values = np.zeros(n_values, rows.dtype)
+                known = sums.singular_values()[:n_values]
+                values[: len(known)] = known
+                self.rank_, self.singular_ = rank, values
+        intercept = intercept_of(coef, sums, rows.dtype)
         self._set_coef(coef, intercept, rows, one_target=column, column=column)
         return self

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import nullcontext
+from functools import partial
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -33,6 +34,7 @@ from skfleet.estimators.linear_model._base import (
     LinearClassifier,
     LinearRegressor,
     check_class_weight,
+    intercept_of,
     linear_predictor,
     weights_of_classes,
     y_ndim,
@@ -41,14 +43,13 @@ from skfleet.estimators.linear_model._iterative_least_squares import (
     check_gram_limit,
     exceeds_gram_limit,
     fit_iteratively,
+    warn_unless_solved,
 )
 from skfleet.glm import (
-    CrossProducts,
-    combine_products,
-    compute_cross_products,
-    cross_products,
-    solve_positive,
-    solve_ridge,
+    ProductKind,
+    Products,
+    accurate_products,
+    compute_products,
     targets_of,
     weights_of,
 )
@@ -101,15 +102,19 @@ class _BaseRidge:
         self.solver_, self.n_iter_ = fitted.solver, np.full(len(fitted.coef), fitted.n_iter)
         return fitted.coef, fitted.intercept
 
-    def _solve(self, sums: CrossProducts, alpha: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _solve(
+        self, sums: Products, alpha: np.ndarray, dtype: Any
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Return coefficients and intercepts by target."""
         sums = sums if self.fit_intercept else sums.uncentered()
         if self.positive:
-            coef, self.solver_ = solve_positive(sums.gram, sums.xy, alpha), "nnls"
+            coef, converged = sums.solve_positive(alpha, self.max_iter)
+            self.solver_ = "nnls"
+            warn_unless_solved(converged)
         else:
-            coef, self.solver_, _ = solve_ridge(sums.gram, sums.xy, alpha)
+            coef, self.solver_, _ = sums.solve_ridge(alpha)
         self.n_iter_ = None
-        return coef, sums.y_mean - coef @ sums.x_mean
+        return coef, intercept_of(coef, sums, dtype)
 
 
 @document
@@ -140,10 +145,11 @@ class Ridge(_BaseRidge, MultiOutputMixin, LinearRegressor):
         Intercept.
     n_iter_ : None or ndarray of shape (n_targets,)
         Iterations, None where the solution is direct.
-    solver_ : {"cholesky", "eigen", "nnls", "lbfgs"}
+    solver_ : {"cholesky", "eigen", "svd", "nnls", "lbfgs"}
         What solved the normal equations: a Cholesky factorisation; an eigendecomposition where
-        they are singular, which gives the shortest solution; non-negative least squares. L-BFGS
-        does without them.
+        they are singular, which gives the shortest solution; non-negative least squares. A singular
+        value decomposition of few rows, or of a factor of ill-conditioned ones, and L-BFGS do
+        without them.
     {features_in_and_errors}
 
     Notes
@@ -152,7 +158,8 @@ class Ridge(_BaseRidge, MultiOutputMixin, LinearRegressor):
     5,000 if they are sparse; with more, L-BFGS makes about one pass per iteration. Each worker
     keeps a Gram matrix of n_features x n_features float64 numbers, and one is sent to the client.
     Products are summed about the means of each block and merged exactly, so large offsets cost no
-    digits. Rows in single precision are multiplied in single precision and summed in double.
+    digits. Rows in single precision are multiplied in single precision and summed in double, unless
+    they are few or ill-conditioned, as for :class:`LinearRegression`.
 
     Examples
     --------
@@ -197,7 +204,8 @@ class Ridge(_BaseRidge, MultiOutputMixin, LinearRegressor):
         if exceeds_gram_limit(rows):
             coef, intercept = self._iterate(rows, alpha)
         else:
-            coef, intercept = self._solve(compute_cross_products(rows), alpha)
+            sums = compute_products(rows, centred=self.fit_intercept, alpha=alpha)
+            coef, intercept = self._solve(sums, alpha, rows.dtype)
         self._set_coef(coef, intercept, rows, one_target=len(coef) == 1, column=column)
         return self
 
@@ -236,7 +244,7 @@ class RidgeClassifier(_BaseRidge, LinearClassifier):
         Intercepts.
     n_iter_ : None
         There are no iterations.
-    solver_ : {"cholesky", "eigen", "nnls"}
+    solver_ : {"cholesky", "eigen", "svd", "nnls"}
         What solved the normal equations, as in :class:`Ridge`.
     {features_in}
 
@@ -325,8 +333,17 @@ class RidgeClassifier(_BaseRidge, LinearClassifier):
                 counts = map_reduce(engine, Reduction(label_counts, combine_label_counts), rows)
                 balanced = weights_of_classes("balanced", counts._replace(weight=counts.n_rows))
                 weights = dict(zip(counts.labels.tolist(), balanced, strict=True))
-            reduction = Reduction(class_products, combine_class_products)
-            classes, sums = map_reduce(engine, reduction, rows, weights, is_multilabel)
+
+            def reduce_rows(kind: ProductKind, rows: RowBlocks) -> ClassProducts:
+                reduction = Reduction(class_products, partial(combine_class_products, kind))
+                return map_reduce(engine, reduction, rows, weights, is_multilabel, kind)
+
+            def systems(products: ClassProducts) -> list[Products]:
+                check_total_weight(products.sums.weight)
+                return [products.sums if self.fit_intercept else products.sums.uncentered()]
+
+            products = accurate_products(rows, rows.n_rows, reduce_rows, systems, alpha=alpha)
+        classes, sums = products
         check_classification_targets(np.eye(2) if is_multilabel else classes)
         check_total_weight(sums.weight)
         if not is_multilabel:
@@ -334,9 +351,9 @@ class RidgeClassifier(_BaseRidge, LinearClassifier):
         if len(classes) == 2 and not is_multilabel:
             sums = sums.select_targets([1])
         # From indicators of 0 and 1 to targets of -1 and 1.
-        sums = sums._replace(y_mean=2 * sums.y_mean - 1, xy=2 * sums.xy, yy=4 * sums.yy)
+        sums = sums.scale_targets(2.0, -1.0)
         self._check_parameters(len(sums.yy))
-        coef, intercept = self._solve(sums, alpha)
+        coef, intercept = self._solve(sums, alpha, rows.dtype)
         self.classes_ = classes
         self._is_multilabel = is_multilabel
         self.coef_ = coef.astype(rows.dtype, copy=False)
@@ -361,14 +378,16 @@ class RidgeClassifier(_BaseRidge, LinearClassifier):
         return tags
 
 
-class _ClassProducts(NamedTuple):
+class ClassProducts(NamedTuple):
     """Cross products of rows with the indicators of labels."""
 
     labels: np.ndarray
-    sums: CrossProducts
+    sums: Products
 
 
-def class_products(block: Block, class_weight: dict | None, is_multilabel: bool) -> _ClassProducts:
+def class_products(
+    block: Block, class_weight: dict | None, is_multilabel: bool, kind: ProductKind
+) -> ClassProducts:
     """Return the products of a block with indicators of its labels (columns of y if multilabel)."""
     X, weight = block.X, weights_of(block)
     if is_multilabel:
@@ -383,24 +402,24 @@ def class_products(block: Block, class_weight: dict | None, is_multilabel: bool)
             by_label = np.array([float(class_weight.get(k, 1.0)) for k in labels.tolist()])
             row_weights = xp.take(to_device_of(by_label, codes), codes)
             weight = row_weights if weight is None else weight * row_weights
-    return _ClassProducts(labels, cross_products(block, indicators, weight))
+    return ClassProducts(labels, kind.of_rows(block, indicators, weight))
 
 
-def combine_class_products(a: _ClassProducts, b: _ClassProducts) -> _ClassProducts:
+def combine_class_products(kind: ProductKind, a: ClassProducts, b: ClassProducts) -> ClassProducts:
     """Combine the products of two blocks, which may have different labels."""
     labels = unique_values(np.concatenate([a.labels, b.labels]))
     aligned = (_align_labels(part, labels) for part in (a, b))
-    return _ClassProducts(labels, combine_products(*aligned))
+    return ClassProducts(labels, kind.combine(*aligned))
 
 
-def _align_labels(part: _ClassProducts, labels: np.ndarray) -> CrossProducts:
+def _align_labels(part: ClassProducts, labels: np.ndarray) -> Products:
     """Return products with zero columns for further labels."""
     if len(part.labels) == len(labels):
         return part.sums
     sums, is_label = part.sums, part.labels[:, None] == labels
     # A product, because the array API has no assignment by arrays of positions.
-    place = asarray_like(is_label.astype(np.float64), sums.xy)
-    return sums._replace(y_mean=sums.y_mean @ place, yy=sums.yy @ place, xy=sums.xy @ place)
+    place = asarray_like(is_label.astype(np.float64), sums.y_mean)
+    return sums.place_targets(place)
 
 
 def _predicted_indicators(model: Any, X: Any) -> Any:

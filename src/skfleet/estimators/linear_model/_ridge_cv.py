@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import linalg
 from sklearn.base import MultiOutputMixin
 from sklearn.model_selection import check_cv
 
-from skfleet._array import asarray_like, to_host
+from skfleet._array import FLOAT64, asarray_like, to_host
 from skfleet._linalg import dot, is_sparse
 from skfleet._typing import Rows, Scoring, Splitter, Values, Weights
 from skfleet._validation import check_bool, check_in_interval, check_option
@@ -19,13 +19,13 @@ from skfleet.engine import Reduction, engine_for, map_reduce, with_row_offsets
 from skfleet.estimators._device_dispatch import run_on_device
 from skfleet.estimators._docstrings import document
 from skfleet.estimators._metadata_routing import SplitterRouting, route_splitter_params
-from skfleet.estimators.linear_model._base import LinearRegressor, y_ndim
+from skfleet.estimators.linear_model._base import LinearRegressor, intercept_of, y_ndim
 from skfleet.estimators.linear_model._iterative_least_squares import check_gram_limit
 from skfleet.glm import (
-    CrossProducts,
-    compute_cross_products,
+    MAX_CONDITIONS,
+    Products,
+    compute_products,
     score_from_errors,
-    solve_ridge,
     split_products,
     weights_of,
 )
@@ -147,8 +147,8 @@ class RidgeCV(SplitterRouting, MultiOutputMixin, LinearRegressor):
         self.alpha_, self.best_score_ = alphas[np.argmax(scores, axis=0)], np.max(scores, axis=0)
         if scores.ndim == 1:
             self.alpha_, self.best_score_ = float(self.alpha_), float(self.best_score_)
-        coef, _, _ = solve_ridge(sums.gram, sums.xy, self.alpha_)
-        intercept = sums.y_mean - coef @ sums.x_mean
+        coef, _, _ = sums.solve_ridge(self.alpha_)
+        intercept = intercept_of(coef, sums, rows.dtype)
         self._set_coef(coef, intercept, rows, one_target=len(coef) == 1, column=column)
         return self
 
@@ -180,14 +180,16 @@ class RidgeCV(SplitterRouting, MultiOutputMixin, LinearRegressor):
 
     def _fold_scores(
         self, rows: RowBlocks, X: Any, y: Any, params: dict[str, Any], alphas: np.ndarray
-    ) -> tuple[CrossProducts, np.ndarray]:
+    ) -> tuple[Products, np.ndarray]:
         """Return the cross products of all rows, and the mean scores of alphas over splits."""
-        products, scoring = split_products(rows, X, y, self.cv, params), self.scoring or "r2"
+        options = {"centred": self.fit_intercept, "alpha": alphas}
+        products = split_products(rows, X, y, self.cv, params, **options)
+        scoring = self.scoring or "r2"
         scores = np.empty((len(alphas), len(products.splits)))
         for j, (train, test) in enumerate(products.splits):
             train = train if self.fit_intercept else train.uncentered()
             for i, alpha in enumerate(alphas):
-                coef, _, _ = solve_ridge(train.gram, train.xy, alpha)
+                coef, _, _ = train.solve_ridge(alpha)
                 errors = test.squared_errors(coef, train)
                 variance = test.yy / test.weight
                 scores[i, j] = score_from_errors(scoring, errors, errors, variance).mean()
@@ -196,22 +198,24 @@ class RidgeCV(SplitterRouting, MultiOutputMixin, LinearRegressor):
 
     def _loo_scores(
         self, rows: RowBlocks, alphas: np.ndarray, column: bool
-    ) -> tuple[CrossProducts, np.ndarray]:
+    ) -> tuple[Products, np.ndarray]:
         """Return the cross products of all rows, and the leave-one-out scores of alphas."""
-        engine = engine_for(rows)
+        engine, dtype = engine_for(rows), rows.dtype
         with engine.persist(rows) as rows:
             rows = with_row_offsets(engine, rows) if self.store_cv_results else rows
-            centred = compute_cross_products(rows)
+            centred = compute_products(rows, centred=self.fit_intercept, alpha=alphas)
             sums = centred if self.fit_intercept else centred.uncentered()
-            values, vectors = linalg.eigh(sums.gram)
-            inverse = 1 / (np.maximum(values, 0.0)[:, None] + alphas)
+            values, vectors, Vt_Xy = sums.spectrum()
+            if values.max(initial=0.0) > MAX_CONDITIONS["float32"] * (values.min() + alphas.min()):
+                rows = replace(rows, dtype=FLOAT64)
+            inverse = 1 / (values[:, None] + alphas)
             leverage = 1 / sums.weight if self.fit_intercept else 0.0  # of the intercept
-            known = (sums.x_mean, sums.y_mean, vectors, inverse, vectors.T @ sums.xy, leverage)
+            known = (sums.x_mean, sums.y_mean, vectors, inverse, Vt_Xy, leverage)
             store = self.store_cv_results and ("error" if self.scoring is None else "prediction")
             loo = map_reduce(engine, Reduction(loo_errors, combine_loo_errors), rows, known, store)
         if store:
             results = np.concatenate([part for _, part in sorted(loo.stored, key=itemgetter(0))])
-            self.cv_results_ = (results[:, 0] if column else results).astype(rows.dtype, copy=False)
+            self.cv_results_ = (results[:, 0] if column else results).astype(dtype, copy=False)
         squared, absolute = loo.squared, loo.absolute  # n_targets x n_alphas
         if self.scoring is None:
             # As in scikit-learn: by the number of rows here, by their weight for a named score.

@@ -15,12 +15,13 @@ from skfleet.blocks import RowBlocks, is_lazy, row_blocks
 from skfleet.engine import Reduction
 from skfleet.glm import (
     CrossProducts,
+    Products,
     SplitProducts,
     combine_residuals,
     equilibrate,
     residuals_by_split,
     score_from_errors,
-    split_products,
+    split_cross_products,
 )
 from skfleet.model_selection._shared_fits._registry import ParamSets, SharedFit
 
@@ -116,7 +117,7 @@ class ScoredFromGram(SharedFit):
         rows = row_blocks(X, self.targets(y))
         self.check_rows(rows, rows.n_features, len(splits), n_slots)
         rows = replace(rows, dtype=FLOAT64)
-        products = split_products(rows, X, y, splits, {})
+        products = split_cross_products(rows, X, y, splits)
         check_lengths(products.splits)
         return products
 
@@ -191,7 +192,7 @@ class ScoreOnly(SharedFit):
         raise NotImplementedError("scores must follow from sums of products over the rows")
 
 
-def check_lengths(splits: Sequence[tuple[CrossProducts, CrossProducts]]) -> None:
+def check_lengths(splits: Sequence[tuple[Products, Products]]) -> None:
     """Raise unless every training set has more rows than columns, and every test set two."""
     if any(train.weight <= len(train.gram) or test.weight < 2 for train, test in splits):
         raise NotImplementedError("splits must have more rows than there are columns")
