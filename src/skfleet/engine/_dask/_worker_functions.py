@@ -8,6 +8,7 @@ from typing import Any
 
 from distributed import get_worker
 
+from skfleet._exception_pickle import make_picklable
 from skfleet.blocks import Block, BlockCache, BlockRef, open_block
 from skfleet.engine._resources import ResourceRequest
 from skfleet.engine._threadpools import limit_threadpools
@@ -24,7 +25,11 @@ def limit_threads(func: Callable[..., Any], resources: ResourceRequest) -> Calla
 
 def _run_with_threads(n_threads: int, func: Callable[..., Any], *args: Any) -> Any:
     with limit_threadpools(n_threads):
-        return func(*args)
+        try:
+            return func(*args)
+        except Exception as error:
+            make_picklable(error)
+            raise
 
 
 def run_with_worker_threads(func: Callable[..., Any], *args: Any) -> Any:
