@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import cloudpickle
@@ -33,22 +32,24 @@ class PicklableException:
         return _reduce(self.error)
 
 
-def make_picklable(error: BaseException) -> None:
-    """Have an exception that a task raises pickled as above, by Dask too."""
-    if _dumps(error, text_of(error)) is None:
-        # looked up in the object, by pickle and by tblib, which Dask has pickle its exceptions
-        vars(error)["__reduce_ex__"] = partial(_reduce_ex, error)
+def as_picklable(error: BaseException) -> BaseException:
+    """Return an exception that Dask can pickle, with those that it was raised from, or was after.
 
-
-def _reduce_ex(error: BaseException, protocol: Any) -> tuple[Any, ...]:
-    return _reduce(error)
+    It is the same one where that can be pickled.
+    """
+    is_picklable = _dumps(error, text_of(error)) is not None
+    picklable = error if is_picklable else pickle.loads(pickle.dumps(PicklableException(error)))
+    is_suppressed, cause, context = error.__suppress_context__, error.__cause__, error.__context__
+    picklable.__cause__ = None if cause is None else as_picklable(cause)
+    picklable.__context__ = None if context is None or is_suppressed else as_picklable(context)
+    picklable.__suppress_context__ = is_suppressed
+    return picklable.with_traceback(error.__traceback__)  # type: ignore[no-any-return]
 
 
 def _reduce(error: BaseException) -> tuple[Any, ...]:
     """Return the call that loads an exception in another process."""
     text = text_of(error)
-    plain = None if "__reduce_ex__" in vars(error) else _dumps(error, text)
-    pickled = plain or _dumps(_Parts(error), text)
+    pickled = _dumps(error, text) or _dumps(_Parts(error), text)
     kind = next(base for base in type(error).__mro__[1:] if _has_text(base, text))
     name = "" if isinstance(error, Warning) else f"{type(error).__name__}: "
     return _load, (pickled, kind, f"{name}{text}")
@@ -79,16 +80,13 @@ class _Parts:
     def __init__(self, error: BaseException) -> None:
         self._class = type(error)
         self._args = [arg if _is_picklable(arg) else repr(arg) for arg in error.args]
-        values = vars(error).items()
-        self._values = {k: v for k, v in values if k != "__reduce_ex__" and _is_picklable(v)}
+        self._values = {k: v for k, v in vars(error).items() if _is_picklable(v)}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (self._class, self._args, self._values)
 
 
-def _rebuild(
-    cls: type[BaseException], args: list[Any], values: dict[str, Any]
-) -> BaseException:
+def _rebuild(cls: type[BaseException], args: list[Any], values: dict[str, Any]) -> BaseException:
     """Return an exception without a call of its constructor."""
     error = cls.__new__(cls, *args)
     error.args = tuple(args)

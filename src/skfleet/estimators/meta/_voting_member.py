@@ -21,7 +21,7 @@ def fit_member(origin: str, *args: Any) -> tuple[tuple[Any, int] | None, list[Ou
     """Train a clone on one block; also return its captured output."""
     with capture_output(origin) as notes:
         member = _fit_member(*args)
-    check_picklable(member)
+    check_picklable(member and member[0])
     return member, notes
 
 
