@@ -18,6 +18,7 @@ from contextvars import ContextVar
 from typing import Any, NamedTuple
 from uuid import uuid4
 
+from skfleet._exception_pickle import PicklableException, text_of, with_text
 from skfleet._sklearn_private import message_consumers
 from skfleet._warnings import is_library_file, warn
 
@@ -43,7 +44,6 @@ class CapturedWarning(NamedTuple):
     """A warning, and its origin: a file of a library, or of the user."""
 
     message: Warning
-    category: type[Warning]
     filename: str
     lineno: int
     is_library: bool
@@ -51,9 +51,12 @@ class CapturedWarning(NamedTuple):
     @property
     def key(self) -> tuple[Any, ...]:
         """Key of repetitions; of a library's warning, whatever numbers are in the text."""
-        text = str(self.message)
+        text = text_of(self.message)
         text = re.sub(r"[-+]?\d[-+.e\d]*", "#", text) if self.is_library else text
-        return self.category, text, self.filename, self.lineno
+        return type(self.message), text, self.filename, self.lineno
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return CapturedWarning, (PicklableException(self.message), *self[1:])
 
 
 # The events of the running task. A context variable and not a thread's: a nested call delivers its
@@ -97,7 +100,7 @@ class _CapturingStream:
         events = _events.get()
         if events is None:
             return self._stream.write(text)
-        events.append(OutputEvent(self._kind, text))
+        events.append(OutputEvent(self._kind, str(text)))
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
@@ -134,7 +137,8 @@ def _replace_showwarning(*, is_worker: bool) -> Any:
 
     def capture(message, category, filename, lineno, file=None, line=None):  # type: ignore
         events = _events.get()
-        warning = CapturedWarning(message, category, filename, lineno, is_library_file(filename))
+        instance = message if isinstance(message, Warning) else category(message)
+        warning = CapturedWarning(instance, filename, lineno, is_library_file(filename))
         if events is not None and _is_race_of_filters(warning):
             return
         if events is not None and file is None:
@@ -202,7 +206,16 @@ def replay(events: Sequence[OutputEvent]) -> None:
             if consumer is not None:  # else the callback is gone
                 consumer(message.loads())
         elif kind != "warning":
-            getattr(sys, kind).write(content)
+            _write(getattr(sys, kind), content)
+
+
+def _write(stream: Any, text: str) -> None:
+    """Write text to a stream that may be closed, or lack its characters: the task has succeeded."""
+    with suppress(AttributeError, OSError, ValueError):
+        try:
+            stream.write(text)
+        except UnicodeEncodeError as error:
+            stream.write(text.encode(error.encoding, "backslashreplace").decode(error.encoding))
 
 
 class WarningTally:
@@ -242,9 +255,9 @@ class WarningTally:
                 n, count = n_fits, f"in {self._n_tasks[key]} of {n_fits} fits"
             message = _with_count(first.message, count) if n > 1 else first.message
             if first.is_library:
-                warn(message, first.category)
+                warn(message)
             else:
-                warnings.warn_explicit(message, first.category, first.filename, first.lineno)
+                warnings.warn_explicit(message, type(message), first.filename, first.lineno)
 
     def close(self) -> None:
         _caller_capture.end()
@@ -280,8 +293,5 @@ def deduplicate_warnings() -> Iterator[None]:
 
 def _with_count(message: Warning, count: str) -> Warning:
     """Return a warning that ends with a count."""
-    text = str(message)
-    try:
-        return type(message)(f"{text}\n({count})" if "\n" in text else f"{text} ({count})")
-    except Exception:  # its class has a constructor of its own
-        return message
+    text = text_of(message)
+    return with_text(message, f"{text}\n({count})" if "\n" in text else f"{text} ({count})")

@@ -367,7 +367,7 @@ def test_xgboost_is_searched_on_a_gpu():
         model = xgboost.XGBClassifier(device="cuda", n_estimators=20)
         search = GridSearchCV(model, grid, cv=3).fit(X, y)
         workers = client.scheduler_info(n_workers=-1)["workers"]
-        assert {workers[fit.worker]["name"] for fit in search.timeline_} == {"gpu-0"}
+        assert {workers[fit.worker]["name"] for fit in search.timeline_.itertuples()} == {"gpu-0"}
     told = json.loads(search.best_estimator_.get_booster().save_config())
     assert told["learner"]["generic_param"]["device"].startswith("cuda")
     assert search.best_score_ > 0.93

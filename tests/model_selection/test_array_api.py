@@ -53,7 +53,7 @@ def asked():
 
 def kinds_of(search, client):
     workers = client.scheduler_info(n_workers=-1)["workers"]
-    return [next(iter(workers[fit.worker]["resources"])) for fit in search.timeline_]
+    return [next(iter(workers[fit.worker]["resources"])) for fit in search.timeline_.itertuples()]
 
 
 def arrays_in(value):

@@ -90,7 +90,8 @@ def test_the_calling_process_makes_the_same_fits(fraction, backend):
     assert_as_by_hand(search, by_hand(estimator, DEPTHS, FRAME, LABELS, cv, fraction))
     n_rounds = search.cv_results_["best_iteration"][search.best_index_]
     assert search.best_estimator_[-1].n_estimators == n_rounds
-    assert search.timeline_ == search.shared_fits_ == ()
+    assert search.timeline_.empty
+    assert search.shared_fits_ == ()
 
 
 class Scored(StandardScaler):

@@ -55,7 +55,7 @@ def kinds_of(search, client):
     """Count the fits that each kind of worker made."""
     workers = client.scheduler_info(n_workers=-1)["workers"]
     used = {"CPU": 0, "GPU": 0}
-    for fit in search.timeline_:
+    for fit in search.timeline_.itertuples():
         (label,) = workers[fit.worker]["resources"]
         used[label] += 1
     return used
@@ -206,7 +206,7 @@ def test_rows_of_this_process_are_scored_from_sums_on_one_worker(
     )  # the rows, once for all scores and the last fit
     assert counts.tasks == 2
     assert cached_bytes() == 0
-    assert not search.timeline_  # no fit was made
+    assert search.timeline_.empty  # no fit was made
     expected = GridSearchCV(estimator(), grid, n_jobs=1, **how).fit(X_reg, y_reg)
     tight = {"rtol": 1e-6} if estimator is not ElasticNet else {"rtol": 1e-3}  # its own tol
     for name, values in expected.cv_results_.items():
@@ -254,7 +254,7 @@ def test_sums_over_rows_in_single_precision_are_of_doubles(mixed_fleet, estimato
     with parallel_config("skfleet", client=mixed_fleet):
         search = GridSearchCV(estimator(device="cuda"), grid, **how).fit(rows, y_reg)
     assert host_to_device_transfers.n_bytes - before == rows.nbytes
-    assert not search.timeline_  # no fit was made
+    assert search.timeline_.empty  # no fit was made
     doubles = rows.astype(float)
     expected = GridSearchCV(estimator(), grid, n_jobs=1, **how).fit(doubles, y_reg)
     tol = 1e-9 if estimator is Ridge else 1e-3  # its own

@@ -341,7 +341,7 @@ def test_scores_without_fits_on_dask_are_reported_too(fleet, monkeypatch, caplog
         search.fit(*rows)
     (line,) = [text for text in caplog.messages if "(limit" in text]
     assert ", 16 MB here: X 16 MB, 4 blocks on the workers" in line  # two splits of all rows
-    assert search.timeline_ == ()
+    assert search.timeline_.empty
 
 
 def test_rows_that_the_search_gathers_count_here():

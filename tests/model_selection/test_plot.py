@@ -67,16 +67,18 @@ def test_fits_over_time(client):
     search = GridSearchCV(SVC(), {"C": [1, 2, 3]}, cv=4).fit(X, y)
     assert len(search.timeline_) == 12
     workers = client.nthreads()
-    assert {one.worker for one in search.timeline_} <= set(workers)
+    assert list(search.timeline_.columns) == ["worker", "begin", "end"]
+    fits = [*search.timeline_.itertuples(index=False)]
+    assert {one.worker for one in fits} <= set(workers)
     for worker in workers:
-        own = sorted(one for one in search.timeline_ if one.worker == worker)
+        own = sorted(one for one in fits if one.worker == worker)
         assert all(one.end <= other.begin + 1e-3 for one, other in itertools.pairwise(own))
-    assert all(0 <= one.begin <= one.end < 60 for one in search.timeline_)
+    assert all(0 <= one.begin <= one.end < 60 for one in fits)
     _, times = search.plot()
     assert sum(len(bars.get_paths()) for bars in times.collections) == 12
     assert times.get_title() == "12 fits over time, per worker"
     names = [label.get_text() for label in times.get_yticklabels()]
-    assert names == sorted({one.worker.partition("://")[2] for one in search.timeline_})
+    assert names == sorted({one.worker.partition("://")[2] for one in fits})
 
 
 def test_many_kinds_of_candidates():
@@ -110,7 +112,7 @@ def test_halving_and_fits_that_nobody_made():
     params = {"random_state": 0, "cv": 2}
     HalvingGridSearchCV(SVC(), {"C": [1, 2, 3, 4]}, **params).fit(X, y).plot()
     search = GridSearchCV(Ridge(), {"alpha": [1.0, 2.0]}, cv=2).fit(X, y)
-    assert search.timeline_ == ()
+    assert search.timeline_.empty
     search.plot()
 
 

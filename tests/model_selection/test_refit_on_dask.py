@@ -96,7 +96,7 @@ def test_first_pass_is_shared(rows, steps, grid, n_passes):
         search = GridSearchCV(Pipeline([*steps, ("ridge", Ridge())]), grid, cv=3).fit(X, y)
     assert_as_fitted(search, X, y)
     assert counts.passes == n_passes
-    assert not search.timeline_
+    assert search.timeline_.empty
 
 
 @pytest.mark.parametrize("kind", ["weights", "verbose", "many"])

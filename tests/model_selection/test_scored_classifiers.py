@@ -52,7 +52,7 @@ X2, y2 = rows_of(2)
 
 def is_scored(search):
     """Return whether all scores are from sums: there was no fit to be timed."""
-    return search.timeline_ == ()
+    return search.timeline_.empty
 
 
 def reason_of(search):

@@ -135,5 +135,5 @@ def test_frames_as_users_have_them(
     with cluster_client.as_current(), counting() as counts:
         search = GridSearchCV(pipeline, GRID, **options).fit(rows, targets)
     assert_same_split_scores(search, expected, 1e-9)
-    assert search.timeline_ == ()
+    assert search.timeline_.empty
     assert counts.passes == 1

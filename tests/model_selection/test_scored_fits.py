@@ -107,7 +107,7 @@ def test_rows_are_read_once_or_twice(scoring, passes):
     with counting() as counts:
         search = compare(Ridge(), GRID, X, y, rtol=1e-9, scoring=scoring, cv=5)
     assert counts.passes == passes
-    assert search.timeline_ == ()
+    assert search.timeline_.empty
 
 
 def test_largest_errors_of_several_targets_are_refused_as_by_scikit_learn():

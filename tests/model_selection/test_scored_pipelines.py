@@ -94,7 +94,7 @@ def repr_of(value):
 
 def is_scored(search):
     """Return whether all scores are from sums: there was no fit to be timed."""
-    return search.timeline_ == ()
+    return search.timeline_.empty
 
 
 def reason_of(search):

@@ -34,7 +34,7 @@ LABELS = (y > y.mean()).astype(int)
 
 def is_scored(search):
     """Return whether all scores are from sums: there was no fit to be timed."""
-    return search.timeline_ == ()
+    return search.timeline_.empty
 
 
 def reason_of(search):

@@ -275,7 +275,7 @@ def test_bundles_have_few_names(fleet):
     GridSearchCV(NuSVC(), {"nu": np.linspace(0.1, 0.5, 39)}, refit=False).fit(X, y)
     names = [name for name in fleet.cluster.scheduler.task_prefixes if "NuSVC" in name]
     sizes = {2**n for n in range(1, 10)}
-    allowed = {f"bundle_of_up_to_{size}_fit_and_score-NuSVC" for size in sizes}
+    allowed = {f"up_to_{size}_fits_of_NuSVC" for size in sizes}
     assert set(names) <= {"fit_and_score-NuSVC", *allowed}
     assert allowed & set(names)
 

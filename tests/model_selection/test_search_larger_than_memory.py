@@ -65,7 +65,7 @@ def test_one_pass_over_rows_three_times_as_large():
         with counting() as counts:
             search.fit(X, y)
         assert counts.passes == 1
-        assert search.timeline_ == ()
+        assert search.timeline_.empty
         with counting() as counts:
             refitted = GridSearchCV(pipeline, {"ridge__alpha": ALPHAS}, **options).fit(X, y)
         assert counts.passes == 2  # the scaler of the last fit is fitted while scoring

@@ -24,6 +24,7 @@ from skfleet._sklearn_private import (
     message_consumers,
     search_state,
 )
+from skfleet._warnings import warn
 from skfleet.engine import Pickled
 
 # Running searches by token, and their tokens by identity.
@@ -112,5 +113,11 @@ def _set_state(obj: Any, state: dict[str, Any]) -> None:
 
 def _forward_to_task(address: str, message: Any) -> None:
     """Record a message to another process in the output of the running task."""
-    # Pickled at once: the objects in it change afterwards.
-    record_event("callback", (address, pack(message)))
+    try:
+        # Pickled at once: the objects in it change afterwards.
+        record_event("callback", (address, pack(message)))
+    except Exception as error:
+        warn(
+            "A message of a callback must be picklable, to come back from its worker. Got "
+            f"{type(error).__name__}: {error} instead. It is left out."
+        )

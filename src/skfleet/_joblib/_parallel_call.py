@@ -44,7 +44,8 @@ _LOST_REASONS = ("lost dependencies", "already forgotten")
 class CallBatch:
     """A batch of calls, the callback for its result, and its future once it is submitted.
 
-    ``worker`` is the preferred worker, ``device`` the kind of worker that it needs.
+    ``worker`` is the preferred worker, ``device`` the kind of worker that it needs. Errors name it
+    by its ``subject``, the scheduler by its ``name``.
     """
 
     calls: Sequence[CallItem]
@@ -52,6 +53,7 @@ class CallBatch:
     name: str = ""
     worker: str | None = None
     device: str | None = None
+    subject: str = ""
     scattered: list[tuple[Any, ScatteredObject]] = field(default_factory=list)
     payload: ScatteredObject | None = None
     future: Future | None = None
@@ -390,7 +392,7 @@ class ParallelCall:
                 batches = [*self._running, *self._waiting]
                 self._waiting.clear()
             for batch in batches:
-                name = batch.name or task_name(batch.calls)
+                name = batch.subject or batch.name or task_name(batch.calls)
                 error = FleetError(f"{name} must be run by a worker, but {problem}.")
                 self._report(batch, BatchResult(False, error))
 
@@ -415,6 +417,7 @@ class ParallelCall:
 
     def _explain(self, batch: CallBatch, error: BaseException) -> BaseException:
         """Return an error that names the task and a remedy, for one of Dask's."""
+        subject = batch.subject or batch.name
         problem = f"could not be run or brought back. Got {type(error).__name__}: {error}"
         if isinstance(error, CancelledError):
             problem = (
@@ -422,7 +425,7 @@ class ParallelCall:
                 "scheduler went away, or because its data were lost with workers that died. "
                 f"{error}"
             )
-        explained = death_error(self.client, error, since=self._begin, name=batch.name)
-        explained = explained or FleetError(f"{batch.name} {problem}")
+        explained = death_error(self.client, error, since=self._begin, name=subject)
+        explained = explained or FleetError(f"{subject} {problem}")
         explained.__cause__ = error
         return explained

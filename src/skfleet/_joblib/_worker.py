@@ -12,6 +12,7 @@ from dask.utils import funcname
 from joblib import parallel_config
 
 from skfleet._captured_output import OutputEvent, capture_output
+from skfleet._exception_pickle import PicklableException
 from skfleet.engine import (
     DeviceArrayCache,
     DeviceCachedArray,
@@ -144,21 +145,13 @@ def _run_calls(
 
 def _pickle_result(result: BatchResult, name: str) -> Pickled:
     """Pickle a result; where that fails, pickle an error that says so."""
+    if not result.ok:
+        return Pickled.dumps(result._replace(value=PicklableException(result.value)))
     try:
-        pickled = Pickled.dumps(result)
-        if not result.ok:
-            pickled.loads()  # many exceptions pickle and cannot be rebuilt
-        return pickled
+        return Pickled.dumps(result)
     except Exception as error:
-        if result.ok:
-            problem: Exception = pickle.PicklingError(
-                f"result of {name} must be picklable, to come back from its worker. Got "
-                f"{type(error).__name__}: {error} instead. Return arrays or plain objects."
-            )
-        else:
-            problem = RuntimeError(
-                f"{name} raised {type(result.value).__name__}: {result.value} "
-                "(the exception itself cannot be pickled)"
-            )
-        output = tuple(event for event in result.output if isinstance(event.content, str))
-        return Pickled.dumps(BatchResult(False, problem, result.trace, output))
+        problem = pickle.PicklingError(
+            f"result of {name} must be picklable, to come back from its worker. Got "
+            f"{type(error).__name__}: {error} instead. Return arrays or plain objects."
+        )
+        return Pickled.dumps(BatchResult(False, problem, result.trace, result.output))

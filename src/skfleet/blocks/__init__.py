@@ -41,6 +41,7 @@ from skfleet.blocks._lazy import (
     meta_of,
     n_rows_if_known,
     partition_lengths,
+    persist_together,
     shuffle_partitions,
     take_row_set,
 )
@@ -98,6 +99,7 @@ __all__ = [
     "normalize_token",
     "open_block",
     "partition_lengths",
+    "persist_together",
     "row_blocks",
     "row_slices",
     "row_uniform",

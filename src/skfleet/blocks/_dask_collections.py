@@ -13,6 +13,7 @@ import dask
 import dask.array as da
 import numpy as np
 from dask.base import is_dask_collection
+from dask.core import flatten
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from dask.task_spec import List, Task
@@ -73,6 +74,21 @@ def compute_together(*values: Any) -> list[Any]:
     if frames:
         _check_index(frames[0], names[1 : len(frames)], frames[1:])
     return computed
+
+
+def persist_together(collections: Sequence[Any], client: Any) -> tuple[list[Any], list[Any]]:
+    """Return collections in the memory of a client's workers, and the futures in them.
+
+    In one graph: what they share would else be computed for each, under equal keys.
+    """
+    graph, columns = materialize(collections)
+    keys = list(flatten(columns))
+    futures = dict(zip(keys, client.get(graph, keys, sync=False), strict=True))
+    persisted = []
+    for x, own in zip(collections, columns, strict=True):
+        rebuild, args = x.__dask_postpersist__()
+        persisted.append(rebuild({key: futures[key] for key in flatten(own)}, *args))
+    return persisted, list(futures.values())
 
 
 def with_whole_rows(x: Any) -> Any:

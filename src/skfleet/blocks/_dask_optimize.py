@@ -15,6 +15,7 @@ from dask._task_spec import convert_legacy_graph
 from dask.base import collections_to_expr
 from dask.core import flatten
 from dask.dataframe.dask_expr._expr import Blockwise
+from dask.dataframe.dask_expr.io import BlockwiseIO
 from dask.highlevelgraph import HighLevelGraph, Layer, MaterializedLayer
 from dask.task_spec import Alias, GraphNode, Task, TaskRef
 from dask.utils import get_default_shuffle_method, key_split
@@ -112,7 +113,33 @@ def _optimize(frames: Sequence[Any], *, fuse: bool, is_tuned: bool = True) -> An
             for node in _reordering(expression).values():
                 expression = expression.substitute(node, WholeFrame(node))
             optimized = expression.optimize(fuse=False)
-        return optimized.fuse() if fuse else optimized
+        return _with_own_keys(optimized).fuse() if fuse else optimized
+
+
+def _with_own_keys(expression: Any) -> Any:
+    """Return an expression whose tasks above the sources have keys that no other one's have.
+
+    A task that stands alone in one graph is fused with others in a second one, under the same key
+    (dask 2026.8.0). The scheduler keeps the first for as long as any result of it is needed, though
+    the second one has other dependencies, and warns. Equal expressions have equal keys.
+    """
+    operands = [_on_own_sources(x, expression._name) for x in expression.operands]
+    return type(expression)(*operands)
+
+
+def _on_own_sources(expression: Any, token: str) -> Any:
+    """Return an expression on sources of its own, unless each partition has its own tasks."""
+    sources, stack, is_blockwise = {}, [expression], True
+    while stack:
+        node = stack.pop()
+        dependencies = [] if isinstance(node, BlockwiseIO) else node.dependencies()
+        if not dependencies and node.ndim:
+            sources[node._name] = node
+        is_blockwise &= isinstance(node, Blockwise) or not dependencies
+        stack += dependencies
+    for source in () if is_blockwise else sources.values():
+        expression = expression.substitute(source, OwnSource(source, token))
+    return expression
 
 
 def _reordering(expression: Any) -> dict[str, Any]:
@@ -134,6 +161,19 @@ class WholeFrame(Blockwise):
     @property
     def _meta(self) -> Any:
         return self.frame._meta
+
+
+class OwnSource(Blockwise):
+    """Expression of a source in the graph of one joint expression, by its name."""
+
+    _parameters = ["frame", "token"]
+
+    @property
+    def _meta(self) -> Any:
+        return self.frame._meta
+
+    def _task(self, name: Any, index: int) -> Any:
+        return Task(name, _identity, TaskRef((self.frame._name, index)))
 
 
 def _partition_keys(array: Any) -> list[Any]:

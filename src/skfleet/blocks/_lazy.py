@@ -113,3 +113,10 @@ def compute_together(*values: Any) -> list[Any]:
     from skfleet.blocks._dask_collections import compute_together
 
     return compute_together(*values)
+
+
+def persist_together(collections: Sequence[Any], client: Any) -> tuple[list[Any], list[Any]]:
+    """Return Dask collections in the memory of a client's workers, and the futures in them."""
+    from skfleet.blocks._dask_collections import persist_together
+
+    return persist_together(collections, client)

@@ -57,7 +57,12 @@ from skfleet.engine._select import (
     training_engine,
 )
 from skfleet.engine._split_fits import FittedTransform, StartedFit, set_split_fits, split_fits
-from skfleet.engine._task_context import check_picklable, open_scattered
+from skfleet.engine._task_context import (
+    PicklableModel,
+    check_picklable,
+    check_sent,
+    open_scattered,
+)
 from skfleet.engine._threadpools import CORES_VARIABLE, limit_threadpools
 
 if TYPE_CHECKING:  # what __getattr__ returns, for type checkers
@@ -104,6 +109,7 @@ __all__ = [
     "NarrowRows",
     "ObjectLostError",
     "Passes",
+    "PicklableModel",
     "Pickled",
     "ProcessLauncher",
     "Reduction",
@@ -128,6 +134,7 @@ __all__ = [
     "check_picklable",
     "check_running",
     "check_satisfiable",
+    "check_sent",
     "check_synchronous",
     "check_workers",
     "count_slots",

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache, partial
 from typing import Any
 
 from skfleet._array import is_not_numpy
@@ -43,7 +44,19 @@ def engine_for(rows: RowBlocks, estimator: Any = None) -> Engine:
             "engine='dask' must have a client to run on. Got none instead. Open a "
             "distributed.Client or skfleet.Fleet() first."
         )
-    return _local_engine(rows, device)
+    engine = _local_engine(rows, device)
+    _tell_of_no_client()
+    return engine
+
+
+@cache
+def _tell_of_no_client() -> None:
+    """Print, once in a process, that Dask rows are worked on here, as searches do."""
+    print(
+        "scikit-fleet: no client is open, so this process works on the Dask rows. "
+        "Use Fleet() for worker processes, or open a distributed.Client.",
+        file=sys.stderr,
+    )
 
 
 def _local_engine(rows: RowBlocks, device: str) -> Engine:
@@ -175,8 +188,10 @@ def _scheduler_for_values() -> Any:
     if "distributed" not in sys.modules:
         return None
     from skfleet.engine._dask._client import scheduler_for_values
+    from skfleet.engine._dask._wait import compute_graph
 
-    return scheduler_for_values()
+    client = scheduler_for_values()
+    return client if client is None or isinstance(client, str) else partial(compute_graph, client)
 
 
 set_scheduler(_scheduler_for_values)  # blocks, a lower room, cannot import the client

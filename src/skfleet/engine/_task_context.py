@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, NamedTuple
+
+from skfleet._exception_pickle import text_of
 
 
 def open_scattered(value: Any) -> Any:
@@ -32,8 +34,50 @@ def check_picklable(model: Any) -> None:
     try:
         Pickled.dumps(model)
     except Exception as error:
-        raise TypeError(
-            "a model that has learned must be one that pickle takes, to go from worker to worker. "
-            f"Got {type(model).__name__} instead: {error}. Define its classes in a module that "
-            "workers can import, not in __main__."
-        ) from error
+        raise _unpicklable_model(model, error) from error
+
+
+def _unpicklable_model(model: Any, error: Exception) -> TypeError:
+    return TypeError(
+        "a model that has learned must be one that pickle takes, to go from worker to worker. "
+        f"Got {type(model).__name__} instead: {text_of(error)}. Define its classes in a module "
+        "that workers can import, not in __main__."
+    )
+
+
+class PicklableModel:
+    """A model in a value that is pickled, which another process loads as the model.
+
+    One that cannot be pickled is loaded as an `UnpicklableModel`: a task that waits for a value
+    that cannot be sent would wait for ever.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from skfleet.engine._dask._serialize import Pickled
+
+        try:
+            return _load_model, (Pickled.dumps(self.model),)
+        except Exception as error:
+            return UnpicklableModel, (str(_unpicklable_model(self.model, error)),)
+
+
+class UnpicklableModel(NamedTuple):
+    """What arrives of a model that cannot be pickled: the text of the error."""
+
+    text: str
+
+
+def _load_model(pickled: Any) -> Any:
+    try:
+        return pickled.loads()
+    except Exception as error:
+        return UnpicklableModel(f"a model must be one that can be unpickled: {text_of(error)}")
+
+
+def check_sent(model: Any) -> None:
+    """Raise if what arrived from another process is not a model but the error of its pickling."""
+    if isinstance(model, UnpicklableModel):
+        raise TypeError(model.text)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from html import escape
 from typing import Any
 
@@ -31,6 +33,7 @@ from skfleet.fleet._local_cluster import DASHBOARD, CpuOnlyAdaptive, start_local
 # Of a local cluster, to reach the number of workers that `scale` sets.
 _SCALE_TIMEOUT_SECONDS = 30.0
 _CONNECT_TIMEOUT_SECONDS = 8.0
+SLOW_START_SECONDS = 5.0
 
 
 class Fleet:
@@ -66,7 +69,8 @@ class Fleet:
         Memory of each worker: bytes, a fraction of the machine's, text such as "4 GiB", or
         None for no limit. "auto" is the machine's memory divided by ``n_workers``; undivided for
         workers on threads, each of which measures the whole process. GPU workers with more CPU
-        workers beside them share half of the memory.
+        workers beside them share half of the memory. A worker process takes about 250 MB for the
+        libraries that it imports: a lower limit is refused.
     device_memory_limit : int, float, str or None, default="default"
         Memory of the GPU that the data of a worker may take before it moves them to the host, and
         that rows of the calling process may take before they are loaded for each pass: bytes, a
@@ -187,7 +191,9 @@ class Fleet:
         if address is None:
             if timeout is not None:
                 raise _conflicting_parameter("timeout", timeout, "without an address")
-            self._cluster = start_local_cluster(**only_local, security=security)
+            waits_for = "worker processes to start; each imports its libraries" if processes else ""
+            with _line_if_slow(waits_for or "the scheduler to start"):
+                self._cluster = start_local_cluster(**only_local, security=security)
             try:
                 self.client = Client(self._cluster)
             except BaseException:
@@ -199,7 +205,8 @@ class Fleet:
             for name, value in only_local.items():
                 if value != defaults[name]:
                     raise _conflicting_parameter(name, value, "with an address")
-            self.client = _connect(address, security, timeout)
+            with _line_if_slow(f"an answer of the scheduler at {address}"):
+                self.client = _connect(address, security, timeout)
             self._cluster = address if isinstance(address, Cluster) else None
 
     @property
@@ -351,10 +358,12 @@ def _connect(
     if isinstance(security, bool):
         raise _conflicting_parameter("security", security, "with an address")
     if not isinstance(address, (str, Cluster)):
+        advice = "A distributed.Client needs no Fleet: the default client is used as it is."
+        if isinstance(address, int):
+            advice = f"Write Fleet(n_workers={address}) for that many workers on this machine."
         raise TypeError(
             "address must be a scheduler's address or a Dask cluster object. "
-            f"Got {type(address).__name__} instead. A distributed.Client needs no Fleet: "
-            "the default client is used as it is."
+            f"Got {type(address).__name__} instead. {advice}"
         )
     options: dict[str, Any] = {} if security is None else {"security": security}
     if timeout is not None:
@@ -397,6 +406,19 @@ def _check_address(address: str, security: Security | None, timeout: float | str
             f"connection was made in {seconds:g} seconds: {str(error) or type(error).__name__}. "
             "Start one with `dask scheduler`, and give `security` if it uses TLS."
         ) from error
+
+
+@contextmanager
+def _line_if_slow(subject: str) -> Iterator[None]:
+    """Print a line with what a start waits for, once it has taken long."""
+    line = f"scikit-fleet: still waiting for {subject}."
+    timer = threading.Timer(SLOW_START_SECONDS, print, [line], {"file": sys.stderr})
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _conflicting_parameter(name: str, value: object, situation: str) -> ValueError:

@@ -9,7 +9,7 @@ import os
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any
 
 import dask.config
 from dask.system import CPU_COUNT
+from dask.utils import key_split
 from distributed import Nanny, Scheduler, SchedulerPlugin, Security, SpecCluster, Worker
 from distributed.core import Status
 from distributed.deploy import Adaptive, Cluster
@@ -26,7 +27,7 @@ from distributed.worker_memory import parse_memory_limit
 
 from skfleet._optional_dependencies import missing_extra
 from skfleet._warnings import warn
-from skfleet._worker_plugins import FailureReporter, OwnProcess
+from skfleet._worker_plugins import TOPIC, FailureReporter, OwnProcess
 from skfleet.engine import CORES_VARIABLE, MEMORY_TOPIC
 from skfleet.exceptions import FleetError, MissingMainGuardError
 from skfleet.fleet._gpu_workers import NO_GPU_ENV, gpu_worker, select_gpus
@@ -36,6 +37,8 @@ DASHBOARD = "127.0.0.1:0"
 
 logger = logging.getLogger(__name__)
 
+# What a worker process has imported before its first task (234 MB on Linux), and some to spare.
+MIN_WORKER_BYTES = 250_000_000
 _LOOPBACK = "127.0.0.1"
 _GPU_NAME = "gpu-"
 _THREAD_VARIABLES = (
@@ -66,23 +69,41 @@ class CpuOnlyAdaptive(Adaptive):
         return [name for name in names if not str(name).startswith(_GPU_NAME)]
 
 
-class _MemoryDeaths(SchedulerPlugin):
-    """Fails a task after two workers that ran it were killed for their memory.
+class _WorkerDeaths(SchedulerPlugin):
+    """Reports the first death of a worker with a task; fails a task after two for their memory.
 
-    distributed waits for four deaths, as if the next worker might be a larger one.
+    distributed waits for four deaths, as if the next worker might be a larger one, and each new
+    worker takes seconds to start.
     """
 
-    name = "skfleet-memory-deaths"
+    name = "skfleet-worker-deaths"
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
 
     def log_event(self, topic: str, msg: Any) -> None:
+        """Take notice of the events of deaths."""
+        if topic == MEMORY_TOPIC:
+            self._count_memory_death(msg.get("worker"))
+        is_death = topic == "all" and msg.get("action") == "remove-worker" and not msg["expected"]
+        if is_death and self._scheduler.status == Status.running:
+            self._report(msg["processing-tasks"])
+
+    def _count_memory_death(self, worker: str) -> None:
         """Count all but the last allowed death of a worker against the tasks that it processes."""
-        if topic != MEMORY_TOPIC or msg.get("worker") not in self._scheduler.workers:
+        if worker not in self._scheduler.workers:
             return
-        for task in self._scheduler.workers[msg["worker"]].processing:
+        for task in self._scheduler.workers[worker].processing:
             task.suspicious = max(task.suspicious, self._scheduler.allowed_failures - 1)
+
+    def _report(self, keys: Collection[Any]) -> None:
+        """Report the tasks of a worker that has ended, to be logged by the clients."""
+        tasks = (self._scheduler.tasks.get(key) for key in keys)
+        names = {key_split(task.key) for task in tasks if task and task.suspicious == 1}
+        n_deaths = self._scheduler.allowed_failures + 1
+        for name in sorted(names):
+            text = f"its worker has ended. It is run again until {n_deaths} workers have"
+            self._scheduler.log_event(TOPIC, {"task": name, "error": text})
 
 
 class _QuietShuffles(SchedulerPlugin):
@@ -173,6 +194,8 @@ def start_local_cluster(
         memory_limit, gpu_memory_limit = split_memory(MEMORY_LIMIT, n_workers, len(devices))
         if not processes:  # each measures the whole process, and pauses at its own limit
             memory_limit = MEMORY_LIMIT
+    if processes:
+        _check_memory_limit(memory_limit if n_workers else gpu_memory_limit)
     host = {} if protocol == "inproc://" else {"host": _LOOPBACK}
     common: dict[str, Any] = {**host, "protocol": protocol, "security": security}
     # The HTTP server starts in any case, and by default listens beyond the loopback interface.
@@ -230,7 +253,7 @@ def start_local_cluster(
             name="fleet",
         )
         running: Any = cluster.scheduler
-        running.add_plugin(_MemoryDeaths(running))
+        running.add_plugin(_WorkerDeaths(running))
         running.add_plugin(_QuietShuffles())
         return cluster
 
@@ -336,6 +359,17 @@ def split_memory(n_bytes: int, n_cpu_workers: int, n_gpu_workers: int) -> tuple[
     if not n_gpu_workers:
         return equal, 0
     return n_bytes // 2 // n_cpu_workers, n_bytes // 2 // n_gpu_workers
+
+
+def _check_memory_limit(memory_limit: int | float | str | None) -> None:
+    """Raise for a limit that a worker process exceeds by its imports, to be restarted for ever."""
+    n_bytes = parse_memory_limit(memory_limit, 1, 1, logger=logger)
+    if n_bytes is not None and n_bytes < MIN_WORKER_BYTES:
+        raise ValueError(
+            f"memory_limit must be at least {MIN_WORKER_BYTES / 1e6:.0f} MB for a worker process, "
+            f"which imports that much. Got {n_bytes / 1e6:.0f} MB instead. Start fewer workers "
+            "with more memory each, or use processes=False."
+        )
 
 
 def _environment(threads: int, env: Mapping[str, str]) -> dict[str, str]:

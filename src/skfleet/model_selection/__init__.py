@@ -12,7 +12,6 @@ from skfleet.model_selection._adaptive._search_incremental import (
     InverseDecaySearchCV,
 )
 from skfleet.model_selection._curves import learning_curve, validation_curve
-from skfleet.model_selection._plot import FitTime
 from skfleet.model_selection._search import GridSearchCV, RandomizedSearchCV
 from skfleet.model_selection._search_successive_halving import (
     HalvingGridSearchCV,
@@ -65,7 +64,6 @@ from skfleet.model_selection._validation import (
 __all__ = [
     "ASHASearchCV",
     "CandidateSource",
-    "FitTime",
     "GridSearchCV",
     "GroupKFold",
     "GroupShuffleSplit",

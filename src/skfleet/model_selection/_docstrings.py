@@ -29,9 +29,10 @@ shared_fits_ : tuple of SharedFitUse
     that were saved, or the reason why it was not used. Empty with ``n_jobs=1``.
 n_checkpoint_fits_ : int
     Number of fits whose results came from the checkpoint.
-timeline_ : tuple of FitTime
-    Worker, begin and end of each fit, but for the refit and those from the checkpoint. Empty
-    with ``n_jobs=1``.""",
+timeline_ : pandas.DataFrame
+    A row for each fit, but for the refit and those from the checkpoint: the address of its
+    ``worker``, ``begin`` and ``end`` in seconds since the search began, by the worker's clock.
+    Empty with ``n_jobs=1``.""",
     "fleet_error": """\
 skfleet.exceptions.FleetError
     If a fit kills its workers again and again, or the fleet is gone.""",

@@ -54,7 +54,7 @@ from skfleet.model_selection._early_stopping import (
 )
 from skfleet.model_selection._evaluations import CandidateResults, LaterIteration, set_results
 from skfleet.model_selection._input_rows import check_input_rows, gathered_bytes, prepare_rows
-from skfleet.model_selection._plot import plot_search
+from skfleet.model_selection._plot import plot_search, timeline_of
 
 
 class MethodOfTextRows:
@@ -168,7 +168,10 @@ class FleetSearchMixin(DocumentationLink):
             except KeyboardInterrupt:
                 if set_results(self, run.evaluations):
                     self._set_uses(run)
-                raise KeyboardInterrupt from None  # the traceback shows only where it waited
+                    raise KeyboardInterrupt from None  # the traceback shows only where it waited
+                raise KeyboardInterrupt(
+                    "no candidate had been scored on all splits, so the search has no results"
+                ) from None
             self._set_uses(run)
         if n_recorded and not run.n_checkpoint_fits:
             warn(
@@ -204,7 +207,7 @@ class FleetSearchMixin(DocumentationLink):
     def _set_uses(self, run: SearchContext) -> None:
         """Set the attributes on shared fits, workers and checkpoint."""
         self.shared_fits_ = run.sharing.uses()
-        self.timeline_ = tuple(run.timeline)
+        self.timeline_ = timeline_of(run.timeline)
         self.n_checkpoint_fits_ = run.n_checkpoint_fits
 
     def plot(self, scoring: str | None = None) -> np.ndarray:

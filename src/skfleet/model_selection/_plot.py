@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from skfleet._optional_dependencies import check_extra
 from skfleet._validation import check_option
@@ -13,27 +15,17 @@ _MAX_LINES = 8  # more than these cannot be told apart
 
 
 class FitTime(NamedTuple):
-    """Begin and end of a fit on a worker, in seconds since the search began.
-
-    Times are those of the workers' clocks.
-
-    Parameters
-    ----------
-    worker : str
-        Address of the worker.
-    begin, end : float
-        Seconds since the search began.
-
-    Examples
-    --------
-    >>> from skfleet.model_selection import FitTime
-    >>> FitTime("tcp://10.0.0.1:8786", begin=0.5, end=2.0).end
-    2.0
-    """
+    """Begin and end of a fit on a worker, in seconds since the search began, by its clock."""
 
     worker: str
     begin: float
     end: float
+
+
+def timeline_of(times: Iterable[FitTime]) -> pd.DataFrame:
+    """Return a row for each fit, for `timeline_`."""
+    timeline = pd.DataFrame(list(times), columns=FitTime._fields)
+    return timeline.astype({"worker": object, "begin": float, "end": float})
 
 
 def pyplot_for(search: Any) -> Any:
@@ -60,7 +52,7 @@ def plot_search(search: Any, scoring: str | None = None) -> Any:
     check_option("scoring", scoring, names)
     _, (scores, times) = pyplot.subplots(1, 2, figsize=(11, 4), layout="constrained")
     _draw_scores(scores, search.cv_results_, scoring)
-    _draw_times(times, getattr(search, "timeline_", ()))
+    _draw_times(times, search.timeline_ if hasattr(search, "timeline_") else timeline_of(()))
     return np.array([scores, times])
 
 
@@ -107,11 +99,12 @@ def _are_numbers(column: np.ndarray) -> bool:
     return all(isinstance(v, (int, float, np.number)) and not isinstance(v, bool) for v in column)
 
 
-def _draw_times(axes: Any, timeline: Any) -> None:
+def _draw_times(axes: Any, timeline: pd.DataFrame) -> None:
     """Draw a row for each worker, with a bar for each fit."""
-    workers = sorted({fit.worker for fit in timeline})
+    workers = sorted(set(timeline["worker"]))
     for row, worker in enumerate(workers):
-        bars = [(fit.begin, fit.end - fit.begin) for fit in timeline if fit.worker == worker]
+        fits = timeline[timeline["worker"] == worker]
+        bars = list(zip(fits["begin"], fits["end"] - fits["begin"], strict=True))
         axes.broken_barh(bars, (row - 0.4, 0.8), edgecolor="white", linewidth=0.5)
     axes.set_yticks(range(len(workers)), [name.partition("://")[2] or name for name in workers])
     axes.set_xlabel("seconds since the search began")

@@ -16,12 +16,11 @@ from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 from dask.sizeof import sizeof
 from distributed import Client, Future
-from distributed import futures_of as futures_of_collection
 from distributed.system import MEMORY_LIMIT
 
 from skfleet._config import get_config
 from skfleet._device import device_memory_available
-from skfleet.blocks import BlockRef, RowBlocks
+from skfleet.blocks import BlockRef, RowBlocks, persist_together
 from skfleet.engine._counters import add_counts
 from skfleet.engine._dask._block_locations import (
     futures_of,
@@ -313,10 +312,10 @@ class DaskEngine:
         if not unloaded or not self._fits_in_memory(Probe(self, replace(rows, blocks=unloaded))):
             yield list(collections)
             return
-        persisted = [self.client.persist(x) for x in collections]
-        futures = {future.key: future for x in persisted for future in futures_of_collection(x)}
+        with no_large_graph_warning():
+            persisted, futures = persist_together(collections, self.client)
         add_counts(tasks=len(futures), loads=len(unloaded))
-        for future in self.as_completed(list(futures.values())):
+        for future in self.as_completed(futures):
             if self.has_failed(future):
                 self.gather([future])
         yield persisted

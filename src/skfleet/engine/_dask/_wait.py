@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from dask.utils import format_bytes, key_split
-from distributed import Client, Future, KilledWorker
+from distributed import Client, Future, KilledWorker, futures_of
 
 from skfleet._config import get_config
 from skfleet.engine._dask._client import address_of, check_running, scheduler_workers
@@ -68,6 +68,7 @@ def gather(
     """
     check = _WorkerCheck(client, has_workers)
     since = time.time() if since is None else since
+    _wait_for(client, tasks, has_workers)
     loop: Any = client.loop
     coroutine = client.gather(list(tasks), asynchronous=True)
     results = asyncio.run_coroutine_threadsafe(coroutine, loop.asyncio_loop)
@@ -86,6 +87,23 @@ def gather(
         raise explained from error
     finally:
         results.cancel()
+
+
+def _wait_for(client: Client, tasks: Sequence[Future], has_workers: HasWorkers = bool) -> None:
+    """Wait until tasks are done, or the first of them has failed.
+
+    Dask's gather waits in tasks of its own, each of which logs an error after an interruption.
+    """
+    for task in completed(client, tasks, has_workers):
+        if task.status != "finished":
+            break
+
+
+def compute_graph(client: Client, graph: Any, keys: Any, **options: Any) -> Any:
+    """Return the values of keys: a scheduler for ``dask.compute``."""
+    tasks = client.get(graph, keys, sync=False, **options)
+    _wait_for(client, futures_of(tasks))
+    return client.gather(tasks)
 
 
 def completed(

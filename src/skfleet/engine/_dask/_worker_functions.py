@@ -8,6 +8,7 @@ from typing import Any
 
 from distributed import get_worker
 
+from skfleet._exception_pickle import as_picklable
 from skfleet.blocks import Block, BlockCache, BlockRef, open_block
 from skfleet.engine._resources import ResourceRequest
 from skfleet.engine._threadpools import limit_threadpools
@@ -23,8 +24,15 @@ def limit_threads(func: Callable[..., Any], resources: ResourceRequest) -> Calla
 
 
 def _run_with_threads(n_threads: int, func: Callable[..., Any], *args: Any) -> Any:
-    with limit_threadpools(n_threads):
-        return func(*args)
+    try:
+        with limit_threadpools(n_threads):
+            return func(*args)
+    except Exception as error:
+        failure = as_picklable(error)
+    try:
+        raise failure  # not in the handler of the first one, of which it would be the context
+    finally:
+        del failure  # it holds this frame
 
 
 def run_with_worker_threads(func: Callable[..., Any], *args: Any) -> Any:

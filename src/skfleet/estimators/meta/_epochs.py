@@ -14,7 +14,14 @@ from skfleet._captured_output import OutputEvent, capture_output
 from skfleet._config import config_context
 from skfleet._partial_fit import copy_learner, learner_of, partial_fit
 from skfleet.blocks import Block, BlockRef, RowBlocks, slice_rows
-from skfleet.engine import TrainingBatch, accepts_device_arrays, attributes_to_host, check_picklable
+from skfleet.engine import (
+    PicklableModel,
+    TrainingBatch,
+    accepts_device_arrays,
+    attributes_to_host,
+    check_picklable,
+    check_sent,
+)
 from skfleet.estimators._early_stopping import EarlyStopping
 
 _COLUMNS = ["epoch", "n_samples_seen", "loss", "score", "seconds"]
@@ -55,6 +62,9 @@ class PartialFitState(NamedTuple):
     model: Any
     n_samples_seen: int
     notes: tuple[OutputEvent, ...] = ()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PartialFitState, (PicklableModel(self.model), *self[1:])
 
 
 class BestEpoch(NamedTuple):
@@ -101,6 +111,7 @@ def partial_fit_block(
     `device` is that of models with ``device="auto"``.
     """
     model, n_samples_seen, previous_notes = state
+    check_sent(model)
     # A copy: Dask may run the task again, on the same input.
     model = copy_learner(model)
     with config_context(device=device), capture_output(origin) as notes:

@@ -21,6 +21,7 @@ from skfleet._validation import check_bool, check_has_partial_fit, check_seed, c
 from skfleet.blocks import RowBlocks
 from skfleet.engine import (
     Engine,
+    check_sent,
     device_cache,
     draw_holdout,
     fold,
@@ -457,6 +458,7 @@ class Incremental(ParallelPostFit):
 
         def checkpoint(state: PartialFitState, n: int) -> None:
             nonlocal n_replayed
+            check_sent(state.model)
             self.estimator_, self.n_samples_seen_, notes = state
             self._best_epoch = None
             fit_state.n_batches_done = n_done + n

@@ -13,13 +13,16 @@ from skfleet._config import config_context
 from skfleet._typing import Rows
 from skfleet._validation import without_name_warnings
 from skfleet.blocks import BlockRef, n_rows_of, open_block
+from skfleet.engine import check_picklable
 from skfleet.metrics import host_values
 
 
 def fit_member(origin: str, *args: Any) -> tuple[tuple[Any, int] | None, list[OutputEvent]]:
     """Train a clone on one block; also return its captured output."""
     with capture_output(origin) as notes:
-        return _fit_member(*args), notes
+        member = _fit_member(*args)
+    check_picklable(member and member[0])
+    return member, notes
 
 
 def _fit_member(

@@ -28,6 +28,7 @@ from skfleet.model_selection._adaptive._worker import (
     compute_responses,
     failure_of,
     fit_preprocessing,
+    model_in,
     score_responses,
     summary_of,
     train,
@@ -461,16 +462,15 @@ class AdaptiveLoop:
             candidate.model = None
             chain = self._training_calls(candidate, n_calls)
             trained = self._fetch(self.engine.submit_all(chain)[-1])
-        if trained.record.failure is not None:
-            raise trained.record.failure.error
+        model = model_in(trained)
         if not refit_on_test:
-            return trained.model
+            return model
         epochs = max(1, round(n_calls / len(self.data.batches)))
         args, name = (self._shared, trained, list(self.data.test), epochs), f"train-{self.name}"
         state = self.engine.submit(
             train_on_test_rows, *args, name=name, resources=candidate.resources
         )
-        return self._fetch(state).model
+        return model_in(self._fetch(state))
 
     def close(self) -> None:
         """Release everything that the search has on the fleet."""

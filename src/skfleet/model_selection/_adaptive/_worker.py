@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import pickle
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,14 +18,17 @@ from sklearn.pipeline import Pipeline
 from skfleet._array import is_not_numpy
 from skfleet._captured_output import OutputEvent, capture_output, process_token
 from skfleet._config import config_context, get_config
+from skfleet._exception_pickle import PicklableException
 from skfleet._partial_fit import copy_learner, learner_of, partial_fit
 from skfleet.blocks import Block, BlockRef, concat_rows
 from skfleet.engine import (
     DeviceArrayCache,
     Holdout,
+    PicklableModel,
     accepts_device_arrays,
     attributes_to_host,
     check_picklable,
+    check_sent,
     numpy_responses,
     open_scattered,
 )
@@ -40,6 +42,9 @@ class Failure(NamedTuple):
 
     error: BaseException
     trace: str
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Failure, (PicklableException(self.error), self.trace)
 
 
 class Record(NamedTuple):
@@ -82,6 +87,10 @@ class TrainedModel:
     record: Record = field(default_factory=lambda: Record(0, {}))
     output: tuple[OutputEvent, ...] = ()  # printed and warned since the record before
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        history = self.n_calls, self.n_samples, self.fit_time, self.record, self.output
+        return TrainedModel, (PicklableModel(self.model), *history)
+
 
 def build_candidate(context: TrainingContext, params: Mapping[str, Any], preprocessing: Any) -> Any:
     """Build an untrained candidate; its steps before the last are fitted already."""
@@ -110,7 +119,9 @@ def fit_preprocessing(
     model = build_candidate(context, params, None)
     whole = [(open_rows(ref), BatchSpec(i, 0, 0.0, 1.0)) for i, ref in enumerate(block_refs)]
     rows = concat_rows([rows_of_batch(*batch, context.seed, context.holdout) for batch in whole])
-    return model[:-1].fit(rows.X, rows.y)
+    fitted = model[:-1].fit(rows.X, rows.y)
+    check_picklable(fitted)
+    return fitted
 
 
 @_with_context
@@ -166,6 +177,7 @@ def _train_batches(
     """Make those of the calls that the model has not had yet, on a copy of it."""
     if not isinstance(state, TrainedModel):
         state = TrainedModel(build_candidate(context, state, preprocessing))
+    check_sent(state.model)
     numbers = batches.blocks_of(calls)
     calls = calls[max(0, state.n_calls - calls.start) :]
     if not calls:
@@ -245,6 +257,7 @@ def compute_responses(
         return None
     scorers = context.response_scorers
     try:
+        check_sent(trained.model)
         rows = _test_rows(context, trained.model, part)
         with _returning_numpy(trained.model, rows) as model:
             responses = {name: scorer.response(model, rows.X) for name, scorer in scorers.items()}
@@ -266,6 +279,7 @@ def score_responses(
             return _failed(trained.n_calls, part[0])
     start = time.perf_counter()
     try:
+        check_sent(trained.model)
         ys, weights, responses = zip(*[part for part in parts if part is not None], strict=True)
         y = np.concatenate(ys)
         weight = None if weights[0] is None else np.concatenate(weights)
@@ -310,6 +324,7 @@ def train_on_test_rows(
     context: TrainingContext, trained: TrainedModel, block_refs: Sequence[BlockRef], epochs: int
 ) -> TrainedModel:
     """Train a model on the test rows for a number of epochs."""
+    check_sent(trained.model)
     model = copy_learner(trained.model)
     for _ in range(epochs):
         for block_ref in block_refs:
@@ -318,16 +333,20 @@ def train_on_test_rows(
     return replace(trained, model=model)
 
 
+def model_in(trained: TrainedModel) -> Any:
+    """Return the model that has come from a worker, or raise what it failed with."""
+    if trained.record.failure is not None:
+        raise trained.record.failure.error
+    check_sent(trained.model)
+    return trained.model
+
+
 def summary_of(trained: TrainedModel) -> tuple[Record, tuple[OutputEvent, ...]]:
     """Return what is published to the driver; the model stays on its worker."""
     return trained.record, trained.output
 
 
 def failure_of(error: BaseException) -> Failure:
-    """Return a picklable error, with its traceback as text so that no frame stays alive."""
+    """Return an error, with its traceback as text so that no frame stays alive."""
     trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:
-        error = RuntimeError(f"{type(error).__name__}: {error}")
     return Failure(error.with_traceback(None), trace)

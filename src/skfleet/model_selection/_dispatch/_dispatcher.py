@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
+from itertools import count
 from typing import Any
 
 from skfleet._joblib import (
@@ -29,6 +30,7 @@ from skfleet._sklearn_private import fit_result, scorers_of
 from skfleet.engine import DeviceArrayCache, current_worker_address
 from skfleet.model_selection._dispatch._analytic_scores import AnalyticScores
 from skfleet.model_selection._dispatch._call_progress import CallProgress
+from skfleet.model_selection._dispatch._claims import BatchClaims, FitClaims
 from skfleet.model_selection._dispatch._context import current_context
 from skfleet.model_selection._dispatch._fit_memory import plan_fits, report_block_memory
 from skfleet.model_selection._dispatch._gathered_fits import GatheredFits
@@ -89,6 +91,7 @@ class FitDispatcher:
         self._deferred: deque[FitRequest] = deque()
         self._local_fits = self._new_local_fits()
         self._in_flight: dict[FitBatch, None] = {}  # in the order in which they were sent
+        self._claims, self._batch_numbers = FitClaims(), count()
         self._gathered_fits = GatheredFits(self._lock, self._send_fits, report_error)
         self._starter: int | None = None  # the thread that makes the local fits
         self._memory: MemoryPlan | None = None  # of fits on the host, once one is to be sent
@@ -365,23 +368,27 @@ class FitDispatcher:
 
     def _call_batch(self, batch: FitBatch, job: SearchJob) -> CallBatch:
         """Build the joblib batch that runs a batch of fits."""
-        fits = batch.fits
+        fits, device = batch.fits, batch.fits[0].device
         name = task_name([(job.function, [job.estimators[fits[0].call.estimator]], {})])
+        model = name.partition("-")[2] or "estimator"
+        subject = f"a fit of {model}" if len(fits) == 1 else f"one of {len(fits)} fits of {model}"
         if len(fits) > 1:
             # The scheduler places a task by the mean duration of those with its name, and never
             # forgets a name: there must not be many.
-            name = f"bundle_of_up_to_{1 << (len(fits) - 1).bit_length()}_{name}"
+            name = f"up_to_{1 << (len(fits) - 1).bit_length()}_fits_of_{model}"
         try:
             share = None
-            if self._memory is not None and self._memory.is_bounded and fits[0].device == "cpu":
+            if self._memory is not None and self._memory.is_bounded and device == "cpu":
                 share = MemoryShare(self._memory.fit.total, self._memory.n_fits)
-            call = _batch_call(batch, job, self._context.device_cache, share)
+            numbers = [(device, fit.sequence_number) for fit in fits]
+            claims = BatchClaims(self._claims.token, next(self._batch_numbers), numbers)
+            call = _batch_call(batch, job, self._context.device_cache, share, claims)
         except Exception as error:
-            explain_unpicklable(error, name)
+            explain_unpicklable(error, subject)
             raise
         report = partial(self._batch_done, batch)
-        device = fits[0].device
-        return CallBatch([call], report, name, next(self._initial_workers[device], None), device)
+        worker = next(self._initial_workers[device], None)
+        return CallBatch([call], report, name, worker, device, subject)
 
     def _rebalance(self) -> None:
         """Send the fits of slow first batches again, to slots that would be idle."""
@@ -394,14 +401,15 @@ class FitDispatcher:
         """Record durations and results of a batch, send what follows, and report its fits."""
         fits = batch.fits
         worker, replies = result.value[0] if result.ok else ("", [])
+        made = [(fit, reply) for fit, reply in zip(fits, replies, strict=False) if reply]
         try:
             self._recount_slots()
             with self._lock:
                 self._in_flight.pop(batch, None)
                 self._progress.mark_begun(self._schedulers, self._in_flight)
                 scheduler = self._schedulers.of_batch(batch)
-                scheduler.batch_done([reply.seconds for reply in replies])
-                for fit, reply in zip(fits, replies, strict=False):
+                scheduler.batch_done([reply.seconds for _, reply in made])
+                for fit, reply in made:
                     scheduler.record_duration(fit, reply.seconds, reply.shared_seconds)
                     self._progress.record(fit, reply.seconds - reply.shared_seconds)
                     origin = reply.origin
@@ -421,14 +429,14 @@ class FitDispatcher:
                     returned = fits[len(replies) :]
                     self._schedulers.add(fit for fit in returned if fit not in batch.stolen)
                 self._show_time_left()
-            self._save(zip(fits, [reply.result for reply in replies], strict=False))
+            self._save((fit, reply.result) for fit, reply in made)
             self._send()
         except Exception as error:
             result = BatchResult(False, error)  # unreported, joblib would wait for ever
         if not result.ok:
             for fit in fits:
                 report_result(fit, result)
-        for fit, reply in zip(fits, replies, strict=False):
+        for fit, reply in made:
             report_result(fit, BatchResult(True, [reply.result], output=reply.output))
         self._send()  # the reports may have made joblib dispatch further fits
         self._gathered_fits.notify(has_failed=not result.ok)
@@ -470,12 +478,16 @@ def _rebalance(dispatcher_ref: weakref.ref[FitDispatcher]) -> None:
 
 
 def _batch_call(
-    batch: FitBatch, job: SearchJob, device_cache: DeviceArrayCache, share: MemoryShare | None
+    batch: FitBatch,
+    job: SearchJob,
+    device_cache: DeviceArrayCache,
+    share: MemoryShare | None,
+    claims: BatchClaims,
 ) -> CallItem:
     """Build the call that runs a batch. Large objects are arguments, to be scattered once."""
     numbers = list(dict.fromkeys(fit.fold for fit in batch.fits))
     parts = [part for number in numbers for part in job.folds[number]]
-    own = pack(([fit.call for fit in batch.fits], batch.time_limit, numbers, share))
+    own = pack(([fit.call for fit in batch.fits], batch.time_limit, numbers, share, claims))
     is_on_gpu = batch.fits[0].device == "cuda"
     X = DeviceArgument(job.X, device_cache) if is_on_gpu else job.X
     return run_fit_batch, (job.spec(), own, X, job.y, *parts), {}

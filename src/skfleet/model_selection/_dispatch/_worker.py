@@ -29,6 +29,7 @@ from skfleet.engine import (
     to_cpu_estimator,
 )
 from skfleet.model_selection._device_scorer import device_scorer
+from skfleet.model_selection._dispatch._claims import BatchClaims
 from skfleet.model_selection._dispatch._memory_gate import memory_share
 from skfleet.model_selection._dispatch._pipeline_cache import CachedRows, PipelineCache
 from skfleet.model_selection._dispatch._scheduler import should_yield
@@ -109,8 +110,9 @@ def run_fits(
     y: Any,
     folds: Mapping[int, tuple[Any, ...]],
     discard: Callable[[], Any] = lambda: None,
-) -> Iterator[FitOutcome]:
-    """Fit and score one after the other.
+    claim: Callable[[int], bool] = lambda position: True,
+) -> Iterator[FitOutcome | None]:
+    """Fit and score one after the other; None for a fit that it may not ``claim``.
 
     The rows of a split are cut once for several fits, and equal preprocessing steps are fitted
     once. Both count in the ``fit_time`` and ``score_time`` of every fit, as if it were alone.
@@ -131,7 +133,11 @@ def run_fits(
     shared_fit: SharedFitRun | None = None
     reason: str | None = None
     shared_prefix: _SharedPrefix | None = None
+    previous: FitCall | None = None
     for position, fit in enumerate(fits):
+        if not claim(position):
+            yield None
+            continue
         with _driver_config(job, source):
             goes_to_device = isinstance(source, DeviceCachedArray) and accepts_device_arrays(
                 new_estimator(fit.estimator), fit.options.get("parameters")
@@ -144,12 +150,13 @@ def run_fits(
             n_uses = sum(following.fold == fit.fold for following in fits[position:])
             is_shared = job.shares_rows and (n_uses > 1 or is_not_numpy(X))
             split = _Split(fit.fold, X, *folds[fit.fold], is_shared=is_shared)
-        if position == 0 or not fit.shares_work_with(fits[position - 1]):
+        if previous is None or not fit.shares_work_with(previous):
             may_share = job.shares_steps and not split.is_on_device
             shared_fit = _shared_fit(fit, fits[position:]) if may_share else None
             reason = None if may_share or fit.member is None else _NOT_NUMPY
         if fit.shared_step is None or shared_prefix is None or not shared_prefix.covers(fit):
             shared_prefix = _shared_prefix(fit, fits[position:])
+        previous = fit
         start = time.perf_counter()
         try:
             with _driver_config(job, source), fit_scope():
@@ -390,26 +397,35 @@ class FitReply(NamedTuple):
 
 def run_fit_batch(
     pickled_job: Pickled, pickled_calls: Pickled, X: Any, y: Any, *parts: Any
-) -> tuple[str, list[FitReply]]:
-    """Run the fits of a batch until its time limit; return the worker, and those that it made."""
+) -> tuple[str, list[FitReply | None]]:
+    """Run the fits of a batch until its time limit; return the worker, and those that it made.
+
+    A fit that another batch makes has no reply.
+    """
     job = pickled_job.loads()
-    calls, time_limit, numbers, share = pickled_calls.loads()
+    calls, time_limit, numbers, share, claims = pickled_calls.loads()
     n_parts = len(parts) // len(numbers)  # of a fold
     folds = {n: parts[i * n_parts :][:n_parts] for i, n in enumerate(numbers)}
     with memory_share(share, process_of(current_worker_address())):
         was_cancelled = share is not None and is_cancelled()  # while it waited
-        replies = [] if was_cancelled else _run_until(job, calls, time_limit, X, y, folds)
+        replies = [] if was_cancelled else _run_until(job, calls, time_limit, X, y, folds, claims)
     return current_worker_address(), replies
 
 
 def _run_until(
-    job: JobSpec, calls: Sequence[FitCall], time_limit: float, X: Any, y: Any, folds: Mapping
-) -> list[FitReply]:
+    job: JobSpec,
+    calls: Sequence[FitCall],
+    time_limit: float,
+    X: Any,
+    y: Any,
+    folds: Mapping,
+    claims: BatchClaims,
+) -> list[FitReply | None]:
     """Run fits until their time limit."""
-    replies: list[FitReply] = []
+    replies: list[FitReply | None] = []
     start = group_start = time.perf_counter()
     shared = 0.0  # seconds of prefix steps
-    outcomes = run_fits(job, calls, X, y, folds, discard=drain_output)
+    outcomes = run_fits(job, calls, X, y, folds, discard=drain_output, claim=claims.claim)
     for n in range(len(calls)):
         if n and is_cancelled():
             break
@@ -417,8 +433,12 @@ def _run_until(
             outcome = next(outcomes)
         except BaseException:
             # the error replaces the results of all fits; their output is sent with it
-            drain_output(put_back=[event for reply in replies for event in reply.output])
+            made = filter(None, replies)
+            drain_output(put_back=[event for reply in made for event in reply.output])
             raise
+        if outcome is None:
+            replies.append(None)
+            continue
         replies.append(FitReply(*outcome, time.time(), drain_output()))
         now = time.perf_counter()
         if n == 0 or not calls[n].shares_work_with(calls[n - 1]):
