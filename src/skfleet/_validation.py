@@ -8,12 +8,16 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import is_classifier, is_clusterer
+from sklearn.exceptions import DataConversionWarning
 from sklearn.utils import check_random_state
 
 from skfleet import _linalg
 from skfleet._array import astype, dtype_of, is_array, is_floating, is_not_numpy, namespace
 from skfleet._device import device_library
 from skfleet._warnings import IgnoredWarnings, warn
+
+# The category that Dask gives a column whose categories only its partitions know.
+_UNKNOWN_CATEGORIES = "__UNKNOWN_CATEGORIES__"
 
 
 def check_block(block: Any) -> None:
@@ -117,6 +121,12 @@ def is_numeric(dtype: Any) -> bool:
     return getattr(dtype if categories is None else categories.dtype, "kind", "O") in "biuf"
 
 
+def has_unknown_categories(dtype: Any) -> bool:
+    """Return whether a dtype has the categories of a Dask frame that are not known yet."""
+    categories = getattr(dtype, "categories", None)
+    return categories is not None and _UNKNOWN_CATEGORIES in categories
+
+
 def _is_date(dtype: Any) -> bool:
     """Return whether a dtype has dates, times or durations."""
     return getattr(dtype, "kind", "O") in "mM" or str(dtype).startswith("period")
@@ -131,6 +141,15 @@ def check_target_shape(y: Any, *, several: bool) -> None:
             f"y should be a 1d array, got one of {n_dims} dimensions instead. Take its column, "
             f"{column} say."
         )
+
+
+def warn_of_column() -> None:
+    """Warn of targets of shape (n, 1) where one dimension is expected, as scikit-learn does."""
+    warn(
+        "A column-vector y was passed when a 1d array was expected. Please change the shape of y "
+        "to (n_samples,), for example using ravel().",
+        DataConversionWarning,
+    )
 
 
 def check_target_type(y: Any, *, numeric: bool, name: str = "y") -> None:
@@ -151,7 +170,7 @@ def check_target_type(y: Any, *, numeric: bool, name: str = "y") -> None:
 
 def _is_definite(dtype: Any) -> bool:
     """Return whether a dtype determines the type of its values; object does not."""
-    return dtype is not None and str(dtype) != "object"
+    return dtype is not None and str(dtype) != "object" and not has_unknown_categories(dtype)
 
 
 def check_has_partial_fit(subject: str, learner: Any, alternative: str) -> None:

@@ -22,7 +22,7 @@ from skfleet._validation import (
     warn_of_names,
     without_name_warnings,
 )
-from skfleet.blocks import Block, RowBlocks, check_rows, is_lazy, meta_of, row_blocks, warn_of_trip
+from skfleet.blocks import Block, RowBlocks, check_rows, is_lazy, meta_of, row_blocks, target_column, warn_of_trip
 from skfleet.inference import OutputSpec, constant_per_row, map_model
 
 # scikit-learn's marker of a method without a target, which differs from y=None.
@@ -74,7 +74,10 @@ class FleetEstimator(DocumentationLink, BaseEstimator):
         numeric = check.get("y_numeric", False)
         if is_lazy(X):
             self._check_n_columns(meta_of(X), y, reset=reset)
-            check_target_shape(y, several=check.get("multi_output", False))
+            if check.get("multi_output", False):
+                check_target_shape(y, several=True)
+            else:
+                y = target_column(y)
             check_target_type(y, numeric=numeric)
             if isinstance(sample_weight, Real):
                 sample_weight = constant_per_row(float(sample_weight), X)

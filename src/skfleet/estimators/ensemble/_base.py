@@ -16,7 +16,14 @@ from skfleet._array import is_not_numpy, to_device_of, to_host, to_host_if_array
 from skfleet._sklearn_private import expand_class_weight, set_bootstrap, validate_params
 from skfleet._typing import Answer, Rows, Values, Weights
 from skfleet._validation import check_total_weight, check_unsupported, without_name_warnings
-from skfleet.blocks import as_collection, check_rows, compute_together, is_lazy, meta_of
+from skfleet.blocks import (
+    as_collection,
+    check_rows,
+    compute_together,
+    is_lazy,
+    meta_of,
+    target_column,
+)
 from skfleet.engine import engine_for, map_reduce
 from skfleet.estimators._base import FleetEstimator
 from skfleet.estimators._blockwise import learned_attributes, stock_estimator
@@ -60,6 +67,7 @@ class ForestEstimator(FleetEstimator):
 
     def _fit_on_blocks(self, X: Any, y: Any, sample_weight: Any) -> None:
         """Survey the rows, and train the trees on workers."""
+        y = target_column(y, several=True)
         rows = self._validate_rows(
             X, y, sample_weight, multi_output=True, y_numeric=is_regressor(self)
         )
