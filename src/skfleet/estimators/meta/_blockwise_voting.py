@@ -18,7 +18,7 @@ from skfleet._delegation import available_where
 from skfleet._doc_link import DocumentationLink
 from skfleet._linalg import is_sparse
 from skfleet._typing import Answer, Estimator, Rows, Values, Weights
-from skfleet._validation import check_option, check_target_shape, check_target_type, warn_of_names
+from skfleet._validation import check_option, check_target_type, warn_of_names
 from skfleet.blocks import (
     RowBlocks,
     as_sized,
@@ -29,6 +29,7 @@ from skfleet.blocks import (
     n_rows_of,
     row_blocks,
     split_per_sample,
+    target_column,
     warn_of_trip,
 )
 from skfleet.engine import log_pass, training_engine
@@ -102,7 +103,7 @@ class _BlockwiseVoting(DocumentationLink, BaseEstimator):
             )
         params = route_params(self, "fit", "fit", params)
         check_target_type(y, numeric=is_regressor(self))
-        X, y = _as_sized_array("X", X), _as_sized_array("y", y)
+        X, y = _as_sized_array("X", X), target_column(_as_sized_array("y", y), several=True)
         weight = _as_sized_array("sample_weight", params.pop("sample_weight", None))
         warn_of_trip(X, y, weight)
         per_row, fit_params = split_per_sample(params, X)
@@ -287,7 +288,7 @@ class BlockwiseVotingClassifier(_BlockwiseScoreMixin, ClassifierMixin, _Blockwis
         self._check_n_blocks()
         check_rows(X=X, y=y, sample_weight=sample_weight)
         if is_lazy(y):
-            check_target_shape(y, several=False)
+            y = target_column(y)
         elif y is not None:
             y = column_or_1d(y, warn=True)
             assert_all_finite(y, input_name="y")
