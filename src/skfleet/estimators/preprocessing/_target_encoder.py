@@ -14,6 +14,7 @@ from sklearn.utils.metadata_routing import process_routing
 from sklearn.utils.multiclass import type_of_target
 
 from skfleet._sklearn_private import encode_targets, validate_params
+from skfleet._validation import n_dims_of, warn_of_column
 from skfleet.blocks import (
     Block,
     Folds,
