@@ -105,8 +105,21 @@ def dtypes_of(rows: Any) -> list[tuple[Any, Any]]:
     if not hasattr(dtypes, "items"):
         if is_not_numpy(rows):
             return [(None, dtype_of(rows))]
-        return [(None, rows.dtype if hasattr(type(rows), "dtype") else None)]
+        if dtypes is not None:  # of the columns of a frame of polars
+            return [(name, _numpy_dtype(rows[name].dtype)) for name in rows.columns]
+        return [(None, _numpy_dtype(rows.dtype) if hasattr(type(rows), "dtype") else None)]
     return list(dtypes.items())
+
+
+def _numpy_dtype(dtype: Any) -> Any:
+    """Return a dtype of polars as the NumPy dtype of its kind; others are not changed."""
+    if not hasattr(dtype, "is_temporal"):
+        return dtype
+    if dtype.is_temporal():
+        return np.dtype("datetime64[us]")
+    if dtype.is_numeric():
+        return np.dtype(np.float64 if dtype.is_float() or dtype.is_decimal() else np.int64)
+    return np.dtype(bool if str(dtype) == "Boolean" else object)
 
 
 def n_dims_of(values: Any) -> int:
